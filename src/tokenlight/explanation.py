@@ -1,0 +1,159 @@
+"""The result: a score for every token of one text, and everything needed to know what it means."""
+
+import json
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from tokenlight.batch import Text
+from tokenlight.words import group_tokens
+
+if TYPE_CHECKING:
+    import pandas
+
+FORMAT, VERSION = "tokenlight.explanation", 1
+
+
+@dataclass(frozen=True)
+class Word:
+    """A word of the original text; its score is the sum over its tokens."""
+
+    text: str
+    score: float
+    tokens: tuple[int, ...]
+    special: bool
+    segment: int | None
+    span: tuple[int, int]
+
+
+@dataclass(frozen=True, eq=False)
+class Explanation:
+    """Which tokens made the model say that. Higher score = more support for the target."""
+
+    text: Text
+    tokens: list[str]
+    scores: Tensor  # [token]
+    special: Tensor  # [token] bool
+    segments: list[int | None]
+    spans: list[tuple[int, int]]
+    score: float  # the explained number: a logit, or a difference of two
+    target: str
+    foil: str | None
+    prediction: str
+    probability: float | None
+    method: str
+    options: Mapping[str, Any]
+    task: str
+    model: str
+    signed: bool = True
+    position: int | None = None  # the token that was explained, where there is one
+    extras: Mapping[str, float] = field(default_factory=dict)  # numbers about the scores, such as a residual
+    notes: tuple[str, ...] = ()  # what a reader should know: truncation, a target that had no effect
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    def words(self) -> list[Word]:
+        """Tokens merged to words of the original text, special tokens included."""
+        texts = self.text if isinstance(self.text, tuple) else (self.text,)
+        special = self.special.tolist()
+        scores = self.scores.tolist()
+        words = []
+        for group in group_tokens(texts, self.segments, self.spans, special):
+            segment = self.segments[group[0]]
+            span = (self.spans[group[0]][0], self.spans[group[-1]][1])
+            text = self.tokens[group[0]] if special[group[0]] else texts[segment or 0][slice(*span)]
+            words.append(
+                Word(text, sum(scores[i] for i in group), tuple(group), bool(special[group[0]]), segment, span)
+            )
+        return words
+
+    def top(self, k: int = 5) -> list[Word]:
+        """The k words with the highest scores, special tokens left out."""
+        return sorted((word for word in self.words() if not word.special), key=lambda word: -word.score)[:k]
+
+    def show(self) -> None:
+        """Print the text with its scores, in colour where the terminal has it."""
+        from tokenlight.views.terminal import show
+
+        show([self])
+
+    def to_html(self) -> str:
+        """A standalone HTML page."""
+        from tokenlight.views.html import page
+
+        return page([[self]])
+
+    def _repr_html_(self) -> str:
+        from tokenlight.views.html import fragment
+
+        return fragment([self])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain lists, strings and numbers."""
+        plain = dict(vars(self))
+        plain |= {
+            "scores": self.scores.tolist(),
+            "dtype": str(self.scores.dtype).removeprefix("torch."),
+            "special": self.special.tolist(),
+            "spans": [list(span) for span in self.spans],
+            "text": list(self.text) if isinstance(self.text, tuple) else self.text,
+            "options": dict(self.options),
+            "extras": dict(self.extras),
+            "notes": list(self.notes),
+            "versions": dict(self.versions),
+        }
+        return {"format": FORMAT, "version": VERSION, **plain}
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> "Explanation":
+        """The inverse of `to_dict`."""
+        if plain.get("format") != FORMAT:
+            raise ValueError(
+                f"this is not a saved explanation: expected format {FORMAT!r}, found {plain.get('format')!r}"
+            )
+        if plain.get("version") != VERSION:
+            raise ValueError(f"saved in version {plain.get('version')}, but this tokenlight reads version {VERSION}")
+        fields = {name: value for name, value in plain.items() if name not in ("format", "version", "dtype")}
+        fields |= {
+            "scores": torch.tensor(fields["scores"], dtype=getattr(torch, plain["dtype"])),
+            "special": torch.tensor(fields["special"], dtype=torch.bool),
+            "spans": [tuple(span) for span in fields["spans"]],
+            "text": tuple(fields["text"]) if isinstance(fields["text"], list) else fields["text"],
+            "notes": tuple(fields["notes"]),
+        }
+        return cls(**fields)
+
+    def save(self, path: str | Path) -> None:
+        """A small JSON file that `tokenlight.Explanation.load` reads back."""
+        Path(path).write_text(json.dumps(self.to_dict(), ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Explanation":
+        return cls.from_dict(json.loads(Path(path).read_text(encoding="utf-8")))
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """A table with a row for each token."""
+        import pandas
+
+        starts, ends = zip(*self.spans, strict=True)
+        columns = {"token": self.tokens, "score": self.scores.tolist(), "special": self.special.tolist()}
+        return pandas.DataFrame({**columns, "segment": self.segments, "start": starts, "end": ends})
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Explanation) and self.to_dict() == other.to_dict()
+
+    __hash__ = None  # type: ignore[assignment]  # holds tensors
+
+    def __repr__(self) -> str:
+        top = ", ".join(f"{word.text} {word.score:+.3g}" for word in self.top(3))
+        return f"<Explanation of {self.target!r} by {self.method}: {top}>"
+
+
+def library_versions() -> dict[str, str]:
+    packages = {name: metadata.version(name) for name in ("tokenlight", "torch", "transformers")}
+    return {**packages, "python": platform.python_version()}

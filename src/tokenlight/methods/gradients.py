@@ -1,0 +1,157 @@
+"""Gradients at the embeddings and at the block inputs. X = a hidden state, y = what is explained."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tokenlight.methods import Attribution, method
+from tokenlight.methods.attention_gradients import mean_queries
+from tokenlight.record import Probe
+from tokenlight.trace import Signal, Trace
+
+
+def read_needs(options: Mapping[str, Any]) -> tuple[str, ...]:
+    return ("hidden.grad",) if options["read"] == "blocks" else ("embeddings.grad",)
+
+
+@method(title="Gradient (l1)", paper="Simonyan et al. 2014; Arras et al. 2025", signed=False, needs=read_needs)
+def gradient_l1(trace: Trace, *, read: str = "embeddings") -> Tensor:
+    """Sum of the absolute gradient over the features of each token."""
+    return grad_at(trace, read).abs().sum(-1)
+
+
+@method(
+    title="Gradient",
+    paper="Simonyan et al. 2014; Ferrando et al. 2022",
+    signed=False,
+    needs=read_needs,
+    aliases=("Gradient (l2)", "Grad_l2"),
+)
+def gradient_l2(trace: Trace, *, read: str = "embeddings", squared: bool = False) -> Tensor:
+    """Length of the gradient at each token; squared=True gives its square, as in Arras et al. 2025."""
+    length = torch.linalg.vector_norm(grad_at(trace, read), dim=-1)
+    return length**2 if squared else length
+
+
+@method(
+    title="Gradient x Input",
+    paper="Shrikumar et al. 2016; Denil et al. 2014",
+    signed=True,
+    needs=read_needs,
+    aliases=("GxI", "G×I", "Gradient×Input", "Input x Gradient"),
+)
+def gradient_x_input(trace: Trace, *, reduce: str = "sum", read: str = "embeddings") -> Tensor:
+    """Gradient times embedding, summed over features; reduce="l2" or "mean_abs" as in Ferrando et al. 2022."""
+    return reduce_features(signal_at(trace, read).relevance, reduce)
+
+
+@method(title="CAT", paper="Qiang et al. 2022 (AttCAT), eq. 10", signed=True, needs=("hidden.grad",))
+def cat(trace: Trace) -> Tensor:
+    """Gradient times state at every block's input, summed over features and layers."""
+    return torch.stack([signal.relevance.sum(-1) for signal in trace.hidden[:-1]]).sum(0)
+
+
+@method(title="AttCAT", paper="Qiang et al. 2022, eq. 11", signed=True, needs=("hidden.grad", "attention"))
+def attcat(trace: Trace) -> Tensor:
+    """CAT of each layer weighted by the attention that the token receives there, mean over heads and queries."""
+    layers = [
+        mean_queries(attention.value.mean(1), trace.mask) * state.relevance.sum(-1)
+        for attention, state in zip(trace.attention, trace.hidden[:-1], strict=True)
+    ]
+    return torch.stack(layers).sum(0)
+
+
+@method(
+    title="Integrated Gradients",
+    paper="Sundararajan et al. 2017",
+    signed=True,
+    asks_model=True,
+    cost="steps × (forward + backward)",
+    aliases=("IG",),
+)
+def integrated_gradients(
+    probe: Probe,
+    *,
+    steps: int = 50,
+    baseline: str | int | None = None,
+    quadrature: str = "gauss-legendre",
+    reduce: str = "sum",
+) -> Attribution:
+    """Gradient averaged on the way from a baseline text, times the way; "completeness" is what the sum misses.
+
+    baseline: "mask", "pad", "zero" or a token id; None takes the first of these that the vocabulary has.
+    """
+    origin = baseline_embeddings(probe, baseline)
+    way = probe.twin.embed(probe.batch.input_ids) - origin  # [batch, token, dim]
+    points, weights = quadrature_rule(steps, quadrature)
+    rows = torch.arange(len(way), device=way.device)
+    mean = torch.zeros_like(way)
+    at_once = max(1, 32 // len(way))  # steps that share a batch when the texts are few
+    for first in range(0, steps, at_once):
+        alphas = points[first : first + at_once].to(way)
+        many = rows.repeat(len(alphas))
+        places = origin.repeat(len(alphas), 1, 1) + alphas.repeat_interleave(len(way))[:, None, None] * way[many]
+        _, gradients = probe.rows(many).gradient(places)
+        share = weights[first : first + at_once].to(way)
+        mean += torch.einsum("s,sbtd->btd", share, gradients.view(len(alphas), *way.shape))
+    signed = (way * mean).sum(-1)
+    change = probe.score(probe.batch) - probe.gradient(origin)[0]
+    return Attribution(reduce_features(way * mean, reduce), {"completeness": signed.sum(1) - change})
+
+
+def quadrature_rule(steps: int, name: str) -> tuple[Tensor, Tensor]:
+    """Points in [0, 1] and their weights."""
+    if not isinstance(steps, int) or steps < 1:
+        raise ValueError(f"steps is a positive number, found {steps!r}")
+    if name == "gauss-legendre":
+        points, weights = np.polynomial.legendre.leggauss(steps)
+        return torch.tensor((points + 1) / 2), torch.tensor(weights / 2)
+    if name == "riemann":  # right ends, as in the paper's equation 3
+        return torch.arange(1, steps + 1) / steps, torch.full((steps,), 1 / steps)
+    raise ValueError(f"quadrature is 'gauss-legendre' or 'riemann', found {name!r}")
+
+
+def baseline_embeddings(probe: Probe, baseline: str | int | None) -> Tensor:
+    """[batch, token, dim]: special tokens stay, every other token is replaced."""
+    batch = probe.batch
+    ids: dict[object, int | None] = {"mask": batch.mask_id, "pad": batch.pad_id}
+    if baseline is None:
+        baseline = next((name for name, token in ids.items() if token is not None), "zero")  # type: ignore[misc]
+    token = baseline if isinstance(baseline, int) else ids.get(baseline)
+    special = torch.zeros_like(batch.input_ids).bool() if batch.special is None else batch.special
+    if baseline == "zero":
+        return probe.twin.embed(batch.input_ids) * special[:, :, None]
+    if token is None:
+        raise ValueError(
+            f"no baseline {baseline!r} here: choose 'mask' or 'pad' (if the vocabulary has it), 'zero', an id"
+        )
+    return probe.twin.embed(torch.where(special, batch.input_ids, token))
+
+
+def signal_at(trace: Trace, read: str) -> Signal:
+    """Where scores are read: "embeddings" (word embeddings) or "blocks" (the first block's input)."""
+    if read == "embeddings" and trace.embeddings is not None:
+        return trace.embeddings
+    if read == "blocks":
+        return trace.hidden[0]
+    raise ValueError(f"read is 'embeddings' or 'blocks', found {read!r}")
+
+
+def grad_at(trace: Trace, read: str) -> Tensor:
+    grad = signal_at(trace, read).grad
+    assert grad is not None
+    return grad
+
+
+def reduce_features(products: Tensor, reduce: str) -> Tensor:
+    """[batch, token, dim] -> [batch, token]"""
+    if reduce == "sum":
+        return products.sum(-1)
+    if reduce == "l2":
+        return torch.linalg.vector_norm(products, dim=-1)
+    if reduce == "mean_abs":
+        return products.abs().mean(-1)
+    raise ValueError(f"reduce is 'sum', 'l2' or 'mean_abs', found {reduce!r}")

@@ -1,0 +1,51 @@
+"""Take tokens away and see what happens; and the control that knows nothing."""
+
+import zlib
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from tokenlight.methods import method
+from tokenlight.record import Probe
+
+CHUNK = 64  # changed texts that run together
+
+
+@method(
+    title="Erasure",
+    paper="Zeiler & Fergus 2014; Li et al. 2016",
+    signed=True,
+    asks_model=True,
+    cost="tokens × forward",
+    aliases=("Occlusion", "Leave-one-out"),
+)
+def erasure(probe: Probe, *, how: str = "hide") -> Tensor:
+    """How much the score falls without the token: how="hide" from attention, or replaced by "mask" or "pad"."""
+    batch = probe.batch.with_fixed_positions()  # a hidden token must not move the others
+    token = {"hide": 0, "mask": batch.mask_id, "pad": batch.pad_id}.get(how)
+    if token is None:
+        raise ValueError(f"how is 'hide', or 'mask' or 'pad' where the vocabulary has it; found {how!r}")
+    full = probe.score(batch)  # [batch]
+    scores = full.new_zeros(batch.input_ids.shape)
+    changes = batch.attention_mask.nonzero()  # [change, (row, token)]
+    for rows, tokens in zip(changes[:, 0].split(CHUNK), changes[:, 1].split(CHUNK), strict=True):
+        some = replace(probe, batch=batch).rows(rows)
+        place = (torch.arange(len(rows)), tokens)
+        if how == "hide":
+            changed = replace(some.batch, attention_mask=some.batch.attention_mask.index_put(place, rows.new_tensor(0)))
+        else:
+            changed = replace(some.batch, input_ids=some.batch.input_ids.index_put(place, rows.new_tensor(token)))
+        scores[rows, tokens] = full[rows] - some.score(changed)
+    return scores
+
+
+@method(title="Random", paper="control", signed=True, class_specific=False, asks_model=True, cost="none")
+def random(probe: Probe, *, seed: int = 0) -> Tensor:
+    """Uniform in [-1, 1); the same text and seed give the same scores in any batch."""
+    scores = torch.zeros(probe.batch.input_ids.shape)
+    for i, (ids, real) in enumerate(zip(probe.batch.input_ids, probe.batch.attention_mask.bool(), strict=True)):
+        text = ids[real].cpu().numpy().astype("<i8").tobytes()
+        generator = torch.Generator().manual_seed(zlib.crc32(text) ^ seed)
+        scores[i, real.cpu()] = torch.rand(int(real.sum()), generator=generator) * 2 - 1
+    return scores

@@ -1,0 +1,44 @@
+"""What one recorded pass leaves behind. Axis words: layer batch head query key token dim."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tokenlight.batch import Batch
+
+
+@dataclass(frozen=True)
+class Signal:
+    """A tensor of the forward pass and the gradient of the score with respect to it."""
+
+    value: Tensor
+    grad: Tensor | None = None
+
+    @property
+    def relevance(self) -> Tensor:
+        """Value times gradient: under a rule table this *is* the relevance."""
+        assert self.grad is not None, "recorded without a backward pass"
+        return self.value * self.grad
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One forward pass and one backward pass from `score`; only the signals that were asked for."""
+
+    batch: Batch
+    score: Tensor  # [batch] what is explained
+    row: Tensor  # [batch] the query row that [query, key] maps are read at
+    embeddings: Signal | None  # [batch, token, dim] output of get_input_embeddings()
+    hidden: tuple[Signal, ...]  # the input of every block, then the last block's output; [batch, token, dim]
+    attention: tuple[Signal, ...]  # one a layer: [batch, head, query, key], after the softmax
+    values: tuple[Signal, ...]  # one a layer: [batch, head, key, dim], key/value heads already repeated
+
+    @property
+    def mask(self) -> Tensor:
+        """[batch, token] bool: the real tokens."""
+        return self.batch.attention_mask.bool()
+
+    def read_row(self, maps: Tensor) -> Tensor:
+        """[batch, query, key] -> [batch, key]: the row of the position whose output is explained."""
+        return maps[torch.arange(len(maps), device=maps.device), self.row.to(maps.device)]

@@ -1,0 +1,63 @@
+"""How a result is laid out over its original text; shared by every view."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tokenlight.explanation import Explanation, Word
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A stretch of the text: a word with its strength in [-1, 1], or what stands between words."""
+
+    text: str
+    strength: float = 0.0
+    word: Word | None = None
+
+
+def pieces(explanation: Explanation) -> Iterator[Piece]:
+    """The original text in order, special tokens where they stand."""
+    words = explanation.words()
+    largest = max((abs(word.score) for word in words if not word.special), default=0.0)
+    texts = explanation.text if isinstance(explanation.text, tuple) else (explanation.text,)
+    segment, place = None, 0
+    for word in words:
+        if word.special and word.segment is None:
+            if segment is not None:
+                yield from rest(texts[segment], place)
+                segment = None
+            yield Piece(f" {word.text} ", word=word)
+            continue
+        if word.segment != segment:
+            if segment is not None:
+                yield from rest(texts[segment], place)
+            segment, place = word.segment, 0
+        assert segment is not None
+        start, end = word.span
+        if start > place:
+            yield Piece(texts[segment][place:start])
+        strength = 0.0 if word.special or not largest else word.score / largest
+        yield Piece(texts[segment][max(start, place) : end], strength, word)
+        place = max(place, end)
+    if segment is not None:
+        yield from rest(texts[segment], place)
+
+
+def rest(text: str, place: int) -> Iterator[Piece]:
+    """What the model did not see, or blanks at the end."""
+    if text[place:].strip():
+        yield Piece(text[place:])
+
+
+def headline(explanation: Explanation) -> str:
+    """What the model says: 'positive (p = 0.998)'."""
+    sure = "" if explanation.probability is None else f" (p = {explanation.probability:.3f})"
+    return f"{explanation.prediction.strip()}{sure}"
+
+
+def explained(explanation: Explanation) -> str:
+    """What was explained: 'positive, logit 3.21', 'are minus is, logit difference 1.02'."""
+    if explanation.foil is None:
+        kind = "logits" if explanation.task == "question-answering" else "logit"
+        return f"{explanation.target.strip()}, {kind} {explanation.score:.3g}"
+    return f"{explanation.target.strip()} minus {explanation.foil.strip()}, difference {explanation.score:.3g}"

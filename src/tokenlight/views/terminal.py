@@ -1,0 +1,103 @@
+"""Heatmaps as coloured lines; without colour, the scores stand behind the words."""
+
+from collections.abc import Sequence
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from tokenlight.explanation import Explanation
+from tokenlight.methods import METHODS
+from tokenlight.views.layout import explained, headline, pieces
+from tokenlight.views.palette import css, ink, shade
+
+VISIBLE = 0.06  # weaker words stay plain
+WORTH_A_NUMBER = 0.2  # without colour, only these words get one
+
+
+def show(explanations: Sequence[Explanation], console: Console | None = None) -> None:
+    """Print explanations of one text, one under another; lines of plain text where colour would be lost."""
+    console = console or Console()
+    if console.color_system is not None:
+        console.print(render(explanations))
+        return
+    width = max(len(explanation.method) for explanation in explanations)
+    console.print(header(explanations[0]), soft_wrap=True)
+    for explanation in explanations:
+        console.print(Text(explanation.method.ljust(width + 2)) + plain_line(explanation), soft_wrap=True)
+    for note in notes(explanations):
+        console.print(f"note: {note}", soft_wrap=True, markup=False)
+
+
+def render(explanations: Sequence[Explanation]) -> RenderableType:
+    """A header with what the model says, then a heatmap for each method, then the notes."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="cyan", no_wrap=True)
+    table.add_column()
+    for explanation in explanations:
+        table.add_row(explanation.method, heat_line(explanation))
+    return Group(header(explanations[0]), table, *(Text(f"note: {n}", style="yellow") for n in notes(explanations)))
+
+
+def header(explanation: Explanation) -> Text:
+    says = ("the model says ", (headline(explanation), "bold"))
+    return Text.assemble(*says, "; explained: ", (explained(explanation), "bold"), style="dim")
+
+
+def notes(explanations: Sequence[Explanation]) -> list[str]:
+    return list(dict.fromkeys(note for explanation in explanations for note in explanation.notes))
+
+
+def heat_line(explanation: Explanation) -> Text:
+    line = Text()
+    for piece in pieces(explanation):
+        if piece.word is None or piece.word.special:
+            line.append(one_line(piece.text), style="dim")
+        elif abs(piece.strength) < VISIBLE:
+            line.append(one_line(piece.text))
+        else:
+            background = shade(piece.strength)
+            line.append(one_line(piece.text), style=f"{css(ink(background))} on {css(background)}")
+    return line
+
+
+def plain_line(explanation: Explanation) -> Text:
+    """'a charming[+1.00] journey': scores relative to the strongest word."""
+    line = Text()
+    for piece in pieces(explanation):
+        line.append(one_line(piece.text))
+        if piece.word is not None and abs(piece.strength) >= WORTH_A_NUMBER:
+            line.append(f"[{piece.strength:+.2f}]")
+    return line
+
+
+def one_line(text: str) -> str:
+    """Control characters and line breaks would break the table, or worse, the terminal."""
+    return "".join(character if character.isprintable() else " " for character in text)
+
+
+def legend() -> Text:
+    blue, orange = shade(1), shade(-1)
+    return Text.assemble(
+        (" supports ", f"{css(ink(blue))} on {css(blue)}"),
+        " the explained label   ",
+        (" speaks against it ", f"{css(ink(orange))} on {css(orange)}"),
+        "   shade = strength, relative to the strongest word of the line",
+    )
+
+
+def method_table() -> Table:
+    """All methods: identifier, paper's name, paper, signed, class-specific, passes."""
+    table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
+    for column in ("method", "papers call it", "paper", "signed", "class-specific", "passes"):
+        table.add_column(column, no_wrap=column == "method", style="cyan" if column == "method" else "")
+    for entry in METHODS.values():
+        table.add_row(
+            entry.name,
+            entry.title,
+            entry.paper,
+            "yes" if entry.signed else "no",
+            "yes" if entry.class_specific else "no",
+            entry.cost,
+        )
+    return table

@@ -1,0 +1,14 @@
+import os
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
+
+import pytest
+import torch
+
+torch.set_num_threads(1)  # tiny models; the tests run side by side instead
+
+
+@pytest.fixture(autouse=True)
+def _same_randomness():
+    torch.manual_seed(0)
