@@ -1,6 +1,7 @@
 """The few facts about a model that transformers does not tell."""
 
 import inspect
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -56,12 +57,17 @@ def pooled_position(model: PreTrainedModel, batch: Batch) -> Tensor:
     return (steps * (batch.input_ids != pad)).argmax(1)  # transformers looks at the ids, not at the mask
 
 
-def counts_positions_from_ids(model: PreTrainedModel) -> bool:
-    """RoBERTa and its kin number the positions of the non-padding ids themselves."""
-    return position_padding(model) is not None
+def fix_positions(model: PreTrainedModel, batch: Batch) -> Batch:
+    """Positions written out as the model would count them, so that hiding or replacing a token moves no other."""
+    padding = position_padding(model)
+    if padding is None:
+        return replace(batch, position_ids=(batch.attention_mask.cumsum(1) - 1).clamp_min(0))
+    counted = batch.input_ids != padding
+    return replace(batch, position_ids=counted.cumsum(1) * counted + padding)
 
 
 def position_padding(model: PreTrainedModel) -> int | None:
+    """RoBERTa and its kin count the ids that are not this one, from the number after it."""
     for name, module in model.named_modules():
         if name.endswith("position_embeddings") and isinstance(module, nn.Embedding):
             return module.padding_idx

@@ -12,6 +12,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import eager_mask
 
 from tokenlight.errors import UnsupportedModelError
+from tokenlight.rules import rule_point
 
 NAME = "tokenlight"
 HARMLESS = {"position_ids", "cache_position", "position_embeddings", "token_type_ids", "mm_token_type_ids"}
@@ -34,14 +35,32 @@ def attention(
     if groups > 1:
         key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
     value = tape.add("values", value)
-    scores = torch.matmul(query, key.transpose(-1, -2)) * (query.shape[-1] ** -0.5 if scaling is None else scaling)
+    scores = query_key(query, key) * (query.shape[-1] ** -0.5 if scaling is None else scaling)
     if softcap is not None:
         scores = torch.tanh(scores / softcap) * softcap
     if attention_mask is not None:
-        scores = scores + attention_mask
+        scores = mask_scores(scores, attention_mask)
     weights = nn.functional.softmax(scores, dim=-1, dtype=torch.promote_types(scores.dtype, torch.float32))
     weights = tape.add("attention", weights.to(value.dtype))
-    return torch.matmul(weights, value).transpose(1, 2).contiguous(), weights
+    context = tape.add("context", mix_values(weights, value))
+    return context.transpose(1, 2).contiguous(), weights
+
+
+@rule_point
+def query_key(query: Tensor, key: Tensor) -> Tensor:
+    """[batch, head, query, key]"""
+    return torch.matmul(query, key.transpose(-1, -2))
+
+
+@rule_point
+def mask_scores(scores: Tensor, mask: Tensor) -> Tensor:
+    return scores + mask
+
+
+@rule_point
+def mix_values(weights: Tensor, value: Tensor) -> Tensor:
+    """[batch, head, query, dim]"""
+    return torch.matmul(weights, value)
 
 
 def refuse_unknown_terms(module: nn.Module, kwargs: dict[str, Any]) -> None:

@@ -49,6 +49,11 @@ class Batch:
         steps = torch.arange(self.attention_mask.shape[1], device=self.attention_mask.device)
         return (steps * self.attention_mask).argmax(1)
 
+    @property
+    def first(self) -> Tensor:
+        """[batch] index of each row's first real token."""
+        return self.attention_mask.argmax(1)
+
     def inputs(self) -> dict[str, Tensor]:
         """The keywords of the model call."""
         named = {
@@ -59,10 +64,6 @@ class Batch:
     def map(self, change: Any) -> "Batch":
         """The same batch with `change` applied to every tensor."""
         return replace(self, **{n: change(t) for n, t in vars(self).items() if isinstance(t, Tensor)})
-
-    def with_fixed_positions(self) -> "Batch":
-        """Positions written out from the mask, so that hiding a token later does not move the others."""
-        return replace(self, position_ids=(self.attention_mask.cumsum(1) - 1).clamp_min(0))
 
 
 def encode(tokenizer: Any, texts: Sequence[Text], max_length: int | None, cut: str = "longest_first") -> list[Row]:
@@ -79,6 +80,11 @@ def encode(tokenizer: Any, texts: Sequence[Text], max_length: int | None, cut: s
     for i, row in enumerate(rows):
         if max_length is not None and len(row) > max_length:
             strategy = cut if isinstance(row.text, tuple) else "longest_first"
+            if strategy == "only_second" and row.segments.count(1) <= len(row) - max_length:
+                raise ValueError(
+                    f"nothing of the context fits behind the question, which leaves no room in {max_length} tokens: "
+                    "shorten the question"
+                )
             short = tokenizer(
                 [pair(row.text)], return_offsets_mapping=True, truncation=strategy, max_length=max_length, verbose=False
             )
@@ -132,10 +138,13 @@ def trim(text: str, start: int, end: int) -> tuple[int, int]:
     return start, end
 
 
-def collate(rows: Sequence[Row], tokenizer: Any, device: torch.device | str = "cpu") -> Batch:
-    """Pad on the right: causal models never look there, and encoders read position 0."""
+def collate(rows: Sequence[Row], tokenizer: Any, device: torch.device | str = "cpu", pad: int | None = None) -> Batch:
+    """Pad on the right: causal models never look there, and encoders read position 0.
+
+    `pad` is the padding id that the model knows: some models find the end of a text by it, whatever the mask says.
+    """
     width = max(len(row) for row in rows)
-    pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else 0  # hidden by the mask either way
+    pad = next(i for i in (pad, tokenizer.pad_token_id, 0) if i is not None)
 
     def padded(values: list[list[int]], fill: int) -> Tensor:
         return torch.tensor([row + [fill] * (width - len(row)) for row in values], device=device)

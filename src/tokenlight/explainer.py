@@ -12,16 +12,17 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedModel
 
 from tokenlight import anatomy
 from tokenlight.batch import Batch, Row, Text, collate, encode
-from tokenlight.explanation import Explanation, library_versions
+from tokenlight.explanation import Explanation, keep_precision, library_versions, trim_map
 from tokenlight.methods import METHODS, Attribution, find_method
 from tokenlight.naming import Names, TargetLike
 from tokenlight.progress import track
 from tokenlight.record import Recording
+from tokenlight.rules import RuleTable
 from tokenlight.run import Job, run_jobs
 from tokenlight.targets import Target, Wanted
 from tokenlight.twin import Twin, unwrap
 
-DEFAULT_METHOD = "attcat"
+DEFAULT_METHOD = "attn_lrp"
 AUTO_CLASSES = {
     "text-classification": "AutoModelForSequenceClassification",
     "token-classification": "AutoModelForTokenClassification",
@@ -48,6 +49,7 @@ class Explainer:
         *,
         target: TargetLike | Sequence[TargetLike] = None,
         foil: TargetLike | Sequence[TargetLike] = None,
+        rules: RuleTable | None = None,
         batch_size: int = 32,
         progress: bool = True,
         **options: Any,
@@ -56,10 +58,11 @@ class Explainer:
 
         A text is a string, or a pair of strings as a tuple. `target` defaults to what the model predicts; it is a
         label, a token, an index, a function of the model output, or a list with one of these for each text. With a
-        `foil`, the explained number is target minus foil. Further keywords are the method's own options.
+        `foil`, the explained number is target minus foil. `rules` is a table in place of a relevance method's own.
+        Further keywords are the method's options.
         """
         chosen = find_method(method)
-        return self._run(texts, [Job(chosen, options)], target, foil, batch_size, progress)[chosen.name]
+        return self._run(texts, [Job(chosen, options, rules)], target, foil, batch_size, progress)[chosen.name]
 
     def explain_all(
         self,
@@ -97,15 +100,16 @@ class Explainer:
         targets, foils = spread(target, len(rows), "target"), spread(foil, len(rows), "foil")
         function = shared_function(targets, foils)
         wanted = [
-            self._names.want(row, None if function else t, f) for row, t, f in zip(rows, targets, foils, strict=True)
+            self._names.want_any(row) if function else self._names.want(row, t, f)
+            for row, t, f in zip(rows, targets, foils, strict=True)
         ]
         twin = Twin(self.model)
         results: dict[str, list[Any]] = {job.method.name: [None] * len(rows) for job in jobs}
-        batches = self._batches(rows, batch_size)
+        batches = self._batches(rows, batch_size, [foil is not None for foil in foils])
         for indices in track(batches, "explaining", map(len, batches), progress):
             some = [rows[i] for i in indices]
             goal = Target(self.task, tuple(wanted[i] for i in indices), function)
-            recording, attributions = run_jobs(twin, collate(some, self.tokenizer, twin.device), goal, jobs)
+            recording, attributions = run_jobs(twin, self._collate(some, twin.device), goal, jobs)
             for job, attribution in zip(jobs, attributions, strict=True):
                 for place, i in enumerate(indices):
                     results[job.method.name][i] = self._explanation(
@@ -118,15 +122,19 @@ class Explainer:
         cut = "only_second" if self.task == "question-answering" else "longest_first"
         return encode(self.tokenizer, texts, limit, cut)
 
-    def _batches(self, rows: list[Row], batch_size: int) -> list[list[int]]:
-        """Row numbers, texts of similar length together."""
+    def _collate(self, rows: list[Row], device: torch.device) -> Batch:
+        return collate(rows, self.tokenizer, device, self._names.model.config.get_text_config().pad_token_id)
+
+    def _batches(self, rows: list[Row], batch_size: int, foiled: list[bool]) -> list[list[int]]:
+        """Row numbers, texts of similar length together; those with a foil and those without are kept apart."""
         if batch_size < 1:
             raise ValueError(f"batch_size is a positive number, found {batch_size}")
         model = self._names.model
         if anatomy.pools_last_token(model) and model.config.get_text_config().pad_token_id is None:
             batch_size = 1  # without a padding id such a head cannot tell where a text ends
         order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
-        return [order[i : i + batch_size] for i in range(0, len(order), batch_size)]
+        groups = [[i for i in order if foiled[i] is side] for side in (False, True)]
+        return [group[i : i + batch_size] for group in groups for i in range(0, len(group), batch_size)]
 
     def _explanation(
         self,
@@ -145,15 +153,17 @@ class Explainer:
             notes.append(f"the text was too long: its last {row.truncated} tokens were cut off")
         if targeted and not job.method.class_specific:
             notes.append(f"{job.method.name} does not depend on the target")
-        scores = attribution.scores[place, : len(row)].cpu().clone()
-        if not scores.any():
+        scores = keep_precision(attribution.scores[place, : len(row)])
+        if all(c.index is not None and c.foil is not None and c.index[place] == c.foil[place] for c in recording.choices):
+            notes.append("the model predicts the foil itself: the explained difference is 0")
+        elif not scores.any():
             notes.append(
                 f"every score of {job.method.name} is 0 on this text: it found nothing that supports the target"
             )
         return Explanation(
             text=row.text,
             tokens=row.tokens,
-            scores=scores if scores.dtype == torch.float64 else scores.float(),
+            scores=scores,
             special=torch.tensor(row.special),
             segments=row.segments,
             spans=row.spans,
@@ -169,6 +179,7 @@ class Explainer:
             signed=job.method.signed,
             position=wanted.position,
             extras={name: float(value[place]) for name, value in attribution.extras.items()},
+            maps={name: trim_map(name, value[place], len(row)) for name, value in attribution.maps.items()},
             notes=tuple(notes),
             versions=library_versions(),
         )
@@ -201,6 +212,7 @@ def attribute(
     method: str,
     target: Any = None,
     foil: Any = None,
+    rules: RuleTable | None = None,
     **options: Any,
 ) -> Tensor:
     """Scores [batch, token] for those who tokenise themselves.
@@ -208,12 +220,12 @@ def attribute(
     `target` and `foil`: an index for all rows, one for each row, or for `target` a function of the model output.
     Heads that answer for every token take (position, index); extractive answers (first token, last token).
     """
-    job = Job(find_method(method), options)
+    job = Job(find_method(method), options, rules)
     twin = Twin(model)
     batch = raw_batch(input_ids, attention_mask, token_type_ids, twin.model).map(lambda t: t.to(twin.device))
     targets, foils = (spread(plain(x), len(input_ids), n) for x, n in ((target, "target"), (foil, "foil")))
     function = shared_function(targets, foils)
-    wanted = [raw_wanted(twin.task, None if function else t, f) for t, f in zip(targets, foils, strict=True)]
+    wanted = [Wanted() if function else raw_wanted(twin.task, t, f) for t, f in zip(targets, foils, strict=True)]
     _, (attribution,) = run_jobs(twin, batch, Target(twin.task, tuple(wanted), function), [job])
     return attribution.scores
 
@@ -233,11 +245,16 @@ def raw_batch(ids: Tensor, mask: Tensor | None, types: Tensor | None, model: Pre
         return batch
     if type(model).__name__.endswith("ForSequenceClassification") and not anatomy.pools_last_token(model):
         raise ValueError(f"{type(model).__name__} reads the first token: pad on the right, not on the left")
-    return batch.with_fixed_positions()  # padding on the left would shift them
+    return anatomy.fix_positions(model, batch)  # padding on the left would shift them
 
 
 def raw_wanted(task: str, target: Any, foil: Any) -> Wanted:
     if task == "question-answering":
+        for span in (target, foil):
+            if span is not None and not (isinstance(span, tuple) and len(span) == 2):
+                raise ValueError(f"an answer is (first token, last token), found {span!r}")
+            if span is not None and span[0] > span[1]:
+                raise ValueError(f"an answer goes from its first to its last token; found {span}")
         return Wanted(span=target, foil_span=foil)
     if task in ("token-classification", "fill-mask"):
         if not isinstance(target, tuple) or len(target) != 2:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import pandas
 
 FORMAT, VERSION = "tokenlight.explanation", 1
+MAP_AXES = {"layers": ("layer", "token"), "heads": ("layer", "head"), "neurons": ("token", "dim")}
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,7 @@ class Explanation:
     signed: bool = True
     position: int | None = None  # the token that was explained, where there is one
     extras: Mapping[str, float] = field(default_factory=dict)  # numbers about the scores, such as a residual
+    maps: Mapping[str, Tensor] = field(default_factory=dict)  # what was asked for with detail=; axes in MAP_AXES
     notes: tuple[str, ...] = ()  # what a reader should know: truncation, a target that had no effect
     versions: Mapping[str, str] = field(default_factory=dict)
 
@@ -104,6 +106,7 @@ class Explanation:
             "text": list(self.text) if isinstance(self.text, tuple) else self.text,
             "options": dict(self.options),
             "extras": dict(self.extras),
+            "maps": {name: values.tolist() for name, values in self.maps.items()},
             "notes": list(self.notes),
             "versions": dict(self.versions),
         }
@@ -119,11 +122,13 @@ class Explanation:
         if plain.get("version") != VERSION:
             raise ValueError(f"saved in version {plain.get('version')}, but this tokenlight reads version {VERSION}")
         fields = {name: value for name, value in plain.items() if name not in ("format", "version", "dtype")}
+        dtype = getattr(torch, plain["dtype"])
         fields |= {
-            "scores": torch.tensor(fields["scores"], dtype=getattr(torch, plain["dtype"])),
+            "scores": torch.tensor(fields["scores"], dtype=dtype),
             "special": torch.tensor(fields["special"], dtype=torch.bool),
             "spans": [tuple(span) for span in fields["spans"]],
             "text": tuple(fields["text"]) if isinstance(fields["text"], list) else fields["text"],
+            "maps": {name: torch.tensor(values, dtype=dtype) for name, values in fields["maps"].items()},
             "notes": tuple(fields["notes"]),
         }
         return cls(**fields)
@@ -152,6 +157,19 @@ class Explanation:
     def __repr__(self) -> str:
         top = ", ".join(f"{word.text} {word.score:+.3g}" for word in self.top(3))
         return f"<Explanation of {self.target!r} by {self.method}: {top}>"
+
+
+def trim_map(name: str, values: Tensor, length: int) -> Tensor:
+    """A map without padding, in the precision scores are kept in."""
+    for axis, word in enumerate(MAP_AXES[name]):
+        if word == "token":
+            values = values.narrow(axis, 0, length)
+    return keep_precision(values)
+
+
+def keep_precision(values: Tensor) -> Tensor:
+    """On the CPU; double stays double, everything else is float32."""
+    return values.cpu().to(torch.float64 if values.dtype == torch.float64 else torch.float32, copy=True)
 
 
 def library_versions() -> dict[str, str]:

@@ -2,13 +2,15 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 import torch
 from transformers import PreTrainedModel
 
 from tokenlight.batch import Row
-from tokenlight.targets import Choice, Span, Wanted, best_span
+from tokenlight.targets import Choice, Span, Wanted, best_span, is_whole
+from tokenlight.words import number_words
 
 TargetLike = None | int | str | tuple[Any, ...] | Callable[[Any], Any]
 
@@ -33,6 +35,13 @@ class Names:
         if index is not None and index == other:
             raise ValueError(f"target and foil are both {target!r}: there is nothing to compare")
         return Wanted(index=index, foil=other, position=position)
+
+    def want_any(self, row: Row) -> Wanted:
+        """For the caller's own function of the output: only where an answer or a masked word would stand."""
+        if self.task == "question-answering":
+            return self._want_span(row, None, None)
+        masks = [i for i, token in enumerate(row.input_ids) if token == self.tokenizer.mask_token_id]
+        return Wanted(position=masks[0] if self.task == "fill-mask" and len(masks) == 1 else None)
 
     def index(self, name: object) -> int:
         """The index of a label or of a token."""
@@ -69,6 +78,8 @@ class Names:
             first, last = best_span(start, end, wanted.context or (0, len(row) - 1))
             return answer_text(row, (first, last)), float(start.softmax(0)[first] * end.softmax(0)[last])
         logits = output["logits"][i].float()
+        if self.task in ("token-classification", "fill-mask") and wanted.position is None:
+            return "something for every token", None
         if self.task != "text-classification":
             logits = logits[len(row) - 1 if wanted.position is None else wanted.position]
         best = int(logits.argmax())
@@ -109,10 +120,8 @@ class Names:
 
 def label_index(label: object, labels: dict[int, str]) -> int:
     """An index, or a label by name (upper and lower case are the same if that is unambiguous)."""
-    if isinstance(label, int) and not isinstance(label, bool):
-        if label not in labels:
-            raise ValueError(f"the model has no label {label}; it has {describe_labels(labels)}")
-        return label
+    if is_whole(label) and label in labels:
+        return int(label)  # type: ignore[call-overload]
     exact = [i for i, name in labels.items() if name == label]
     loose = exact or [i for i, name in labels.items() if isinstance(label, str) and name.lower() == label.lower()]
     if len(loose) != 1:
@@ -126,10 +135,10 @@ def describe_labels(labels: dict[int, str]) -> str:
 
 def token_index(token: object, tokenizer: Any, vocabulary: int) -> int:
     """A token id, a text that is exactly one token (' are'), or a vocabulary entry ('Ġare', '##ing')."""
-    if isinstance(token, int) and not isinstance(token, bool):
+    if isinstance(token, Integral) and is_whole(token):
         if not 0 <= token < vocabulary:
             raise ValueError(f"token id {token} is outside the vocabulary of {vocabulary} tokens")
-        return token
+        return int(token)
     if not isinstance(token, str):
         raise TypeError(f"expected a token as text or id, found {type(token).__name__}: {token!r}")
     ids = tokenizer.encode(token, add_special_tokens=False)
@@ -148,15 +157,22 @@ def token_index(token: object, tokenizer: Any, vocabulary: int) -> int:
 
 
 def check_position(row: Row, position: object) -> int:
-    if not isinstance(position, int) or not 0 <= position < len(row):
+    if not isinstance(position, Integral) or not is_whole(position) or not 0 <= position < len(row):
         raise ValueError(f"position {position!r} is not a token of this text, which has tokens 0 to {len(row) - 1}")
-    return position
+    return int(position)
 
 
 def token_of_word(row: Row, word: str) -> int:
     """The first token of a word that stands in the text exactly once."""
     parts = row.text if isinstance(row.text, tuple) else (row.text,)
     places = [(s, k) for s, part in enumerate(parts) for k in range(len(part)) if part.startswith(word, k) and word]
+    numbers = [[-1, *number_words(part), -1] for part in parts]
+    whole = [
+        (s, k)
+        for s, k in places
+        if numbers[s][k] != numbers[s][k + 1] and numbers[s][k + len(word)] != numbers[s][k + len(word) + 1]
+    ]
+    places = whole or places  # 'is' is not the end of 'this', if it also stands alone
     if len(places) != 1:
         raise ValueError(f"{word!r} stands {len(places)} times in the text: give the index of its token instead")
     segment, start = places[0]

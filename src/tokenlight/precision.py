@@ -8,10 +8,11 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 CASTS: set[Callable[..., Any]] = {Tensor.to, Tensor.float, Tensor.type}
+NARROW = {torch.float32, torch.float16, torch.bfloat16}
 
 
 class KeepDouble(TorchFunctionMode):
-    """Casting a double to float32 does nothing while this is active."""
+    """Casting a double to a narrower float does nothing while this is active."""
 
     def __torch_function__(
         self,
@@ -22,7 +23,7 @@ class KeepDouble(TorchFunctionMode):
     ) -> Any:
         kwargs = kwargs or {}
         if func in CASTS and args[0].dtype == torch.float64:
-            narrow = func is Tensor.float or torch.float32 in args[1:] or kwargs.get("dtype") is torch.float32
-            if narrow:
+            wanted = {arg for arg in (*args[1:], *kwargs.values()) if isinstance(arg, torch.dtype)}
+            if func is Tensor.float or wanted & NARROW:
                 return args[0]
         return func(*args, **kwargs)

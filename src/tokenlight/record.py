@@ -9,7 +9,8 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from tokenlight.batch import Batch
-from tokenlight.targets import Choice, Target, repeat_choices
+from tokenlight.rules import Ledger, RuleMode, RuleTable
+from tokenlight.targets import Choice, Settled, Target, repeat_choices
 from tokenlight.trace import Signal, Trace
 from tokenlight.twin import SIGNALS, Tape, Twin
 
@@ -25,14 +26,26 @@ class Recording:
     @property
     def score(self) -> Tensor:
         """[batch] what is explained."""
-        return torch.stack([trace.score for trace in self.traces]).sum(0)
+        return torch.stack([trace.sign * trace.score for trace in self.traces]).sum(0)
 
 
-def record(model: PreTrainedModel | Twin, batch: Batch, target: Target, needs: Iterable[str] = ()) -> Recording:
+def record(
+    model: PreTrainedModel | Twin,
+    batch: Batch,
+    target: Target | Settled,
+    needs: Iterable[str] = (),
+    *,
+    rules: RuleTable | None = None,
+    split: bool = False,
+    unit: bool = False,
+    double: bool = False,
+) -> Recording:
     """Run the model on a batch and keep the signals named in `needs`.
 
     A need is the name of a signal ("attention") or of a signal with its gradient ("attention.grad").
-    Without any gradient among them there is no backward pass.
+    Without any gradient among them there is no backward pass. Under a table of `rules`, value times gradient is
+    relevance. `split` gives target and foil traces of their own; `unit` starts from relevance 1, not from the score;
+    `double` computes in double precision, whatever the weights' own (for tables whose rules allow it).
     """
     needs = frozenset(needs)
     wanted = frozenset(need.removesuffix(".grad") for need in needs)
@@ -40,39 +53,42 @@ def record(model: PreTrainedModel | Twin, batch: Batch, target: Target, needs: I
         raise ValueError(f"unknown signals {sorted(unknown)}; there are {', '.join(SIGNALS)}")
     graded = frozenset(need.removesuffix(".grad") for need in needs if need.endswith(".grad"))
     twin = model if isinstance(model, Twin) else Twin(model)
-    tape = Tape(keep=wanted, differentiable=bool(graded))
-    output = twin.run(batch, tape)
+    tape = Tape(keep=wanted, differentiable=bool(graded), double=double)
+    ledger = Ledger(len(batch.input_ids))
+    output = twin.run(batch, tape, None if rules is None else RuleMode(rules, ledger))
     choices = target.choose(output, batch, twin.model)
-    with torch.set_grad_enabled(bool(graded)):
-        scores = [choice.score(output) for choice in choices]
-    for score in scores:
+    parts = tuple(part for choice in choices for part in choice.split()) if split else choices
+    signals = {name: tape.signals[name] for name in SIGNALS if name in graded}
+    traces = []
+    for i, part in enumerate(parts):
+        with torch.set_grad_enabled(bool(graded)):
+            score = part.score(output)
         check_finite(score)
-    gradients = differentiate(scores, {name: tape.signals[name] for name in SIGNALS if name in graded})
-    traces = [
-        make_trace(batch, score, choice, tape.signals, gradient)
-        for score, choice, gradient in zip(scores, choices, gradients, strict=True)
-    ]
+        ledger.clear()
+        gradients = differentiate(score, signals, unit=unit, last=i + 1 == len(parts))
+        traces.append(make_trace(batch, score.detach(), part, tape.signals, gradients, ledger))
     answer = {name: part.detach() for name, part in output.items() if isinstance(part, Tensor)}
     return Recording(tuple(traces), choices, answer)
 
 
-def differentiate(scores: list[Tensor], signals: dict[str, list[Tensor]]) -> list[dict[str, list[Tensor]]]:
-    """For each score: the gradient of its sum (texts do not touch each other) for every tensor."""
+def differentiate(score: Tensor, signals: dict[str, list[Tensor]], unit: bool, last: bool) -> dict[str, list[Tensor]]:
+    """The gradient of the summed scores (texts do not touch each other) for every tensor of `signals`."""
     tensors = [tensor for group in signals.values() for tensor in group]
-    results = []
-    for i, score in enumerate(scores):
-        if not tensors:
-            results.append({})
-            continue
-        more = i + 1 < len(scores)
-        flat = torch.autograd.grad(score.sum(), tensors, retain_graph=more, materialize_grads=True)
-        parts = iter(flat)
-        results.append({name: [next(parts) for _ in group] for name, group in signals.items()})
-    return results
+    if not tensors:
+        return {}
+    # Relevance that starts from 1 is gradient x input divided by the score; an exact 0 has none to give.
+    start = torch.where(score == 0, 0.0, 1 / score).detach() if unit else torch.ones_like(score)
+    flat = iter(torch.autograd.grad(score, tensors, start, retain_graph=not last, materialize_grads=True))
+    return {name: [next(flat) for _ in group] for name, group in signals.items()}
 
 
 def make_trace(
-    batch: Batch, score: Tensor, choice: Choice, signals: dict[str, list[Tensor]], gradients: dict[str, list[Tensor]]
+    batch: Batch,
+    score: Tensor,
+    choice: Choice,
+    signals: dict[str, list[Tensor]],
+    gradients: dict[str, list[Tensor]],
+    ledger: Ledger,
 ) -> Trace:
     def group(name: str) -> tuple[Signal, ...]:
         values = [tensor.detach() for tensor in signals[name]]
@@ -80,12 +96,16 @@ def make_trace(
 
     return Trace(
         batch=batch,
-        score=score.detach(),
+        score=score,
         row=choice.row,
+        sign=choice.sign,
         embeddings=next(iter(group("embeddings")), None),
         hidden=group("hidden"),
         attention=group("attention"),
         values=group("values"),
+        context=group("context"),
+        bias_share=ledger.total("bias"),
+        softmax_deficit=ledger.total("softmax"),
     )
 
 

@@ -1,4 +1,4 @@
-"""Methods on one batch: those that read the same pass share it."""
+"""Methods on one batch: one recording for each rule table, however many methods read it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,45 +8,81 @@ import torch
 from torch import Tensor
 
 from tokenlight.batch import Batch
-from tokenlight.methods import Attribution, Method
+from tokenlight.methods import Attribution, Method, Pass
 from tokenlight.record import Probe, Recording, record
-from tokenlight.targets import Target
+from tokenlight.rules import RuleTable
+from tokenlight.targets import Settled, Target
 from tokenlight.twin import Twin
+
+Key = tuple[int, bool, bool, bool]  # table, unit, split, double: the same key is the same pass
 
 
 @dataclass(frozen=True)
 class Job:
-    """A method with its options."""
+    """A method with its options, and the user's own rule table if there is one."""
 
     method: Method
     options: Mapping[str, Any]
+    rules: RuleTable | None = None
 
     def __post_init__(self) -> None:
         self.method.check_options(self.options)
+        if self.rules is not None and not any(one.rules for one in self.method.passes):
+            raise TypeError(f"method '{self.method.name}' has no rule table that could be replaced")
+
+    @property
+    def passes(self) -> list[tuple[Pass, RuleTable | None]]:
+        """The method's passes, each with the table that the options or the user say."""
+        tables = [one.rules_with(self.full_options) for one in self.method.passes]
+        tables = [table if table is None or self.rules is None else self.rules for table in tables]
+        return list(zip(self.method.passes, tables, strict=True))
+
+    @property
+    def full_options(self) -> dict[str, Any]:
+        return {**self.method.options, **self.options}
 
 
 def run_jobs(twin: Twin, batch: Batch, target: Target, jobs: Sequence[Job]) -> tuple[Recording, list[Attribution]]:
-    """One recording for all methods that read a trace, then the methods that ask the model again."""
-    needs = frozenset().union(*(job.method.needs_with(job.options) for job in jobs))
-    recording = record(twin, batch, target, needs)
-    probe = Probe(twin, batch, recording.choices)
-    return recording, [run_job(job, recording, probe) for job in jobs]
+    """Record every distinct pass once, then let the methods read; those that ask the model again come last."""
+    foiled = any(wanted.foil is not None or wanted.foil_span is not None for wanted in target.wanted)
+    wanted: dict[Key, tuple[Pass, RuleTable | None, set[str]]] = {}
+    keys: list[list[Key]] = []
+    for job in jobs:
+        split = job.method.split and foiled
+        keys.append([(id(table), one.unit, split, one.double) for one, table in job.passes])
+        for key, (one, table) in zip(keys[-1], job.passes, strict=True):
+            wanted.setdefault(key, (one, table, set()))[2].update(one.needs_with(job.full_options))
+    recordings: dict[Key, Recording] = {}
+    goal: Target | Settled = target
+    for key, (one, table, needs) in wanted.items():
+        recordings[key] = record(twin, batch, goal, needs, rules=table, split=key[2], unit=one.unit, double=one.double)
+        goal = Settled(recordings[key].choices)  # the same target in every pass, even where rounding ties
+    first = next(iter(recordings.values())) if recordings else record(twin, batch, target)
+    probe = Probe(twin, batch, first.choices)
+    return first, [run_job(job, [recordings[key] for key in own], probe) for job, own in zip(jobs, keys, strict=True)]
 
 
-def run_job(job: Job, recording: Recording, probe: Probe) -> Attribution:
-    """Scores are added over the parts of the target; padding is exactly 0."""
+def run_job(job: Job, recordings: list[Recording], probe: Probe) -> Attribution:
+    """Scores are added over the parts of the target, minus those of a foil; padding is exactly 0."""
     with torch.no_grad():
-        sources = [probe] if job.method.asks_model else recording.traces
-        parts = [as_attribution(job.method.function(source, **job.options)) for source in sources]
+        if recordings:
+            groups = list(zip(*(recording.traces for recording in recordings), strict=True))
+            signs = [group[0].sign for group in groups]
+            parts = [as_attribution(job.method.function(*group, **job.options)) for group in groups]
+        else:
+            signs, parts = [1], [as_attribution(job.method.function(probe, **job.options))]
     real = probe.batch.attention_mask.bool()
-    scores = torch.stack([part.scores for part in parts]).sum(0)
+    scores = add_up([part.scores for part in parts], signs)
     scores = torch.where(real, scores.to(real.device), 0.0)
     if not torch.isfinite(scores).all():
         raise ValueError(f"method '{job.method.name}' gave scores that are not finite on this input")
-    extras: dict[str, Tensor] = {}
-    for part in parts:
-        extras |= {name: extras.get(name, 0) + value for name, value in part.extras.items()}
-    return Attribution(scores, extras)
+    extras = {name: add_up([part.extras[name] for part in parts], signs) for name in parts[0].extras}
+    maps = {name: add_up([part.maps[name] for part in parts], signs) for name in parts[0].maps}
+    return Attribution(scores, extras, maps)
+
+
+def add_up(tensors: list[Tensor], signs: list[int]) -> Tensor:
+    return torch.stack([sign * tensor for sign, tensor in zip(signs, tensors, strict=True)]).sum(0)
 
 
 def as_attribution(result: Tensor | Attribution) -> Attribution:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -37,6 +38,14 @@ class Choice:
     position: Tensor | None = None  # [batch] token axis of the logits, where they have one
     field: str = "logits"
     function: Callable[[Any], Tensor] | None = None  # the caller's own
+    sign: int = 1  # -1 for a foil on its own
+
+    def split(self) -> "tuple[Choice, ...]":
+        """Target and foil as choices of their own."""
+        if self.foil is None:
+            return (self,)
+        row = self.row if self.field == "logits" else self.foil  # an answer's row is where it stands
+        return replace(self, foil=None), replace(self, index=self.foil, row=row, foil=None, sign=-1)
 
     def score(self, output: Any) -> Tensor:
         """[batch]"""
@@ -74,6 +83,7 @@ class Target:
             return (Choice(row=row, function=self.function),)
         choice = Choice(row=row, index=torch.zeros_like(row), position=position)
         logits = output["logits"]
+        check_indices([w.index for w in self.wanted] + [w.foil for w in self.wanted], logits.shape[-1])
         logits = logits if position is None else logits[torch.arange(len(logits), device=logits.device), position]
         predicted = logits.argmax(-1).tolist()
         index = [p if w.index is None else w.index for p, w in zip(predicted, self.wanted, strict=True)]
@@ -81,21 +91,25 @@ class Target:
 
     def _foil(self, like: Tensor) -> Tensor | None:
         foils = [wanted.foil for wanted in self.wanted]
-        return None if None in foils else like.new_tensor(foils)
+        return like.new_tensor(foils) if all_or_none(foils) else None
 
     def _position(self, batch: Batch) -> Tensor | None:
         if self.task == "text-generation":
             return batch.last
         positions = [wanted.position for wanted in self.wanted]
+        check_positions(positions, batch)
         return None if None in positions else batch.input_ids.new_tensor(positions)
 
     def _choose_span(self, output: Any, batch: Batch) -> tuple[Choice, Choice]:
         start, end = output["start_logits"], output["end_logits"]
         spans = [
-            wanted.span or best_span(start[i], end[i], wanted.context or (0, int(batch.last[i])))
+            wanted.span or best_span(start[i], end[i], wanted.context or (int(batch.first[i]), int(batch.last[i])))
             for i, wanted in enumerate(self.wanted)
         ]
         foils = [wanted.foil_span for wanted in self.wanted]
+        for sides in zip(*spans, strict=True), zip(*foils, strict=True) if all_or_none(foils) else ():
+            for positions in sides:
+                check_positions(positions, batch)
 
         def part(field: str, side: int) -> Choice:
             index = batch.input_ids.new_tensor([span[side] for span in spans])
@@ -103,6 +117,16 @@ class Target:
             return Choice(row=index, index=index, foil=foil, field=field)
 
         return part("start_logits", 0), part("end_logits", 1)
+
+
+@dataclass(frozen=True)
+class Settled:
+    """A target that was chosen before: the same numbers again, whatever the model says now."""
+
+    choices: tuple[Choice, ...]
+
+    def choose(self, output: Any, batch: Batch, model: PreTrainedModel) -> tuple[Choice, ...]:
+        return self.choices
 
 
 def best_span(start: Tensor, end: Tensor, context: Span) -> Span:
@@ -114,10 +138,40 @@ def best_span(start: Tensor, end: Tensor, context: Span) -> Span:
     return first + best // len(sums), first + best % len(sums)
 
 
+def all_or_none(foils: Sequence[Any]) -> bool:
+    """Whether there are foils; a batch cannot have some."""
+    if any(foil is None for foil in foils) and any(foil is not None for foil in foils):
+        raise ValueError("some rows have a foil and others none: explain them in separate calls")
+    return foils[0] is not None
+
+
+def check_indices(indices: Sequence[Any], outputs: int) -> None:
+    for index in indices:
+        if index is not None and not (is_whole(index) and 0 <= index < outputs):
+            raise ValueError(f"expected the index of one of the model's {outputs} outputs, found {index!r}")
+
+
+def check_positions(positions: Sequence[Any], batch: Batch) -> None:
+    width = batch.input_ids.shape[1]
+    for row, position in enumerate(positions):
+        if position is None:
+            continue
+        if not (is_whole(position) and 0 <= position < width):
+            raise ValueError(f"there is no position {position!r} in rows of {width} tokens")
+        if not batch.attention_mask[row, position]:
+            raise ValueError(f"position {position} of row {row} is padding")
+
+
+def is_whole(number: object) -> bool:
+    return isinstance(number, Integral) and not isinstance(number, bool)
+
+
 def check_score(score: Any, batch: int) -> Tensor:
     if not isinstance(score, Tensor) or score.shape != (batch,):
         found = tuple(score.shape) if isinstance(score, Tensor) else type(score).__name__
         raise ValueError(f"a target function must return one number per text, shape ({batch},); found {found}")
+    if torch.is_grad_enabled() and not score.requires_grad:
+        raise ValueError("the target function's result has no gradient: compute it from the output, without detaching")
     return score
 
 

@@ -29,10 +29,14 @@ class Trace:
     batch: Batch
     score: Tensor  # [batch] what is explained
     row: Tensor  # [batch] the query row that [query, key] maps are read at
+    sign: int  # -1 for the trace of a foil
     embeddings: Signal | None  # [batch, token, dim] output of get_input_embeddings()
     hidden: tuple[Signal, ...]  # the input of every block, then the last block's output; [batch, token, dim]
     attention: tuple[Signal, ...]  # one a layer: [batch, head, query, key], after the softmax
     values: tuple[Signal, ...]  # one a layer: [batch, head, key, dim], key/value heads already repeated
+    context: tuple[Signal, ...]  # one a layer: [batch, head, query, dim], the heads' outputs before projection
+    bias_share: Tensor | float = 0.0  # [batch] relevance that biases took, under a rule table
+    softmax_deficit: Tensor | float = 0.0  # [batch] relevance that the softmax lost, under a rule table
 
     @property
     def mask(self) -> Tensor:

@@ -7,8 +7,9 @@ A twin costs a few milliseconds and no memory; it is made for one call and throw
 
 import copy
 from collections import Counter
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,12 +21,14 @@ from tokenlight.attention import NAME
 from tokenlight.batch import Batch
 from tokenlight.errors import UnsupportedModelError
 from tokenlight.precision import KeepDouble
+from tokenlight.rules import activation
 
 INTERFACE = (
     "tokenlight explains families whose blocks call attention through transformers' AttentionInterface: "
     "BERT, RoBERTa, XLM-R, DistilBERT, ELECTRA, GPT-2, OPT, GPT-NeoX, Llama, Mistral, Qwen, Gemma, Phi-3, OLMo2"
 )
-SIGNALS = ("embeddings", "hidden", "attention", "values")
+HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+SIGNALS = ("embeddings", "hidden", "attention", "values", "context")
 
 
 @dataclass
@@ -34,6 +37,9 @@ class Tape:
 
     keep: frozenset[str] = frozenset()
     differentiable: bool = False
+    double: bool = (
+        False  # values in double precision from the embeddings on; only rules can follow weights that are not
+    )
     embeddings_instead: Tensor | None = None  # goes in place of the embedding layer's output
     signals: dict[str, list[Tensor]] = field(default_factory=lambda: {name: [] for name in SIGNALS})
     calls: Counter[str] = field(default_factory=Counter)
@@ -67,15 +73,14 @@ class Twin:
     def dtype(self) -> torch.dtype:
         return self.model.dtype
 
-    def run(self, batch: Batch, tape: Tape) -> Any:
-        """One forward pass; the tape holds what it was asked to keep."""
+    def run(self, batch: Batch, tape: Tape, rules: AbstractContextManager[Any] | None = None) -> Any:
+        """One forward pass, under a rule mode if given; the tape holds what it was asked to keep."""
         self.tape = tape
         inputs = {name: tensor for name, tensor in batch.inputs().items() if anatomy.accepts(self.model, name)}
-        if anatomy.counts_positions_from_ids(self.model):
-            inputs.pop("position_ids", None)
         with (
             torch.set_grad_enabled(tape.differentiable),
-            KeepDouble() if self.dtype == torch.float64 else nullcontext(),
+            KeepDouble() if tape.double or self.dtype == torch.float64 else nullcontext(),
+            rules or nullcontext(),
         ):
             output = self._call(inputs)
         self._refuse_unseen_parts(tape)
@@ -110,6 +115,8 @@ class Twin:
     def _install_hooks(self) -> None:
         for module in self.model.modules():
             module.__dict__["tokenlight"] = self  # how the attention function finds the tape
+            if type(module).__module__ == "transformers.activations":
+                module.forward = partial(activation, formula=module.forward)  # one operation for the rules
         blocks = anatomy.blocks(self.model)
         if not blocks:
             raise UnsupportedModelError(f"{type(self.model).__name__} has no blocks that can be hooked. " + INTERFACE)
@@ -121,6 +128,8 @@ class Twin:
     def _on_embeddings(self, module: nn.Module, args: Any, output: Tensor) -> Tensor:
         tape = self.tape
         tensor = output if tape.embeddings_instead is None else tape.embeddings_instead
+        if tape.double:
+            tensor = tensor.double()
         if tape.differentiable:
             tensor = tensor.detach().requires_grad_()  # the leaf: everything after it has a gradient
         return tape.add("embeddings", tensor)
@@ -173,13 +182,16 @@ def refuse_inexact(model: PreTrainedModel) -> None:
 def private_copy(model: PreTrainedModel) -> PreTrainedModel:
     """New modules and a new configuration around frozen views of the same weights, in eval mode."""
     shared: dict[int, Any] = {id(p): nn.Parameter(p.detach(), requires_grad=False) for p in model.parameters()}
+    inside = {id(module) for module in model.modules()}
     for module in model.modules():
         # What is not structure is shared as it is: buffers, tensors kept on a module, owners of the user's hooks.
-        hooks = [*module._forward_hooks.values(), *module._forward_pre_hooks.values()]
-        owners = [getattr(hook, "__self__", None) for hook in hooks]
+        owners = [getattr(hook, "__self__", hook) for kind in HOOKS for hook in getattr(module, kind).values()]
         shared |= {id(x): x for x in [*module._buffers.values(), *vars(module).values()] if isinstance(x, Tensor)}
-        shared |= {id(owner): owner for owner in owners if owner is not None and not isinstance(owner, nn.Module)}
+        shared |= {id(owner): owner for owner in owners if id(owner) not in inside}
     twin = copy.deepcopy(model, shared).eval()
+    for module in twin.modules():  # forward hooks are part of what the model computes, backward hooks are not
+        module._backward_hooks.clear()
+        module._backward_pre_hooks.clear()
     for name, setting in {"output_attentions": False, "output_hidden_states": False, "use_cache": False}.items():
         setattr(twin.config, name, setting)
     twin.set_attn_implementation(NAME)

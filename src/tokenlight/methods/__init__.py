@@ -8,16 +8,37 @@ from typing import Any
 
 from torch import Tensor
 
+from tokenlight.rules import RuleTable
+
 
 @dataclass(frozen=True)
 class Attribution:
-    """Scores [batch, token] and numbers about them, each [batch], such as a residual."""
+    """Scores [batch, token]; numbers about them, each [batch], such as a residual; larger maps, each [batch, ...]."""
 
     scores: Tensor
     extras: Mapping[str, Tensor] = field(default_factory=dict)
+    maps: Mapping[str, Tensor] = field(default_factory=dict)
 
 
-Needs = tuple[str, ...] | Callable[[Mapping[str, Any]], tuple[str, ...]]  # fixed, or a function of the options
+# Fixed, or a function of the options.
+Needs = tuple[str, ...] | Callable[[Mapping[str, Any]], tuple[str, ...]]
+Rules = RuleTable | None | Callable[[Mapping[str, Any]], RuleTable]
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A recorded pass that a method reads."""
+
+    needs: Needs
+    rules: Rules = None  # None: the plain gradient
+    unit: bool = False  # relevance starts from 1, not from the score
+    double: bool = False  # in double precision, whatever the model's
+
+    def needs_with(self, options: Mapping[str, Any]) -> tuple[str, ...]:
+        return self.needs(options) if callable(self.needs) else self.needs
+
+    def rules_with(self, options: Mapping[str, Any]) -> RuleTable | None:
+        return self.rules(options) if callable(self.rules) else self.rules
 
 
 @dataclass(frozen=True)
@@ -30,8 +51,8 @@ class Method:
     paper: str
     signed: bool
     class_specific: bool
-    needs: Needs  # signals of the trace; a method that asks the model itself has none
-    asks_model: bool
+    passes: tuple[Pass, ...]  # the function takes a trace of each; a method that asks the model itself has none
+    split: bool  # explains target and foil apart and returns the difference
     cost: str  # in words, for tables
 
     @property
@@ -44,9 +65,9 @@ class Method:
         parameters = inspect.signature(self.function).parameters.values()
         return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
 
-    def needs_with(self, options: Mapping[str, Any]) -> frozenset[str]:
-        """The signals to record for these options."""
-        return frozenset(self.needs({**self.options, **options}) if callable(self.needs) else self.needs)
+    @property
+    def asks_model(self) -> bool:
+        return not self.passes
 
     def check_options(self, options: Mapping[str, Any]) -> None:
         if unknown := sorted(set(options) - set(self.options)):
@@ -65,21 +86,31 @@ def method(
     signed: bool,
     class_specific: bool = True,
     needs: Needs = (),
-    asks_model: bool = False,
+    passes: tuple[Pass, ...] = (),
+    split: bool = False,
     cost: str | None = None,
     aliases: tuple[str, ...] = (),
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register a method under its function's name."""
-    backward = callable(needs) or any(need.endswith(".grad") for need in needs)
-    passes = "forward + backward" if backward else "forward"
+    """Register a method under its function's name. `needs` is short for one plain pass."""
+    passes = passes or ((Pass(needs),) if needs else ())
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         name = function.__name__
-        METHODS[name] = Method(name, function, title, paper, signed, class_specific, needs, asks_model, cost or passes)
+        METHODS[name] = Method(
+            name, function, title, paper, signed, class_specific, passes, split, cost or describe_cost(passes)
+        )
         ALIASES.update({alias.lower(): name for alias in (name, title, *aliases)})
         return function
 
     return register
+
+
+def describe_cost(passes: tuple[Pass, ...]) -> str:
+    words = []
+    for one in passes:
+        backward = callable(one.needs) or any(need.endswith(".grad") for need in one.needs)
+        words.append(("forward + backward" if backward else "forward") + (" under rules" if one.rules else ""))
+    return ", ".join(words)
 
 
 def find_method(name: str) -> Method:
@@ -99,3 +130,4 @@ from tokenlight.methods import attention as attention  # noqa: E402
 from tokenlight.methods import attention_gradients as attention_gradients  # noqa: E402
 from tokenlight.methods import gradients as gradients  # noqa: E402
 from tokenlight.methods import perturbation as perturbation  # noqa: E402
+from tokenlight.methods import relevance as relevance  # noqa: E402

@@ -33,11 +33,11 @@ def rollout(trace: Trace) -> Tensor:
     return trace.read_row(roll_out([signal.value.mean(1) for signal in trace.attention]))
 
 
-def roll_out(maps: list[Tensor]) -> Tensor:
-    """Product of row-normalised (map + identity), later layers on the left; maps [batch, query, key]."""
+def roll_out(maps: list[Tensor], normalise: bool = True) -> Tensor:
+    """Product of (map + identity), later layers on the left, rows normalised first; maps [batch, query, key]."""
     identity = torch.eye(maps[0].shape[-1], dtype=maps[0].dtype, device=maps[0].device)
     result = identity.expand_as(maps[0])
     for layer in maps:
         mixed = layer + identity
-        result = (mixed / mixed.sum(-1, keepdim=True)) @ result
+        result = (mixed / mixed.sum(-1, keepdim=True) if normalise else mixed) @ result
     return result

@@ -68,7 +68,6 @@ def attcat(trace: Trace) -> Tensor:
     title="Integrated Gradients",
     paper="Sundararajan et al. 2017",
     signed=True,
-    asks_model=True,
     cost="steps × (forward + backward)",
     aliases=("IG",),
 )
@@ -110,7 +109,8 @@ def quadrature_rule(steps: int, name: str) -> tuple[Tensor, Tensor]:
         points, weights = np.polynomial.legendre.leggauss(steps)
         return torch.tensor((points + 1) / 2), torch.tensor(weights / 2)
     if name == "riemann":  # right ends, as in the paper's equation 3
-        return torch.arange(1, steps + 1) / steps, torch.full((steps,), 1 / steps)
+        points = torch.arange(1, steps + 1, dtype=torch.float64) / steps
+        return points, torch.full_like(points, 1 / steps)
     raise ValueError(f"quadrature is 'gauss-legendre' or 'riemann', found {name!r}")
 
 
@@ -128,6 +128,9 @@ def baseline_embeddings(probe: Probe, baseline: str | int | None) -> Tensor:
         raise ValueError(
             f"no baseline {baseline!r} here: choose 'mask' or 'pad' (if the vocabulary has it), 'zero', an id"
         )
+    vocabulary = probe.twin.model.config.get_text_config().vocab_size
+    if not 0 <= token < vocabulary:
+        raise ValueError(f"baseline {token} is outside the vocabulary of {vocabulary} tokens")
     return probe.twin.embed(torch.where(special, batch.input_ids, token))
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from tokenlight.anatomy import fix_positions
 from tokenlight.methods import method
 from tokenlight.record import Probe
 
@@ -16,13 +17,12 @@ CHUNK = 64  # changed texts that run together
     title="Erasure",
     paper="Zeiler & Fergus 2014; Li et al. 2016",
     signed=True,
-    asks_model=True,
     cost="tokens × forward",
     aliases=("Occlusion", "Leave-one-out"),
 )
 def erasure(probe: Probe, *, how: str = "hide") -> Tensor:
     """How much the score falls without the token: how="hide" from attention, or replaced by "mask" or "pad"."""
-    batch = probe.batch.with_fixed_positions()  # a hidden token must not move the others
+    batch = fix_positions(probe.twin.model, probe.batch)  # a token that is gone must not move the others
     token = {"hide": 0, "mask": batch.mask_id, "pad": batch.pad_id}.get(how)
     if token is None:
         raise ValueError(f"how is 'hide', or 'mask' or 'pad' where the vocabulary has it; found {how!r}")
@@ -40,7 +40,7 @@ def erasure(probe: Probe, *, how: str = "hide") -> Tensor:
     return scores
 
 
-@method(title="Random", paper="control", signed=True, class_specific=False, asks_model=True, cost="none")
+@method(title="Random", paper="control", signed=True, class_specific=False, cost="none")
 def random(probe: Probe, *, seed: int = 0) -> Tensor:
     """Uniform in [-1, 1); the same text and seed give the same scores in any batch."""
     scores = torch.zeros(probe.batch.input_ids.shape)
