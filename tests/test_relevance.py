@@ -10,12 +10,12 @@ import tokenlight as tl
 from tests import models
 from tokenlight import rules
 from tokenlight.batch import Batch
-from tokenlight.explainer import raw_wanted
 from tokenlight.methods import METHODS
 from tokenlight.record import record
 from tokenlight.rulesets import LRP, ZPLUS
 from tokenlight.run import Job, run_jobs
 from tokenlight.targets import Target
+from tokenlight.tensors import raw_wanted
 from tokenlight.twin import Twin
 
 CONSERVING = ("lrp", "attn_lrp", "alpha_beta_lrp")

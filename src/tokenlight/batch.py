@@ -68,8 +68,8 @@ class Batch:
 
 def encode(tokenizer: Any, texts: Sequence[Text], max_length: int | None, cut: str = "longest_first") -> list[Row]:
     """Tokenise texts or pairs; `cut` says which part of a pair gives way when it is too long."""
-    for text in texts:
-        check_text(text)
+    for i, text in enumerate(texts):
+        check_text(text, f"text {i}: " if len(texts) > 1 else "")
     if not getattr(tokenizer, "is_fast", False):
         raise ValueError(
             f"{type(tokenizer).__name__} gives no character offsets, so scores cannot be placed in the text. "
@@ -79,32 +79,45 @@ def encode(tokenizer: Any, texts: Sequence[Text], max_length: int | None, cut: s
     rows = [make_row(tokenizer, text, encoded, i) for i, text in enumerate(texts)]
     for i, row in enumerate(rows):
         if max_length is not None and len(row) > max_length:
-            strategy = cut if isinstance(row.text, tuple) else "longest_first"
-            if strategy == "only_second" and row.segments.count(1) <= len(row) - max_length:
-                raise ValueError(
-                    f"nothing of the context fits behind the question, which leaves no room in {max_length} tokens: "
-                    "shorten the question"
-                )
-            short = tokenizer(
-                [pair(row.text)], return_offsets_mapping=True, truncation=strategy, max_length=max_length, verbose=False
-            )
-            kept = make_row(tokenizer, row.text, short, 0)
-            rows[i] = replace(kept, truncated=len(row) - len(kept))
+            rows[i] = shorten(row, max_length, cut)
         if not any(segment is not None for segment in row.segments):
             raise ValueError(f"the text {row.text!r} has no tokens of its own: give a text with words in it")
     return rows
+
+
+def shorten(row: Row, length: int, cut: str) -> Row:
+    """Leave out tokens at the end of the text, or with cut="start" at its start.
+
+    The tokenizer's own truncation would stay switched on in it.
+    """
+    room = [row.segments.count(segment) for segment in (0, 1)]
+    for _ in range(len(row) - length):
+        room[1 if room[1] > room[0] or (cut == "only_second" and room[1]) else 0] -= 1
+    if isinstance(row.text, tuple) and min(room) < 1:
+        raise ValueError(f"nothing of the context fits behind the question in {length} tokens: shorten the question")
+    seen, kept = [0, 0], []
+    for i, segment in enumerate(row.segments):
+        skipped = row.segments.count(segment) - room[segment] if segment is not None and cut == "start" else 0
+        if segment is None or skipped <= seen[segment] < room[segment] + skipped:
+            kept.append(i)
+        if segment is not None:
+            seen[segment] += 1
+    parts = {name: [values[i] for i in kept] for name, values in vars(row).items() if isinstance(values, list)}
+    return replace(row, **parts, truncated=len(row) - len(kept))
 
 
 def pair(text: Text) -> Any:
     return text if isinstance(text, str) else list(text)
 
 
-def check_text(text: object) -> None:
-    parts = text if isinstance(text, tuple) else (text,)
-    if not all(isinstance(part, str) for part in parts) or len(parts) not in (1, 2):
-        raise TypeError(f"expected a text or a pair of texts as a tuple, found {type(text).__name__}: {text!r}")
+def check_text(text: object, where: str = "") -> None:
+    parts = text if isinstance(text, tuple) and len(text) == 2 else (text,)
+    if not all(isinstance(part, str) for part in parts):
+        raise TypeError(f"{where}expected a text or a pair of texts as a tuple, found {type(text).__name__}: {text!r}")
     if not all(part.strip() for part in parts if isinstance(part, str)):
-        raise ValueError("expected a text, found an empty one")
+        raise ValueError(f"{where}expected a text, found an empty one")
+    if any("\ud800" <= character <= "\udfff" for part in parts if isinstance(part, str) for character in part):
+        raise ValueError(f"{where}the text holds half a character (a lone surrogate), which no tokenizer can read")
 
 
 def make_row(tokenizer: Any, text: Text, encoded: Any, i: int) -> Row:
@@ -144,14 +157,14 @@ def collate(rows: Sequence[Row], tokenizer: Any, device: torch.device | str = "c
     `pad` is the padding id that the model knows: some models find the end of a text by it, whatever the mask says.
     """
     width = max(len(row) for row in rows)
-    pad = next(i for i in (pad, tokenizer.pad_token_id, 0) if i is not None)
+    padding = next(i for i in (pad, tokenizer.pad_token_id, 0) if i is not None)
 
     def padded(values: list[list[int]], fill: int) -> Tensor:
         return torch.tensor([row + [fill] * (width - len(row)) for row in values], device=device)
 
     types = [row.token_type_ids for row in rows if row.token_type_ids is not None]
     return Batch(
-        input_ids=padded([row.input_ids for row in rows], pad),
+        input_ids=padded([row.input_ids for row in rows], padding),
         attention_mask=padded([[1] * len(row) for row in rows], 0),
         token_type_ids=padded(types, 0) if len(types) == len(rows) else None,
         special=padded([[int(s) for s in row.special] for row in rows], 1).bool(),

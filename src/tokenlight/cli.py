@@ -1,6 +1,7 @@
 """The command line. Each command reads its input, calls the library, prints."""
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -48,13 +49,13 @@ def explain(
 ) -> None:
     """Explain what a model says about a text."""
     from tokenlight.explainer import DEFAULT_METHOD
+    from tokenlight.methods import find_method
 
     with readable_errors():
+        chosen = [find_method(name).name for name in method or [DEFAULT_METHOD]]  # before the model: loading is slow
         explainer = load_model(model, task)
         goal: Any = target if position is None else (position, target)
-        results = explainer.explain_all(
-            text if context is None else (text, context), method or [DEFAULT_METHOD], target=goal, foil=foil
-        )
+        results = explainer.explain_all(text if context is None else (text, context), chosen, target=goal, foil=foil)
         write(list(results.values()), format, output)
 
 
@@ -84,8 +85,7 @@ def methods() -> None:
     """List all methods."""
     from tokenlight.views.terminal import method_table
 
-    console = Console()
-    console.print(method_table(), soft_wrap=not console.is_terminal)
+    wide_console().print(method_table())
 
 
 @app.command()
@@ -98,14 +98,31 @@ def doctor(
 
     with readable_errors():
         explainer = load_model(model, task)
-        console = Console()
-        console.print(report(explainer, examine(explainer)), soft_wrap=not console.is_terminal)
+        wide_console().print(report(explainer, examine(explainer)))
 
 
 def load_model(name: str, task: str | None) -> Any:
+    from transformers.utils.logging import disable_progress_bar
+
     from tokenlight.explainer import load
 
-    return load(None if name == DEFAULT else name, task=task)
+    disable_progress_bar()
+    if name.startswith(("/", ".", "~")) and not Path(name).exists():
+        raise ValueError(f"there is no model {name!r}: no such folder")
+    try:
+        return load(None if name == DEFAULT else name, task=task)
+    except OSError as error:
+        if name == DEFAULT:
+            raise
+        # transformers explains at length how to reach the Hub; its first sentence says what is missing in a folder.
+        reason = re.split(r"\.?\s*\n|\. ", str(error))[0] if Path(name).is_dir() else "no such folder, nor on the Hub"
+        raise ValueError(f"there is no model {name!r}: {reason}") from error
+
+
+def wide_console() -> Console:
+    """For tables: as wide as the terminal, and without line breaks in a file or a pipe."""
+    console = Console()
+    return console if console.is_terminal else Console(width=400)
 
 
 def write(explanations: list[Any], format: Format, output: Path | None) -> None:
@@ -137,7 +154,7 @@ def readable_errors() -> Iterator[None]:
     try:
         yield
     except (ValueError, TypeError, OSError) as error:
-        typer.echo(f"tokenlight: {error}", err=True)
+        typer.echo(f"tokenlight: {' '.join(str(error).split())}", err=True)
         raise typer.Exit(2) from error
 
 

@@ -1,13 +1,12 @@
 """The user's object: texts in, explanations out, batched by length, with passes shared between methods."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
-from torch import Tensor
 from transformers import AutoConfig, AutoTokenizer, PreTrainedModel
 
 from tokenlight import anatomy
@@ -19,7 +18,7 @@ from tokenlight.progress import track
 from tokenlight.record import Recording
 from tokenlight.rules import RuleTable
 from tokenlight.run import Job, run_jobs
-from tokenlight.targets import Target, Wanted
+from tokenlight.targets import Target, Wanted, shared_function, spread
 from tokenlight.twin import Twin, unwrap
 
 DEFAULT_METHOD = "attn_lrp"
@@ -75,14 +74,15 @@ class Explainer:
         progress: bool = True,
         **options: Any,
     ) -> dict[str, Any]:
-        """Explain with several methods (default: all that read one shared pass); {method: result of explain}.
+        """Explain with several methods (default: all that fit the model and read recorded passes); {method: result}.
 
         An option goes to every method that has it.
         """
         if isinstance(methods, str):
             raise TypeError(f"methods is a list of names; for one method call explain(..., method={methods!r})")
-        names = [m.name for m in METHODS.values() if not m.asks_model] if methods is None else list(methods)
-        chosen = [find_method(name) for name in names]
+        inner = self._names.model
+        fitting = [entry for entry in METHODS.values() if not entry.asks_model and entry.fits(inner)]
+        chosen = fitting if methods is None else [find_method(name) for name in methods]
         if not chosen:
             raise ValueError("name at least one method")
         for name in options:
@@ -119,7 +119,7 @@ class Explainer:
 
     def _encode(self, texts: list[Text]) -> list[Row]:
         limit = anatomy.max_length(self._names.model, self.tokenizer.model_max_length)
-        cut = "only_second" if self.task == "question-answering" else "longest_first"
+        cut = {"question-answering": "only_second", "text-generation": "start"}.get(self.task, "longest_first")
         return encode(self.tokenizer, texts, limit, cut)
 
     def _collate(self, rows: list[Row], device: torch.device) -> Batch:
@@ -150,11 +150,18 @@ class Explainer:
         prediction, probability = self._names.prediction(row, recording.output, wanted, place)
         notes = []
         if row.truncated:
-            notes.append(f"the text was too long: its last {row.truncated} tokens were cut off")
+            end = "first" if self.task == "text-generation" else "last"  # the next token follows what is at the end
+            notes.append(f"the text was too long: its {end} {row.truncated} tokens were cut off")
         if targeted and not job.method.class_specific:
             notes.append(f"{job.method.name} does not depend on the target")
+        missed = abs(float(attribution.extras["completeness"][place])) if "completeness" in attribution.extras else 0.0
+        if missed > 0.05 * max(abs(float(recording.score[place])), float(attribution.scores[place].abs().max())):
+            notes.append(f"{job.method.name} misses {missed:.2g} of the change it explains: take more steps")
+        if job.rules is not None:
+            notes.append("explained with a rule table of the caller's own")
         scores = keep_precision(attribution.scores[place, : len(row)])
-        if all(c.index is not None and c.foil is not None and c.index[place] == c.foil[place] for c in recording.choices):
+        pairs = [(choice.index, choice.foil) for choice in recording.choices]
+        if all(a is not None and b is not None and a[place] == b[place] for a, b in pairs):
             notes.append("the model predicts the foil itself: the explained difference is 0")
         elif not scores.any():
             notes.append(
@@ -173,10 +180,10 @@ class Explainer:
             prediction=prediction,
             probability=probability,
             method=job.method.name,
-            options={**job.method.options, **job.options},
+            options=job.full_options,
             task=self.task,
             model=self._names.model.config._name_or_path or type(self._names.model).__name__,
-            signed=job.method.signed,
+            signed=job.method.signed or (job.method.split and foil is not None),
             position=wanted.position,
             extras={name: float(value[place]) for name, value in attribution.extras.items()},
             maps={name: trim_map(name, value[place], len(row)) for name, value in attribution.maps.items()},
@@ -203,99 +210,14 @@ def load(model: str | Path | None = None, *, task: str | None = None, **settings
     return Explainer(auto.from_pretrained(model, **settings).eval(), AutoTokenizer.from_pretrained(model))
 
 
-def attribute(
-    model: PreTrainedModel,
-    input_ids: Tensor,
-    attention_mask: Tensor | None = None,
-    token_type_ids: Tensor | None = None,
-    *,
-    method: str,
-    target: Any = None,
-    foil: Any = None,
-    rules: RuleTable | None = None,
-    **options: Any,
-) -> Tensor:
-    """Scores [batch, token] for those who tokenise themselves.
-
-    `target` and `foil`: an index for all rows, one for each row, or for `target` a function of the model output.
-    Heads that answer for every token take (position, index); extractive answers (first token, last token).
-    """
-    job = Job(find_method(method), options, rules)
-    twin = Twin(model)
-    batch = raw_batch(input_ids, attention_mask, token_type_ids, twin.model).map(lambda t: t.to(twin.device))
-    targets, foils = (spread(plain(x), len(input_ids), n) for x, n in ((target, "target"), (foil, "foil")))
-    function = shared_function(targets, foils)
-    wanted = [Wanted() if function else raw_wanted(twin.task, t, f) for t, f in zip(targets, foils, strict=True)]
-    _, (attribution,) = run_jobs(twin, batch, Target(twin.task, tuple(wanted), function), [job])
-    return attribution.scores
-
-
-def raw_batch(ids: Tensor, mask: Tensor | None, types: Tensor | None, model: PreTrainedModel) -> Batch:
-    for name, tensor in {"input_ids": ids, "attention_mask": mask, "token_type_ids": types}.items():
-        if tensor is not None and (not isinstance(tensor, Tensor) or tensor.ndim != 2 or tensor.shape != ids.shape):
-            found = tuple(tensor.shape) if isinstance(tensor, Tensor) else type(tensor).__name__
-            raise ValueError(f"{name} must be a tensor [batch, token] like input_ids; found {found}")
-    if ids.numel() == 0:
-        raise ValueError("input_ids is empty")
-    mask = torch.ones_like(ids) if mask is None else mask.to(ids.dtype)
-    if not mask.any(1).all():
-        raise ValueError("attention_mask hides every token of a row")
-    batch = Batch(ids, mask, types, pad_id=model.config.get_text_config().pad_token_id)
-    if mask[:, 0].all():
-        return batch
-    if type(model).__name__.endswith("ForSequenceClassification") and not anatomy.pools_last_token(model):
-        raise ValueError(f"{type(model).__name__} reads the first token: pad on the right, not on the left")
-    return anatomy.fix_positions(model, batch)  # padding on the left would shift them
-
-
-def raw_wanted(task: str, target: Any, foil: Any) -> Wanted:
-    if task == "question-answering":
-        for span in (target, foil):
-            if span is not None and not (isinstance(span, tuple) and len(span) == 2):
-                raise ValueError(f"an answer is (first token, last token), found {span!r}")
-            if span is not None and span[0] > span[1]:
-                raise ValueError(f"an answer goes from its first to its last token; found {span}")
-        return Wanted(span=target, foil_span=foil)
-    if task in ("token-classification", "fill-mask"):
-        if not isinstance(target, tuple) or len(target) != 2:
-            raise ValueError(f"this {task} model answers for every token: target=(position, index); found {target!r}")
-        return Wanted(index=target[1], position=target[0], foil=foil)
-    return Wanted(index=target, foil=foil)
-
-
-def plain(target: Any) -> Any:
-    return target.tolist() if isinstance(target, Tensor) else target
-
-
 def check_texts(texts: Any) -> list[Text]:
     if isinstance(texts, str | tuple):
         return [texts]
-    with suppress(TypeError):
-        texts = list(texts)
+    if not isinstance(texts, bytes | Mapping):
+        with suppress(TypeError):
+            texts = list(texts)
     if not isinstance(texts, list):
         raise TypeError(f"expected a text, a pair as a tuple, or a list of these; found {type(texts).__name__}")
     if not texts:
         raise ValueError("expected at least one text, found an empty list")
     return texts
-
-
-def spread(value: Any, count: int, name: str) -> list[Any]:
-    """One value for each text; a list has them already."""
-    if not isinstance(value, list):
-        return [value] * count
-    if len(value) != count:
-        raise ValueError(f"{name} is a list of {len(value)} for {count} texts")
-    return value
-
-
-def shared_function(targets: Sequence[Any], foils: Sequence[Any]) -> Any:
-    """The caller's own target function, which must be the same for all texts."""
-    functions = [target for target in targets if callable(target)]
-    if not functions:
-        return None
-    if any(target is not functions[0] for target in targets) or any(foil is not None for foil in foils):
-        raise ValueError("a target function is given for all texts at once, and takes the difference to a foil itself")
-    return functions[0]
-
-
-__all__ = ["DEFAULT_METHOD", "Explainer", "attribute", "load"]

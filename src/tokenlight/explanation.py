@@ -18,7 +18,13 @@ if TYPE_CHECKING:
     import pandas
 
 FORMAT, VERSION = "tokenlight.explanation", 1
-MAP_AXES = {"layers": ("layer", "token"), "heads": ("layer", "head"), "neurons": ("token", "dim")}
+MAP_AXES = {
+    "layers": ("layer", "token"),
+    "heads": ("layer", "head"),
+    "neurons": ("token", "dim"),
+    "mlp": ("layer",),
+    "contributions": ("layer", "query", "key"),
+}
 
 
 @dataclass(frozen=True)
@@ -104,7 +110,7 @@ class Explanation:
             "special": self.special.tolist(),
             "spans": [list(span) for span in self.spans],
             "text": list(self.text) if isinstance(self.text, tuple) else self.text,
-            "options": dict(self.options),
+            "options": json.loads(json.dumps(dict(self.options))),  # tuples are lists there
             "extras": dict(self.extras),
             "maps": {name: values.tolist() for name, values in self.maps.items()},
             "notes": list(self.notes),
@@ -115,12 +121,13 @@ class Explanation:
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> "Explanation":
         """The inverse of `to_dict`."""
-        if plain.get("format") != FORMAT:
-            raise ValueError(
-                f"this is not a saved explanation: expected format {FORMAT!r}, found {plain.get('format')!r}"
-            )
+        found = plain.get("format") if isinstance(plain, Mapping) else type(plain).__name__
+        if found != FORMAT:
+            raise ValueError(f"this is not a saved explanation: expected format {FORMAT!r}, found {found!r}")
         if plain.get("version") != VERSION:
             raise ValueError(f"saved in version {plain.get('version')}, but this tokenlight reads version {VERSION}")
+        if wrong := {"format", "version", "dtype", *cls.__dataclass_fields__} ^ set(plain):
+            raise ValueError(f"this saved explanation is damaged: missing or unknown {', '.join(sorted(wrong))}")
         fields = {name: value for name, value in plain.items() if name not in ("format", "version", "dtype")}
         dtype = getattr(torch, plain["dtype"])
         fields |= {
@@ -155,14 +162,19 @@ class Explanation:
     __hash__ = None  # type: ignore[assignment]  # holds tensors
 
     def __repr__(self) -> str:
-        top = ", ".join(f"{word.text} {word.score:+.3g}" for word in self.top(3))
+        top = ", ".join(f"{printable(word.text)} {word.score:+.3g}" for word in self.top(3))
         return f"<Explanation of {self.target!r} by {self.method}: {top}>"
+
+
+def printable(text: str) -> str:
+    """Control characters and line breaks would break a line of the terminal, or worse, the terminal."""
+    return "".join(character if character.isprintable() else " " for character in text)
 
 
 def trim_map(name: str, values: Tensor, length: int) -> Tensor:
     """A map without padding, in the precision scores are kept in."""
     for axis, word in enumerate(MAP_AXES[name]):
-        if word == "token":
+        if word in ("token", "query", "key"):
             values = values.narrow(axis, 0, length)
     return keep_precision(values)
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from numbers import Integral
 from typing import Any
 
 import torch
@@ -121,9 +120,11 @@ class Names:
 def label_index(label: object, labels: dict[int, str]) -> int:
     """An index, or a label by name (upper and lower case are the same if that is unambiguous)."""
     if is_whole(label) and label in labels:
-        return int(label)  # type: ignore[call-overload]
+        return int(label)
     exact = [i for i, name in labels.items() if name == label]
     loose = exact or [i for i, name in labels.items() if isinstance(label, str) and name.lower() == label.lower()]
+    if not loose and isinstance(label, str) and label.isdecimal():  # the command line has no numbers
+        loose = [i for i in labels if i == int(label)]
     if len(loose) != 1:
         raise ValueError(f"the model has no label {label!r}; it has {describe_labels(labels)}")
     return loose[0]
@@ -135,7 +136,7 @@ def describe_labels(labels: dict[int, str]) -> str:
 
 def token_index(token: object, tokenizer: Any, vocabulary: int) -> int:
     """A token id, a text that is exactly one token (' are'), or a vocabulary entry ('Ġare', '##ing')."""
-    if isinstance(token, Integral) and is_whole(token):
+    if is_whole(token):
         if not 0 <= token < vocabulary:
             raise ValueError(f"token id {token} is outside the vocabulary of {vocabulary} tokens")
         return int(token)
@@ -157,7 +158,7 @@ def token_index(token: object, tokenizer: Any, vocabulary: int) -> int:
 
 
 def check_position(row: Row, position: object) -> int:
-    if not isinstance(position, Integral) or not is_whole(position) or not 0 <= position < len(row):
+    if not is_whole(position) or not 0 <= position < len(row):
         raise ValueError(f"position {position!r} is not a token of this text, which has tokens 0 to {len(row) - 1}")
     return int(position)
 

@@ -9,7 +9,8 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from tokenlight.batch import Batch
-from tokenlight.rules import Ledger, RuleMode, RuleTable
+from tokenlight.primitives import Ledger
+from tokenlight.rules import RuleMode, RuleTable
 from tokenlight.targets import Choice, Settled, Target, repeat_choices
 from tokenlight.trace import Signal, Trace
 from tokenlight.twin import SIGNALS, Tape, Twin
@@ -66,7 +67,7 @@ def record(
         check_finite(score)
         ledger.clear()
         gradients = differentiate(score, signals, unit=unit, last=i + 1 == len(parts))
-        traces.append(make_trace(batch, score.detach(), part, tape.signals, gradients, ledger))
+        traces.append(make_trace(batch, score.detach(), part, tape.signals, gradients, ledger, twin.model))
     answer = {name: part.detach() for name, part in output.items() if isinstance(part, Tensor)}
     return Recording(tuple(traces), choices, answer)
 
@@ -89,6 +90,7 @@ def make_trace(
     signals: dict[str, list[Tensor]],
     gradients: dict[str, list[Tensor]],
     ledger: Ledger,
+    model: PreTrainedModel,
 ) -> Trace:
     def group(name: str) -> tuple[Signal, ...]:
         values = [tensor.detach() for tensor in signals[name]]
@@ -104,8 +106,11 @@ def make_trace(
         attention=group("attention"),
         values=group("values"),
         context=group("context"),
+        second_norm=group("second_norm"),
+        model=model,
         bias_share=ledger.total("bias"),
         softmax_deficit=ledger.total("softmax"),
+        branches=torch.stack(ledger.branch[::-1], 1) if ledger.branch else None,
     )
 
 

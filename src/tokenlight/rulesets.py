@@ -41,6 +41,14 @@ ATTN_LRP: RuleTable = LRP_UNIFORM | {
 # Arras et al. 2025, appendix D.2: positive contributions at linear layers, otherwise as LRP.
 ALPHA_BETA: RuleTable = LRP | {F.linear: rules.alpha_beta_linear, torch.addmm: rules.alpha_beta_addmm}
 
+# What reaches the output along the residual stream alone: attention and MLP outputs are cut off where they join it.
+STREAM: RuleTable = (
+    LRP
+    | dict.fromkeys(ACTIVATIONS, rules.cut)
+    | dict.fromkeys(PRODUCTS, rules.cut_gated)
+    | {mix_values: rules.constant}
+)
+
 # Chefer et al. 2021b: z+ without bias, identity through norms and softmax, the conserving residual sum.
 ZPLUS: RuleTable = (
     SHARED

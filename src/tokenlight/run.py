@@ -1,7 +1,8 @@
 """Methods on one batch: one recording for each rule table, however many methods read it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from tokenlight.rules import RuleTable
 from tokenlight.targets import Settled, Target
 from tokenlight.twin import Twin
 
-Key = tuple[int, bool, bool, bool]  # table, unit, split, double: the same key is the same pass
+Key = tuple[int, bool, bool, bool, bool]  # table, unit, split, double, reads below the blocks: same key, same pass
 
 
 @dataclass(frozen=True)
@@ -30,12 +31,16 @@ class Job:
         if self.rules is not None and not any(one.rules for one in self.method.passes):
             raise TypeError(f"method '{self.method.name}' has no rule table that could be replaced")
 
-    @property
+    @cached_property
     def passes(self) -> list[tuple[Pass, RuleTable | None]]:
         """The method's passes, each with the table that the options or the user say."""
-        tables = [one.rules_with(self.full_options) for one in self.method.passes]
-        tables = [table if table is None or self.rules is None else self.rules for table in tables]
-        return list(zip(self.method.passes, tables, strict=True))
+        passes = []
+        for one in self.method.passes:
+            table = one.rules_with(self.full_options)
+            if table is not None and self.rules is not None:  # only our own tables can mix precisions
+                one, table = replace(one, double=False), self.rules
+            passes.append((one, table))
+        return passes
 
     @property
     def full_options(self) -> dict[str, Any]:
@@ -49,9 +54,13 @@ def run_jobs(twin: Twin, batch: Batch, target: Target, jobs: Sequence[Job]) -> t
     keys: list[list[Key]] = []
     for job in jobs:
         split = job.method.split and foiled
-        keys.append([(id(table), one.unit, split, one.double) for one, table in job.passes])
-        for key, (one, table) in zip(keys[-1], job.passes, strict=True):
-            wanted.setdefault(key, (one, table, set()))[2].update(one.needs_with(job.full_options))
+        keys.append([])
+        for one, table in job.passes:
+            needs = one.needs_with(job.full_options)
+            # Under rules, relevance that is lost below the blocks counts only for those who read below them.
+            below = table is not None and "embeddings.grad" in needs
+            keys[-1].append(key := (id(table), one.unit, split, one.double, below))
+            wanted.setdefault(key, (one, table, set()))[2].update(needs)
     recordings: dict[Key, Recording] = {}
     goal: Target | Settled = target
     for key, (one, table, needs) in wanted.items():

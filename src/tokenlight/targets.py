@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor
@@ -162,7 +162,8 @@ def check_positions(positions: Sequence[Any], batch: Batch) -> None:
             raise ValueError(f"position {position} of row {row} is padding")
 
 
-def is_whole(number: object) -> bool:
+def is_whole(number: object) -> TypeGuard[int]:
+    """An index of any integer type, also of numpy's; True and False are not meant as one."""
     return isinstance(number, Integral) and not isinstance(number, bool)
 
 
@@ -178,3 +179,22 @@ def check_score(score: Any, batch: int) -> Tensor:
 def repeat_choices(choices: Sequence[Choice], rows: Tensor) -> tuple[Choice, ...]:
     """The same choices for the batch rows `rows`, in that order."""
     return tuple(choice.map(lambda tensor: tensor[rows.to(tensor.device)]) for choice in choices)
+
+
+def spread(value: Any, count: int, name: str) -> list[Any]:
+    """One value for each text; a list has them already."""
+    if not isinstance(value, list):
+        return [value] * count
+    if len(value) != count:
+        raise ValueError(f"{name} is a list of {len(value)} for {count} texts")
+    return value
+
+
+def shared_function(targets: Sequence[Any], foils: Sequence[Any]) -> Any:
+    """The caller's own target function, which must be the same for all texts."""
+    functions = [target for target in targets if callable(target)]
+    if not functions:
+        return None
+    if any(target is not functions[0] for target in targets) or any(foil is not None for foil in foils):
+        raise ValueError("a target function is given for all texts at once, and takes the difference to a foil itself")
+    return functions[0]

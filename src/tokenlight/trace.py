@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from transformers import PreTrainedModel
 
 from tokenlight.batch import Batch
 
@@ -35,8 +36,11 @@ class Trace:
     attention: tuple[Signal, ...]  # one a layer: [batch, head, query, key], after the softmax
     values: tuple[Signal, ...]  # one a layer: [batch, head, key, dim], key/value heads already repeated
     context: tuple[Signal, ...]  # one a layer: [batch, head, query, dim], the heads' outputs before projection
+    second_norm: tuple[Signal, ...]  # one a layer: [batch, token, dim], the input of a post-norm block's last norm
+    model: PreTrainedModel  # the twin's: weights to read, never to change
     bias_share: Tensor | float = 0.0  # [batch] relevance that biases took, under a rule table
     softmax_deficit: Tensor | float = 0.0  # [batch] relevance that the softmax lost, under a rule table
+    branches: Tensor | None = None  # [batch, layer] relevance of branches that a rule table cut off
 
     @property
     def mask(self) -> Tensor:

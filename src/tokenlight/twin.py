@@ -21,6 +21,7 @@ from tokenlight.attention import NAME
 from tokenlight.batch import Batch
 from tokenlight.errors import UnsupportedModelError
 from tokenlight.precision import KeepDouble
+from tokenlight.primitives import LEDGER
 from tokenlight.rules import activation
 
 INTERFACE = (
@@ -28,7 +29,7 @@ INTERFACE = (
     "BERT, RoBERTa, XLM-R, DistilBERT, ELECTRA, GPT-2, OPT, GPT-NeoX, Llama, Mistral, Qwen, Gemma, Phi-3, OLMo2"
 )
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-SIGNALS = ("embeddings", "hidden", "attention", "values", "context")
+SIGNALS = ("embeddings", "hidden", "attention", "values", "context", "second_norm")
 
 
 @dataclass
@@ -123,6 +124,9 @@ class Twin:
         self.model.get_input_embeddings().register_forward_hook(self._on_embeddings)
         for block in blocks:
             block.register_forward_pre_hook(self._on_block, with_kwargs=True)
+            block.register_forward_hook(lambda *_: inside_block(False))
+            if norm := anatomy.second_norm(self.model, block):
+                norm.register_forward_pre_hook(self._on_second_norm)
         blocks[-1].register_forward_hook(self._on_last_block)
 
     def _on_embeddings(self, module: nn.Module, args: Any, output: Tensor) -> Tensor:
@@ -135,10 +139,21 @@ class Twin:
         return tape.add("embeddings", tensor)
 
     def _on_block(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        inside_block(True)
         self.tape.add("hidden", args[0] if args else kwargs["hidden_states"])
+
+    def _on_second_norm(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+        self.tape.add("second_norm", args[0])
 
     def _on_last_block(self, module: nn.Module, args: Any, output: Any) -> None:
         self.tape.add("hidden", output if isinstance(output, Tensor) else output[0])
+
+
+def inside_block(inside: bool) -> None:
+    """Tell the rules, if there are any, that a block begins or ends."""
+    ledger = LEDGER.get()
+    if ledger is not None:
+        ledger.inside_block = inside
 
 
 def unwrap(model: nn.Module) -> PreTrainedModel:
@@ -147,7 +162,7 @@ def unwrap(model: nn.Module) -> PreTrainedModel:
         model = model.module
     peft = getattr(model, "peft_config", None)
     if peft is not None and hasattr(model, "get_base_model"):
-        if any(getattr(config, "is_prompt_learning", False) for config in peft.values()):
+        if any(config.is_prompt_learning or config.is_adaption_prompt for config in peft.values()):
             raise UnsupportedModelError(
                 "a PEFT prompt adds virtual tokens that no text has; use an adapter such as LoRA"
             )
@@ -194,6 +209,9 @@ def private_copy(model: PreTrainedModel) -> PreTrainedModel:
         module._backward_pre_hooks.clear()
     for name, setting in {"output_attentions": False, "output_hidden_states": False, "use_cache": False}.items():
         setattr(twin.config, name, setting)
+    settings = twin.config.get_text_config()
+    if anatomy.pools_last_token(twin) and settings.pad_token_id is None:
+        settings.pad_token_id = anatomy.NO_PADDING  # otherwise transformers takes such texts one at a time only
     twin.set_attn_implementation(NAME)
     if twin.config._attn_implementation != NAME:
         raise UnsupportedModelError(f"{type(model).__name__} does not use the attention interface. " + INTERFACE)

@@ -1,16 +1,22 @@
 """Sub-words become words of the original text, by character spans alone, so every tokenizer works."""
 
 import re
+import unicodedata
 from collections.abc import Sequence
 
-# A word is a CJK or Thai character, a contraction's tail ('s, n't stays whole), letters and digits with inner
-# apostrophes and hyphens, or any other single visible character.
+ALONE = r"\u0e00-\u0e7f\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"  # scripts without blanks: Thai, CJK
+# Accents, vowel signs, variation selectors: they belong to the character before them, but Python's \w leaves them out.
+MARKS = "".join(chr(i) for i in range(0x300, 0x10000) if unicodedata.category(chr(i)).startswith("M"))
+LETTERS = rf"(?:[^\W{ALONE}]|[{MARKS}])+"
+SIGN = rf"\S[{MARKS}\U0001f3fb-\U0001f3ff]*"  # with its marks and skin tone
+# A word is a Thai or CJK character, a flag, a contraction's tail ('s; n't stays whole), letters and digits with inner
+# apostrophes, hyphens and joiners, or any other single visible character; joined emoji are one.
 WORD = re.compile(
-    r"[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]"
+    rf"[{ALONE}][{MARKS}]*"
+    r"|[\U0001f1e6-\U0001f1ff]{2}"
     r"|['’](?:s|t|re|ve|ll|d|m)\b"
-    r"|[^\W\u0e00-\u0e7f\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]+"
-    r"(?:['’\-][^\W\u0e00-\u0e7f\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]+)*"
-    r"|\S",
+    rf"|{LETTERS}(?:['’\-\u00ad\u200c\u200d]{LETTERS})*"
+    rf"|{SIGN}(?:\u200d{SIGN})*",
     re.IGNORECASE,
 )
 

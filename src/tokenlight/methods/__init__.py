@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
+from transformers import PreTrainedModel
 
 from tokenlight.rules import RuleTable
 
@@ -52,6 +53,7 @@ class Method:
     signed: bool
     class_specific: bool
     passes: tuple[Pass, ...]  # the function takes a trace of each; a method that asks the model itself has none
+    fits: Callable[[PreTrainedModel], bool]  # whether the method is defined for the model
     split: bool  # explains target and foil apart and returns the difference
     cost: str  # in words, for tables
 
@@ -87,6 +89,7 @@ def method(
     class_specific: bool = True,
     needs: Needs = (),
     passes: tuple[Pass, ...] = (),
+    fits: Callable[[PreTrainedModel], bool] = lambda model: True,
     split: bool = False,
     cost: str | None = None,
     aliases: tuple[str, ...] = (),
@@ -97,7 +100,7 @@ def method(
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         name = function.__name__
         METHODS[name] = Method(
-            name, function, title, paper, signed, class_specific, passes, split, cost or describe_cost(passes)
+            name, function, title, paper, signed, class_specific, passes, fits, split, cost or describe_cost(passes)
         )
         ALIASES.update({alias.lower(): name for alias in (name, title, *aliases)})
         return function
@@ -128,6 +131,7 @@ def find_method(name: str) -> Method:
 # Importing a school registers its methods.
 from tokenlight.methods import attention as attention  # noqa: E402
 from tokenlight.methods import attention_gradients as attention_gradients  # noqa: E402
+from tokenlight.methods import decomposition as decomposition  # noqa: E402
 from tokenlight.methods import gradients as gradients  # noqa: E402
 from tokenlight.methods import perturbation as perturbation  # noqa: E402
 from tokenlight.methods import relevance as relevance  # noqa: E402

@@ -31,7 +31,7 @@ def grad_sam(trace: Trace, *, score_per: str = "key") -> Tensor:
     return mean_queries(weighted if score_per == "key" else weighted.transpose(1, 2), trace.mask)
 
 
-@method(title="CAM", paper="Mask-LRP release (Xu et al. 2024)", signed=False, needs=NEEDS)
+@method(title="CAM", paper="Song et al. 2024 (Mask-LRP), its release", signed=False, needs=NEEDS)
 def attention_cam(trace: Trace) -> Tensor:
     """Positive part of the last layer's attention gradient, mean over heads and queries."""
     return mean_queries(gradient(trace.attention[-1]).mean(1), trace.mask).clamp_min(0)

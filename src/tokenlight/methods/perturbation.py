@@ -40,7 +40,7 @@ def erasure(probe: Probe, *, how: str = "hide") -> Tensor:
     return scores
 
 
-@method(title="Random", paper="control", signed=True, class_specific=False, cost="none")
+@method(title="Random", paper="control", signed=True, class_specific=False, cost="none beyond the prediction")
 def random(probe: Probe, *, seed: int = 0) -> Tensor:
     """Uniform in [-1, 1); the same text and seed give the same scores in any batch."""
     scores = torch.zeros(probe.batch.input_ids.shape)

@@ -59,5 +59,6 @@ def explained(explanation: Explanation) -> str:
     """What was explained: 'positive, logit 3.21', 'are minus is, logit difference 1.02'."""
     if explanation.foil is None:
         kind = "logits" if explanation.task == "question-answering" else "logit"
+        kind = "output" if explanation.probability is None else kind
         return f"{explanation.target.strip()}, {kind} {explanation.score:.3g}"
     return f"{explanation.target.strip()} minus {explanation.foil.strip()}, difference {explanation.score:.3g}"

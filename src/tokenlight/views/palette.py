@@ -14,9 +14,10 @@ def shade(strength: float) -> tuple[int, int, int]:
 
 
 def ink(background: tuple[int, int, int]) -> tuple[int, int, int]:
-    """Black or white, whichever can be read on it."""
-    red, green, blue = background
-    return (0, 0, 0) if 0.299 * red + 0.587 * green + 0.114 * blue > 140 else (255, 255, 255)
+    """Black or white, whichever can be read better on it (WCAG's relative luminance)."""
+    linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in (part / 255 for part in background)]
+    luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+    return (0, 0, 0) if luminance > 0.179 else (255, 255, 255)  # the two contrasts are equal there
 
 
 def css(colour: tuple[int, int, int]) -> str:

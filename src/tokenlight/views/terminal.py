@@ -6,7 +6,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from tokenlight.explanation import Explanation
+from tokenlight.explanation import Explanation, printable
 from tokenlight.methods import METHODS
 from tokenlight.views.layout import explained, headline, pieces
 from tokenlight.views.palette import css, ink, shade
@@ -40,24 +40,24 @@ def render(explanations: Sequence[Explanation]) -> RenderableType:
 
 
 def header(explanation: Explanation) -> Text:
-    says = ("the model says ", (headline(explanation), "bold"))
-    return Text.assemble(*says, "; explained: ", (explained(explanation), "bold"), style="dim")
+    says = ("the model says ", (printable(headline(explanation)), "bold"))
+    return Text.assemble(*says, "; explained: ", (printable(explained(explanation)), "bold"), style="dim")
 
 
 def notes(explanations: Sequence[Explanation]) -> list[str]:
-    return list(dict.fromkeys(note for explanation in explanations for note in explanation.notes))
+    return list(dict.fromkeys(printable(note) for explanation in explanations for note in explanation.notes))
 
 
 def heat_line(explanation: Explanation) -> Text:
     line = Text()
     for piece in pieces(explanation):
         if piece.word is None or piece.word.special:
-            line.append(one_line(piece.text), style="dim")
+            line.append(printable(piece.text), style="dim")
         elif abs(piece.strength) < VISIBLE:
-            line.append(one_line(piece.text))
+            line.append(printable(piece.text))
         else:
             background = shade(piece.strength)
-            line.append(one_line(piece.text), style=f"{css(ink(background))} on {css(background)}")
+            line.append(printable(piece.text), style=f"{css(ink(background))} on {css(background)}")
     return line
 
 
@@ -65,15 +65,10 @@ def plain_line(explanation: Explanation) -> Text:
     """'a charming[+1.00] journey': scores relative to the strongest word."""
     line = Text()
     for piece in pieces(explanation):
-        line.append(one_line(piece.text))
+        line.append(printable(piece.text))
         if piece.word is not None and abs(piece.strength) >= WORTH_A_NUMBER:
             line.append(f"[{piece.strength:+.2f}]")
     return line
-
-
-def one_line(text: str) -> str:
-    """Control characters and line breaks would break the table, or worse, the terminal."""
-    return "".join(character if character.isprintable() else " " for character in text)
 
 
 def legend() -> Text:

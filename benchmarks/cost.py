@@ -1,0 +1,129 @@
+"""What explaining costs, as ratios to a hand-written gradient x input with eager attention, all in one run.
+
+    python benchmarks/cost.py                 # a BERT of MiniLM's size with random weights
+    python benchmarks/cost.py --model PATH    # any sequence classifier
+    python benchmarks/cost.py --llama         # a small Llama classifier
+
+Times are medians of interleaved repetitions on one machine; read the ratios, not the milliseconds.
+"""
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor
+from transformers import AutoModelForSequenceClassification, BertConfig, LlamaConfig, PreTrainedModel
+
+from tokenlight.batch import Batch
+from tokenlight.methods import METHODS
+from tokenlight.run import Job, run_jobs
+from tokenlight.targets import Target, Wanted
+from tokenlight.twin import Twin
+
+PLAIN = [m.name for m in METHODS.values() if m.passes and not any(one.rules for one in m.passes)]
+RELEVANCE = [m.name for m in METHODS.values() if any(one.rules for one in m.passes)]
+GOALS = {  # what we aim at, printed beside what was measured
+    **dict.fromkeys(PLAIN, 1.15),
+    "all plain": 1.5,
+    "lrp": 1.1,
+    "attn_lrp": 1.15,
+    "alpha_beta_lrp": 3.0,
+    "zplus_lrp": 3.0,
+    "partial_lrp": 3.0,
+    "transformer_attribution": 4.0,
+    "all relevance": 9.0,
+}
+
+
+def build(args: argparse.Namespace) -> PreTrainedModel:
+    torch.manual_seed(0)
+    if args.model:
+        return AutoModelForSequenceClassification.from_pretrained(args.model).eval()
+    size: dict[str, Any] = {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12}
+    size["intermediate_size"] = 1536
+    kind = LlamaConfig if args.llama else BertConfig
+    return AutoModelForSequenceClassification.from_config(kind(vocab_size=16_000, pad_token_id=0, **size)).eval()
+
+
+def gradient_x_input(model: PreTrainedModel, ids: Tensor) -> Tensor:
+    """The lower bound: what one writes by hand, without any library."""
+    embeddings = model.get_input_embeddings()(ids).detach().requires_grad_()
+    logits = model(inputs_embeds=embeddings, attention_mask=torch.ones_like(ids)).logits
+    (grad,) = torch.autograd.grad(logits[:, 1].sum(), embeddings)
+    return (embeddings * grad).sum(-1)
+
+
+def measure(tasks: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
+    """Median seconds of each, interleaved so that noise hits all alike."""
+    times: dict[str, list[float]] = {name: [] for name in tasks}
+    for turn in range(repeats + 1):
+        for name, task in tasks.items():
+            began = time.perf_counter()
+            task()
+            if turn:  # the first turn warms up
+                times[name].append(time.perf_counter() - began)
+    return {name: statistics.median(seconds) for name, seconds in times.items()}
+
+
+def table_for(model: PreTrainedModel, eager: PreTrainedModel, batch: int, length: int, repeats: int) -> Table:
+    ids = torch.randint(5, model.config.vocab_size, (batch, length))
+    inputs = Batch(ids, torch.ones_like(ids))
+    target = Target("text-classification", (Wanted(1),) * batch)
+
+    def ours(*names: str) -> Callable[[], object]:
+        jobs = [Job(METHODS[name], {}) for name in names]
+        return lambda: run_jobs(Twin(model), inputs, target, jobs)
+
+    tasks: dict[str, Callable[[], object]] = {"by hand": lambda: gradient_x_input(eager, ids)}
+    tasks |= {name: ours(name) for name in (*PLAIN, *RELEVANCE)}
+    tasks |= {"all plain": ours(*PLAIN), "all relevance": ours(*RELEVANCE)}
+    seconds = measure(tasks, repeats)
+    table = Table(title=f"{batch} texts of {length} tokens; by hand: {seconds['by hand'] * 1e3:.0f} ms")
+    for column in ("method", "ratio", "goal"):
+        table.add_column(column, justify="left" if column == "method" else "right")
+    for name, value in seconds.items():
+        ratio = value / seconds["by hand"]
+        goal = GOALS.get(name)
+        style = "" if goal is None or ratio <= goal else "yellow"
+        table.add_row(name, f"{ratio:.2f}", "" if goal is None else f"{goal:g}", style=style)
+    return table
+
+
+def together_or_alone(model: PreTrainedModel, repeats: int) -> str:
+    """64 short texts in one call against one at a time."""
+    ids = torch.randint(5, model.config.vocab_size, (64, 12))
+
+    def run(rows: Tensor) -> None:
+        target = Target("text-classification", (Wanted(1),) * len(rows))
+        run_jobs(Twin(model), Batch(rows, torch.ones_like(rows)), target, [Job(METHODS["attcat"], {})])
+
+    def one_at_a_time() -> None:
+        for row in ids:
+            run(row[None])
+
+    seconds = measure({"together": lambda: run(ids), "alone": one_at_a_time}, repeats)
+    return f"64 texts of 12 tokens together: {seconds['alone'] / seconds['together']:.1f} x faster than one at a time"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", help="path of a sequence classifier")
+    parser.add_argument("--llama", action="store_true", help="a small Llama instead of a small BERT")
+    parser.add_argument("--repeats", type=int, default=7)
+    args = parser.parse_args()
+    model, eager = build(args), build(args)
+    eager.set_attn_implementation("eager")
+    eager.requires_grad_(False)
+    console = Console()
+    for batch, length in ((16, 28), (1, 28)):
+        console.print(table_for(model, eager, batch, length, args.repeats))
+    console.print(together_or_alone(model, args.repeats))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,203 @@
+"""What relevance rules are made of: functions whose value is the plain one and whose gradient is bent.
+
+Each notes in the ledger what it keeps from the input, so that the sums can be checked.
+"""
+
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+
+@dataclass
+class Ledger:
+    """Relevance that does not reach the input, per example and operation, in the order of the backward pass."""
+
+    batch: int
+    bias: list[Tensor] = field(default_factory=list)  # biases, and values that no input explains
+    softmax: list[Tensor] = field(default_factory=list)  # what the softmax loses under its gradient
+    branch: list[Tensor] = field(default_factory=list)  # branches that were cut off: each block's MLP
+    inside_block: bool = False  # set by the twin while a block runs
+
+    def enter(self, account: str, amounts: Tensor) -> None:
+        """Amounts are summed per example; the first axis is the batch, or batch and tokens in one."""
+        getattr(self, account).append(amounts.detach().reshape(self.batch, -1).sum(1))
+
+    def total(self, account: str) -> Tensor | float:
+        entries = getattr(self, account)
+        return torch.stack(entries).sum(0) if entries else 0.0
+
+    def clear(self) -> None:
+        """Before another backward pass."""
+        for account in (self.bias, self.softmax, self.branch):
+            account.clear()
+
+
+LEDGER: ContextVar[Ledger | None] = ContextVar("tokenlight_ledger", default=None)
+
+
+class Like(torch.autograd.Function):
+    """The value goes forward; backward goes to the surrogate, so that surrogate times gradient keeps the relevance."""
+
+    @staticmethod
+    def forward(ctx: Any, surrogate: Tensor, value: Tensor) -> Tensor:
+        ratio, nothing = value / surrogate, surrogate == 0
+        lost = None
+        if nothing.any():  # there the value passes as a constant
+            ratio, lost = ratio.masked_fill_(nothing, 0.0), torch.where(nothing, value, 0.0)
+        ctx.save_for_backward(ratio, lost)
+        ctx.ledger = LEDGER.get()
+        return value.view_as(value)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        ratio, lost = ctx.saved_tensors
+        if ctx.ledger is not None and lost is not None:
+            ctx.ledger.enter("bias", lost * grads[0])
+        return grads[0] * ratio, None
+
+
+def like(surrogate: Tensor, value: Tensor) -> Tensor:
+    """`value`, with the gradient of `surrogate` rescaled to conserve relevance; a constant where surrogate is 0."""
+    return Like.apply(surrogate, value.detach())  # type: ignore[return-value]
+
+
+class ScaleGradient(torch.autograd.Function):
+    """The value as it is, the gradient times a factor."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, factor: float) -> Tensor:
+        ctx.factor = factor
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        return grads[0] * ctx.factor, None
+
+
+class Absorb(torch.autograd.Function):
+    """Note the relevance that the constant part of a sum takes: constant times gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, total: Tensor, constant: Tensor, account: str) -> Tensor:
+        ctx.save_for_backward(constant)
+        ctx.ledger, ctx.account = LEDGER.get(), account
+        return total.view_as(total)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        (constant,) = ctx.saved_tensors
+        if ctx.ledger is not None:
+            if constant.ndim == 1:  # a bias: sum over tokens first, which is cheaper
+                per_example = grads[0].reshape(ctx.ledger.batch, -1, len(constant)).sum(1)
+                ctx.ledger.enter(ctx.account, per_example * constant)
+            else:
+                ctx.ledger.enter(ctx.account, grads[0] * constant)
+        return grads[0], None, None
+
+
+class ConservingSum(torch.autograd.Function):
+    """a + b, each example's relevance shared by the absolute sums of the two sides (Chefer et al. 2021b, eq. 13)."""
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
+        total, ledger = a + b, LEDGER.get()
+        ctx.save_for_backward(a, b, total)
+        ctx.batch = len(a) if ledger is None else ledger.batch  # some families fold batch and tokens into one axis
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        grad = grads[0]
+        # The sum of the relevance is taken from the output: the shares of a and b may nearly cancel.
+        rows = grad.reshape(ctx.batch, -1)
+        share_a, share_b, total = (torch.linalg.vecdot(x.reshape(ctx.batch, -1), rows) for x in ctx.saved_tensors)
+        size = share_a.abs() + share_b.abs()
+        scale = torch.where(size > 0, total / torch.where(size > 0, size, 1.0), 0.0)  # [batch]
+        factors = (scale * share.sign() for share in (share_a, share_b))
+        return tuple((rows * factor[:, None]).view_as(grad) for factor in factors)
+
+
+class PositiveLinear(torch.autograd.Function):
+    """xW + b, where relevance goes only along positive contributions: x⁺W⁺ + x⁻W⁻ = (xW + |x||W|) / 2.
+
+    That identity needs one product beside xW instead of two. The positive part is well conditioned, so |x||W| and
+    the backward products are done in the weights' precision even where the values are in double.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, with_bias: bool
+    ) -> Tensor:  # weight [in, out]
+        work = torch.promote_types(weight.dtype, torch.float32)
+        value = product = x @ weight.to(x.dtype)
+        if bias is not None:
+            value = product + bias
+        rough, weight = x.to(work), weight.to(work)
+        size, product = rough.abs() @ weight.abs(), product.to(work)
+        nothing = (
+            product <= (64 * torch.finfo(work).eps - 1) * size
+        )  # no positive contribution but what rounding leaves
+        positive = size.add_(product).div_(2)
+        taken = bias.clamp_min(0).to(work) if with_bias and bias is not None else None
+        if taken is not None:
+            positive += taken
+            nothing &= taken == 0
+        ratio, lost = value.to(work) / positive, None
+        if nothing.any():  # there the value passes as a constant
+            ratio, lost = ratio.masked_fill_(nothing, 0.0), torch.where(nothing, value, 0.0)
+        ctx.save_for_backward(rough.sign_() if rough is not x else x.sign(), weight, ratio, taken, lost)
+        ctx.ledger, ctx.dtype = LEDGER.get(), x.dtype
+        return value
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        sign, weight, ratio, taken, lost = ctx.saved_tensors
+        share = grads[0].to(ratio.dtype) * ratio
+        if ctx.ledger is not None and taken is not None:
+            ctx.ledger.enter("bias", share * taken)
+        if ctx.ledger is not None and lost is not None:
+            ctx.ledger.enter("bias", grads[0] * lost)
+        grad = (share @ weight.abs().T).mul_(sign).add_(share @ weight.T).div_(2)
+        return grad.to(ctx.dtype), None, None, None
+
+
+class LinearNorm(torch.autograd.Function):
+    """LayerNorm whose standard deviation is a constant; the mean stays a function of the input."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, shape: Any, weight: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
+        value, _, scale = torch.native_layer_norm(x, shape, weight, bias, eps)
+        ctx.save_for_backward(scale, weight)
+        return value
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        scale, weight = ctx.saved_tensors
+        grad = grads[0] * scale if weight is None else grads[0] * weight * scale
+        return grad - grad.mean(-1, keepdim=True), None, None, None, None
+
+
+class GradientSoftmax(torch.autograd.Function):
+    """Softmax with its own gradient, which does not conserve relevance: what is missing goes into the ledger."""
+
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, dim: int, dtype: torch.dtype | None) -> Tensor:
+        weights = F.softmax(scores, dim=dim, dtype=dtype)
+        ctx.save_for_backward(scores, weights)
+        ctx.dim, ctx.ledger = dim, LEDGER.get()
+        return weights
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        scores, weights = ctx.saved_tensors
+        relevance = weights * grads[0]
+        total = relevance.sum(ctx.dim, keepdim=True)
+        grad = (relevance - weights * total).to(scores.dtype)
+        if ctx.ledger is not None:
+            kept = torch.where(weights > 0, scores * grad, 0.0).sum(ctx.dim)  # a masked score holds nothing
+            ctx.ledger.enter("softmax", total.squeeze(ctx.dim) - kept)
+        return grad, None, None

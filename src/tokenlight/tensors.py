@@ -1,0 +1,89 @@
+"""Explaining token ids: for those who tokenise themselves."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from tokenlight import anatomy
+from tokenlight.batch import Batch
+from tokenlight.methods import find_method
+from tokenlight.rules import RuleTable
+from tokenlight.run import Job, run_jobs
+from tokenlight.targets import Target, Wanted, shared_function, spread
+from tokenlight.twin import Twin
+
+
+def attribute(
+    model: PreTrainedModel,
+    input_ids: Tensor,
+    attention_mask: Tensor | None = None,
+    token_type_ids: Tensor | None = None,
+    *,
+    method: str,
+    target: Any = None,
+    foil: Any = None,
+    rules: RuleTable | None = None,
+    **options: Any,
+) -> Tensor:
+    """Scores [batch, token] for those who tokenise themselves.
+
+    `target` and `foil`: an index for all rows, one for each row, or for `target` a function of the model output.
+    Heads that answer for every token take (position, index); extractive answers (first token, last token).
+    """
+    job = Job(find_method(method), options, rules)
+    twin = Twin(model)
+    batch = raw_batch(input_ids, attention_mask, token_type_ids, twin.model).map(lambda t: t.to(twin.device))
+    targets, foils = (spread(plain(x), len(input_ids), n) for x, n in ((target, "target"), (foil, "foil")))
+    function = shared_function(targets, foils)
+    wanted = [Wanted() if function else raw_wanted(twin.task, t, f) for t, f in zip(targets, foils, strict=True)]
+    _, (attribution,) = run_jobs(twin, batch, Target(twin.task, tuple(wanted), function), [job])
+    return attribution.scores
+
+
+def raw_batch(ids: Tensor, mask: Tensor | None, types: Tensor | None, model: PreTrainedModel) -> Batch:
+    for name, tensor in {"input_ids": ids, "attention_mask": mask, "token_type_ids": types}.items():
+        if tensor is not None and (not isinstance(tensor, Tensor) or tensor.ndim != 2 or tensor.shape != ids.shape):
+            found = tuple(tensor.shape) if isinstance(tensor, Tensor) else type(tensor).__name__
+            raise ValueError(f"{name} must be a tensor [batch, token] like input_ids; found {found}")
+    if ids.numel() == 0:
+        raise ValueError("input_ids is empty")
+    if ids.is_floating_point() or ids.dtype == torch.bool:
+        raise ValueError(f"input_ids holds whole numbers; found {ids.dtype}")
+    vocabulary = model.config.get_text_config().vocab_size
+    if not 0 <= int(ids.min()) <= int(ids.max()) < vocabulary:
+        raise ValueError(f"ids go from {int(ids.min())} to {int(ids.max())}; the vocabulary has {vocabulary} tokens")
+    mask = torch.ones_like(ids) if mask is None else mask.to(ids.dtype)
+    if not mask.any(1).all():
+        raise ValueError("attention_mask hides every token of a row")
+    pad = model.config.get_text_config().pad_token_id
+    if pad == anatomy.NO_PADDING and not mask[:, -1].all():
+        raise ValueError(
+            f"{type(model).__name__} has no padding id to find the end of a row by: set config.pad_token_id"
+        )
+    batch = Batch(ids, mask, types, pad_id=None if pad == anatomy.NO_PADDING else pad)
+    if mask[:, 0].all():
+        return batch
+    if type(model).__name__.endswith("ForSequenceClassification") and not anatomy.pools_last_token(model):
+        raise ValueError(f"{type(model).__name__} reads the first token: pad on the right, not on the left")
+    return anatomy.fix_positions(model, batch)  # padding on the left would shift them
+
+
+def raw_wanted(task: str, target: Any, foil: Any) -> Wanted:
+    if task == "question-answering":
+        for span in (target, foil):
+            if span is not None and not (isinstance(span, tuple) and len(span) == 2):
+                raise ValueError(f"an answer is (first token, last token), found {span!r}")
+            if span is not None and span[0] > span[1]:
+                raise ValueError(f"an answer goes from its first to its last token; found {span}")
+        return Wanted(span=target, foil_span=foil)
+    if task in ("token-classification", "fill-mask"):
+        if not isinstance(target, tuple) or len(target) != 2:
+            raise ValueError(f"this {task} model answers for every token: target=(position, index); found {target!r}")
+        return Wanted(index=target[1], position=target[0], foil=foil)
+    return Wanted(index=target, foil=foil)
+
+
+def plain(target: Any) -> Any:
+    return target.tolist() if isinstance(target, Tensor) else target

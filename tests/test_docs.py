@@ -1,0 +1,119 @@
+"""The documentation is true: its programs run, its links lead somewhere, and no method is missing from it."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tokenlight.cli import app
+from tokenlight.methods import ALIASES, METHODS
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+FENCE = re.compile(r"^```(?P<kind>[^\n`]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\((?P<target>[^)\s]+)\)")
+PICTURES_TO_COME = {"docs/demo.svg"}  # to be emptied when the picture is there
+
+
+class Block(NamedTuple):
+    kind: str
+    text: str
+    line: int  # the line of the page that the text begins after
+
+
+def page_name(page: Path) -> str:
+    return page.name
+
+
+def blocks(page: Path, kind: str) -> list[Block]:
+    text = page.read_text(encoding="utf-8")
+    found = [Block(m["kind"].strip(), m["text"], text[: m.start("text")].count("\n")) for m in FENCE.finditer(text)]
+    return [block for block in found if block.kind == kind]
+
+
+def prose(page: Path) -> str:
+    return FENCE.sub("", page.read_text(encoding="utf-8"))
+
+
+def commands(page: Path) -> list[list[str]]:
+    """The words of every line that begins with a prompt."""
+    lines = [line for block in blocks(page, "console") for line in block.text.splitlines()]
+    return [line[2:].split() for line in lines if line.startswith("$ ")]
+
+
+def anchors(page: Path) -> set[str]:
+    """What GitHub makes of headings: lower case, no punctuation, hyphens for blanks."""
+    headings = re.findall(r"^#+ (.+)$", prose(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.fixture
+def _own_methods() -> Iterator[None]:
+    """Methods that a page registers are gone afterwards."""
+    methods, aliases = dict(METHODS), dict(ALIASES)
+    yield
+    for registry, before in ((METHODS, methods), (ALIASES, aliases)):
+        registry.clear()
+        registry.update(before)  # type: ignore[arg-type]
+
+
+@pytest.mark.usefixtures("_own_methods")
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=page_name)
+def test_programs_run(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = {"__name__": "page"}
+    for block in blocks(page, "python"):
+        code = compile("\n" * block.line + block.text, str(page), "exec")  # errors name the line of the page
+        exec(code, names)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_programs_that_do_not_run_are_python_too(page):
+    for block in blocks(page, "python no-run"):
+        compile("\n" * block.line + block.text, str(page), "exec")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_links_lead_somewhere(page):
+    for target in LINK.findall(prose(page)):
+        if "://" in target or target in PICTURES_TO_COME:
+            continue
+        path, _, anchor = target.partition("#")
+        file = (page.parent / path).resolve() if path else page
+        assert file.is_file(), f"{page.name} links to {target}, which is not there"
+        assert file.is_relative_to(ROOT), f"{page.name} links to {target}, which is not part of the project"
+        assert not anchor or anchor in anchors(file), f"{page.name} links to {target}, but there is no such heading"
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/methods.md"])
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_is_named(name, page):
+    assert f"`{name}`" in (ROOT / page).read_text(encoding="utf-8")
+
+
+def test_every_option_of_a_method_is_named():
+    page = (ROOT / "docs/methods.md").read_text(encoding="utf-8")
+    for name, entry in METHODS.items():
+        for option in entry.options:
+            assert re.search(rf"`{option}\b", page), f"docs/methods.md does not name the option {option} of {name}"
+
+
+def test_the_readme_counts_the_methods():
+    assert f"{len(METHODS)} methods" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_commands_exist(page):
+    known = {command.name or getattr(command.callback, "__name__", "") for command in app.registered_commands}
+    targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    for program, *words in commands(page):
+        if program == "tokenlight":
+            assert words[0] in known, f"{page.name} calls `tokenlight {words[0]}`, which does not exist"
+        if program == "make":
+            assert words[0] in targets, f"{page.name} calls `make {words[0]}`, which does not exist"
+
+
+def test_the_readme_can_be_read_in_two_minutes():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 200

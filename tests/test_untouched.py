@@ -1,0 +1,346 @@
+"""The user's model is never changed, not for a moment: not on success, not after an error, not from another thread."""
+
+import copy
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import tokenlight as tl
+from tests import models
+from tokenlight.methods import METHODS
+
+FEW: dict[str, dict[str, Any]] = {"integrated_gradients": {"steps": 3}}
+
+
+def fresh(family: str = "bert", task: str | None = None) -> Any:
+    return copy.deepcopy(models.model(family, task or models.default_task(family)))
+
+
+def attribute(model: Any, method: str, task: str = "text-classification", **wanted: Any) -> Tensor:
+    wanted = wanted or {"target": models.target(task)}
+    return tl.attribute(model, models.ids(), method=method, **wanted, **FEW.get(method, {}))
+
+
+def state(model: nn.Module) -> dict[str, Any]:
+    """Everything about a model that could be changed, in values that can be compared."""
+    modules = dict(model.named_modules())
+    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    inner: Any = model
+    return {
+        "parameters": {n: (id(p), p.data_ptr(), p._version, p.clone()) for n, p in model.named_parameters()},
+        "requires_grad": {n: p.requires_grad for n, p in model.named_parameters()},
+        "grad": {n: p.grad for n, p in model.named_parameters()},
+        "buffers": {n: (id(b), b._version, b.clone()) for n, b in model.named_buffers()},
+        "training": {n: m.training for n, m in modules.items()},
+        "modules": {n: (id(m), type(m)) for n, m in modules.items()},
+        "attributes": {n: set(vars(m)) for n, m in modules.items()},
+        "hooks": {n: [dict(getattr(m, kind)) for kind in hooks] for n, m in modules.items()},
+        "implementation": inner.config._attn_implementation,
+        "config": (id(inner.config), copy.deepcopy(inner.config.to_dict())),
+        "grad mode": torch.is_grad_enabled(),
+    }
+
+
+def assert_same(before: Any, after: Any) -> None:
+    if isinstance(before, Tensor):
+        assert torch.equal(before, after)
+    elif isinstance(before, dict):
+        assert before.keys() == after.keys()
+        for name in before:
+            assert_same(before[name], after[name])
+    elif isinstance(before, list | tuple):
+        assert len(before) == len(after)
+        for one, two in zip(before, after, strict=True):
+            assert_same(one, two)
+    else:
+        assert before == after
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("training", [False, True])
+def test_success_leaves_everything_as_it_was(method, training):
+    model = fresh().train(training)
+    before = state(model)
+    attribute(model, method)
+    assert_same(before, state(model))
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("family", models.FAMILIES)
+def test_every_family_is_left_as_it_was(family):
+    task = models.default_task(family)
+    model = fresh(family)
+    before = state(model)
+    attribute(model, "attcat", task)
+    assert_same(before, state(model))
+
+
+def test_a_mixture_of_flags_is_kept():
+    model = fresh().train()
+    model.bert.encoder.layer[0].eval()
+    model.bert.embeddings.requires_grad_(False)
+    weight = model.classifier.weight
+    weight.grad = torch.ones_like(weight)
+    before = state(model)
+    attribute(model, "attcat")
+    assert_same(before, state(model))
+    assert torch.equal(weight.grad, torch.ones_like(weight))
+
+
+@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+def test_the_attention_implementation_is_kept(implementation):
+    model = fresh("llama")
+    model.set_attn_implementation(implementation)
+    attribute(model, "attcat", "text-generation")
+    assert model.config._attn_implementation == implementation
+
+
+def failing_target(output: Any) -> Tensor:
+    raise ZeroDivisionError("on purpose")
+
+
+def test_an_exception_in_the_target_leaves_everything_as_it_was():
+    model = fresh().train()
+    before = state(model)
+    with pytest.raises(ZeroDivisionError, match="on purpose"):
+        attribute(model, "attcat", target=failing_target)
+    assert_same(before, state(model))
+
+
+def test_an_exception_in_the_middle_of_the_forward_pass_leaves_everything_as_it_was():
+    model = fresh().train()
+
+    def fail(*args: Any) -> None:
+        raise ZeroDivisionError("in a block")
+
+    handle = model.bert.encoder.layer[1].register_forward_hook(fail)
+    before = state(model)
+    with pytest.raises(ZeroDivisionError, match="in a block"):
+        attribute(model, "attcat")
+    assert_same(before, state(model))
+    handle.remove()
+    assert torch.equal(attribute(model, "attcat"), attribute(models.model("bert"), "attcat"))
+
+
+def test_a_target_without_a_gradient_is_an_error_that_leaves_everything_as_it_was():
+    model = fresh()
+
+    def no_gradient(output: Any) -> Tensor:
+        return output.logits[:, 0].detach()
+
+    before = state(model)
+    with pytest.raises(ValueError, match="result has no gradient"):
+        attribute(model, "attcat", target=no_gradient)
+    assert_same(before, state(model))
+
+
+class Counter:
+    """A hook whose owner holds state, as loggers and profilers do."""
+
+    __hash__ = None  # type: ignore[assignment]  # as in a dataclass
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.lock = threading.Lock()  # cannot be copied
+        self.seen: list[tuple[int, ...]] = []
+
+    def hook(self, module: nn.Module, args: Any, output: Any) -> None:
+        with self.lock:
+            self.calls += 1
+        self.seen.append(tuple(output[0].shape))
+
+    def pre_hook(self, module: nn.Module, args: Any) -> None:
+        self.calls += 1
+
+
+def test_bound_method_hooks_stay_on_the_model_and_keep_their_owner():
+    model, counter = fresh(), Counter()
+    block = model.bert.encoder.layer[0]
+    block.register_forward_hook(counter.hook)
+    block.register_forward_pre_hook(counter.pre_hook)
+    before = state(model)
+    scores = attribute(model, "attcat")
+    assert_same(before, state(model))
+    assert torch.equal(scores, attribute(models.model("bert"), "attcat"))
+    assert next(iter(block._forward_hooks.values())).__self__ is counter
+    counter.calls = 0
+    model(models.ids())
+    assert counter.calls == 2
+
+
+def test_a_hook_that_changes_the_model_is_part_of_the_model():
+    model = fresh()
+    model.bert.embeddings.register_forward_hook(lambda module, args, output: output * 2)
+    expected = model(models.ids()).logits[:, 1]
+    seen = []
+
+    def pick(output: Any) -> Tensor:
+        seen.append(output.logits[:, 1])
+        return seen[-1]
+
+    attribute(model, "attcat", target=pick)
+    torch.testing.assert_close(seen[0], expected)
+    assert not torch.allclose(seen[0], models.model("bert")(models.ids()).logits[:, 1])
+
+
+class CallableCounter(Counter):
+    """A hook that is an object of its own."""
+
+    def __call__(self, module: nn.Module, args: Any, output: Any) -> None:
+        self.hook(module, args, output)
+
+
+def test_hooks_that_are_objects_are_not_copied():
+    model, counter = fresh(), CallableCounter()
+    model.bert.encoder.layer[0].register_forward_hook(counter)
+    before = state(model)
+    assert torch.equal(attribute(model, "attcat"), attribute(models.model("bert"), "attcat"))
+    assert_same(before, state(model))
+
+
+def test_a_hook_owned_by_a_module_around_the_model_is_not_copied():
+    class Around(nn.Module):
+        def __init__(self, inner: nn.Module) -> None:
+            super().__init__()
+            self.inner, self.counter = inner, Counter()
+            inner.register_forward_hook(self.hook)
+
+        def hook(self, module: nn.Module, args: Any, output: Any) -> None:
+            self.counter.calls += 1
+
+    model = fresh()
+    around = Around(model)
+    attribute(model, "attcat")
+    assert around.counter.calls == 1
+
+
+@pytest.mark.parametrize("register", ["register_full_backward_hook", "register_full_backward_pre_hook"])
+def test_backward_hooks_of_the_user_neither_fire_nor_change_the_result(register):
+    model, counter = fresh(), Counter()
+
+    def double(*args: Any) -> Any:
+        counter.calls += 1
+        return tuple(2 * grad for grad in args[1])
+
+    getattr(model.bert.encoder.layer[1].output.dense, register)(double)
+    before = state(model)
+    assert torch.equal(attribute(model, "attcat"), attribute(models.model("bert"), "attcat"))
+    assert counter.calls == 0
+    assert_same(before, state(model))
+    model(models.ids()).logits.sum().backward()
+    assert counter.calls == 1
+
+
+def test_user_tensors_and_buffers_on_modules_are_not_written_to():
+    model = fresh()
+    model.register_buffer("mine", torch.arange(3.0))
+    model.notes = torch.ones(2, requires_grad=True) * 2  # a non-leaf cannot be deep-copied
+    before = state(model)
+    attribute(model, "attcat")
+    assert_same(before, state(model))
+
+
+def test_another_model_with_the_same_config_object_does_not_notice():
+    one = fresh()
+    two = type(one)(one.config).eval()
+    assert one.config is two.config
+    implementation, before = two.config._attn_implementation, state(two)
+    with torch.no_grad():
+        expected = two(models.ids()).logits
+    attribute(one, "attcat")
+    assert_same(before, state(two))
+    assert two.config._attn_implementation == implementation
+    with torch.no_grad():
+        assert torch.equal(two(models.ids()).logits, expected)
+
+
+def test_tied_weights_stay_tied():
+    model = fresh("gpt2")
+    assert model.lm_head.weight is model.transformer.wte.weight
+    attribute(model, "attcat", "text-generation")
+    assert model.lm_head.weight is model.transformer.wte.weight
+
+
+def test_the_model_can_still_be_trained_afterwards():
+    model = fresh().train()
+    attribute(model, "integrated_gradients")
+    model.eval()(models.ids(), labels=torch.tensor([0, 1, 2])).loss.backward()
+    expected = fresh()
+    expected(models.ids(), labels=torch.tensor([0, 1, 2])).loss.backward()
+    for one, two in zip(model.parameters(), expected.parameters(), strict=True):
+        assert (one.grad is None) == (two.grad is None)
+        assert one.grad is None or two.grad is None or torch.equal(one.grad, two.grad)
+
+
+def test_weights_changed_between_calls_are_seen():
+    model = fresh()
+    first = attribute(model, "attcat")
+    with torch.no_grad():
+        model.classifier.weight.mul_(2)
+    torch.testing.assert_close(attribute(model, "attcat"), 2 * first)
+
+
+@pytest.mark.parametrize("family", ["bert", "llama", "gpt2"])
+def test_threads_with_different_methods_on_one_model_do_not_disturb_each_other(family):
+    model, task = fresh(family), models.default_task(family)
+    names = ["attcat", "integrated_gradients", "generic_attention", "rollout", "erasure", "gradient_l2"]
+    alone = {name: attribute(model, name, task) for name in names}
+    with ThreadPoolExecutor(6) as pool:
+        jobs = [(name, pool.submit(attribute, model, name, task)) for _ in range(6) for name in names]
+    for name, job in jobs:
+        assert torch.equal(job.result(), alone[name])
+
+
+def test_threads_with_the_same_explainer_and_method_agree():
+    model = fresh("gpt2", "text-classification")
+    alone = attribute(model, "attcat")
+    with ThreadPoolExecutor(4) as pool:
+        results = [pool.submit(attribute, model, "attcat") for _ in range(20)]
+    assert all(torch.equal(job.result(), alone) for job in results)
+
+
+def test_a_plain_forward_pass_in_another_thread_does_not_notice():
+    model, stop, wrong = fresh(), threading.Event(), []
+    with torch.no_grad():
+        expected = model(models.ids()).logits
+    count = [0]
+
+    def watch() -> None:
+        while not stop.is_set():
+            with torch.no_grad():
+                if not torch.equal(model(models.ids()).logits, expected):
+                    wrong.append(count[0])
+            count[0] += 1
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        for method in ("attcat", "rollout", "erasure", "integrated_gradients") * 3:
+            attribute(model, method)
+    finally:
+        stop.set()
+        watcher.join()
+    assert count[0] > 5
+    assert not wrong
+
+
+def test_a_model_that_is_watched_while_it_is_explained_is_never_different():
+    model = fresh().train()
+    before, differences = state(model), []
+
+    def look(output: Any) -> Tensor:
+        try:
+            assert_same(
+                {k: v for k, v in before.items() if k != "grad mode"},
+                {k: v for k, v in state(model).items() if k != "grad mode"},
+            )
+        except AssertionError as error:
+            differences.append(error)
+        return output.logits[:, 0]
+
+    attribute(model, "attcat", target=look)
+    assert not differences

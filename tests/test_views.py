@@ -1,0 +1,266 @@
+"""Terminal and HTML: nothing of a text can break out, and the strongest word is the strongest in colour."""
+
+import dataclasses
+import io
+import re
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+import torch
+from rich.console import Console
+
+import tokenlight as tl
+from tests.tokenizers_ import explainer_for
+from tokenlight.methods import METHODS
+from tokenlight.views import html, terminal
+from tokenlight.views.layout import explained, headline, pieces
+from tokenlight.views.palette import AGAINST, PAPER, SUPPORT, css, ink, shade
+
+TEXT = "it is a good movie"
+SCORES = [0.0, 0.5, -1.0, 0.02, 2.0, -0.6, 0.3]  # [CLS] it is a good movie [SEP]
+NASTY = "a \x1b[31mred\x1b[0m\x07 line\nand\ttab \x9b \u202e back"
+
+
+def explanation(text: Any = TEXT, scores: list[float] | None = None, **changes: Any) -> tl.Explanation:
+    e = explainer_for("bert").explain(text, "attcat", target="positive")
+    scores = SCORES if scores is None and text == TEXT else scores
+    if scores is not None:
+        e = dataclasses.replace(e, scores=torch.tensor(scores))
+    return dataclasses.replace(e, **changes)
+
+
+def printed(explanations: list[tl.Explanation], colour: bool, width: int = 200) -> str:
+    system = "truecolor" if colour else None
+    console = Console(file=io.StringIO(), force_terminal=colour, color_system=system, width=width, record=True)
+    terminal.show(explanations, console)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def without_colour_codes(text: str) -> str:
+    return re.sub(r"\x1b\[[0-9;]*m", "", text)
+
+
+# --- Layout ---------------------------------------------------------------------------------------------------------
+
+
+def test_pieces_are_the_text_with_special_tokens_around_it():
+    assert "".join(piece.text for piece in pieces(explanation())) == f" [CLS] {TEXT} [SEP] "
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "xlm_roberta", "gpt2", "llama"])
+@pytest.mark.parametrize("text", ["It isn't naïve – 東京 😀 ok", "  two  blanks  ", "a\nb", "x" * 30, "हिन्दी 👍🏽"])
+def test_every_visible_character_is_shown_once_in_order(family, text):
+    e = explainer_for(family).explain(text, "attcat")
+    shown = "".join(piece.text for piece in pieces(e) if piece.word is None or not piece.word.special)
+    assert "".join(shown.split()) == "".join(text.split())
+
+
+def test_both_texts_of_a_pair_are_shown():
+    e = explainer_for("bert").explain(("who ?", "the author"), "attcat")
+    assert "".join(piece.text for piece in pieces(e)) == " [CLS] who ? [SEP] the author [SEP] "
+
+
+def test_what_was_cut_off_is_shown_without_a_score():
+    e = explainer_for("bert").explain("key " * 400 + "tail", "attcat")
+    *_, rest, _ = pieces(e)
+    assert rest.word is None
+    assert rest.text.rstrip().endswith("tail")
+
+
+def test_strength_is_relative_to_the_strongest_ordinary_word():
+    e = explanation(scores=[50.0, 0.5, -1.0, 0.02, 2.0, -0.6, 70.0])
+    strengths = {piece.text: piece.strength for piece in pieces(e) if piece.word and not piece.word.special}
+    assert strengths == pytest.approx({"it": 0.25, "is": -0.5, "a": 0.01, "good": 1.0, "movie": -0.3})
+
+
+def test_all_zero_scores_have_no_strength():
+    assert {piece.strength for piece in pieces(explanation(scores=[0.0] * 7))} == {0.0}
+
+
+def test_headline_and_what_was_explained():
+    e = explanation(prediction="positive", probability=0.99812, score=3.214)
+    assert headline(e) == "positive (p = 0.998)"
+    assert headline(dataclasses.replace(e, probability=None)) == "positive"
+    assert explained(e) == "positive, logit 3.21"
+    assert explained(dataclasses.replace(e, foil="negative")) == "positive minus negative, difference 3.21"
+    assert explained(dataclasses.replace(e, task="question-answering")) == "positive, logits 3.21"
+
+
+# --- Colours --------------------------------------------------------------------------------------------------------
+
+
+def test_shade_goes_from_paper_to_the_full_colours():
+    assert shade(0) == PAPER
+    assert (shade(1), shade(-1)) == (SUPPORT, AGAINST)
+    assert (shade(7), shade(-7)) == (SUPPORT, AGAINST)
+    blues = [sum(shade(k / 10)) for k in range(11)]
+    assert blues == sorted(blues, reverse=True)
+
+
+@pytest.mark.parametrize("strength", [k / 10 for k in range(-10, 11)])
+def test_ink_can_be_read_on_its_background(strength):
+    def luminance(colour: tuple[int, int, int]) -> float:
+        parts = [c / 255 for c in colour]
+        linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    background = shade(strength)
+    light, dark = sorted((luminance(background), luminance(ink(background))), reverse=True)
+    assert (light + 0.05) / (dark + 0.05) >= 4.5  # WCAG AA
+
+
+# --- Terminal -------------------------------------------------------------------------------------------------------
+
+
+def test_without_colour_the_strong_words_carry_numbers():
+    out = printed([explanation()], colour=False)
+    assert "it[+0.25] is[-0.50] a good[+1.00] movie[-0.30]" in out
+    assert "\x1b" not in out
+    assert "attcat" in out
+    assert "positive, logit" in out
+
+
+def test_with_colour_the_strongest_word_has_the_strongest_shade():
+    out = printed([explanation()], colour=True)
+    red, green, blue = SUPPORT
+    assert f"48;2;{red};{green};{blue}mgood" in out
+    backgrounds = {word: colour for colour, word in re.findall(r"48;2;(\d+;\d+;\d+)m(\w+)", out)}
+    darkness = {word: 765 - sum(map(int, colour.split(";"))) for word, colour in backgrounds.items()}
+    assert max(darkness, key=lambda word: darkness[word]) == "good"
+    assert set(darkness) == {"it", "is", "good", "movie"}  # 'a' is too weak for a colour
+    assert TEXT in without_colour_codes(out)
+
+
+@pytest.mark.parametrize("colour", [False, True])
+def test_control_characters_do_not_reach_the_terminal(colour):
+    e = explanation(NASTY, prediction=NASTY, target=NASTY, foil=NASTY, notes=(f"note {NASTY}",))
+    out = without_colour_codes(printed([e], colour))
+    assert all(character.isprintable() or character == "\n" for character in out)
+    assert "red" in out
+    assert len(out.splitlines()) == 3  # header, one method, one note
+
+
+def test_markup_of_rich_in_a_text_is_not_interpreted():
+    for colour in (False, True):
+        e = explanation("[red]not[/red] [bold", prediction="[blink]x", notes=("see [link=x]here[/link]",))
+        e = dataclasses.replace(e, scores=torch.zeros_like(e.scores))  # no numbers between the brackets
+        out = without_colour_codes(printed([e], colour))
+        for raw in ("[red]not[/red] [bold", "[blink]x", "[link=x]here[/link]"):
+            assert raw in out
+
+
+def test_several_methods_stand_under_one_header():
+    e = explanation()
+    out = printed([e, dataclasses.replace(e, method="a_longer_name")], colour=False)
+    assert out.count("the model says") == 1
+    lines = [line for line in out.splitlines() if TEXT.split()[0] in line and "[CLS]" in line]
+    assert len(lines) == 2
+    assert lines[0].index("[CLS]") == lines[1].index("[CLS]")
+
+
+@pytest.mark.parametrize("colour", [False, True])
+def test_a_note_is_printed_once(colour):
+    e = explanation(notes=("the text was too long",))
+    assert without_colour_codes(printed([e, e], colour)).count("note: the text was too long") == 1
+
+
+def test_show_prints_to_standard_output(capsys):
+    explanation().show()
+    assert "good" in capsys.readouterr().out
+
+
+def test_the_method_table_lists_every_method():
+    console = Console(file=io.StringIO(), width=400, record=True)
+    console.print(terminal.method_table())
+    text = console.export_text()
+    for name, entry in METHODS.items():
+        assert name in text
+        assert entry.title in text
+
+
+# --- HTML -----------------------------------------------------------------------------------------------------------
+
+
+class Reader(HTMLParser):
+    """Tags in order with their attributes, and the text inside <body>."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.text = ""
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if "style" not in self.open:
+            self.text += data
+
+
+EVIL = "<script>alert(1)</script> \" onmouseover='x' & </td></table><img src=x>"
+
+
+def test_markup_in_a_text_is_escaped_everywhere():
+    e = explanation(EVIL, prediction=EVIL, target=EVIL, foil=EVIL, method=EVIL, notes=(EVIL,))
+    for page in (e.to_html(), e._repr_html_(), html.page([[e]], title=EVIL)):
+        reader = Reader(page)
+        assert not {"script", "img"} & {tag for tag, _ in reader.tags}
+        assert not any(name.startswith("on") for _, attributes in reader.tags for name in attributes)
+        assert not reader.open
+        assert reader.text.count("<script>alert(1)</script>") >= 5
+
+
+def test_a_word_that_is_a_tag_is_escaped():
+    text = "<script>alert(1)</script>"
+    e = dataclasses.replace(explanation("ok"), text=text, spans=[(0, 0), (0, len(text)), (0, 0)])
+    reader = Reader(e.to_html())
+    assert "script" not in {tag for tag, _ in reader.tags}
+    assert text in reader.text
+
+
+@pytest.mark.parametrize("text", [TEXT, EVIL, "שלום", "a\nb", "<", "&amp;"])
+def test_html_shows_the_text_itself(text):
+    assert text in Reader(explanation(text).to_html()).text
+
+
+def test_the_strongest_word_has_the_strongest_shade_in_html():
+    reader = Reader(explanation().to_html())
+    words = [attributes for tag, attributes in reader.tags if attributes.get("class") == "word"]
+    assert len(words) == 5
+    assert [word["title"] for word in words] == ["+0.5", "-1", "+0.02", "+2", "-0.6"]
+    assert f"background:{css(SUPPORT)}" in str(words[3]["style"])
+    assert sum(f"background:{css(SUPPORT)}" in str(word["style"]) for word in words) == 1
+    assert f"background:{css(shade(-0.5))}" in str(words[1]["style"])
+
+
+def test_special_tokens_are_grey_in_html():
+    reader = Reader(explanation().to_html())
+    assert [attributes.get("class") for _, attributes in reader.tags].count("special") == 2
+
+
+def test_a_page_stands_alone():
+    page = explanation().to_html()
+    assert page.startswith("<!doctype html>")
+    assert not re.search(r"(src|href)\s*=", page)
+    assert "http" not in page
+    assert '<meta charset="utf-8">' in page
+
+
+def test_a_page_holds_groups_of_methods():
+    e = explanation()
+    page = html.page([[e, dataclasses.replace(e, method="cat")], [explanation("the key")]])
+    assert page.count("<section>") == 2
+    assert page.count('class="method"') == 3
+
+
+def test_notes_are_shown_in_html():
+    assert "note: cut &lt;here&gt;" in explanation(notes=("cut <here>",)).to_html()
