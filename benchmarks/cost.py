@@ -25,8 +25,10 @@ from tokenlight.run import Job, run_jobs
 from tokenlight.targets import Target, Wanted
 from tokenlight.twin import Twin
 
-PLAIN = [m.name for m in METHODS.values() if m.passes and not any(one.rules for one in m.passes)]
-RELEVANCE = [m.name for m in METHODS.values() if any(one.rules for one in m.passes)]
+SCHOOLS = {m.name: m.function.__module__.rsplit(".", 1)[1] for m in METHODS.values() if m.passes}
+RELEVANCE = [name for name, school in SCHOOLS.items() if school == "relevance"]
+DECOMPOSITION = [name for name, school in SCHOOLS.items() if school == "decomposition"]
+PLAIN = [name for name in SCHOOLS if name not in (*RELEVANCE, *DECOMPOSITION)]
 GOALS = {  # what we aim at, printed beside what was measured
     **dict.fromkeys(PLAIN, 1.15),
     "all plain": 1.5,
@@ -80,7 +82,7 @@ def table_for(model: PreTrainedModel, eager: PreTrainedModel, batch: int, length
         return lambda: run_jobs(Twin(model), inputs, target, jobs)
 
     tasks: dict[str, Callable[[], object]] = {"by hand": lambda: gradient_x_input(eager, ids)}
-    tasks |= {name: ours(name) for name in (*PLAIN, *RELEVANCE)}
+    tasks |= {name: ours(name) for name in SCHOOLS if METHODS[name].fits(model)}
     tasks |= {"all plain": ours(*PLAIN), "all relevance": ours(*RELEVANCE)}
     seconds = measure(tasks, repeats)
     table = Table(title=f"{batch} texts of {length} tokens; by hand: {seconds['by hand'] * 1e3:.0f} ms")

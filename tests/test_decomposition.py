@@ -231,3 +231,15 @@ def test_a_family_without_the_facts_is_told_what_is_missing(monkeypatch):
 def test_wrong_options_are_named(method, wrong):
     with pytest.raises(ValueError, match=r"'l1' or 'l2'|'layers', 'heads'"):
         tl.attribute(models.model("bert"), models.ids(), method=method, target=1, **wrong)
+
+
+@pytest.mark.parametrize("method", ["value_norms", "globenc", "alti"])
+def test_any_position_can_be_read(method):
+    model, ids = models.model("bert", dtype=DOUBLE), models.ids()
+    target = goal("text-classification")
+    job = Job(METHODS[method], {"layers": True, "position": 4})
+    _, (result,) = run_jobs(Twin(model), Batch(ids, torch.ones_like(ids)), target, [job])
+    matrices = result.maps["contributions"]
+    torch.testing.assert_close(result.scores, (matrices[:, 1] @ matrices[:, 0])[:, 4])
+    with pytest.raises(ValueError, match="position 9"):
+        tl.attribute(model, ids, method=method, target=1, position=9)

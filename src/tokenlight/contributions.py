@@ -16,7 +16,7 @@ from tokenlight import anatomy
 from tokenlight.anatomy import Norm
 from tokenlight.trace import Trace
 
-CHUNK = 1_000_000  # elements of token x token x width that exist at a time: what a core's cache holds
+CHUNK = 400_000  # elements of token x token x width that exist at a time: what a core's cache holds
 
 
 @dataclass(frozen=True)
@@ -63,18 +63,19 @@ class Layer:
 
     def _l1_distances(self) -> Tensor:
         """Key by key, so that each product is [query, head] x [head, dim] and stays in the cache."""
-        weights = self._scaled_attention()
-        vectors = self.vectors.transpose(0, 1)  # [key, head, dim]
+        weights = self._scaled_attention().contiguous()
+        vectors = self.vectors.transpose(0, 1).contiguous()  # [key, head, dim]
         tokens, width = self.output.shape
-        some = max(1, CHUNK // (tokens * width))
+        elements = CHUNK if self.output.device.type == "cpu" else 100 * CHUNK
+        some = min(tokens, max(1, elements // (tokens * width)))
+        buffer = self.output.new_empty(some, tokens, width)  # [key, query, dim]
         distances = self.output.new_empty(tokens, tokens)  # [key, query]
         for first in range(0, tokens, some):
             keys = slice(first, min(first + some, tokens))
-            output = self.output.expand(keys.stop - first, -1, -1)
-            difference = torch.baddbmm(output, weights[keys], vectors[keys], beta=-1)  # [key, query, dim]
-            own = torch.arange(first, keys.stop, device=output.device)
+            difference = torch.bmm(weights[keys], vectors[keys], out=buffer[: keys.stop - first]).sub_(self.output)
+            own = torch.arange(first, keys.stop, device=difference.device)
             difference[own - first, own] += self.residual[keys]
-            torch.linalg.vector_norm(difference, 1, dim=-1, out=distances[keys])
+            distances[keys] = difference.abs_().sum(-1)
         return distances.T
 
     def _scaled_attention(self) -> Tensor:

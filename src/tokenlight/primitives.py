@@ -44,9 +44,9 @@ class Like(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, surrogate: Tensor, value: Tensor) -> Tensor:
-        ratio, nothing = value / surrogate, surrogate == 0
-        lost = None
-        if nothing.any():  # there the value passes as a constant
+        ratio, lost = value / surrogate, None
+        if not ratio.sum().isfinite():  # the surrogate is 0 somewhere: there the value passes as a constant
+            nothing = surrogate == 0
             ratio, lost = ratio.masked_fill_(nothing, 0.0), torch.where(nothing, value, 0.0)
         ctx.save_for_backward(ratio, lost)
         ctx.ledger = LEDGER.get()
@@ -91,9 +91,8 @@ class Absorb(torch.autograd.Function):
     def backward(ctx: Any, *grads: Any) -> Any:
         (constant,) = ctx.saved_tensors
         if ctx.ledger is not None:
-            if constant.ndim == 1:  # a bias: sum over tokens first, which is cheaper
-                per_example = grads[0].reshape(ctx.ledger.batch, -1, len(constant)).sum(1)
-                ctx.ledger.enter(ctx.account, per_example * constant)
+            if constant.ndim == 1:  # a bias
+                ctx.ledger.enter(ctx.account, grads[0] @ constant.to(grads[0].dtype))
             else:
                 ctx.ledger.enter(ctx.account, grads[0] * constant)
         return grads[0], None, None
@@ -194,10 +193,8 @@ class GradientSoftmax(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         scores, weights = ctx.saved_tensors
-        relevance = weights * grads[0]
-        total = relevance.sum(ctx.dim, keepdim=True)
-        grad = (relevance - weights * total).to(scores.dtype)
-        if ctx.ledger is not None:
-            kept = torch.where(weights > 0, scores * grad, 0.0).sum(ctx.dim)  # a masked score holds nothing
-            ctx.ledger.enter("softmax", total.squeeze(ctx.dim) - kept)
+        grad = torch.ops.aten._softmax_backward_data(grads[0], weights, ctx.dim, weights.dtype).to(scores.dtype)
+        if ctx.ledger is not None:  # a masked score holds nothing: its gradient is exactly 0
+            total, kept = (torch.linalg.vecdot(x, g, dim=ctx.dim) for x, g in ((weights, grads[0]), (scores, grad)))
+            ctx.ledger.enter("softmax", total - kept)
         return grad, None, None

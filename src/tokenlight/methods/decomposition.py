@@ -38,9 +38,9 @@ def is_known(model: PreTrainedModel) -> bool:
     needs=BLOCK,
     aliases=("Value Norms",),
 )
-def value_norms(trace: Trace, *, layers: bool = False) -> Attribution:
+def value_norms(trace: Trace, *, layers: bool = False, position: int | None = None) -> Attribution:
     """Lengths of the vectors that each token sends, norm included, multiplied over layers."""
-    return mix(trace, contribution_matrices(post_norm(trace), norm_matrix), layers)
+    return mix(trace, contribution_matrices(post_norm(trace), norm_matrix), layers, position)
 
 
 @method(
@@ -51,9 +51,9 @@ def value_norms(trace: Trace, *, layers: bool = False) -> Attribution:
     fits=is_post_norm,
     needs=(*BLOCK, "second_norm"),
 )
-def globenc(trace: Trace, *, layers: bool = False) -> Attribution:
+def globenc(trace: Trace, *, layers: bool = False, position: int | None = None) -> Attribution:
     """As value_norms, seen after the block's second norm; rows are not normalised. Post-norm encoders only."""
-    return mix(trace, contribution_matrices(trace, length_matrix, second=True), layers)
+    return mix(trace, contribution_matrices(trace, length_matrix, second=True), layers, position)
 
 
 @method(
@@ -66,12 +66,15 @@ def globenc(trace: Trace, *, layers: bool = False) -> Attribution:
     cost="forward",
     aliases=("ALTC",),
 )
-def alti(trace: Trace, *, norm: str = "l1", second_norm: bool = False, layers: bool = False) -> Attribution:
+def alti(
+    trace: Trace, *, norm: str = "l1", second_norm: bool = False, layers: bool = False, position: int | None = None
+) -> Attribution:
     """Contributions by closeness to the block's output, multiplied over layers.
 
     norm="l2" measures closeness by the Euclidean distance; second_norm=True looks after the block's second norm.
+    position reads another token's row than that of the explained output.
     """
-    return mix(trace, contribution_matrices(trace, alti_with(norm), second_norm), layers)
+    return mix(trace, contribution_matrices(trace, alti_with(norm), second_norm), layers, position)
 
 
 @method(
@@ -100,10 +103,16 @@ def logit(trace: Trace, *, detail: Any = ()) -> Attribution:
     return logit_parts(trace, None, detail)
 
 
-def mix(trace: Trace, matrices: list[Tensor], layers: bool) -> Attribution:
-    """The row of the explained position in C^L ... C^1; with `layers`, also the matrices themselves."""
-    row = torch.nn.functional.one_hot(trace.row, trace.mask.shape[1]).to(matrices[0])
-    return Attribution(bring_down(row, matrices), maps={"contributions": torch.stack(matrices, 1)} if layers else {})
+def mix(trace: Trace, matrices: list[Tensor], layers: bool, position: int | None) -> Attribution:
+    """The row of the explained (or the given) position in C^L ... C^1; with `layers`, also the matrices themselves."""
+    rows = trace.row if position is None else torch.full_like(trace.row, position)
+    if position is not None and not 0 <= position < int(trace.batch.lengths.min()):
+        raise ValueError(
+            f"position {position} is not a token of every text; the shortest has {trace.batch.lengths.min()}"
+        )
+    start = torch.nn.functional.one_hot(rows, trace.mask.shape[1]).to(matrices[0])
+    maps = {"contributions": torch.stack(matrices, 1)} if layers else {}
+    return Attribution(bring_down(start, matrices), maps=maps)
 
 
 def logit_parts(trace: Trace, matrices: list[Tensor] | None, detail: Any) -> Attribution:
