@@ -4,7 +4,9 @@ python recipes/readme_picture.py docs/demo.svg
 """
 
 import io
+import re
 import sys
+from pathlib import Path
 
 from rich.console import Console
 from rich.terminal_theme import TerminalTheme
@@ -32,4 +34,6 @@ for group in zip(*explained.values(), strict=True):
     tl.show(list(group), console)
     console.print()
 console.print(legend())
-console.save_svg(sys.argv[1], title="make demo", theme=THEME)
+picture = console.export_svg(title="make demo", theme=THEME)
+picture = re.sub(r"@font-face \{.*?\}", "", picture, flags=re.DOTALL)  # no fonts from elsewhere
+Path(sys.argv[1]).write_text(picture, encoding="utf-8")

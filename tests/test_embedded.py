@@ -73,6 +73,8 @@ def test_it_is_an_ordinary_classifier_of_a_useful_size(explainer):
     assert explainer.task == "text-classification"
     assert config.num_hidden_layers >= 4
     assert config.num_attention_heads >= 4
+    assert config.architectures == ["BertForSequenceClassification"]
+    assert config._name_or_path == "tokenlight/sst2-minilm"
     assert config.id2label == {0: "negative", 1: "positive"}
     assert all(parameter.dtype == torch.float32 for parameter in explainer.model.parameters())
     assert not explainer.model.training

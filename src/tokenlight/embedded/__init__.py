@@ -10,6 +10,7 @@ from torch import Tensor
 from transformers import BertConfig, BertForSequenceClassification, BertTokenizer
 
 FILES = Path(__file__).parent / "files"
+NAME = "tokenlight/sst2-minilm"
 SCALE = ".row_scale"  # the int8 matrix `name` has its scales under `name + SCALE`
 
 
@@ -20,7 +21,9 @@ def load_embedded(folder: Path = FILES) -> tuple[BertForSequenceClassification, 
             raise FileNotFoundError(f"the embedded model's file {folder / name} is missing: reinstall tokenlight")
     weights = folder / "model.safetensors"
     try:
-        model = BertForSequenceClassification(BertConfig.from_pretrained(folder))
+        config = BertConfig.from_pretrained(folder)
+        config._name_or_path = NAME  # not where it happens to be installed
+        model = BertForSequenceClassification(config)
         model.load_state_dict(widen(load_file(weights)))
     except (SafetensorError, RuntimeError, KeyError) as error:
         raise ValueError(f"the embedded model's file {weights} is damaged ({error}): reinstall tokenlight") from error
