@@ -1,5 +1,7 @@
 """What a result says about itself, and books that stay right when passes are shared."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -7,12 +9,13 @@ import tokenlight as tl
 from tests import models
 from tests.tokenizers_ import explainer_for
 from tokenlight.batch import Batch
-from tokenlight.methods import METHODS, Method, Pass
+from tokenlight.methods import METHODS, Pass
 from tokenlight.rulesets import LRP
 from tokenlight.run import Job, run_jobs
 from tokenlight.targets import Target, Wanted
 from tokenlight.twin import Twin
 
+DEEP = ("embeddings.grad",)
 TEXT = "it is a good movie and they are not bad at all"
 
 
@@ -70,8 +73,9 @@ def test_zplus_methods_take_any_table():
 
 def test_reading_at_different_depths_keeps_the_books_apart():
     """A method that reads below the blocks must not put the embeddings' biases into the books of one that does not."""
-    deep = Method("deep", lambda trace: trace.score[:, None].expand(3, 9), "", "", True, True,
-                  (Pass(("embeddings.grad",), LRP),), lambda model: True, False, "")  # fmt: skip
+    deep = replace(
+        METHODS["lrp"], name="deep", function=lambda trace: trace.score[:, None].expand(3, 9), passes=(Pass(DEEP, LRP),)
+    )
     ids = models.ids()
     batch, target = Batch(ids, torch.ones_like(ids)), Target("text-classification", (Wanted(1),) * 3)
     jobs = [Job(METHODS["lrp"], {"read": "blocks"}), Job(deep, {})]

@@ -136,7 +136,8 @@ def accepts(model: PreTrainedModel, name: str) -> bool:
 
 def pools_last_token(model: PreTrainedModel) -> bool:
     """Decoder classifiers read the last token through a layer called `score`; encoders read the first."""
-    return isinstance(getattr(model, "score", None), nn.Linear)
+    classifies = type(model).__name__.endswith("ForSequenceClassification")
+    return classifies and isinstance(getattr(model, "score", None), nn.Linear)
 
 
 def pooled_position(model: PreTrainedModel, batch: Batch) -> Tensor:

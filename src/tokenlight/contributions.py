@@ -91,7 +91,8 @@ def contribution_matrices(trace: Trace, matrix: Callable[[Layer], Tensor], secon
     size = trace.mask.shape[1]
     result = []
     for number, block in enumerate(anatomy.blocks(trace.model)):
-        every = trace.hidden[number].value.new_zeros(len(trace.mask), size, size)
+        dtype = torch.promote_types(trace.hidden[number].value.dtype, torch.float32)
+        every = torch.zeros(len(trace.mask), size, size, dtype=dtype, device=trace.mask.device)
         for row, real in enumerate(trace.mask):  # text by text: the vectors of a layer are large
             place = real.nonzero()[:, 0]
             every[row, place[:, None], place] = matrix(layer_of(trace, known, block, number, row, second))
@@ -103,12 +104,15 @@ def layer_of(
     trace: Trace, known: anatomy.Anatomy, block: torch.nn.Module, number: int, row: int, second: bool
 ) -> Layer:
     real = trace.mask[row]
-    state = trace.hidden[number].value[row, real]  # [token, dim]
-    values = trace.values[number].value[row][:, real]
+    # Lengths are sums of squares: half precision would overflow.
+    dtype = torch.promote_types(trace.hidden[number].value.dtype, torch.float32)
+    state = trace.hidden[number].value[row, real].to(dtype)  # [token, dim]
+    values = trace.values[number].value[row][:, real].to(dtype)
     weight, bias = anatomy.projection(block, known.projection, len(values))
-    joined = torch.einsum("hid,hde->ie", trace.context[number].value[row][:, real], weight)
+    weight = weight.to(dtype)
+    joined = torch.einsum("hid,hde->ie", trace.context[number].value[row][:, real].to(dtype), weight)
     layer = Layer(
-        attention=trace.attention[number].value[row][:, real][:, :, real],
+        attention=trace.attention[number].value[row][:, real][:, :, real].to(dtype),
         values=values,
         weight=weight,
         scale=state.new_ones(len(state)),
@@ -128,7 +132,7 @@ def layer_of(
         norm = anatomy.norm_at(block, str(known.second_norm))
         before, after = trace.second_norm[number].value, trace.hidden[number + 1].value
         before = before.reshape(after.shape)  # some families fold batch and tokens into one axis there
-        layer = behind(layer, norm, before[row, real], after[row, real])
+        layer = behind(layer, norm, before[row, real].to(dtype), after[row, real].to(dtype))
     return layer
 
 
@@ -164,4 +168,4 @@ def normalise(matrix: Tensor) -> Tensor:
     """Rows sum to 1; a row without any contribution keeps its own position."""
     sums = matrix.sum(-1, keepdim=True)
     own = torch.eye(len(matrix), dtype=matrix.dtype, device=matrix.device)
-    return torch.where(sums > 0, matrix / torch.where(sums > 0, sums, 1.0), own)
+    return torch.where(sums == 0, own, matrix / sums)

@@ -12,6 +12,7 @@ from rich.text import Text
 from tokenlight.batch import Text as Input
 from tokenlight.explainer import Explainer
 from tokenlight.methods import METHODS
+from tokenlight.progress import track
 
 SENTENCE = "The old man the boat and , quite unexpectedly , it is not bad at all ."
 
@@ -29,7 +30,7 @@ class Finding:
 def examine(explainer: Explainer) -> list[Finding]:
     text, target = sample(explainer)
     explainer.explain(text, target=target, method="gradient_x_input")  # the first pass is always slow
-    return [try_method(explainer, name, text, target) for name in METHODS]
+    return [try_method(explainer, name, text, target) for name in track(list(METHODS), "trying methods")]
 
 
 def sample(explainer: Explainer) -> tuple[Input, Any]:

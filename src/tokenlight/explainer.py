@@ -113,7 +113,7 @@ class Explainer:
             for job, attribution in zip(jobs, attributions, strict=True):
                 for place, i in enumerate(indices):
                     results[job.method.name][i] = self._explanation(
-                        rows[i], wanted[i], job, recording, attribution, place, targets[i] is not None
+                        rows[i], wanted[i], job, recording, attribution, place, (targets[i], foils[i]) != (None, None)
                     )
         return results if many else {name: result[0] for name, result in results.items()}
 
@@ -157,6 +157,11 @@ class Explainer:
         missed = abs(float(attribution.extras["completeness"][place])) if "completeness" in attribution.extras else 0.0
         if missed > 0.05 * max(abs(float(recording.score[place])), float(attribution.scores[place].abs().max())):
             notes.append(f"{job.method.name} misses {missed:.2g} of the change it explains: take more steps")
+        residual = abs(float(attribution.extras["residual"][place])) if "residual" in attribution.extras else 0.0
+        if residual > 1e-3 * max(1.0, abs(float(recording.score[place]))):
+            notes.append(
+                f"scores and shares miss {residual:.2g} of the whole: the rules do not cover all of the target"
+            )
         if job.rules is not None:
             notes.append("explained with a rule table of the caller's own")
         scores = keep_precision(attribution.scores[place, : len(row)])
@@ -164,9 +169,7 @@ class Explainer:
         if all(a is not None and b is not None and a[place] == b[place] for a, b in pairs):
             notes.append("the model predicts the foil itself: the explained difference is 0")
         elif not scores.any():
-            notes.append(
-                f"every score of {job.method.name} is 0 on this text: it found nothing that supports the target"
-            )
+            notes.append(f"every score of {job.method.name} is 0 on this text")
         return Explanation(
             text=row.text,
             tokens=row.tokens,
@@ -183,13 +186,20 @@ class Explainer:
             options=job.full_options,
             task=self.task,
             model=self._names.model.config._name_or_path or type(self._names.model).__name__,
-            signed=job.method.signed or (job.method.split and foil is not None),
+            signed=is_signed(job, foil),
             position=wanted.position,
             extras={name: float(value[place]) for name, value in attribution.extras.items()},
             maps={name: trim_map(name, value[place], len(row)) for name, value in attribution.maps.items()},
             notes=tuple(notes),
             versions=library_versions(),
         )
+
+
+def is_signed(job: Job, foil: str | None) -> bool:
+    """Lengths have no sign; differences to a foil have one."""
+    if foil is not None and (job.method.split or job.method.reads_row):
+        return True
+    return job.method.signed and job.full_options.get("reduce", "sum") == "sum"
 
 
 def load(model: str | Path | None = None, *, task: str | None = None, **settings: Any) -> Explainer:

@@ -21,6 +21,7 @@ class Ledger:
     softmax: list[Tensor] = field(default_factory=list)  # what the softmax loses under its gradient
     branch: list[Tensor] = field(default_factory=list)  # branches that were cut off: each block's MLP
     inside_block: bool = False  # set by the twin while a block runs
+    exact: bool = False  # no product in a lower precision than the values: differences of relevance will be taken
 
     def enter(self, account: str, amounts: Tensor) -> None:
         """Amounts are summed per example; the first axis is the batch, or batch and tokens in one."""
@@ -131,7 +132,9 @@ class PositiveLinear(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, with_bias: bool
     ) -> Tensor:  # weight [in, out]
-        work = torch.promote_types(weight.dtype, torch.float32)
+        ledger = LEDGER.get()
+        exact = ledger is not None and ledger.exact
+        work = x.dtype if exact else torch.promote_types(weight.dtype, torch.float32)
         value = product = x @ weight.to(x.dtype)
         if bias is not None:
             value = product + bias

@@ -55,7 +55,7 @@ def record(
     graded = frozenset(need.removesuffix(".grad") for need in needs if need.endswith(".grad"))
     twin = model if isinstance(model, Twin) else Twin(model)
     tape = Tape(keep=wanted, differentiable=bool(graded), double=double)
-    ledger = Ledger(len(batch.input_ids))
+    ledger = Ledger(len(batch.input_ids), exact=split and double)
     output = twin.run(batch, tape, None if rules is None else RuleMode(rules, ledger))
     choices = target.choose(output, batch, twin.model)
     parts = tuple(part for choice in choices for part in choice.split()) if split else choices

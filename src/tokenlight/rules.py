@@ -73,8 +73,9 @@ class RuleMode(TorchFunctionMode):
         if rule is not None:
             return rule(func, *args, **kwargs)
         result = func(*args, **kwargs)
-        if isinstance(result, Tensor) and result.requires_grad and func not in LINEAR:
-            refuse_nonlinear(func, args)
+        parts = result if isinstance(result, tuple | list) else (result,)
+        if func not in LINEAR and any(is_signal(part) for part in parts):
+            refuse_nonlinear(func, [*args, *kwargs.values()])
         return result
 
 
@@ -86,6 +87,7 @@ LINEAR = {
     *(Tensor.float, Tensor.to, Tensor.type, Tensor.type_as, Tensor.requires_grad_, Tensor.detach),
     *(Tensor.add, Tensor.sub, torch.add, torch.sub, torch.cat, torch.stack, torch.addmm),
     *(torch.repeat_interleave, torch.transpose, torch.reshape, torch.unsqueeze, torch.squeeze, torch.mean),
+    *(Tensor.split, Tensor.chunk, Tensor.unbind, torch.split, torch.chunk, torch.unbind),
     *(F.dropout, F.linear),
 }
 # Linear in either operand, so at most one may be a signal.
@@ -93,9 +95,9 @@ PRODUCTS = {Tensor.mul, torch.mul, torch.matmul, Tensor.matmul, torch.bmm, torch
 
 
 def refuse_nonlinear(function: Function, args: Sequence[Any]) -> None:
-    factors = [is_signal(arg) for arg in args[:2]]
-    divides = function in (Tensor.div, torch.div)
-    if function in PRODUCTS and not all(factors) and not (divides and factors[1]):
+    signals = [is_signal(arg) for arg in args]
+    divided_by = function in (Tensor.div, torch.div) and signals[1]
+    if function in PRODUCTS and sum(signals) == 1 and not divided_by:
         return
     name = resolve_name(function) or getattr(function, "__name__", repr(function))
     raise ValueError(
@@ -168,6 +170,7 @@ def cut_gated(function: Function, a: Any, b: Any, *args: Any, **kwargs: Any) -> 
 
 def absorbing_sum(function: Function, a: Any, b: Any, *args: Any, **kwargs: Any) -> Any:
     """A sum shares by its gradient; what a constant summand takes is noted."""
+    refuse_scaled_sum(args, kwargs)
     result = function(a, b, *args, **kwargs)
     other = b if is_signal(a) else a
     if not is_signal(result) or is_signal(other) or not isinstance(other, Tensor):
@@ -175,6 +178,11 @@ def absorbing_sum(function: Function, a: Any, b: Any, *args: Any, **kwargs: Any)
     ledger = LEDGER.get()
     branch = ledger is not None and ledger.inside_block and other.shape == result.shape
     return Absorb.apply(result, other.expand_as(result) if other.ndim > 1 else other, "branch" if branch else "bias")
+
+
+def refuse_scaled_sum(args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    if args or kwargs:
+        raise ValueError("a sum with alpha= has no rule: scale the summand first")
 
 
 def absorbing_linear(function: Function, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
@@ -211,6 +219,7 @@ def gradient_softmax(function: Function, x: Tensor, dim: int = -1, _level: int =
 
 def conserving_sum(function: Function, a: Any, b: Any, *args: Any, **kwargs: Any) -> Any:
     """Chefer's residual rule where both sides are signals."""
+    refuse_scaled_sum(args, kwargs)
     if is_signal(a) and is_signal(b):
         return ConservingSum.apply(a, b)
     return absorbing_sum(function, a, b, *args, **kwargs)

@@ -49,11 +49,20 @@ class Job:
 
 def run_jobs(twin: Twin, batch: Batch, target: Target, jobs: Sequence[Job]) -> tuple[Recording, list[Attribution]]:
     """Record every distinct pass once, then let the methods read; those that ask the model again come last."""
+    # The caller's inference mode or autocast must not change what is computed.
+    with torch.inference_mode(False), torch.autocast(twin.device.type, enabled=False):
+        return run_undisturbed(twin, batch.map(Tensor.clone), target, jobs)
+
+
+def run_undisturbed(
+    twin: Twin, batch: Batch, target: Target, jobs: Sequence[Job]
+) -> tuple[Recording, list[Attribution]]:
     foiled = any(wanted.foil is not None or wanted.foil_span is not None for wanted in target.wanted)
     wanted: dict[Key, tuple[Pass, RuleTable | None, set[str]]] = {}
     keys: list[list[Key]] = []
     for job in jobs:
-        split = job.method.split and foiled
+        answers = target.task == "question-answering"  # an answer's row is where it stands: the foil has its own
+        split = foiled and (job.method.split or (answers and job.method.reads_row))
         keys.append([])
         for one, table in job.passes:
             needs = one.needs_with(job.full_options)
@@ -63,10 +72,14 @@ def run_jobs(twin: Twin, batch: Batch, target: Target, jobs: Sequence[Job]) -> t
             wanted.setdefault(key, (one, table, set()))[2].update(needs)
     recordings: dict[Key, Recording] = {}
     goal: Target | Settled = target
+    said = None
+    if not wanted or (any(one.double for one, _, _ in wanted.values()) and twin.dtype.itemsize < 4):
+        said = record(twin, batch, target)  # what the model says in its own precision decides
+        goal = Settled(said.choices)
     for key, (one, table, needs) in wanted.items():
         recordings[key] = record(twin, batch, goal, needs, rules=table, split=key[2], unit=one.unit, double=one.double)
         goal = Settled(recordings[key].choices)  # the same target in every pass, even where rounding ties
-    first = next(iter(recordings.values())) if recordings else record(twin, batch, target)
+    first = said or next(iter(recordings.values()))
     probe = Probe(twin, batch, first.choices)
     return first, [run_job(job, [recordings[key] for key in own], probe) for job, own in zip(jobs, keys, strict=True)]
 

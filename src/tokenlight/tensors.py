@@ -62,6 +62,14 @@ def raw_batch(ids: Tensor, mask: Tensor | None, types: Tensor | None, model: Pre
         raise ValueError(
             f"{type(model).__name__} has no padding id to find the end of a row by: set config.pad_token_id"
         )
+    if anatomy.pools_last_token(model):
+        unread = [
+            row for row, place in enumerate(anatomy.pooled_position(model, Batch(ids, mask))) if not mask[row, place]
+        ]
+        if unread:
+            raise ValueError(
+                f"row {unread[0]} is padded with another id than config.pad_token_id, so its end is not found"
+            )
     batch = Batch(ids, mask, types, pad_id=None if pad == anatomy.NO_PADDING else pad)
     if mask[:, 0].all():
         return batch

@@ -61,7 +61,8 @@ class Twin:
     def __init__(self, model: PreTrainedModel):
         model = unwrap(model)
         refuse_inexact(model)
-        self.model = private_copy(model)
+        with torch.inference_mode(False):  # of the caller: its tensors could not take part in a backward pass
+            self.model = private_copy(model)
         self.task = anatomy.task_of_class(type(model).__name__)
         self.tape = Tape()
         self._install_hooks()
@@ -78,12 +79,15 @@ class Twin:
         """One forward pass, under a rule mode if given; the tape holds what it was asked to keep."""
         self.tape = tape
         inputs = {name: tensor for name, tensor in batch.inputs().items() if anatomy.accepts(self.model, name)}
-        with (
-            torch.set_grad_enabled(tape.differentiable),
-            KeepDouble() if tape.double or self.dtype == torch.float64 else nullcontext(),
-            rules or nullcontext(),
-        ):
-            output = self._call(inputs)
+        try:
+            with (
+                torch.set_grad_enabled(tape.differentiable),
+                KeepDouble() if tape.double or self.dtype == torch.float64 else nullcontext(),
+                rules or nullcontext(),
+            ):
+                output = self._call(inputs)
+        finally:
+            self.tape = Tape()  # a twin holds itself through its modules: what it has recorded must not wait for that
         self._refuse_unseen_parts(tape)
         return output
 
@@ -190,6 +194,10 @@ def refuse_inexact(model: PreTrainedModel) -> None:
             raise UnsupportedModelError(f"{type(module).__name__} is quantised: load the model in floating point")
     if getattr(model, "is_quantized", False) or not all(p.is_floating_point() for p in model.parameters()):
         raise UnsupportedModelError(f"{name} is quantised: load it in floating point, for example dtype=torch.bfloat16")
+    if any(parameter.is_inference() for parameter in model.parameters()):
+        raise UnsupportedModelError(
+            f"{name} was made in torch.inference_mode(), so it has no gradients: load it outside"
+        )
     if any(parameter.is_meta for parameter in model.parameters()):
         raise UnsupportedModelError(f"some weights of {name} are not in memory (device 'meta'): load the whole model")
 

@@ -55,6 +55,7 @@ class Method:
     passes: tuple[Pass, ...]  # the function takes a trace of each; a method that asks the model itself has none
     fits: Callable[[PreTrainedModel], bool]  # whether the method is defined for the model
     split: bool  # explains target and foil apart and returns the difference
+    reads_row: bool  # reads [query, key] maps at the explained position
     cost: str  # in words, for tables
 
     @property
@@ -91,6 +92,7 @@ def method(
     passes: tuple[Pass, ...] = (),
     fits: Callable[[PreTrainedModel], bool] = lambda model: True,
     split: bool = False,
+    reads_row: bool = False,
     cost: str | None = None,
     aliases: tuple[str, ...] = (),
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -100,7 +102,17 @@ def method(
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         name = function.__name__
         METHODS[name] = Method(
-            name, function, title, paper, signed, class_specific, passes, fits, split, cost or describe_cost(passes)
+            name,
+            function,
+            title,
+            paper,
+            signed,
+            class_specific,
+            passes,
+            fits,
+            split,
+            reads_row,
+            cost or describe_cost(passes),
         )
         ALIASES.update({alias.lower(): name for alias in (name, title, *aliases)})
         return function

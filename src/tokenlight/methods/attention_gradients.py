@@ -9,13 +9,13 @@ from tokenlight.trace import Signal, Trace
 NEEDS = ("attention.grad",)
 
 
-@method(title="Grads", paper="Qiang et al. 2022 (AttCAT), figure 2", signed=True, needs=NEEDS)
+@method(title="Grads", paper="Qiang et al. 2022 (AttCAT), figure 2", signed=True, needs=NEEDS, reads_row=True)
 def attention_gradient(trace: Trace) -> Tensor:
     """Gradient of the last layer's attention, mean over heads."""
     return trace.read_row(gradient(trace.attention[-1]).mean(1))
 
 
-@method(title="AttGrads", paper="Qiang et al. 2022 (AttCAT), figure 2", signed=True, needs=NEEDS)
+@method(title="AttGrads", paper="Qiang et al. 2022 (AttCAT), figure 2", signed=True, needs=NEEDS, reads_row=True)
 def attention_x_gradient(trace: Trace) -> Tensor:
     """Attention times gradient, summed over layers: sum_l E_h(A * G)."""
     return trace.read_row(sum_layers([signal.relevance.mean(1) for signal in trace.attention]))
@@ -37,7 +37,14 @@ def attention_cam(trace: Trace) -> Tensor:
     return mean_queries(gradient(trace.attention[-1]).mean(1), trace.mask).clamp_min(0)
 
 
-@method(title="GradCAM", paper="Chefer et al. 2021b, baseline", signed=False, needs=NEEDS, aliases=("Grad-CAM",))
+@method(
+    title="GradCAM",
+    paper="Chefer et al. 2021b, baseline",
+    signed=False,
+    needs=NEEDS,
+    reads_row=True,
+    aliases=("Grad-CAM",),
+)
 def attention_grad_cam(trace: Trace) -> Tensor:
     """Last layer's heads weighted by their mean gradient, positive part, scaled to [0, 1]; constant maps give 0."""
     last, real = trace.attention[-1], trace.mask
@@ -51,7 +58,12 @@ def attention_grad_cam(trace: Trace) -> Tensor:
 
 
 @method(
-    title="GAE", paper="Chefer et al. 2021a", signed=False, needs=NEEDS, aliases=("Generic Attention Explainability",)
+    title="GAE",
+    paper="Chefer et al. 2021a",
+    signed=False,
+    needs=NEEDS,
+    reads_row=True,
+    aliases=("Generic Attention Explainability",),
 )
 def generic_attention(trace: Trace) -> Tensor:
     """Product over layers of (I + E_h((A * G)+)), later layers on the left."""

@@ -120,6 +120,8 @@ def read_relevance(trace: Trace, read: str, detail: Any, layer: int, total: Tens
     scores = signal_at(trace, read).relevance.sum(-1)
     total = trace.score if total is None else total
     extras = {"bias_share": torch.zeros_like(total) + trace.bias_share}
+    if trace.branches is not None:  # a table of the user's that makes a whole branch a constant
+        extras["bias_share"] = extras["bias_share"] + trace.branches.sum(1)
     if isinstance(trace.softmax_deficit, Tensor):
         extras["softmax_deficit"] = trace.softmax_deficit
     residual = torch.stack([scores.sum(1), *extras.values()]).sum(0) - total
