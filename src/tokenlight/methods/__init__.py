@@ -2,7 +2,7 @@
 
 import difflib
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -118,6 +118,14 @@ def method(
         return function
 
     return register
+
+
+def details(asked: Any, known: Iterable[str]) -> tuple[str, ...]:
+    """The maps that the option `detail` asks for: one name or several."""
+    names = (asked,) if isinstance(asked, str) else tuple(asked)
+    if unknown := [name for name in names if name not in known]:
+        raise ValueError(f"detail is one or more of {', '.join(known)}; found {', '.join(map(repr, unknown))}")
+    return names
 
 
 def describe_cost(passes: tuple[Pass, ...]) -> str:

@@ -9,7 +9,7 @@ from transformers import PreTrainedModel
 
 from tokenlight.anatomy import anatomy_of, known_anatomy
 from tokenlight.contributions import Layer, alti_matrix, contribution_matrices, norm_matrix, reached
-from tokenlight.methods import Attribution, Pass, method
+from tokenlight.methods import Attribution, Pass, details, method
 from tokenlight.rulesets import STREAM
 from tokenlight.trace import Trace
 
@@ -117,9 +117,7 @@ def mix(trace: Trace, matrices: list[Tensor], layers: bool, position: int | None
 
 def logit_parts(trace: Trace, matrices: list[Tensor] | None, detail: Any) -> Attribution:
     """Terms of the logit by layer, head and token; `matrices` bring a layer's terms down to the input."""
-    details = (detail,) if isinstance(detail, str) else tuple(detail)
-    if unknown := set(details) - {"layers", "heads"}:
-        raise ValueError(f"detail is 'layers', 'heads' or both; found {', '.join(map(repr, sorted(unknown)))}")
+    asked = details(detail, ("layers", "heads"))
     heads = torch.stack([head_terms(trace, number) for number in range(len(trace.attention))], 1)
     terms = heads.sum(2)  # [batch, layer, token]
     direct = trace.hidden[0].relevance.sum(-1)  # the embedding's own way along the residual stream
@@ -132,9 +130,9 @@ def logit_parts(trace: Trace, matrices: list[Tensor] | None, detail: Any) -> Att
     extras = {"mlp_share": trace.branches.sum(1), "bias_share": torch.zeros_like(trace.score) + trace.bias_share}
     residual = torch.stack([scores.sum(1), *extras.values()]).sum(0) - trace.score
     maps = {"mlp": trace.branches}
-    if "layers" in details:
+    if "layers" in asked:
         maps["layers"] = torch.cat([direct[:, None], by_layer], 1)  # the direct way, then each layer's attention
-    if "heads" in details:
+    if "heads" in asked:
         maps["heads"] = heads.sum(-1)
     return Attribution(scores, {**extras, "residual": residual}, maps)
 

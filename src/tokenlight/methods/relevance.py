@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tokenlight.methods import Attribution, Pass, method
+from tokenlight.methods import Attribution, Pass, details, method
 from tokenlight.methods.attention import roll_out
 from tokenlight.methods.gradients import signal_at
 from tokenlight.rules import RuleTable
@@ -17,11 +17,8 @@ DETAILS = {"layers": "hidden.grad", "heads": "context.grad", "neurons": "hidden.
 
 
 def relevance_needs(options: Mapping[str, Any]) -> tuple[str, ...]:
-    details = names(options["detail"])
-    if unknown := [name for name in details if name not in DETAILS]:
-        raise ValueError(f"detail is one or more of {', '.join(DETAILS)}; found {', '.join(map(repr, unknown))}")
     read = "hidden.grad" if options["read"] == "blocks" else "embeddings.grad"
-    return (read, *(DETAILS[name] for name in details))
+    return (read, *(DETAILS[name] for name in details(options["detail"], DETAILS)))
 
 
 def lrp_rules(options: Mapping[str, Any]) -> RuleTable:
@@ -125,7 +122,7 @@ def read_relevance(trace: Trace, read: str, detail: Any, layer: int, total: Tens
     if isinstance(trace.softmax_deficit, Tensor):
         extras["softmax_deficit"] = trace.softmax_deficit
     residual = torch.stack([scores.sum(1), *extras.values()]).sum(0) - total
-    maps = {name: relevance_map(trace, name, layer) for name in names(detail)}
+    maps = {name: relevance_map(trace, name, layer) for name in details(detail, DETAILS)}
     return Attribution(scores, {**extras, "residual": residual}, maps)
 
 
@@ -139,7 +136,3 @@ def relevance_map(trace: Trace, name: str, layer: int) -> Tensor:
     if not 0 <= layer < len(trace.hidden):
         raise ValueError(f"layer {layer} is not among the block inputs 0 to {len(trace.hidden) - 1}")
     return trace.hidden[layer].relevance
-
-
-def names(detail: Any) -> tuple[str, ...]:
-    return (detail,) if isinstance(detail, str) else tuple(detail)
