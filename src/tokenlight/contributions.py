@@ -16,7 +16,7 @@ from tokenlight import anatomy
 from tokenlight.anatomy import Norm
 from tokenlight.trace import Trace
 
-CHUNK = 400_000  # elements of token x token x width that exist at a time: what a core's cache holds
+CHUNK = 400_000  # elements of token x token x width that exist at a time for each core: what its cache holds
 
 
 @dataclass(frozen=True)
@@ -47,12 +47,12 @@ class Layer:
         return squares.clamp_min(0).sqrt()
 
     def _squared_lengths(self) -> Tensor:
-        weights = self._scaled_attention()  # [key, query, head]
+        weights = (self.attention * self.scale[:, None]).permute(2, 0, 1).contiguous()  # [key, head, query]
         vectors = self.vectors.transpose(0, 1)  # [key, head, dim]
         gram = vectors @ vectors.transpose(-1, -2)  # [key, head, head]
-        squares = ((weights @ gram) * weights).sum(-1).T  # [query, key]
+        squares = ((gram @ weights) * weights).sum(1).T  # [query, key]
         own = (vectors @ self.residual[:, :, None])[:, :, 0]  # [key, head]: with the residual at its own position
-        cross = (weights.diagonal(dim1=0, dim2=1).T * own).sum(-1)
+        cross = (weights.diagonal(dim1=0, dim2=2).T * own).sum(-1)
         return squares + torch.diag(2 * cross + self.residual.square().sum(-1))
 
     def _along_output(self) -> Tensor:
@@ -63,10 +63,10 @@ class Layer:
 
     def _l1_distances(self) -> Tensor:
         """Key by key, so that each product is [query, head] x [head, dim] and stays in the cache."""
-        weights = self._scaled_attention().contiguous()
+        weights = (self.attention * self.scale[:, None]).permute(2, 1, 0).contiguous()  # [key, query, head]
         vectors = self.vectors.transpose(0, 1).contiguous()  # [key, head, dim]
         tokens, width = self.output.shape
-        elements = CHUNK if self.output.device.type == "cpu" else 100 * CHUNK
+        elements = CHUNK * (torch.get_num_threads() if self.output.device.type == "cpu" else 100)
         some = min(tokens, max(1, elements // (tokens * width)))
         buffer = self.output.new_empty(some, tokens, width)  # [key, query, dim]
         distances = self.output.new_empty(tokens, tokens)  # [key, query]
@@ -77,10 +77,6 @@ class Layer:
             difference[own - first, own] += self.residual[keys]
             distances[keys] = difference.abs_().sum(-1)
         return distances.T
-
-    def _scaled_attention(self) -> Tensor:
-        """[key, query, head]"""
-        return (self.attention * self.scale[:, None]).permute(2, 1, 0)
 
 
 def contribution_matrices(trace: Trace, matrix: Callable[[Layer], Tensor], second: bool = False) -> list[Tensor]:
@@ -103,7 +99,7 @@ def contribution_matrices(trace: Trace, matrix: Callable[[Layer], Tensor], secon
 def layer_of(
     trace: Trace, known: anatomy.Anatomy, block: torch.nn.Module, number: int, row: int, second: bool
 ) -> Layer:
-    real = trace.mask[row]
+    real = slice(None) if bool(trace.mask[row].all()) else trace.mask[row].nonzero()[:, 0]  # a slice copies nothing
     # Lengths are sums of squares: half precision would overflow.
     dtype = torch.promote_types(trace.hidden[number].value.dtype, torch.float32)
     state = trace.hidden[number].value[row, real].to(dtype)  # [token, dim]
