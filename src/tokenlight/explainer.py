@@ -1,12 +1,13 @@
 """The user's object: texts in, explanations out, batched by length, with passes shared between methods."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
+from torch import Tensor
 from transformers import AutoConfig, AutoTokenizer, PreTrainedModel
 
 from tokenlight import anatomy
@@ -148,28 +149,13 @@ class Explainer:
     ) -> Explanation:
         target, foil = self._names.describe(row, recording.choices, place)
         prediction, probability = self._names.prediction(row, recording.output, wanted, place)
-        notes = []
-        if row.truncated:
-            end = "first" if self.task == "text-generation" else "last"  # the next token follows what is at the end
-            notes.append(f"the text was too long: its {end} {row.truncated} tokens were cut off")
-        if targeted and not job.method.class_specific:
-            notes.append(f"{job.method.name} does not depend on the target")
-        missed = abs(float(attribution.extras["completeness"][place])) if "completeness" in attribution.extras else 0.0
-        if missed > 0.05 * max(abs(float(recording.score[place])), float(attribution.scores[place].abs().max())):
-            notes.append(f"{job.method.name} misses {missed:.2g} of the change it explains: take more steps")
-        residual = abs(float(attribution.extras["residual"][place])) if "residual" in attribution.extras else 0.0
-        if residual > 1e-3 * max(1.0, abs(float(recording.score[place]))):
-            notes.append(
-                f"scores and shares miss {residual:.2g} of the whole: the rules do not cover all of the target"
-            )
-        if job.rules is not None:
-            notes.append("explained with a rule table of the caller's own")
         scores = keep_precision(attribution.scores[place, : len(row)])
+        extras = {name: float(value[place]) for name, value in attribution.extras.items()}
+        score = float(recording.score[place])
+        notes = [*input_notes(self.task, row, job, targeted), *result_notes(job, score, scores, extras)]
         pairs = [(choice.index, choice.foil) for choice in recording.choices]
         if all(a is not None and b is not None and a[place] == b[place] for a, b in pairs):
             notes.append("the model predicts the foil itself: the explained difference is 0")
-        elif not scores.any():
-            notes.append(f"every score of {job.method.name} is 0 on this text")
         return Explanation(
             text=row.text,
             tokens=row.tokens,
@@ -177,7 +163,7 @@ class Explainer:
             special=torch.tensor(row.special),
             segments=row.segments,
             spans=row.spans,
-            score=float(recording.score[place]),
+            score=score,
             target=target,
             foil=foil,
             prediction=prediction,
@@ -188,11 +174,33 @@ class Explainer:
             model=self._names.model.config._name_or_path or type(self._names.model).__name__,
             signed=is_signed(job, foil),
             position=wanted.position,
-            extras={name: float(value[place]) for name, value in attribution.extras.items()},
+            extras=extras,
             maps={name: trim_map(name, value[place], len(row)) for name, value in attribution.maps.items()},
             notes=tuple(notes),
             versions=library_versions(),
         )
+
+
+def input_notes(task: str, row: Row, job: Job, targeted: bool) -> Iterator[str]:
+    """What a reader should know of what went in."""
+    if row.truncated:
+        end = "first" if task == "text-generation" else "last"  # the next token follows what is at the end
+        yield f"the text was too long: its {end} {row.truncated} tokens were cut off"
+    if targeted and not job.method.class_specific:
+        yield f"{job.method.name} does not depend on the target"
+    if job.rules is not None:
+        yield "explained with a rule table of the caller's own"
+
+
+def result_notes(job: Job, score: float, scores: Tensor, extras: Mapping[str, float]) -> Iterator[str]:
+    """What a reader should know of what came out."""
+    missed, residual = abs(extras.get("completeness", 0.0)), abs(extras.get("residual", 0.0))
+    if missed > 0.05 * max(abs(score), float(scores.abs().max())):
+        yield f"{job.method.name} misses {missed:.2g} of the change it explains: take more steps"
+    if residual > 1e-2 * max(1.0, abs(score)):  # more than rounding
+        yield f"scores and shares miss {residual:.2g} of the whole: the rules do not cover this target"
+    if not scores.any():
+        yield f"every score of {job.method.name} is 0 on this text"
 
 
 def is_signed(job: Job, foil: str | None) -> bool:
