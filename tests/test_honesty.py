@@ -63,6 +63,7 @@ def test_a_difference_of_unsigned_scores_is_signed():
     explainer = explainer_for("bert")
     assert not explainer.explain(TEXT, "transformer_attribution").signed
     assert explainer.explain(TEXT, "transformer_attribution", target="positive", foil="negative").signed
+    assert not explainer.explain(TEXT, "generic_attention", target="positive", foil="negative").signed  # clamped
 
 
 def test_zplus_methods_take_any_table():

@@ -22,8 +22,6 @@ TASKS = {
     "ForCausalLM": "text-generation",
     "LMHeadModel": "text-generation",
 }
-
-
 NO_PADDING = -1  # an id that no token has
 
 
@@ -130,8 +128,8 @@ def norm_at(block: nn.Module, path: str) -> Norm:
     return Norm(module.weight + offset, None, eps, centred=False)
 
 
-def accepts(model: PreTrainedModel, name: str) -> bool:
-    return name in inspect.signature(model.forward).parameters
+def accepted_inputs(model: PreTrainedModel) -> frozenset[str]:
+    return frozenset(inspect.signature(model.forward).parameters)
 
 
 def pools_last_token(model: PreTrainedModel) -> bool:

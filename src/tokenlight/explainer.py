@@ -172,7 +172,7 @@ class Explainer:
             options=job.full_options,
             task=self.task,
             model=self._names.model.config._name_or_path or type(self._names.model).__name__,
-            signed=is_signed(job, foil),
+            signed=is_signed(job, self.task, foil),
             position=wanted.position,
             extras=extras,
             maps={name: trim_map(name, value[place], len(row)) for name, value in attribution.maps.items()},
@@ -203,11 +203,10 @@ def result_notes(job: Job, score: float, scores: Tensor, extras: Mapping[str, fl
         yield f"every score of {job.method.name} is 0 on this text"
 
 
-def is_signed(job: Job, foil: str | None) -> bool:
-    """Lengths have no sign; differences to a foil have one."""
-    if foil is not None and (job.method.split or job.method.reads_row):
-        return True
-    return job.method.signed and job.full_options.get("reduce", "sum") == "sum"
+def is_signed(job: Job, task: str, foil: str | None) -> bool:
+    """Differences of two explanations have a sign; lengths have none."""
+    apart = job.method.explains_apart(task, foil is not None)
+    return apart or (job.method.signed and job.full_options.get("reduce", "sum") == "sum")
 
 
 def load(model: str | Path | None = None, *, task: str | None = None, **settings: Any) -> Explainer:

@@ -4,6 +4,7 @@ import json
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -184,6 +185,8 @@ def keep_precision(values: Tensor) -> Tensor:
     return values.cpu().to(torch.float64 if values.dtype == torch.float64 else torch.float32, copy=True)
 
 
+@cache
 def library_versions() -> dict[str, str]:
+    """Read from the installed packages' files once, not for every explanation."""
     packages = {name: metadata.version(name) for name in ("tokenlight", "torch", "transformers")}
     return {**packages, "python": platform.python_version()}

@@ -129,9 +129,8 @@ class PositiveLinear(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, with_bias: bool
-    ) -> Tensor:  # weight [in, out]
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, with_bias: bool) -> Tensor:
+        # weight [in, out]
         ledger = LEDGER.get()
         exact = ledger is not None and ledger.exact
         work = x.dtype if exact else torch.promote_types(weight.dtype, torch.float32)
@@ -140,9 +139,8 @@ class PositiveLinear(torch.autograd.Function):
             value = product + bias
         rough, weight = x.to(work), weight.to(work)
         size, product = rough.abs() @ weight.abs(), product.to(work)
-        nothing = (
-            product <= (64 * torch.finfo(work).eps - 1) * size
-        )  # no positive contribution but what rounding leaves
+        # No positive contribution but what rounding leaves.
+        nothing = product <= (64 * torch.finfo(work).eps - 1) * size
         positive = size.add_(product).div_(2)
         taken = bias.clamp_min(0).to(work) if with_bias and bias is not None else None
         if taken is not None:
@@ -152,7 +150,7 @@ class PositiveLinear(torch.autograd.Function):
         if nothing.any():  # there the value passes as a constant
             ratio, lost = ratio.masked_fill_(nothing, 0.0), torch.where(nothing, value, 0.0)
         ctx.save_for_backward(rough.sign_() if rough is not x else x.sign(), weight, ratio, taken, lost)
-        ctx.ledger, ctx.dtype = LEDGER.get(), x.dtype
+        ctx.ledger, ctx.dtype = ledger, x.dtype
         return value
 
     @staticmethod

@@ -76,11 +76,10 @@ def run_undisturbed(
 def plan(target: Target, jobs: Sequence[Job]) -> tuple[Planned, list[list[Key]]]:
     """The distinct passes with all that is needed of each, and for every job the keys of those it reads."""
     foiled = any(wanted.foil is not None or wanted.foil_span is not None for wanted in target.wanted)
-    answers = target.task == "question-answering"  # an answer's row is where it stands: the foil has its own
     planned: Planned = {}
     keys: list[list[Key]] = []
     for job in jobs:
-        split = foiled and (job.method.split or (answers and job.method.reads_row))
+        split = job.method.explains_apart(target.task, foiled)
         keys.append([])
         for one, table in job.passes:
             needs = one.needs_with(job.full_options)

@@ -64,6 +64,8 @@ class Twin:
         with torch.inference_mode(False):  # of the caller: its tensors could not take part in a backward pass
             self.model = private_copy(model)
         self.task = anatomy.task_of_class(type(model).__name__)
+        self._blocks = anatomy.blocks(self.model)
+        self._accepted = anatomy.accepted_inputs(self.model)
         self.tape = Tape()
         self._install_hooks()
 
@@ -78,7 +80,7 @@ class Twin:
     def run(self, batch: Batch, tape: Tape, rules: AbstractContextManager[Any] | None = None) -> Any:
         """One forward pass, under a rule mode if given; the tape holds what it was asked to keep."""
         self.tape = tape
-        inputs = {name: tensor for name, tensor in batch.inputs().items() if anatomy.accepts(self.model, name)}
+        inputs = {name: tensor for name, tensor in batch.inputs().items() if name in self._accepted}
         try:
             with (
                 torch.set_grad_enabled(tape.differentiable),
@@ -109,7 +111,7 @@ class Twin:
 
     def _refuse_unseen_parts(self, tape: Tape) -> None:
         """A block, an attention call or an embedding that went past the tape would be missing from the result."""
-        blocks = len(anatomy.blocks(self.model))
+        blocks = len(self._blocks)
         expected = {"embeddings": 1, "hidden": blocks + 1, "attention": blocks}
         seen = {name: tape.calls[name] for name in expected}
         if seen != expected:
@@ -122,16 +124,15 @@ class Twin:
             module.__dict__["tokenlight"] = self  # how the attention function finds the tape
             if type(module).__module__ == "transformers.activations":
                 module.forward = partial(activation, formula=module.forward)  # one operation for the rules
-        blocks = anatomy.blocks(self.model)
-        if not blocks:
+        if not self._blocks:
             raise UnsupportedModelError(f"{type(self.model).__name__} has no blocks that can be hooked. " + INTERFACE)
         self.model.get_input_embeddings().register_forward_hook(self._on_embeddings)
-        for block in blocks:
+        for block in self._blocks:
             block.register_forward_pre_hook(self._on_block, with_kwargs=True)
             block.register_forward_hook(lambda *_: inside_block(False))
             if norm := anatomy.second_norm(self.model, block):
                 norm.register_forward_pre_hook(self._on_second_norm)
-        blocks[-1].register_forward_hook(self._on_last_block)
+        self._blocks[-1].register_forward_hook(self._on_last_block)
 
     def _on_embeddings(self, module: nn.Module, args: Any, output: Tensor) -> Tensor:
         tape = self.tape

@@ -72,6 +72,13 @@ class Method:
     def asks_model(self) -> bool:
         return not self.passes
 
+    def explains_apart(self, task: str, foiled: bool) -> bool:
+        """Whether target and foil get explanations of their own, whose difference is the result.
+
+        An answer is read where it stands, so the foil of an answer has a row of its own too.
+        """
+        return foiled and (self.split or (self.reads_row and task == "question-answering"))
+
     def check_options(self, options: Mapping[str, Any]) -> None:
         if unknown := sorted(set(options) - set(self.options)):
             known = ", ".join(f"{name}={default!r}" for name, default in self.options.items()) or "none"
