@@ -27,6 +27,7 @@ from tokenlight.embedded import compress, load_embedded
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--data", type=Path, required=True, help="folder with train.tsv and dev.tsv")
 parser.add_argument("--output", type=Path, required=True, help="folder for the packaged files")
+parser.add_argument("--checkpoint", type=Path, help="folder for the same model uncompressed, as tokenlight.load reads")
 parser.add_argument("--encoder", type=Path, help="folder of the MiniLM encoder; default: the installed package")
 parser.add_argument("--vocabulary", type=int, default=16_000)
 parser.add_argument("--epochs", type=int, default=2)
@@ -129,6 +130,9 @@ args.output.mkdir(parents=True, exist_ok=True)
 model.config.dtype, model.config.architectures = torch.float32, [type(model).__name__]
 model.config.save_pretrained(args.output)
 tokenizer.save_pretrained(args.output)
+if args.checkpoint:
+    model.save_pretrained(args.checkpoint)
+    tokenizer.save_pretrained(args.checkpoint)
 save_file(compress(model.state_dict()), args.output / "model.safetensors", metadata={"format": "pt"})
 packaged, packaged_tokenizer = load_embedded(args.output)
 after = accuracy(packaged, packaged_tokenizer, dev_texts, dev_labels)

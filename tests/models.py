@@ -1,10 +1,13 @@
 """Tiny random models of every supported family and head. Sharp enough that attention is not uniform."""
 
 from functools import cache
+from typing import Any
 
 import torch
 import transformers as hf
 from transformers import PreTrainedModel
+
+from tokenlight.methods import METHODS
 
 VOCABULARY = 60
 SMALL = {"vocab_size": VOCABULARY, "pad_token_id": 1, "bos_token_id": 2, "eos_token_id": 3, "num_labels": 3}
@@ -39,6 +42,7 @@ CONFIGS = {
     "phi3": (hf.Phi3Config, {**DECODER, "num_key_value_heads": 4}),
     "olmo2": (hf.Olmo2Config, DECODER),
 }
+SOME_HEADS = torch.tensor([[1.0, 0.0, 1.0, 0.0], [0.0, 1.0, 1.0, 0.0]])  # lit, of the 2 layers of 4 heads
 FAMILIES = list(CONFIGS)
 ENCODERS = ("bert", "roberta", "xlm_roberta", "distilbert", "electra")
 HEADS = {
@@ -82,6 +86,13 @@ def ids(batch: int = 3, length: int = 9, seed: int = 0) -> torch.Tensor:
     """Random rows without special ids; the first token plays [CLS]."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randint(5, VOCABULARY, (batch, length), generator=generator)
+
+
+def quick_options(name: str) -> dict[str, Any]:
+    """What a method needs to run on these models, and to run fast."""
+    known = METHODS[name].options
+    options: dict[str, Any] = {"steps": 3} if "steps" in known else {}
+    return {**options, "heads": SOME_HEADS} if known.get("heads") == "own" else options
 
 
 def target(task: str) -> object:

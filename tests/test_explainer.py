@@ -10,6 +10,7 @@ import torch
 from transformers import BertConfig, PythonBackend
 
 import tokenlight as tl
+from tests import models
 from tests.tokenizers_ import (
     TOKENIZERS,
     byte_bpe,
@@ -341,11 +342,11 @@ def runs(monkeypatch):
 def test_explain_all_equals_explain_for_each_method():
     explainer = explainer_for("bert")
     names = list(METHODS)
-    few: dict[str, Any] = {"steps": 3}
-    together = explainer.explain_all(TEXTS[:3], names, target=1, **few)
+    together = explainer.explain_all(TEXTS[:3], names, target=1, steps=3, heads=models.SOME_HEADS)
     assert list(together) == names
     for name, results in together.items():
-        own = few if "steps" in METHODS[name].options else {}
+        given = {"steps": 3, "heads": models.SOME_HEADS}
+        own: dict[str, Any] = {option: value for option, value in given.items() if option in METHODS[name].options}
         for e, alone in zip(results, explainer.explain(TEXTS[:3], name, target=1, **own), strict=True):
             assert e.method == name
             assert_equal(e, alone)

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import tokenlight as tl
+from tests import models
 from tests.tokenizers_ import explainer_for
 from tokenlight.methods import METHODS
 
@@ -63,8 +64,7 @@ def test_top_is_sorted_and_leaves_special_tokens_out():
 
 @pytest.mark.parametrize("method", METHODS)
 def test_saved_and_loaded_is_equal(method, tmp_path):
-    few: dict[str, Any] = {"steps": 2} if "steps" in METHODS[method].options else {}
-    e = explanation(method=method, target="positive", **few)
+    e = explanation(method=method, target="positive", **models.quick_options(method))
     e.save(tmp_path / "e.json")
     loaded = tl.Explanation.load(tmp_path / "e.json")
     assert loaded == e
@@ -102,8 +102,7 @@ def test_explanations_that_differ_are_not_equal():
 
 @pytest.mark.parametrize("method", METHODS)
 def test_to_dict_is_plain(method):
-    few: dict[str, Any] = {"steps": 2} if "steps" in METHODS[method].options else {}
-    plain = explanation(method=method, **few).to_dict()
+    plain = explanation(method=method, **models.quick_options(method)).to_dict()
     assert json.loads(json.dumps(plain, allow_nan=False)) == plain
     assert plain["format"] == "tokenlight.explanation"
     assert plain["version"] == 1

@@ -21,6 +21,8 @@ GOLDEN = Path(__file__).parent / "golden"
 CLASSIFIERS = ("bert", "roberta", "distilbert")
 
 
+# The mask in the release's file.
+RELEASED_HEADS = [[1, 0, 1, 0], [0, 1, 1, 0], [1, 0, 0, 1], [0, 0, 1, 1]]
 DECOMPOSITIONS: list[tuple[str, str, dict[str, Any]]] = [
     ("alti", "alti", {}),
     ("alti_l2", "alti", {"norm": "l2"}),
@@ -56,6 +58,10 @@ CASES = [
     Case("transformer_attribution", "transatt", tolerance=3e-4),
     Case("partial_lrp", "partial_lrp", tolerance=3e-4),
     Case("zplus_lrp", "lrp_zplus", tolerance=3e-4),
+    *(
+        Case("mask_lrp", key, tolerance=3e-4, options={"variant": "released", "heads": heads})
+        for key, heads in (("mask_lrp_released", RELEASED_HEADS), ("mask_lrp_released_ones", [[1] * 4] * 4))
+    ),
     Case("attn_lrp", "scores", "bert", "attnLRP.lxt", 1e-4, first=0),
     *(Case("attn_lrp", "scores", f, "attnLRP.lxt", 1e-4, 0, target=7, foil=8) for f in ("gpt2", "llama", "qwen2")),
     *(Case("lrp", "scores", f, "cp_LRP.lxt", 1e-4, 0, target=7, foil=8) for f in ("gpt2", "llama")),

@@ -1,7 +1,5 @@
 """What every method keeps on every family: scikit-learn's idea of common tests."""
 
-from typing import Any
-
 import pytest
 import torch
 
@@ -21,8 +19,7 @@ HEAD_CASES = [
 
 
 def attribute(model, ids, name, mask=None, **wanted):
-    few: dict[str, Any] = {"steps": 3} if "steps" in METHODS[name].options else {}
-    return tl.attribute(model, ids, mask, method=name, **wanted, **few)
+    return tl.attribute(model, ids, mask, method=name, **wanted, **models.quick_options(name))
 
 
 def run(family, name, ids, mask=None, dtype=torch.float32):

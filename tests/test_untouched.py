@@ -13,8 +13,6 @@ import tokenlight as tl
 from tests import models
 from tokenlight.methods import METHODS
 
-FEW: dict[str, dict[str, Any]] = {"integrated_gradients": {"steps": 3}}
-
 
 def fresh(family: str = "bert", task: str | None = None) -> Any:
     return copy.deepcopy(models.model(family, task or models.default_task(family)))
@@ -22,7 +20,7 @@ def fresh(family: str = "bert", task: str | None = None) -> Any:
 
 def attribute(model: Any, method: str, task: str = "text-classification", **wanted: Any) -> Tensor:
     wanted = wanted or {"target": models.target(task)}
-    return tl.attribute(model, models.ids(), method=method, **wanted, **FEW.get(method, {}))
+    return tl.attribute(model, models.ids(), method=method, **wanted, **models.quick_options(method))
 
 
 def state(model: nn.Module) -> dict[str, Any]:

@@ -43,6 +43,9 @@ def attention(
     weights = nn.functional.softmax(scores, dim=-1, dtype=torch.promote_types(scores.dtype, torch.float32))
     weights = tape.add("attention", weights.to(value.dtype))
     context = tape.add("context", mix_values(weights, value))
+    if tape.gates is not None:
+        context = tape.gates(context, layer=tape.calls["context"] - 1)
+    context = tape.add("gated", context)
     return context.transpose(1, 2).contiguous(), weights
 
 

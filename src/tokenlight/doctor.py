@@ -69,7 +69,7 @@ def report(explainer: Explainer, findings: list[Finding]) -> RenderableType:
     count = sum(parameter.numel() for parameter in inner.parameters())
     size = sum(parameter.numel() * parameter.element_size() for parameter in inner.parameters())
     text, _ = sample(explainer)
-    tokens = len(explainer._encode([text])[0])
+    tokens = len(explainer.encode([text])[0])
     header = Text(
         f"{type(inner).__name__}, {explainer.task}, {count / 1e6:.1f} M weights ({size / 1e6:.0f} MB, {inner.dtype}); "
         f"one text of {tokens} tokens on {inner.device}"

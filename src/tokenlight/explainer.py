@@ -13,6 +13,8 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedModel
 from tokenlight import anatomy
 from tokenlight.batch import Batch, Row, Text, collate, encode
 from tokenlight.explanation import Explanation, keep_precision, library_versions, trim_map
+from tokenlight.heads.choose import OWN, choose_heads, own_heads
+from tokenlight.heads.masks import HeadMask
 from tokenlight.methods import METHODS, Attribution, find_method
 from tokenlight.naming import Names, TargetLike
 from tokenlight.progress import track
@@ -62,7 +64,9 @@ class Explainer:
         Further keywords are the method's options.
         """
         chosen = find_method(method)
-        return self._run(texts, [Job(chosen, options, rules)], target, foil, batch_size, progress)[chosen.name]
+        return self._run(
+            texts, [Job.for_model(chosen, options, self._names.model, rules)], target, foil, batch_size, progress
+        )[chosen.name]
 
     def explain_all(
         self,
@@ -82,14 +86,17 @@ class Explainer:
         if isinstance(methods, str):
             raise TypeError(f"methods is a list of names; for one method call explain(..., method={methods!r})")
         inner = self._names.model
+        known = {name: choose_heads(value, inner) if name == "heads" else value for name, value in options.items()}
         fitting = [entry for entry in METHODS.values() if not entry.asks_model and entry.fits(inner)]
+        if "heads" not in options and own_heads(inner) is None:
+            fitting = [entry for entry in fitting if entry.options.get("heads") != OWN]
         chosen = fitting if methods is None else [find_method(name) for name in methods]
         if not chosen:
             raise ValueError("name at least one method")
         for name in options:
             if not any(name in entry.options for entry in chosen):
                 raise TypeError(f"none of the methods {', '.join(e.name for e in chosen)} has an option '{name}'")
-        jobs = [Job(entry, {n: v for n, v in options.items() if n in entry.options}) for entry in chosen]
+        jobs = [Job.for_model(entry, {n: v for n, v in known.items() if n in entry.options}, inner) for entry in chosen]
         return self._run(texts, jobs, target, foil, batch_size, progress)
 
     def _run(
@@ -97,7 +104,7 @@ class Explainer:
     ) -> dict[str, Any]:
         many = not isinstance(texts, str | tuple)
         listed = check_texts(texts)
-        rows = self._encode(listed)
+        rows = self.encode(listed)
         targets, foils = spread(target, len(rows), "target"), spread(foil, len(rows), "foil")
         function = shared_function(targets, foils)
         wanted = [
@@ -110,7 +117,7 @@ class Explainer:
         for indices in track(batches, "explaining", map(len, batches), progress):
             some = [rows[i] for i in indices]
             goal = Target(self.task, tuple(wanted[i] for i in indices), function)
-            recording, attributions = run_jobs(twin, self._collate(some, twin.device), goal, jobs)
+            recording, attributions = run_jobs(twin, self.collate(some, twin.device), goal, jobs)
             for job, attribution in zip(jobs, attributions, strict=True):
                 for place, i in enumerate(indices):
                     results[job.method.name][i] = self._explanation(
@@ -118,12 +125,14 @@ class Explainer:
                     )
         return results if many else {name: result[0] for name, result in results.items()}
 
-    def _encode(self, texts: list[Text]) -> list[Row]:
+    def encode(self, texts: Sequence[Text]) -> list[Row]:
+        """The texts as token rows, cut to what the model takes."""
         limit = anatomy.max_length(self._names.model, self.tokenizer.model_max_length)
         cut = {"question-answering": "only_second", "text-generation": "start"}.get(self.task, "longest_first")
         return encode(self.tokenizer, texts, limit, cut)
 
-    def _collate(self, rows: list[Row], device: torch.device) -> Batch:
+    def collate(self, rows: Sequence[Row], device: torch.device | str = "cpu") -> Batch:
+        """Token rows as a padded batch."""
         return collate(rows, self.tokenizer, device, self._names.model.config.get_text_config().pad_token_id)
 
     def _batches(self, rows: list[Row], batch_size: int, foiled: list[bool]) -> list[list[int]]:
@@ -169,7 +178,7 @@ class Explainer:
             prediction=prediction,
             probability=probability,
             method=job.method.name,
-            options=job.full_options,
+            options=job.described_options,
             task=self.task,
             model=self._names.model.config._name_or_path or type(self._names.model).__name__,
             signed=is_signed(job, self.task, foil),
@@ -188,6 +197,8 @@ def input_notes(task: str, row: Row, job: Job, targeted: bool) -> Iterator[str]:
         yield f"the text was too long: its {end} {row.truncated} tokens were cut off"
     if targeted and not job.method.class_specific:
         yield f"{job.method.name} does not depend on the target"
+    if isinstance(heads := job.options.get("heads"), HeadMask):
+        yield f"{job.method.name}: relevance flows through {heads}"
     if job.rules is not None:
         yield "explained with a rule table of the caller's own"
 
@@ -199,6 +210,8 @@ def result_notes(job: Job, score: float, scores: Tensor, extras: Mapping[str, fl
         yield f"{job.method.name} misses {missed:.2g} of the change it explains: take more steps"
     if residual > 1e-2 * max(1.0, abs(score)):  # more than rounding
         yield f"scores and shares miss {residual:.2g} of the whole: the rules do not cover this target"
+    if "masked_share" in extras and not job.options["heads"].count:
+        yield "no head is lit: only the residual stream carries relevance"
     if not scores.any():
         yield f"every score of {job.method.name} is 0 on this text"
 

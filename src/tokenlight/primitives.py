@@ -20,6 +20,7 @@ class Ledger:
     bias: list[Tensor] = field(default_factory=list)  # biases, and values that no input explains
     softmax: list[Tensor] = field(default_factory=list)  # what the softmax loses under its gradient
     branch: list[Tensor] = field(default_factory=list)  # branches that were cut off: each block's MLP
+    heads: list[Tensor] = field(default_factory=list)  # what head gates stopped
     inside_block: bool = False  # set by the twin while a block runs
     exact: bool = False  # no product in a lower precision than the values: differences of relevance will be taken
 
@@ -33,7 +34,7 @@ class Ledger:
 
     def clear(self) -> None:
         """Before another backward pass."""
-        for account in (self.bias, self.softmax, self.branch):
+        for account in (self.bias, self.softmax, self.branch, self.heads):
             account.clear()
 
 

@@ -1,7 +1,8 @@
 """A progress bar that only appears when something takes longer than two seconds."""
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TypeVar
 
 from rich.console import Console
@@ -14,18 +15,30 @@ PATIENCE = 2.0  # seconds
 def track(items: Sequence[Item], label: str, sizes: Iterable[int] | None = None, show: bool = True) -> Iterator[Item]:
     """Yield the items; `sizes` says how much each counts (texts in a batch)."""
     weights = [1] * len(items) if sizes is None else list(sizes)
+    with counting(label, sum(weights), show=show) as advance:
+        for item, weight in zip(items, weights, strict=True):
+            yield item
+            advance(weight)
+
+
+@contextmanager
+def counting(label: str, total: int | None, done: int = 0, show: bool = True) -> Iterator[Callable[[int], None]]:
+    """Call what is given with each amount that is done; `total` is None where nobody knows it."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     bar = Progress(*columns, console=console, transient=True, disable=not (show and console.is_terminal))
-    task = bar.add_task(label, total=sum(weights))
+    task = bar.add_task(label, total=total, completed=done)
     began, running = time.monotonic(), False
+
+    def advance(amount: int) -> None:
+        nonlocal running
+        bar.advance(task, amount)
+        if not running and time.monotonic() - began > PATIENCE:
+            bar.start()
+            running = True
+
     try:
-        for item, weight in zip(items, weights, strict=True):
-            yield item
-            bar.advance(task, weight)
-            if not running and time.monotonic() - began > PATIENCE:
-                bar.start()
-                running = True
+        yield advance
     finally:
         if running:
             bar.stop()

@@ -9,6 +9,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from tokenlight.batch import Batch
+from tokenlight.gates import Gates
 from tokenlight.primitives import Ledger
 from tokenlight.rules import RuleMode, RuleTable
 from tokenlight.targets import Choice, Settled, Target, repeat_choices
@@ -37,6 +38,7 @@ def record(
     needs: Iterable[str] = (),
     *,
     rules: RuleTable | None = None,
+    gates: Gates | None = None,
     split: bool = False,
     unit: bool = False,
     double: bool = False,
@@ -46,7 +48,8 @@ def record(
     A need is the name of a signal ("attention") or of a signal with its gradient ("attention.grad").
     Without any gradient among them there is no backward pass. Under a table of `rules`, value times gradient is
     relevance. `split` gives target and foil traces of their own; `unit` starts from relevance 1, not from the score;
-    `double` computes in double precision, whatever the weights' own (for tables whose rules allow it).
+    `double` computes in double precision, whatever the weights' own (for tables whose rules allow it); `gates` say
+    which heads relevance flows through.
     """
     needs = frozenset(needs)
     wanted = frozenset(need.removesuffix(".grad") for need in needs)
@@ -54,7 +57,7 @@ def record(
         raise ValueError(f"unknown signals {sorted(unknown)}; there are {', '.join(SIGNALS)}")
     graded = frozenset(need.removesuffix(".grad") for need in needs if need.endswith(".grad"))
     twin = model if isinstance(model, Twin) else Twin(model)
-    tape = Tape(keep=wanted, differentiable=bool(graded), double=double)
+    tape = Tape(keep=wanted, differentiable=bool(graded), double=double, gates=gates)
     ledger = Ledger(len(batch.input_ids), exact=split and double)
     output = twin.run(batch, tape, None if rules is None else RuleMode(rules, ledger))
     choices = target.choose(output, batch, twin.model)
@@ -106,10 +109,12 @@ def make_trace(
         attention=group("attention"),
         values=group("values"),
         context=group("context"),
+        gated=group("gated"),
         second_norm=group("second_norm"),
         model=model,
         bias_share=ledger.total("bias"),
         softmax_deficit=ledger.total("softmax"),
+        masked_share=ledger.total("heads"),
         branches=torch.stack(ledger.branch[::-1], 1) if ledger.branch else None,
     )
 

@@ -175,9 +175,16 @@ def absorbing_sum(function: Function, a: Any, b: Any, *args: Any, **kwargs: Any)
     other = b if is_signal(a) else a
     if not is_signal(result) or is_signal(other) or not isinstance(other, Tensor):
         return result
+    account = "branch" if is_branch(a, b) else "bias"
+    return Absorb.apply(result, other.expand_as(result) if other.ndim > 1 else other, account)
+
+
+def is_branch(a: Any, b: Any) -> bool:
+    """Whether a signal meets a constant of the same shape inside a block: a whole branch that carries no relevance."""
     ledger = LEDGER.get()
-    branch = ledger is not None and ledger.inside_block and other.shape == result.shape
-    return Absorb.apply(result, other.expand_as(result) if other.ndim > 1 else other, "branch" if branch else "bias")
+    inside = ledger is not None and ledger.inside_block
+    tensors = isinstance(a, Tensor) and isinstance(b, Tensor)
+    return inside and tensors and a.shape == b.shape and is_signal(a) != is_signal(b)
 
 
 def refuse_scaled_sum(args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
@@ -218,11 +225,13 @@ def gradient_softmax(function: Function, x: Tensor, dim: int = -1, _level: int =
 
 
 def conserving_sum(function: Function, a: Any, b: Any, *args: Any, **kwargs: Any) -> Any:
-    """Chefer's residual rule where both sides are signals."""
+    """Chefer's residual rule where both sides are signals; beside a branch that is a constant, the signal takes all."""
     refuse_scaled_sum(args, kwargs)
     if is_signal(a) and is_signal(b):
         return ConservingSum.apply(a, b)
-    return absorbing_sum(function, a, b, *args, **kwargs)
+    if is_branch(a, b):
+        return like(a if is_signal(a) else b, function(a, b))
+    return absorbing_sum(function, a, b)
 
 
 def positive_linear(x: Tensor, weight: Tensor, bias: Tensor | None, with_bias: bool) -> Any:

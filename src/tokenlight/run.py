@@ -1,22 +1,46 @@
 """Methods on one batch: one recording for each rule table, however many methods read it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
+from transformers import PreTrainedModel
 
 from tokenlight.batch import Batch
+from tokenlight.gates import Gates
+from tokenlight.heads.choose import choose_heads
+from tokenlight.heads.masks import HeadMask
 from tokenlight.methods import Attribution, Method, Pass
 from tokenlight.record import Probe, Recording, record
 from tokenlight.rules import RuleTable
 from tokenlight.targets import Settled, Target
 from tokenlight.twin import Twin
 
-Key = tuple[int, bool, bool, bool, bool]  # table, unit, split, double, reads below the blocks: same key, same pass
-Planned = dict[Key, tuple[Pass, RuleTable | None, set[str]]]
+Key = tuple[Any, ...]  # of a planned pass: same key, same pass
+
+
+@dataclass(frozen=True)
+class PlannedPass:
+    """A pass to record, and all that the methods which read it need of it."""
+
+    needs: set[str]
+    rules: RuleTable | None
+    gates: Gates | None
+    split: bool
+    unit: bool
+    double: bool
+
+    @property
+    def key(self) -> Key:
+        # Under rules, relevance that is lost below the blocks counts only for those who read below them.
+        below = self.rules is not None and "embeddings.grad" in self.needs
+        return (id(self.rules), self.gates and self.gates.key, self.split, self.unit, self.double, below)
+
+    def record(self, twin: Twin, batch: Batch, goal: Target | Settled) -> Recording:
+        settings = {"rules": self.rules, "gates": self.gates}
+        return record(twin, batch, goal, self.needs, **settings, split=self.split, unit=self.unit, double=self.double)
 
 
 @dataclass(frozen=True)
@@ -32,20 +56,36 @@ class Job:
         if self.rules is not None and not any(one.rules for one in self.method.passes):
             raise TypeError(f"method '{self.method.name}' has no rule table that could be replaced")
 
-    @cached_property
-    def passes(self) -> list[tuple[Pass, RuleTable | None]]:
-        """The method's passes, each with the table that the options or the user say."""
-        passes = []
-        for one in self.method.passes:
-            table = one.rules_with(self.full_options)
-            if table is not None and self.rules is not None:  # only our own tables can mix precisions
-                one, table = replace(one, double=False), self.rules
-            passes.append((one, table))
-        return passes
+    def passes(self, split: bool) -> list[PlannedPass]:
+        """The method's passes, each with what the options or the user say."""
+        return [self._plan(one, split) for one in self.method.passes]
+
+    def _plan(self, one: Pass, split: bool) -> PlannedPass:
+        options = self.full_options
+        table, double = one.rules_with(options), one.double
+        if table is not None and self.rules is not None:  # only our own tables can mix precisions
+            table, double = self.rules, False
+        needs = set(one.needs_with(options))
+        return PlannedPass(needs, table, one.gates_with(options), split, one.unit, double)
+
+    @classmethod
+    def for_model(
+        cls, method: Method, options: Mapping[str, Any], model: PreTrainedModel, rules: RuleTable | None = None
+    ) -> "Job":
+        """With the heads that the options name, or that the method takes by default, looked up and checked."""
+        method.check_options(options)
+        if "heads" in method.options:
+            options = {**options, "heads": choose_heads(options.get("heads", method.options["heads"]), model)}
+        return cls(method, options, rules)
 
     @property
     def full_options(self) -> dict[str, Any]:
         return {**self.method.options, **self.options}
+
+    @property
+    def described_options(self) -> dict[str, Any]:
+        """As a result keeps them: in words where they are objects."""
+        return {name: str(v) if isinstance(v, HeadMask) else v for name, v in self.full_options.items()}
 
 
 def run_jobs(twin: Twin, batch: Batch, target: Target, jobs: Sequence[Job]) -> tuple[Recording, list[Attribution]]:
@@ -62,32 +102,29 @@ def run_undisturbed(
     goal: Target | Settled = target
     recordings: dict[Key, Recording] = {}
     said = None
-    if not planned or (any(one.double for one, _, _ in planned.values()) and twin.dtype.itemsize < 4):
+    if not planned or (any(one.double for one in planned.values()) and twin.dtype.itemsize < 4):
         said = record(twin, batch, target)  # what the model says in its own precision decides
         goal = Settled(said.choices)
-    for key, (one, table, needs) in planned.items():
-        recordings[key] = record(twin, batch, goal, needs, rules=table, split=key[2], unit=one.unit, double=one.double)
+    for key, one in planned.items():
+        recordings[key] = one.record(twin, batch, goal)
         goal = Settled(recordings[key].choices)  # the same target in every pass, even where rounding ties
     first = said or next(iter(recordings.values()))
     probe = Probe(twin, batch, first.choices)
     return first, [run_job(job, [recordings[key] for key in own], probe) for job, own in zip(jobs, keys, strict=True)]
 
 
-def plan(target: Target, jobs: Sequence[Job]) -> tuple[Planned, list[list[Key]]]:
+def plan(target: Target, jobs: Sequence[Job]) -> tuple[dict[Key, PlannedPass], list[list[Key]]]:
     """The distinct passes with all that is needed of each, and for every job the keys of those it reads."""
     foiled = any(wanted.foil is not None or wanted.foil_span is not None for wanted in target.wanted)
-    planned: Planned = {}
+    planned: dict[Key, PlannedPass] = {}
     keys: list[list[Key]] = []
     for job in jobs:
         split = job.method.explains_apart(target.task, foiled)
         keys.append([])
-        for one, table in job.passes:
-            needs = one.needs_with(job.full_options)
-            # Under rules, relevance that is lost below the blocks counts only for those who read below them.
-            below = table is not None and "embeddings.grad" in needs
-            key = (id(table), one.unit, split, one.double, below)
+        for one in job.passes(split):
+            key = one.key
             keys[-1].append(key)
-            planned.setdefault(key, (one, table, set()))[2].update(needs)
+            planned.setdefault(key, one).needs.update(one.needs)
     return planned, keys
 
 

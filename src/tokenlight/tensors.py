@@ -32,8 +32,8 @@ def attribute(
     `target` and `foil`: an index for all rows, one for each row, or for `target` a function of the model output.
     Heads that answer for every token take (position, index); extractive answers (first token, last token).
     """
-    job = Job(find_method(method), options, rules)
-    twin = Twin(model)
+    chosen, twin = find_method(method), Twin(model)
+    job = Job.for_model(chosen, options, twin.model, rules)
     batch = raw_batch(input_ids, attention_mask, token_type_ids, twin.model).map(lambda t: t.to(twin.device))
     targets, foils = (spread(plain(x), len(input_ids), n) for x, n in ((target, "target"), (foil, "foil")))
     function = shared_function(targets, foils)

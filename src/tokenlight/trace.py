@@ -36,10 +36,12 @@ class Trace:
     attention: tuple[Signal, ...]  # one a layer: [batch, head, query, key], after the softmax
     values: tuple[Signal, ...]  # one a layer: [batch, head, key, dim], key/value heads already repeated
     context: tuple[Signal, ...]  # one a layer: [batch, head, query, dim], the heads' outputs before projection
+    gated: tuple[Signal, ...]  # the same behind the head gates, where relevance arrives before a gate stops it
     second_norm: tuple[Signal, ...]  # one a layer: [batch, token, dim], the input of a post-norm block's last norm
     model: PreTrainedModel  # the twin's: weights to read, never to change
     bias_share: Tensor | float = 0.0  # [batch] relevance that biases took, under a rule table
     softmax_deficit: Tensor | float = 0.0  # [batch] relevance that the softmax lost, under a rule table
+    masked_share: Tensor | float = 0.0  # [batch] relevance that head gates stopped
     branches: Tensor | None = None  # [batch, layer] relevance of branches that a rule table cut off
 
     @property

@@ -20,6 +20,7 @@ from tokenlight import anatomy
 from tokenlight.attention import NAME
 from tokenlight.batch import Batch
 from tokenlight.errors import UnsupportedModelError
+from tokenlight.gates import Gates
 from tokenlight.precision import KeepDouble
 from tokenlight.primitives import LEDGER
 from tokenlight.rules import activation
@@ -29,7 +30,7 @@ INTERFACE = (
     "BERT, RoBERTa, XLM-R, DistilBERT, ELECTRA, GPT-2, OPT, GPT-NeoX, Llama, Mistral, Qwen, Gemma, Phi-3, OLMo2"
 )
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-SIGNALS = ("embeddings", "hidden", "attention", "values", "context", "second_norm")
+SIGNALS = ("embeddings", "hidden", "attention", "values", "context", "gated", "second_norm")
 
 
 @dataclass
@@ -42,6 +43,7 @@ class Tape:
         False  # values in double precision from the embeddings on; only rules can follow weights that are not
     )
     embeddings_instead: Tensor | None = None  # goes in place of the embedding layer's output
+    gates: Gates | None = None  # which heads relevance flows through
     signals: dict[str, list[Tensor]] = field(default_factory=lambda: {name: [] for name in SIGNALS})
     calls: Counter[str] = field(default_factory=Counter)
 

@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from tokenlight.gates import Gates
 from tokenlight.rules import RuleTable
 
 
@@ -24,6 +25,7 @@ class Attribution:
 # Fixed, or a function of the options.
 Needs = tuple[str, ...] | Callable[[Mapping[str, Any]], tuple[str, ...]]
 Rules = RuleTable | None | Callable[[Mapping[str, Any]], RuleTable]
+GatesWith = Callable[[Mapping[str, Any]], Gates | None]
 
 
 @dataclass(frozen=True)
@@ -34,12 +36,16 @@ class Pass:
     rules: Rules = None  # None: the plain gradient
     unit: bool = False  # relevance starts from 1, not from the score
     double: bool = False  # in double precision, whatever the model's
+    gates: GatesWith | None = None  # which heads relevance flows through; None: all
 
     def needs_with(self, options: Mapping[str, Any]) -> tuple[str, ...]:
         return self.needs(options) if callable(self.needs) else self.needs
 
     def rules_with(self, options: Mapping[str, Any]) -> RuleTable | None:
         return self.rules(options) if callable(self.rules) else self.rules
+
+    def gates_with(self, options: Mapping[str, Any]) -> Gates | None:
+        return None if self.gates is None else self.gates(options)
 
 
 @dataclass(frozen=True)

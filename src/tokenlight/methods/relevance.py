@@ -1,17 +1,19 @@
 """Layer-wise relevance propagation: value times gradient under a rule table (see `rulesets.py`)."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from tokenlight.gates import Gates
 from tokenlight.methods import Attribution, Pass, details, method
 from tokenlight.methods.attention import roll_out
 from tokenlight.methods.gradients import signal_at
 from tokenlight.rules import RuleTable
 from tokenlight.rulesets import ALPHA_BETA, ATTN_LRP, LRP, LRP_UNIFORM, ZPLUS
-from tokenlight.trace import Trace
+from tokenlight.trace import Signal, Trace
 
 DETAILS = {"layers": "hidden.grad", "heads": "context.grad", "neurons": "hidden.grad"}
 
@@ -27,19 +29,38 @@ def lrp_rules(options: Mapping[str, Any]) -> RuleTable:
     return LRP if options["gate"] == "constant" else LRP_UNIFORM
 
 
+def stopping_gates(options: Mapping[str, Any]) -> Gates | None:
+    """What arrives at a dark head is lost, and reported."""
+    heads = options["heads"]
+    return None if heads is None else Gates(torch.stack([heads.syntactic, heads.positional]))
+
+
+def conserving_gates(options: Mapping[str, Any]) -> Gates | None:
+    """Mask-LRP's two normalisations: the lit heads of a block take what arrives at all of them."""
+    gates = stopping_gates(options)
+    return gates and replace(gates, conserve=True, empty=options["empty"])
+
+
 @method(
     title="LRP",
     paper="Ali et al. 2022; Arras et al. 2025",
     signed=True,
-    passes=(Pass(relevance_needs, lrp_rules),),
+    passes=(Pass(relevance_needs, lrp_rules, gates=stopping_gates),),
     aliases=("CP-LRP", "Conservative LRP"),
 )
 def lrp(
-    trace: Trace, *, read: str = "embeddings", detail: Any = (), layer: int = 0, gate: str = "constant"
+    trace: Trace,
+    *,
+    read: str = "embeddings",
+    detail: Any = (),
+    layer: int = 0,
+    gate: str = "constant",
+    heads: Any = None,
 ) -> Attribution:
     """Attention and norm scale are constants, activations pass relevance unchanged: conserves the score.
 
-    gate="uniform" shares the product of a gated MLP evenly between gate and signal.
+    gate="uniform" shares the product of a gated MLP evenly between gate and signal. Of heads that `heads` leaves dark
+    no relevance comes back.
     """
     return read_relevance(trace, read, detail, layer)
 
@@ -48,9 +69,11 @@ def lrp(
     title="AttnLRP",
     paper="Achtibat et al. 2024; Arras et al. 2025",
     signed=True,
-    passes=(Pass(relevance_needs, ATTN_LRP),),
+    passes=(Pass(relevance_needs, ATTN_LRP, gates=stopping_gates),),
 )
-def attn_lrp(trace: Trace, *, read: str = "embeddings", detail: Any = (), layer: int = 0) -> Attribution:
+def attn_lrp(
+    trace: Trace, *, read: str = "embeddings", detail: Any = (), layer: int = 0, heads: Any = None
+) -> Attribution:
     """Relevance also flows into queries and keys: products share evenly, the softmax by its gradient."""
     return read_relevance(trace, read, detail, layer)
 
@@ -59,10 +82,12 @@ def attn_lrp(trace: Trace, *, read: str = "embeddings", detail: Any = (), layer:
     title="LRP-α1β0",
     paper="Bach et al. 2015; Arras et al. 2025, appendix D.2",
     signed=True,
-    passes=(Pass(relevance_needs, ALPHA_BETA),),
+    passes=(Pass(relevance_needs, ALPHA_BETA, gates=stopping_gates),),
     aliases=("LRP-alpha1beta0",),
 )
-def alpha_beta_lrp(trace: Trace, *, read: str = "embeddings", detail: Any = (), layer: int = 0) -> Attribution:
+def alpha_beta_lrp(
+    trace: Trace, *, read: str = "embeddings", detail: Any = (), layer: int = 0, heads: Any = None
+) -> Attribution:
     """As LRP, but linear layers pass relevance only along positive contributions."""
     return read_relevance(trace, read, detail, layer)
 
@@ -72,10 +97,21 @@ def alpha_beta_lrp(trace: Trace, *, read: str = "embeddings", detail: Any = (), 
     paper="Chefer et al. 2021b; called LRP in Mask-LRP",
     signed=True,
     split=True,
-    passes=(Pass(relevance_needs, ZPLUS, unit=True, double=True),),
+    passes=(Pass(relevance_needs, ZPLUS, unit=True, double=True, gates=conserving_gates),),
 )
-def zplus_lrp(trace: Trace, *, read: str = "blocks", detail: Any = (), layer: int = 0) -> Attribution:
-    """Chefer's engine down to the first block's input; sums to 1."""
+def zplus_lrp(
+    trace: Trace,
+    *,
+    read: str = "blocks",
+    detail: Any = (),
+    layer: int = 0,
+    heads: Any = None,
+    empty: str = "drop",
+) -> Attribution:
+    """Chefer's engine down to the first block's input; sums to 1.
+
+    With `heads`, relevance flows through the lit ones only, as in mask_lrp.
+    """
     return read_relevance(trace, read, detail, layer, total=torch.ones_like(trace.score))
 
 
@@ -105,11 +141,63 @@ def transformer_attribution(relevance: Trace, plain: Trace, *, normalise: bool =
 
     normalise=False leaves out the row normalisation, as the paper's formula does and its code does not.
     """
-    maps = []
-    for signal, gradient in zip(relevance.attention, plain.attention, strict=True):
-        assert gradient.grad is not None
-        maps.append((signal.relevance * gradient.grad).clamp_min(0).mean(1))
+    return roll_out_relevance([signal.relevance for signal in relevance.attention], relevance, plain, normalise)
+
+
+def mask_needs(options: Mapping[str, Any]) -> tuple[str, ...]:
+    if options["variant"] not in ("paper", "released"):
+        raise ValueError(f"variant is 'paper' or 'released', found {options['variant']!r}")
+    return ("attention.grad",) if options["variant"] == "paper" else ("attention", "values", "gated.grad")
+
+
+def mask_gates(options: Mapping[str, Any]) -> Gates | None:
+    return conserving_gates(options) if options["variant"] == "paper" else stopping_gates(options)
+
+
+@method(
+    title="Mask-LRP",
+    paper="Song et al. 2024",
+    signed=False,
+    split=True,
+    passes=(Pass(mask_needs, ZPLUS, unit=True, double=True, gates=mask_gates), Pass(("attention.grad",))),
+    aliases=("Mask LRP", "MLRP"),
+)
+def mask_lrp(
+    relevance: Trace,
+    plain: Trace,
+    *,
+    heads: Any = "own",
+    variant: str = "paper",
+    empty: str = "drop",
+    normalise: bool = True,
+) -> Attribution:
+    """TransAtt with relevance flowing only through heads that follow syntax or position.
+
+    `heads` is a HeadMask, its file, or a tensor [layer, head]. variant="released" is what the authors' code computes:
+    a block's mask acts on the blocks below it alone, and every stored relevance is doubled. empty="residual" hands
+    the attention relevance of a block without a lit head to the residual branch; "drop" loses it.
+    """
+    if variant == "paper":
+        stored = [signal.relevance for signal in relevance.attention]
+    else:
+        blocks = zip(relevance.attention, relevance.gated, relevance.values, strict=True)
+        stored = [attention.value * (arriving(gated) @ values.value.mT) for attention, gated, values in blocks]
+    scores = roll_out_relevance(stored, relevance, plain, normalise)
+    return Attribution(scores, {"masked_share": torch.zeros_like(relevance.score) + relevance.masked_share})
+
+
+def roll_out_relevance(stored: list[Tensor], relevance: Trace, plain: Trace, normalise: bool) -> Tensor:
+    """Each block's attention relevance times attention gradient, positive part, mean over heads; then rolled out."""
+    maps = [
+        (block * arriving(gradient)).clamp_min(0).mean(1)
+        for block, gradient in zip(stored, plain.attention, strict=True)
+    ]
     return relevance.read_row(roll_out(maps, normalise))
+
+
+def arriving(signal: Signal) -> Tensor:
+    assert signal.grad is not None, "recorded without a backward pass"
+    return signal.grad
 
 
 def read_relevance(trace: Trace, read: str, detail: Any, layer: int, total: Tensor | None = None) -> Attribution:
@@ -121,6 +209,8 @@ def read_relevance(trace: Trace, read: str, detail: Any, layer: int, total: Tens
         extras["bias_share"] = extras["bias_share"] + trace.branches.sum(1)
     if isinstance(trace.softmax_deficit, Tensor):
         extras["softmax_deficit"] = trace.softmax_deficit
+    if isinstance(trace.masked_share, Tensor):
+        extras["masked_share"] = trace.masked_share
     residual = torch.stack([scores.sum(1), *extras.values()]).sum(0) - total
     maps = {name: relevance_map(trace, name, layer) for name in details(detail, DETAILS)}
     return Attribution(scores, {**extras, "residual": residual}, maps)

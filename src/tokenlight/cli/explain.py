@@ -1,10 +1,7 @@
-"""The command line. Each command reads its input, calls the library, prints."""
+"""Explaining one text, and what can be known before."""
 
 import json
-import re
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,24 +9,13 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-app = typer.Typer(
-    help="Which tokens made a Transformer say that, by every published way of asking.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
-DEFAULT = "default"  # the name of the embedded model
+from tokenlight.cli.app import DEFAULT, ModelOption, app, load_model, readable_errors, wide_console
 
 
 class Format(StrEnum):
     terminal = "terminal"
     html = "html"
     json = "json"
-
-
-ModelOption = Annotated[
-    str, typer.Option("--model", "-m", help="Checkpoint name or path; 'default' is the one inside.")
-]
 
 
 @app.command()
@@ -43,6 +29,7 @@ def explain(
     position: Annotated[
         int | None, typer.Option(help="The token to explain, where the model answers for each.")
     ] = None,
+    heads: Annotated[Path | None, typer.Option(help="A head mask: see `tokenlight heads`.")] = None,
     task: Annotated[str | None, typer.Option(help="Default: as the checkpoint's config says.")] = None,
     format: Annotated[Format, typer.Option(help="How to show the result.")] = Format.terminal,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write to this file.")] = None,
@@ -55,7 +42,9 @@ def explain(
         chosen = [find_method(name).name for name in method or [DEFAULT_METHOD]]  # before the model: loading is slow
         explainer = load_model(model, task)
         goal: Any = target if position is None else (position, target)
-        results = explainer.explain_all(text if context is None else (text, context), chosen, target=goal, foil=foil)
+        words = text if context is None else (text, context)
+        options = {} if heads is None else {"heads": heads}
+        results = explainer.explain_all(words, chosen, target=goal, foil=foil, **options)
         write(list(results.values()), format, output)
 
 
@@ -101,30 +90,6 @@ def doctor(
         wide_console().print(report(explainer, examine(explainer)))
 
 
-def load_model(name: str, task: str | None) -> Any:
-    from transformers.utils.logging import disable_progress_bar
-
-    from tokenlight.explainer import load
-
-    disable_progress_bar()
-    if name.startswith(("/", ".", "~")) and not Path(name).exists():
-        raise ValueError(f"there is no model {name!r}: no such folder")
-    try:
-        return load(None if name == DEFAULT else name, task=task)
-    except OSError as error:
-        if name == DEFAULT:
-            raise
-        # transformers explains at length how to reach the Hub; its first sentence says what is missing in a folder.
-        reason = re.split(r"\.?\s*\n|\. ", str(error))[0] if Path(name).is_dir() else "no such folder, nor on the Hub"
-        raise ValueError(f"there is no model {name!r}: {reason}") from error
-
-
-def wide_console() -> Console:
-    """For tables: as wide as the terminal, and without line breaks in a file or a pipe."""
-    console = Console()
-    return console if console.is_terminal else Console(width=400)
-
-
 def write(explanations: list[Any], format: Format, output: Path | None) -> None:
     """One document in the chosen format, to a file or to standard output."""
     if format is Format.json:
@@ -146,17 +111,3 @@ def write(explanations: list[Any], format: Format, output: Path | None) -> None:
         sys.stdout.write(document)
     else:
         output.write_text(document, encoding="utf-8")
-
-
-@contextmanager
-def readable_errors() -> Iterator[None]:
-    """What a person got wrong is one line and exit code 2, not a traceback."""
-    try:
-        yield
-    except (ValueError, TypeError, OSError) as error:
-        typer.echo(f"tokenlight: {' '.join(str(error).split())}", err=True)
-        raise typer.Exit(2) from error
-
-
-if __name__ == "__main__":
-    app()

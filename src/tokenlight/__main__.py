@@ -1,0 +1,3 @@
+from tokenlight.cli import app
+
+app()

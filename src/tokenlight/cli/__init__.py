@@ -1,0 +1,5 @@
+"""The command line. Each command reads its input, calls the library, prints; importing its module registers it."""
+
+from tokenlight.cli import explain as explain
+from tokenlight.cli import heads as heads
+from tokenlight.cli.app import app as app

@@ -1,0 +1,86 @@
+"""Which heads follow syntax or position: counting, thresholds, the map of heads."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tokenlight.cli.app import app, load_model, readable_errors, wide_console
+
+if TYPE_CHECKING:
+    from tokenlight.explainer import Explainer
+    from tokenlight.heads.statistics import HeadStatistics
+
+
+class Parser(StrEnum):
+    spacy = "spacy"
+    conllu = "conllu"
+    jsonl = "jsonl"
+
+
+class Direction(StrEnum):
+    dependent_head = "dependent-head"
+    head_dependent = "head-dependent"
+
+
+@app.command()
+def heads(
+    model: Annotated[str, typer.Argument(help="Checkpoint ('default' is the one inside), or a mask file to draw.")],
+    texts: Annotated[Path | None, typer.Argument(help="Texts (txt, tsv, csv, jsonl, parquet), or parses.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="The mask file to write.")] = None,
+    parser: Annotated[Parser | None, typer.Option(help="Default: by the file's ending; texts go to spaCy.")] = None,
+    column: Annotated[str | None, typer.Option(help="The column or key that holds the text.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many texts.")] = None,
+    relation: Annotated[list[str] | None, typer.Option(help="Repeat; default: nsubj, obj, amod, advmod.")] = None,
+    direction: Annotated[Direction, typer.Option(help="Who attends to whom.")] = Direction.dependent_head,
+    syntax_margin: Annotated[float, typer.Option(help="The paper's ξ_synt.")] = 0.1,
+    position_share: Annotated[float, typer.Option(help="The paper's ξ_pos.")] = 0.8,
+    count_self: Annotated[bool, typer.Option(help="Attention to the token itself is positional too.")] = False,
+    figure: Annotated[Path | None, typer.Option(help="Draw the map of heads here: png, svg or pdf.")] = None,
+    task: Annotated[str | None, typer.Option(help="Default: as the checkpoint's config says.")] = None,
+) -> None:
+    """Find the heads that follow syntax or position, and write them as a mask for `explain --heads`."""
+    from tokenlight.heads.masks import HeadMask
+    from tokenlight.heads.sources import parse_source
+    from tokenlight.views.heads import head_map
+
+    with readable_errors():
+        if figure is not None:
+            from tokenlight.views.figure import check_figure_name
+
+            check_figure_name(figure)
+        if texts is None:
+            if not model.endswith(".json"):
+                raise ValueError("name the texts to count on, or a mask file (.json) to draw")
+            mask = HeadMask.load(model)
+        elif output is None:
+            raise ValueError("name the file to write with -o masks.json")
+        else:
+            source = parse_source(texts, parser and parser.value, column, limit)
+            counts = count(load_model(model, task), source, texts.name, output, relation, direction.value)
+            mask = counts.mask(syntax_margin, position_share, count_self=count_self)
+            mask.save(output)
+            checkpoint_of(output).unlink(missing_ok=True)
+        wide_console().print(head_map(mask))
+        if figure is not None:
+            from tokenlight.views.figure import head_figure, save
+
+            save(head_figure(mask), figure)
+
+
+def count(
+    explainer: "Explainer", source: Any, name: str, output: Path, relations: list[str] | None, direction: str
+) -> "HeadStatistics":
+    from tokenlight.heads.count import count_heads
+    from tokenlight.heads.statistics import RELATIONS
+
+    chosen = RELATIONS if not relations else {relation: RELATIONS.get(relation, (relation,)) for relation in relations}
+    return count_heads(
+        explainer, source, relations=chosen, direction=direction, source=name, checkpoint=checkpoint_of(output)
+    )
+
+
+def checkpoint_of(output: Path) -> Path:
+    """Where counts are kept until the mask is written: a command that was stopped goes on from there."""
+    return output.with_name(output.name + ".partial")

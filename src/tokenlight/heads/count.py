@@ -1,0 +1,188 @@
+"""Counting over texts: one forward pass each, of which only every query's strongest key is kept."""
+
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from tokenlight.batch import Row
+from tokenlight.explainer import Explainer
+from tokenlight.fingerprint import fingerprint
+from tokenlight.heads.align import Pair, align
+from tokenlight.heads.choose import model_name
+from tokenlight.heads.parses import Parse
+from tokenlight.heads.statistics import RELATIONS, HeadStatistics
+from tokenlight.progress import counting
+from tokenlight.twin import Tape, Twin, unwrap
+
+CHUNK = 1024  # texts that are sorted by length together, and counted or not counted as a whole
+TOKEN_BUDGET = 2048  # tokens of a batch, padding included
+DIRECTIONS = ("dependent-head", "head-dependent")
+
+
+@dataclass
+class StrongestTape(Tape):
+    """Keeps of the attention only where each query looks most: [batch, head, query] for every layer."""
+
+    strongest: list[Tensor] = field(default_factory=list)
+
+    def add(self, name: str, tensor: Tensor) -> Tensor:
+        if name == "attention":
+            self.strongest.append(tensor.argmax(-1))
+        return super().add(name, tensor)
+
+
+def count_heads(
+    explainer: Explainer,
+    parses: Iterable[Parse] | Callable[[int], Iterable[Parse]],
+    *,
+    relations: Mapping[str, Sequence[str]] = RELATIONS,
+    direction: str = "dependent-head",
+    source: str = "",
+    checkpoint: str | Path | None = None,
+    total: int | None = None,
+    progress: bool = True,
+) -> HeadStatistics:
+    """Head statistics over parsed texts, which are read once, as a stream.
+
+    With a `checkpoint` file, counts are kept there as they grow. Called again with the same texts, counting goes on
+    behind those that are counted already; `parses` may be a function that gives the parses behind the first n.
+    `total` is how many texts there are, for the progress bar.
+    """
+    if direction not in DIRECTIONS:
+        raise ValueError(f"direction is one of {', '.join(DIRECTIONS)}; found {direction!r}")
+    if not relations:
+        raise ValueError("name at least one relation")
+    labels = {label: i for i, own in enumerate(relations.values()) for label in own}
+    counts = empty = nothing(explainer, tuple(relations), direction, source)
+    if checkpoint is not None and Path(checkpoint).exists():
+        counts = resume(Path(checkpoint), empty)
+    twin = Twin(explainer.model)
+    with counting("counting heads", total, counts.texts, progress) as advance:
+        for chunk in chunks(parses(counts.texts) if callable(parses) else islice(parses, counts.texts, None)):
+            counts = counts + count_chunk(explainer, twin, chunk, labels, empty)
+            if checkpoint is not None:
+                write_checkpoint(Path(checkpoint), counts)
+            advance(len(chunk))
+    if not counts.texts:
+        raise ValueError("there are no texts to count heads on")
+    return counts
+
+
+def chunks(parses: Iterable[Parse]) -> Iterator[list[Parse]]:
+    stream = iter(parses)
+    while chunk := list(islice(stream, CHUNK)):
+        yield chunk
+
+
+def nothing(explainer: Explainer, relations: tuple[str, ...], direction: str, source: str) -> HeadStatistics:
+    """Statistics over no texts."""
+    model = unwrap(explainer.model)
+    config = model.config.get_text_config()
+    return HeadStatistics(
+        relations=relations,
+        pairs=torch.zeros(len(relations), dtype=torch.long),
+        hits=torch.zeros(len(relations), config.num_hidden_layers, config.num_attention_heads, dtype=torch.long),
+        distances=tuple(Counter() for _ in relations),
+        offsets={},
+        tokens=0,
+        texts=0,
+        cut_off=0,
+        direction=direction,
+        source=source,
+        model=model_name(model),
+        fingerprint=fingerprint(model),
+    )
+
+
+def count_chunk(
+    explainer: Explainer, twin: Twin, chunk: list[Parse], labels: Mapping[str, int], empty: HeadStatistics
+) -> HeadStatistics:
+    """The counts of some texts alone."""
+    rows = explainer.encode([parse.text for parse in chunk])
+    aligned = [align(parse, row, labels, empty.direction) for parse, row in zip(chunk, rows, strict=True)]
+    pairs = [found for found, _ in aligned]
+    longest = max(map(len, rows))
+    hits = torch.zeros_like(empty.hits)
+    offsets = torch.zeros(
+        *hits.shape[1:], 2 * longest - 1, dtype=torch.long
+    )  # [layer, head, key - query + longest - 1]
+    for indices in by_length(rows):
+        batch, tape = explainer.collate([rows[i] for i in indices], twin.device), StrongestTape()
+        twin.run(batch, tape)
+        strongest = torch.stack(tape.strongest).transpose(1, 2).cpu()  # [layer, head, batch, query]
+        add_offsets(offsets, strongest, batch.attention_mask.bool().cpu())
+        add_hits(hits, strongest, [pairs[i] for i in indices])
+    distances = tuple(
+        Counter(pair.distance for found in pairs for pair in found if pair.relation == i) for i in range(len(hits))
+    )
+    return replace(
+        empty,
+        pairs=torch.tensor([counter.total() for counter in distances]),
+        hits=hits,
+        distances=distances,
+        offsets={int(i) - longest + 1: offsets[..., i] for i in offsets.sum((0, 1)).nonzero()[:, 0]},
+        tokens=sum(map(len, rows)),
+        texts=len(rows),
+        cut_off=sum(missed for _, missed in aligned),
+    )
+
+
+def by_length(rows: Sequence[Row]) -> Iterator[list[int]]:
+    """Row numbers in batches of similar length, each within the token budget."""
+    batch: list[int] = []
+    for i in sorted(range(len(rows)), key=lambda i: len(rows[i])):
+        if batch and (len(batch) + 1) * len(rows[i]) > TOKEN_BUDGET:
+            yield batch
+            batch = []
+        batch.append(i)
+    yield batch
+
+
+def add_offsets(offsets: Tensor, strongest: Tensor, real: Tensor) -> None:
+    """Count key minus query for every real query token."""
+    layers, heads, _, queries = strongest.shape
+    bins = offsets.shape[-1]
+    distance = strongest - torch.arange(queries) + bins // 2  # [layer, head, batch, query]
+    own_row = torch.arange(layers * heads).view(layers, heads, 1) * bins
+    places = distance[:, :, real] + own_row  # [layer, head, real query]
+    offsets += torch.bincount(places.flatten(), minlength=offsets.numel()).view_as(offsets)
+
+
+def add_hits(hits: Tensor, strongest: Tensor, pairs: Sequence[Sequence[Pair]]) -> None:
+    """Count the pairs whose strongest attention lies in the other word."""
+    flat = [(i, *pair) for i, found in enumerate(pairs) for pair in found]
+    if not flat:
+        return
+    row, relation, query, first, last, _ = torch.tensor(flat).T
+    looked_at = strongest[:, :, row, query]  # [layer, head, pair]
+    hit = (looked_at >= first) & (looked_at <= last)
+    hits.index_add_(0, relation, hit.permute(2, 0, 1).long())
+
+
+def write_checkpoint(path: Path, counts: HeadStatistics) -> None:
+    """Whole or not at all: a new file takes the old one's place."""
+    new = path.with_name(path.name + ".new")
+    new.write_text(json.dumps(counts.to_dict(rare=0)), encoding="utf-8")
+    os.replace(new, path)
+
+
+def resume(path: Path, empty: HeadStatistics) -> HeadStatistics:
+    """What is counted already, if it was counted in the same way."""
+    try:
+        counts = HeadStatistics.from_dict(json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} is not a checkpoint of head statistics ({error}): delete it to start anew") from error
+    for name in ("relations", "direction", "source", "fingerprint"):
+        before, now = getattr(counts, name), getattr(empty, name)
+        if before != now:
+            raise ValueError(
+                f"{path} holds counts with another {name} ({before!r}, now {now!r}): delete it to start anew"
+            )
+    return counts

@@ -1,0 +1,158 @@
+"""Head masks: which attention heads relevance flows through, and why."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from tokenlight.heads.statistics import HeadStatistics
+
+FORMAT, VERSION = "tokenlight.heads", 1
+
+
+@dataclass(frozen=True, eq=False)
+class HeadMask:
+    """Lit heads in two groups, as in Mask-LRP; a head may be in both. Entries are 0 or 1, or a strength between."""
+
+    syntactic: Tensor  # [layer, head]
+    positional: Tensor  # [layer, head]
+    made: Mapping[str, Any] = field(default_factory=dict)  # how: thresholds, seed, or "by hand"
+    model: str | None = None  # whom it was made for; None: it may be used on any model of its shape
+    fingerprint: tuple[float, ...] = ()
+    statistics: "HeadStatistics | None" = None  # what it was made from
+
+    def __post_init__(self) -> None:
+        for name, group in (("syntactic", self.syntactic), ("positional", self.positional)):
+            if group.ndim != 2 or group.numel() == 0 or group.shape != self.syntactic.shape:
+                raise ValueError(f"{name} heads are a tensor [layer, head] like the other group; found {shape(group)}")
+            if not group.isfinite().all() or group.min() < 0 or group.max() > 1:
+                raise ValueError(f"a head mask holds numbers from 0 to 1; {name} heads hold others")
+
+    @classmethod
+    def by_hand(cls, lit: Any) -> "HeadMask":
+        """From a tensor or nested list [layer, head]; one group, so everything counts as syntactic."""
+        try:
+            lit = torch.as_tensor(lit, dtype=torch.float64).detach().cpu()
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"a head mask is a tensor [layer, head]; found {type(lit).__name__}: {error}") from error
+        return cls(lit, torch.zeros_like(lit), {"by": "hand"})
+
+    @property
+    def lit(self) -> Tensor:
+        """[layer, head] the strength of each head in either group."""
+        return torch.maximum(self.syntactic, self.positional)
+
+    @property
+    def count(self) -> int:
+        return int((self.lit > 0).sum())
+
+    def random(self, seed: int = 0) -> "HeadMask":
+        """Control: as many heads, anywhere."""
+        lit = torch.zeros(self.lit.numel(), dtype=torch.float64)
+        lit[shuffled(lit.numel(), seed)[: self.count]] = 1
+        return self._control(lit.view_as(self.lit), {"by": "chance", "seed": seed, "heads": self.count})
+
+    def corrupted(self, share: float, seed: int = 0) -> "HeadMask":
+        """Control: a share of the dark heads, chosen by chance, is lit as well; 1 lights all."""
+        if not 0 <= share <= 1:
+            raise ValueError(f"the share of dark heads to light is from 0 to 1, found {share}")
+        dark = (self.lit == 0).flatten().nonzero()[:, 0]
+        lit = self.syntactic.clone().flatten()
+        chosen = dark[shuffled(len(dark), seed)[: round(share * len(dark))]]
+        lit[chosen] = 1
+        mask = self._control(lit.view_as(self.lit), {"by": "corruption", "seed": seed, "share": share})
+        return replace(mask, positional=self.positional)
+
+    def only(self, group: str) -> "HeadMask":
+        """The syntactic or the positional heads alone."""
+        if group not in ("syntactic", "positional"):
+            raise ValueError(f"a group of heads is 'syntactic' or 'positional', found {group!r}")
+        dark = torch.zeros_like(self.lit)
+        chosen = {"syntactic": dark, "positional": dark, group: getattr(self, group)}
+        return replace(self, **chosen, made={**self.made, "only": group})
+
+    def _control(self, lit: Tensor, made: Mapping[str, Any]) -> "HeadMask":
+        return replace(self, syntactic=lit, positional=torch.zeros_like(lit), made=made, statistics=None)
+
+    def __str__(self) -> str:
+        groups = ", ".join(f"{int((getattr(self, g) > 0).sum())} {g}" for g in ("syntactic", "positional"))
+        how = self.made.get("by", "unknown")
+        return f"{self.count} of {self.lit.numel()} heads ({groups}; by {how})"
+
+    def save(self, path: str | Path) -> None:
+        """A readable JSON file that records model, texts, counts and thresholds."""
+        plain = {
+            "format": FORMAT,
+            "version": VERSION,
+            "model": self.model,
+            "fingerprint": list(self.fingerprint),
+            "made": dict(self.made),
+            "syntactic": rows(self.syntactic),
+            "positional": rows(self.positional),
+            "statistics": None if self.statistics is None else self.statistics.to_dict(),
+        }
+        Path(path).write_text(one_row_a_line(plain) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | Path) -> "HeadMask":
+        from tokenlight.heads.statistics import HeadStatistics
+
+        plain = read_json(path)
+        if not isinstance(plain, Mapping) or plain.get("format") != FORMAT:
+            raise ValueError(f"{path} is not a head mask: make one with `tokenlight heads MODEL TEXTS -o masks.json`")
+        if plain.get("version") != VERSION:
+            raise ValueError(f"{path} has version {plain.get('version')}; this tokenlight reads version {VERSION}")
+        try:
+            statistics = plain["statistics"]
+            return cls(
+                syntactic=torch.tensor(plain["syntactic"], dtype=torch.float64),
+                positional=torch.tensor(plain["positional"], dtype=torch.float64),
+                made=plain["made"],
+                model=plain["model"],
+                fingerprint=tuple(plain["fingerprint"]),
+                statistics=None if statistics is None else HeadStatistics.from_dict(statistics),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"{path} is a damaged head mask: {type(error).__name__} {error}") from error
+
+
+def shape(tensor: Tensor) -> str:
+    return " × ".join(map(str, tensor.shape)) or "a single number"
+
+
+def shuffled(count: int, seed: int) -> Tensor:
+    return torch.randperm(count, generator=torch.Generator().manual_seed(seed))
+
+
+def rows(mask: Tensor) -> list[list[float]]:
+    """Whole numbers where they are: a mask is read by people too."""
+    return [[int(x) if x in (0, 1) else x for x in row] for row in mask.tolist()]
+
+
+def read_json(path: str | Path) -> Any:
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ValueError(
+            f"there is no head mask {str(path)!r}: make one with `tokenlight heads MODEL TEXTS -o {path}`"
+        ) from error
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not a head mask, which is a JSON file: {error}") from error
+
+
+def one_row_a_line(value: Any, indent: int = 0) -> str:
+    """JSON in which a list of numbers stays on one line, so that a matrix looks like one."""
+    blank = " " * (indent + 1)
+    if isinstance(value, Mapping) and value:
+        entries = [f"{blank}{json.dumps(key)}: {one_row_a_line(item, indent + 1)}" for key, item in value.items()]
+        return "{\n" + ",\n".join(entries) + "\n" + " " * indent + "}"
+    if isinstance(value, list) and any(isinstance(item, list) for item in value):
+        return (
+            "[\n" + ",\n".join(blank + one_row_a_line(item, indent + 1) for item in value) + "\n" + " " * indent + "]"
+        )
+    return json.dumps(value, ensure_ascii=False)

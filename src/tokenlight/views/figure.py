@@ -1,0 +1,91 @@
+"""Figures for papers. Written with matplotlib (the extra `figures`) to whatever format the file name says."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy
+
+from tokenlight.heads.masks import HeadMask
+from tokenlight.heads.roles import Role, roles
+from tokenlight.heads.statistics import HeadStatistics
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+FORMATS: dict[str, Any] = {".png": {}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}  # and what is left out
+COLOURS = {"dark": "#f2f2f2", "syntactic": "#2166ac", "positional": "#f4a582", "both": "#762a83"}
+INKS = {"dark": "#f2f2f2", "syntactic": "white", "positional": "black", "both": "white"}
+
+
+def new_figure(width: float, height: float) -> "Figure":
+    """Without pyplot: no window, no state of the process."""
+    try:
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError as error:
+        raise ValueError('figures need matplotlib: pip install "tokenlight[figures]"') from error
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def save(figure: "Figure", path: str | Path) -> None:
+    """PNG, SVG or PDF by the name's ending; the same figure gives the same file."""
+    import matplotlib
+
+    check_figure_name(path)
+    with matplotlib.rc_context({"svg.hashsalt": "tokenlight"}):
+        figure.savefig(path, dpi=200, metadata=FORMATS[Path(path).suffix])
+
+
+def check_figure_name(path: str | Path) -> None:
+    if Path(path).suffix not in FORMATS:
+        raise ValueError(f"a figure's name ends in {', '.join(FORMATS)}; found {Path(path).name!r}")
+
+
+def head_figure(mask: HeadMask, title: str | None = None) -> "Figure":
+    """Layer × head, coloured by what each head follows (Mask-LRP, figure 5)."""
+    grid = roles(mask)
+    layers, heads = len(grid), len(grid[0])
+    figure = new_figure(1.2 + 0.52 * heads, 1.4 + 0.36 * layers)
+    axes = figure.subplots()
+    for row in grid:
+        for role in row:
+            draw_head(axes, role)
+    axes.set(xlim=(-0.5, heads - 0.5), ylim=(layers - 0.5, -0.5), xlabel="head", ylabel="layer", aspect="auto")
+    axes.set_xticks(range(heads))
+    axes.set_yticks(range(layers))
+    axes.tick_params(length=0)
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+    axes.set_title(title or f"{mask.model or 'mask'}: {mask}", fontsize=9, loc="left")
+    add_kinds(figure)
+    return figure
+
+
+def draw_head(axes: Any, role: Role) -> None:
+    from matplotlib.patches import Rectangle
+
+    corner = (role.head - 0.46, role.layer - 0.46)
+    strength = role.strength if role.kind != "dark" else 1.0
+    axes.add_patch(Rectangle(corner, 0.92, 0.92, color=COLOURS[role.kind], alpha=max(0.25, strength), linewidth=0))
+    label = role.label.replace(" ", "\n")
+    axes.text(role.head, role.layer, label, ha="center", va="center", fontsize=6.5, color=INKS[role.kind])
+
+
+def add_kinds(figure: "Figure") -> None:
+    from matplotlib.patches import Patch
+
+    patches = [Patch(color=COLOURS[kind], label=kind) for kind in ("syntactic", "positional", "both", "dark")]
+    figure.legend(handles=patches, loc="outside lower center", ncols=4, fontsize=7, frameon=False)
+
+
+def distance_figure(counts: HeadStatistics, reach: int = 6) -> "Figure":
+    """How far a dependent stands from its head, per relation (Mask-LRP, figure 1)."""
+    figure = new_figure(2.2 * len(counts.relations), 2.2)
+    panels = numpy.atleast_1d(figure.subplots(1, len(counts.relations), sharey=True))
+    for axes, relation, distances in zip(panels, counts.relations, counts.distances, strict=True):
+        places = [i for i in range(-reach, reach + 1) if i != 0]
+        axes.bar(places, [distances[i] / max(distances.total(), 1) for i in places], color=COLOURS["syntactic"])
+        axes.set_title(relation, fontsize=9)
+        axes.set_xlabel("word − head", fontsize=8)
+        axes.tick_params(labelsize=7)
+    panels[0].set_ylabel("share λ", fontsize=8)
+    return figure
