@@ -3,10 +3,11 @@ import sys
 import tracemalloc
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from tokenlight.heads.parses import Parse, conllu_parses, conllu_sentences, jsonl_parses, spacy_parses
+from tokenlight.heads.parses import Parse, conllu_parses, conllu_sentences, jsonl_parses, spacy_parses, spacy_words
 
 GERMAN = """# newdoc id = d1
 # sent_id = s-1
@@ -158,6 +159,7 @@ def test_json_multiword_entries_and_words_with_blanks(tmp_path):
         ("I won't go.", ["I", "will", "not", "go", "."], ["I", "won't", "won't", "go", "."]),
         ("I don't go", ["I", "do", "not", "go"], ["I", "do", "n't", "go"]),
         ("Il va au parc", ["Il", "va", "à", "le", "parc"], ["Il", "va", "au", "au", "parc"]),
+        ("we gonna go", ["we", "going", "na", "go"], ["we", "gon", "na", "go"]),
         ("we gonna", ["we", "going", "to"], ["we", "gonna", "gonna"]),
         ("he'd've gone", ["he", "would", "'ve", "gone"], ["he", "'d", "'ve", "gone"]),
     ],
@@ -281,3 +283,19 @@ def test_json_a_written_form_that_is_not_in_the_text_is_an_error(tmp_path):
     entries = [{"id": [1, 2], "text": "don't"}, word(1, "do", 3), word(2, "n't", 3), word(3, "pay")]
     with pytest.raises(ValueError, match="expected the word \"don't\" here, found 'dont pay'"):
         parse_json(tmp_path, "dont pay", *entries)
+    with pytest.raises(ValueError, match="expected the word \"don't\" here, found 'dont pay'"):
+        parse_json(tmp_path, "Idont pay", [word(1, "I")], entries)
+
+
+def test_json_an_expanded_word_may_end_the_first_text(tmp_path):
+    parsed = [word(1, "I"), word(2, "do", 1), word(3, "not", 1), word(1, "Go")]
+    path = lines(tmp_path / "p.jsonl", {"premise": "I don't", "hypothesis": "Go", "parsed": parsed})
+    (parse,) = jsonl_parses(path, ("premise", "hypothesis"))
+    assert forms(parse) == ["I", "do", "n't", "Go"]
+
+
+def test_what_hangs_on_a_blank_hangs_on_its_head():
+    tokens = [SimpleNamespace(i=i, idx=2 * i, text=text, is_space=text == " ") for i, text in enumerate("a b ")]
+    for token, head in zip(tokens, (1, 2, 2, 3), strict=True):
+        token.head, token.dep_ = tokens[head], "dep"
+    assert [w.head for w in spacy_words(tokens, 0, 5)] == [6, None]

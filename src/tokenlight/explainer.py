@@ -1,6 +1,6 @@
 """The user's object: texts in, explanations out, batched by length, with passes shared between methods."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -64,9 +64,10 @@ class Explainer:
         Further keywords are the method's options.
         """
         chosen = find_method(method)
-        return self._run(
-            texts, [Job.for_model(chosen, options, self._names.model, rules)], target, foil, batch_size, progress
-        )[chosen.name]
+        jobs = {chosen.name: Job.for_model(chosen, options, self._names.model, rules)}
+        return self.explain_jobs(texts, jobs, target=target, foil=foil, batch_size=batch_size, progress=progress)[
+            chosen.name
+        ]
 
     def explain_all(
         self,
@@ -96,15 +97,29 @@ class Explainer:
         for name in options:
             if not any(name in entry.options for entry in chosen):
                 raise TypeError(f"none of the methods {', '.join(e.name for e in chosen)} has an option '{name}'")
-        jobs = [Job.for_model(entry, {n: v for n, v in known.items() if n in entry.options}, inner) for entry in chosen]
-        return self._run(texts, jobs, target, foil, batch_size, progress)
+        jobs = {
+            entry.name: Job.for_model(entry, {n: v for n, v in known.items() if n in entry.options}, inner)
+            for entry in chosen
+        }
+        return self.explain_jobs(texts, jobs, target=target, foil=foil, batch_size=batch_size, progress=progress)
 
-    def _run(
-        self, texts: Any, jobs: list[Job], target: Any, foil: Any, batch_size: int, progress: bool
+    def explain_jobs(
+        self,
+        texts: Text | Sequence[Text],
+        jobs: Mapping[str, Job],
+        *,
+        target: TargetLike | Sequence[TargetLike] = None,
+        foil: TargetLike | Sequence[TargetLike] = None,
+        batch_size: int = 32,
+        progress: bool = True,
+        prepare: Callable[[Batch], Batch] | None = None,
     ) -> dict[str, Any]:
+        """Explain with methods whose options differ, under names of your own; {name: result}.
+
+        `prepare` changes what the explained passes see, as the protocols of some papers do.
+        """
         many = not isinstance(texts, str | tuple)
-        listed = check_texts(texts)
-        rows = self.encode(listed)
+        rows = self.encode(check_texts(texts))
         targets, foils = spread(target, len(rows), "target"), spread(foil, len(rows), "foil")
         function = shared_function(targets, foils)
         wanted = [
@@ -112,15 +127,15 @@ class Explainer:
             for row, t, f in zip(rows, targets, foils, strict=True)
         ]
         twin = Twin(self.model)
-        results: dict[str, list[Any]] = {job.method.name: [None] * len(rows) for job in jobs}
+        results: dict[str, list[Any]] = {name: [None] * len(rows) for name in jobs}
         batches = self._batches(rows, batch_size, [foil is not None for foil in foils])
         for indices in track(batches, "explaining", map(len, batches), progress):
-            some = [rows[i] for i in indices]
             goal = Target(self.task, tuple(wanted[i] for i in indices), function)
-            recording, attributions = run_jobs(twin, self.collate(some, twin.device), goal, jobs)
-            for job, attribution in zip(jobs, attributions, strict=True):
+            batch = self.collate([rows[i] for i in indices], twin.device)
+            recording, attributions = run_jobs(twin, prepare(batch) if prepare else batch, goal, list(jobs.values()))
+            for (name, job), attribution in zip(jobs.items(), attributions, strict=True):
                 for place, i in enumerate(indices):
-                    results[job.method.name][i] = self._explanation(
+                    results[name][i] = self._explanation(
                         rows[i], wanted[i], job, recording, attribution, place, (targets[i], foils[i]) != (None, None)
                     )
         return results if many else {name: result[0] for name, result in results.items()}
@@ -165,7 +180,7 @@ class Explainer:
         pairs = [(choice.index, choice.foil) for choice in recording.choices]
         if all(a is not None and b is not None and a[place] == b[place] for a, b in pairs):
             notes.append("the model predicts the foil itself: the explained difference is 0")
-        return Explanation(
+        explanation = Explanation(
             text=row.text,
             tokens=row.tokens,
             scores=scores,
@@ -188,6 +203,8 @@ class Explainer:
             notes=tuple(notes),
             versions=library_versions(),
         )
+        object.__setattr__(explanation, "explainer", self)  # for evaluate(); not part of the result
+        return explanation
 
 
 def input_notes(task: str, row: Row, job: Job, targeted: bool) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,6 +10,7 @@ from tokenlight.cli.app import app, load_model, readable_errors, wide_console
 
 if TYPE_CHECKING:
     from tokenlight.explainer import Explainer
+    from tokenlight.heads.sources import ParseSource
     from tokenlight.heads.statistics import HeadStatistics
 
 
@@ -58,7 +59,7 @@ def heads(
             raise ValueError("name the file to write with -o masks.json")
         else:
             source = parse_source(texts, parser and parser.value, column, limit)
-            counts = count(load_model(model, task), source, texts.name, output, relation, direction.value)
+            counts = count(load_model(model, task), source, output, relation, direction.value)
             mask = counts.mask(syntax_margin, position_share, count_self=count_self)
             mask.save(output)
             checkpoint_of(output).unlink(missing_ok=True)
@@ -70,14 +71,19 @@ def heads(
 
 
 def count(
-    explainer: "Explainer", source: Any, name: str, output: Path, relations: list[str] | None, direction: str
+    explainer: "Explainer", source: "ParseSource", output: Path, relations: list[str] | None, direction: str
 ) -> "HeadStatistics":
     from tokenlight.heads.count import count_heads
     from tokenlight.heads.statistics import RELATIONS
 
     chosen = RELATIONS if not relations else {relation: RELATIONS.get(relation, (relation,)) for relation in relations}
     return count_heads(
-        explainer, source, relations=chosen, direction=direction, source=name, checkpoint=checkpoint_of(output)
+        explainer,
+        source.behind,
+        relations=chosen,
+        direction=direction,
+        source=source.name,
+        checkpoint=checkpoint_of(output),
     )
 
 

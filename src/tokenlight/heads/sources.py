@@ -1,6 +1,7 @@
 """Parsed texts from a file, whatever it holds."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
@@ -10,34 +11,49 @@ from tokenlight.heads.parses import Parse, conllu_parses, jsonl_parses, spacy_pa
 PARSERS = ("spacy", "conllu", "jsonl")
 
 
+@dataclass(frozen=True)
+class ParseSource:
+    """A file of texts or parses that can be read from any place on."""
+
+    path: Path
+    parser: str
+    column: str | None
+    limit: int | None
+
+    @property
+    def name(self) -> str:
+        """What is read, without where it lies: two runs with the same name read the same."""
+        first = "" if self.limit is None else f", first {self.limit:,}"
+        column = "" if self.column is None else f", column {self.column}"
+        return f"{self.path.name} ({self.parser}{column}{first})"
+
+    def behind(self, done: int) -> Iterator[Parse]:
+        """The parses behind the first `done`, up to the limit."""
+        if self.parser == "spacy":  # texts that are counted already need no parse
+            return spacy_parses(islice(read_texts(self.path, self.column), done, self.limit))
+        stream = conllu_parses(self.path) if self.parser == "conllu" else jsonl_parses(self.path, self.column)
+        return islice(stream, done, self.limit)
+
+
 def parse_source(
     path: str | Path, parser: str | None = None, column: str | None = None, limit: int | None = None
-) -> Callable[[int], Iterator[Parse]]:
-    """A function that gives the parses behind the first n: what `count_heads` reads and resumes from."""
+) -> ParseSource:
+    """Without a parser: treebanks and parsed JSON-lines hold their parses, any other text goes to spaCy."""
     path = Path(path)
     if not path.is_file():
         raise ValueError(f"there is no file of texts {str(path)!r}")
     parser = guess_parser(path) if parser is None else parser
     if parser not in PARSERS:
         raise ValueError(f"a parser is one of {', '.join(PARSERS)}; found {parser!r}")
-
-    def parses(done: int) -> Iterator[Parse]:
-        if parser == "spacy":  # texts that are counted already need no parse
-            return spacy_parses(islice(read_texts(path, column), done, limit))
-        stream = conllu_parses(path) if parser == "conllu" else jsonl_parses(path, column)
-        return islice(stream, done, limit)
-
-    return parses
+    return ParseSource(path, parser, column, limit)
 
 
 def guess_parser(path: Path) -> str:
-    """Treebanks and parsed JSON-lines hold their parses; any other text goes to spaCy."""
     if path.suffix == ".conllu":
         return "conllu"
     if path.suffix in (".jsonl", ".json"):
         with open(path, encoding="utf-8") as file:
-            start = file.read(1 << 16)
-        return "jsonl" if '"parsed"' in start else "spacy"
+            return "jsonl" if '"parsed"' in file.read(1 << 16) else "spacy"
     return "spacy"
 
 

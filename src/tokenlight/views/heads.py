@@ -66,7 +66,8 @@ def threshold_table(counts: HeadStatistics, mask: HeadMask) -> Table:
         table.add_column(name, justify="left" if name == "relation" else "right")
     thresholds = counts.thresholds(mask.made.get("syntax_margin", 0.0)).tolist()
     for i, relation in enumerate(counts.relations):
-        distance, _ = max(counts.distances[i].items(), key=lambda item: item[1], default=(0, 0))
+        # Among equally frequent distances the shortest.
+        distance, _ = max(counts.distances[i].items(), key=lambda d: (d[1], -abs(d[0]), d[0]), default=(0, 0))
         best = counts.accuracy[i]
         layer, head = divmod(int(best.argmax()), best.shape[1])
         usual = f"{distance:+d} in {float(counts.usual_share[i]):.0%}"

@@ -1,0 +1,102 @@
+"""Curves as inline SVG: lines with shaded intervals, no script and nothing from outside."""
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from math import ceil, floor, log10
+
+from tokenlight.bench.table import Panel
+
+WIDTH, HEIGHT = 440, 300
+LEFT, RIGHT, TOP, BOTTOM = 58, 12, 30, 44
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#5e4fa2", "#8c510a", "#1b1f24", "#999933")
+CONTROL_COLOURS = ("#8c959f", "#57606a", "#afb8c1")
+CONTROL_DASHES = ("2 3", "7 4", "9 3 2 3")
+
+
+def styles_of(methods: Sequence[str], controls: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """label -> colour and dashes; methods are drawn through, controls are grey and dashed."""
+    found = {label: (COLOURS[i % len(COLOURS)], "" if i < len(COLOURS) else "5 2") for i, label in enumerate(methods)}
+    for i, label in enumerate(controls):
+        found[label] = CONTROL_COLOURS[i % 3], CONTROL_DASHES[i % 3]
+    return found
+
+
+def chart(panel: Panel, styles: Mapping[str, tuple[str, str]], titles: Mapping[str, str]) -> str:
+    """One panel: axes, intervals below all lines, lines."""
+    cells = [cell for curve in panel.curves.values() for cell in curve]
+    low, high, ticks = nice_range(min(cell.low for cell in cells), max(cell.high for cell in cells))
+    first, last = panel.places[0], panel.places[-1]
+
+    def x(place: float) -> float:
+        return LEFT + (place - first) / ((last - first) or 1) * (WIDTH - LEFT - RIGHT)
+
+    def y(value: float) -> float:
+        return HEIGHT - BOTTOM - (value - low) / (high - low) * (HEIGHT - TOP - BOTTOM)
+
+    parts = [grid_line(y(tick), number(tick, ticks)) for tick in ticks]
+    parts += [place_mark(x(place), f"{place:.3g}") for place in spaced(panel.places, x)]
+    for label, curve in panel.curves.items():
+        points = list(zip(panel.places, curve, strict=True))
+        above = [f"{x(p):.1f},{y(cell.high):.1f}" for p, cell in points]
+        below = [f"{x(p):.1f},{y(cell.low):.1f}" for p, cell in reversed(points)]
+        parts.append(f'<polygon points="{" ".join(above + below)}" fill="{styles[label][0]}" opacity=".13"/>')
+    for label, curve in panel.curves.items():
+        line = " ".join(f"{x(p):.1f},{y(cell.mean):.1f}" for p, cell in zip(panel.places, curve, strict=True))
+        colour, dashes = styles[label]
+        dashed = f' stroke-dasharray="{dashes}"' if dashes else ""
+        parts.append(
+            f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="1.8" stroke-linejoin="round"{dashed}>'
+            f"<title>{escape(titles[label])}</title></polyline>"
+        )
+    arrow = "higher is better" if panel.column.direction == "higher" else "lower is better"
+    middle = (LEFT + WIDTH - RIGHT) / 2
+    parts += [
+        f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{HEIGHT - BOTTOM}" y2="{HEIGHT - BOTTOM}" class="axis"/>',
+        f'<text x="{LEFT}" y="18" class="head">{escape(panel.column.title)}'
+        f'<tspan class="quiet" dx="8">{arrow}</tspan></text>',
+        f'<text x="{middle}" y="{HEIGHT - 8}" class="mid">{escape(panel.axis)}</text>',
+        f'<text transform="translate(13 {(TOP + HEIGHT - BOTTOM) / 2}) rotate(-90)" class="mid">{escape(panel.quantity)}</text>',
+    ]
+    name = escape(f"{panel.column.title}: {panel.quantity} over {panel.axis}")
+    return f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{name}">{"".join(parts)}</svg>'
+
+
+def grid_line(y: float, label: str) -> str:
+    return (
+        f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}" class="grid"/>'
+        f'<text x="{LEFT - 6}" y="{y + 3.5:.1f}" class="end">{label}</text>'
+    )
+
+
+def place_mark(x: float, label: str) -> str:
+    y = HEIGHT - BOTTOM
+    return f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{y}" y2="{y + 4}" class="axis"/><text x="{x:.1f}" y="{y + 16}" class="mid">{label}</text>'
+
+
+def spaced(places: Sequence[float], x: "object") -> list[float]:
+    """Places whose labels do not touch."""
+    kept: list[float] = []
+    for place in places:
+        if not kept or x(place) - x(kept[-1]) >= 26:  # type: ignore[operator]
+            kept.append(place)
+    return kept
+
+
+def nice_range(low: float, high: float) -> tuple[float, float, list[float]]:
+    """A little more than the numbers need, from tick to tick."""
+    if high <= low:
+        low, high = low - 0.5, high + 0.5
+    rough = (high - low) / 5
+    power = 10 ** floor(log10(rough))
+    step = next(s * power for s in (1, 2, 2.5, 5, 10) if s * power >= rough)
+    first, last = floor(low / step + 1e-9), ceil(high / step - 1e-9)
+    ticks = [i * step for i in range(first, last + 1)]
+    return ticks[0], ticks[-1], ticks
+
+
+def number(tick: float, ticks: Sequence[float]) -> str:
+    digits = max(0, -floor(log10(ticks[1] - ticks[0]) + 1e-9))
+    text = f"{tick:.{digits}f}"
+    if any(abs(float(f"{t:.{digits}f}") - t) > 1e-9 for t in ticks):  # steps of 2.5
+        text = f"{tick:.{digits + 1}f}"
+    return text.replace("-", "−") if float(text) else text.replace("-", "")

@@ -1,0 +1,167 @@
+"""The benchmark's table for the terminal, for Markdown, for LaTeX (booktabs) and as comma-separated values."""
+
+import csv
+import io
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from rich.console import Console
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from tokenlight.bench.table import Cell, Column, Line, Table
+from tokenlight.explanation import printable
+
+ARROWS = {"higher": "↑", "lower": "↓"}
+DAGGER = "†"
+LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"} | {
+    c: f"\\{c}" for c in "&%$#_{}"
+}
+LATEX |= {"τ": r"$\tau$", "α": r"$\alpha$", "β": r"$\beta$", "×": r"$\times$", "↑": r"$\uparrow$", "↓": r"$\downarrow$"}
+
+
+def show_table(table: Table, console: Console | None = None) -> None:
+    """The table with what it says about the rows above and what its signs mean below."""
+    console = console or Console()
+    for line in facts(table):
+        console.print(printable(line), markup=False, highlight=False, style="dim")
+    console.print(terminal(table))
+    for line in legend(table):
+        console.print(line, markup=False, highlight=False, style="dim")
+
+
+def terminal(table: Table) -> RichTable:
+    view = RichTable(box=None, header_style="bold", padding=(0, 2, 0, 0))
+    view.add_column("method", no_wrap=True)
+    for column in table.columns:
+        view.add_column(f"{column.title} {ARROWS[column.direction]}", justify="right")
+    digits = all_decimals(table)
+    for group, lines in enumerate((table.methods, table.controls)):
+        if group == 1:
+            view.add_section()
+            view.add_row("controls", style="dim italic")
+        for line in lines:
+            cells = [terminal_cell(cell, d) for cell, d in zip(line.cells, digits, strict=True)]
+            view.add_row(Text(printable(line.label), style="dim" if line.control else "cyan"), *cells)
+    return view
+
+
+def terminal_cell(cell: Cell, digits: int) -> Text:
+    """The interval has no blanks inside, so a narrow terminal puts it on a line of its own."""
+    low, high = (minus(f"{value:.{digits}f}") for value in (cell.low, cell.high))
+    mean = minus(f"{cell.mean:.{digits}f}") + (DAGGER if cell.level else "")
+    return Text.assemble((mean, "bold green" if cell.best else ""), " ", (f"[{low},{high}]", "dim"))
+
+
+def markdown(table: Table) -> str:
+    """A table that GitHub shows, with its facts and its legend."""
+    head = ["method", *(f"{column.title} {ARROWS[column.direction]}" for column in table.columns)]
+    rows = [f"| {' | '.join(head)} |", f"|:--{'|--:' * len(table.columns)}|"]
+    digits = all_decimals(table)
+    for line in table.methods:
+        rows.append(f"| {markdown_row(line, digits)} |")
+    if table.controls:
+        rows.append(f"| *controls* {'| ' * len(table.columns)}|")
+        rows += [f"| {markdown_row(line, digits)} |" for line in table.controls]
+    above, below = (" ".join(f"{escape_markdown(part)}." for part in parts) for parts in (facts(table), legend(table)))
+    return f"{above}\n\n" + "\n".join(rows) + f"\n\n{below}\n"
+
+
+def markdown_row(line: Line, digits: Sequence[int]) -> str:
+    cells = []
+    for cell, d in zip(line.cells, digits, strict=True):
+        mean = minus(f"{cell.mean:.{d}f}")
+        mean = f"**{mean}**" if cell.best else mean + (DAGGER if cell.level else "")
+        cells.append(f"{mean} [{minus(f'{cell.low:.{d}f}')}, {minus(f'{cell.high:.{d}f}')}]")
+    return " | ".join([escape_markdown(line.title), *cells])
+
+
+def escape_markdown(text: str) -> str:
+    """A bar or a star in a name would end a cell or begin bold letters."""
+    return "".join(f"\\{c}" if c in "\\|*_<>`" else c for c in printable(text))
+
+
+def latex(table: Table) -> str:
+    """For \\usepackage{booktabs}; the legend is the caption."""
+    head = " & ".join(["", *(tex(f"{column.title} {ARROWS[column.direction]}") for column in table.columns)])
+    digits = all_decimals(table)
+    groups = [[latex_row(line, digits) for line in lines] for lines in (table.methods, table.controls) if lines]
+    body = "\n\\midrule\n".join("\n".join(rows) for rows in groups)
+    caption = " ".join(f"{tex(part)}." for part in (*facts(table), *legend(table))).replace(DAGGER, r"$^\dagger$")
+    return (
+        "% \\usepackage{booktabs}\n\\begin{table}\n\\centering\n\\small\n"
+        f"\\begin{{tabular}}{{l{'r' * len(table.columns)}}}\n\\toprule\n{head} \\\\\n\\midrule\n{body}\n"
+        f"\\bottomrule\n\\end{{tabular}}\n\\caption{{{caption}}}\n\\end{{table}}\n"
+    )
+
+
+def latex_row(line: Line, digits: Sequence[int]) -> str:
+    cells = []
+    for cell, d in zip(line.cells, digits, strict=True):
+        mean, low, high = (f"${value:.{d}f}$" for value in (cell.mean, cell.low, cell.high))
+        mean = f"$\\mathbf{{{cell.mean:.{d}f}}}$" if cell.best else mean + (r"$^\dagger$" if cell.level else "")
+        cells.append(f"{mean} {{\\scriptsize[{low}, {high}]}}")
+    return " & ".join([tex(line.title), *cells]) + r" \\"
+
+
+def tex(text: str) -> str:
+    return "".join(LATEX.get(character, character) for character in printable(text))
+
+
+def comma_separated(table: Table) -> str:
+    """One line for each method and metric, with all digits."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    head = "method,title,control,metric,direction,mean,low,high,best,not_distinguishable,examples"
+    writer.writerow(head.split(","))
+    for line in table.lines:
+        for column, cell in zip(table.columns, line.cells, strict=True):
+            numbers = [repr(float(value)) for value in (cell.mean, cell.low, cell.high)]
+            names = [line.label, line.title, int(line.control), column.label, column.direction]
+            writer.writerow([*names, *numbers, int(cell.best), int(cell.level), table.results.examples])
+    return file.getvalue()
+
+
+def facts(table: Table) -> list[str]:
+    """What was run, and what became of the rows."""
+    results, settings = table.results, table.results.settings
+    source, name = (settings[part][key] for part, key in (("data", "source"), ("model", "name")))
+    lines = [
+        f"{name or 'a model in memory'} on {source}: {results.examples:,} examples, protocol {settings['protocol']['name']}"
+    ]
+    if results.judged:
+        lines.append(f"The model is right on {results.right / results.judged:.1%} of {results.judged:,} examples")
+    bad = Counter(record["bad"] for record in results.bad)
+    lines += [f"Set aside {n:,}: {reason}" for reason, n in results.set_aside.most_common()]
+    lines += [f"Bad rows {n:,}: {reason}" for reason, n in few(bad)]
+    if results.cut:
+        lines.append(f"{results.cut:,} texts were too long for the model and were cut")
+    return lines
+
+
+def few(reasons: Counter[str], most: int = 5) -> Iterator[tuple[str, int]]:
+    yield from reasons.most_common(most)
+    if rest := reasons.most_common()[most:]:
+        yield "other reasons: see bad_rows.jsonl", sum(n for _, n in rest)
+
+
+def legend(table: Table) -> list[str]:
+    return [
+        "Mean with 95 % bootstrap interval over examples; arrows say which way is better",
+        f"Bold: the best method; {DAGGER} not distinguishable from it (95 % interval of the paired difference holds 0)",
+        "Controls are never called the best: random scores, erasure as a costly reference, the best method turned round",
+    ]
+
+
+def all_decimals(table: Table) -> list[int]:
+    return [decimals([line.cells[k] for line in table.lines]) for k in range(len(table.columns))]
+
+
+def decimals(cells: Sequence[Cell]) -> int:
+    """Digits behind the point: three, one for numbers above 10, and four where all are small."""
+    largest = max(abs(cell.mean) for cell in cells)
+    return 1 if largest >= 10 else 3 if largest >= 0.05 else 4
+
+
+def minus(number: str) -> str:
+    return number.replace("-", "−")
