@@ -21,7 +21,6 @@ from tokenlight.heads.masks import HeadMask
 from tokenlight.heads.parses import spacy_parses
 
 WORDS = ("the", "a", "film", "actor", "story", "charming", "dull", "never", "loves", "bores", "its", "audience", "with")
-)
 
 
 def made_up(count: int) -> list[str]:

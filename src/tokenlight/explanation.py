@@ -2,7 +2,7 @@
 
 import json
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import metadata
@@ -17,6 +17,8 @@ from tokenlight.words import group_tokens
 
 if TYPE_CHECKING:
     import pandas
+
+    from tokenlight.explainer import Explainer
 
 FORMAT, VERSION = "tokenlight.explanation", 1
 MAP_AXES = {
@@ -104,7 +106,7 @@ class Explanation:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain lists, strings and numbers."""
-        plain = dict(vars(self))
+        plain = {name: getattr(self, name) for name in self.__dataclass_fields__}
         plain |= {
             "scores": self.scores.tolist(),
             "dtype": str(self.scores.dtype).removeprefix("torch."),
@@ -148,6 +150,23 @@ class Explanation:
     @classmethod
     def load(cls, path: str | Path) -> "Explanation":
         return cls.from_dict(json.loads(Path(path).read_text(encoding="utf-8")))
+
+    def evaluate(
+        self, metrics: Sequence[str] | None = None, *, explainer: "Explainer | None" = None, **settings: Any
+    ) -> dict[str, float]:
+        """How faithful this result is, by each metric: see `tokenlight.evaluate`, which takes the same settings.
+
+        A result that was loaded from a file does not know its model: give the `explainer`.
+        """
+        from tokenlight.metrics.evaluate import DEFAULT_METRICS, evaluate
+
+        explainer = explainer or self.__dict__.get("explainer")
+        if explainer is None:
+            raise ValueError("this result does not know its model: call evaluate(explainer=tokenlight.load(...))")
+        for name in ("marks", "others"):  # one result, so one of each
+            if settings.get(name) is not None:
+                settings[name] = [settings[name]]
+        return evaluate(explainer, [self], metrics or DEFAULT_METRICS, **settings)[0]
 
     def to_pandas(self) -> "pandas.DataFrame":
         """A table with a row for each token."""
