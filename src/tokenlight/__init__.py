@@ -1,11 +1,28 @@
-"""Which tokens made a Transformer say that, by every published way of asking."""
+"""Which tokens made a Transformer say that, by every published way of asking, and which of those ways can you trust?"""
 
+from tokenlight.bench.run import bench as benchmark
 from tokenlight.errors import UnsupportedModelError
 from tokenlight.explainer import Explainer, load
 from tokenlight.explanation import Explanation, Word
+from tokenlight.heads.masks import HeadMask
 from tokenlight.methods import METHODS
+from tokenlight.metrics import METRICS
+from tokenlight.metrics.evaluate import evaluate
 from tokenlight.tensors import attribute
 from tokenlight.views.terminal import show
 
-__all__ = ["METHODS", "Explainer", "Explanation", "UnsupportedModelError", "Word", "attribute", "load", "show"]
+__all__ = [
+    "METHODS",
+    "METRICS",
+    "Explainer",
+    "Explanation",
+    "HeadMask",
+    "UnsupportedModelError",
+    "Word",
+    "attribute",
+    "benchmark",
+    "evaluate",
+    "load",
+    "show",
+]
 __version__ = "0.1.0"

@@ -1,6 +1,6 @@
 """Curves as inline SVG: lines with shaded intervals, no script and nothing from outside."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from math import ceil, floor, log10
 
@@ -39,13 +39,13 @@ def chart(panel: Panel, styles: Mapping[str, tuple[str, str]], titles: Mapping[s
         points = list(zip(panel.places, curve, strict=True))
         above = [f"{x(p):.1f},{y(cell.high):.1f}" for p, cell in points]
         below = [f"{x(p):.1f},{y(cell.low):.1f}" for p, cell in reversed(points)]
-        parts.append(f'<polygon points="{" ".join(above + below)}" fill="{styles[label][0]}" opacity=".13"/>')
+        parts.append(f'<polygon points="{" ".join(above + below)}" fill="{styles[label][0]}" opacity=".1"/>')
     for label, curve in panel.curves.items():
         line = " ".join(f"{x(p):.1f},{y(cell.mean):.1f}" for p, cell in zip(panel.places, curve, strict=True))
         colour, dashes = styles[label]
         dashed = f' stroke-dasharray="{dashes}"' if dashes else ""
         parts.append(
-            f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="1.8" stroke-linejoin="round"{dashed}>'
+            f'<polyline points="{line}" class="curve" stroke="{colour}"{dashed}>'
             f"<title>{escape(titles[label])}</title></polyline>"
         )
     arrow = "higher is better" if panel.column.direction == "higher" else "lower is better"
@@ -55,7 +55,8 @@ def chart(panel: Panel, styles: Mapping[str, tuple[str, str]], titles: Mapping[s
         f'<text x="{LEFT}" y="18" class="head">{escape(panel.column.title)}'
         f'<tspan class="quiet" dx="8">{arrow}</tspan></text>',
         f'<text x="{middle}" y="{HEIGHT - 8}" class="mid">{escape(panel.axis)}</text>',
-        f'<text transform="translate(13 {(TOP + HEIGHT - BOTTOM) / 2}) rotate(-90)" class="mid">{escape(panel.quantity)}</text>',
+        f'<text transform="translate(13 {(TOP + HEIGHT - BOTTOM) / 2}) rotate(-90)" class="mid">'
+        f"{escape(panel.quantity)}</text>",
     ]
     name = escape(f"{panel.column.title}: {panel.quantity} over {panel.axis}")
     return f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{name}">{"".join(parts)}</svg>'
@@ -70,14 +71,17 @@ def grid_line(y: float, label: str) -> str:
 
 def place_mark(x: float, label: str) -> str:
     y = HEIGHT - BOTTOM
-    return f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{y}" y2="{y + 4}" class="axis"/><text x="{x:.1f}" y="{y + 16}" class="mid">{label}</text>'
+    return (
+        f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{y}" y2="{y + 4}" class="axis"/>'
+        f'<text x="{x:.1f}" y="{y + 16}" class="mid">{label}</text>'
+    )
 
 
-def spaced(places: Sequence[float], x: "object") -> list[float]:
+def spaced(places: Sequence[float], x: Callable[[float], float]) -> list[float]:
     """Places whose labels do not touch."""
     kept: list[float] = []
     for place in places:
-        if not kept or x(place) - x(kept[-1]) >= 26:  # type: ignore[operator]
+        if not kept or x(place) - x(kept[-1]) >= 26:
             kept.append(place)
     return kept
 

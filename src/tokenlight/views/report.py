@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from html import escape
 from pathlib import Path
 
@@ -24,7 +25,8 @@ table.results th, table.results td { padding: .28rem .55rem; text-align: right }
 table.results th:first-child, table.results td:first-child { text-align: left; padding-left: .2rem }
 table.results tbody + tbody { border-top: 1px solid #8c959f; color: #57606a }
 table.results tbody:last-child { border-bottom: 2px solid #1b1f24 }
-table.results small { color: #6e7781; margin-left: .35em; font-size: 12px }
+table.results small { color: #6e7781; font-size: 12px }
+table.results sup { display: inline-block; width: .75em; line-height: 0; text-align: left }
 table.results i { display: inline-block; width: .75rem; height: .75rem; border-radius: 2px; margin-right: .5rem }
 .keys { color: #57606a; font-size: 13px; margin: .7rem 0 0 }
 .charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(24rem, 1fr)); gap: .4rem 1.2rem }
@@ -36,10 +38,12 @@ svg .mid { text-anchor: middle }
 svg .end { text-anchor: end }
 svg .grid { stroke: #eaeef2 }
 svg .axis { stroke: #57606a }
+svg .curve { fill: none; stroke-width: 1.8; stroke-linejoin: round }
 .lines { display: flex; flex-wrap: wrap; gap: .1rem 1.3rem; font-size: 13px; margin: .5rem 0 0 }
 .lines svg { width: 30px; height: 10px; margin-right: .4rem; vertical-align: middle }
 .examples > div { border-top: 1px solid #eaeef2; padding: .6rem 0 .3rem }
 .examples > div:first-of-type { border: 0 }
+.examples .note { font-size: 13px; line-height: 1.4 }
 details { font-size: 13px } pre { white-space: pre-wrap; overflow-wrap: anywhere }
 """
 
@@ -95,8 +99,8 @@ def results_row(line: Line, digits: Sequence[int], colour: str) -> str:
     cells = []
     for cell, d in zip(line.cells, digits, strict=True):
         mean, low, high = (minus(f"{value:.{d}f}") for value in (cell.mean, cell.low, cell.high))
-        mean = f"<b>{mean}</b>" if cell.best else mean + (f"<sup>{DAGGER}</sup>" if cell.level else "")
-        cells.append(f"<td>{mean}<small>[{low}, {high}]</small></td>")
+        mean = f"<b>{mean}</b>" if cell.best else mean
+        cells.append(f"<td>{mean}<sup>{DAGGER if cell.level else ''}</sup><small>[{low}, {high}]</small></td>")
     return f'<tr><td><i style="background:{colour}"></i>{escape(line.title)}</td>{"".join(cells)}</tr>'
 
 
@@ -124,7 +128,9 @@ def charts(table: Table, styles: Mapping[str, tuple[str, str]]) -> str:
 def heatmaps(table: Table, examples: Sequence[Sequence[Explanation]]) -> str:
     if not examples:
         return ""
-    bodies = "".join(f"<div>{html.body(group)}</div>" for group in examples)
+    titles = {line.label: line.title for line in table.lines}
+    groups = [[replace(e, method=titles.get(e.method, e.method)) for e in group] for group in examples]
+    bodies = "".join(f"<div>{html.body(group)}</div>" for group in groups)
     return f'<section class="examples"><h2>Examples</h2>{html.legend()}{bodies}</section>'
 
 

@@ -3,17 +3,24 @@
 import csv
 import io
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from tokenlight.bench.table import Cell, Column, Line, Table
+from tokenlight.bench.table import INVERSE, Cell, Line, Table
 from tokenlight.explanation import printable
 
 ARROWS = {"higher": "↑", "lower": "↓"}
 DAGGER = "†"
+CONTROLS = {
+    "random": "random scores",
+    "erasure": "erasure (a costly reference)",
+    INVERSE: "the best method turned round",
+}
 LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"} | {
     c: f"\\{c}" for c in "&%$#_{}"
 }
@@ -25,12 +32,14 @@ def show_table(table: Table, console: Console | None = None) -> None:
     console = console or Console()
     for line in facts(table):
         console.print(printable(line), markup=False, highlight=False, style="dim")
-    console.print(terminal(table))
-    for line in legend(table):
+    plain = console.color_system is None
+    console.print(terminal(table, plain))
+    for line in legend(table, "*" if plain else "bold"):
         console.print(line, markup=False, highlight=False, style="dim")
 
 
-def terminal(table: Table) -> RichTable:
+def terminal(table: Table, plain: bool = False) -> RichTable:
+    """Without colour the best has a star."""
     view = RichTable(box=None, header_style="bold", padding=(0, 2, 0, 0))
     view.add_column("method", no_wrap=True)
     for column in table.columns:
@@ -41,16 +50,17 @@ def terminal(table: Table) -> RichTable:
             view.add_section()
             view.add_row("controls", style="dim italic")
         for line in lines:
-            cells = [terminal_cell(cell, d) for cell, d in zip(line.cells, digits, strict=True)]
+            cells = [terminal_cell(cell, d, plain) for cell, d in zip(line.cells, digits, strict=True)]
             view.add_row(Text(printable(line.label), style="dim" if line.control else "cyan"), *cells)
     return view
 
 
-def terminal_cell(cell: Cell, digits: int) -> Text:
+def terminal_cell(cell: Cell, digits: int, plain: bool) -> Text:
     """The interval has no blanks inside, so a narrow terminal puts it on a line of its own."""
     low, high = (minus(f"{value:.{digits}f}") for value in (cell.low, cell.high))
-    mean = minus(f"{cell.mean:.{digits}f}") + (DAGGER if cell.level else "")
-    return Text.assemble((mean, "bold green" if cell.best else ""), " ", (f"[{low},{high}]", "dim"))
+    sign = "*" if cell.best and plain else DAGGER if cell.level else " "
+    mean = (minus(f"{cell.mean:.{digits}f}"), "bold green" if cell.best else "")
+    return Text.assemble(mean, sign, (f" [{low},{high}]", "dim"))
 
 
 def markdown(table: Table) -> str:
@@ -58,8 +68,7 @@ def markdown(table: Table) -> str:
     head = ["method", *(f"{column.title} {ARROWS[column.direction]}" for column in table.columns)]
     rows = [f"| {' | '.join(head)} |", f"|:--{'|--:' * len(table.columns)}|"]
     digits = all_decimals(table)
-    for line in table.methods:
-        rows.append(f"| {markdown_row(line, digits)} |")
+    rows += [f"| {markdown_row(line, digits)} |" for line in table.methods]
     if table.controls:
         rows.append(f"| *controls* {'| ' * len(table.columns)}|")
         rows += [f"| {markdown_row(line, digits)} |" for line in table.controls]
@@ -125,18 +134,24 @@ def comma_separated(table: Table) -> str:
 def facts(table: Table) -> list[str]:
     """What was run, and what became of the rows."""
     results, settings = table.results, table.results.settings
-    source, name = (settings[part][key] for part, key in (("data", "source"), ("model", "name")))
-    lines = [
-        f"{name or 'a model in memory'} on {source}: {results.examples:,} examples, protocol {settings['protocol']['name']}"
-    ]
+    name, protocol = settings["model"]["name"] or "a model in memory", settings["protocol"]["name"]
+    lines = [f"{name} on {short_source(settings)}: {results.examples:,} examples, protocol {protocol}"]
     if results.judged:
         lines.append(f"The model is right on {results.right / results.judged:.1%} of {results.judged:,} examples")
     bad = Counter(record["bad"] for record in results.bad)
     lines += [f"Set aside {n:,}: {reason}" for reason, n in results.set_aside.most_common()]
     lines += [f"Bad rows {n:,}: {reason}" for reason, n in few(bad)]
+    if not results.ended:
+        lines.append("This run has not ended: start it again to finish it")
     if results.cut:
         lines.append(f"{results.cut:,} texts were too long for the model and were cut")
     return lines
+
+
+def short_source(settings: Mapping[str, Any]) -> str:
+    """A file with the folder that it lies in; the rest is in run.json."""
+    source = settings["data"]["source"]
+    return source if settings["data"]["hub"] else "/".join(Path(source).parts[-2:])
 
 
 def few(reasons: Counter[str], most: int = 5) -> Iterator[tuple[str, int]]:
@@ -145,12 +160,18 @@ def few(reasons: Counter[str], most: int = 5) -> Iterator[tuple[str, int]]:
         yield "other reasons: see bad_rows.jsonl", sum(n for _, n in rest)
 
 
-def legend(table: Table) -> list[str]:
+def legend(table: Table, best: str = "bold") -> list[str]:
+    """What the signs mean."""
+    sure = "95 % interval of the paired difference holds 0"
     return [
         "Mean with 95 % bootstrap interval over examples; arrows say which way is better",
-        f"Bold: the best method; {DAGGER} not distinguishable from it (95 % interval of the paired difference holds 0)",
-        "Controls are never called the best: random scores, erasure as a costly reference, the best method turned round",
+        f"{best.capitalize()}: the best method; {DAGGER}: not distinguishable from it ({sure})",
+        f"Controls are never called the best: {', '.join(CONTROLS[kind_of(line)] for line in table.controls)}",
     ]
+
+
+def kind_of(control: Line) -> str:
+    return INVERSE if control.label.startswith(INVERSE) else control.label.partition(":")[0]
 
 
 def all_decimals(table: Table) -> list[int]:

@@ -1,0 +1,194 @@
+"""From a row of data to a case: the text as the model reads it, what the model says, what is explained and marked."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tokenlight.batch import Row
+from tokenlight.bench.agreement import misfit
+from tokenlight.bench.data import MASK_MARK, BadRow, Example, fill_mask, label_index
+from tokenlight.bench.protocol import Protocol
+from tokenlight.bench.store import Record
+from tokenlight.explainer import Explainer
+from tokenlight.heads.align import segment_tokens, tokens_of
+from tokenlight.targets import Choice, Target, Wanted
+from tokenlight.twin import Tape, Twin
+
+Item = tuple[int, Example | BadRow]  # with its number in the data
+BATCH = 32  # texts that run together
+
+
+@dataclass(frozen=True)
+class Draft:
+    """An example that the model can read."""
+
+    number: int
+    example: Example
+    row: Row
+    gold: int | None  # class, or the right token
+    wanted: Wanted
+    marks: Tensor | None  # [token] bool: the gold answer or the evidence
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the model says about a draft in the measured pass."""
+
+    prediction: str
+    probability: float | None
+    target: Any  # the predicted class, answer or word as target= takes it; the right word where one is given
+    gold_probability: float | None  # where there is a wrong word, among the two
+    right: bool | None
+
+
+@dataclass(frozen=True)
+class Case:
+    """An example that is measured."""
+
+    draft: Draft
+    target: Any
+    foil: Any
+    record: Record
+
+
+def sort_out(explainer: Explainer, protocol: Protocol, items: Sequence[Item]) -> tuple[list[Case], list[Record]]:
+    """The cases, and records of what is not measured: bad rows, and examples that the protocol sets aside."""
+    drafts: list[Draft] = []
+    records: list[Record] = []
+    for number, item in items:
+        found = bad(number, item) if isinstance(item, BadRow) else draft(explainer, protocol, number, item)
+        if isinstance(found, Draft):
+            drafts.append(found)
+        else:
+            records.append(found)
+    answers = ask_model(explainer, protocol, drafts)
+    kept: list[tuple[Draft, Answer, Record]] = []
+    for one, answer in zip(drafts, answers, strict=True):
+        record = describe(explainer, one, answer) | {"set_aside": doubt(explainer, protocol, one, answer)}
+        if record["set_aside"] is None:
+            kept.append((one, answer, record))
+        else:
+            records.append(record)
+    given = protocol.targets(
+        explainer, [one.row for one, _, _ in kept], [class_of(explainer, one) for one, _, _ in kept]
+    )
+    cases = [
+        Case(one, answer.target if target is None else target, one.wanted.foil, record)
+        for target, (one, answer, record) in zip(given, kept, strict=True)
+    ]
+    return cases, records
+
+
+def draft(explainer: Explainer, protocol: Protocol, number: int, example: Example) -> Draft | Record:
+    """The example in tokens and indices; or a record that says what is wrong with it for this model."""
+    try:
+        if isinstance(example.text, str) and MASK_MARK in example.text and explainer.task == "fill-mask":
+            example = fill_mask(example, explainer.tokenizer.mask_token)
+        row = explainer.encode([example.text])[0]
+        if example.target is not None and (reason := misfit(example, row, explainer.tokenizer)):
+            return {"row": number, "id": example.id, "tokens": len(row), "set_aside": reason}
+        wanted = explainer._names.want(row, example.target, example.foil)
+        gold = wanted.index if example.label is None else label_index(example.label, explainer)
+    except ValueError as error:
+        return bad(number, BadRow(f"example {example.id}", str(error)))
+    return Draft(number, example, row, gold, wanted, find_marks(protocol, row, example))
+
+
+def bad(number: int, row: BadRow) -> Record:
+    return {"row": number, "where": row.where, "bad": row.reason}
+
+
+def find_marks(protocol: Protocol, row: Row, example: Example) -> Tensor | None:
+    """[token] bool; None where nothing is marked, or not all of it is among the tokens."""
+    if example.answer is not None:
+        return protocol.answer_marks(row, example.answer)
+    tokens = segment_tokens(row, 0)
+    places = [tokens_of(tokens, span) for span in example.evidence]
+    marks = torch.zeros(len(row), dtype=torch.bool)
+    for place in places:
+        if place is None:
+            return None
+        marks[place[0] : place[1] + 1] = True
+    return marks if places else None
+
+
+def ask_model(explainer: Explainer, protocol: Protocol, drafts: Sequence[Draft]) -> list[Answer]:
+    """One pass over all texts, similar lengths together."""
+    twin = Twin(explainer.model)
+    found: dict[int, Answer] = {}
+    for places in explainer._batches(
+        [one.row for one in drafts], BATCH, [one.wanted.foil is not None for one in drafts]
+    ):
+        some = [drafts[i] for i in places]
+        batch = protocol.measured(explainer.collate([one.row for one in some], twin.device))
+        with torch.inference_mode(), torch.autocast(twin.device.type, enabled=False):
+            output = twin.run(batch, Tape())
+            choices = Target(explainer.task, tuple(one.wanted for one in some)).choose(output, batch, twin.model)
+        for place, i in enumerate(places):
+            found[i] = read_answer(explainer, drafts[i], output, choices, place)
+    return [found[i] for i in range(len(drafts))]
+
+
+def read_answer(explainer: Explainer, one: Draft, output: Any, choices: tuple[Choice, ...], place: int) -> Answer:
+    prediction, probability = explainer._names.prediction(one.row, output, one.wanted, place)
+    chosen = [int(choice.index[place]) for choice in choices if choice.index is not None]
+    if explainer.task == "question-answering":
+        span = (chosen[0], chosen[1])
+        right = None if one.marks is None else span == marked_span(one.marks)
+        return Answer(prediction, probability, span, None, right)
+    position = one.wanted.position
+    target = chosen[0] if position is None else (position, chosen[0])
+    if one.wanted.foil is not None:
+        difference = choices[0].score(output)[place].double()
+        return Answer(prediction, probability, target, float(difference.sigmoid()), bool(difference > 0))
+    if one.gold is None:
+        return Answer(prediction, probability, target, None, None)
+    logits = output["logits"][place].double()
+    if explainer.task != "text-classification":
+        logits = logits[len(one.row) - 1 if position is None else position]
+    several = explainer._names.model.config.problem_type == "multi_label_classification"
+    chances = logits.sigmoid() if several and explainer.task == "text-classification" else logits.softmax(0)
+    return Answer(prediction, probability, target, float(chances[one.gold]), int(logits.argmax()) == one.gold)
+
+
+def marked_span(marks: Tensor) -> tuple[int, int]:
+    places = marks.nonzero()[:, 0]
+    return int(places[0]), int(places[-1])
+
+
+def class_of(explainer: Explainer, one: Draft) -> int | None:
+    """The gold class, where classes are explained."""
+    return one.gold if explainer.task == "text-classification" else None
+
+
+def doubt(explainer: Explainer, protocol: Protocol, one: Draft, answer: Answer) -> str | None:
+    """Why an example is not measured."""
+    reason = protocol.keep(one.row, label=one.gold, probability=answer.gold_probability, right=answer.right)
+    if reason is not None or not protocol.needs_marks or one.marks is not None:
+        return reason
+    if one.example.answer is None and not one.example.evidence:
+        return "no answer or evidence is marked"
+    return f"the {'answer' if one.example.answer else 'evidence'} is not among the tokens that fit into the model"
+
+
+def describe(explainer: Explainer, one: Draft, answer: Answer) -> Record:
+    """What is kept of an example beside its numbers."""
+    return {
+        "row": one.number,
+        "id": one.example.id,
+        "tokens": len(one.row),
+        "cut": one.row.truncated,
+        "label": None if one.gold is None else explainer._names.name(one.gold),
+        "prediction": answer.prediction,
+        "probability": answer.probability,
+        "right": answer.right,
+        "group": one.example.group,
+        "marked": None if one.marks is None else int(one.marks.sum()),
+    }
+
+
+def in_order(records: Sequence[Record]) -> Iterator[Record]:
+    yield from sorted(records, key=lambda record: record["row"])

@@ -1,0 +1,80 @@
+"""How alike the explanations of models are that differ in their seed alone (Ferrando et al. 2022, section 5.3)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations, permutations
+from statistics import fmean
+
+from tokenlight.batch import Text
+from tokenlight.bench.spec import MethodSpec
+from tokenlight.explainer import Explainer, check_texts
+from tokenlight.explanation import Explanation
+from tokenlight.metrics.evaluate import Measure, compare
+
+BETWEEN_MODELS = ("jaccard_top", "spearman")
+Explained = Mapping[str, Sequence[Explanation]]  # of one model: method -> text
+
+
+@dataclass(frozen=True)
+class Likeness:
+    """The mean over the texts on which two models predict the same class."""
+
+    pair: tuple[int, int]  # numbers of the models
+    method: str
+    metric: str
+    mean: float
+    texts: int
+
+
+def robustness(
+    explainers: Sequence[Explainer],
+    texts: Sequence[Text],
+    methods: Sequence[str | MethodSpec],
+    metrics: Sequence[str | Measure] = BETWEEN_MODELS,
+    *,
+    progress: bool = True,
+) -> list[Likeness]:
+    """For every ordered pair of models, each method and metric."""
+    if len(explainers) < 2:
+        raise ValueError(f"robustness compares two models or more, found {len(explainers)}")
+    listed, specs = check_texts(texts), [MethodSpec.parse(one) for one in methods]
+    measures = [one if isinstance(one, Measure) else Measure(one) for one in metrics]
+    explained = [
+        e.explain_jobs(listed, {spec.label: spec.job(e._names.model) for spec in specs}, progress=progress)
+        for e in explainers
+    ]
+    found = []
+    for one, two in permutations(range(len(explainers)), 2):
+        shared = [i for i in range(len(listed)) if agree(explained[one], explained[two], i)]
+        if not shared:
+            raise ValueError(f"models {one} and {two} predict the same class for none of the {len(listed)} texts")
+        for spec in specs:
+            for measure in measures:
+                pairs = [(explained[one][spec.label][i], explained[two][spec.label][i]) for i in shared]
+                mean = fmean(compare(measure, first, second) for first, second in pairs)
+                found.append(Likeness((one, two), spec.label, measure.label, mean, len(shared)))
+    return found
+
+
+def agree(one: Explained, two: Explained, text: int) -> bool:
+    """Whether two models predict the same for a text."""
+    first, second = (next(iter(explained.values()))[text] for explained in (one, two))
+    return first.prediction == second.prediction
+
+
+def likeness_of(
+    explained: Sequence[Explained], text: int, measures: Sequence[Measure]
+) -> tuple[int, dict[str, dict[str, float]]]:
+    """How many pairs of models agree on a text; {method: {metric: mean over these pairs}}.
+
+    The metrics are the same both ways round, so each pair counts once.
+    """
+    pairs = [(one, two) for one, two in combinations(explained, 2) if agree(one, two, text)]
+    if not pairs or not measures:
+        return len(pairs), {}
+    return len(pairs), {
+        method: {
+            m.label: fmean(compare(m, one[method][text], two[method][text]) for one, two in pairs) for m in measures
+        }
+        for method in explained[0]
+    }

@@ -1,0 +1,246 @@
+"""The table: methods × metrics, mean with a 95 % bootstrap interval, and who cannot be told from the best."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from tokenlight.bench.results import Array, Results, read_results
+from tokenlight.metrics.evaluate import Measure
+from tokenlight.metrics.perturbation import Perturbation
+
+FORMAT, VERSION = "tokenlight.bench", 1
+INVERSE = "inverse of "
+STAGES = ("results-00000.jsonl", "results-00001.jsonl")  # the methods; the inverse of the best of them
+DRAWS = 2000  # bootstrap samples
+BLOCK = 100  # of them in memory
+INTERVAL = (2.5, 97.5)  # percentiles
+
+
+@dataclass(frozen=True)
+class Column:
+    """A metric."""
+
+    label: str
+    title: str
+    direction: Literal["higher", "lower"]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A mean with its interval."""
+
+    mean: float
+    low: float
+    high: float
+    best: bool = False  # of the methods; a control is never called the best
+    level: bool = False  # the paired difference to the best may be 0
+
+
+@dataclass(frozen=True)
+class Line:
+    """A method."""
+
+    label: str
+    title: str
+    control: bool
+    cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True)
+class Panel:
+    """The curves of all methods for one metric, whose value is about the mean of the points."""
+
+    column: Column
+    axis: str
+    quantity: str
+    places: tuple[float, ...]
+    curves: Mapping[str, tuple[Cell, ...]]  # label -> points
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Everything that the views show."""
+
+    columns: tuple[Column, ...]
+    lines: tuple[Line, ...]
+    panels: tuple[Panel, ...]
+    results: Results
+
+    @property
+    def methods(self) -> list[Line]:
+        return [line for line in self.lines if not line.control]
+
+    @property
+    def controls(self) -> list[Line]:
+        return [line for line in self.lines if line.control]
+
+    def cell(self, method: str, metric: str) -> Cell:
+        line = next(line for line in self.lines if line.label == method)
+        return line.cells[[column.label for column in self.columns].index(metric)]
+
+    def show(self) -> None:
+        """Print it."""
+        from tokenlight.views.tables import show_table
+
+        show_table(self)
+
+    def to_markdown(self) -> str:
+        from tokenlight.views.tables import markdown
+
+        return markdown(self)
+
+    def to_latex(self) -> str:
+        from tokenlight.views.tables import latex
+
+        return latex(self)
+
+    def to_csv(self) -> str:
+        from tokenlight.views.tables import comma_separated
+
+        return comma_separated(self)
+
+
+def read_table(folder: str | Path, seed: int = 0) -> Table:
+    """The table of a run's folder, without model or data."""
+    results = read_results(Path(folder), STAGES)
+    columns = make_columns(results.measures)
+    return Table(columns, make_lines(results, seed), make_panels(results, columns, seed), results)
+
+
+def best_method(folder: Path) -> str:
+    """The method with the best mean of the first metric."""
+    results = read_results(folder, STAGES[:1])
+    candidates = [m for m, label in enumerate(results.labels) if not is_control(results, label)]
+    means = weighted_means(results.values[:, :, 0], results.weights[:, :1])
+    sign = sign_of(results.measures[0])
+    return results.labels[max(candidates, key=lambda m: sign * means[m])]
+
+
+def make_lines(results: Results, seed: int) -> tuple[Line, ...]:
+    examples, methods, metrics = results.values.shape
+    flat = results.values.reshape(examples, methods * metrics)
+    weights = np.tile(results.weights, (1, methods))
+    means = weighted_means(flat, weights).reshape(methods, metrics)
+    draws = resampled_means(flat, weights, seed).reshape(-1, methods, metrics)
+    low, high = np.nanpercentile(draws, INTERVAL, axis=0)
+    ours = [m for m, label in enumerate(results.labels) if not is_control(results, label)]
+    cells: list[list[Cell]] = [[] for _ in range(methods)]
+    for k, measure in enumerate(results.measures):
+        best = max(ours, key=lambda m: sign_of(measure) * means[m, k])
+        apart = np.nanpercentile(draws[:, :, k] - draws[:, [best], k], INTERVAL, axis=0)  # [2, method]
+        for m in range(methods):
+            level = m != best and apart[0, m] <= 0 <= apart[1, m]
+            cells[m].append(Cell(means[m, k], low[m, k], high[m, k], m == best, bool(level)))
+    lines = [
+        Line(label, title_of(results, label), is_control(results, label), tuple(cells[m]))
+        for m, label in enumerate(results.labels)
+    ]
+    return tuple(sorted(lines, key=lambda line: line.control))
+
+
+def weighted_means(values: Array, weights: Array) -> Array:
+    """[column] of [example, column]; what is not there does not count."""
+    weights = np.where(np.isnan(values), 0.0, weights)
+    return (np.nan_to_num(values) * weights).sum(0) / weights.sum(0)
+
+
+def resampled_means(values: Array, weights: Array, seed: int, draws: int = DRAWS) -> Array:
+    """[draw, column]: means over examples drawn again with replacement; all columns get the same draws, so they can
+    be compared in pairs, and micro-averages are sums of numerators over sums of denominators."""
+    weights = np.where(np.isnan(values), 0.0, weights)
+    products = np.nan_to_num(values) * weights
+    generator = np.random.default_rng(seed)
+    examples = len(values)
+    found = []
+    for _ in range(draws // BLOCK):
+        chosen = generator.integers(examples, size=(BLOCK, examples))
+        times = np.stack([np.bincount(row, minlength=examples) for row in chosen]).astype(float)  # [draw, example]
+        below = times @ weights
+        found.append(np.divide(times @ products, below, out=np.full_like(below, np.nan), where=below > 0))
+    return np.concatenate(found)
+
+
+def make_panels(results: Results, columns: tuple[Column, ...], seed: int) -> tuple[Panel, ...]:
+    """A panel for each metric that reads a curve."""
+    names: dict[Perturbation, str] = {}
+    panels = []
+    for measure, column in zip(results.measures, columns, strict=True):
+        if measure.entry.kind == "perturbation":
+            name = names.setdefault(measure.settled, measure.label)
+            panels.append(make_panel(results, results.curves[name], measure, column, seed))
+    return tuple(panels)
+
+
+def make_panel(results: Results, curves: Array, measure: Measure, column: Column, seed: int) -> Panel:
+    quantity, points = quantity_of(measure, curves)
+    there = ~np.isnan(points).any(1)  # [example, point]
+    points = points[:, :, there.mean(0) >= 0.5]  # curves end where fewer than half of the texts go on
+    examples, methods, length = points.shape
+    flat = points.reshape(examples, methods * length)
+    means = weighted_means(flat, np.ones_like(flat)).reshape(methods, length)
+    draws = resampled_means(flat, np.ones_like(flat), seed)
+    low, high = np.nanpercentile(draws, INTERVAL, axis=0).reshape(2, methods, length)
+    axis, places = places_of(measure, length)
+    lines = {
+        label: tuple(Cell(means[m, i], low[m, i], high[m, i]) for i in range(length))
+        for m, label in enumerate(results.labels)
+    }
+    return Panel(column, axis, quantity, places, lines)
+
+
+def quantity_of(measure: Measure, curves: Array) -> tuple[str, Array]:
+    """What the metric averages at each point [example, method, point]; the whole input is no point of a kept curve."""
+    whole, rest = curves[:, :, :1], curves[:, :, 1:] if measure.entry.needs == "kept" else curves
+    if measure.entry.name == "log_odds":
+        floor = measure.options.get("floor", measure.entry.options["floor"])
+        return "ln(p_k / p)", np.log(np.maximum(rest, floor)) - np.log(np.maximum(whole, floor))
+    if measure.entry.name in ("deletion", "insertion"):
+        return "probability", rest
+    return "p − p_k", whole - rest
+
+
+def places_of(measure: Measure, points: int) -> tuple[str, tuple[float, ...]]:
+    """The share (in %) or number of tokens at each point."""
+    change = measure.settled
+    kept = measure.entry.needs == "kept"
+    what = "alone" if kept else ("replaced" if change.how != "delete" else "removed")
+    first = [0.0] if not kept or change.empty else []
+    grid = [k for k in change.grid or () if not (change.distinct and k == 0)]
+    if not grid or isinstance(grid[0], int):
+        numbers = [float(k) for k in grid] or [float(k) for k in range(1, points + 1)]
+        return f"top tokens {what}", tuple((first + numbers)[:points])
+    return f"top tokens {what} (%)", tuple((first + [100 * k for k in grid])[:points])
+
+
+def make_columns(measures: Sequence[Measure]) -> tuple[Column, ...]:
+    """With the papers' titles; two of the same metric also have what they differ in."""
+    titles = [title_of_metric(measure) for measure in measures]
+    return tuple(
+        Column(measure.label, title if titles.count(title) == 1 else measure.label, measure.entry.direction)
+        for measure, title in zip(measures, titles, strict=True)
+    )
+
+
+def title_of_metric(measure: Measure) -> str:
+    """With the number that belongs to it: Recall@20, PG-2."""
+    k, title = measure.options.get("k", measure.entry.options.get("k")), measure.entry.title
+    if k is None:
+        return title
+    return title.replace("@K", f"@{k}") if "@K" in title else f"{title}-{k}"
+
+
+def sign_of(measure: Measure) -> int:
+    return 1 if measure.entry.direction == "higher" else -1
+
+
+def is_control(results: Results, label: str) -> bool:
+    return label.startswith(INVERSE) or results.settings["methods"][label]["control"]
+
+
+def title_of(results: Results, label: str) -> str:
+    if label.startswith(INVERSE):
+        return INVERSE + title_of(results, label.removeprefix(INVERSE))
+    return results.settings["methods"][label]["title"]

@@ -1,0 +1,156 @@
+"""Which explanation can you trust on this model: the benchmark, and the check that scores depend on the weights."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tokenlight.cli.app import app, load_model, readable_errors, wide_console
+
+ModelArgument = Annotated[str, typer.Argument(help="Checkpoint name or path; 'default' is the one inside.")]
+DataOption = Annotated[
+    str, typer.Argument(help="TSV, CSV, JSON lines, Parquet, SQuAD JSON, CoNLL-U, plain text, or hf:NAME.")
+]
+TextOption = Annotated[str | None, typer.Option(help="The column with the text.")]
+PairOption = Annotated[tuple[str, str] | None, typer.Option(help="The two columns of a pair.")]
+SplitOption = Annotated[str | None, typer.Option(help="The split of a Hugging Face dataset.")]
+KindOption = Annotated[str | None, typer.Option(help="The kind of file, where its name does not say it.")]
+HeadsOption = Annotated[Path | None, typer.Option(help="A head mask: see `tokenlight heads`.")]
+TaskOption = Annotated[str | None, typer.Option(help="Default: as the checkpoint's config says.")]
+
+
+class BadRows(StrEnum):
+    skip = "skip"
+    refuse = "refuse"
+
+
+class Perturb(StrEnum):
+    delete = "delete"
+    pad = "pad"
+    mask = "mask"
+
+
+@app.command()
+def bench(
+    model: Annotated[str, typer.Argument(help="Checkpoint ('default' is the one inside), or a folder of results.")],
+    data: Annotated[
+        str | None, typer.Argument(help="A data file (TSV, CSV, JSON, Parquet, CoNLL-U), or hf:NAME.")
+    ] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="The folder for the results.")] = None,
+    method: Annotated[
+        list[str] | None, typer.Option(help="Repeat; also with options: mask_lrp:variant=released.")
+    ] = None,
+    metric: Annotated[list[str] | None, typer.Option(help="Repeat; also with options: pointing_game:k=1.")] = None,
+    preset: Annotated[str | None, typer.Option(help="A paper's protocol: attcat, mask_lrp, alti, arras.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many rows.")] = None,
+    bad_rows: Annotated[
+        BadRows, typer.Option(help="Skip rows that cannot be used, or refuse to go on.")
+    ] = BadRows.skip,
+    text: TextOption = None,
+    pair: PairOption = None,
+    label: Annotated[str | None, typer.Option(help="The column with the gold label.")] = None,
+    split: SplitOption = None,
+    kind: KindOption = None,
+    perturb: Annotated[
+        Perturb | None, typer.Option(help="How tokens are taken away; default: as suits the model.")
+    ] = None,
+    heads: HeadsOption = None,
+    erasure: Annotated[bool, typer.Option(help="Erasure as a control: one forward pass for every token.")] = True,
+    seed_model: Annotated[list[str] | None, typer.Option(help="Repeat; models that differ in their seed.")] = None,
+    task: TaskOption = None,
+) -> None:
+    """Compare methods by metrics on your own model and data; stopped, the same command goes on."""
+    from tokenlight.bench.table import read_table
+    from tokenlight.views.report import write_views
+    from tokenlight.views.tables import show_table
+
+    with readable_errors():
+        if data is None:
+            if not (Path(model) / "run.json").is_file():
+                raise ValueError("name the data to measure on, or a folder with results to show")
+            table, folder = read_table(model), Path(model)
+            write_views(table, folder)
+        elif output is None:
+            raise ValueError("name the folder for the results with -o DIR")
+        else:
+            folder = output
+            table = run_bench(
+                model,
+                data,
+                task,
+                seed_model or [],
+                methods=method,
+                metrics=metric,
+                protocol=preset,
+                output=output,
+                perturb=perturb and perturb.value,
+                heads=heads,
+                erasure=erasure,
+                bad_rows=bad_rows.value,
+                limit=limit,
+                text=text,
+                pair=pair,
+                label=label,
+                kind=kind,
+                split=split,
+            )
+        show_table(table, wide_console())
+        typer.echo(f"table.md, table.tex, table.csv and report.html are in {folder}")
+
+
+def run_bench(model: str, data: str, task: str | None, seeds: list[str], **settings: Any) -> Any:
+    """What can be checked without a model is checked before it is loaded."""
+    from tokenlight.bench.protocol import protocol
+    from tokenlight.bench.run import bench as run
+    from tokenlight.bench.spec import MethodSpec, parse_measure
+
+    for written in settings["methods"] or ():
+        MethodSpec.parse(written)
+    for written in settings["metrics"] or ():
+        parse_measure(written)
+    if settings["protocol"] is not None:
+        protocol(settings["protocol"])
+    if not data.startswith("hf:") and not Path(data).is_file():
+        raise FileNotFoundError(f"there is no file {data}; a Hugging Face dataset is written hf:NAME")
+    others = [load_model(name, task) for name in seeds]
+    return run(load_model(model, task), data, seed_models=others, **settings)
+
+
+@app.command()
+def sanity(
+    model: ModelArgument,
+    data: DataOption,
+    method: Annotated[list[str] | None, typer.Option(help="Repeat for several; see `tokenlight methods`.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="Only the first so many rows.")] = 50,
+    absolute: Annotated[bool, typer.Option(help="Compare |scores|.")] = False,
+    seed: Annotated[int, typer.Option(help="Of the shuffling.")] = 0,
+    figure: Annotated[Path | None, typer.Option(help="Draw the similarities here: png, svg or pdf.")] = None,
+    text: TextOption = None,
+    pair: PairOption = None,
+    split: SplitOption = None,
+    kind: KindOption = None,
+    heads: HeadsOption = None,
+    task: TaskOption = None,
+) -> None:
+    """Do scores depend on what the model has learnt? Its layers are shuffled from the top down."""
+    from tokenlight.bench.sanity import check_methods, texts_of
+    from tokenlight.bench.source import Source
+    from tokenlight.bench.spec import MethodSpec
+    from tokenlight.explainer import DEFAULT_METHOD
+    from tokenlight.views.sanity import sanity_figure, sanity_table
+
+    with readable_errors():
+        if figure is not None:
+            from tokenlight.views.figure import check_figure_name
+
+            check_figure_name(figure)
+        specs = [MethodSpec.parse(one) for one in method or [DEFAULT_METHOD]]
+        explainer = load_model(model, task)
+        source = Source(data, text=text, pair=pair, kind=kind, split=split, limit=limit)
+        found = check_methods(explainer, texts_of(source, explainer), specs, heads, absolute=absolute, seed=seed)
+        wide_console().print(sanity_table(found))
+        if figure is not None:
+            from tokenlight.views.figure import save
+
+            save(sanity_figure(found), figure)

@@ -1,0 +1,102 @@
+"""From a curve to a number. A curve holds probabilities [point]; point 0 is the whole, unchanged input."""
+
+import torch
+from torch import Tensor
+
+from tokenlight.metrics import metric
+from tokenlight.metrics.perturbation import BINS, Perturbation
+
+FLOOR = 1e-12
+
+
+@metric(
+    title="AOPC",
+    paper="Samek et al. 2017; Nguyen 2018; Qiang et al. 2022",
+    direction="higher",
+    needs="removed",
+)
+def aopc(curve: Tensor, *, absolute: bool = False) -> float:
+    """Mean fall of the probability, p − p_k; absolute=True is the AttCAT release, the mean of |p − p_k|."""
+    falls = check_curve(curve)[0] - curve[1:]
+    return float((falls.abs() if absolute else falls).mean())
+
+
+@metric(title="LOdds", paper="Shrikumar et al. 2017; Qiang et al. 2022", direction="lower", needs="removed")
+def log_odds(curve: Tensor, *, floor: float = FLOOR) -> float:
+    """Mean of ln(p_k / p); probabilities below `floor` count as the floor, since a deleted answer has probability 0."""
+    logs = check_curve(curve).clamp_min(floor).log()
+    return float((logs[1:] - logs[0]).mean())
+
+
+@metric(
+    title="Comprehensiveness",
+    paper="DeYoung et al. 2020",
+    direction="higher",
+    needs="removed",
+    perturbation=Perturbation(grid=BINS),
+)
+def comprehensiveness(curve: Tensor, *, envelope: bool = False, plus_one: bool = False) -> float:
+    """Mean of p − p_k, where p_k is the probability without the top k tokens.
+
+    envelope: p_k is the lowest probability so far, p among them, as in the ALTI release. plus_one: the sum is divided
+    by the number of points + 1, as in the ALTI paper and release.
+    """
+    curve = check_curve(curve)
+    points = curve.cummin(0).values if envelope else curve
+    return average(curve[0] - points[1:], plus_one)
+
+
+@metric(
+    title="Sufficiency",
+    paper="DeYoung et al. 2020",
+    direction="lower",
+    needs="kept",
+    perturbation=Perturbation(grid=BINS, keep="top"),
+)
+def sufficiency(curve: Tensor, *, envelope: bool = False, plus_one: bool = False, empty: bool = False) -> float:
+    """Mean of p − p_k, where p_k is the probability with the top k tokens alone.
+
+    envelope: p_k is the highest probability so far, as in the ALTI release. empty: point 1 is the input without any
+    of its tokens, which counts for the envelope only. plus_one: as for comprehensiveness.
+    """
+    curve = check_curve(curve, 3 if empty else 2)
+    points = curve[1:].cummax(0).values if envelope else curve[1:]
+    return average(curve[0] - points[1 if empty else 0 :], plus_one)
+
+
+@metric(title="Deletion", paper="Petsiuk et al. 2018", direction="lower", needs="removed")
+def deletion(curve: Tensor, *, at: Tensor | None = None) -> float:
+    """Area under the probability while the top tokens go; `at` is the share of tokens gone at each point."""
+    return area(check_curve(curve), at)
+
+
+@metric(
+    title="Insertion",
+    paper="Petsiuk et al. 2018",
+    direction="higher",
+    needs="kept",
+    perturbation=Perturbation(keep="top", empty=True),
+)
+def insertion(curve: Tensor, *, at: Tensor | None = None) -> float:
+    """Area under the probability while the top tokens come, from none on; `at` is the share there at each point."""
+    return area(check_curve(curve, 3)[1:], None if at is None else at[1:])
+
+
+def area(curve: Tensor, at: Tensor | None = None) -> float:
+    """Area by trapezoids, divided by the width: the mean height. Without `at` the points are equally far apart."""
+    places = torch.arange(len(curve), dtype=curve.dtype) if at is None else torch.as_tensor(at).to(curve.dtype)
+    if places.shape != curve.shape:
+        raise ValueError(f"{len(curve)} points of a curve cannot stand at {len(places)} places")
+    if not (places.diff() >= 0).all() or not places[-1] > places[0]:
+        raise ValueError(f"the points of a curve must come in rising order, found {places.tolist()}")
+    return float(torch.trapezoid(curve, places) / (places[-1] - places[0]))
+
+
+def average(terms: Tensor, plus_one: bool) -> float:
+    return float(terms.sum() / (len(terms) + plus_one))
+
+
+def check_curve(curve: Tensor, points: int = 2) -> Tensor:
+    if curve.ndim != 1 or len(curve) < points:
+        raise ValueError(f"expected a curve of {points} points or more, the whole input first; found {curve.tolist()}")
+    return curve

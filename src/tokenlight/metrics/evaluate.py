@@ -1,0 +1,211 @@
+"""Explanations in, numbers out: every metric that was asked for, with the model's answers shared among all of them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from tokenlight.batch import Row
+from tokenlight.explainer import Explainer
+from tokenlight.explanation import Explanation
+from tokenlight.metrics import Metric, find_metric
+from tokenlight.metrics.goals import goals_of
+from tokenlight.metrics.perturbation import Perturbation, steps
+from tokenlight.metrics.probability import TOKENS, Goal, ask, probabilities
+from tokenlight.targets import spread
+from tokenlight.twin import Twin
+
+DEFAULT_METRICS = ("aopc", "log_odds", "comprehensiveness", "sufficiency")
+FACTS = ("at", "empty")  # keywords of curve metrics that the curve itself answers
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A metric with everything that can be chosen about it; a preset is a tuple of these."""
+
+    metric: str
+    perturbation: Perturbation | None = None  # None: the metric's own
+    options: Mapping[str, Any] = field(default_factory=dict)
+    eligible: Literal["words", "all"] = "words"  # for evidence and agreement: which tokens are compared
+    name: str = ""  # in the result; the metric's name if not given
+
+    @property
+    def entry(self) -> Metric:
+        return find_metric(self.metric)
+
+    @property
+    def label(self) -> str:
+        return self.name or self.entry.name
+
+    @property
+    def settled(self) -> Perturbation:
+        """The perturbation, turned the way that the metric reads it."""
+        own = self.entry.perturbation
+        if self.perturbation is None:
+            return own
+        kept = self.entry.needs == "kept"
+        empty = kept and (self.perturbation.empty or own.empty)
+        return replace(self.perturbation, keep="top" if kept else "rest", empty=empty)
+
+    def __post_init__(self) -> None:
+        entry = self.entry
+        known = [name for name in entry.options if name not in FACTS]
+        if unknown := sorted(set(self.options) - set(known)):
+            has = ", ".join(known) or "none"
+            raise TypeError(f"metric '{entry.name}' has no option {', '.join(unknown)}; its options: {has}")
+        if self.perturbation is not None and entry.kind != "perturbation":
+            raise TypeError(f"metric '{entry.name}' changes no input, so it has no perturbation")
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """Probabilities of the target; point 0 is the whole input."""
+
+    probabilities: Tensor  # [point]
+    shares: Tensor  # [point] of the eligible tokens: taken away, or there alone
+    perturbation: Perturbation
+
+
+def evaluate(
+    explainer: Explainer,
+    explanations: Sequence[Explanation],
+    metrics: Sequence[str | Measure] = DEFAULT_METRICS,
+    *,
+    perturbation: Perturbation | None = None,
+    marks: Sequence[Tensor] | None = None,
+    others: Sequence[Explanation | Tensor] | None = None,
+    target: Any = None,
+    foil: Any = None,
+    tokens: int = TOKENS,
+    progress: bool = False,
+) -> list[dict[str, float]]:
+    """For each explanation {metric: value}.
+
+    A metric is a name, or a `Measure` where something is to be chosen about it; `perturbation` stands in for the own
+    one of every metric that is given by name. Measured is the probability of what was explained: the predicted class,
+    unless another one was the target, or `target` names one here (one for all or a list, as in `explain`). `marks`
+    says for each explanation which tokens matter (bool), `others` holds what to compare it with.
+    """
+    measures = [one if isinstance(one, Measure) else named(one, perturbation) for one in metrics]
+    check_labels(measures)
+    for needs, given in (("marks", marks), ("others", others)):
+        lacking = [measure.label for measure in measures if measure.entry.needs == needs]
+        if lacking and given is None:
+            raise ValueError(f"{', '.join(lacking)} needs {needs}=: one for each explanation")
+        if given is not None and len(given) != len(explanations):
+            raise ValueError(f"{len(given)} {needs} for {len(explanations)} explanations")
+    wanted = [measure.settled for measure in measures if measure.entry.kind == "perturbation"]
+    drawn = trace_curves(explainer, explanations, wanted, target, foil, tokens, progress)
+    results: list[dict[str, float]] = []
+    for i, explanation in enumerate(explanations):
+        found = {}
+        for measure in measures:
+            if measure.entry.kind == "perturbation":
+                found[measure.label] = measure_curve(measure, drawn[measure.settled][i])
+            else:
+                second = marks[i] if measure.entry.needs == "marks" and marks else others[i] if others else None
+                found[measure.label] = compare(measure, explanation, second)
+        results.append(found)
+    return results
+
+
+def draw_curves(
+    explainer: Explainer,
+    explanations: Sequence[Explanation],
+    perturbation: Perturbation | None = None,
+    *,
+    target: Any = None,
+    foil: Any = None,
+    tokens: int = TOKENS,
+    progress: bool = False,
+) -> list[Curve]:
+    """The whole curve of each explanation."""
+    wanted = perturbation or Perturbation()
+    return trace_curves(explainer, explanations, [wanted], target, foil, tokens, progress)[wanted]
+
+
+def named(metric: Any, perturbation: Perturbation | None) -> Measure:
+    entry = find_metric(metric)
+    return Measure(entry.name, perturbation if entry.kind == "perturbation" else None)
+
+
+def check_labels(measures: Sequence[Measure]) -> None:
+    labels = [measure.label for measure in measures]
+    if not labels:
+        raise ValueError("name at least one metric")
+    if twice := sorted({label for label in labels if labels.count(label) > 1}):
+        raise ValueError(f"{', '.join(twice)} is asked for twice: give each Measure a name of its own")
+
+
+def trace_curves(
+    explainer: Explainer,
+    explanations: Sequence[Explanation],
+    wanted: Sequence[Perturbation],
+    target: Any,
+    foil: Any,
+    tokens: int,
+    progress: bool,
+) -> dict[Perturbation, list[Curve]]:
+    """For each perturbation the curves of all explanations, from one collection of questions to the model."""
+    if not wanted:
+        return {}
+    twin = Twin(explainer.model)
+    rows = rows_of(explainer, explanations)
+    targets, foils = spread(target, len(rows), "target"), spread(foil, len(rows), "foil")
+    goals = goals_of(explainer, twin, rows, explanations, targets, foils)
+    fitted = {one: one.fit(explainer._names.model, explainer.tokenizer) for one in dict.fromkeys(wanted)}
+    lines = [
+        steps(row, e.scores, one, goal.protected)
+        for one in fitted.values()
+        for row, e, goal in zip(rows, explanations, goals, strict=True)
+    ]
+    asked: list[Goal] = goals * len(fitted)
+    questions = [ask(explainer, point, goal) for line, goal in zip(lines, asked, strict=True) for point in line]
+    found = probabilities(explainer, questions, twin=twin, tokens=tokens, progress=progress)
+    pieces = iter(found.split([len(line) for line in lines]))
+    remaining = iter(lines)
+    return {
+        wanted_one: [
+            Curve(next(pieces), torch.tensor([p.share for p in next(remaining)], dtype=torch.float64), settled)
+            for _ in explanations
+        ]
+        for wanted_one, settled in fitted.items()
+    }
+
+
+def rows_of(explainer: Explainer, explanations: Sequence[Explanation]) -> list[Row]:
+    """The texts as this model reads them, each tokenised once."""
+    if isinstance(explanations, Explanation) or not len(explanations):
+        raise ValueError("expected a list of explanations, with one or more in it")
+    distinct = list(dict.fromkeys(e.text for e in explanations))
+    rows = dict(zip(distinct, explainer.encode(distinct), strict=True))
+    for e in explanations:
+        if rows[e.text].tokens != e.tokens:
+            raise ValueError(
+                f"the explanation has the tokens {e.tokens}, but this model reads {rows[e.text].tokens}: "
+                "evaluate it with the model that was explained"
+            )
+    return [rows[e.text] for e in explanations]
+
+
+def measure_curve(measure: Measure, curve: Curve) -> float:
+    facts = {"at": curve.shares, "empty": curve.perturbation.empty}
+    known = {name: value for name, value in facts.items() if name in measure.entry.options}
+    return measure.entry.function(curve.probabilities, **known, **measure.options)
+
+
+def compare(measure: Measure, explanation: Explanation, second: Any) -> float:
+    """Evidence or agreement, over the eligible tokens."""
+    values = second.scores if isinstance(second, Explanation) else torch.as_tensor(second)
+    if isinstance(second, Explanation) and second.tokens != explanation.tokens:
+        raise ValueError(f"{measure.label} compares explanations of one text, found {second.text!r} beside it")
+    if len(values) != len(explanation.scores):
+        raise ValueError(f"{measure.label}: {len(values)} values for a text of {len(explanation.scores)} tokens")
+    if measure.eligible == "all":
+        return measure.entry.function(explanation.scores, values, **measure.options)
+    words = ~explanation.special
+    if measure.entry.needs == "marks" and values[explanation.special].any():
+        raise ValueError(f"{measure.label}: a special token is marked; mark words, or use eligible='all'")
+    return measure.entry.function(explanation.scores[words], values[words], **measure.options)

@@ -1,0 +1,137 @@
+"""What is done to an input: which tokens go first, how many at each point, and what stands where they stood."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from torch import Tensor
+
+from tokenlight import anatomy
+from tokenlight.batch import Row
+from tokenlight.metrics.ranking import order, share_up
+
+# Shares of the text, so that long and short texts count alike, up to all of it, where every order ends alike.
+TENTHS = tuple(i / 10 for i in range(1, 11))
+BINS = (0.01, 0.05, 0.1, 0.2, 0.5)  # DeYoung et al. 2020
+NINTHS = tuple(i / 9 for i in range(10))  # the AttCAT and Mask-LRP releases: linspace(0, 1, 10)
+
+
+@dataclass(frozen=True)
+class Perturbation:
+    """How tokens are taken away. The defaults are the clean definition; the rest is what the releases do.
+
+    `how=None` is settled by `fit`: the mask token in place of each token, where the vocabulary has one, else the
+    padding token, else deletion; models that read from left to right (causal LMs, decoder classifiers) delete.
+    Deleting moves the tokens behind; replacing moves nothing, and what is put in place is attended to.
+    """
+
+    how: Literal["delete", "replace"] | None = None
+    token: Literal["mask", "pad"] | int | None = None  # what replaces: by role, or a token id
+    grid: tuple[float, ...] | tuple[int, ...] | None = TENTHS  # shares, or numbers of tokens; None: token by token
+    share_of: Literal["eligible", "all"] = "eligible"  # "all": shares count special tokens too (AttCAT, Mask-LRP)
+    rounding: Literal["up", "half_even"] = "up"  # "up": ALTI; "half_even": AttCAT, Mask-LRP
+    distinct: bool = False  # AttCAT, Mask-LRP: numbers that repeat, and 0, are left out
+    absolute: bool = False  # the order goes by |score|
+    eligible: Literal["words", "all"] = "words"  # "all": special tokens go too (AttCAT on QQP and MNLI)
+    keep: Literal["rest", "top"] = "rest"  # the top k go, or they alone stay
+    empty: bool = False  # with keep="top": a point without any eligible token comes first
+    skip_last: bool = False  # AttCAT, Mask-LRP: the token of the very lowest score, special or not, is never taken
+    zero_types: bool = False  # AttCAT, Mask-LRP: all segment ids are 0, in the whole input too
+
+    def __post_init__(self) -> None:
+        kinds = {type(k) for k in self.grid or ()}
+        if self.grid is not None and kinds not in ({int}, {float}):
+            raise ValueError(f"a grid holds shares (0.1, 1.0) or numbers of tokens (1, 2), not both; found {self.grid}")
+        if any(k < 0 or (isinstance(k, float) and k > 1) for k in self.grid or ()):
+            raise ValueError(f"shares go from 0.0 to 1.0 and numbers of tokens from 0 up; found {self.grid}")
+        if self.how == "delete" and self.token is not None:
+            raise ValueError(f"how='delete' puts nothing in place, so token={self.token!r} has no meaning")
+        if self.empty and self.keep == "rest":
+            raise ValueError("empty=True is for keep='top'; without its top 0 tokens an input is whole")
+
+    def counts(self, eligible: int, total: int) -> list[int]:
+        """How many tokens are taken (or kept) at each point, of `eligible` ones in a row of `total`."""
+        base = total if self.share_of == "all" else eligible
+        if self.grid is None:
+            wanted = list(range(1, eligible + 1))
+        elif self.rounding == "up":
+            wanted = [k if isinstance(k, int) else share_up(base, k) for k in self.grid]
+        else:
+            wanted = [k if isinstance(k, int) else round(k * base) for k in self.grid]
+        if self.distinct:
+            wanted = sorted(set(wanted) - {0})
+        return [0] * self.empty + [min(k, eligible) for k in wanted]
+
+    def fit(self, model: Any, tokenizer: Any) -> "Perturbation":
+        """With how and token settled for this model; a token becomes its id."""
+        reads_by_padding = anatomy.pools_last_token(model)
+        causal = anatomy.task_of_class(type(model).__name__) == "text-generation"
+        ids = {"mask": tokenizer.mask_token_id, "pad": tokenizer.pad_token_id}
+        how, token = self.how, self.token
+        if how is None:
+            how = "delete" if causal or reads_by_padding or not any(i is not None for i in ids.values()) else "replace"
+            how = "replace" if token is not None else how
+        if how == "delete":
+            return replace(self, how=how)
+        if token is None:
+            token = "pad" if ids["mask"] is None else "mask"
+        chosen = ids[token] if isinstance(token, str) else token
+        if chosen is None:
+            raise ValueError(f"the vocabulary has no {token} token: use how='delete', or give the id of another token")
+        if reads_by_padding and chosen == model.config.get_text_config().pad_token_id:
+            raise ValueError(
+                "this classifier finds the end of a text by the padding token, so that cannot stand inside it: "
+                "use how='delete', or another token"
+            )
+        return replace(self, how=how, token=chosen)
+
+
+@dataclass(frozen=True)
+class Changed:
+    """A row after tokens were taken away."""
+
+    input_ids: tuple[int, ...]
+    token_type_ids: tuple[int, ...] | None
+    kept: tuple[int, ...]  # for each token its place in the whole row
+    original_ids: tuple[int, ...]  # for each token what stood there before: positions are counted by these
+    share: float  # of the eligible tokens: taken, or kept with keep="top"
+
+
+def takeable(row: Row, perturbation: Perturbation, protected: Sequence[int] = ()) -> list[int]:
+    """Tokens that may go; never the one whose output is read."""
+    every = perturbation.eligible == "all"
+    return [i for i, special in enumerate(row.special) if (every or not special) and i not in protected]
+
+
+def steps(row: Row, scores: Tensor, perturbation: Perturbation, protected: Sequence[int] = ()) -> list[Changed]:
+    """The whole row and then every point of the grid, for a perturbation that `fit` has settled."""
+    if len(scores) != len(row):
+        raise ValueError(f"{len(scores)} scores for a text of {len(row)} tokens")
+    eligible = takeable(row, perturbation, protected)
+    if not eligible:
+        raise ValueError(f"no token of {row.text!r} can be taken away: all are special or read by the target")
+    ranking = order(scores, absolute=perturbation.absolute)
+    if perturbation.skip_last:
+        ranking = ranking[:-1]
+    allowed = set(eligible)
+    ranking = [i for i in ranking if i in allowed]
+    changed = [change(row, (), perturbation, 1.0 if perturbation.keep == "top" else 0.0)]
+    for k in perturbation.counts(len(eligible), len(row)):
+        top = ranking[:k]
+        gone = sorted(allowed - set(top)) if perturbation.keep == "top" else top
+        changed.append(change(row, gone, perturbation, len(top) / len(eligible)))
+    return changed
+
+
+def change(row: Row, gone: Sequence[int], perturbation: Perturbation, share: float) -> Changed:
+    """The row with some tokens deleted or replaced."""
+    token = perturbation.token
+    if perturbation.how is None or (perturbation.how == "replace" and not isinstance(token, int)):
+        raise ValueError("settle the perturbation for the model first: perturbation.fit(model, tokenizer)")
+    out = set(gone)
+    kept = tuple(i for i in range(len(row)) if perturbation.how == "replace" or i not in out)
+    ids = tuple(token if i in out and isinstance(token, int) else row.input_ids[i] for i in kept)
+    types = None
+    if row.token_type_ids is not None:
+        types = tuple(0 if perturbation.zero_types else row.token_type_ids[i] for i in kept)
+    return Changed(ids, types, kept, tuple(row.input_ids[i] for i in kept), share)

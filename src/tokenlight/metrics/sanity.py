@@ -1,0 +1,109 @@
+"""Do scores depend on what the model has learnt? Its weights are shuffled from the top down (Adebayo et al. 2018)."""
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from tokenlight import anatomy
+from tokenlight.batch import Text
+from tokenlight.explainer import DEFAULT_METHOD, Explainer, check_texts
+from tokenlight.explanation import Explanation
+from tokenlight.metrics.agreement import spearman
+from tokenlight.metrics.evaluate import rows_of
+from tokenlight.metrics.goals import goals_of
+from tokenlight.progress import track
+from tokenlight.targets import spread
+from tokenlight.twin import Twin, unwrap
+
+
+def sanity(
+    explainer: Explainer,
+    texts: Sequence[Text],
+    method: str = DEFAULT_METHOD,
+    *,
+    target: Any = None,
+    absolute: bool = False,
+    seed: int = 0,
+    progress: bool = False,
+    **options: Any,
+) -> list[tuple[str, float]]:
+    """(layer, mean Spearman similarity to the model's own scores) as layer after layer is shuffled, from the head down.
+
+    What is explained stays what the model itself predicts. `absolute` compares |scores|. The weights of a copy are
+    shuffled, each tensor in itself, so that only what was learnt is lost; the model is left as it is.
+    """
+    listed = check_texts(texts)
+    own: list[Explanation] = explainer.explain(listed, method, target=target, progress=progress, **options)
+    model = copy.deepcopy(unwrap(explainer.model))
+    targets = fixed_targets(explainer, own, target)
+    shuffled = Explainer(model, explainer.tokenizer)
+    generator = torch.Generator().manual_seed(seed)
+    similarities = []
+    layers = parts_from_top(shuffled, listed[0])
+    for name, parameters in track(layers, "shuffling", show=progress):
+        for parameter in parameters:
+            shuffle(parameter, generator)
+        again = shuffled.explain(listed, method, target=targets, progress=False, **options)
+        pairs = [alike(one, two, absolute) for one, two in zip(own, again, strict=True)]
+        similarities.append((name, sum(pairs) / len(pairs)))
+    return similarities
+
+
+def alike(one: Explanation, two: Explanation, absolute: bool) -> float:
+    words = ~one.special
+    first, second = (e.scores[words].abs() if absolute else e.scores[words] for e in (one, two))
+    return spearman(first, second)
+
+
+def fixed_targets(explainer: Explainer, own: Sequence[Explanation], target: Any) -> list[Any]:
+    """What was explained, in indices: another model would predict something else."""
+    rows = rows_of(explainer, own)
+    targets = spread(target, len(rows), "target")
+    if callable(targets[0]):
+        return targets
+    goals = goals_of(explainer, Twin(explainer.model), rows, own, targets, [None] * len(rows))
+    return [goal.span or (goal.index[0] if goal.position is None else (goal.position, goal.index[0])) for goal in goals]
+
+
+def parts_from_top(explainer: Explainer, text: Text) -> list[tuple[str, list[nn.Parameter]]]:
+    """The head, the blocks from the last to the first, the embeddings; by the order in which they run.
+
+    A head that shares its weights with the embeddings is shuffled together with them.
+    """
+    model = explainer._names.model
+    blocks = anatomy.blocks(model)
+    inside = {id(module): i for i, block in enumerate(blocks) for module in block.modules()}
+    groups: list[list[nn.Parameter]] = [[] for _ in range(len(blocks) + 2)]  # embeddings, blocks, head
+    seen: set[int] = set()
+    begun = False
+
+    def note(module: nn.Module, args: Any) -> None:
+        nonlocal begun
+        place = inside.get(id(module))
+        begun = begun or place is not None
+        group = groups[-1 if begun else 0] if place is None else groups[place + 1]
+        fresh = [p for p in module._parameters.values() if p is not None and id(p) not in seen]
+        seen.update(map(id, fresh))
+        group.extend(fresh)
+
+    hooks = [module.register_forward_pre_hook(note) for module in model.modules() if module._parameters]
+    try:
+        with torch.no_grad():
+            inputs = explainer.collate(explainer.encode([text]), model.device).inputs()
+            model(**{name: tensor for name, tensor in inputs.items() if name in anatomy.accepted_inputs(model)})
+    finally:
+        for hook in hooks:
+            hook.remove()
+    named = {id(module): name for name, module in model.named_modules()}
+    names = ["embeddings", *(named[id(block)] for block in blocks), "head"]
+    return [(name, group) for name, group in zip(names, groups, strict=True) if group][::-1]
+
+
+def shuffle(parameter: nn.Parameter, generator: torch.Generator) -> None:
+    """Its numbers in another order."""
+    with torch.no_grad():
+        flat = parameter.reshape(-1)
+        parameter.copy_(flat[torch.randperm(len(flat), generator=generator).to(flat.device)].view_as(parameter))

@@ -1,0 +1,148 @@
+"""Method against method on one text: green where the first gives more, red where it gives less.
+
+The difference heatmaps of Mask-LRP (Song et al. 2024, figures 6 to 13). Red words are underlined, so that the two can be
+told apart without colours.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from tokenlight.explanation import Explanation, printable
+from tokenlight.views.figure import new_figure
+from tokenlight.views.html import PAGE_STYLE, STYLE, heat
+from tokenlight.views.layout import Piece, explained, headline, pieces
+from tokenlight.views.palette import PAPER, css, ink
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Pair = tuple[Explanation, Explanation]
+Colour = tuple[int, int, int]
+MORE, LESS = (0, 120, 60), (190, 30, 45)
+COLUMNS = 96  # characters of a line in a figure
+SIZE = 8  # of the letters in a figure, in points
+LETTER = 0.602 * SIZE / 72  # inches: how wide a letter of DejaVu Sans Mono is
+LINE = 1.7 * SIZE / 72
+
+
+def difference(first: Explanation, second: Explanation) -> Explanation:
+    """Scores of the first minus scores of the second, each scaled so that its strongest word has 1 or -1."""
+    if first.tokens != second.tokens or first.text != second.text:
+        raise ValueError(f"a difference is of two explanations of one text, found {first.text!r} and {second.text!r}")
+    scores = first.scores.double() / largest(first) - second.scores.double() / largest(second)
+    return replace(first, scores=scores, method=f"{first.method} − {second.method}", signed=True, maps={}, extras={})
+
+
+def largest(explanation: Explanation) -> float:
+    """The strongest word's |score|, special tokens left out; 1 where all are 0."""
+    return max((abs(word.score) for word in explanation.words() if not word.special), default=0.0) or 1.0
+
+
+def tint(strength: float) -> Colour:
+    """White at 0, green from 1 on, red from -1 on."""
+    colour, share = MORE if strength >= 0 else LESS, min(1.0, abs(strength))
+    red, green, blue = (round(p + (c - p) * share) for p, c in zip(PAPER, colour, strict=True))
+    return red, green, blue
+
+
+def strength_of(piece: Piece) -> float:
+    """Not relative to the line: a small difference stays pale."""
+    return 0.0 if piece.word is None or piece.word.special else piece.word.score
+
+
+def difference_page(pairs: Sequence[Pair], title: str = "Method against method") -> str:
+    """One HTML page; for each pair both heatmaps and their difference."""
+    sections = "\n".join(f"<section>{difference_body(*pair)}</section>" for pair in pairs)
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(title)}</title><style>{STYLE}{PAGE_STYLE}.less {{ text-decoration: underline }}</style></head>\n"
+        f"<body><h1>{escape(title)}</h1>{legend()}\n{sections}\n</body></html>\n"
+    )
+
+
+def difference_body(first: Explanation, second: Explanation) -> str:
+    between = difference(first, second)
+    lines = [(first.method, heat(first)), (second.method, heat(second)), (between.method, "".join(spans(between)))]
+    rows = "".join(
+        f'<tr><td class="method">{escape(name)}</td><td class="text" dir="auto">{text}</td></tr>'
+        for name, text in lines
+    )
+    says = f"the model says <b>{escape(headline(first))}</b>; explained: <b>{escape(explained(first))}</b>"
+    return f'<div class="tokenlight"><p class="says">{says}</p><table>{rows}</table></div>'
+
+
+def spans(between: Explanation) -> list[str]:
+    return [span(piece) for piece in pieces(between)]
+
+
+def span(piece: Piece) -> str:
+    if piece.word is None:
+        return escape(piece.text)
+    if piece.word.special:
+        return f'<span class="special">{escape(piece.text)}</span>'
+    background = tint(strength_of(piece))
+    kind = "word less" if strength_of(piece) < 0 else "word"
+    colours = f"background:{css(background)};color:{css(ink(background))}"
+    return f'<span class="{kind}" style="{colours}" title="{piece.word.score:+.3f}">{escape(piece.text)}</span>'
+
+
+def legend() -> str:
+    def sample(strength: float, kind: str, text: str) -> str:
+        colour = tint(strength)
+        return f'<span class="{kind}" style="background:{css(colour)};color:{css(ink(colour))}">{text}</span>'
+
+    more, less = sample(1, "", "the first method gives more"), sample(-1, "less", "it gives less")
+    return (
+        f'<p class="legend">Last line of each box: {more}, {less}. Both are scaled so that their strongest word has 1; '
+        "the full shade is a difference of 1. Above it the two methods themselves: blue supports, orange speaks against.</p>"
+    )
+
+
+def difference_figure(pairs: Sequence[Pair]) -> "Figure":
+    """The differences as coloured texts, one below the other."""
+    texts = [difference(*pair) for pair in pairs]
+    laid = [lay_out(text) for text in texts]
+    height = sum(lines + 2.5 for _, lines in laid)
+    figure = new_figure(COLUMNS * LETTER, height * LINE)
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set(xlim=(0, COLUMNS), ylim=(height, 0))
+    axes.axis("off")
+    top = 1.0
+    for text, (placed, lines) in zip(texts, laid, strict=True):
+        title = f"{text.method}   ({headline(text)}; explained: {text.target.strip()})"
+        axes.text(0.5, top, printable(title), fontsize=SIZE, va="center", color="#57606a")
+        for piece, column, line in placed:
+            draw_piece(axes, piece, column, top + 1.2 + line)
+        top += lines + 2.5
+    return figure
+
+
+def lay_out(text: Explanation) -> tuple[list[tuple[Piece, int, int]], int]:
+    """Every piece with its column and line, and how many lines there are; a piece that does not fit begins a line."""
+    placed, column, line = [], 1, 0
+    for piece in pieces(text):
+        if column + len(piece.text) > COLUMNS - 1 and column > 1:
+            column, line = 1, line + 1
+            if not piece.text.strip():
+                continue
+        placed.append((piece, column, line))
+        column += len(piece.text)
+    return placed, line + 1
+
+
+def draw_piece(axes: Any, piece: Piece, column: int, line: float) -> None:
+    from matplotlib.patches import Rectangle
+
+    strength = strength_of(piece)
+    background = tint(strength)
+    if strength:
+        corner, width = (column, line - 0.45), len(piece.text)
+        axes.add_patch(Rectangle(corner, width, 0.9, color=css(background), linewidth=0))
+    if strength < 0:
+        axes.plot([column, column + len(piece.text)], [line + 0.33] * 2, color=css(ink(background)), linewidth=0.5)
+    colour = "#a0a7ae" if piece.word is not None and piece.word.special else css(ink(background))
+    text = printable(piece.text).replace("$", r"\$")  # no formulas
+    axes.text(column, line, text, fontsize=SIZE, family="DejaVu Sans Mono", va="center", color=colour)

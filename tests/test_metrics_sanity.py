@@ -1,0 +1,90 @@
+"""Shuffled weights: which layers, in which order, on a copy."""
+
+import copy
+
+import pytest
+import torch
+
+import tokenlight as tl
+from tests.tokenizers_ import explainer_for
+from tokenlight.metrics.sanity import parts_from_top, sanity
+
+TEXTS = ["it is a good movie and they are not bad at all", "who wrote the book ?", "unbelievable films are rarely bad"]
+QUESTION = ("who wrote the book ?", "the book was written by a young author in Paris")
+
+
+def test_from_the_head_to_the_embeddings():
+    found = sanity(explainer_for("bert"), TEXTS, "gradient_x_input")
+    assert [name for name, _ in found] == ["head", "bert.encoder.layer.1", "bert.encoder.layer.0", "embeddings"]
+    assert all(-1 <= value <= 1 for _, value in found)
+    assert min(abs(value) for _, value in found) < 0.9
+
+
+def test_a_method_that_reads_no_weights_does_not_change():
+    assert all(value == pytest.approx(1) for _, value in sanity(explainer_for("bert"), TEXTS, "random"))
+
+
+def test_attention_does_not_see_the_head():
+    found = dict(sanity(explainer_for("bert"), TEXTS, "raw_attention"))
+    assert found["head"] == pytest.approx(1)
+    assert found["bert.encoder.layer.1"] < 1
+
+
+def test_the_same_seed_gives_the_same_numbers():
+    explainer = explainer_for("bert")
+    one, two, other = (dict(sanity(explainer, TEXTS, "attcat", seed=seed)) for seed in (3, 3, 4))
+    assert one == pytest.approx(two)
+    assert one != pytest.approx(other)
+
+
+def test_the_model_is_untouched():
+    explainer = explainer_for("gpt2", "text-generation")
+    before = copy.deepcopy(explainer.model.state_dict())
+    sanity(explainer, TEXTS, "attcat")
+    after = explainer.model.state_dict()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert not any(module._forward_pre_hooks for module in explainer.model.modules())
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "gpt2", "opt", "llama", "gpt_neox"])
+def test_every_parameter_that_runs_is_in_one_part(family):
+    explainer = explainer_for(family, "text-classification" if family != "opt" else "text-generation")
+    parts = parts_from_top(explainer, TEXTS[0])
+    found = [id(parameter) for _, group in parts for parameter in group]
+    assert len(found) == len(set(found))
+    missing = {name for name, p in explainer.model.named_parameters() if id(p) not in found}
+    assert not {name for name in missing if "token_type" not in name}
+    assert (parts[0][0], parts[-1][0]) == ("head", "embeddings")
+
+
+def test_the_explained_target_stays():
+    explainer = explainer_for("bert")
+    targets: list[object] = []
+    explain = tl.Explainer.explain
+
+    def spy(self, texts, method="attn_lrp", **asked):
+        found = explain(self, texts, method, **asked)
+        targets.append([e.target for e in found])
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tl.Explainer, "explain", spy)
+        sanity(explainer, TEXTS, "attcat")
+    assert len(targets) == 5
+    assert all(one == targets[0] for one in targets)
+
+
+@pytest.mark.parametrize(
+    ("family", "task", "texts", "target"),
+    [
+        ("bert", "question-answering", [QUESTION], None),
+        ("bert", "fill-mask", ["the key [MASK] here and they are not"], None),
+        ("bert", "token-classification", TEXTS, (2, None)),
+        ("llama", "text-generation", TEXTS, None),
+        ("bert", "text-classification", TEXTS, ["positive", 0, "neutral"]),
+        ("bert", "text-classification", TEXTS, lambda output: output["logits"].sum(1)),
+    ],
+)
+def test_every_task(family, task, texts, target):
+    found = sanity(explainer_for(family, task), texts, "gradient_x_input", target=target, absolute=True)
+    assert len(found) == 4
