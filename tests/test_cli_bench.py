@@ -67,7 +67,7 @@ def test_bench_writes_and_prints_the_table(checkpoint, data, tmp_path):
     ]
     printed = succeed(*command)
     assert "3 examples" in printed
-    assert "Bad rows 1: the model has no label '9'" in printed
+    assert "Not usable 1: the model has no label '9'" in printed
     assert re.search(r"attcat +−?0\.\d+", printed)
     assert "inverse of" in printed
     assert {"table.md", "table.tex", "table.csv", "report.html", "bad_rows.jsonl", "run.json"} <= {
@@ -97,7 +97,7 @@ def test_a_preset_and_its_filters(checkpoint, data, tmp_path):
 def test_seed_models(checkpoint, data, tmp_path):
     columns = ["--text", "said", "--limit", "2", "--metric", "aopc", "--method", "attcat"]
     printed = succeed("bench", checkpoint, data, "-o", str(tmp_path / "out"), "--seed-model", checkpoint, *columns)
-    assert re.search(r"attcat .* 1\.000\*? +\[1\.000,1\.000\]", printed)  # the same model twice
+    assert re.search(r"attcat .* 1\.000\*? +\[1\.000, 1\.000\]", printed)  # the same model twice
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,10 @@ import tokenlight as tl
 from tests import models
 from tokenlight import anatomy
 from tokenlight.batch import Batch
+from tokenlight.methods import METHODS, Attribution
 from tokenlight.methods.gradients import quadrature_rule
 from tokenlight.record import Probe, record
+from tokenlight.run import Job, run_jobs
 from tokenlight.targets import Target, Wanted
 from tokenlight.twin import Twin
 
@@ -166,6 +168,31 @@ def test_method_equals_its_formula(family, method, options, formula):
     scale = float(expected.abs().max())
     assert scale > 1e-6
     torch.testing.assert_close(ours(family, method, **options), expected, rtol=0, atol=TOLERANCE[family] * scale)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("method", ["cat", "attcat"])
+def test_the_terms_of_layers_equal_their_formulas_and_add_up(family, method):
+    p = plain(family)
+    terms = [(X * dX).sum(1) for X, dX in zip(p.X, p.dX, strict=True)]
+    if method == "attcat":
+        terms = [A.mean((0, 1)) * term for A, term in zip(p.A, terms, strict=True)]
+    expected = torch.stack(terms)  # [layer, token]
+    found = run(family, method, detail="layers")
+    scale = float(expected.abs().max())
+    torch.testing.assert_close(found.maps["layers"][0], expected, rtol=0, atol=TOLERANCE[family] * scale)
+    torch.testing.assert_close(found.maps["layers"].sum(1), found.scores, rtol=1e-12, atol=1e-12)
+    assert not run(family, method).maps
+    with pytest.raises(ValueError, match="detail is one or more of layers; found 'heads'"):
+        run(family, method, detail="heads")
+
+
+def run(family: str, method: str, **options: Any) -> Attribution:
+    """The whole result of a method on the three tokens."""
+    model = models.model(family, TASKS[family], torch.float64)
+    batch = Batch(IDS, torch.ones_like(IDS))
+    target = Target(TASKS[family], (Wanted(LABEL[family]),))
+    return run_jobs(Twin(model), batch, target, [Job(METHODS[method], options)])[1][0]
 
 
 @pytest.mark.parametrize("family", FAMILIES)

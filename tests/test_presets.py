@@ -184,11 +184,12 @@ def with_change(measure: Measure, **settings: Any) -> Measure:
 
 CONTEXT = "the book was written by a young author in Paris and the key to the cabinet is here on the table"
 QUESTIONS = [
-    (("who wrote the book ?", CONTEXT), "a young author"),
+    (("who wrote the book ?", CONTEXT), "a young author in Paris and the key to the cabinet"),
     (("is it good ?", "it is a good movie and they are not bad at all"), "not bad"),
     (("is the key here ?", " and ".join([CONTEXT] * 25) + " and it is ok"), "ok"),  # behind token 384
-    (("is it naive ?", " and ".join([CONTEXT] * 3)), "Paris"),
+    (("is it naive ?", " and ".join([CONTEXT] * 3)), CONTEXT),  # 21 tokens
     (("are the films bad ?", "unbelievable films are rarely believable"), "unbelievable"),  # three tokens
+    *(((f"{word} ?", " and ".join([CONTEXT] * 2)), CONTEXT) for word in ("who", "is", "good")),
 ]
 
 
@@ -218,7 +219,7 @@ def test_answers(paper, method):
         scores = literal.explain_answer(slow(explainer), explainer.tokenizer, row.input_ids, method, paper)
         np.testing.assert_allclose(e.scores.numpy(), scores, rtol=1e-9, atol=CLOSE)
     marks = [preset.answer_marks(row, answer) for row, answer in zip(rows, answers, strict=True)]
-    assert [m.sum() for m in marks if m is not None] == [3, 2, 1, 1, 3]
+    assert [m.sum() for m in marks if m is not None] == [11, 2, 1, 21, 3, 21, 21, 21]
     assert marks[2] is not None
     assert marks[2][0]  # an answer that was cut off is said to be at [CLS]
     found = evaluate(fitted, own, preset.measures, marks=[m for m in marks if m is not None])
@@ -247,9 +248,15 @@ def test_start_and_end_are_each_the_highest():
 def test_an_answer_that_was_cut_off_is_set_aside_otherwise():
     (row,) = MASK_LRP_SQUAD.fit(reader()).encode([QUESTIONS[2][0]])
     text = QUESTIONS[2][0][1]
-    place = (len(text) - 2, len(text))
-    assert clean(["recall_at_k"]).answer_marks(row, place) is None
-    assert MASK_LRP_SQUAD.answer_marks(row, place) is not None
+    end = row.spans[-2][1]  # of what fits
+    for place in (len(text) - 2, len(text)), (end - 2, end + 2):
+        assert clean(["recall_at_k"]).answer_marks(row, place) is None
+        marks = MASK_LRP_SQUAD.answer_marks(row, place)
+        assert marks is not None
+        assert marks.nonzero().tolist() == [[0]]
+    marks = clean(["recall_at_k"]).answer_marks(row, (end - 2, end))
+    assert marks is not None
+    assert marks.nonzero().tolist() == [[len(row) - 2]]
 
 
 # --- ALTI --------------------------------------------------------------------------------------------------------
@@ -431,6 +438,9 @@ def test_reasons_are_given():
     assert short.keep(row, label=0, probability=0.9) == "gold label is not 1"
     assert short.keep(row, label=1, probability=0.29) == "probability of the gold label below 0.3"
     assert short.keep(row, label=1, probability=0.3) is None
+    other = replace(protocol("mask_lrp_mnli"), shortest=0)
+    assert other.keep(row, label=2, probability=0.339) == "probability of the gold label below 0.34"
+    assert other.keep(row, label=2, probability=0.34) is None
     assert ARRAS.keep(row, right=False) == ARRAS.keep(row) == "predicted wrongly"
     assert ARRAS.keep(row, right=True) is None
     assert ALTI.keep(replace(row, truncated=200)) == "more than 200 tokens"
@@ -441,6 +451,8 @@ def test_a_protocol_is_for_its_task():
         ValueError, match="'arras' is for fill-mask and text-generation, but this model does text-class"
     ):
         ARRAS.fit(tl.load())
+    with pytest.raises(ValueError, match=r"does question-answering; protocols for that: attcat_squad, mask_lrp_squad$"):
+        MASK_LRP.fit(reader())
 
 
 def test_other_classes():

@@ -198,6 +198,8 @@ class Explainer:
             model=self._names.model.config._name_or_path or type(self._names.model).__name__,
             signed=is_signed(job, self.task, foil),
             position=wanted.position,
+            indices=tuple(int(choice.index[place]) for choice in recording.choices if choice.index is not None),
+            foil_indices=tuple(int(choice.foil[place]) for choice in recording.choices if choice.foil is not None),
             extras=extras,
             maps={name: trim_map(name, value[place], len(row)) for name, value in attribution.maps.items()},
             notes=tuple(notes),

@@ -63,6 +63,8 @@ class Explanation:
     model: str
     signed: bool = True
     position: int | None = None  # the token that was explained, where there is one
+    indices: tuple[int, ...] = ()  # the target as the model counts: a label, a token id, or an answer's first and last
+    foil_indices: tuple[int, ...] = ()
     extras: Mapping[str, float] = field(default_factory=dict)  # numbers about the scores, such as a residual
     maps: Mapping[str, Tensor] = field(default_factory=dict)  # what was asked for with detail=; axes in MAP_AXES
     notes: tuple[str, ...] = ()  # what a reader should know: truncation, a target that had no effect
@@ -112,6 +114,8 @@ class Explanation:
             "dtype": str(self.scores.dtype).removeprefix("torch."),
             "special": self.special.tolist(),
             "spans": [list(span) for span in self.spans],
+            "indices": list(self.indices),
+            "foil_indices": list(self.foil_indices),
             "text": list(self.text) if isinstance(self.text, tuple) else self.text,
             "options": json.loads(json.dumps(dict(self.options))),  # tuples are lists there
             "extras": dict(self.extras),
@@ -137,6 +141,8 @@ class Explanation:
             "scores": torch.tensor(fields["scores"], dtype=dtype),
             "special": torch.tensor(fields["special"], dtype=torch.bool),
             "spans": [tuple(span) for span in fields["spans"]],
+            "indices": tuple(fields["indices"]),
+            "foil_indices": tuple(fields["foil_indices"]),
             "text": tuple(fields["text"]) if isinstance(fields["text"], list) else fields["text"],
             "maps": {name: torch.tensor(values, dtype=dtype) for name, values in fields["maps"].items()},
             "notes": tuple(fields["notes"]),

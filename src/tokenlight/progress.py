@@ -26,7 +26,9 @@ def counting(label: str, total: int | None, done: int = 0, show: bool = True) ->
     """Call what is given with each amount that is done; `total` is None where nobody knows it."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    bar = Progress(*columns, console=console, transient=True, disable=not (show and console.is_terminal))
+    shown = show and console.is_terminal
+    # Steps may take a minute each: the time left is estimated over more than one of them.
+    bar = Progress(*columns, console=console, transient=True, disable=not shown, speed_estimate_period=600)
     task = bar.add_task(label, total=total, completed=done)
     began, running = time.monotonic(), False
 

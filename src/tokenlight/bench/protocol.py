@@ -65,8 +65,10 @@ class Protocol:
     def fit(self, explainer: Explainer) -> Explainer:
         """The explainer that reads texts as the protocol does. Use it for everything else."""
         if self.tasks and explainer.task not in self.tasks:
+            others = ", ".join(one.name for one in PROTOCOLS.values() if explainer.task in one.tasks) or "none"
             raise ValueError(
-                f"protocol '{self.name}' is for {' and '.join(self.tasks)}, but this model does {explainer.task}"
+                f"protocol '{self.name}' is for {' and '.join(self.tasks)}, but this model does {explainer.task}; "
+                f"protocols for that: {others}"
             )
         if self.window is None and self.target != "argmax":
             return explainer

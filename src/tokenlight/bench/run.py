@@ -9,6 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
+from tokenlight.batch import Text
 from tokenlight.bench.chunk import Plan, run_chunk
 from tokenlight.bench.data_example import Example
 from tokenlight.bench.hashing import hash_model
@@ -36,7 +37,7 @@ Perturb = Literal["delete", "pad", "mask"]
 
 def bench(
     explainer: Explainer,
-    source: str | Path | Sequence[Example],
+    source: str | Path | Sequence[Example | Text],
     methods: Sequence[str | MethodSpec] | None = None,
     metrics: Sequence[str | Measure] | None = None,
     *,
@@ -57,14 +58,16 @@ def bench(
 ) -> Table:
     """Methods × metrics with intervals, and the controls: random scores, erasure, the inverse of the best method.
 
-    `source` is a file, "hf:NAME" or a list of examples; `text`, `pair`, `label`, `kind` and `split` say how to read
-    it. A method is a name, also with options ("mask_lrp:variant=released"), and so is a metric; `protocol` is a
+    `source` is a file, "hf:NAME" or a list of texts or examples; `text`, `pair`, `label`, `kind` and `split` say how
+    to read it. A method is a name, also with options ("mask_lrp:variant=released"), and so is a metric; `protocol` is a
     paper's way of judging in place of metrics. Results go to the folder `output`, from which a run that was stopped
     goes on. `seed_models` differ from the model in their seed: how alike their explanations are is measured too.
     """
     if bad_rows not in ("skip", "refuse"):
         raise ValueError(f"bad_rows is 'skip' or 'refuse', found {bad_rows!r}")
-    data = Source(source, text, pair, label, kind, split, limit)
+    data = Source(
+        source if isinstance(source, str | Path) else as_examples(source), text, pair, label, kind, split, limit
+    )
     if explainer.task == "token-classification":
         raise ValueError("the benchmark has no data with a label for every token: give a model of another task")
     check_probabilities(explainer)
@@ -81,6 +84,10 @@ def bench(
         stack.enter_context(claim(folder))
         settle_run(folder, describe_run(models, data, specs, plan))
         return Runner(folder, plan, data, bad_rows, progress).run()
+
+
+def as_examples(given: Sequence[Example | Text]) -> list[Example]:
+    return [one if isinstance(one, Example) else Example(str(i), one) for i, one in enumerate(given)]
 
 
 @dataclass(frozen=True)

@@ -87,6 +87,9 @@ class Table:
 
         show_table(self)
 
+    def __repr__(self) -> str:
+        return f"<Table: {len(self.methods)} methods and {len(self.controls)} controls × {len(self.columns)} metrics>"
+
     def to_markdown(self) -> str:
         from tokenlight.views.tables import markdown
 
@@ -134,11 +137,10 @@ def make_lines(results: Results, seed: int) -> tuple[Line, ...]:
         for m in range(methods):
             level = m != best and apart[0, m] <= 0 <= apart[1, m]
             cells[m].append(Cell(means[m, k], low[m, k], high[m, k], m == best, bool(level)))
-    lines = [
+    return tuple(
         Line(label, title_of(results, label), is_control(results, label), tuple(cells[m]))
         for m, label in enumerate(results.labels)
-    ]
-    return tuple(sorted(lines, key=lambda line: line.control))
+    )
 
 
 def weighted_means(values: Array, weights: Array) -> Array:

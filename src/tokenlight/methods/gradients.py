@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tokenlight.methods import Attribution, method
+from tokenlight.methods import Attribution, details, method
 from tokenlight.methods.attention_gradients import mean_queries
 from tokenlight.record import Probe
 from tokenlight.trace import Signal, Trace
@@ -49,19 +49,25 @@ def gradient_x_input(trace: Trace, *, reduce: str = "sum", read: str = "embeddin
 
 
 @method(title="CAT", paper="Qiang et al. 2022 (AttCAT), eq. 10", signed=True, needs=("hidden.grad",))
-def cat(trace: Trace) -> Tensor:
+def cat(trace: Trace, *, detail: Any = ()) -> Attribution:
     """Gradient times state at every block's input, summed over features and layers."""
-    return torch.stack([signal.relevance.sum(-1) for signal in trace.hidden[:-1]]).sum(0)
+    return add_layers([signal.relevance.sum(-1) for signal in trace.hidden[:-1]], detail)
 
 
 @method(title="AttCAT", paper="Qiang et al. 2022, eq. 11", signed=True, needs=("hidden.grad", "attention"))
-def attcat(trace: Trace) -> Tensor:
+def attcat(trace: Trace, *, detail: Any = ()) -> Attribution:
     """CAT of each layer weighted by the attention that the token receives there, mean over heads and queries."""
     layers = [
         mean_queries(attention.value.mean(1), trace.mask) * state.relevance.sum(-1)
         for attention, state in zip(trace.attention, trace.hidden[:-1], strict=True)
     ]
-    return torch.stack(layers).sum(0)
+    return add_layers(layers, detail)
+
+
+def add_layers(layers: list[Tensor], detail: Any) -> Attribution:
+    """The sum of the layers' terms, each [batch, token]; with detail="layers" also the terms: they add up to it."""
+    terms = torch.stack(layers, 1)  # [batch, layer, token]
+    return Attribution(terms.sum(1), maps=dict.fromkeys(details(detail, ("layers",)), terms))
 
 
 @method(

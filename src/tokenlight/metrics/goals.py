@@ -1,7 +1,6 @@
-"""What an explanation explained, in indices again: an explanation names its target in words."""
+"""Whose probability is measured: what an explanation explained, or what the caller names."""
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any
 
 import torch
@@ -11,12 +10,10 @@ from tokenlight.batch import Row
 from tokenlight.explainer import Explainer
 from tokenlight.explanation import Explanation
 from tokenlight.metrics.probability import Goal
-from tokenlight.naming import answer_text
-from tokenlight.targets import Span, Target, Wanted
+from tokenlight.targets import Target, Wanted
 from tokenlight.twin import Tape, Twin
 
 BATCH = 32  # texts that run together
-GIVE = "give target= (and foil=) as in explain()"
 
 
 def goals_of(
@@ -34,20 +31,29 @@ def goals_of(
         if targets[i] is None and foils[i] is not None:
             raise ValueError("a foil needs a target to be compared with")
         if targets[i] is None:
-            wanted = wanted_again(explainer, row, explanation)
+            goals.append(explained_goal(explainer.task, explanation))
         elif explainer.task == "text-generation" and (several := continuation(explainer, row, targets[i], foils[i])):
             goals.append(Goal(index=several))
-            continue
         else:
             wanted = explainer._names.want(row, targets[i], foils[i])
-        goals.append(goal_from(wanted))
-        if goals[-1] is None:
-            open_questions[i] = wanted
+            goals.append(goal_from(wanted))
+            if goals[-1] is None:  # a target such as (position, None) is the predicted one
+                open_questions[i] = wanted
     for i, goal in predictions(explainer, twin, rows, open_questions).items():
-        if targets[i] is None:  # a target such as (position, None) is the predicted one by the caller's own word
-            check_name(explainer, rows[i], explanations[i], goal)
         goals[i] = goal
     return [goal for goal in goals if goal is not None]
+
+
+def explained_goal(task: str, explanation: Explanation) -> Goal:
+    """What the explanation explained."""
+    found, foil = explanation.indices, explanation.foil_indices
+    if not found:
+        raise ValueError(
+            f"the target {explanation.target!r} was a function of the output: give target= as in explain()"
+        )
+    if task == "question-answering":
+        return Goal(span=(found[0], found[1]), foil_span=(foil[0], foil[1]) if foil else None)
+    return Goal(found, foil[0] if foil else None, explanation.position)
 
 
 def goal_from(wanted: Wanted) -> Goal | None:
@@ -56,49 +62,6 @@ def goal_from(wanted: Wanted) -> Goal | None:
         return None
     index = () if wanted.index is None else (wanted.index,)
     return Goal(index, wanted.foil, wanted.position, wanted.span, wanted.foil_span)
-
-
-def wanted_again(explainer: Explainer, row: Row, explanation: Explanation) -> Wanted:
-    """From the names that the explanation holds; an index stays None where the target's name fits several or none."""
-    names = (explanation.target, explanation.foil)
-    find = spans_of if explainer.task == "question-answering" else indices_of
-    target, foil = ([] if name is None else find(explainer, row, name) for name in names)
-    if explanation.foil is not None and len(foil) != 1:
-        raise ValueError(f"the foil {explanation.foil!r} fits {len(foil)} outputs of the model: {GIVE}")
-    one, other = (found[0] if len(found) == 1 else None for found in (target, foil))
-    if explainer.task == "question-answering":
-        inside = [i for i, segment in enumerate(row.segments) if segment == 1]
-        return Wanted(span=one, foil_span=other, context=(inside[0], inside[-1]))
-    return Wanted(index=one, foil=other, position=explanation.position)
-
-
-def indices_of(explainer: Explainer, row: Row, name: str) -> list[Any]:
-    """Labels or tokens of this name."""
-    if explainer.task in ("fill-mask", "text-generation"):
-        return list(written_tokens(explainer.tokenizer).get(name, ()))
-    return [i for i, label in explainer._names.labels.items() if label == name]
-
-
-@lru_cache(maxsize=2)
-def written_tokens(tokenizer: Any) -> dict[str, list[int]]:
-    """The ids behind each text; in SentencePiece vocabularies '▁are' and 'are' are both written 'are'."""
-    found: dict[str, list[int]] = {}
-    for i in range(len(tokenizer)):
-        found.setdefault(tokenizer.decode([i]), []).append(i)
-    return found
-
-
-def spans_of(explainer: Explainer, row: Row, name: str) -> list[Any]:
-    """Answers of exactly these characters, wherever they begin in the context."""
-    begins = {i: span[0] for i, span in enumerate(row.spans) if row.segments[i] == 1}
-    ends = {i: span[1] for i, span in enumerate(row.spans) if row.segments[i] == 1}
-    context = row.text[1]
-    found: list[Span] = []
-    for first, begin in begins.items():
-        last = [i for i, end in ends.items() if end == begin + len(name) and i >= first]
-        if name and context.startswith(name, begin) and last:
-            found.append((first, last[0]))
-    return found
 
 
 def predictions(explainer: Explainer, twin: Twin, rows: Sequence[Row], wanted: dict[int, Wanted]) -> dict[int, Goal]:
@@ -121,15 +84,6 @@ def predictions(explainer: Explainer, twin: Twin, rows: Sequence[Row], wanted: d
                 goal = Goal((found[0],), one.foil, one.position)
             goals[rows[i].text, one] = goal
     return {i: goals[rows[i].text, one] for i, one in wanted.items()}
-
-
-def check_name(explainer: Explainer, row: Row, explanation: Explanation, goal: Goal) -> None:
-    said = answer_text(row, goal.span) if goal.span else explainer._names.name(goal.index[0])
-    if said != explanation.target:
-        raise ValueError(
-            f"the explained target {explanation.target!r} is neither what this model predicts ({said!r}) nor the name "
-            f"of exactly one of its outputs: {GIVE}"
-        )
 
 
 def continuation(explainer: Explainer, row: Row, target: Any, foil: Any) -> tuple[int, ...]:

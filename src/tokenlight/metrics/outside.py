@@ -44,4 +44,6 @@ def from_scores(
         replace(e, scores=tensor, notes=tuple(input_notes(explainer.task, row, Job(control, {}), False)), **changes)
         for e, row, tensor in zip(said, rows, tensors, strict=True)
     ]
+    for explanation in made:
+        object.__setattr__(explanation, "explainer", explainer)  # for evaluate(), as in explain
     return made if many else made[0]

@@ -1,7 +1,7 @@
 """Method against method on one text: green where the first gives more, red where it gives less.
 
-The difference heatmaps of Mask-LRP (Song et al. 2024, figures 6 to 13). Red words are underlined, so that the two can be
-told apart without colours.
+The difference heatmaps of Mask-LRP (Song et al. 2024, figures 6 to 13). Red words are underlined, so that the two can
+be told apart without colours.
 """
 
 from collections.abc import Sequence
@@ -21,10 +21,12 @@ if TYPE_CHECKING:
 Pair = tuple[Explanation, Explanation]
 Colour = tuple[int, int, int]
 MORE, LESS = (0, 120, 60), (190, 30, 45)
+FAINT = 0.05  # smaller differences have no line under them: they would be white
 COLUMNS = 96  # characters of a line in a figure
 SIZE = 8  # of the letters in a figure, in points
 LETTER = 0.602 * SIZE / 72  # inches: how wide a letter of DejaVu Sans Mono is
 LINE = 1.7 * SIZE / 72
+LESS_STYLE = ".less { text-decoration: underline }"
 
 
 def difference(first: Explanation, second: Explanation) -> Explanation:
@@ -58,7 +60,7 @@ def difference_page(pairs: Sequence[Pair], title: str = "Method against method")
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)}</title><style>{STYLE}{PAGE_STYLE}.less {{ text-decoration: underline }}</style></head>\n"
+        f"<title>{escape(title)}</title><style>{STYLE}{PAGE_STYLE}{LESS_STYLE}</style></head>\n"
         f"<body><h1>{escape(title)}</h1>{legend()}\n{sections}\n</body></html>\n"
     )
 
@@ -84,7 +86,7 @@ def span(piece: Piece) -> str:
     if piece.word.special:
         return f'<span class="special">{escape(piece.text)}</span>'
     background = tint(strength_of(piece))
-    kind = "word less" if strength_of(piece) < 0 else "word"
+    kind = "word less" if strength_of(piece) < -FAINT else "word"
     colours = f"background:{css(background)};color:{css(ink(background))}"
     return f'<span class="{kind}" style="{colours}" title="{piece.word.score:+.3f}">{escape(piece.text)}</span>'
 
@@ -97,7 +99,7 @@ def legend() -> str:
     more, less = sample(1, "", "the first method gives more"), sample(-1, "less", "it gives less")
     return (
         f'<p class="legend">Last line of each box: {more}, {less}. Both are scaled so that their strongest word has 1; '
-        "the full shade is a difference of 1. Above it the two methods themselves: blue supports, orange speaks against.</p>"
+        "the full shade is a difference of 1. Above it the methods: blue supports, orange speaks against.</p>"
     )
 
 
@@ -107,6 +109,7 @@ def difference_figure(pairs: Sequence[Pair]) -> "Figure":
     laid = [lay_out(text) for text in texts]
     height = sum(lines + 2.5 for _, lines in laid)
     figure = new_figure(COLUMNS * LETTER, height * LINE)
+    figure.set_layout_engine("none")  # one letter is one step of the axes, from edge to edge
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set(xlim=(0, COLUMNS), ylim=(height, 0))
     axes.axis("off")
@@ -141,7 +144,7 @@ def draw_piece(axes: Any, piece: Piece, column: int, line: float) -> None:
     if strength:
         corner, width = (column, line - 0.45), len(piece.text)
         axes.add_patch(Rectangle(corner, width, 0.9, color=css(background), linewidth=0))
-    if strength < 0:
+    if strength < -FAINT:
         axes.plot([column, column + len(piece.text)], [line + 0.33] * 2, color=css(ink(background)), linewidth=0.5)
     colour = "#a0a7ae" if piece.word is not None and piece.word.special else css(ink(background))
     text = printable(piece.text).replace("$", r"\$")  # no formulas

@@ -43,7 +43,7 @@ def terminal(table: Table, plain: bool = False) -> RichTable:
     view = RichTable(box=None, header_style="bold", padding=(0, 2, 0, 0))
     view.add_column("method", no_wrap=True)
     for column in table.columns:
-        view.add_column(f"{column.title} {ARROWS[column.direction]}", justify="right")
+        view.add_column(f"{column.title} {ARROWS[column.direction]}", justify="right", overflow="fold")
     digits = all_decimals(table)
     for group, lines in enumerate((table.methods, table.controls)):
         if group == 1:
@@ -56,11 +56,11 @@ def terminal(table: Table, plain: bool = False) -> RichTable:
 
 
 def terminal_cell(cell: Cell, digits: int, plain: bool) -> Text:
-    """The interval has no blanks inside, so a narrow terminal puts it on a line of its own."""
+    """A narrow terminal breaks it at its blanks."""
     low, high = (minus(f"{value:.{digits}f}") for value in (cell.low, cell.high))
     sign = "*" if cell.best and plain else DAGGER if cell.level else " "
     mean = (minus(f"{cell.mean:.{digits}f}"), "bold green" if cell.best else "")
-    return Text.assemble(mean, sign, (f" [{low},{high}]", "dim"))
+    return Text.assemble(mean, sign, (f" [{low}, {high}]", "dim"))
 
 
 def markdown(table: Table) -> str:
@@ -140,7 +140,7 @@ def facts(table: Table) -> list[str]:
         lines.append(f"The model is right on {results.right / results.judged:.1%} of {results.judged:,} examples")
     bad = Counter(record["bad"] for record in results.bad)
     lines += [f"Set aside {n:,}: {reason}" for reason, n in results.set_aside.most_common()]
-    lines += [f"Bad rows {n:,}: {reason}" for reason, n in few(bad)]
+    lines += [f"Not usable {n:,}: {reason}" for reason, n in few(bad)]
     if not results.ended:
         lines.append("This run has not ended: start it again to finish it")
     if results.cut:
