@@ -11,7 +11,7 @@ the word embeddings; the release took the probability's, with position embedding
 
 import argparse
 
-from alti_published import OWN_CHECKPOINTS, SETTINGS, TABLE_2, load, source
+from alti_published import PAPER_MODEL, SETTINGS, TABLE_2, load, source
 from side_by_side import arguments, differences, side_by_side
 
 from tokenlight.bench.run import bench
@@ -44,6 +44,6 @@ side_by_side(
     f"ALTI, table 2, {args.setting}",
     table,
     TABLE_2[args.setting],
-    [*differences(model, data, setting.model, setting.data, args.limit), OWN_CHECKPOINTS],
+    differences(model, data, PAPER_MODEL, setting.data, args.limit),
     path=args.output / "side_by_side.md",
 )

@@ -10,7 +10,7 @@ is measured too. Protocol: see alti_table2.py.
 
 import argparse
 
-from alti_published import OWN_CHECKPOINTS, SETTINGS, TABLE_4, load, source
+from alti_published import PAPER_MODEL, SETTINGS, TABLE_4, load, source
 from side_by_side import arguments, differences, side_by_side
 
 from tokenlight.bench.run import bench
@@ -34,6 +34,6 @@ side_by_side(
     "ALTI, table 4, BERT on SST-2",
     table,
     TABLE_4,
-    [*differences(model, data, setting.model, setting.data, args.limit), OWN_CHECKPOINTS],
+    differences(model, data, PAPER_MODEL, setting.data, args.limit),
     path=args.output / "side_by_side.md",
 )

@@ -9,7 +9,7 @@ Yelp: .221 in this table, and .255 in the paper's table 2.
 
 import argparse
 
-from alti_published import OWN_CHECKPOINTS, SETTINGS, TABLE_5, load, source
+from alti_published import PAPER_MODEL, SETTINGS, TABLE_5, load, source
 from side_by_side import arguments, differences, side_by_side
 
 from tokenlight.bench.run import bench
@@ -34,6 +34,6 @@ side_by_side(
     f"ALTI, table 5, {args.setting}",
     table,
     TABLE_5.get(args.setting, {}),
-    [*differences(model, data, setting.model, setting.data, args.limit), OWN_CHECKPOINTS],
+    differences(model, data, PAPER_MODEL, setting.data, args.limit),
     path=args.output / "side_by_side.md",
 )

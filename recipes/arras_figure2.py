@@ -3,10 +3,10 @@
     python recipes/arras_table2.py --model PATH/TO/smollm2 --data PATH/TO/lgd_dataset.tsv --output results/table2
     python recipes/arras_figure2.py --results results/table2 --output results/figure2
 
-What the paper's figure shows is not at hand. Here it is two drawings of the table's results: groups.png has each metric
+What the paper's figure shows is not at hand. Here it is two drawings of the table's results. groups.png has each metric
 by the number of attractors (nouns of the other number between subject and verb; in other data whatever the examples
-are grouped by), with 95 % intervals, where a group has enough examples for one; examples.png has a few examples as heatmaps, token by method. Treebanks hold few
-examples with attractors, so their intervals are wide; the LGD file has one to four in every example.
+are grouped by), with 95 % intervals, where a group has enough examples for one. examples.png has a few examples as
+heatmaps, token by method. Treebanks hold few examples with attractors; the LGD file has one to four in every example.
 """
 
 import argparse

@@ -44,7 +44,7 @@ side_by_side(
     table,
     published,
     [
-        *differences(model, args.data, paper or "none of these", "LGD", args.limit),
+        *differences(model, args.data, paper or "another one", "LGD", args.limit),
         f"the model prefers the right word in {right:.3f} of {asked:,} examples; the others are left out",
         "the paper reports the better of the two gradients, and random scores over ten runs, here one",
     ],

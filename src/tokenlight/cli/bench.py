@@ -42,7 +42,10 @@ def bench(
         list[str] | None, typer.Option(help="Repeat; also with options: mask_lrp:variant=released.")
     ] = None,
     metric: Annotated[list[str] | None, typer.Option(help="Repeat; also with options: pointing_game:k=1.")] = None,
-    preset: Annotated[str | None, typer.Option(help="A paper's protocol: attcat, mask_lrp, alti, arras.")] = None,
+    preset: Annotated[
+        str | None,
+        typer.Option(help="A paper's protocol: attcat, mask_lrp, alti, arras, attcat_squad ...: docs/presets.md."),
+    ] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many rows.")] = None,
     bad_rows: Annotated[
         BadRows, typer.Option(help="Skip rows that cannot be used, or refuse to go on.")
