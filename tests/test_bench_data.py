@@ -297,3 +297,10 @@ def test_real_files_have_no_bad_rows_that_are_unknown():
     pairs = list(read_examples(data / "evidence" / "anaphor_gender_agreement.csv"))
     assert len(good(pairs)) == 979
     assert set(reasons(pairs)) == {"no evidence is marked"}
+
+
+def test_a_label_of_minus_one_is_none(tmp_path):
+    """GLUE's test parts have no labels, and write that as -1."""
+    path = tmp_path / "test.tsv"
+    path.write_text("sentence\tlabel\na film\t-1\nanother\t1\n")
+    assert [example.label for example in read_examples(path) if isinstance(example, Example)] == [None, "1"]

@@ -169,7 +169,7 @@ def test_filters_set_examples_aside_with_their_reason(tmp_path):
     protocol = replace(clean(["aopc"]), shortest=7, only_right=True)
     table = bench(explainer, file, ["attcat"], protocol=protocol, output=tmp_path / "out", progress=False)
     assert table.results.set_aside == Counter({"fewer than 7 tokens": 1, "predicted wrongly": 1})
-    assert table.results.right == table.results.judged == table.results.examples == 2
+    assert (table.results.right, table.results.judged, table.results.examples) == (3, 4, 2)  # set aside, but judged
 
 
 def test_the_other_class_is_explained_where_classes_are_compared(data, tmp_path):
@@ -495,3 +495,12 @@ def test_sorting_out_keeps_every_row():
     cases, rest = sort_out(explainer, protocol, items)
     assert sorted([case.draft.number for case in cases] + [record["row"] for record in rest]) == list(range(len(TEXTS)))
     assert {"set_aside", "bad"} == {key for record in rest for key in record if key in ("bad", "set_aside")}
+
+
+def test_random_scores_of_two_models_are_two_draws():
+    """Drawn alike, chance would look perfectly robust."""
+    explainer = explainer_for("bert")
+    found = robustness([explainer, explainer], TEXTS, ["random", "attn_lrp"], ["spearman"], progress=False)
+    means = {one.method: one.mean for one in found}
+    assert means["attn_lrp"] == pytest.approx(1.0)
+    assert abs(means["random"]) < 0.6

@@ -72,6 +72,8 @@ def read_stage(journal: Journal, measures: Sequence[Measure]) -> Stage:
     right = judged = cut = 0
     for record in journal:
         rows.append(record["row"])
+        right += record.get("right") is True  # also of examples that are set aside, as those with wrong answers may be
+        judged += record.get("right") is not None
         if "bad" in record:
             bad.append(record)
         elif record["set_aside"] is not None:
@@ -84,8 +86,6 @@ def read_stage(journal: Journal, measures: Sequence[Measure]) -> Stage:
             for name in methods[labels[0]]["curves"]:
                 lines = [np.array(methods[label]["curves"][name], float) for label in labels]
                 curves.setdefault(name, []).append(lines)
-            right += record["right"] is True
-            judged += record["right"] is not None
             cut += record["cut"] > 0
     empty = np.zeros((0, len(labels), len(measures)))
     stacked = {name: stack(lines) for name, lines in curves.items()}

@@ -40,8 +40,8 @@ def robustness(
     listed, specs = check_texts(texts), [MethodSpec.parse(one) for one in methods]
     measures = [one if isinstance(one, Measure) else Measure(one) for one in metrics]
     explained = [
-        e.explain_jobs(listed, {spec.label: spec.job(e._names.model) for spec in specs}, progress=progress)
-        for e in explainers
+        e.explain_jobs(listed, {spec.label: spec.job(e._names.model, seed=i) for spec in specs}, progress=progress)
+        for i, e in enumerate(explainers)
     ]
     found = []
     for one, two in permutations(range(len(explainers)), 2):

@@ -77,7 +77,7 @@ def bench(
     fitted = [judge.fit(one) for one in models]
     check_models(fitted, judge)
     judge = replace(judge, measures=tuple(fit_measure(one, fitted[0]) for one in judge.measures))
-    jobs = [{spec.label: spec.job(one._names.model, heads) for spec in specs} for one in fitted]
+    jobs = [{spec.label: spec.job(one._names.model, heads, seed) for spec in specs} for seed, one in enumerate(fitted)]
     plan = Plan(fitted[0], judge, jobs[0], tuple(zip(fitted[1:], jobs[1:], strict=True)))
     with ExitStack() as stack:
         folder = Path(output or stack.enter_context(TemporaryDirectory()))

@@ -62,9 +62,14 @@ class MethodSpec:
     def control(self) -> bool:
         return self.name in CONTROLS
 
-    def job(self, model: PreTrainedModel, heads: Any = None) -> Job:
-        """`heads` is for the methods that take some and do not name their own."""
+    def job(self, model: PreTrainedModel, heads: Any = None, seed: int = 0) -> Job:
+        """`heads` is for the methods that take some and do not name their own.
+
+        Random scores are drawn with `seed`: drawn alike for two models, they would agree.
+        """
         options = dict(self.options)
+        if self.name == "random":
+            options.setdefault("seed", seed)
         if heads is not None and "heads" in self.entry.options:
             options.setdefault("heads", heads)
         return Job.for_model(self.entry, options, model)
