@@ -504,3 +504,30 @@ def test_random_scores_of_two_models_are_two_draws():
     means = {one.method: one.mean for one in found}
     assert means["attn_lrp"] == pytest.approx(1.0)
     assert abs(means["random"]) < 0.6
+
+
+def test_a_row_without_words_is_set_aside(tmp_path):
+    table = bench(explainer_for("bert"), [TEXTS[0], "[SEP]", TEXTS[1]], **QUICK, output=tmp_path / "out")
+    assert table.results.set_aside == Counter({"no token can be taken away": 1})
+    assert table.results.examples == 2
+
+
+def test_labels_of_classes_say_nothing_of_a_language_model(tmp_path):
+    file = write_table(tmp_path / "d.tsv", [(0, TEXTS[0]), (9, TEXTS[1])])
+    table = bench(explainer_for("gpt2", "text-generation"), file, ["attcat"], ["aopc"], erasure=False, progress=False)
+    assert (table.results.examples, table.results.judged, table.results.bad) == (2, 0, ())
+
+
+def test_a_wrong_option_leaves_the_folder_as_it_was(tmp_path):
+    folder = tmp_path / "out"
+    settings = {"metrics": ["aopc"], "erasure": False, "progress": False, "output": folder, "heads": [[1] * 4] * 2}
+    with pytest.raises(ValueError, match="'paper' or 'released'"):
+        bench(explainer_for("bert"), TEXTS[:1], ["mask_lrp:variant=foo"], **settings)
+    bench(explainer_for("bert"), TEXTS[:1], ["mask_lrp:variant=released"], **settings)
+
+
+def test_the_hash_does_not_see_what_the_last_call_left_in_the_tokenizer():
+    explainer = explainer_for("bert")
+    before = hash_model(explainer)
+    explainer.tokenizer(["it is"], truncation=True, max_length=4, padding="max_length")
+    assert hash_model(explainer) == before

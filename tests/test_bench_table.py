@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from tokenlight.bench.store import Journal, write_whole
-from tokenlight.bench.table import best_method, read_table, resampled_means, weighted_means
+from tokenlight.bench.table import best_method, level_with, read_table, resampled_means, weighted_means
 from tokenlight.views.chart import nice_range, number, styles_of
 from tokenlight.views.report import report, write_views
 from tokenlight.views.tables import decimals, show_table
@@ -215,3 +215,20 @@ def test_decimals_and_ticks(folder):
 def test_methods_and_controls_look_different():
     styles = styles_of([f"m{i}" for i in range(12)], ["random", "erasure", "inverse"])
     assert len(set(styles.values())) == 15
+
+
+def test_equal_methods_are_seldom_told_apart():
+    """Eight methods of equal worth, of which the best is chosen by looking: 95 % of tables call all of them level."""
+    wrong = 0
+    for seed in range(60):
+        values = np.random.default_rng(seed).normal(size=(30, 8))
+        draws = resampled_means(values, np.ones_like(values), seed, draws=400)
+        means = values.mean(0)
+        wrong += not level_with(int(means.argmax()), means, draws, range(8)).all()
+    assert wrong <= 9  # of 60; by the plain interval of each difference it would be about 36
+
+
+def test_a_clear_difference_is_seen():
+    values = np.random.default_rng(0).normal(loc=[0.0, 0.1, 3.0], size=(100, 3))
+    level = level_with(2, values.mean(0), resampled_means(values, np.ones_like(values), 0), range(3))
+    assert level.tolist() == [False, False, True]

@@ -7,8 +7,10 @@ from typing import NamedTuple
 
 import pytest
 
+from tokenlight.bench.protocol import PROTOCOLS
 from tokenlight.cli import app
 from tokenlight.methods import ALIASES, METHODS
+from tokenlight.metrics import METRICS
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -99,8 +101,21 @@ def test_every_option_of_a_method_is_named():
             assert re.search(rf"`{option}\b", page), f"docs/methods.md does not name the option {option} of {name}"
 
 
-def test_the_readme_counts_the_methods():
-    assert f"{len(METHODS)} methods" in (ROOT / "README.md").read_text(encoding="utf-8")
+def test_the_readme_counts_methods_and_metrics():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"{len(METHODS)} methods" in readme
+    assert f"{len(METRICS)} metrics" in readme
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/metrics.md"])
+@pytest.mark.parametrize("name", METRICS)
+def test_every_metric_is_named(name, page):
+    assert f"`{name}`" in (ROOT / page).read_text(encoding="utf-8")
+
+
+def test_every_preset_is_named():
+    page = (ROOT / "docs/presets.md").read_text(encoding="utf-8")
+    assert all(f"`{name}`" in page for name in PROTOCOLS)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_name)

@@ -1,8 +1,10 @@
 """The result: words, saving and loading, tables."""
 
+import copy
 import dataclasses
 import json
 import math
+import pickle
 from typing import Any
 
 import pytest
@@ -183,3 +185,14 @@ def test_results_do_not_share_memory():
     before = two.scores.clone()
     one.scores.fill_(7)
     assert torch.equal(two.scores, before)
+
+
+def test_pickles_and_copies_leave_the_model_behind():
+    e = explanation()
+    for copied in (pickle.loads(pickle.dumps(e)), copy.deepcopy(e)):
+        assert copied == e
+        assert "explainer" not in vars(copied)
+        with pytest.raises(ValueError, match="does not know its model"):
+            copied.evaluate()
+    assert len(pickle.dumps(e)) < 100_000
+    assert set(e.evaluate()) == {"aopc", "log_odds", "comprehensiveness", "sufficiency"}

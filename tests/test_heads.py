@@ -2,7 +2,10 @@
 
 import copy
 import json
+import os
 from collections import Counter
+from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,8 +20,9 @@ from tokenlight.heads.align import align
 from tokenlight.heads.choose import choose_heads
 from tokenlight.heads.count import count_heads
 from tokenlight.heads.masks import HeadMask
-from tokenlight.heads.parses import Parse, ParsedWord
+from tokenlight.heads.parses import Parse, ParsedWord, conllu_parses, spacy_parses
 from tokenlight.heads.roles import roles
+from tokenlight.heads.sources import parse_source
 from tokenlight.heads.statistics import RELATIONS, HeadStatistics
 
 NUMBERS = {label: i for i, labels in enumerate(RELATIONS.values()) for label in labels}
@@ -324,3 +328,31 @@ def test_fingerprints_tell_models_apart():
     assert same_model(one, one)
     assert not same_model(one, other)
     assert not same_model((), ())
+
+
+DATA = Path(os.environ.get("TOKENLIGHT_DATA", Path(__file__).parents[2] / "shared" / "data"))
+
+
+@pytest.mark.skipif(not (DATA / "ud").is_dir(), reason="needs Universal Dependencies treebanks: set TOKENLIGHT_DATA")
+def test_gold_trees_and_a_parser_find_the_same_heads():
+    parses = list(islice(conllu_parses(DATA / "ud" / "en_ewt-ud-dev.conllu"), 300))
+    explainer = tl.load()
+    gold = count_heads(explainer, parses, progress=False)
+    parsed = count_heads(explainer, spacy_parses(parse.text for parse in parses), progress=False)
+    for i, relation in enumerate(gold.relations):
+        both = torch.stack([gold.accuracy[i].flatten(), parsed.accuracy[i].flatten()])
+        assert torch.corrcoef(both)[0, 1] > 0.9, relation
+    assert gold.accuracy[gold.relations.index("obj")].argmax() == 2 * 12 + 0  # layer 2, head 0
+
+
+def test_a_relation_that_never_occurred_names_no_head():
+    mask = statistics().mask(-1.0)
+    assert {role.relation for row in roles(mask) for role in row} == {"nsubj"}
+
+
+def test_a_changed_file_is_not_resumed(tmp_path):
+    path = tmp_path / "texts.txt"
+    path.write_text("a good film\n")
+    before = parse_source(path).name
+    path.write_text("a bad film\n")
+    assert parse_source(path).name != before

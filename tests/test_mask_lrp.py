@@ -212,3 +212,9 @@ def test_methods_with_the_same_mask_share_their_pass():
 def test_wrong_options_are_refused(options, said):
     with pytest.raises((ValueError, TypeError), match=said):
         attribute(**options)
+
+
+def test_no_mask_is_every_head():
+    e, plain = (explainer_for("bert").explain("it is a good movie", m, **o) for m, o in
+                (("mask_lrp", {"heads": None}), ("transformer_attribution", {})))  # fmt: skip
+    torch.testing.assert_close(e.scores, plain.scores)

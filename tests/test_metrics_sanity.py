@@ -88,3 +88,10 @@ def test_the_explained_target_stays():
 def test_every_task(family, task, texts, target):
     found = sanity(explainer_for(family, task), texts, "gradient_x_input", target=target, absolute=True)
     assert len(found) == 4
+
+
+def test_a_model_is_shuffled_behind_its_own_head_mask():
+    explainer = tl.load()
+    found = sanity(explainer, ["a charming and often affecting journey ."], "mask_lrp")
+    assert len(found) == 8  # head, six blocks, embeddings
+    assert all(-1 <= similarity <= 1 for _, similarity in found)

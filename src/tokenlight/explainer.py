@@ -229,7 +229,7 @@ def result_notes(job: Job, score: float, scores: Tensor, extras: Mapping[str, fl
         yield f"{job.method.name} misses {missed:.2g} of the change it explains: take more steps"
     if residual > 1e-2 * max(1.0, abs(score)):  # more than rounding
         yield f"scores and shares miss {residual:.2g} of the whole: the rules do not cover this target"
-    if "masked_share" in extras and not job.options["heads"].count:
+    if isinstance(heads := job.options.get("heads"), HeadMask) and not heads.count:
         yield "no head is lit: only the residual stream carries relevance"
     if not scores.any():
         yield f"every score of {job.method.name} is 0 on this text"

@@ -182,6 +182,10 @@ class Explanation:
         columns = {"token": self.tokens, "score": self.scores.tolist(), "special": self.special.tolist()}
         return pandas.DataFrame({**columns, "segment": self.segments, "start": starts, "end": ends})
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies and pickles do not take the model along."""
+        return {name: value for name, value in self.__dict__.items() if name != "explainer"}
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Explanation) and self.to_dict() == other.to_dict()
 

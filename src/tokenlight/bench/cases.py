@@ -14,6 +14,7 @@ from tokenlight.bench.protocol import Protocol
 from tokenlight.bench.store import Record
 from tokenlight.explainer import Explainer
 from tokenlight.heads.align import segment_tokens, tokens_of
+from tokenlight.metrics.perturbation import takeable
 from tokenlight.targets import Choice, Target, Wanted
 from tokenlight.twin import Tape, Twin
 
@@ -91,7 +92,8 @@ def draft(explainer: Explainer, protocol: Protocol, number: int, example: Exampl
         if example.target is not None and (reason := misfit(example, row, explainer.tokenizer)):
             return {"row": number, "id": example.id, "tokens": len(row), "set_aside": reason}
         wanted = explainer._names.want(row, example.target, example.foil)
-        gold = wanted.index if example.label is None else label_index(example.label, explainer)
+        labelled = example.label is not None and explainer.task == "text-classification"
+        gold = label_index(example.label, explainer) if labelled else wanted.index
     except ValueError as error:
         return bad(number, BadRow(f"example {example.id}", str(error)))
     return Draft(number, example, row, gold, wanted, find_marks(protocol, row, example))
@@ -167,11 +169,24 @@ def class_of(explainer: Explainer, one: Draft) -> int | None:
 def doubt(explainer: Explainer, protocol: Protocol, one: Draft, answer: Answer) -> str | None:
     """Why an example is not measured."""
     reason = protocol.keep(one.row, label=one.gold, probability=answer.gold_probability, right=answer.right)
+    reason = reason or unmeasurable(protocol, one)
     if reason is not None or not protocol.needs_marks or one.marks is not None:
         return reason
     if one.example.answer is None and not one.example.evidence:
         return "no answer or evidence is marked"
     return f"the {'answer' if one.example.answer else 'evidence'} is not among the tokens that fit into the model"
+
+
+def unmeasurable(protocol: Protocol, one: Draft) -> str | None:
+    """Texts of which nothing can be taken away, and marks on tokens that do not count."""
+    read = () if one.wanted.position is None else (one.wanted.position,)
+    curves = [measure.settled for measure in protocol.measures if measure.entry.kind == "perturbation"]
+    if not all(takeable(one.row, perturbation, read) for perturbation in curves):
+        return "no token can be taken away"
+    of_words = [m for m in protocol.measures if m.entry.needs == "marks" and m.eligible == "words"]
+    if of_words and one.marks is not None and one.marks[torch.tensor(one.row.special)].any():
+        return "a special token is marked"
+    return None
 
 
 def describe(explainer: Explainer, one: Draft, answer: Answer) -> Record:

@@ -99,7 +99,8 @@ def measure_cases(plan: Plan, cases: Sequence[Case], explained: Explained) -> li
             own = {perturbation: lines[m * len(cases) + i] for perturbation, lines in curves.items()}
             values = curve_values(plan, own)
             values |= values_beside(plan.measures("marks"), results[i], case.draft.marks)
-            values |= values_beside(plan.measures("others"), results[i], others[label][i] if others else None)
+            if others:  # not for the inverse: turned round twice, it agrees as before
+                values |= values_beside(plan.measures("others"), results[i], others[label][i])
             values |= alike[i][1].get(label, {}) if alike else {}
             methods[label] = {"values": values, "curves": curve_points(plan, own)}
         pairs = {"pairs": alike[i][0]} if alike else {}
@@ -134,7 +135,7 @@ def values_beside(
 
 def other_explanations(plan: Plan, cases: Sequence[Case]) -> Explained | None:
     """The same for another class, where a measure compares classes."""
-    if not plan.measures("others"):
+    if plan.inverse or not plan.measures("others"):
         return None
     return explain_cases(plan, cases, [other_class(case.target) for case in cases])
 

@@ -21,7 +21,9 @@ def hash_model(explainer: Explainer) -> str:
     digest = hashlib.sha256()
     config = {name: value for name, value in model.config.to_dict().items() if name not in NOT_THE_MODEL}
     digest.update(json.dumps(config, sort_keys=True, default=str).encode())
-    digest.update(explainer.tokenizer.backend_tokenizer.to_str().encode())
+    tokenizer = json.loads(explainer.tokenizer.backend_tokenizer.to_str())
+    tokenizer |= {"truncation": None, "padding": None}  # whatever the last call left switched on
+    digest.update(json.dumps(tokenizer, sort_keys=True).encode())
     for name, tensor in sorted(model.state_dict().items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         flat = tensor.detach().contiguous().cpu().reshape(-1)

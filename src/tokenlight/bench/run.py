@@ -78,6 +78,8 @@ def bench(
     check_models(fitted, judge)
     judge = replace(judge, measures=tuple(fit_measure(one, fitted[0]) for one in judge.measures))
     jobs = [{spec.label: spec.job(one._names.model, heads, seed) for spec in specs} for seed, one in enumerate(fitted)]
+    for job in jobs[0].values():
+        job.passes(split=False)  # an option with a wrong value is refused before anything is written
     plan = Plan(fitted[0], judge, jobs[0], tuple(zip(fitted[1:], jobs[1:], strict=True)))
     with ExitStack() as stack:
         folder = Path(output or stack.enter_context(TemporaryDirectory()))

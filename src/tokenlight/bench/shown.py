@@ -24,6 +24,9 @@ def keep_shown(folder: Path, cases: Sequence[Case], explained: Mapping[str, Sequ
         number = str(case.draft.number)
         if len(stored) < MOST and number not in stored and len(case.draft.row) <= LONGEST:
             stored[number] = [plain(results[i], label) for label, results in explained.items()]
+    if not stored and cases:  # all are long: the shortest is better than none
+        i = min(range(len(cases)), key=lambda i: len(cases[i].draft.row))
+        stored[str(cases[i].draft.number)] = [plain(results[i], label) for label, results in explained.items()]
     if len(stored) > before:
         write_whole(path, json.dumps(stored, ensure_ascii=False) + "\n")
 

@@ -1,5 +1,6 @@
 """The table: methods × metrics, mean with a 95 % bootstrap interval, and who cannot be told from the best."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ STAGES = ("results-00000.jsonl", "results-00001.jsonl")  # the methods; the inve
 DRAWS = 2000  # bootstrap samples
 BLOCK = 100  # of them in memory
 INTERVAL = (2.5, 97.5)  # percentiles
+FEWEST = 10  # examples: with fewer, resampling them says little, and no method is told from another
 
 
 @dataclass(frozen=True)
@@ -128,25 +130,50 @@ def make_lines(results: Results, seed: int) -> tuple[Line, ...]:
     weights = np.tile(results.weights, (1, methods))
     means = weighted_means(flat, weights).reshape(methods, metrics)
     draws = resampled_means(flat, weights, seed).reshape(-1, methods, metrics)
-    low, high = np.nanpercentile(draws, INTERVAL, axis=0)
+    low, high = percentiles(draws)
     ours = [m for m, label in enumerate(results.labels) if not is_control(results, label)]
     cells: list[list[Cell]] = [[] for _ in range(methods)]
     for k, measure in enumerate(results.measures):
-        best = max(ours, key=lambda m: sign_of(measure) * means[m, k])
-        apart = np.nanpercentile(draws[:, :, k] - draws[:, [best], k], INTERVAL, axis=0)  # [2, method]
+        known = [m for m in ours if not np.isnan(means[m, k])]
+        best = max(known, key=lambda m: sign_of(measure) * means[m, k]) if known else None
+        level = level_with(best, means[:, k], draws[:, :, k], ours) if examples >= FEWEST else np.full(methods, True)
         for m in range(methods):
-            level = m != best and apart[0, m] <= 0 <= apart[1, m]
-            cells[m].append(Cell(means[m, k], low[m, k], high[m, k], m == best, bool(level)))
+            beside = best is not None and m != best and not np.isnan(means[m, k])
+            cells[m].append(Cell(means[m, k], low[m, k], high[m, k], m == best, bool(beside and level[m])))
     return tuple(
         Line(label, title_of(results, label), is_control(results, label), tuple(cells[m]))
         for m, label in enumerate(results.labels)
     )
 
 
+def level_with(best: int | None, means: Array, draws: Array, ours: Sequence[int]) -> Array:
+    """[method] bool: whether the difference to the best may be chance.
+
+    The best was chosen by looking, among several. So a difference counts only if it is larger, in standard errors, than
+    the largest between *any* two methods is in 95 % of the samples: Tukey's idea, with the bootstrap's own errors.
+    """
+    if best is None:
+        return np.full(len(means), True)
+    apart = draws[:, :, None] - draws[:, None, :]  # [draw, method, method]
+    error = apart.std(0)
+    centred = np.abs(apart - (means[:, None] - means[None, :]))[:, ours][:, :, ours]
+    own = error[np.ix_(ours, ours)]
+    largest = np.divide(centred, own, out=np.zeros_like(centred), where=own > 0).max((1, 2))  # [draw]
+    return np.abs(means - means[best]) <= np.quantile(largest, 0.95) * error[:, best]
+
+
 def weighted_means(values: Array, weights: Array) -> Array:
     """[column] of [example, column]; what is not there does not count."""
     weights = np.where(np.isnan(values), 0.0, weights)
-    return (np.nan_to_num(values) * weights).sum(0) / weights.sum(0)
+    total = weights.sum(0)
+    return np.divide((np.nan_to_num(values) * weights).sum(0), total, out=np.full_like(total, np.nan), where=total > 0)
+
+
+def percentiles(draws: Array) -> Array:
+    """[2, ...] of [draw, ...]; NaN where a metric does not apply."""
+    with np.errstate(invalid="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # NaN in, NaN out is meant
+        return np.nanpercentile(draws, INTERVAL, axis=0)
 
 
 def resampled_means(values: Array, weights: Array, seed: int, draws: int = DRAWS) -> Array:

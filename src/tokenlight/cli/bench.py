@@ -16,7 +16,7 @@ TextOption = Annotated[str | None, typer.Option(help="The column with the text."
 PairOption = Annotated[tuple[str, str] | None, typer.Option(help="The two columns of a pair.")]
 SplitOption = Annotated[str | None, typer.Option(help="The split of a Hugging Face dataset.")]
 KindOption = Annotated[str | None, typer.Option(help="The kind of file, where its name does not say it.")]
-HeadsOption = Annotated[Path | None, typer.Option(help="A head mask: see `tokenlight heads`.")]
+HeadsOption = Annotated[str | None, typer.Option(help="A head mask: see `tokenlight heads`.")]
 TaskOption = Annotated[str | None, typer.Option(help="Default: as the checkpoint's config says.")]
 
 

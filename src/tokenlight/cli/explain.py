@@ -29,7 +29,7 @@ def explain(
     position: Annotated[
         int | None, typer.Option(help="The token to explain, where the model answers for each.")
     ] = None,
-    heads: Annotated[Path | None, typer.Option(help="A head mask: see `tokenlight heads`.")] = None,
+    heads: Annotated[str | None, typer.Option(help="A head mask: see `tokenlight heads`.")] = None,
     task: Annotated[str | None, typer.Option(help="Default: as the checkpoint's config says.")] = None,
     format: Annotated[Format, typer.Option(help="How to show the result.")] = Format.terminal,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write to this file.")] = None,

@@ -58,6 +58,8 @@ def heads(
         elif output is None:
             raise ValueError("name the file to write with -o masks.json")
         else:
+            if not output.parent.is_dir():
+                raise ValueError(f"there is no folder {str(output.parent)!r} to write {output.name} to")
             source = parse_source(texts, parser and parser.value, column, limit)
             counts = count(load_model(model, task), source, output, relation, direction.value)
             mask = counts.mask(syntax_margin, position_share, count_self=count_self)

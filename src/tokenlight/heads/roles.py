@@ -47,12 +47,14 @@ def role(mask: HeadMask, layer: int, head: int) -> Role:
     if counts is None:
         return plain
     accuracy = counts.accuracy[:, layer, head]
-    best = int((accuracy - counts.usual_share).argmax())
+    asked = mask.made.get("relations", counts.relations)
+    counted = [i for i, name in enumerate(counts.relations) if name in asked and counts.pairs[i] > 0]
+    best = max(counted, key=lambda i: float(accuracy[i] - counts.usual_share[i]), default=None)
     offsets, shares = counts.position_shares(bool(mask.made.get("count_self", False)))
     return Role(
         *(layer, head, kind, plain.strength),
-        relation=counts.relations[best],
-        accuracy=float(accuracy[best]),
+        relation=None if best is None else counts.relations[best],
+        accuracy=0.0 if best is None else float(accuracy[best]),
         offset=int(offsets[layer, head]),
         share=float(shares[layer, head]),
     )

@@ -1,5 +1,6 @@
 """Parsed texts from a file, whatever it holds."""
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -23,9 +24,11 @@ class ParseSource:
     @property
     def name(self) -> str:
         """What is read, without where it lies: two runs with the same name read the same."""
+        with open(self.path, "rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()[:12]
         first = "" if self.limit is None else f", first {self.limit:,}"
         column = "" if self.column is None else f", column {self.column}"
-        return f"{self.path.name} ({self.parser}{column}{first})"
+        return f"{self.path.name} ({self.parser}{column}{first}; sha256 {digest})"
 
     def behind(self, done: int) -> Iterator[Parse]:
         """The parses behind the first `done`, up to the limit."""

@@ -88,6 +88,8 @@ def evaluate(
     unless another one was the target, or `target` names one here (one for all or a list, as in `explain`). `marks`
     says for each explanation which tokens matter (bool), `others` holds what to compare it with.
     """
+    if isinstance(metrics, str):
+        raise TypeError(f"metrics is a list of names: metrics=[{metrics!r}]")
     measures = [one if isinstance(one, Measure) else named(one, perturbation) for one in metrics]
     check_labels(measures)
     for needs, given in (("marks", marks), ("others", others)):
@@ -105,7 +107,8 @@ def evaluate(
             if measure.entry.kind == "perturbation":
                 found[measure.label] = measure_curve(measure, drawn[measure.settled][i])
             else:
-                second = marks[i] if measure.entry.needs == "marks" and marks else others[i] if others else None
+                given = marks if measure.entry.needs == "marks" else others
+                second = None if given is None else given[i]
                 found[measure.label] = compare(measure, explanation, second)
         results.append(found)
     return results

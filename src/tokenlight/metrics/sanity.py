@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,6 +12,8 @@ from tokenlight import anatomy
 from tokenlight.batch import Text
 from tokenlight.explainer import DEFAULT_METHOD, Explainer, check_texts
 from tokenlight.explanation import Explanation
+from tokenlight.heads.choose import choose_heads
+from tokenlight.methods import find_method
 from tokenlight.metrics.agreement import spearman
 from tokenlight.metrics.evaluate import rows_of
 from tokenlight.metrics.goals import goals_of
@@ -36,6 +39,7 @@ def sanity(
     shuffled, each tensor in itself, so that only what was learnt is lost; the model is left as it is.
     """
     listed = check_texts(texts)
+    options = with_any_models_heads(method, options, explainer)
     own: list[Explanation] = explainer.explain(listed, method, target=target, progress=progress, **options)
     model = copy.deepcopy(unwrap(explainer.model))
     targets = fixed_targets(explainer, own, target)
@@ -50,6 +54,13 @@ def sanity(
         pairs = [alike(one, two, absolute) for one, two in zip(own, again, strict=True)]
         similarities.append((name, sum(pairs) / len(pairs)))
     return similarities
+
+
+def with_any_models_heads(method: str, options: dict[str, Any], explainer: Explainer) -> dict[str, Any]:
+    """The head mask of the model itself, without its fingerprint: the shuffled copies are explained through it too."""
+    known = find_method(method).options
+    mask = choose_heads(options.get("heads", known.get("heads")), explainer._names.model)
+    return options if mask is None else {**options, "heads": replace(mask, model=None, fingerprint=())}
 
 
 def alike(one: Explanation, two: Explanation, absolute: bool) -> float:

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from tokenlight.bench.table import INVERSE, Cell, Line, Table
+from tokenlight.bench.table import FEWEST, INVERSE, Cell, Line, Table
 from tokenlight.explanation import printable
 
 ARROWS = {"higher": "↑", "lower": "↓"}
@@ -107,6 +107,9 @@ def latex(table: Table) -> str:
 def latex_row(line: Line, digits: Sequence[int]) -> str:
     cells = []
     for cell, d in zip(line.cells, digits, strict=True):
+        if cell.mean != cell.mean:
+            cells.append("--")
+            continue
         mean, low, high = (f"${value:.{d}f}$" for value in (cell.mean, cell.low, cell.high))
         mean = f"$\\mathbf{{{cell.mean:.{d}f}}}$" if cell.best else mean + (r"$^\dagger$" if cell.level else "")
         cells.append(f"{mean} {{\\scriptsize[{low}, {high}]}}")
@@ -143,6 +146,8 @@ def facts(table: Table) -> list[str]:
     lines += [f"Not usable {n:,}: {reason}" for reason, n in few(bad)]
     if not results.ended:
         lines.append("This run has not ended: start it again to finish it")
+    if results.examples < FEWEST:
+        lines.append(f"Fewer than {FEWEST} examples: no method can be told from another")
     if results.cut:
         lines.append(f"{results.cut:,} texts were too long for the model and were cut")
     return lines
@@ -162,7 +167,7 @@ def few(reasons: Counter[str], most: int = 5) -> Iterator[tuple[str, int]]:
 
 def legend(table: Table, best: str = "bold") -> list[str]:
     """What the signs mean."""
-    sure = "95 % interval of the paired difference holds 0"
+    sure = "95 %, paired bootstrap over examples, all methods at once"
     return [
         "Mean with 95 % bootstrap interval over examples; arrows say which way is better",
         f"{best.capitalize()}: the best method; {DAGGER}: not distinguishable from it ({sure})",
@@ -180,9 +185,12 @@ def all_decimals(table: Table) -> list[int]:
 
 def decimals(cells: Sequence[Cell]) -> int:
     """Digits behind the point: three, one for numbers above 10, and four where all are small."""
-    largest = max(abs(cell.mean) for cell in cells)
+    largest = max((abs(cell.mean) for cell in cells if cell.mean == cell.mean), default=0.0)  # NaN does not apply
     return 1 if largest >= 10 else 3 if largest >= 0.05 else 4
 
 
 def minus(number: str) -> str:
-    return number.replace("-", "−")
+    """As in print: a minus and no hyphen, none before 0, and a dash for what does not apply."""
+    if number == "nan":
+        return "–"
+    return number.replace("-", "−" if any(digit in "123456789" for digit in number) else "")
