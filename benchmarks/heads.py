@@ -11,6 +11,7 @@ import random
 import statistics
 import time
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -64,7 +65,7 @@ some = texts[:64]
 half = HeadMask.by_hand(torch.arange(72).view(6, 12) % 2)
 
 
-def explain(method: str, **options: object) -> Callable[[], object]:
+def explain(method: str, **options: Any) -> Callable[[], object]:
     return lambda: explainer.explain(some, method, progress=False, **options)
 
 
