@@ -8,12 +8,11 @@ Statistics against the bare forward passes over the same texts, parsing apart; m
 
 import argparse
 import random
-import statistics
-import time
 from collections.abc import Callable
 from typing import Any
 
 import torch
+from cost import measure
 
 import tokenlight as tl
 from tokenlight.bench.data import Example, read_examples
@@ -37,18 +36,6 @@ def bare_forward(explainer: tl.Explainer, texts: list[str]) -> None:
         for start in range(0, len(order), 64):
             some = [rows[i] for i in order[start : start + 64]]
             explainer.model(**explainer.tokenizer.pad({"input_ids": some}, return_tensors="pt"))
-
-
-def measure(tasks: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
-    """Median seconds of each, interleaved so that noise hits all alike."""
-    times: dict[str, list[float]] = {name: [] for name in tasks}
-    for turn in range(repeats + 1):
-        for name, task in tasks.items():
-            began = time.perf_counter()
-            task()
-            if turn:  # the first turn warms up
-                times[name].append(time.perf_counter() - began)
-    return {name: statistics.median(seconds) for name, seconds in times.items()}
 
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

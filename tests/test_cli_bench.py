@@ -2,13 +2,11 @@
 
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
+from tests.test_cli import fail, succeed
 from tests.tokenizers_ import model_for, tokenizer_for
-from tokenlight.cli import app
 
 TEXTS = ["it is a good movie", "the key is here", "they are not bad at all"]
 
@@ -26,26 +24,6 @@ def data(tmp_path) -> str:
     path = tmp_path / "data.tsv"
     path.write_text("gold\tsaid\n" + "".join(f"{i}\t{text}\n" for i, text in enumerate(TEXTS)) + "9\tok\n")
     return str(path)
-
-
-def run(*arguments: str) -> Any:
-    return CliRunner().invoke(app, list(arguments))
-
-
-def succeed(*arguments: str) -> str:
-    result = run(*arguments)
-    assert result.exit_code == 0, result.output
-    return result.stdout
-
-
-def fail(*arguments: str) -> str:
-    """The one line on standard error."""
-    result = run(*arguments)
-    assert result.exit_code == 2, result.output
-    assert isinstance(result.exception, SystemExit)
-    (line,) = result.stderr.splitlines()
-    assert line.startswith("tokenlight: ")
-    return line
 
 
 def test_bench_writes_and_prints_the_table(checkpoint, data, tmp_path):

@@ -72,6 +72,8 @@ def bench(
         if data is None:
             if not (Path(model) / "run.json").is_file():
                 raise ValueError("name the data to measure on, or a folder with results to show")
+            if output is not None or method or metric or preset or limit:
+                raise ValueError(f"{model} holds results, which are shown as they are: name the data for a new run")
             table, folder = read_table(model), Path(model)
             write_views(table, folder)
         elif output is None:

@@ -1,6 +1,5 @@
 """The registry: a method is a function with a decorator that says what it needs and where it comes from."""
 
-import difflib
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -10,6 +9,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from tokenlight.gates import Gates
+from tokenlight.lookup import look_up
 from tokenlight.rules import RuleTable
 
 
@@ -151,14 +151,7 @@ def describe_cost(passes: tuple[Pass, ...]) -> str:
 
 def find_method(name: str) -> Method:
     """By identifier or by a paper's name, in any case; a wrong name lists the right ones."""
-    if not isinstance(name, str):
-        raise TypeError(f"expected the name of a method, found {type(name).__name__}: {name!r}")
-    identifier = ALIASES.get(name.lower())
-    if identifier is None:
-        close = difflib.get_close_matches(name.lower(), ALIASES, n=1)
-        hint = f" Did you mean '{ALIASES[close[0]]}'?" if close else ""
-        raise ValueError(f"there is no method '{name}'.{hint} Methods: {', '.join(METHODS)}")
-    return METHODS[identifier]
+    return METHODS[look_up(name, ALIASES, "method", METHODS)]
 
 
 # Importing a school registers its methods.

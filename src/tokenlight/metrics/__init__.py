@@ -1,11 +1,11 @@
 """The registry: a metric is a pure function with a decorator that says what it needs and which way is better."""
 
-import difflib
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from tokenlight.lookup import look_up
 from tokenlight.metrics.perturbation import Perturbation
 
 Needs = Literal["removed", "kept", "marks", "others"]
@@ -68,14 +68,7 @@ def metric(
 
 def find_metric(name: str) -> Metric:
     """By identifier or by a paper's name, in any case; a wrong name lists the right ones."""
-    if not isinstance(name, str):
-        raise TypeError(f"expected the name of a metric, found {type(name).__name__}: {name!r}")
-    identifier = ALIASES.get(name.lower())
-    if identifier is None:
-        close = difflib.get_close_matches(name.lower(), ALIASES, n=1)
-        hint = f" Did you mean '{ALIASES[close[0]]}'?" if close else ""
-        raise ValueError(f"there is no metric '{name}'.{hint} Metrics: {', '.join(METRICS)}")
-    return METRICS[identifier]
+    return METRICS[look_up(name, ALIASES, "metric", METRICS)]
 
 
 # Importing a kind registers its metrics.
