@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from tokenlight.bench.store import Journal, write_whole
+from tokenlight.bench.store import Journal
 from tokenlight.bench.table import best_method, level_with, read_table, resampled_means, weighted_means
+from tokenlight.files import write_whole
 from tokenlight.views.chart import nice_range, number, styles_of
 from tokenlight.views.report import report, write_views
 from tokenlight.views.tables import decimals, show_table

@@ -171,3 +171,16 @@ def collate(rows: Sequence[Row], tokenizer: Any, device: torch.device | str = "c
         mask_id=tokenizer.mask_token_id,
         pad_id=tokenizer.pad_token_id,
     )
+
+
+def length_batches(lengths: Sequence[int], tokens: int, exact: bool = False) -> list[list[int]]:
+    """Numbers of rows, similar lengths together, at most `tokens` a batch with padding; `exact`: equal lengths only."""
+    batches: list[list[int]] = []
+    for i in sorted(range(len(lengths)), key=lengths.__getitem__):
+        last = batches[-1] if batches else []
+        fits = (len(last) + 1) * lengths[i] <= tokens and not (exact and last and lengths[last[0]] != lengths[i])
+        if last and fits:
+            last.append(i)
+        else:
+            batches.append([i])
+    return batches

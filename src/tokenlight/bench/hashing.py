@@ -9,6 +9,7 @@ import torch
 
 from tokenlight.bench.data_example import Example
 from tokenlight.explainer import Explainer
+from tokenlight.files import hash_file
 from tokenlight.twin import unwrap
 
 BLOCK = 1 << 22
@@ -44,7 +45,4 @@ def hash_source(source: str | Path | Sequence[Example]) -> str | None:
     path = Path(source)
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}; a Hugging Face dataset is written hf:NAME")
-    with path.open("rb") as file:
-        while block := file.read(BLOCK):
-            digest.update(block)
-    return digest.hexdigest()
+    return hash_file(path)

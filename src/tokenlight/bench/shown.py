@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from tokenlight.bench.cases import Case
-from tokenlight.bench.store import write_whole
 from tokenlight.explanation import Explanation
+from tokenlight.files import write_whole
 
 FILE = "examples.json"
 MOST = 4  # examples

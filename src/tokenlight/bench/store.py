@@ -5,7 +5,6 @@ was being written when the process ended; it is cut off and done again.
 """
 
 import json
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,6 +16,8 @@ try:
     import fcntl
 except ModuleNotFoundError:  # not on Windows, where nobody can delete or replace a file that is being written anyway
     fcntl = None
+
+from tokenlight.files import settle, write_whole
 
 Record = dict[str, Any]  # one line of JSON
 CLOSED = "closed"  # the key of the line that closes a group: its number
@@ -92,20 +93,6 @@ def parse_line(line: bytes) -> Record | None:
     except ValueError:  # also half a character
         return None
     return record if isinstance(record, dict) else None
-
-
-def settle(file: Any) -> None:
-    file.flush()
-    os.fsync(file.fileno())
-
-
-def write_whole(path: Path, text: str) -> None:
-    """The new file or the old one, never half of it."""
-    part = path.with_name(path.name + ".part")
-    with part.open("w", encoding="utf-8") as file:
-        file.write(text)
-        settle(file)
-    os.replace(part, path)
 
 
 @contextmanager

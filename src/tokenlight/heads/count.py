@@ -1,7 +1,6 @@
 """Counting over texts: one forward pass each, of which only every query's strongest key is kept."""
 
 import json
-import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,8 +10,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from tokenlight.batch import Row
+from tokenlight.batch import length_batches
 from tokenlight.explainer import Explainer
+from tokenlight.files import write_whole
 from tokenlight.fingerprint import fingerprint
 from tokenlight.heads.align import Pair, align
 from tokenlight.heads.choose import model_name
@@ -68,7 +68,7 @@ def count_heads(
         for chunk in chunks(parses(counts.texts) if callable(parses) else islice(parses, counts.texts, None)):
             counts = counts + count_chunk(explainer, twin, chunk, labels, empty)
             if checkpoint is not None:
-                write_checkpoint(Path(checkpoint), counts)
+                write_whole(Path(checkpoint), json.dumps(counts.to_dict(rare=0)))
             advance(len(chunk))
     if not counts.texts:
         raise ValueError("there are no texts to count heads on")
@@ -113,7 +113,7 @@ def count_chunk(
     offsets = torch.zeros(
         *hits.shape[1:], 2 * longest - 1, dtype=torch.long
     )  # [layer, head, key - query + longest - 1]
-    for indices in by_length(rows):
+    for indices in length_batches(list(map(len, rows)), TOKEN_BUDGET):
         batch, tape = explainer.collate([rows[i] for i in indices], twin.device), StrongestTape()
         twin.run(batch, tape)
         strongest = torch.stack(tape.strongest).transpose(1, 2).cpu()  # [layer, head, batch, query]
@@ -132,17 +132,6 @@ def count_chunk(
         texts=len(rows),
         cut_off=sum(missed for _, missed in aligned),
     )
-
-
-def by_length(rows: Sequence[Row]) -> Iterator[list[int]]:
-    """Row numbers in batches of similar length, each within the token budget."""
-    batch: list[int] = []
-    for i in sorted(range(len(rows)), key=lambda i: len(rows[i])):
-        if batch and (len(batch) + 1) * len(rows[i]) > TOKEN_BUDGET:
-            yield batch
-            batch = []
-        batch.append(i)
-    yield batch
 
 
 def add_offsets(offsets: Tensor, strongest: Tensor, real: Tensor) -> None:
@@ -164,13 +153,6 @@ def add_hits(hits: Tensor, strongest: Tensor, pairs: Sequence[Sequence[Pair]]) -
     looked_at = strongest[:, :, row, query]  # [layer, head, pair]
     hit = (looked_at >= first) & (looked_at <= last)
     hits.index_add_(0, relation, hit.permute(2, 0, 1).long())
-
-
-def write_checkpoint(path: Path, counts: HeadStatistics) -> None:
-    """Whole or not at all: a new file takes the old one's place."""
-    new = path.with_name(path.name + ".new")
-    new.write_text(json.dumps(counts.to_dict(rare=0)), encoding="utf-8")
-    os.replace(new, path)
 
 
 def resume(path: Path, empty: HeadStatistics) -> HeadStatistics:

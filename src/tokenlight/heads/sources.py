@@ -1,12 +1,12 @@
 """Parsed texts from a file, whatever it holds."""
 
-import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
 from tokenlight.batch import Text
+from tokenlight.files import hash_file
 from tokenlight.heads.parses import Parse, conllu_parses, jsonl_parses, spacy_parses
 
 PARSERS = ("spacy", "conllu", "jsonl")
@@ -24,8 +24,7 @@ class ParseSource:
     @property
     def name(self) -> str:
         """What is read, without where it lies: two runs with the same name read the same."""
-        with open(self.path, "rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()[:12]
+        digest = hash_file(self.path)[:12]
         first = "" if self.limit is None else f", first {self.limit:,}"
         column = "" if self.column is None else f", column {self.column}"
         return f"{self.path.name} ({self.parser}{column}{first}; sha256 {digest})"

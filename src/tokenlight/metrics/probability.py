@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from tokenlight import anatomy
-from tokenlight.batch import Batch
+from tokenlight.batch import Batch, length_batches
 from tokenlight.errors import UnsupportedModelError
 from tokenlight.explainer import Explainer
 from tokenlight.metrics.perturbation import Changed
@@ -134,15 +134,8 @@ def batches_of(explainer: Explainer, questions: Sequence[Question], tokens: int)
         tokens = min(tokens, OUTPUTS // config.vocab_size)
     # Without a padding id such a head cannot tell where a text ends.
     exact = anatomy.pools_last_token(model) and config.pad_token_id is None
-    batches: list[list[Question]] = []
-    for question in sorted(questions, key=len):
-        last = batches[-1] if batches else []
-        fits = (len(last) + 1) * len(question) <= tokens and not (exact and last and len(last[0]) != len(question))
-        if last and fits:
-            last.append(question)
-        else:
-            batches.append([question])
-    return batches
+    places = length_batches(list(map(len, questions)), tokens, exact)
+    return [[questions[i] for i in some] for some in places]
 
 
 def make_batch(explainer: Explainer, twin: Twin, questions: Sequence[Question]) -> Batch:
