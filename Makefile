@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test lint
+.PHONY: setup browser demo test lint
 
 setup: .venv/ready
 
@@ -14,11 +14,17 @@ setup: .venv/ready
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[dev]"
 	touch .venv/ready
 
+# The page is tested in a real browser. Where there is no Debian, or no right to install, those tests are skipped.
+browser:
+	@command -v chromium > /dev/null || (apt-get update -qq && \
+		DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends -y chromium > /dev/null) || \
+		echo "Chromium is not here and cannot be installed: the tests of the page in a browser will be skipped"
+
 demo: setup
 	$(BIN)/tokenlight demo --output demo.html
 
-test: setup
-	$(BIN)/python -m pytest -n auto
+test: setup browser
+	$(BIN)/python -m pytest -n auto --dist loadgroup
 
 lint: setup
 	$(BIN)/ruff format --check .

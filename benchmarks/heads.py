@@ -3,7 +3,8 @@
     python benchmarks/heads.py                      # made-up sentences
     python benchmarks/heads.py --texts FILE         # one text a line, tsv, csv ...: the first 1,000
 
-Statistics against the bare forward passes over the same texts, parsing apart; mask_lrp against transformer_attribution.
+Statistics against the bare forward passes over the same texts, parsing apart; mask_lrp against transformer_attribution,
+methods through heads against the same with all of them.
 """
 
 import argparse
@@ -65,6 +66,7 @@ seconds = measure(
         "mask_lrp, released": explain("mask_lrp", heads=half, variant="released"),
         "attn_lrp": explain("attn_lrp"),
         "attn_lrp with heads": explain("attn_lrp", heads=half),
+        "calibrated_lrp": explain("calibrated_lrp"),
     },
     args.repeats,
 )
@@ -73,5 +75,6 @@ for name, other, goal in (
     ("mask_lrp", "transformer_attribution", 1.1),
     ("mask_lrp, released", "transformer_attribution", 1.1),
     ("attn_lrp with heads", "attn_lrp", 1.1),
+    ("calibrated_lrp", "attn_lrp", 1.2),
 ):
     print(f"{name}: {seconds[name] / seconds[other]:.2f} x {other} (goal {goal})")

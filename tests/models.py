@@ -7,6 +7,7 @@ import torch
 import transformers as hf
 from transformers import PreTrainedModel
 
+from tokenlight.heads.choose import PACKAGED
 from tokenlight.methods import METHODS
 
 VOCABULARY = 60
@@ -92,7 +93,7 @@ def quick_options(name: str) -> dict[str, Any]:
     """What a method needs to run on these models, and to run fast."""
     known = METHODS[name].options
     options: dict[str, Any] = {"steps": 3} if "steps" in known else {}
-    return {**options, "heads": SOME_HEADS} if known.get("heads") == "own" else options
+    return {**options, "heads": SOME_HEADS} if known.get("heads") in PACKAGED else options
 
 
 def target(task: str) -> object:

@@ -1,6 +1,7 @@
 """Which tokens made a Transformer say that, by every published way of asking, and which of those ways can you trust?"""
 
 from tokenlight.bench.run import bench as benchmark
+from tokenlight.calibration.calibrate import calibrate
 from tokenlight.errors import UnsupportedModelError
 from tokenlight.explainer import Explainer, load
 from tokenlight.explanation import Explanation, Word
@@ -21,6 +22,7 @@ __all__ = [
     "Word",
     "attribute",
     "benchmark",
+    "calibrate",
     "evaluate",
     "load",
     "show",

@@ -138,6 +138,11 @@ def pools_last_token(model: PreTrainedModel) -> bool:
     return classifies and isinstance(getattr(model, "score", None), nn.Linear)
 
 
+def needs_equal_lengths(model: PreTrainedModel) -> bool:
+    """Without a padding id such a head cannot tell where a text ends."""
+    return pools_last_token(model) and model.config.get_text_config().pad_token_id is None
+
+
 def pooled_position(model: PreTrainedModel, batch: Batch) -> Tensor:
     """[batch] the token whose state the classification head reads."""
     if not pools_last_token(model):

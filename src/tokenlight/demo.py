@@ -5,4 +5,4 @@ SENTENCES = [
     "The plot is a mess, the jokes fall flat, the ending is dull.",
     "It isn't a bad film at all, and I never looked at my watch.",
 ]
-METHODS = ["rollout", "attcat", "alti", "transformer_attribution", "lrp", "attn_lrp", "integrated_gradients"]
+METHODS = ["rollout", "attcat", "alti", "transformer_attribution", "attn_lrp", "calibrated_lrp", "integrated_gradients"]

@@ -13,8 +13,9 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedModel
 from tokenlight import anatomy
 from tokenlight.batch import Batch, Row, Text, collate, encode
 from tokenlight.explanation import Explanation, keep_precision, library_versions, trim_map
-from tokenlight.heads.choose import OWN, choose_heads, own_heads
+from tokenlight.heads.choose import choose_heads, has_heads
 from tokenlight.heads.masks import HeadMask
+from tokenlight.memory import PassMemory
 from tokenlight.methods import METHODS, Attribution, find_method
 from tokenlight.naming import Names, TargetLike
 from tokenlight.progress import track
@@ -89,8 +90,8 @@ class Explainer:
         inner = self._names.model
         known = {name: choose_heads(value, inner) if name == "heads" else value for name, value in options.items()}
         fitting = [entry for entry in METHODS.values() if not entry.asks_model and entry.fits(inner)]
-        if "heads" not in options and own_heads(inner) is None:
-            fitting = [entry for entry in fitting if entry.options.get("heads") != OWN]
+        if "heads" not in options:
+            fitting = [entry for entry in fitting if has_heads(entry.options.get("heads"), inner)]
         chosen = fitting if methods is None else [find_method(name) for name in methods]
         if not chosen:
             raise ValueError("name at least one method")
@@ -113,10 +114,12 @@ class Explainer:
         batch_size: int = 32,
         progress: bool = True,
         prepare: Callable[[Batch], Batch] | None = None,
+        memory: PassMemory | None = None,
     ) -> dict[str, Any]:
         """Explain with methods whose options differ, under names of your own; {name: result}.
 
-        `prepare` changes what the explained passes see, as the protocols of some papers do.
+        `prepare` changes what the explained passes see, as the protocols of some papers do. `memory` is for those who
+        ask about one text again and again: passes that nothing has changed for are not run twice.
         """
         many = not isinstance(texts, str | tuple)
         rows = self.encode(check_texts(texts))
@@ -132,7 +135,8 @@ class Explainer:
         for indices in track(batches, "explaining", map(len, batches), progress):
             goal = Target(self.task, tuple(wanted[i] for i in indices), function)
             batch = self.collate([rows[i] for i in indices], twin.device)
-            recording, attributions = run_jobs(twin, prepare(batch) if prepare else batch, goal, list(jobs.values()))
+            batch = prepare(batch) if prepare else batch
+            recording, attributions = run_jobs(twin, batch, goal, list(jobs.values()), memory)
             for (name, job), attribution in zip(jobs.items(), attributions, strict=True):
                 for place, i in enumerate(indices):
                     results[name][i] = self._explanation(
@@ -155,8 +159,8 @@ class Explainer:
         if batch_size < 1:
             raise ValueError(f"batch_size is a positive number, found {batch_size}")
         model = self._names.model
-        if anatomy.pools_last_token(model) and model.config.get_text_config().pad_token_id is None:
-            batch_size = 1  # without a padding id such a head cannot tell where a text ends
+        if anatomy.needs_equal_lengths(model):
+            batch_size = 1
         order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
         groups = [[i for i in order if foiled[i] is side] for side in (False, True)]
         return [group[i : i + batch_size] for group in groups for i in range(0, len(group), batch_size)]

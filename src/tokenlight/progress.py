@@ -1,8 +1,9 @@
-"""A progress bar that only appears when something takes longer than two seconds."""
+"""A progress bar that only appears when something takes longer than two seconds; a bell at every forward pass."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TypeVar
 
 from rich.console import Console
@@ -10,6 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 Item = TypeVar("Item")
 PATIENCE = 2.0  # seconds
+BELL: ContextVar[Callable[[], None] | None] = ContextVar("tokenlight_bell", default=None)
 
 
 def track(items: Sequence[Item], label: str, sizes: Iterable[int] | None = None, show: bool = True) -> Iterator[Item]:
@@ -44,3 +46,27 @@ def counting(label: str, total: int | None, done: int = 0, show: bool = True) ->
     finally:
         if running:
             bar.stop()
+
+
+@contextmanager
+def at_each_pass(call: Callable[[], None]) -> Iterator[None]:
+    """Inside, `call` is called before every forward pass of this thread: to count them, or to stop them by raising."""
+    outer = BELL.get()
+
+    def ring() -> None:
+        if outer is not None:
+            outer()
+        call()
+
+    token = BELL.set(ring)
+    try:
+        yield
+    finally:
+        BELL.reset(token)
+
+
+def pass_begins() -> None:
+    """Tell whoever listens."""
+    bell = BELL.get()
+    if bell is not None:
+        bell()

@@ -42,6 +42,7 @@ def record(
     split: bool = False,
     unit: bool = False,
     double: bool = False,
+    graph: bool = False,
 ) -> Recording:
     """Run the model on a batch and keep the signals named in `needs`.
 
@@ -49,7 +50,7 @@ def record(
     Without any gradient among them there is no backward pass. Under a table of `rules`, value times gradient is
     relevance. `split` gives target and foil traces of their own; `unit` starts from relevance 1, not from the score;
     `double` computes in double precision, whatever the weights' own (for tables whose rules allow it); `gates` say
-    which heads relevance flows through.
+    which heads relevance flows through. With `graph`, gradients can themselves be differentiated for the gates.
     """
     needs = frozenset(needs)
     wanted = frozenset(need.removesuffix(".grad") for need in needs)
@@ -69,20 +70,23 @@ def record(
             score = part.score(output)
         check_finite(score)
         ledger.clear()
-        gradients = differentiate(score, signals, unit=unit, last=i + 1 == len(parts))
+        gradients = differentiate(score, signals, unit=unit, last=i + 1 == len(parts), graph=graph)
         traces.append(make_trace(batch, score.detach(), part, tape.signals, gradients, ledger, twin.model))
     answer = {name: part.detach() for name, part in output.items() if isinstance(part, Tensor)}
     return Recording(tuple(traces), choices, answer)
 
 
-def differentiate(score: Tensor, signals: dict[str, list[Tensor]], unit: bool, last: bool) -> dict[str, list[Tensor]]:
+def differentiate(
+    score: Tensor, signals: dict[str, list[Tensor]], unit: bool, last: bool, graph: bool
+) -> dict[str, list[Tensor]]:
     """The gradient of the summed scores (texts do not touch each other) for every tensor of `signals`."""
     tensors = [tensor for group in signals.values() for tensor in group]
     if not tensors:
         return {}
     # Relevance that starts from 1 is gradient x input divided by the score; an exact 0 has none to give.
     start = torch.where(score == 0, 0.0, 1 / score).detach() if unit else torch.ones_like(score)
-    flat = iter(torch.autograd.grad(score, tensors, start, retain_graph=not last, materialize_grads=True))
+    keep = {"retain_graph": graph or not last, "create_graph": graph}
+    flat = iter(torch.autograd.grad(score, tensors, start, **keep, materialize_grads=True))
     return {name: [next(flat) for _ in group] for name, group in signals.items()}
 
 

@@ -12,6 +12,7 @@ from tokenlight.batch import Batch
 from tokenlight.gates import Gates
 from tokenlight.heads.choose import choose_heads
 from tokenlight.heads.masks import HeadMask
+from tokenlight.memory import PassMemory
 from tokenlight.methods import Attribution, Method, Pass
 from tokenlight.record import Probe, Recording, record
 from tokenlight.rules import RuleTable
@@ -38,9 +39,21 @@ class PlannedPass:
         below = self.rules is not None and "embeddings.grad" in self.needs
         return (id(self.rules), self.gates and self.gates.key, self.split, self.unit, self.double, below)
 
-    def record(self, twin: Twin, batch: Batch, goal: Target | Settled) -> Recording:
-        settings = {"rules": self.rules, "gates": self.gates}
-        return record(twin, batch, goal, self.needs, **settings, split=self.split, unit=self.unit, double=self.double)
+    def record(
+        self, twin: Twin, batch: Batch, goal: Target | Settled, memory: PassMemory | None = None, graph: bool = False
+    ) -> Recording:
+        """The pass, or the same from memory; only plain ones are remembered, which masks and rules do not touch."""
+        if memory is None or self.rules is not None or self.gates is not None:
+            return self._record(twin, batch, goal, graph)
+        known = memory.recall(self.key, self.needs)
+        if known is None:
+            known = self._record(twin, batch, goal, graph)
+            memory.keep(self.key, self.needs, known)
+        return known
+
+    def _record(self, twin: Twin, batch: Batch, goal: Target | Settled, graph: bool) -> Recording:
+        how = {"split": self.split, "unit": self.unit, "double": self.double, "graph": graph}
+        return record(twin, batch, goal, self.needs, rules=self.rules, gates=self.gates, **how)
 
 
 @dataclass(frozen=True)
@@ -88,16 +101,28 @@ class Job:
         return {name: str(v) if isinstance(v, HeadMask) else v for name, v in self.full_options.items()}
 
 
-def run_jobs(twin: Twin, batch: Batch, target: Target, jobs: Sequence[Job]) -> tuple[Recording, list[Attribution]]:
-    """Record every distinct pass once, then let the methods read; those that ask the model again come last."""
+def run_jobs(
+    twin: Twin,
+    batch: Batch,
+    target: Target,
+    jobs: Sequence[Job],
+    memory: PassMemory | None = None,
+    graph: bool = False,
+) -> tuple[Recording, list[Attribution]]:
+    """Record every distinct pass once, then let the methods read; those that ask the model again come last.
+
+    With `graph`, scores can be differentiated for the strengths of a head mask whose tensors ask for it.
+    """
     # The caller's inference mode or autocast must not change what is computed.
     with torch.inference_mode(False), torch.autocast(twin.device.type, enabled=False):
-        return run_undisturbed(twin, batch.map(Tensor.clone), target, jobs)
+        return run_undisturbed(twin, batch.map(Tensor.clone), target, jobs, memory, graph)
 
 
 def run_undisturbed(
-    twin: Twin, batch: Batch, target: Target, jobs: Sequence[Job]
+    twin: Twin, batch: Batch, target: Target, jobs: Sequence[Job], memory: PassMemory | None, graph: bool
 ) -> tuple[Recording, list[Attribution]]:
+    if memory is not None:
+        memory.open(twin.model, batch, target)
     planned, keys = plan(target, jobs)
     goal: Target | Settled = target
     recordings: dict[Key, Recording] = {}
@@ -106,11 +131,13 @@ def run_undisturbed(
         said = record(twin, batch, target)  # what the model says in its own precision decides
         goal = Settled(said.choices)
     for key, one in planned.items():
-        recordings[key] = one.record(twin, batch, goal)
+        recordings[key] = one.record(twin, batch, goal, memory, graph)
         goal = Settled(recordings[key].choices)  # the same target in every pass, even where rounding ties
     first = said or next(iter(recordings.values()))
     probe = Probe(twin, batch, first.choices)
-    return first, [run_job(job, [recordings[key] for key in own], probe) for job, own in zip(jobs, keys, strict=True)]
+    with torch.set_grad_enabled(graph):
+        found = [run_job(job, [recordings[key] for key in own], probe) for job, own in zip(jobs, keys, strict=True)]
+    return first, found
 
 
 def plan(target: Target, jobs: Sequence[Job]) -> tuple[dict[Key, PlannedPass], list[list[Key]]]:
@@ -130,13 +157,12 @@ def plan(target: Target, jobs: Sequence[Job]) -> tuple[dict[Key, PlannedPass], l
 
 def run_job(job: Job, recordings: list[Recording], probe: Probe) -> Attribution:
     """Scores are added over the parts of the target, minus those of a foil; padding is exactly 0."""
-    with torch.no_grad():
-        if recordings:
-            groups = list(zip(*(recording.traces for recording in recordings), strict=True))
-            signs = [group[0].sign for group in groups]
-            parts = [as_attribution(job.method.function(*group, **job.options)) for group in groups]
-        else:
-            signs, parts = [1], [as_attribution(job.method.function(probe, **job.options))]
+    if recordings:
+        groups = list(zip(*(recording.traces for recording in recordings), strict=True))
+        signs = [group[0].sign for group in groups]
+        parts = [as_attribution(job.method.function(*group, **job.options)) for group in groups]
+    else:
+        signs, parts = [1], [as_attribution(job.method.function(probe, **job.options))]
     real = probe.batch.attention_mask.bool()
     scores = add_up([part.scores for part in parts], signs)
     scores = torch.where(real, scores.to(real.device), 0.0)

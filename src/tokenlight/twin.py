@@ -23,6 +23,7 @@ from tokenlight.errors import UnsupportedModelError
 from tokenlight.gates import Gates
 from tokenlight.precision import KeepDouble
 from tokenlight.primitives import LEDGER
+from tokenlight.progress import pass_begins
 from tokenlight.rules import activation
 
 INTERFACE = (
@@ -81,6 +82,7 @@ class Twin:
 
     def run(self, batch: Batch, tape: Tape, rules: AbstractContextManager[Any] | None = None) -> Any:
         """One forward pass, under a rule mode if given; the tape holds what it was asked to keep."""
+        pass_begins()
         self.tape = tape
         inputs = {name: tensor for name, tensor in batch.inputs().items() if name in self._accepted}
         try:

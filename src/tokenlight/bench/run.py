@@ -178,12 +178,7 @@ def with_change(measure: Measure, perturb: Perturb | None) -> Measure:
     """The measure with tokens deleted, or replaced by the padding or the mask token; its grid stays."""
     if perturb is None or measure.entry.kind != "perturbation":
         return measure
-    change: dict[str, Any] = {"delete": {"how": "delete", "token": None}}.get(
-        perturb, {"how": "replace", "token": perturb}
-    )
-    if perturb not in ("delete", "pad", "mask"):
-        raise ValueError(f"perturb is 'delete', 'pad' or 'mask', found {perturb!r}")
-    return replace(measure, perturbation=replace(measure.settled, **change))
+    return replace(measure, perturbation=measure.settled.by(perturb))
 
 
 def fit_measure(measure: Measure, explainer: Explainer) -> Measure:

@@ -7,7 +7,7 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
-from tokenlight.heads.choose import OWN, own_heads
+from tokenlight.heads.choose import has_heads
 from tokenlight.heads.masks import HeadMask
 from tokenlight.methods import METHODS, Method, find_method
 from tokenlight.metrics import find_metric
@@ -96,8 +96,7 @@ def choose_methods(
 
 def is_ready(entry: Method, model: PreTrainedModel, heads: Any) -> bool:
     """Whether a method can run without being told more."""
-    has_heads = entry.options.get("heads") != OWN or heads is not None or own_heads(model) is not None
-    return entry.fits(model) and has_heads
+    return entry.fits(model) and (heads is not None or has_heads(entry.options.get("heads"), model))
 
 
 def parse_measure(written: "str | Measure") -> Measure:
@@ -144,7 +143,7 @@ def describe_job(job: Job) -> dict[str, Any]:
 
 def plain_value(value: Any) -> Any:
     if isinstance(value, HeadMask):
-        return {"syntactic": value.syntactic.tolist(), "positional": value.positional.tolist()}
+        return [group.tolist() for group in value.groups]
     if isinstance(value, tuple):
         return [plain_value(one) for one in value]
     return value if isinstance(value, str | int | float | bool | None) else str(value)

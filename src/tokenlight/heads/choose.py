@@ -10,19 +10,22 @@ from transformers import PreTrainedModel
 from tokenlight.fingerprint import fingerprint, same_model
 from tokenlight.heads.masks import HeadMask
 
-OWN = "own"  # heads="own": the mask that comes with the model
-PACKAGED = Path(__file__).parent.parent / "embedded" / "files" / "heads.json"
+OWN, CALIBRATED = "own", "calibrated"  # heads="own": the mask that comes with the model
+FILES = Path(__file__).parent.parent / "embedded" / "files"
+PACKAGED = {OWN: FILES / "heads.json", CALIBRATED: FILES / "calibrated.json"}
+COMMANDS = {OWN: "heads", CALIBRATED: "calibrate"}  # that make such a mask
 
 
 def choose_heads(asked: Any, model: PreTrainedModel) -> HeadMask | None:
-    """A mask for this model from a mask, a file, a tensor, or "own"; None stays None: all heads."""
+    """A mask for this model from a mask, a file, a tensor, "own" or "calibrated"; None stays None: all heads."""
     if asked is None:
         return None
-    if isinstance(asked, str) and asked == OWN:
-        mask = own_heads(model)
+    if isinstance(asked, str) and asked in PACKAGED:
+        mask = named_heads(asked, model)
         if mask is None:
+            kind = "calibrated head mask" if asked == CALIBRATED else "head mask"
             raise ValueError(
-                f"{model_name(model)} comes without a head mask. Make one: `tokenlight heads "
+                f"{model_name(model)} comes without a {kind}. Make one: `tokenlight {COMMANDS[asked]} "
                 f"{model.config._name_or_path or 'MODEL'} TEXTS -o masks.json`, then heads='masks.json'"
             )
         return mask
@@ -38,15 +41,28 @@ def choose_heads(asked: Any, model: PreTrainedModel) -> HeadMask | None:
     return mask
 
 
-def own_heads(model: PreTrainedModel) -> HeadMask | None:
-    """The mask that ships with the model: the embedded one has one."""
-    mask = packaged_heads()
+def has_heads(asked: Any, model: PreTrainedModel) -> bool:
+    """False where a mask is asked for by a name that this model has none under."""
+    return not (isinstance(asked, str) and asked in PACKAGED) or named_heads(asked, model) is not None
+
+
+def named_heads(name: str, model: PreTrainedModel) -> HeadMask | None:
+    """The mask of that name that ships with the model: the embedded one has them."""
+    mask = packaged_heads(name)
     return mask if mask is not None and same_model(mask.fingerprint, fingerprint(model)) else None
 
 
+def own_heads(model: PreTrainedModel) -> HeadMask | None:
+    return named_heads(OWN, model)
+
+
+def calibrated_heads(model: PreTrainedModel) -> HeadMask | None:
+    return named_heads(CALIBRATED, model)
+
+
 @cache
-def packaged_heads() -> HeadMask | None:
-    return HeadMask.load(PACKAGED) if PACKAGED.is_file() else None
+def packaged_heads(name: str) -> HeadMask | None:
+    return HeadMask.load(PACKAGED[name]) if PACKAGED[name].is_file() else None
 
 
 def check_fit(mask: HeadMask, model: PreTrainedModel) -> None:

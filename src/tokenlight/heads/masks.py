@@ -17,7 +17,10 @@ FORMAT, VERSION = "tokenlight.heads", 1
 
 @dataclass(frozen=True, eq=False)
 class HeadMask:
-    """Lit heads in two groups, as in Mask-LRP; a head may be in both. Entries are 0 or 1, or a strength between."""
+    """Lit heads in two groups, as in Mask-LRP; a head may be in both. Entries are 0 or 1, or a strength between.
+
+    In a calibrated mask relevance flows by its own strengths; the two groups say what each head follows.
+    """
 
     syntactic: Tensor  # [layer, head]
     positional: Tensor  # [layer, head]
@@ -25,9 +28,13 @@ class HeadMask:
     model: str | None = None  # whom it was made for; None: it may be used on any model of its shape
     fingerprint: tuple[float, ...] = ()
     statistics: "HeadStatistics | None" = None  # what it was made from
+    calibrated: Tensor | None = None  # [layer, head]
 
     def __post_init__(self) -> None:
-        for name, group in (("syntactic", self.syntactic), ("positional", self.positional)):
+        groups = {"syntactic": self.syntactic, "positional": self.positional, "calibrated": self.calibrated}
+        for name, group in groups.items():
+            if group is None:
+                continue
             if group.ndim != 2 or group.numel() == 0 or group.shape != self.syntactic.shape:
                 raise ValueError(f"{name} heads are a tensor [layer, head] like the other group; found {shape(group)}")
             if not group.isfinite().all() or group.min() < 0 or group.max() > 1:
@@ -44,29 +51,43 @@ class HeadMask:
 
     @property
     def lit(self) -> Tensor:
-        """[layer, head] the strength of each head in either group."""
-        return torch.maximum(self.syntactic, self.positional)
+        """[layer, head] how strongly relevance flows through each head."""
+        return torch.maximum(self.syntactic, self.positional) if self.calibrated is None else self.calibrated
+
+    @property
+    def groups(self) -> Tensor:
+        """[group, layer, head] the heads that share a block's relevance among them."""
+        return torch.stack([self.syntactic, self.positional]) if self.calibrated is None else self.calibrated[None]
+
+    @property
+    def explained(self) -> int:
+        """How many of the lit heads are syntactic or positional."""
+        return int(((self.lit > 0) & (torch.maximum(self.syntactic, self.positional) > 0)).sum())
 
     @property
     def count(self) -> int:
         return int((self.lit > 0).sum())
 
     def random(self, seed: int = 0) -> "HeadMask":
-        """Control: as many heads, anywhere."""
+        """Control: as many heads, of the same strengths, anywhere."""
         lit = torch.zeros(self.lit.numel(), dtype=torch.float64)
-        lit[shuffled(lit.numel(), seed)[: self.count]] = 1
+        lit[shuffled(lit.numel(), seed)[: self.count]] = self.lit[self.lit > 0].double()
         return self._control(lit.view_as(self.lit), {"by": "chance", "seed": seed, "heads": self.count})
+
+    def complement(self) -> "HeadMask":
+        """Control: what is lit is dark and the other way round."""
+        return self._control(1 - self.lit, {"by": "complement"})
 
     def corrupted(self, share: float, seed: int = 0) -> "HeadMask":
         """Control: a share of the dark heads, chosen by chance, is lit as well; 1 lights all."""
         if not 0 <= share <= 1:
             raise ValueError(f"the share of dark heads to light is from 0 to 1, found {share}")
         dark = (self.lit == 0).flatten().nonzero()[:, 0]
-        lit = self.syntactic.clone().flatten()
+        lit = (self.syntactic if self.calibrated is None else self.calibrated).clone().flatten()
         chosen = dark[shuffled(len(dark), seed)[: round(share * len(dark))]]
         lit[chosen] = 1
         mask = self._control(lit.view_as(self.lit), {"by": "corruption", "seed": seed, "share": share})
-        return replace(mask, positional=self.positional)
+        return mask if self.calibrated is not None else replace(mask, positional=self.positional)
 
     def only(self, group: str) -> "HeadMask":
         """The syntactic or the positional heads alone."""
@@ -74,12 +95,16 @@ class HeadMask:
             raise ValueError(f"a group of heads is 'syntactic' or 'positional', found {group!r}")
         dark = torch.zeros_like(self.lit)
         chosen = {"syntactic": dark, "positional": dark, group: getattr(self, group)}
-        return replace(self, **chosen, made={**self.made, "only": group})
+        return replace(self, **chosen, calibrated=None, made={**self.made, "only": group})
 
     def _control(self, lit: Tensor, made: Mapping[str, Any]) -> "HeadMask":
-        return replace(self, syntactic=lit, positional=torch.zeros_like(lit), made=made, statistics=None)
+        dark = torch.zeros_like(lit)
+        return replace(self, syntactic=lit, positional=dark, calibrated=None, made=made, statistics=None)
 
     def __str__(self) -> str:
+        if self.calibrated is not None:
+            how = f"calibrated for {self.made.get('method')} on {self.made.get('texts')} texts"
+            return f"{self.count} of {self.lit.numel()} heads ({how}; {self.explained} syntactic or positional)"
         groups = ", ".join(f"{int((getattr(self, g) > 0).sum())} {g}" for g in ("syntactic", "positional"))
         how = self.made.get("by", "unknown")
         return f"{self.count} of {self.lit.numel()} heads ({groups}; by {how})"
@@ -96,6 +121,8 @@ class HeadMask:
             "positional": rows(self.positional),
             "statistics": None if self.statistics is None else self.statistics.to_dict(),
         }
+        if self.calibrated is not None:
+            plain["calibrated"] = rows(self.calibrated)
         Path(path).write_text(one_row_a_line(plain) + "\n", encoding="utf-8")
 
     @classmethod
@@ -108,7 +135,7 @@ class HeadMask:
         if plain.get("version") != VERSION:
             raise ValueError(f"{path} has version {plain.get('version')}; this tokenlight reads version {VERSION}")
         try:
-            statistics = plain["statistics"]
+            statistics, calibrated = plain["statistics"], plain.get("calibrated")
             return cls(
                 syntactic=torch.tensor(plain["syntactic"], dtype=torch.float64),
                 positional=torch.tensor(plain["positional"], dtype=torch.float64),
@@ -116,6 +143,7 @@ class HeadMask:
                 model=plain["model"],
                 fingerprint=tuple(plain["fingerprint"]),
                 statistics=None if statistics is None else HeadStatistics.from_dict(statistics),
+                calibrated=None if calibrated is None else torch.tensor(calibrated, dtype=torch.float64),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{path} is a damaged head mask: {type(error).__name__} {error}") from error

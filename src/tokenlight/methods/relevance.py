@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from tokenlight.gates import Gates
+from tokenlight.heads.choose import CALIBRATED
 from tokenlight.methods import Attribution, Pass, details, method
 from tokenlight.methods.attention import roll_out
 from tokenlight.methods.gradients import signal_at
@@ -32,13 +33,13 @@ def lrp_rules(options: Mapping[str, Any]) -> RuleTable:
 def stopping_gates(options: Mapping[str, Any]) -> Gates | None:
     """What arrives at a dark head is lost, and reported."""
     heads = options["heads"]
-    return None if heads is None else Gates(torch.stack([heads.syntactic, heads.positional]))
+    return None if heads is None else Gates(heads.groups)
 
 
 def conserving_gates(options: Mapping[str, Any]) -> Gates | None:
     """Mask-LRP's two normalisations: the lit heads of a block take what arrives at all of them."""
     gates = stopping_gates(options)
-    return gates and replace(gates, conserve=True, empty=options["empty"])
+    return gates and replace(gates, conserve=True, empty=options.get("empty", "drop"))
 
 
 @method(
@@ -75,6 +76,38 @@ def attn_lrp(
     trace: Trace, *, read: str = "embeddings", detail: Any = (), layer: int = 0, heads: Any = None
 ) -> Attribution:
     """Relevance also flows into queries and keys: products share evenly, the softmax by its gradient."""
+    return read_relevance(trace, read, detail, layer)
+
+
+CALIBRATED_RULES = {"attn_lrp": ATTN_LRP, "lrp": LRP}
+
+
+def calibrated_rules(options: Mapping[str, Any]) -> RuleTable:
+    """The table of the method that the mask was calibrated for."""
+    heads = options["heads"]
+    made_for = "attn_lrp" if heads is None else heads.made.get("method", "attn_lrp")  # by hand, or all heads
+    if made_for not in CALIBRATED_RULES:
+        raise ValueError(
+            f"the head mask was calibrated for {made_for}: use it as method={made_for!r} with heads=, or calibrate one "
+            f"for {' or '.join(CALIBRATED_RULES)}"
+        )
+    return CALIBRATED_RULES[made_for]
+
+
+@method(
+    title="Calibrated LRP",
+    paper="tokenlight; after Achtibat et al. 2024, Song et al. 2024",
+    signed=True,
+    passes=(Pass(relevance_needs, calibrated_rules, gates=stopping_gates),),
+)
+def calibrated_lrp(
+    trace: Trace, *, read: str = "embeddings", detail: Any = (), layer: int = 0, heads: Any = CALIBRATED
+) -> Attribution:
+    """AttnLRP through heads whose strengths were chosen by measured faithfulness.
+
+    `heads` is a mask from `tokenlight calibrate` (docs/calibration.md); the embedded model brings one. A mask that was
+    calibrated for lrp runs under the rules of lrp.
+    """
     return read_relevance(trace, read, detail, layer)
 
 
@@ -133,13 +166,17 @@ def partial_lrp(trace: Trace) -> Tensor:
     paper="Chefer et al. 2021b",
     signed=False,
     split=True,
-    passes=(Pass(("attention.grad",), ZPLUS, unit=True, double=True), Pass(("attention.grad",))),
+    passes=(
+        Pass(("attention.grad",), ZPLUS, unit=True, double=True, gates=conserving_gates),
+        Pass(("attention.grad",)),
+    ),
     aliases=("Transformer Attribution", "Trans. Attr."),
 )
-def transformer_attribution(relevance: Trace, plain: Trace, *, normalise: bool = True) -> Tensor:
+def transformer_attribution(relevance: Trace, plain: Trace, *, normalise: bool = True, heads: Any = None) -> Tensor:
     """Attention relevance times attention gradient, positive part, rolled out over all layers.
 
-    normalise=False leaves out the row normalisation, as the paper's formula does and its code does not.
+    normalise=False leaves out the row normalisation, as the paper's formula does and its code does not. With `heads`,
+    relevance flows through the lit ones only, as in mask_lrp.
     """
     return roll_out_relevance([signal.relevance for signal in relevance.attention], relevance, plain, normalise)
 

@@ -62,6 +62,14 @@ class Perturbation:
             wanted = sorted(set(wanted) - {0})
         return [0] * self.empty + [min(k, eligible) for k in wanted]
 
+    def by(self, name: str) -> "Perturbation":
+        """The same, with tokens deleted ("delete"), or replaced by the padding ("pad") or the mask token ("mask")."""
+        if name == "delete":
+            return replace(self, how="delete", token=None)
+        if name == "pad" or name == "mask":
+            return replace(self, how="replace", token=name)
+        raise ValueError(f"tokens are taken away by 'delete', 'pad' or 'mask', found {name!r}")
+
     def fit(self, model: Any, tokenizer: Any) -> "Perturbation":
         """With how and token settled for this model; a token becomes its id."""
         reads_by_padding = anatomy.pools_last_token(model)

@@ -132,9 +132,7 @@ def batches_of(explainer: Explainer, questions: Sequence[Question], tokens: int)
     config = model.config.get_text_config()
     if explainer.task in ("fill-mask", "text-generation"):
         tokens = min(tokens, OUTPUTS // config.vocab_size)
-    # Without a padding id such a head cannot tell where a text ends.
-    exact = anatomy.pools_last_token(model) and config.pad_token_id is None
-    places = length_batches(list(map(len, questions)), tokens, exact)
+    places = length_batches(list(map(len, questions)), tokens, anatomy.needs_equal_lengths(model))
     return [[questions[i] for i in some] for some in places]
 
 

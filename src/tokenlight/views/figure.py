@@ -1,20 +1,27 @@
 """Figures for papers. Written with matplotlib (the extra `figures`) to whatever format the file name says."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy
 
 from tokenlight.heads.masks import HeadMask
-from tokenlight.heads.roles import Role, roles
+from tokenlight.heads.roles import KINDS, Role, roles
 from tokenlight.heads.statistics import HeadStatistics
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FORMATS: dict[str, Any] = {".png": {}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}  # and what is left out
-COLOURS = {"dark": "#f2f2f2", "syntactic": "#2166ac", "positional": "#f4a582", "both": "#762a83"}
-INKS = {"dark": "#f2f2f2", "syntactic": "white", "positional": "black", "both": "white"}
+COLOURS = {
+    "dark": "#f2f2f2",
+    "syntactic": "#2166ac",
+    "positional": "#f4a582",
+    "both": "#762a83",
+    "calibrated": "#1b7837",
+}
+INKS = {"dark": "#f2f2f2", "syntactic": "white", "positional": "black", "both": "white", "calibrated": "white"}
 
 
 def new_figure(width: float, height: float) -> "Figure":
@@ -41,12 +48,22 @@ def check_figure_name(path: str | Path) -> None:
 
 
 def head_figure(mask: HeadMask, title: str | None = None) -> "Figure":
-    """Layer × head, coloured by what each head follows (Mask-LRP, figure 5)."""
-    grid = roles(mask)
-    layers, heads = len(grid), len(grid[0])
-    figure = new_figure(1.2 + 0.52 * heads, 1.4 + 0.36 * layers)
-    axes = figure.subplots()
-    for row in grid:
+    """Layer × head, coloured by what each head follows (Mask-LRP, figure 5); calibrated strengths next to that."""
+    maps = {title or f"{mask.model or 'mask'}: {mask}": mask}
+    if mask.calibrated is not None:
+        maps |= {"syntactic and positional": replace(mask, calibrated=None)}
+    layers, heads = mask.lit.shape
+    figure = new_figure((1.2 + 0.52 * heads) * len(maps), 1.4 + 0.36 * layers)
+    panels = numpy.atleast_1d(figure.subplots(1, len(maps)))
+    for axes, (name, one) in zip(panels, maps.items(), strict=True):
+        draw_heads(axes, one, name)
+    add_kinds(figure, mask.calibrated is not None)
+    return figure
+
+
+def draw_heads(axes: Any, mask: HeadMask, title: str) -> None:
+    layers, heads = mask.lit.shape
+    for row in roles(mask):
         for role in row:
             draw_head(axes, role)
     axes.set(xlim=(-0.5, heads - 0.5), ylim=(layers - 0.5, -0.5), xlabel="head", ylabel="layer", aspect="auto")
@@ -55,9 +72,7 @@ def head_figure(mask: HeadMask, title: str | None = None) -> "Figure":
     axes.tick_params(length=0)
     for spine in axes.spines.values():
         spine.set_visible(False)
-    axes.set_title(title or f"{mask.model or 'mask'}: {mask}", fontsize=9, loc="left")
-    add_kinds(figure)
-    return figure
+    axes.set_title(title, fontsize=9, loc="left")
 
 
 def draw_head(axes: Any, role: Role) -> None:
@@ -67,14 +82,16 @@ def draw_head(axes: Any, role: Role) -> None:
     strength = role.strength if role.kind != "dark" else 1.0
     axes.add_patch(Rectangle(corner, 0.92, 0.92, color=COLOURS[role.kind], alpha=max(0.25, strength), linewidth=0))
     label = role.label.replace(" ", "\n")
-    axes.text(role.head, role.layer, label, ha="center", va="center", fontsize=6.5, color=INKS[role.kind])
+    ink = INKS[role.kind] if strength > 0.5 else "black"  # on a faint ground
+    axes.text(role.head, role.layer, label, ha="center", va="center", fontsize=6.5, color=ink)
 
 
-def add_kinds(figure: "Figure") -> None:
+def add_kinds(figure: "Figure", calibrated: bool) -> None:
     from matplotlib.patches import Patch
 
-    patches = [Patch(color=COLOURS[kind], label=kind) for kind in ("syntactic", "positional", "both", "dark")]
-    figure.legend(handles=patches, loc="outside lower center", ncols=4, fontsize=7, frameon=False)
+    kinds = [kind for kind in KINDS if calibrated or kind != "calibrated"]
+    patches = [Patch(color=COLOURS[kind], label=kind) for kind in kinds]
+    figure.legend(handles=patches, loc="outside lower center", ncols=len(kinds), fontsize=7, frameon=False)
 
 
 def distance_figure(counts: HeadStatistics, reach: int = 6) -> "Figure":

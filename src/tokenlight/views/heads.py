@@ -1,5 +1,11 @@
 """The map of heads in the terminal: layer × head, what each lit head follows."""
 
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from rich.columns import Columns
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -9,8 +15,13 @@ from tokenlight.heads.masks import HeadMask
 from tokenlight.heads.roles import Role, roles
 from tokenlight.heads.statistics import HeadStatistics
 
-STYLES = {"syntactic": "bold white on #2166ac", "positional": "bold black on #f4a582", "both": "bold white on #762a83"}
-LETTERS = {"syntactic": "s", "positional": "p", "both": "b", "dark": "·"}
+STYLES = {
+    "syntactic": "bold white on #2166ac",
+    "positional": "bold black on #f4a582",
+    "both": "bold white on #762a83",
+    "calibrated": "bold white on #1b7837",
+}
+LETTERS = {"syntactic": "s", "positional": "p", "both": "b", "calibrated": "c", "dark": "·"}
 WIDE = 16  # more heads than this get a letter each instead of a word
 
 
@@ -18,18 +29,38 @@ def head_map(mask: HeadMask) -> RenderableType:
     """The grid, its legend, the lit heads one by one, and what the thresholds were."""
     grid = roles(mask)
     lit = [role for row in grid for role in row if role.kind != "dark"]
-    parts: list[RenderableType] = [
-        Text(printable(f"{mask.model or 'a mask by hand'}: {mask}")),
-        head_grid(grid),
-        legend(),
-    ]
+    parts: list[RenderableType] = [Text(printable(f"{mask.model or 'a mask by hand'}: {mask}"))]
+    if mask.calibrated is not None:
+        return Group(*parts, *calibrated_maps(mask))
+    parts += [head_grid(grid), legend({kind: STYLES[kind] for kind in STYLES if kind != "calibrated"})]
     if mask.statistics is not None:
         parts += [Text(sentence(role)) for role in lit] + [threshold_table(mask.statistics, mask)]
     return Group(*parts)
 
 
-def head_grid(grid: list[list[Role]]) -> Table:
-    table = Table(title="layer × head", title_justify="left", box=None, padding=(0, 1, 0, 0))
+def calibrated_maps(mask: HeadMask) -> list[RenderableType]:
+    """The strengths, and what the heads follow next to them; how much of the one is the other."""
+    follows = roles(replace(mask, calibrated=None))
+    maps = Columns([head_grid(roles(mask), "strength"), head_grid(follows, "syntactic and positional")], padding=(0, 4))
+    known = int((torch.maximum(mask.syntactic, mask.positional) > 0).sum())
+    shares = f"{mask.explained} of {mask.count} lit heads are syntactic or positional, of {known} heads that are"
+    return [maps, legend(STYLES), Text(shares), Text(calibration_sentence(mask.made))]
+
+
+def calibration_sentence(made: Mapping[str, Any]) -> str:
+    """What the search found, on the texts that it did not see."""
+    gain, aopc = made["agreement"], made["aopc"]
+    low, high = gain["interval"]
+    if not made["helped"]:
+        return f"no gain on the texts held back ({gain['gain']:+.3f} [{low:+.3f}, {high:+.3f}]): all heads stay lit"
+    return (
+        f"texts held back: agreement {gain['all heads']:.3f} {gain['gain']:+.3f} [{low:+.3f}, {high:+.3f}], "
+        f"AOPC {aopc['all heads']:.3f} → {aopc['calibrated']:.3f}"
+    )
+
+
+def head_grid(grid: list[list[Role]], title: str = "layer × head") -> Table:
+    table = Table(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0))
     table.add_column("", justify="right", style="dim")
     for head in range(len(grid[0])):
         table.add_column(str(head), justify="center", no_wrap=True)
@@ -43,9 +74,9 @@ def cell(role: Role, narrow: bool) -> Text:
     return Text(text, style=STYLES.get(role.kind, "dim"))
 
 
-def legend() -> Text:
+def legend(styles: Mapping[str, str]) -> Text:
     line = Text()
-    for kind, style in STYLES.items():
+    for kind, style in styles.items():
         line.append(f" {LETTERS[kind]} ", style=style).append(f" {kind}   ")
     return line.append(" · ", style="dim").append(" dark")
 

@@ -1,6 +1,6 @@
 """How a result is laid out over its original text; shared by every view."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tokenlight.explanation import Explanation, Word
@@ -15,9 +15,9 @@ class Piece:
     word: Word | None = None
 
 
-def pieces(explanation: Explanation) -> Iterator[Piece]:
-    """The original text in order, special tokens where they stand."""
-    words = explanation.words()
+def pieces(explanation: Explanation, words: Sequence[Word] | None = None) -> Iterator[Piece]:
+    """The original text in order, special tokens where they stand; `words` may be others than those of the text."""
+    words = explanation.words() if words is None else words
     largest = max((abs(word.score) for word in words if not word.special), default=0.0)
     texts = explanation.text if isinstance(explanation.text, tuple) else (explanation.text,)
     segment, place = None, 0

@@ -1,0 +1,260 @@
+"""Calibrated heads: every number of docs/calibration.md. Read it top to bottom.
+
+    python recipes/calibration.py --data PATH/TO/SST-2 --imdb PATH/TO/IMDB --output DIR [--model CHECKPOINT] STAGE ...
+
+A stage calibrates or measures, and leaves its masks and numbers in DIR; what is there is not made again. Stages:
+
+    sizes      masks calibrated on 50, 100, 200 and 500 training sentences, PAD in place of what goes
+    others     masks for the mask token and for deletion; for lrp, transformer_attribution, mask_lrp; for IMDB
+    searches   other ways to find a mask: greedily by AOPC, by layers, by head statistics
+    shuffled   a calibration on effects that were shuffled among the tokens
+    judge      all masks in DIR and the library's other methods on dev sentences
+    controls   random masks of the same strengths, the complement, and masks of other checkpoints (--foreign)
+    long       the best mask and that of IMDB on IMDB reviews
+    table      what was judged, as a table with paired intervals
+
+Sentences are 8 words or longer. SST-2's dev part is only ever measured.
+"""
+
+import argparse
+import csv
+import json
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+import tokenlight as tl
+from tokenlight.calibration import calibrate as calibration
+from tokenlight.calibration.effects import Effects
+from tokenlight.heads.masks import HeadMask
+from tokenlight.metrics.evaluate import Measure
+from tokenlight.metrics.perturbation import BINS, Perturbation
+
+parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+parser.add_argument("stages", nargs="+")
+parser.add_argument("--data", type=Path, required=True, help="folder with SST-2's train.tsv and dev.tsv")
+parser.add_argument("--imdb", type=Path, help="folder with orig_train.tsv and orig_test.tsv")
+parser.add_argument("--output", type=Path, required=True, help="folder for masks and numbers")
+parser.add_argument("--model", help="another checkpoint; default: the embedded model")
+parser.add_argument("--sizes", type=int, nargs="+", default=[50, 100, 200, 500])
+parser.add_argument("--judged", type=int, default=400, help="dev sentences")
+parser.add_argument("--masks", nargs="+", help="judge: only these")
+parser.add_argument("--plain", nargs="*", help="judge: only these other methods")
+parser.add_argument("--best", default="pad_500", help="the mask that controls belong to")
+parser.add_argument("--foreign", type=Path, nargs="*", default=[], help="controls: masks of other checkpoints")
+parser.add_argument("--random", type=int, default=20, help="controls: random masks")
+args = parser.parse_args()
+args.output.mkdir(parents=True, exist_ok=True)
+explainer = tl.load(args.model)
+PAD, MASK, DELETE = (Perturbation().by(name) for name in ("pad", "mask", "delete"))
+
+
+def read(path: Path, column: str, quoted: bool) -> list[str]:
+    with open(path, encoding="utf-8", newline="") as file:
+        rows = csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE)
+        return list(dict.fromkeys(row[column].strip() for row in rows))
+
+
+def sentences(part: str, count: int) -> list[str]:
+    found = [text for text in read(args.data / f"{part}.tsv", "text_a", False) if len(text.split()) >= 8]
+    return random.Random(0).sample(found, len(found))[:count]
+
+
+def reviews(part: str, count: int) -> list[str]:
+    found = read(args.imdb / f"orig_{part}.tsv", "Text", True)
+    return random.Random(0).sample(found, len(found))[:count]
+
+
+def make(name: str, texts: list[str], method: str = "attn_lrp", **settings) -> HeadMask:
+    """The mask of that name, calibrated now or before."""
+    path = args.output / f"{name}.json"
+    if not path.exists():
+        mask = tl.calibrate(explainer, texts, method, checkpoint=path.with_suffix(".partial"), source=name, **settings)
+        mask.save(path)
+    mask = HeadMask.load(path)
+    print(f"{name}: {mask}; {mask.made['steps']} steps, agreement {mask.made['agreement']}, AOPC {mask.made['aopc']}")
+    return mask
+
+
+if "sizes" in args.stages:
+    for size in args.sizes:
+        make(f"pad_{size}", sentences("train", size), perturbation=PAD)
+
+if "others" in args.stages:
+    for name, perturbation in (("mask", MASK), ("delete", DELETE)):
+        make(f"{name}_200", sentences("train", 200), perturbation=perturbation)
+    for method in ("lrp", "transformer_attribution"):
+        make(f"{method}_200", sentences("train", 200), method, perturbation=PAD)
+    make("imdb_100", reviews("train", 100), perturbation=PAD, orders=4, points=20)
+
+if "shuffled" in args.stages:  # the same values, but not where they were measured
+    honest = calibration.measure_effects
+
+    def shuffled(*settings) -> list[Effects]:
+        found = honest(*settings)
+        for number, one in enumerate(found):
+            places = one.measured.nonzero()[:, 0]
+            order = torch.randperm(len(places), generator=torch.Generator().manual_seed(number))
+            one.values[places] = one.values[places[order]]
+        return found
+
+    calibration.measure_effects = shuffled
+    for seed in range(5):
+        make(f"shuffled_{seed}", sentences("train", 200)[seed * 40 :][:40], perturbation=PAD, seed=seed)
+    calibration.measure_effects = honest
+
+if "searches" in args.stages:
+    few = sentences("train", 96)
+
+    def aopc(lit: torch.Tensor) -> float:
+        explained = explainer.explain(few, "attn_lrp", heads=lit, progress=False)
+        return sum(one["aopc"] for one in tl.evaluate(explainer, explained, [Measure("aopc", PAD)])) / len(few)
+
+    def keep(name: str, lit: torch.Tensor) -> None:
+        made = {"by": name, "method": "attn_lrp", "texts": len(few)}
+        dark = torch.zeros_like(lit)
+        HeadMask(dark, dark, made, calibrated=lit).save(args.output / f"{name}.json")
+        print(f"{name}: {int((lit > 0).sum())} heads lit")
+
+    own = HeadMask.load(args.output / f"{args.best}.json")
+    ones = torch.ones_like(own.lit)
+
+    # Greedily: each head once, from the last layer down; a drop that raises AOPC stays.
+    lit, reached = ones.clone(), aopc(ones)
+    for place in range(lit.numel() - 1, -1, -1):
+        trial = lit.clone()
+        trial.view(-1)[place] = 0
+        if (found := aopc(trial)) > reached:
+            lit, reached = trial, found
+            print(f"head {place} goes: {reached:.4f}", flush=True)
+    keep("greedy_96", lit)
+
+    # The measured effects of the same texts judge what follows: no model answers are needed for a candidate.
+    settings = calibration.Settings(PAD.fit(explainer.model, explainer.tokenizer), 6, 30, 0.25, 0)
+    chosen = calibration.relevance_method("attn_lrp")
+    work = calibration.Calibration(explainer, chosen, few, [None] * len(few), [None] * len(few), settings)
+    store = calibration.Checkpoint.open(args.output / "searches.partial", work.describe())
+    batches = calibration.measured_batches(
+        explainer,
+        work.twin,
+        [
+            calibration.Measured(row, explainer._names.want(row, None, None), effects)
+            for row, effects in zip(explainer.encode(few), work.measure(store, True), strict=True)
+        ],
+    )
+
+    def agreement(lit: torch.Tensor) -> float:
+        return float(calibration.agreements(work.twin, batches, chosen, lit).mean())
+
+    # By layers: one strength for all heads of a layer, each layer in turn, twice.
+    lit, reached = ones.clone(), agreement(ones)
+    for layer in [*range(len(lit))][::-1] * 2:
+        for strength in (0.0, 0.25, 0.5, 0.75, 1.0):
+            trial = lit.clone()
+            trial[layer] = strength
+            if (found := agreement(trial)) > reached:
+                lit, reached = trial, found
+    print(f"layers: {lit[:, 0].tolist()}, agreement {reached:.4f}")
+    keep("layers_96", lit)
+
+    # By statistics: the heads that follow a relation or an offset best; as many as agree best.
+    counts = own.statistics
+    if counts is not None:
+        follows = torch.maximum(counts.accuracy.amax(0), counts.position_shares()[1])
+        order = follows.flatten().argsort(descending=True)
+        trials = []
+        for share in range(1, 9):
+            trial = torch.zeros_like(lit)
+            trial.view(-1)[order[: share * len(order) // 8]] = 1
+            trials.append((agreement(trial), trial))
+        keep("statistics_96", max(trials, key=lambda one: one[0])[1])
+
+MEASURES = [
+    Measure(metric, replace(perturbation, grid=grid) if grid else perturbation, name=f"{metric} {name}")
+    for name, perturbation in (("pad", PAD), ("mask", MASK), ("delete", DELETE))
+    for metric, grid in (("aopc", None), ("log_odds", None), ("comprehensiveness", BINS), ("sufficiency", BINS))
+]
+
+
+def judge(label: str, texts: list[str], measures: list[Measure], method: str, folder: str, **options) -> None:
+    """Values of every text into DIR/folder/label.json, unless they are there."""
+    path = args.output / folder / f"{label}.json"
+    path.parent.mkdir(exist_ok=True)
+    if path.exists():
+        return
+    explained = explainer.explain(texts, method, progress=False, **options)
+    rows = tl.evaluate(explainer, explained, measures)
+    values = {name: [row[name] for row in rows] for name in rows[0]}
+    if folder == "judged":  # does the explanation depend on what is explained?
+        labels = list(explainer._names.labels.values())
+        other = [next(one for one in labels if one != e.prediction) for e in explained]
+        against = explainer.explain(texts, method, target=other, progress=False, **options)
+        pairs = tl.evaluate(explainer, explained, ["kendall_confidence"], others=against)
+        values["kendall"] = [row["kendall_confidence"] for row in pairs]
+    path.write_text(json.dumps(values))
+    print(label, {name: round(sum(found) / len(found), 4) for name, found in values.items()}, flush=True)
+
+
+def method_of(mask: HeadMask) -> str:
+    return mask.made.get("method", "attn_lrp")
+
+
+judged = sentences("dev", args.judged)
+masks = args.masks or sorted(path.stem for path in args.output.glob("*.json"))
+PLAIN = {
+    "attn_lrp": ("attn_lrp", {}),
+    "lrp": ("lrp", {}),
+    "transformer_attribution": ("transformer_attribution", {}),
+    "integrated_gradients, mask baseline": ("integrated_gradients", {"steps": 50}),
+    "integrated_gradients, pad baseline": ("integrated_gradients", {"steps": 50, "baseline": "pad"}),
+}
+
+if "judge" in args.stages:
+    for name in masks:
+        mask = HeadMask.load(args.output / f"{name}.json")
+        judge(name, judged, MEASURES, method_of(mask), "judged", heads=mask)
+    for label, (method, options) in PLAIN.items():
+        if args.plain is not None and label not in args.plain:
+            continue
+        judge(label, judged, MEASURES, method, "judged", **options)
+
+if "rest" in args.stages:  # every other method once, on the metric of the calibration
+    for name, entry in tl.METHODS.items():
+        if name not in PLAIN and entry.fits(explainer.model):
+            judge(name, judged, MEASURES[:4], name, "rest")
+
+if "controls" in args.stages:
+    best = HeadMask.load(args.output / f"{args.best}.json")
+    some = judged[:200]
+    judge("all heads", some, MEASURES[:2], "attn_lrp", "controls")
+    judge("calibrated", some, MEASURES[:2], "attn_lrp", "controls", heads=best)
+    judge("lit or dark", some, MEASURES[:2], "attn_lrp", "controls", heads=(best.lit > 0.5).double())
+    judge("complement", some, MEASURES[:2], "attn_lrp", "controls", heads=best.complement())
+    for seed in range(args.random):
+        judge(f"random {seed}", some, MEASURES[:2], "attn_lrp", "controls", heads=best.random(seed))
+    for path in args.foreign:
+        foreign = HeadMask.load(path).lit
+        judge(f"foreign {path.parent.name}", some, MEASURES[:2], "attn_lrp", "controls", heads=foreign)
+
+if "long" in args.stages:
+    texts = reviews("test", 60)
+    for name in masks:
+        mask = HeadMask.load(args.output / f"{name}.json")
+        judge(name, texts, MEASURES[:4], method_of(mask), "long", heads=mask)
+    judge("attn_lrp", texts, MEASURES[:4], "attn_lrp", "long")
+
+if "table" in args.stages:
+    for folder, base in (("judged", "attn_lrp"), ("rest", None), ("controls", "all heads"), ("long", "attn_lrp")):
+        found = {path.stem: json.loads(path.read_text()) for path in sorted((args.output / folder).glob("*.json"))}
+        for label, values in found.items():
+            print(f"\n{folder}: {label}")
+            for name, own in values.items():
+                mine = torch.tensor(own)
+                line = f"  {name:24} {mine.mean():.4f}"
+                if base in found and label != base:
+                    gain = mine - torch.tensor(found[base][name])
+                    low, high = calibration.interval(gain)
+                    line += f"   {gain.mean():+.4f} [{low:+.4f}, {high:+.4f}]"
+                print(line)

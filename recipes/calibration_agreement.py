@@ -1,0 +1,76 @@
+"""Calibrated heads on a language model: does calibration on deletion help to find the subject of a verb?
+
+    python recipes/calibration_agreement.py CHECKPOINT --calibrate GUM.conllu --judge EWT.conllu --output DIR
+
+Subject-verb agreement from treebanks: why this form of the verb and not the other one? Head strengths are calibrated on
+deletion alone, on one treebank; judged are deletion and the evidence metrics of Arras et al. 2025 (is relevance on the
+subject?) on another. Numbers are in docs/calibration.md.
+"""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import tokenlight as tl
+from tokenlight.bench.cases import Case, sort_out
+from tokenlight.bench.protocol import Protocol, protocol
+from tokenlight.bench.source import Source
+from tokenlight.calibration.calibrate import interval
+from tokenlight.heads.masks import HeadMask
+from tokenlight.metrics.evaluate import Measure
+
+parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+parser.add_argument("model")
+parser.add_argument("--calibrate", type=Path, required=True, help="treebank to calibrate on")
+parser.add_argument("--judge", type=Path, required=True, help="treebank to judge on")
+parser.add_argument("--output", type=Path, required=True)
+parser.add_argument("--method", default="attn_lrp")
+parser.add_argument("--texts", type=int, default=80)
+parser.add_argument("--judged", type=int, default=200)
+parser.add_argument("--longest", type=int, default=24, help="tokens before the verb")
+parser.add_argument("--random", type=int, default=5)
+args = parser.parse_args()
+args.output.mkdir(parents=True, exist_ok=True)
+explainer = tl.load(args.model, task="text-generation")
+EVIDENCE = [measure for measure in protocol("arras").measures if measure.entry.needs == "marks"]
+JUDGE = Protocol("agreement", (*EVIDENCE, Measure("aopc"), Measure("log_odds")), longest=args.longest)
+
+
+def cases(path: Path, count: int) -> list[Case]:
+    found, _ = sort_out(explainer, JUDGE, list(enumerate(Source(path).read(explainer.task))))
+    order = torch.randperm(len(found), generator=torch.Generator().manual_seed(0)).tolist()
+    print(f"{path.name}: {len(found)} verbs, {min(count, len(found))} used")
+    return [found[i] for i in order[:count]]
+
+
+def asked(some: list[Case]) -> dict[str, Any]:
+    return {"target": [case.target for case in some], "foil": [case.foil for case in some]}
+
+
+path = args.output / f"{args.method}.json"
+if not path.exists():
+    taught = cases(args.calibrate, args.texts)
+    texts = [case.draft.row.text for case in taught]
+    settings: dict[str, Any] = {"orders": 4, "steps": 25, "checkpoint": path.with_suffix(".partial")}
+    mask = tl.calibrate(explainer, texts, args.method, **asked(taught), **settings)
+    mask.save(path)
+mask = HeadMask.load(path)
+print(mask, mask.made["agreement"], mask.made["aopc"])
+
+judged = cases(args.judge, args.judged)
+texts = [case.draft.row.text for case in judged]
+marks = [case.draft.marks for case in judged if case.draft.marks is not None]
+plain: dict[str, torch.Tensor] = {}
+for name, heads in {"all heads": None, "calibrated": mask} | {
+    f"random {i}": mask.random(i) for i in range(args.random)
+}.items():
+    explained = explainer.explain(texts, args.method, heads=heads, **asked(judged))
+    rows = tl.evaluate(explainer, explained, JUDGE.measures, marks=marks)
+    values = {metric: torch.tensor([row[metric] for row in rows]) for metric in rows[0]}
+    plain = plain or values
+    for metric, found in values.items():
+        low, high = interval(found - plain[metric])
+        gain = float((found - plain[metric]).mean())
+        print(f"{name:12} {metric:24} {float(found.mean()):8.4f} {gain:+.4f} [{low:+.4f}, {high:+.4f}]", flush=True)

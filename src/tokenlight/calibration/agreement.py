@@ -1,0 +1,77 @@
+"""How well a method's scores agree with measured effects, and which way each head's strength should go."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tokenlight import anatomy
+from tokenlight.batch import Batch, Row, length_batches
+from tokenlight.calibration.effects import Effects
+from tokenlight.explainer import Explainer
+from tokenlight.heads.masks import HeadMask
+from tokenlight.methods import Method
+from tokenlight.run import Job, run_jobs
+from tokenlight.targets import Target, Wanted
+from tokenlight.twin import Twin
+
+TOKENS = 1024  # that run together: a pass with a graph needs several times the memory of a plain one
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A tokenised text, what is explained about it, and what was measured."""
+
+    row: Row
+    wanted: Wanted
+    effects: Effects
+
+
+@dataclass(frozen=True)
+class MeasuredBatch:
+    """Texts that are explained in one pass."""
+
+    batch: Batch
+    target: Target
+    effects: tuple[Effects, ...]
+
+
+def measured_batches(explainer: Explainer, twin: Twin, texts: Sequence[Measured]) -> list[MeasuredBatch]:
+    """Similar lengths together."""
+    batches = []
+    exact = anatomy.needs_equal_lengths(explainer._names.model)
+    for places in length_batches([len(text.row) for text in texts], TOKENS, exact):
+        some = [texts[i] for i in places]
+        batch = explainer.collate([text.row for text in some], twin.device)
+        target = Target(explainer.task, tuple(text.wanted for text in some))
+        batches.append(MeasuredBatch(batch, target, tuple(text.effects for text in some)))
+    return batches
+
+
+def agreements(twin: Twin, batches: Sequence[MeasuredBatch], method: Method, strengths: Tensor) -> Tensor:
+    """[text], batch after batch, for strengths [layer, head]."""
+    return torch.cat([agree(twin, one, method, strengths) for one in batches])
+
+
+def agreement_and_slope(
+    twin: Twin, batches: Sequence[MeasuredBatch], method: Method, strengths: Tensor
+) -> tuple[float, Tensor]:
+    """The mean agreement and its gradient [layer, head]."""
+    strengths = strengths.detach().requires_grad_()
+    texts = sum(len(one.effects) for one in batches)
+    total, slope = 0.0, torch.zeros_like(strengths)
+    for one in batches:  # each graph is gone before the next is built
+        mean = agree(twin, one, method, strengths).sum() / texts
+        (part,) = torch.autograd.grad(mean, strengths)
+        total, slope = total + mean.item(), slope + part
+    return total, slope
+
+
+def agree(twin: Twin, one: MeasuredBatch, method: Method, strengths: Tensor) -> Tensor:
+    """[text of the batch]; differentiable where the strengths are."""
+    dark = torch.zeros_like(strengths)
+    job = Job(method, {"heads": HeadMask(dark, dark, calibrated=strengths)})
+    _, (found,) = run_jobs(twin, one.batch, one.target, [job], graph=strengths.requires_grad)
+    rows = zip(found.scores.cpu(), one.effects, strict=True)
+    return torch.stack([effects.agreement(scores[: len(effects.values)]) for scores, effects in rows])

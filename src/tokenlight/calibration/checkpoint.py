@@ -1,0 +1,81 @@
+"""What a calibration has found so far, in a file: a run that was stopped goes on from there."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tokenlight.calibration.effects import Effects
+from tokenlight.calibration.search import Climb
+from tokenlight.files import write_whole
+
+FORMAT = "tokenlight.calibration"
+
+
+@dataclass
+class Checkpoint:
+    """Effects of the texts that were measured, and the state of the search; both belong to these settings alone."""
+
+    path: Path | None  # None: nothing is kept
+    settings: Mapping[str, Any]
+    effects: list[Effects] = field(default_factory=list)
+    climb: Climb | None = None
+
+    @classmethod
+    def open(cls, path: Path | None, settings: Mapping[str, Any]) -> "Checkpoint":
+        """What is in the file, if it was made with the same settings."""
+        if path is None or not path.exists():
+            return cls(path, settings)
+        try:
+            plain = json.loads(path.read_text(encoding="utf-8"))
+            if plain["format"] != FORMAT:
+                raise ValueError(f"format {plain['format']!r}")
+            before, found = plain["settings"], plain["climb"]
+            effects = [read_effects(one) for one in plain["effects"]]
+            state = None if found is None else read_climb(found)
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"{path} is not a calibration's checkpoint ({error}): delete it to start anew") from error
+        if other := sorted(name for name in {*before, *settings} if before.get(name) != settings.get(name)):
+            raise ValueError(f"{path} is of a calibration with other {', '.join(other)}: delete it to start anew")
+        return cls(path, settings, effects, state)
+
+    def add(self, effects: Sequence[Effects]) -> None:
+        self.effects += effects
+        self._write()
+
+    def reach(self, climb: Climb) -> None:
+        self.climb = climb
+        self._write()
+
+    def _write(self) -> None:
+        if self.path is not None:
+            found = None if self.climb is None else write_climb(self.climb)
+            effects = [write_effects(one) for one in self.effects]
+            plain = {"format": FORMAT, "settings": self.settings, "effects": effects, "climb": found}
+            write_whole(self.path, json.dumps(plain))
+
+
+def write_climb(climb: Climb) -> dict[str, Any]:
+    values = {one.name: getattr(climb, one.name) for one in fields(climb)}
+    return {name: value.tolist() if isinstance(value, Tensor) else list(value) for name, value in values.items()}
+
+
+def read_climb(plain: Mapping[str, Any]) -> Climb:
+    tensors = {
+        name: torch.tensor(plain[name], dtype=torch.float64) for name in ("strengths", "slope", "square", "best")
+    }
+    return Climb(**tensors, taught=tuple(plain["taught"]), held=tuple(plain["held"]))
+
+
+def write_effects(effects: Effects) -> list[float | None]:
+    """A value for each token, None for those that may not go."""
+    return [value if may_go else None for value, may_go in zip(effects.values.tolist(), effects.measured, strict=True)]
+
+
+def read_effects(plain: Sequence[float | None]) -> Effects:
+    values = torch.tensor([value or 0.0 for value in plain], dtype=torch.float64)
+    return Effects(values, torch.tensor([value is not None for value in plain]))

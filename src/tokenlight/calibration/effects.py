@@ -1,0 +1,106 @@
+"""What taking tokens away does to the model's answer: the measured side that head strengths are calibrated on."""
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from tokenlight.batch import Row
+from tokenlight.explainer import Explainer
+from tokenlight.metrics.perturbation import Perturbation, change, takeable
+from tokenlight.metrics.probability import Goal, Question, ask, probabilities
+from tokenlight.twin import Twin
+
+FLOOR = 1e-9  # of a probability and of its complement: log-odds stay finite
+Order = list[list[int]]  # groups of tokens, in the order in which they go
+
+
+@dataclass(frozen=True, eq=False)
+class Effects:
+    """What each token of one text is worth to the answer: how far the target's log-odds fall when it goes."""
+
+    values: Tensor  # [token]
+    measured: Tensor  # [token] bool: it may go
+
+    def agreement(self, scores: Tensor) -> Tensor:
+        """Pearson's correlation with the scores [token], over the tokens that may go; 0 where either is constant."""
+        return torch.dot(standard(scores.to(self.values)[self.measured]), standard(self.values[self.measured]))
+
+
+def standard(values: Tensor) -> Tensor:
+    """Mean 0, length 1; all 0 where the values are constant."""
+    centred = values - values.mean()
+    return centred / torch.linalg.vector_norm(centred).clamp_min(torch.finfo(values.dtype).tiny)
+
+
+def measure_effects(
+    explainer: Explainer,
+    twin: Twin,
+    rows: Sequence[Row],
+    goals: Sequence[Goal],
+    names: Sequence[str],
+    perturbation: Perturbation,
+    orders: int,
+    points: int,
+) -> list[Effects]:
+    """For each row: tokens go in random orders, in at most `points` groups of one size, until none is left.
+
+    A token's value is the mean loss of its groups, each shared evenly in the group: with single tokens an estimate of
+    Shapley's value. Every second order is the one before it backwards, which halves the noise. A row's orders depend
+    on its name alone, so that rows can be measured in parts.
+    """
+    plans = [
+        list(random_orders(row, goal, name, perturbation, orders, points))
+        for row, goal, name in zip(rows, goals, names, strict=True)
+    ]
+    questions = [
+        question
+        for row, goal, plan in zip(rows, goals, plans, strict=True)
+        for order in plan
+        for question in ask_along(explainer, row, goal, order, perturbation)
+    ]
+    found = probabilities(explainer, questions, twin=twin)
+    log_odds = torch.logit(found.clamp(FLOOR, 1 - FLOOR))
+    lines = iter(log_odds.split([len(order) + 1 for plan in plans for order in plan]))
+    return [
+        share_out(len(row), [(order, -next(lines).diff()) for order in plan])
+        for row, plan in zip(rows, plans, strict=True)
+    ]
+
+
+def share_out(length: int, measured: Sequence[tuple[Order, Tensor]]) -> Effects:
+    """From the loss of every group [group] of every order."""
+    values = torch.zeros(length, dtype=torch.float64)
+    for order, losses in measured:
+        for group, loss in zip(order, losses.tolist(), strict=True):
+            values[group] += loss / (len(group) * len(measured))
+    may_go = torch.zeros(length, dtype=torch.bool)
+    may_go[[token for group in measured[0][0] for token in group]] = True
+    return Effects(values, may_go)
+
+
+def random_orders(
+    row: Row, goal: Goal, name: str, perturbation: Perturbation, orders: int, points: int
+) -> Iterator[Order]:
+    tokens = takeable(row, perturbation, goal.protected)
+    if not tokens:
+        raise ValueError(f"no token of {row.text!r} can be taken away: all are special or read by the target")
+    chance = random.Random(name)
+    parts = min(points, len(tokens))
+    cuts = [round(i * len(tokens) / parts) for i in range(parts + 1)]
+    for number in range(orders):
+        tokens = tokens[::-1] if number % 2 else chance.sample(tokens, len(tokens))
+        yield [tokens[start:end] for start, end in pairwise(cuts)]
+
+
+def ask_along(
+    explainer: Explainer, row: Row, goal: Goal, order: Order, perturbation: Perturbation
+) -> Iterator[Question]:
+    """The whole row, then without the first group, without the first two, and so on."""
+    gone: list[int] = []
+    for group in [[], *order]:
+        gone = gone + group
+        yield ask(explainer, change(row, gone, perturbation, 0.0), goal)

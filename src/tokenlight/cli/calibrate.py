@@ -1,0 +1,91 @@
+"""Which heads make explanations faithful on this model: calibration."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tokenlight.cli.app import app, load_model, readable_errors, wide_console
+from tokenlight.cli.bench import (
+    DataOption,
+    KindOption,
+    ModelArgument,
+    PairOption,
+    Perturb,
+    SplitOption,
+    TaskOption,
+    TextOption,
+)
+from tokenlight.cli.heads import checkpoint_of
+
+
+@app.command()
+def calibrate(
+    model: ModelArgument,
+    texts: DataOption,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The mask file to write.")],
+    method: Annotated[str, typer.Option(help="A relevance method that takes heads.")] = "attn_lrp",
+    limit: Annotated[int, typer.Option(min=1, help="Only the first so many rows; 50 to 500 are best.")] = 200,
+    perturb: Annotated[
+        Perturb | None, typer.Option(help="How tokens are taken away; default: as suits the model.")
+    ] = None,
+    held_back: Annotated[float, typer.Option(help="The share of texts that only decide when to stop.")] = 0.25,
+    steps: Annotated[int, typer.Option(min=1, help="At most so many steps of the search.")] = 60,
+    seed: Annotated[int, typer.Option(help="Of the orders and of the division of the texts.")] = 0,
+    heads: Annotated[
+        str | None, typer.Option(help="A mask to be compared with, see `tokenlight heads`; default: the model's own.")
+    ] = None,
+    figure: Annotated[Path | None, typer.Option(help="Draw the map of heads here: png, svg or pdf.")] = None,
+    text: TextOption = None,
+    pair: PairOption = None,
+    split: SplitOption = None,
+    kind: KindOption = None,
+    task: TaskOption = None,
+) -> None:
+    """Find the head strengths that make a method most faithful, and write them as a mask for `explain --heads`."""
+    from tokenlight.bench.cases import sort_out
+    from tokenlight.bench.protocol import Protocol
+    from tokenlight.bench.source import Source
+    from tokenlight.calibration.calibrate import calibrate as run
+    from tokenlight.calibration.calibrate import relevance_method
+    from tokenlight.metrics.evaluate import Measure
+    from tokenlight.metrics.perturbation import Perturbation
+    from tokenlight.views.heads import head_map
+
+    with readable_errors():
+        if figure is not None:
+            from tokenlight.views.figure import check_figure_name
+
+            check_figure_name(figure)
+        if not output.parent.is_dir():
+            raise ValueError(f"there is no folder {str(output.parent)!r} to write {output.name} to")
+        relevance_method(method)
+        explainer = load_model(model, task)
+        source = Source(texts, text=text, pair=pair, kind=kind, split=split, limit=limit)
+        perturbation = Perturbation() if perturb is None else Perturbation().by(perturb.value)
+        judge = Protocol("calibration", (Measure("aopc", perturbation),))
+        cases, aside = sort_out(explainer, judge, list(enumerate(source.read(explainer.task))))
+        for reason, rows in Counter(str(row.get("bad") or row.get("set_aside")) for row in aside).items():
+            typer.echo(f"{rows} rows set aside: {reason}", err=True)
+        mask = run(
+            explainer,
+            [case.draft.row.text for case in cases],
+            method,
+            target=[case.target for case in cases],
+            foil=[case.foil for case in cases],
+            perturbation=perturbation,
+            held_back=held_back,
+            steps=steps,
+            seed=seed,
+            heads=heads,
+            source=source.name,
+            checkpoint=checkpoint_of(output),
+        )
+        mask.save(output)
+        checkpoint_of(output).unlink(missing_ok=True)
+        wide_console().print(head_map(mask))
+        if figure is not None:
+            from tokenlight.views.figure import head_figure, save
+
+            save(head_figure(mask), figure)

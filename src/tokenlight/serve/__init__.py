@@ -1,0 +1,1 @@
+"""The local page: one model, one person, nothing but this machine. `tokenlight serve` starts it."""

@@ -1,0 +1,89 @@
+"""Is it faithful? How the probability falls while the top tokens go: each method against chance and against erasure."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+
+from tokenlight.explanation import Explanation
+from tokenlight.methods import METHODS
+from tokenlight.metrics.curves import aopc, log_odds
+from tokenlight.metrics.evaluate import Curve, draw_curves
+from tokenlight.metrics.perturbation import Perturbation
+from tokenlight.metrics.probability import check_probabilities
+from tokenlight.progress import at_each_pass
+from tokenlight.run import Job
+from tokenlight.serve.engine import Say
+from tokenlight.serve.events import CurveDrawn, Failed
+from tokenlight.serve.explaining import Counter, explain_methods, is_slow
+from tokenlight.serve.questions import CurvesAsked, Refused
+from tokenlight.serve.removing import perturbation_of
+from tokenlight.serve.session import Placed, Session, place
+
+CHANCE, BEST = "random", "erasure"  # always drawn beside the others
+DRAWS = 5  # random orders, whose mean is the curve of chance
+
+
+def curve_names(asked: CurvesAsked) -> tuple[str, ...]:
+    """What is drawn: the methods, and what they are compared with."""
+    return tuple(dict.fromkeys([*asked.methods, CHANCE, BEST]))
+
+
+def answer_curves(session: Session, asked: CurvesAsked, say: Say) -> None:
+    """The curves that need no slow method first."""
+    perturbation = perturbation_of(session, asked.perturbation)
+    try:
+        check_probabilities(session.explainer)
+    except ValueError as error:
+        raise Refused(str(error)) from error
+    placed = place(session, asked)
+    names = [name for name in curve_names(asked) if name != CHANCE]
+    quick = tuple(name for name in names if not is_slow(METHODS[name]))
+    draw(session, replace(asked, methods=quick), perturbation, say, chance_draws(session, placed))
+    for name in names:
+        if name not in quick:
+            draw(session, replace(asked, methods=(name,)), perturbation, say)
+
+
+def draw(
+    session: Session,
+    asked: CurvesAsked,
+    perturbation: Perturbation,
+    say: Say,
+    draws: Sequence[Explanation] = (),
+) -> None:
+    """Explain, take away, and tell: the curves of a group share the model's answers."""
+    explanations: list[Explanation] = list(draws)
+    for one in explain_methods(session, asked, say):
+        if one.explanation is None:
+            say(Failed(one.method, one.error))
+        else:
+            explanations.append(one.explanation)
+    if not explanations:
+        return
+    with at_each_pass(Counter(asked.methods[0] if asked.methods else CHANCE, None, say)):
+        found = draw_curves(session.explainer, explanations, perturbation)
+    for explanation, curve in zip(explanations[len(draws) :], found[len(draws) :], strict=True):
+        say(told(explanation.method, [curve]))
+    if draws:
+        say(told(CHANCE, found[: len(draws)]))
+
+
+def told(method: str, curves: Sequence[Curve]) -> CurveDrawn:
+    """The mean of curves over the same points."""
+    probabilities = torch.stack([curve.probabilities for curve in curves])
+    return CurveDrawn(
+        method=method,
+        shares=curves[0].shares.tolist(),
+        probabilities=probabilities.mean(0).tolist(),
+        aopc=sum(map(aopc, probabilities)) / len(curves),
+        log_odds=sum(map(log_odds, probabilities)) / len(curves),
+    )
+
+
+def chance_draws(session: Session, placed: Placed) -> list[Explanation]:
+    jobs = {str(seed): Job(METHODS[CHANCE], {"seed": seed}) for seed in range(DRAWS)}
+    found = session.explainer.explain_jobs(
+        placed.text, jobs, target=placed.target, foil=placed.foil, progress=False, memory=session.memory
+    )
+    return list(found.values())

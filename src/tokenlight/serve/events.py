@@ -1,0 +1,56 @@
+"""What a request is answered with, line by line."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+
+@dataclass(frozen=True)
+class Waiting:
+    name: ClassVar = "waiting"
+    ahead: int  # requests that are served first
+
+
+@dataclass(frozen=True)
+class Progress:
+    name: ClassVar = "progress"
+    method: str
+    done: int
+    total: int | None
+
+
+@dataclass(frozen=True)
+class Result:
+    name: ClassVar = "result"
+    method: str
+    explanation: dict[str, Any]
+    seconds: float  # of the passes it shared with the others, where it did
+    reused: bool
+
+
+@dataclass(frozen=True)
+class CurveDrawn:
+    name: ClassVar = "curve"
+    method: str
+    shares: list[float]
+    probabilities: list[float]
+    aopc: float
+    log_odds: float
+
+
+@dataclass(frozen=True)
+class Failed:
+    name: ClassVar = "failed"
+    method: str
+    error: str
+
+
+@dataclass(frozen=True)
+class Done:
+    name: ClassVar = "done"
+
+
+Event = Waiting | Progress | Result | CurveDrawn | Failed | Done
+
+
+def plain(event: Event) -> dict[str, Any]:
+    return {"event": event.name, **vars(event)}

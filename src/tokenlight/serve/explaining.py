@@ -1,0 +1,161 @@
+"""Explanations for the page: those that read the same passes together, slow ones after them, one by one."""
+
+import time
+from collections.abc import Hashable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from math import ceil
+from typing import Any
+
+from tokenlight.explanation import Explanation
+from tokenlight.heads.masks import HeadMask
+from tokenlight.methods import METHODS, Method
+from tokenlight.methods.perturbation import CHUNK
+from tokenlight.progress import at_each_pass
+from tokenlight.run import Job
+from tokenlight.serve.engine import Say
+from tokenlight.serve.events import Failed, Progress, Result
+from tokenlight.serve.masks import default_mask, lit_heads
+from tokenlight.serve.questions import ExplainAsked, MethodsAsked
+from tokenlight.serve.session import Placed, Session, place
+from tokenlight.views.interactive import drawable
+
+SPEAK = 0.2  # seconds between two words about progress
+ERRORS = (ValueError, TypeError, RuntimeError)  # of one method on one text; the others go on
+
+
+@dataclass(frozen=True)
+class Explained:
+    """What came of one method."""
+
+    method: str
+    explanation: Explanation | None
+    error: str = ""
+    seconds: float = 0.0
+    reused: bool = False
+
+
+def answer_explain(session: Session, asked: ExplainAsked, say: Say) -> None:
+    for one in explain_methods(session, asked, say, asked.layers):
+        if one.explanation is None:
+            say(Failed(one.method, one.error))
+        else:
+            say(Result(one.method, drawable(one.explanation), one.seconds, one.reused))
+
+
+def explain_methods(session: Session, asked: MethodsAsked, say: Say, layers: bool = False) -> Iterator[Explained]:
+    """Each method's result: what is known at once, what shares passes together, then what asks the model again."""
+    placed = place(session, asked)
+    heads = None if asked.heads is None else lit_heads(session, asked.heads)
+    fresh: list[Method] = []
+    for name in asked.methods:
+        known = session.cache.get(result_key(asked, METHODS[name], layers))
+        if known is None:
+            fresh.append(METHODS[name])
+        else:
+            yield Explained(name, known, reused=True)
+    chosen = {method.name: options(session, asked, method, heads, layers) for method in fresh}
+    together = [name for name in chosen if not is_slow(METHODS[name])]
+    for group in (together, *([name] for name in chosen if is_slow(METHODS[name]))):
+        for one in explain_group(session, placed, {name: chosen[name] for name in group}, say):
+            if one.explanation is not None:
+                session.keep_explanation(result_key(asked, METHODS[one.method], layers), one.explanation)
+            yield one
+
+
+def explain_group(
+    session: Session, placed: Placed, group: Mapping[str, Mapping[str, Any]], say: Say
+) -> Iterator[Explained]:
+    """Methods with their options together; where that fails one by one, so that only those fail that have to."""
+    jobs: dict[str, Job] = {}
+    for name, chosen in group.items():
+        try:
+            jobs[name] = Job.for_model(METHODS[name], chosen, session.names.model)
+        except ERRORS as error:
+            yield Explained(name, None, str(error))
+    if not jobs:
+        return
+    began = time.perf_counter()
+    try:
+        with counting(next(iter(jobs.values())), placed, say):
+            found = session.explainer.explain_jobs(
+                placed.text, jobs, target=placed.target, foil=placed.foil, progress=False, memory=session.memory
+            )
+    except ERRORS as error:
+        if len(jobs) == 1:
+            yield Explained(next(iter(jobs)), None, str(error))
+            return
+    else:
+        seconds = time.perf_counter() - began
+        yield from (Explained(name, explanation, seconds=seconds) for name, explanation in found.items())
+        return
+    for name in jobs:
+        yield from explain_group(session, placed, {name: group[name]}, say)
+
+
+def is_slow(method: Method) -> bool:
+    """Whether the method asks the model again and again; the control asks once."""
+    return method.asks_model and method.name != "random"
+
+
+def options(
+    session: Session, asked: MethodsAsked, method: Method, heads: HeadMask | None, layers: bool
+) -> dict[str, Any]:
+    mask = heads if is_masked(asked, method) else default_mask(session, method)
+    chosen: dict[str, Any] = {} if mask is None else {"heads": mask}
+    return chosen | ({"detail": "layers"} if layers and has_layers(method) else {})
+
+
+def is_masked(asked: MethodsAsked, method: Method) -> bool:
+    """Whether the lit heads of the page are for this method."""
+    meant = asked.masked is None or method.name in asked.masked
+    return asked.heads is not None and takes_heads(method) and meant
+
+
+def takes_heads(method: Method) -> bool:
+    return "heads" in method.options
+
+
+def has_layers(method: Method) -> bool:
+    return "detail" in method.options
+
+
+def result_key(asked: MethodsAsked, method: Method, layers: bool) -> Hashable:
+    """Equal keys, equal results: only what the method depends on."""
+    heads = asked.heads if is_masked(asked, method) else None
+    return (asked.question, method.name, heads, layers and has_layers(method))
+
+
+def counting(job: Job, placed: Placed, say: Say) -> AbstractContextManager[None]:
+    """Speak about the progress of a slow method, not too often."""
+    if not is_slow(job.method):
+        return nullcontext()
+    total = passes_of(job, len(placed.row))
+    return at_each_pass(Counter(job.method.name, total, say))
+
+
+@dataclass
+class Counter:
+    """Called before every pass."""
+
+    method: str
+    total: int | None
+    say: Say
+    done: int = 0
+    spoken: float = field(default_factory=time.monotonic)
+
+    def __call__(self) -> None:
+        now = time.monotonic()
+        if self.done and now - self.spoken >= SPEAK:
+            self.say(Progress(self.method, self.done, self.total))
+            self.spoken = now
+        self.done += 1
+
+
+def passes_of(job: Job, tokens: int) -> int | None:
+    """How many forward passes a method that asks the model again takes, on one text of so many tokens."""
+    if job.method.name == "erasure":
+        return 2 + ceil(tokens / CHUNK)  # what the model says, the whole text, the changed ones
+    if job.method.name == "integrated_gradients":
+        return 3 + ceil(job.full_options["steps"] / 32)  # what it says, the way, both ends
+    return None

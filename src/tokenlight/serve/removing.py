@@ -1,0 +1,134 @@
+"""What the model says when some tokens are gone, and what it attends to while they are there."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tokenlight.batch import Row
+from tokenlight.metrics.perturbation import Changed, Perturbation, change
+from tokenlight.metrics.probability import Goal, Question, ask, check_probabilities, make_batch, read
+from tokenlight.serve.questions import AttentionAsked, Perturbed, Refused, RemoveAsked
+from tokenlight.serve.reading import Candidate, candidates, read_question
+from tokenlight.serve.session import Placed, Session, place
+from tokenlight.targets import Wanted
+from tokenlight.twin import Tape, Twin
+
+DIGITS = 10_000  # attention is told in so many parts of 1
+
+
+@dataclass(frozen=True)
+class Said:
+    """The model's answer to a changed text."""
+
+    prediction: str
+    probability: float | None
+    target_probability: float
+    choices: tuple[Candidate, ...]
+
+
+def perturbation_of(session: Session, asked: Perturbed | None) -> Perturbation:
+    """How tokens go: as the page says, or as suits the model."""
+    chosen = Perturbation() if asked is None else Perturbation().by(asked)
+    try:
+        return chosen.fit(session.names.model, session.explainer.tokenizer)
+    except ValueError as error:
+        raise Refused(str(error)) from error
+
+
+def answer_remove(session: Session, asked: RemoveAsked) -> dict[str, Any]:
+    key = ("remove", asked)
+    known = session.cache.get(key)
+    if known is None:
+        known = remove(session, asked)
+        session.cache.put(key, known, 3000)
+    return known
+
+
+def remove(session: Session, asked: RemoveAsked) -> dict[str, Any]:
+    perturbation = perturbation_of(session, asked.perturbation)
+    check_probabilities(session.explainer)
+    reading = read_question(session, asked)
+    refuse_tokens(reading.placed, asked.gone)
+    before = say_about(session, reading.placed, reading.goal, (), perturbation)
+    after = say_about(session, reading.placed, reading.goal, asked.gone, perturbation)
+    return {
+        "prediction": after.prediction,
+        "probability": after.probability,
+        "target_probability": after.target_probability,
+        "before": before.target_probability,
+        "choices": [choice.to_dict() for choice in after.choices],
+    }
+
+
+def refuse_tokens(placed: Placed, gone: tuple[int, ...]) -> None:
+    """Only words can go, and never the one whose output is read."""
+    row = placed.row
+    for token in gone:
+        if token >= len(row):
+            raise Refused(f"there is no token {token}: the text has tokens 0 to {len(row) - 1}")
+        if row.special[token] or token == placed.wanted.position:
+            raise Refused(f"token {token} ({row.tokens[token]}) cannot go: it is special, or read by the target")
+
+
+def say_about(session: Session, placed: Placed, goal: Goal, gone: tuple[int, ...], perturbation: Perturbation) -> Said:
+    """Run the model on the text without some of its tokens."""
+    changed = change(placed.row, gone, perturbation, 0.0)
+    if not changed.input_ids:
+        raise Refused("every token is gone: leave at least one, or replace instead of deleting")
+    row = changed_row(placed.row, changed)
+    question = ask(session.explainer, changed, goal)
+    wanted = moved(session, placed.wanted, question, row)
+    twin = Twin(session.explainer.model)
+    with torch.inference_mode(), torch.autocast(twin.device.type, enabled=False):
+        output = twin.run(make_batch(session.explainer, twin, [question]), Tape())
+        prediction, probability = session.names.prediction(row, output, wanted, 0)
+        named = [*goal.index, *([] if goal.foil is None else [goal.foil])]
+        choices = candidates(session, row, output, wanted, named)
+        return Said(prediction, probability, float(read(session.explainer, output, [question])[0]), choices)
+
+
+def changed_row(row: Row, changed: Changed) -> Row:
+    """The tokens that are left, each with its place in the text."""
+    kept = changed.kept
+    parts = {name: [values[i] for i in kept] for name, values in vars(row).items() if isinstance(values, list)}
+    types = None if changed.token_type_ids is None else list(changed.token_type_ids)
+    return replace(row, **{**parts, "input_ids": list(changed.input_ids), "token_type_ids": types})
+
+
+def moved(session: Session, wanted: Wanted, question: Question, row: Row) -> Wanted:
+    """Where the answer is read in the changed row."""
+    context = None
+    if session.explainer.task == "question-answering":
+        inside = [i for i, segment in enumerate(row.segments) if segment == 1]
+        if not inside:
+            raise Refused("nothing of the context is left to answer from")
+        context = (inside[0], inside[-1])
+    return replace(wanted, position=question.goal.position, context=context)
+
+
+def answer_attention(session: Session, asked: AttentionAsked) -> dict[str, Any]:
+    """One head's attention on the text, [query][key]."""
+    layers, heads = session.shape
+    for name, found, most in (("layer", asked.layer, layers), ("head", asked.head, heads)):
+        if found >= most:
+            raise Refused(f"there is no {name} {found}: the model has {name}s 0 to {most - 1}")
+    placed = place(session, asked)
+    parts = attention_parts(session, placed)[asked.layer, asked.head]
+    return {"tokens": placed.row.tokens, "attention": [[n / DIGITS for n in row] for row in parts.tolist()]}
+
+
+def attention_parts(session: Session, placed: Placed) -> Tensor:
+    """[layer, head, query, key] of every head at once, since the next question is about the next head."""
+    key = ("attention", placed.text)
+    known = session.cache.get(key)
+    if known is None:
+        twin = Twin(session.explainer.model)
+        tape = Tape(keep=frozenset({"attention"}))
+        with torch.inference_mode(), torch.autocast(twin.device.type, enabled=False):
+            twin.run(session.explainer.collate([placed.row], twin.device), tape)
+            blocks = [(block[0].float() * DIGITS).round().to(torch.int16).cpu() for block in tape.signals["attention"]]
+        known = torch.stack(blocks)
+        session.cache.put(key, known, known.nbytes)
+    return known

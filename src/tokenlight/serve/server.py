@@ -1,0 +1,90 @@
+"""uvicorn around the app: on this machine only, stopped at once."""
+
+import contextlib
+import errno
+import os
+import socket
+import sys
+import threading
+import webbrowser
+from types import FrameType
+
+import uvicorn
+
+from tokenlight.explainer import Explainer
+from tokenlight.heads.choose import own_heads
+from tokenlight.heads.masks import HeadMask
+from tokenlight.serve.app import make_app
+from tokenlight.serve.engine import Engine
+from tokenlight.serve.session import Session
+
+HOST, PORT, TRIES = "127.0.0.1", 8765, 20
+
+
+class Server(uvicorn.Server):
+    """Ctrl-C stops the work first, so that no open answer holds the server up."""
+
+    def __init__(self, config: uvicorn.Config, session: Session, engine: Engine):
+        super().__init__(config)
+        self.session = session
+        self.engine = engine
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self.engine.stop()
+        super().handle_exit(sig, frame)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self.engine.close(patience=0.0)
+        await super().shutdown(sockets)
+
+
+def listen(port: int | None) -> socket.socket:
+    """A socket on this port; without one, on the usual port or the next that is free."""
+    for wanted in range(PORT, PORT + TRIES) if port is None else (port,):
+        # asyncio sends small answers without delay only where the protocol is written out.
+        found = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            found.bind((HOST, wanted))
+            return found
+        except OSError as error:
+            found.close()
+            if port is None and error.errno == errno.EADDRINUSE:
+                continue
+            reason = "another program uses it" if error.errno == errno.EADDRINUSE else error.strerror
+            raise ValueError(f"cannot listen on port {wanted}: {reason}; choose another with --port") from error
+    raise ValueError(f"the ports {PORT} to {PORT + TRIES - 1} are all in use: choose another with --port")
+
+
+def make_server(explainer: Explainer, sock: socket.socket, mask: HeadMask | None = None) -> Server:
+    """A server for this socket. Without a mask the head map is drawn from the one that comes with the model."""
+    session = Session(explainer, own_heads(explainer._names.model) if mask is None else mask)
+    engine = Engine()
+    app = make_app(session, engine, sock.getsockname()[1])
+    config = uvicorn.Config(
+        app,
+        http="h11",
+        ws="none",
+        lifespan="off",
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=1,
+    )
+    return Server(config, session, engine)
+
+
+def run(explainer: Explainer, sock: socket.socket, browser: bool, mask: HeadMask | None = None) -> None:
+    """Serve until Ctrl-C."""
+    server = make_server(explainer, sock, mask)
+    if browser:
+        port = sock.getsockname()[1]
+        opening = threading.Timer(0.5, webbrowser.open, [f"http://{HOST}:{port}/"])
+        opening.daemon = True  # a browser of the terminal must not hold up the end
+        opening.start()
+    with contextlib.suppress(KeyboardInterrupt):
+        server.run(sockets=[sock])
+    if not server.engine.close(patience=0.5):
+        sys.stdout.flush()
+        os._exit(0)  # one pass of a large model can take minutes, and Python cannot end while torch computes

@@ -1,0 +1,75 @@
+// The attention of one head as arcs between the tokens of a text.
+import { el, svg } from "./dom.js";
+
+const FAINTEST = 0.04; // weaker arcs would only be a haze
+const MOST = 600; // arcs of a long text
+const SIZE = 12; // of the letters, in pixels
+const GAP = 10;
+
+/** Arcs above go back to earlier tokens, arcs below go ahead; a dot is a token that attends to itself. */
+export function drawArcs(container, { tokens, attention }, title) {
+  const places = lineUp(tokens);
+  const width = places.at(-1).end + GAP;
+  const arcs = strongest(attention);
+  const reach = (side) => Math.max(0, ...arcs.filter(side).map(({ query, key }) => height(places, query, key)));
+  const above = Math.max(12, reach(({ query, key }) => key < query));
+  const below = Math.max(12, reach(({ query, key }) => key > query));
+  const top = above + 4;
+  const size = { width, height: top + SIZE * 2 + below };
+  const picture = svg("svg", { ...size, class: "arcs", role: "img", "aria-label": title });
+  for (const arc of arcs) picture.append(arcShape(arc, places, top));
+  tokens.forEach((token, i) => picture.append(tokenShape(token, i, places[i].middle, top + SIZE * 1.35, picture)));
+  container.replaceChildren(picture, el("p", { class: "quiet" }, hint(arcs)));
+}
+
+function hint(arcs) {
+  const drawn = arcs.length === MOST ? `The ${MOST} strongest.` : `Attention below ${FAINTEST * 100} % is not drawn.`;
+  return `Above: to earlier tokens. Below: to later ones. A dot: to itself. ${drawn}`;
+}
+
+function lineUp(tokens) {
+  const ruler = document.createElement("canvas").getContext("2d");
+  ruler.font = `${SIZE}px system-ui, sans-serif`;
+  let end = 0;
+  return tokens.map((token) => {
+    const start = end + GAP;
+    end = start + Math.max(6, ruler.measureText(token).width);
+    return { start, end, middle: (start + end) / 2 };
+  });
+}
+
+function strongest(attention) {
+  const arcs = attention.flatMap((row, query) => row.map((weight, key) => ({ query, key, weight })));
+  return arcs
+    .filter(({ weight }) => weight >= FAINTEST)
+    .sort((one, other) => other.weight - one.weight)
+    .slice(0, MOST);
+}
+
+function height(places, query, key) {
+  return Math.min(90, 8 + Math.abs(places[query].middle - places[key].middle) * 0.35);
+}
+
+function arcShape({ query, key, weight }, places, top) {
+  const label = svg("title", {}, `${(weight * 100).toFixed(0)} %`);
+  const common = { opacity: Math.max(0.08, weight), "data-query": query };
+  const [from, to] = [places[query].middle, places[key].middle];
+  const dot = { ...common, cx: from, cy: top + SIZE * 2 - 1, r: 3, class: "arc-dot" };
+  if (query === key) return svg("circle", dot, label);
+  const back = key < query;
+  const base = back ? top : top + SIZE * 2 - 4;
+  const tip = back ? base - height(places, query, key) : base + height(places, query, key);
+  const path = `M ${from} ${base} C ${from} ${tip}, ${to} ${tip}, ${to} ${base}`;
+  return svg("path", { ...common, d: path, class: "arc", "stroke-width": 0.8 + 2.2 * weight }, label);
+}
+
+/** Pointing at a token leaves only its own arcs. */
+function tokenShape(token, index, x, y, picture) {
+  const alone = (on) => () => {
+    picture.classList.toggle("is-narrowed", on);
+    for (const arc of picture.querySelectorAll("[data-query]")) {
+      arc.classList.toggle("is-own", on && arc.dataset.query === String(index));
+    }
+  };
+  return svg("text", { x, y, class: "arc-token", onpointerenter: alone(true), onpointerleave: alone(false) }, token);
+}

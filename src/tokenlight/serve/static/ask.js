@@ -1,0 +1,199 @@
+// The question: the text, what the model says about it, and what is to be explained.
+import { predict, wasCancelled } from "./api.js";
+import { byId, el, isSend, later, percent } from "./dom.js";
+import { same } from "./state.js";
+
+const SHOWN = 10; // choices
+const NOTHING_PICKED = { target: null, foil: null, target_span: null, foil_span: null };
+
+/** The common part of every request. */
+export function questionOf(state, model) {
+  const [target, foil] = [state.target?.span ?? null, state.foil?.span ?? null];
+  return {
+    text: state.text,
+    second: model.fields.second && state.second ? state.second : null,
+    target: target ? null : state.target,
+    foil: foil ? null : state.foil,
+    position: state.position,
+    target_span: target,
+    foil_span: foil,
+  };
+}
+
+/** Fill the input column. `explainNow` runs what is chosen. Gives a call that predicts again at once. */
+export function mountAsk(app) {
+  const { model, store } = app;
+  const fields = { text: byId("text"), second: byId("second") };
+  for (const [name, field] of Object.entries(fields)) {
+    const about = model.fields[name];
+    byId(`${name}-field`).hidden = !about;
+    if (!about) continue;
+    byId(`${name}-label`).textContent = about.label;
+    field.placeholder = about.placeholder ?? "";
+    field.addEventListener("input", () => store.change({ ...forget(app), [name]: field.value }));
+    field.addEventListener("keydown", (event) => {
+      if (isSend(event)) app.explainNow();
+    });
+  }
+  byId("examples").replaceChildren(...model.examples.map((example) => exampleButton(app, example)));
+  byId("examples-title").hidden = !model.examples.length;
+  byId("explain").addEventListener("click", () => app.explainNow());
+
+  mountOthers(app);
+  const ask = createPredicting(app);
+  const soon = later(250, ask);
+  store.listen((state, changed) => {
+    for (const [name, field] of Object.entries(fields)) if (field.value !== state[name]) field.value = state[name];
+    if (changed.has("text") || changed.has("second")) soon();
+    else if (changed.has("position")) ask();
+    else if (changed.has("target") || changed.has("foil")) drawChoices(app);
+  });
+  for (const [name, field] of Object.entries(fields)) field.value = store.get()[name];
+  return ask;
+}
+
+/** Tokens and answers that are not among the likeliest can be written. */
+function mountOthers(app) {
+  byId("others").hidden = Boolean(app.model.labels);
+  const fields = { target: byId("other-target"), foil: byId("other-foil") };
+  for (const [part, field] of Object.entries(fields)) {
+    field.addEventListener("change", () => app.store.change({ [part]: field.value || null }));
+  }
+  app.store.listen((state) => {
+    for (const [part, field] of Object.entries(fields)) {
+      field.value = typeof state[part] === "string" ? state[part] : "";
+    }
+  });
+}
+
+/** Labels are the same for every text; tokens and answers are not. */
+function forget(app) {
+  return app.model.task === "text-classification" ? {} : { target: null, foil: null, position: null };
+}
+
+function exampleButton(app, example) {
+  const label = example.second ? `${example.text} · ${example.second}` : example.text;
+  const choose = () => {
+    app.store.change({ ...forget(app), text: example.text, second: example.second ?? "", edited: null });
+    app.explainNow();
+  };
+  const attributes = { type: "button", class: "example", dir: "auto", title: label, onclick: choose };
+  return el("li", {}, el("button", attributes, label));
+}
+
+/** Ask for the prediction of what is typed; the newest question wins. */
+function createPredicting(app) {
+  let running = null;
+  return async () => {
+    running?.abort();
+    const state = app.store.get();
+    if (!state.text.trim() || (app.model.fields.second_required && !state.second.trim())) {
+      app.prediction = null;
+      return drawPrediction(app, "");
+    }
+    running = new AbortController();
+    try {
+      const question = { ...questionOf(state, app.model), ...NOTHING_PICKED };
+      app.prediction = await predict(question, running.signal);
+      drawPrediction(app, "");
+    } catch (error) {
+      if (wasCancelled(error)) return;
+      app.prediction = null;
+      drawPrediction(app, error.message);
+    }
+  };
+}
+
+function drawPrediction(app, problem) {
+  const found = app.prediction;
+  byId("prediction-card").hidden = !found && !problem;
+  byId("prediction-error").textContent = problem;
+  byId("says").replaceChildren();
+  const cut = found?.truncated ?? 0;
+  byId("truncated").textContent = cut ? `The text is too long for the model: ${cut} tokens were cut off.` : "";
+  if (found) {
+    const sure = found.probability === null ? "" : ` (${percent(found.probability)})`;
+    byId("says").append("The model says ", el("b", { dir: "auto" }, found.prediction.trim()), `${sure}.`);
+  }
+  drawPositions(app);
+  drawChoices(app);
+}
+
+/** Which token is labelled or filled in, where there is more than one that could be. */
+function drawPositions(app) {
+  const found = app.prediction;
+  const { task } = app.model;
+  const place = byId("positions");
+  place.replaceChildren();
+  if (!found || found.position === null || !["token-classification", "fill-mask"].includes(task)) return;
+  const same = (token) => task === "token-classification" || token === found.tokens[found.position];
+  const indices = [...found.tokens.keys()].filter((i) => same(found.tokens[i]) && !specialAt(found, i, task));
+  if (indices.length < 2) return;
+  place.append(el("p", { class: "quiet" }, "Of which token?"));
+  for (const i of indices) {
+    const pick = () => app.store.change({ position: i, target: null, foil: null });
+    const attributes = { type: "button", class: "chip", "aria-pressed": String(i === found.position), onclick: pick };
+    place.append(el("button", attributes, found.tokens[i]));
+  }
+}
+
+function specialAt(found, token, task) {
+  return task === "token-classification" && found.words.some((word) => word.special && word.tokens.includes(token));
+}
+
+function drawChoices(app) {
+  const choices = (app.prediction?.choices ?? []).slice(0, SHOWN);
+  byId("choices").replaceChildren(...choices.map((choice) => choiceRow(app, choice)));
+  byId("why").replaceChildren(...why(app, choices));
+}
+
+/** "Why positive rather than negative?" */
+function why(app, choices) {
+  const { target, foil } = app.store.get();
+  if (!choices.length) return [];
+  const unlisted = (picked) => (typeof picked === "string" ? picked : "the picked one");
+  const name = (picked) => choices.find((choice) => same(pickOf(choice), picked))?.name ?? unlisted(picked);
+  const first = target === null ? app.prediction.prediction : name(target);
+  const parts = ["Why ", el("b", { dir: "auto" }, first.trim())];
+  if (foil !== null) parts.push(" rather than ", el("b", { dir: "auto" }, name(foil).trim()));
+  return [...parts, target === null ? "? (the prediction)" : "?"];
+}
+
+/** As the state keeps a target or a foil. */
+function pickOf(choice) {
+  return choice.span ? { span: choice.span } : (choice.index ?? choice.name);
+}
+
+function choiceRow(app, choice) {
+  const state = app.store.get();
+  const bar = el("span", { class: "bar" });
+  const share = choice.probability ?? null;
+  bar.style.setProperty("--share", share ?? 0);
+  const number = share === null ? Number(choice.value).toPrecision(3) : percent(share);
+  const name = choice.name.trim() || JSON.stringify(choice.name);
+  return el(
+    "li",
+    { class: "choice" },
+    el("span", { class: "choice-name", dir: "auto", title: choice.name }, name),
+    el("span", { class: "choice-number" }, number),
+    bar,
+    pickButton(app, "target", choice, state),
+    pickButton(app, "foil", choice, state),
+  );
+}
+
+function pickButton(app, part, choice, state) {
+  const other = part === "target" ? "foil" : "target";
+  const value = pickOf(choice);
+  const pressed = same(state[part], value);
+  const pick = () => {
+    const changes = { [part]: pressed ? null : value };
+    if (!pressed && same(state[other], value)) changes[other] = null; // a contrast with itself says nothing
+    app.store.change(changes);
+    const again = byId("choices").querySelector(`[data-pick="${part}"][data-choice="${CSS.escape(choice.name)}"]`);
+    again?.focus();
+  };
+  const label = part === "target" ? `explain ${choice.name.trim()}` : `rather than ${choice.name.trim()}`;
+  const told = { "aria-label": label, "aria-pressed": String(pressed), "data-pick": part, "data-choice": choice.name };
+  return el("button", { type: "button", class: "pick", onclick: pick, ...told }, part);
+}

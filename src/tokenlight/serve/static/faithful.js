@@ -1,0 +1,146 @@
+// Is it faithful? How the model's answer falls as a method's words are taken away.
+import { curves, wasCancelled } from "./api.js";
+import { drawChart } from "./chart.js";
+import { announce, byId, el } from "./dom.js";
+import { titleOf } from "./methods.js";
+import { maskFor } from "./results.js";
+import { same } from "./state.js";
+
+const CONTROLS = { random: "at random", erasure: "by erasure" };
+const COLOURS = 10; // curve-0 to curve-9 in style.css
+const AXIS = { horizontal: "share of the tokens taken away", vertical: "probability of the target" };
+
+export function mountFaithful(app) {
+  const { store } = app;
+  const runs = createCurves(app);
+  const select = byId("perturbation");
+  select.addEventListener("change", () => store.change({ perturbation: select.value || null }));
+  byId("measure").addEventListener("click", () => {
+    store.change({ curves: true });
+    runs.start();
+  });
+  byId("measure-cancel").addEventListener("click", runs.cancel);
+  store.listen((state, changed) => {
+    select.value = state.perturbation ?? "";
+    if (changed.has("perturbation") && state.curves) runs.start();
+    if (changed.has("methods") || changed.has("heads") || changed.has("mapForAll")) runs.forget();
+  });
+  select.value = store.get().perturbation ?? "";
+  app.results.listen(runs.follow);
+  new ResizeObserver(() => runs.redraw()).observe(byId("curves"));
+  return runs;
+}
+
+function createCurves(app) {
+  let running = null;
+  let found = new Map(); // name -> event
+  let asked = null;
+  let width = 0;
+
+  return { start, cancel, forget, follow, redraw };
+
+  async function start() {
+    const question = app.results.question();
+    if (!question) return;
+    cancel();
+    found = new Map();
+    asked = question;
+    const controller = new AbortController();
+    running = controller;
+    byId("faithful-error").textContent = "";
+    busy(true);
+    try {
+      const { methods, perturbation } = app.store.get();
+      await curves(question, { methods, ...maskFor(app, methods), perturbation }, take, controller.signal);
+      announce("The curves are drawn.");
+    } catch (error) {
+      if (!wasCancelled(error)) byId("faithful-error").textContent = error.message;
+    }
+    if (running === controller) busy(false);
+  }
+
+  function take(event) {
+    if (event.event === "curve") found.set(event.method, event);
+    if (event.event === "failed") byId("faithful-error").textContent = `${titleOf(app, event.method)}: ${event.error}`;
+    if (event.event === "progress" || event.event === "waiting") {
+      const bar = byId("measure-progress");
+      if (event.total) Object.assign(bar, { max: event.total, value: event.done });
+      const about = event.method ? titleOf(app, event.method) : "";
+      byId("measure-words").textContent = event.ahead ? `waits behind ${event.ahead}` : about;
+    }
+    if (event.event === "curve") draw();
+  }
+
+  function busy(on) {
+    byId("measure-cancel").hidden = !on;
+    byId("measure-progress").hidden = !on;
+    byId("measure").disabled = on;
+    byId("measure-progress").removeAttribute("value");
+    byId("measure-words").textContent = "";
+  }
+
+  function cancel() {
+    running?.abort();
+    running = null;
+    busy(false);
+  }
+
+  /** A curve of other methods or another mask would be shown as if it were of these. */
+  function forget() {
+    cancel();
+    found = new Map();
+    asked = null;
+    draw();
+    app.store.change({ curves: false });
+  }
+
+  function follow(results) {
+    byId("faithful-card").hidden = !results.found.size;
+    if (asked && !same(asked, results.question())) forget();
+    if (!asked && app.store.get().curves && results.found.size && !results.pending.size) start();
+  }
+
+  function redraw() {
+    if (byId("curves").clientWidth !== width) draw();
+  }
+
+  function draw() {
+    width = byId("curves").clientWidth;
+    byId("curves-table").hidden = !found.size;
+    if (!found.size) return byId("curves").replaceChildren();
+    const lines = linesOf(app, [...found.values()]);
+    drawChart(byId("curves"), lines, AXIS, (place) => drawTable(lines, place));
+    drawTable(lines, null);
+  }
+}
+
+function linesOf(app, events) {
+  const own = events.filter((event) => !(event.method in CONTROLS) || app.store.get().methods.includes(event.method));
+  return events.map((event) => {
+    const control = CONTROLS[event.method];
+    const style = control ? `curve-${event.method}` : `curve-${own.indexOf(event) % COLOURS}`;
+    return { ...event, name: event.method, title: control ?? titleOf(app, event.method), style };
+  });
+}
+
+/** The best on top; this is the legend too. */
+function drawTable(lines, place) {
+  const share = place === null ? "" : `${Math.round(lines[0].shares[place] * 100)} % away`;
+  const head = ["", "AOPC", "log-odds", share].map((name) => el("th", { scope: "col" }, name));
+  const rows = [...lines].sort((one, other) => other.aopc - one.aopc).map((line) => tableRow(line, place));
+  byId("curves-table").replaceChildren(el("thead", {}, el("tr", {}, ...head)), el("tbody", {}, ...rows));
+}
+
+function tableRow(line, place) {
+  const swatch = el("span", { class: `swatch ${line.style}` });
+  const at = place === null ? "" : line.probabilities[place].toFixed(3);
+  const number = (value) => (value === null || value === undefined ? "" : value.toFixed(3).replace("-", "−"));
+  return el(
+    "tr",
+    { "data-curve": line.name },
+    el("th", { scope: "row" }, swatch, line.title),
+    el("td", {}, number(line.aopc)),
+    el("td", {}, number(line.log_odds)),
+    el("td", {}, at),
+  );
+}

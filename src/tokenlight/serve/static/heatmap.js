@@ -1,0 +1,205 @@
+// Heatmaps of one text, one under another, over the original text. Also drawn in the standalone report.
+import { DIFFERENCE, HEAT, paint } from "./colours.js";
+
+const FAINT = 0.05; // smaller differences have no line under them: they would be nearly white
+const boards = new WeakMap(); // container -> its board
+const RELATIVE = "Shade is strength, relative to the strongest word of each method.";
+const SCALED = "Each method is scaled so that its strongest word has 1.";
+const LEGENDS = {
+  heat: [HEAT, "supports the target", "speaks against it", RELATIVE],
+  difference: [DIFFERENCE, "the first method gives more", "it gives less", SCALED],
+};
+
+/** Draw a heatmap for each explanation, or redraw those that changed. Options: titles, remarks, unit (word, token). */
+export function drawHeatmaps(container, explanations, options = {}) {
+  const board = boards.get(container) ?? newBoard(container);
+  const unit = options.unit ?? "word";
+  const kept = new Map();
+  for (const explanation of explanations) {
+    const old = board.rows.get(explanation.method);
+    const same = old && old.explanation === explanation && old.unit === unit;
+    const row = same ? old : newRow(explanation, unit, options.titles?.[explanation.method] ?? explanation.method);
+    row.remark.textContent = options.remarks?.[explanation.method] ?? "";
+    if (old && !same) takePlace(board, old, row);
+    kept.set(explanation.method, row);
+  }
+  for (const [method, row] of board.rows) if (!kept.has(method)) row.element.remove();
+  board.rows = kept;
+  let place = board.heading;
+  for (const row of kept.values()) {
+    if (place.nextSibling !== row.element) place.after(row.element);
+    place = row.element;
+  }
+  choose(board, board.chosen);
+}
+
+/** What the colours mean. `kind` is "heat" or "difference". */
+export function drawLegend(container, kind = "heat") {
+  const [sides, first, second, explained] = LEGENDS[kind];
+  const parts = [make("span", "sample", first), make("span", "sample", second), make("span", "", explained)];
+  paint(parts[0], 1, sides);
+  paint(parts[1], -1, sides);
+  if (kind === "difference") parts[1].classList.add("less");
+  container.classList.add("legend");
+  container.replaceChildren(...parts);
+}
+
+/** "+0.312", "−1.2e-5"; without the plus where a method knows no sign. */
+export function signedNumber(value, signed = true) {
+  const size = Math.abs(value);
+  const text = size !== 0 && (size < 0.001 || size >= 10000) ? size.toExponential(1) : size.toPrecision(3);
+  return (value < 0 ? "−" : signed && value > 0 ? "+" : "") + (size === 0 ? "0" : text);
+}
+
+function make(tag, kind, text = "") {
+  const element = document.createElement(tag);
+  if (kind) element.className = kind;
+  element.textContent = text;
+  return element;
+}
+
+function newBoard(container) {
+  const heading = make("p", "readout");
+  const board = { heading, rows: new Map(), chosen: null };
+  container.classList.add("heatmaps");
+  container.replaceChildren(heading);
+  container.addEventListener("pointerover", (event) => choose(board, indexOf(event.target)));
+  container.addEventListener("pointerleave", () => choose(board, null));
+  container.addEventListener("focusin", (event) => choose(board, indexOf(event.target)));
+  container.addEventListener("focusout", () => choose(board, null));
+  container.addEventListener("keydown", (event) => moveFocus(board, event));
+  boards.set(container, board);
+  return board;
+}
+
+function indexOf(target) {
+  const word = target.closest?.("[data-index]");
+  return word ? Number(word.dataset.index) : null;
+}
+
+function newRow(explanation, unit, title) {
+  const element = make("section", "heatmap");
+  element.dataset.method = explanation.method;
+  const name = make("header", "heatmap-name");
+  const remark = make("span", "remark");
+  name.append(make("h3", "", title), remark);
+  const { text, words } = unit === "token" ? tokenLine(explanation) : wordLine(explanation);
+  text.setAttribute("aria-label", `${title}: words with their scores`);
+  const score = make("p", "heatmap-score");
+  element.append(name, text, score);
+  for (const note of explanation.notes ?? []) element.append(make("p", "note", note));
+  return { element, remark, score, words, explanation, unit };
+}
+
+/** A new row stands where the old one stood, with the focus where it was. */
+function takePlace(board, old, row) {
+  const focused = old.element.contains(document.activeElement) ? indexOf(document.activeElement) : null;
+  old.element.replaceWith(row.element);
+  board.rows.set(row.explanation.method, row);
+  if (focused !== null) row.words.get(focused)?.element.focus({ preventScroll: true });
+}
+
+function wordLine(explanation) {
+  const entries = explanation.words.map((word, index) => ({ ...word, index }));
+  return line(explanation, explanation.pieces, (piece) => (piece.word === null ? null : entries[piece.word]));
+}
+
+function tokenLine(explanation) {
+  const entryOf = (piece) => {
+    if (!piece.tokens.length) return null;
+    const [first] = piece.tokens;
+    const score = piece.tokens.reduce((sum, token) => sum + explanation.scores[token], 0);
+    const special = explanation.special[first];
+    return { text: piece.text, index: first, score, special, rank: explanation.token_ranks[first] };
+  };
+  return line(explanation, explanation.token_pieces, entryOf);
+}
+
+function line(explanation, pieces, entryOf) {
+  const text = make("p", "heatmap-text");
+  text.dir = "auto";
+  text.setAttribute("role", "listbox");
+  text.setAttribute("aria-orientation", "horizontal");
+  const entries = pieces.map(entryOf);
+  const plain = entries.filter((entry) => entry && !entry.special);
+  const largest = explanation.difference ? 1 : Math.max(0, ...plain.map((entry) => Math.abs(entry.score))) || 1;
+  const count = new Set(plain.map((entry) => entry.index)).size;
+  const words = new Map();
+  pieces.forEach((piece, i) => {
+    const entry = entries[i];
+    if (!entry) return text.append(piece.text);
+    const element = wordElement(piece.text, entry, entry.score / largest, explanation);
+    if (!words.size) element.tabIndex = 0;
+    element.setAttribute("aria-label", `${entry.text.trim()}, ${spoken(entry, count, explanation)}`);
+    words.set(entry.index, { element, ...entry, count });
+    text.append(element);
+  });
+  return { text, words };
+}
+
+function wordElement(text, entry, strength, explanation) {
+  const element = make("span", entry.special ? "special" : "word", text);
+  element.dataset.index = entry.index;
+  element.dataset.score = entry.score;
+  element.tabIndex = -1;
+  element.setAttribute("role", "option");
+  element.setAttribute("aria-selected", "false");
+  if (entry.special) return element;
+  paint(element, strength, explanation.difference ? DIFFERENCE : HEAT);
+  element.classList.toggle("less", Boolean(explanation.difference) && strength < -FAINT);
+  return element;
+}
+
+function spoken(entry, count, explanation) {
+  const rank = entry.rank === null ? "" : `, rank ${entry.rank} of ${count}`;
+  return `${entry.special ? "special token, " : ""}score ${signedNumber(entry.score, explanation.signed)}${rank}`;
+}
+
+/** Outline the same word in every heatmap and write its score and rank beside each. */
+function choose(board, index) {
+  board.chosen = index;
+  let name = null;
+  for (const row of board.rows.values()) {
+    for (const word of row.element.querySelectorAll(".is-chosen")) {
+      word.classList.remove("is-chosen");
+      word.setAttribute("aria-selected", "false");
+    }
+    const word = index === null ? undefined : row.words.get(index);
+    row.score.replaceChildren();
+    if (!word) continue;
+    name ??= word.text.trim();
+    word.element.classList.add("is-chosen");
+    word.element.setAttribute("aria-selected", "true");
+    const rank = word.special ? "special" : word.rank === null ? "" : `rank ${word.rank} of ${word.count}`;
+    row.score.append(make("b", "", signedNumber(word.score, row.explanation.signed)), make("span", "", rank));
+  }
+  const hint = board.rows.size ? "Point at a word, or use the arrow keys: its score and rank in every method." : "";
+  board.heading.textContent = name === null ? hint : `“${name}”`;
+  board.heading.classList.toggle("is-word", name !== null);
+}
+
+/** One stop of the Tab key for each heatmap; arrows go from word to word, up and down from method to method. */
+function moveFocus(board, event) {
+  const rows = [...board.rows.values()];
+  const place = rows.findIndex((row) => row.element.contains(event.target));
+  const index = indexOf(event.target);
+  if (place < 0 || index === null) return;
+  const order = [...rows[place].words.keys()];
+  const here = order.indexOf(index);
+  const goals = {
+    ArrowRight: [place, order[here + 1]],
+    ArrowLeft: [place, order[here - 1]],
+    Home: [place, order[0]],
+    End: [place, order.at(-1)],
+    ArrowDown: [place + 1, index],
+    ArrowUp: [place - 1, index],
+  };
+  const [row, goal] = goals[event.key] ?? [];
+  const word = rows[row]?.words.get(goal);
+  if (!goals[event.key]) return;
+  event.preventDefault();
+  if (!word) return;
+  for (const other of rows[row].words.values()) other.element.tabIndex = -1;
+  word.element.tabIndex = 0;
+  word.element.focus();
+}

@@ -1,0 +1,92 @@
+// Through the layers: the relevance of every token in every layer, for methods that have it.
+import { explain, wasCancelled } from "./api.js";
+import { paint } from "./colours.js";
+import { byId, el, fillSelect } from "./dom.js";
+import { signedNumber } from "./heatmap.js";
+import { usesMap } from "./results.js";
+import { roveGrid } from "./roving.js";
+import { same } from "./state.js";
+
+export function mountLayers(app) {
+  const { store, model } = app;
+  const select = byId("layers-method");
+  const able = model.methods.filter((method) => method.layers && method.available);
+  byId("layers-card").hidden = !able.length;
+  fillSelect(select, [["", "no method"], ...able.map((method) => [method.name, method.title])]);
+  select.addEventListener("change", () => store.change({ layers: select.value || null }));
+  const run = createLayers(app);
+  store.listen((_, changed) => (changed.has("layers") || changed.has("heads") || changed.has("mapForAll")) && run());
+  app.results.listen(run);
+}
+
+/** Asks again only when the question, the method or its mask is another. */
+function createLayers(app) {
+  let running = null;
+  let last = null;
+  return async () => {
+    const { layers: method, heads } = app.store.get();
+    byId("layers-method").value = method ?? "";
+    const question = app.results.question();
+    const masked = method !== null && usesMap(app, method);
+    const asked = [question, method, masked ? heads : null];
+    if (same(asked, last)) return;
+    last = structuredClone(asked);
+    running?.abort();
+    if (!question || !method) return byId("layers").replaceChildren();
+    running = new AbortController();
+    const wanted = { methods: [method], heads: masked ? heads : null, layers: true };
+    try {
+      await explain(question, wanted, take, running.signal);
+    } catch (error) {
+      if (!wasCancelled(error)) tell(error.message);
+    }
+  };
+}
+
+function take(event) {
+  if (event.event === "failed") tell(event.error);
+  if (event.event === "result") drawLayers(byId("layers"), event.explanation);
+}
+
+function tell(problem) {
+  byId("layers").replaceChildren(el("p", { class: "error", role: "alert" }, problem));
+}
+
+/** The last layer on top, as the papers draw it. */
+function drawLayers(container, explanation) {
+  const values = explanation.maps.layers;
+  if (!values) return tell("This method gave no scores of layers.");
+  const plain = values.flatMap((row) => row.filter((_, token) => !explanation.special[token]));
+  const largest = Math.max(0, ...plain.map(Math.abs)) || 1;
+  const readout = el("p", { class: "quiet", "aria-live": "polite" }, "Point at a cell, or move with the arrow keys.");
+  const say = (cell) => (readout.textContent = cell.getAttribute("aria-label"));
+  const cell = (layer, token, value) => layerCell(explanation, layer, token, value / largest, say);
+  const rows = values.map((row, layer) => row.map((value, token) => cell(layer, token, value)));
+  const order = rows.map((_, i) => rows.length - 1 - i);
+  const label = `Scores of ${explanation.method} by layer and token`;
+  const grid = el("div", { role: "grid", class: "layer-grid", "aria-label": label });
+  grid.style.setProperty("--tokens", explanation.tokens.length);
+  grid.append(...order.map((layer) => el("div", { role: "row", class: "layer-row" }, rowName(layer), ...rows[layer])));
+  const names = explanation.tokens.map((token, i) => {
+    const kind = explanation.special[i] ? "layer-token special" : "layer-token";
+    return el("span", { role: "columnheader", class: kind }, el("span", {}, token));
+  });
+  grid.append(el("div", { role: "row", class: "layer-row" }, el("span", { class: "head-number" }), ...names));
+  roveGrid(grid, order.map((layer) => rows[layer]));
+  container.replaceChildren(el("div", { class: "scroll" }, grid), readout);
+}
+
+function rowName(layer) {
+  return el("span", { role: "rowheader", class: "head-number" }, String(layer));
+}
+
+function layerCell(explanation, layer, token, strength, say) {
+  const value = explanation.maps.layers[layer][token];
+  const label = `layer ${layer}, ${explanation.tokens[token]}: ${signedNumber(value, explanation.signed)}`;
+  const kind = explanation.special[token] ? "layer-cell is-special" : "layer-cell";
+  const cell = el("span", { role: "gridcell", class: kind, "aria-label": label });
+  paint(cell, strength);
+  cell.addEventListener("pointerenter", () => say(cell));
+  cell.addEventListener("focus", () => say(cell));
+  return cell;
+}

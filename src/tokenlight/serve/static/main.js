@@ -1,0 +1,78 @@
+// Puts the page together.
+import { getModel } from "./api.js";
+import { mountAsk } from "./ask.js";
+import { mountCompare } from "./compare.js";
+import { byId, later } from "./dom.js";
+import { mountFaithful } from "./faithful.js";
+import { mountHeadMap } from "./headmap.js";
+import { mountLayers } from "./layers.js";
+import { mountMethods } from "./methods.js";
+import { mountRemoval } from "./removal.js";
+import { createResults } from "./results.js";
+import { mountShare } from "./share.js";
+import { mountShow } from "./show.js";
+import { createStore, fromHash, toHash } from "./state.js";
+
+const CARDS = [
+  mountMethods,
+  mountShow,
+  mountHeadMap,
+  mountLayers,
+  mountFaithful,
+  mountRemoval,
+  mountCompare,
+  mountShare,
+];
+const AT_ONCE = 8; // milliseconds between a click on a head and its request
+
+try {
+  start(await getModel());
+} catch (error) {
+  byId("page-error").textContent = error.message;
+}
+
+function start(model) {
+  const store = createStore(startingState(model));
+  const app = { model, store, prediction: null };
+  app.results = createResults(app, (state) => state.text);
+  app.explainNow = () => {
+    const needed = model.fields.second_required ? ["text", "second"] : ["text"];
+    const missing = needed.find((name) => !store.get()[name].trim());
+    if (missing) return byId(missing).focus();
+    app.results.run();
+  };
+  byId("model").textContent = `${model.name} · ${model.task} · ${model.layers} layers of ${model.heads} heads`;
+  const predictNow = mountAsk(app);
+  for (const mount of CARDS) mount(app);
+  followChanges(app);
+  followLink(app);
+  byId("skip").addEventListener("click", () => byId("results-title").focus());
+  if (store.get().text) {
+    predictNow();
+    app.explainNow();
+  }
+}
+
+function startingState(model) {
+  const linked = fromHash(location.hash, model);
+  const heads = linked.heads ?? model.masks[0]?.lit ?? null;
+  return { ...linked, heads, methods: linked.methods ?? model.default_methods };
+}
+
+/** Once there are results, a change of anything but the text is explained at once. */
+function followChanges(app) {
+  const parts = ["methods", "target", "foil", "position", "heads", "mapForAll"];
+  const runSoon = later(AT_ONCE, () => app.results.question() && app.store.get().text.trim() && app.results.run());
+  app.store.listen((_, changed) => parts.some((part) => changed.has(part)) && runSoon());
+}
+
+/** The address always holds what is shown; a pasted link is shown by loading it. */
+function followLink(app) {
+  let own = location.hash;
+  const write = later(200, (state) => {
+    own = toHash(state, app.model);
+    history.replaceState(null, "", own);
+  });
+  app.store.listen(write);
+  window.addEventListener("hashchange", () => location.hash !== own && location.hash.length > 1 && location.reload());
+}

@@ -1,0 +1,83 @@
+// Remove the top words of a method and see what the model says then.
+import { remove, wasCancelled } from "./api.js";
+import { byId, el, fillSelect, later, percent } from "./dom.js";
+import { titleOf } from "./methods.js";
+import { same } from "./state.js";
+
+export function mountRemoval(app) {
+  const slider = byId("top-k");
+  const select = byId("removal-method");
+  let asked = null; // what the shown answer answers
+  let running = null;
+
+  const ask = later(60, async (gone, words) => {
+    const question = app.results.question();
+    const now = [question, gone, app.store.get().perturbation];
+    if (!question || same(now, asked)) return;
+    asked = structuredClone(now);
+    running?.abort();
+    running = new AbortController();
+    byId("removal-error").textContent = "";
+    if (!gone.length) return byId("removal-answer").replaceChildren();
+    try {
+      drawAnswer(await remove(question, gone, app.store.get().perturbation, running.signal), words);
+    } catch (error) {
+      if (!wasCancelled(error)) byId("removal-error").textContent = error.message;
+    }
+  });
+
+  const draw = () => {
+    const explanation = app.results.found.get(select.value)?.explanation;
+    byId("removal").hidden = !explanation;
+    if (!explanation) return;
+    const mayGo = (word) => word.rank !== null && !word.tokens.includes(explanation.position); // the gap itself stays
+    const ranked = explanation.words.map((word, index) => ({ ...word, index })).filter(mayGo);
+    ranked.sort((one, other) => one.rank - other.rank);
+    slider.max = ranked.length;
+    const top = ranked.slice(0, Number(slider.value));
+    byId("top-k-words").textContent = top.length === 1 ? "1 word" : `${top.length} words`;
+    drawStruck(byId("struck"), explanation, new Set(top.map((word) => word.index)));
+    ask(top.flatMap((word) => word.tokens), top.length);
+  };
+
+  slider.addEventListener("input", draw);
+  select.addEventListener("change", draw);
+  const refresh = () => {
+    const shown = app.store.get().methods.filter((name) => app.results.found.has(name));
+    fillSelect(select, shown.map((name) => [name, titleOf(app, name)]));
+    draw();
+  };
+  app.results.listen(refresh);
+  app.store.listen((_, changed) => (changed.has("perturbation") || changed.has("methods")) && refresh());
+}
+
+function drawStruck(container, explanation, gone) {
+  const parts = explanation.pieces.map((piece) => {
+    if (piece.word === null) return piece.text;
+    if (gone.has(piece.word)) return el("del", {}, piece.text);
+    return explanation.words[piece.word].special ? el("span", { class: "special" }, piece.text) : piece.text;
+  });
+  container.replaceChildren(...parts);
+}
+
+function drawAnswer(answer, words) {
+  const sure = answer.probability === null ? "" : ` (${percent(answer.probability)})`;
+  const line = el("p", {}, `Without ${words === 1 ? "this word" : `these ${words} words`} the model says `);
+  line.append(el("b", { dir: "auto" }, answer.prediction.trim()), `${sure}.`);
+  const known = typeof answer.target_probability === "number" && typeof answer.before === "number";
+  const bars = known ? [barRow("before", answer.before), barRow("after", answer.target_probability)] : [];
+  const list = el("ul", { class: "choices", "aria-label": "probability of the target" }, ...bars);
+  byId("removal-answer").replaceChildren(line, list);
+}
+
+function barRow(name, share) {
+  const bar = el("span", { class: "bar" });
+  bar.style.setProperty("--share", share);
+  return el(
+    "li",
+    { class: "choice" },
+    el("span", { class: "choice-name" }, `target ${name}`),
+    el("span", { class: "choice-number" }, percent(share)),
+    bar,
+  );
+}

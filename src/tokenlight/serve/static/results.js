@@ -1,0 +1,142 @@
+// Running methods: which results are there, which are on their way, which failed.
+import { explain, wasCancelled } from "./api.js";
+import { questionOf } from "./ask.js";
+import { announce } from "./dom.js";
+import { same } from "./state.js";
+import { titleOf } from "./methods.js";
+
+const MASKED = "mask_lrp"; // the method whose idea the head map is: it always uses it
+const NEVER = { seconds: 0 };
+
+/** Whether the head map acts on a method. */
+export function usesMap(app, name) {
+  const method = app.model.methods.find((one) => one.name === name);
+  return Boolean(app.store.get().heads && method?.heads && (name === MASKED || app.store.get().mapForAll));
+}
+
+/** For requests about methods with and without the map: the mask, and whom it is for. */
+export function maskFor(app, names) {
+  const masked = names.filter((name) => usesMap(app, name));
+  return masked.length ? { heads: app.store.get().heads, masked } : {};
+}
+
+/**
+ * Explanations of one text; `more` gives parts of the question that differ.
+ * Two requests run side by side, so that a click on a head disturbs no other method.
+ */
+export function createResults(app, textOf, more = () => ({})) {
+  const found = new Map(); // method -> {explanation, seconds, key}
+  const pending = new Map(); // method -> {done, total, ahead}
+  const failed = new Map(); // method -> sentence
+  const lanes = { plain: null, masked: null };
+  const listeners = [];
+  let asked = null; // the question that the results answer
+
+  const results = {
+    found,
+    pending,
+    failed,
+    listen: (listener) => listeners.push(listener),
+    question: () => asked,
+    stale: () => asked !== null && !same(asked, question()),
+    explanations: () => ordered().flatMap((name) => found.get(name)?.explanation ?? []),
+    run,
+    cancel,
+    clear,
+  };
+  return results;
+
+  function question() {
+    const state = app.store.get();
+    return { ...questionOf(state, app.model), text: textOf(state), ...more() };
+  }
+
+  /** Methods that use the map come last, next to it. */
+  function ordered() {
+    const { methods } = app.store.get();
+    return [...methods.filter((name) => !usesMap(app, name)), ...methods.filter((name) => usesMap(app, name))];
+  }
+
+  /** Explain what is chosen and not yet there; a new question starts afresh. */
+  function run() {
+    const now = question();
+    if (!same(now, asked)) {
+      cancel();
+      found.clear();
+      failed.clear();
+      asked = now;
+    }
+    for (const name of failed.keys()) if (!app.store.get().methods.includes(name)) failed.delete(name);
+    runLane("plain", ordered().filter((name) => !usesMap(app, name)));
+    runLane("masked", ordered().filter((name) => usesMap(app, name)));
+  }
+
+  async function runLane(lane, chosen) {
+    const heads = lane === "masked" ? app.store.get().heads : null;
+    const key = JSON.stringify(heads);
+    const missing = chosen.filter((name) => found.get(name)?.key !== key && failed.get(name)?.key !== key);
+    const running = lanes[lane];
+    if (running && same(running.missing, missing) && running.key === key) return;
+    stop(lane);
+    if (!missing.length) return tell();
+    const controller = new AbortController();
+    lanes[lane] = { controller, missing, key };
+    for (const name of missing) pending.set(name, {});
+    tell();
+    try {
+      await explain(asked, { methods: missing, heads, layers: false }, (event) => take(event, key), controller.signal);
+    } catch (error) {
+      if (wasCancelled(error)) return;
+      for (const name of missing) if (pending.has(name)) failed.set(name, { error: error.message, key });
+    }
+    if (lanes[lane]?.controller === controller) stop(lane);
+    tell();
+  }
+
+  function take(event, key) {
+    const { method } = event;
+    if (event.event === "waiting") for (const about of pending.values()) about.ahead = event.ahead;
+    if (event.event === "progress") pending.set(method, { done: event.done, total: event.total });
+    if (event.event === "result") {
+      found.set(method, { explanation: event.explanation, seconds: event.seconds, key });
+      failed.delete(method);
+    }
+    if (event.event === "failed") failed.set(method, { error: event.error, key });
+    if (event.event === "result" || event.event === "failed") pending.delete(method);
+    if (event.event === "result") announce(`${titleOf(app, method)} is shown.`);
+    if (event.event === "failed") announce(`${titleOf(app, method)} failed: ${event.error}`);
+    if (event.event !== "done") tell();
+  }
+
+  function stop(lane) {
+    const running = lanes[lane];
+    lanes[lane] = null;
+    running?.controller.abort();
+    for (const name of running?.missing ?? []) pending.delete(name);
+  }
+
+  /** Stop everything; what is there stays. */
+  function cancel() {
+    stop("plain");
+    stop("masked");
+    tell();
+  }
+
+  function clear() {
+    cancel();
+    found.clear();
+    failed.clear();
+    asked = null;
+    tell();
+  }
+
+  function tell() {
+    for (const listener of listeners) listener(results);
+  }
+}
+
+/** "0.03 s", or nothing where nothing is known. */
+export function secondsOf(results, name) {
+  const { seconds } = results.found.get(name) ?? NEVER;
+  return seconds ? `${seconds < 1 ? `${Math.round(seconds * 1000)} ms` : `${seconds.toFixed(1)} s`}` : "";
+}

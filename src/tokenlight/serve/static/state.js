@@ -1,0 +1,122 @@
+// What the page shows, in one object that can be written into a link. The part after # never reaches a server.
+
+export const EMPTY = {
+  text: "",
+  second: "",
+  target: null, // null: what the model predicts; an index, or {span} for an answer
+  foil: null,
+  position: null,
+  methods: [],
+  heads: null, // [layer][head] from 0 to 1; null where the model has no head map
+  mapForAll: false, // whether the map also acts on other methods that take heads
+  unit: "word",
+  layers: null, // the method that is shown through the layers
+  curves: false,
+  perturbation: null, // how words are taken away; null: as suits the model
+  edited: null, // the text to compare with, or null
+  difference: null, // [first, second] method
+};
+
+/** The state, and calls that change it and tell those who listen which parts changed. */
+export function createStore(initial) {
+  let state = { ...EMPTY, ...initial };
+  const listeners = [];
+  return {
+    get: () => state,
+    listen: (listener) => listeners.push(listener),
+    change(changes) {
+      const changed = new Set(Object.keys(changes).filter((key) => !same(changes[key], state[key])));
+      state = { ...state, ...changes };
+      if (changed.size) for (const listener of listeners) listener(state, changed);
+    },
+  };
+}
+
+export function same(one, other) {
+  return one === other || JSON.stringify(one) === JSON.stringify(other);
+}
+
+/** "#t=A+charming+journey.&m=lrp.mask_lrp&h=.paper" */
+export function toHash(state, model) {
+  const parts = new URLSearchParams();
+  const put = (name, value, empty) => same(value, empty) || parts.set(name, value);
+  put("t", state.text, "");
+  put("s", state.second, "");
+  for (const [name, key] of Object.entries(JSON_PARTS)) {
+    if (!same(state[key], EMPTY[key])) parts.set(name, JSON.stringify(state[key]));
+  }
+  put("m", state.methods.join("."), "");
+  const preset = model.masks.find((mask) => same(mask.lit, state.heads));
+  if (state.heads) parts.set("h", preset ? `.${preset.name}` : headsToText(state.heads));
+  put("a", state.mapForAll ? "1" : "", "");
+  put("u", state.unit, EMPTY.unit);
+  put("l", state.layers ?? "", "");
+  put("c", state.curves ? "1" : "", "");
+  put("r", state.perturbation ?? "", "");
+  if (state.edited !== null) parts.set("e", state.edited);
+  if (state.difference) parts.set("d", state.difference.join("."));
+  return `#${parts}`;
+}
+
+const JSON_PARTS = { y: "target", f: "foil", p: "position" };
+
+/** The inverse of `toHash`, as far as it fits the model: a link may come from anywhere. */
+export function fromHash(hash, model) {
+  const parts = new URLSearchParams(hash.replace(/^#/, ""));
+  const known = new Set(model.methods.filter((method) => method.available).map((method) => method.name));
+  const names = (text) => (text ?? "").split(".").filter((name) => known.has(name));
+  const found = { text: parts.get("t") ?? "", second: parts.get("s") ?? "" };
+  for (const [name, key] of Object.entries(JSON_PARTS)) found[key] = parsed(parts.get(name), FITTING[key]);
+  if (!["fill-mask", "token-classification"].includes(model.task)) found.position = null;
+  found.methods = parts.has("m") ? names(parts.get("m")) : null;
+  const heads = parts.get("h") ?? "";
+  const preset = model.masks.find((mask) => heads === `.${mask.name}`);
+  found.heads = preset?.lit ?? headsFromText(heads, model.layers, model.heads);
+  found.mapForAll = parts.get("a") === "1";
+  found.unit = parts.get("u") === "token" ? "token" : "word";
+  found.layers = names(parts.get("l"))[0] ?? null;
+  found.curves = parts.get("c") === "1";
+  found.perturbation = ["mask", "pad", "delete"].includes(parts.get("r")) ? parts.get("r") : null;
+  found.edited = parts.get("e");
+  const pair = names(parts.get("d"));
+  found.difference = pair.length === 2 ? pair : null;
+  return found;
+}
+
+const isIndex = (value) => Number.isSafeInteger(value) && value >= 0;
+const isPick = (value) => isIndex(value) || typeof value === "string" || isSpan(value?.span);
+const isSpan = (value) => Array.isArray(value) && value.length === 2 && value.every(isIndex);
+const FITTING = { target: isPick, foil: isPick, position: isIndex };
+
+/** null where it is not what it should be. */
+function parsed(text, fits) {
+  try {
+    const value = JSON.parse(text);
+    return fits(value) ? value : null;
+  } catch {
+    return null;
+  }
+}
+
+/** "b" with a bit a head as hexadecimal digits, or "v" with two digits a head where some are lit in part. */
+export function headsToText(heads) {
+  const flat = heads.flat();
+  if (flat.every((lit) => lit === 0 || lit === 1)) {
+    const digits = flat.join("").match(/.{1,4}/g);
+    return `b${digits.map((bits) => parseInt(bits.padEnd(4, "0"), 2).toString(16)).join("")}`;
+  }
+  return `v${flat.map((lit) => Math.round(lit * 255).toString(16).padStart(2, "0")).join("")}`;
+}
+
+/** null where the text is no mask of this shape. */
+export function headsFromText(text, layers, heads) {
+  const count = layers * heads;
+  const digits = text.slice(1);
+  const expected = text[0] === "b" ? Math.ceil(count / 4) : 2 * count;
+  if (!/^[bv][0-9a-f]+$/.test(text) || digits.length !== expected) return null;
+  const flat =
+    text[0] === "b"
+      ? [...digits].flatMap((digit) => [...parseInt(digit, 16).toString(2).padStart(4, "0")].map(Number))
+      : digits.match(/../g).map((pair) => parseInt(pair, 16) / 255);
+  return Array.from({ length: layers }, (_, layer) => flat.slice(layer * heads, (layer + 1) * heads));
+}

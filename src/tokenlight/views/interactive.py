@@ -1,0 +1,127 @@
+"""Explanations as the page draws them, and the standalone report that draws them in the same way, offline."""
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from html import escape
+from importlib.resources import files
+from typing import Any
+
+from tokenlight.batch import Text
+from tokenlight.explanation import Explanation, Word
+from tokenlight.methods import METHODS
+from tokenlight.views.layout import Piece, explained, headline, pieces
+
+SCRIPTS = ("colours.js", "heatmap.js")  # in the order they need each other
+DRAW = """
+for (const data of document.querySelectorAll("script.explanations")) {
+  const { explanations, titles } = JSON.parse(data.textContent);
+  drawHeatmaps(data.nextElementSibling, explanations, { titles });
+}
+drawLegend(document.getElementById("legend"));
+"""
+
+
+def drawable(explanation: Explanation) -> dict[str, Any]:
+    """`to_dict()` with what a drawing needs: words, ranks, and the original text in pieces."""
+    words, tokens = explanation.words(), token_words(explanation)
+    owner = {token: index for index, word in enumerate(words) for token in word.tokens}
+    ranks = word_ranks(words)
+    return {
+        **explanation.to_dict(),
+        "words": [{**word_facts(word), "rank": rank} for word, rank in zip(words, ranks, strict=True)],
+        "token_ranks": word_ranks(tokens),
+        "pieces": [piece_facts(piece, owner) for piece in pieces(explanation, words)],
+        "token_pieces": [piece_facts(piece, owner) for piece in pieces(explanation, tokens)],
+    }
+
+
+def token_words(explanation: Explanation) -> list[Word]:
+    """Every token as if it were a word."""
+    parts = zip(
+        explanation.tokens,
+        explanation.scores.tolist(),
+        explanation.special.tolist(),
+        explanation.segments,
+        explanation.spans,
+        strict=True,
+    )
+    return [
+        Word(token, score, (i,), special, segment, span)
+        for i, (token, score, special, segment, span) in enumerate(parts)
+    ]
+
+
+def word_facts(word: Word) -> dict[str, Any]:
+    return {**vars(word), "tokens": list(word.tokens), "span": list(word.span)}
+
+
+def word_ranks(words: Sequence[Word]) -> list[int | None]:
+    """1 for the highest score; special tokens have none. Of equals the first in the text comes first."""
+    order = sorted((i for i, word in enumerate(words) if not word.special), key=lambda i: -words[i].score)
+    places = {i: place for place, i in enumerate(order, 1)}
+    return [places.get(i) for i in range(len(words))]
+
+
+def piece_facts(piece: Piece, owner: dict[int, int]) -> dict[str, Any]:
+    if piece.word is None:
+        return {"text": piece.text, "word": None, "tokens": []}
+    return {"text": piece.text, "word": owner[piece.word.tokens[0]], "tokens": list(piece.word.tokens)}
+
+
+def report(explanations: Sequence[Explanation], title: str = "Which tokens made the model say that?") -> str:
+    """One file: hover a word for its score and rank in every method. Explanations of the same text stand together."""
+    if isinstance(explanations, Explanation) or not len(explanations):
+        raise ValueError("expected a list of explanations, with one or more in it")
+    groups: dict[tuple[Text, str, str | None], list[Explanation]] = {}
+    for explanation in explanations:
+        groups.setdefault((explanation.text, explanation.target, explanation.foil), []).append(explanation)
+    style, script = static("style.css"), program()
+    policy = f"default-src 'none'; style-src '{fingerprint(style)}'; script-src '{fingerprint(script)}'"
+    sections = "\n".join(map(section, groups.values()))
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+        f"<title>{escape(title)}</title><style>{style}</style></head>\n"
+        f'<body><main class="report"><h1>{escape(title)}</h1><div id="legend"></div>\n{sections}\n</main>\n'
+        f'<script type="module">{script}</script></body></html>\n'
+    )
+
+
+def section(group: Sequence[Explanation]) -> str:
+    """A box with the heatmaps of one text; the script draws into the element that follows its data."""
+    first = group[0]
+    titles = {e.method: METHODS[e.method].title if e.method in METHODS else e.method for e in group}
+    data = as_script({"explanations": [drawable(e) for e in group], "titles": titles})
+    return (
+        f'<section class="card"><p class="says">the model says <b>{escape(headline(first))}</b>; '
+        f"explained: <b>{escape(explained(first))}</b></p>"
+        f'<script type="application/json" class="explanations">{data}</script><div class="heatmaps"></div></section>'
+    )
+
+
+def as_script(value: Any) -> str:
+    """JSON that cannot end the script element it stands in, nor begin a comment there."""
+    return json.dumps(value, allow_nan=False).replace("<", "\\u003c")
+
+
+def program() -> str:
+    """The page's own drawing as one script: modules without their imports and exports, one after another."""
+    parts = [re.sub(r"^(import .*\n|export )", "", static(name), flags=re.MULTILINE) for name in SCRIPTS]
+    return "".join(parts) + DRAW
+
+
+def static(name: str) -> str:
+    """A file of the page."""
+    text = (files("tokenlight.serve") / "static" / name).read_text(encoding="utf-8")
+    if re.search(r"</(script|style)|<!--", text, re.IGNORECASE):
+        raise ValueError(f"{name} holds what would end the element it is put into: it cannot be part of a report")
+    return text
+
+
+def fingerprint(text: str) -> str:
+    """What a Content-Security-Policy knows an inline element by."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

@@ -1,0 +1,165 @@
+"""A real browser on the real page: Debian's Chromium, driven by Playwright, nothing downloaded."""
+
+import os
+import re
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+import pytest
+
+import tokenlight as tl
+from tokenlight.serve.server import Server, listen, make_server
+
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
+NAMES = ("chromium", "chromium-browser")  # Debian's name first
+WIDE, NARROW = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
+SENTENCE = "A charming, often affecting journey with a luminous lead."
+COLOUR = re.compile(r"\d+")  # the parts of "rgb(33, 102, 172)"
+PATIENCE = 20_000  # milliseconds: a busy machine is slow
+
+
+@dataclass(frozen=True)
+class Served:
+    """A page that is being served by a thread of this process."""
+
+    url: str
+    server: Server
+
+
+@dataclass
+class Opened:
+    """A tab, and everything that went wrong in it."""
+
+    page: Any
+    troubles: list[str] = field(default_factory=list)
+
+
+def missing(what: str) -> NoReturn:
+    """Without a browser nothing is tested: elsewhere that is only said, in continuous integration it fails."""
+    reason = f"{what}: the page is not tested in a browser. Debian: apt-get install chromium; pip install playwright"
+    pytest.fail(reason) if os.environ.get("CI") == "true" else pytest.skip(reason)
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    """For one file: while it is open, Playwright's event loop is in the way of tests that run one of their own."""
+    path = next(filter(None, map(shutil.which, NAMES)), None)
+    if path is None:
+        missing("Chromium is not installed")
+    try:
+        from playwright.sync_api import expect, sync_playwright
+    except ImportError:
+        missing("Playwright is not installed")
+    expect.set_options(timeout=PATIENCE)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@contextmanager
+def serve(explainer: tl.Explainer) -> Iterator[Served]:
+    """The real server, on a free port."""
+    sock = listen(0)
+    server = make_server(explainer, sock)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]}, daemon=True)
+    thread.start()
+    try:
+        yield Served(f"http://127.0.0.1:{sock.getsockname()[1]}/", server)
+    finally:
+        server.should_exit = True
+        thread.join(10)
+        sock.close()
+
+
+@pytest.fixture(scope="module")
+def served(chromium: Any) -> Iterator[Served]:
+    """The page of the model inside the package; not started where there is no browser to look at it."""
+    with serve(tl.load()) as running:
+        yield running
+
+
+@contextmanager
+def opened(chromium: Any, url: str, **settings: Any) -> Iterator[Opened]:
+    """A fresh tab. Messages on the console, refusals by the content policy, errors and dialogs fail the test."""
+    context = chromium.new_context(**{"viewport": WIDE, **settings})
+    context.set_default_timeout(PATIENCE)
+    tab = Opened(context.new_page())
+    tab.page.on("console", lambda message: tab.troubles.append(f"console {message.type}: {message.text}"))
+    tab.page.on("pageerror", lambda error: tab.troubles.append(f"error: {error}"))
+    tab.page.on("dialog", lambda dialog: (tab.troubles.append(f"dialog: {dialog.message}"), dialog.dismiss()))
+    tab.page.on("request", lambda request: outside(request.url, url, tab.troubles))
+    try:
+        tab.page.goto(url)
+        tab.page.wait_for_selector("#methods details")
+        yield tab
+        assert tab.troubles == []
+    finally:
+        context.close()
+
+
+def outside(asked: str, url: str, troubles: list[str]) -> None:
+    """Nothing is loaded from elsewhere."""
+    if not asked.startswith((url.split("#")[0], "data:", "blob:")):
+        troubles.append(f"asked for {asked}")
+
+
+@pytest.fixture
+def page(chromium: Any, served: Served) -> Iterator[Any]:
+    with opened(chromium, served.url) as tab:
+        yield tab.page
+
+
+def expect(locator: Any) -> Any:
+    """Playwright's assertions, which wait; imported late, because the tests are collected without Playwright too."""
+    from playwright.sync_api import expect
+
+    return expect(locator)
+
+
+def explain(page: Any, text: str = SENTENCE, methods: tuple[str, ...] | None = None) -> None:
+    """Type a text, choose methods, and wait until all are there."""
+    if methods is not None:
+        choose(page, methods)
+    page.fill("#text", text)
+    page.click("#explain")
+    count = page.locator("#methods input:checked").count()
+    expect(page.locator("#heatmaps .heatmap")).to_have_count(count)
+    expect(page.locator("#cancel")).to_be_hidden()
+
+
+def choose(page: Any, methods: tuple[str, ...]) -> None:
+    """By clicking: open every school, put out what is chosen, light what is wanted."""
+    page.click("#methods-none")
+    closed = page.locator("#methods details:not([open]) > summary")
+    while closed.count():
+        closed.first.click()
+    for name in methods:
+        page.check(f'#methods input[value="{name}"]')
+
+
+def scores(page: Any, method: str, box: str = "#heatmaps") -> list[float]:
+    """What a heatmap shows, word by word, special tokens left out."""
+    words = page.locator(f'{box} .heatmap[data-method="{method}"] .word')
+    return words.evaluate_all("words => words.map((word) => Number(word.dataset.score))")
+
+
+def colours(locator: Any, kind: str = "backgroundColor") -> list[tuple[int, ...]]:
+    """Computed colours, as the browser paints them."""
+    found = locator.evaluate_all(f"all => all.map((one) => getComputedStyle(one).{kind})")
+    return [tuple(int(part) for part in COLOUR.findall(one)[:3]) for one in found]
+
+
+def contrast(one: tuple[int, ...], other: tuple[int, ...]) -> float:
+    """WCAG's contrast ratio."""
+    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def luminance(colour: tuple[int, ...]) -> float:
+    parts = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in (part / 255 for part in colour)]
+    return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]

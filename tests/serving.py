@@ -1,0 +1,93 @@
+"""A page's server for tests: in the process, or behind a real socket."""
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from starlette.testclient import TestClient
+
+import tokenlight as tl
+from tests.tokenizers_ import explainer_for
+from tokenlight.heads.choose import own_heads
+from tokenlight.heads.masks import HeadMask
+from tokenlight.serve.app import make_app
+from tokenlight.serve.engine import Engine
+from tokenlight.serve.server import Server, listen, make_server
+from tokenlight.serve.session import Session
+
+PORT = 8765
+ADDRESS = f"http://127.0.0.1:{PORT}"
+TEXT = "it is a good movie"
+QUESTIONS: dict[str, dict[str, Any]] = {
+    "text-classification": {"text": TEXT},
+    "pair": {"text": TEXT, "second": "they are not bad"},
+    "question-answering": {"text": "who wrote the book ?", "second": "the book was written by a young author"},
+    "fill-mask": {"text": "it is a [MASK] movie"},
+    "token-classification": {"text": TEXT, "position": 4},
+    "text-generation": {"text": "The keys to the cabinet"},
+}
+
+
+def small_explainer(kind: str = "text-classification") -> tl.Explainer:
+    task = "text-classification" if kind == "pair" else kind
+    return explainer_for("gpt2" if task == "text-generation" else "bert", task)
+
+
+@contextmanager
+def in_process(explainer: tl.Explainer, mask: HeadMask | None = None, **settings: Any) -> Iterator[Any]:
+    """A client that needs no socket; `client.engine` and `client.session` are what answers it."""
+    session = Session(explainer, mask or own_heads(explainer._names.model))
+    engine = Engine(**settings)
+    client: Any = TestClient(make_app(session, engine, PORT), base_url=ADDRESS)
+    client.engine, client.session = engine, session
+    try:
+        with client:
+            yield client
+    finally:
+        engine.close()
+
+
+@contextmanager
+def listening(explainer: tl.Explainer) -> Iterator[tuple[Server, str]]:
+    """A real server on a free port, and its address."""
+    sock = listen(0)
+    server = make_server(explainer, sock)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]})
+    thread.start()
+    until(lambda: server.started)
+    try:
+        yield server, f"http://127.0.0.1:{sock.getsockname()[1]}"
+    finally:
+        server.engine.stop()
+        server.should_exit = True
+        thread.join(20)
+        sock.close()
+        assert not thread.is_alive()
+
+
+def ask(client: Any, route: str, question: dict[str, Any], status: int = 200) -> Any:
+    """The answer of a route that answers in one piece."""
+    response = client.post(f"/api/{route}", json=question)
+    assert response.status_code == status, response.text
+    return response.json()
+
+
+def lines(client: Any, route: str, question: dict[str, Any]) -> list[dict[str, Any]]:
+    """The events of a route that answers line by line; the last one is checked and left out."""
+    response = client.post(f"/api/{route}", json=question)
+    assert response.status_code == 200, response.text
+    assert response.headers["content-type"] == "application/x-ndjson"
+    *events, last = [json.loads(line) for line in response.text.splitlines()]
+    assert last == {"event": "done"}
+    return events
+
+
+def until(true: Any, seconds: float = 20.0) -> None:
+    """Wait for something that happens in another thread."""
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.005)

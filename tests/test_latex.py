@@ -1,0 +1,120 @@
+"""LaTeX that says exactly what the text says: every character escaped, words in boxes, boxes that can wrap."""
+
+import re
+
+import pytest
+import torch
+
+from tests.tokenizers_ import explainer_for
+from tokenlight.views.latex import SPECIAL, escape, heatmaps
+from tokenlight.views.layout import pieces
+
+BOX = re.compile(r"\\tokenlightword\{tokenlight(support|against)!(\d+)\}\{(black|white)\}\{")
+
+
+@pytest.fixture(scope="module")
+def explainer():
+    return explainer_for("bert")
+
+
+def read_back(latex: str) -> str:
+    """What LaTeX would print of an escaped text."""
+    written = {command: character for character, command in SPECIAL.items()}
+    commands = sorted(written, key=len, reverse=True)
+    pattern = re.compile("|".join(map(re.escape, [*commands, "\\par\\noindent\n"])))
+    return pattern.sub(lambda match: written.get(match[0], "\n"), latex)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        r"50% of $5 & #1_x {y} ^z ~ \textbf{no} \\ \input{/etc/passwd}",
+        "-- --- '' `` ?` !` <<a>> |b| \"c\" ,,d",
+        "[option] *star*",
+        "naïve – “quotes” … 東京 שלום \U0001f600",
+        "\\",
+        "%",
+        "{}",
+        "plain words",
+    ],
+)
+def test_every_character_is_printed_as_it_is(text):
+    assert read_back(escape(text)) == text
+
+
+@pytest.mark.parametrize("text", [r"50% \x {", "a_b^c~d", "$1 & #2", "}} {{ \\end{document}"])
+def test_nothing_of_a_text_is_a_command(text):
+    """After taking away what we write ourselves, no character is left that TeX gives a meaning."""
+    left = escape(text)
+    for command in sorted(SPECIAL.values(), key=len, reverse=True):
+        left = left.replace(command, "")
+    assert not set(left) & set("\\{}$&#%_^~")
+
+
+def test_blanks_and_line_breaks():
+    assert escape("a \t b") == "a b"
+    assert escape("a\nb\r\n\n c") == "a\\par\\noindent\nb\\par\\noindent\nc"
+    assert escape("bell \x07 null \x00 end") == "bell   null   end"
+
+
+def test_words_are_boxes_with_their_strength(explainer):
+    e = explainer.explain("it is unbelievable, not bad", "attn_lrp")
+    latex = heatmaps([e])
+    strengths = [p.strength for p in pieces(e) if p.word and not p.word.special and abs(p.strength) >= 0.01]
+    found = BOX.findall(latex)
+    assert [(side == "support", int(percent)) for side, percent, _ in found] == [
+        (strength > 0, round(100 * abs(strength))) for strength in strengths
+    ]
+    assert ("100") in [percent for _, percent, _ in found]
+    assert r"{\tokenlightspecial{{[}CLS{]}}" not in latex
+    assert r"\tokenlightspecial{{[}CLS{]}}" in latex
+
+
+def test_strong_boxes_have_letters_that_can_be_read(explainer):
+    e = explainer.explain("it is not bad", "attn_lrp")
+    inks = {int(percent): letters for _, percent, letters in BOX.findall(heatmaps([e]))}
+    assert inks[100] == "white"
+    assert inks[min(inks)] == "black"
+
+
+def test_boxes_wrap_where_the_text_has_blanks_and_only_there(explainer):
+    latex = heatmaps([explainer.explain("good , bad,ok", "attn_lrp")])
+    (line,) = re.findall(r"\\tokenlightspecial\{\{\[\}CLS.*?SEP", latex, re.DOTALL)
+    words = re.sub(r"\\tokenlightword\{[^}]*\}\{[^}]*\}", "", line)
+    assert re.search(r"\{good\}\s\{,\{\}\}\s\{bad\}\{,\{\}\}\{ok\}", words), words
+
+
+def test_braces_are_balanced_and_the_preamble_is_there(explainer):
+    texts = ["50% {of} \\it \n\n all", "a } b", "\\"]
+    latex = heatmaps([explainer.explain(text, name) for text in texts for name in ("attcat", "rollout")])
+    bare = re.sub(r"\\[{}\\]", "", re.sub(r"^%.*$", "", latex, flags=re.MULTILINE))
+    depth = 0
+    for character in bare:
+        depth += {"{": 1, "}": -1}.get(character, 0)
+        assert depth >= 0
+    assert depth == 0
+    assert r"%   \usepackage{xcolor}" in latex
+    assert r"\providecolor{tokenlightsupport}{RGB}{33,102,172}" in latex
+    assert latex.count("the model says") == 3
+    assert latex.count(r"\texttt{attcat}") == 3
+
+
+def test_comments_hold_nothing_of_the_text(explainer):
+    latex = heatmaps([explainer.explain("100% secret", "attcat")])
+    assert not any("secret" in line for line in latex.splitlines() if re.search(r"(?<!\\)%", line))
+
+
+def test_notes_are_kept_and_signs_shown(explainer):
+    e = explainer.explain("good movie " * 300, "attcat")
+    latex = heatmaps([e])
+    assert "too long" in latex
+    zero = explainer.explain("a good movie", "attcat")
+    object.__setattr__(zero, "scores", torch.zeros_like(zero.scores))
+    assert not BOX.search(heatmaps([zero]))
+
+
+@pytest.mark.parametrize("wrong", [[], "one"])
+def test_a_list_of_explanations_is_expected(explainer, wrong):
+    given = explainer.explain("a movie", "attcat") if wrong == "one" else wrong
+    with pytest.raises(ValueError, match="a list of explanations"):
+        heatmaps(given)

@@ -1,0 +1,202 @@
+"""Links, files, comparisons, cancelling, and the other kinds of models, in a real browser."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tokenlight as tl
+from tests.browser import SENTENCE, Served, choose, expect, explain, opened, scores, serve
+from tests.browser import chromium as chromium
+from tests.browser import page as page
+from tests.browser import served as served
+from tests.tokenizers_ import explainer_for
+from tokenlight.views.difference import difference
+
+pytestmark = pytest.mark.xdist_group("browser")
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def settled(page: Any) -> str:
+    """The address after it has caught up with the page."""
+    page.wait_for_timeout(400)
+    return page.url
+
+
+def test_a_link_brings_everything_back(chromium: Any, served: Served, page: Any) -> None:
+    text = 'Ünïcode & "quotes" + 100 % #fun, a good film'
+    explain(page, text, ("attcat", "attn_lrp", "mask_lrp"))
+    page.get_by_label("explain negative").click()
+    page.get_by_label("rather than positive").click()
+    page.locator('.head[data-layer="3"][data-head="5"]').click()
+    page.get_by_label("sub-words").check()
+    page.select_option("#layers-method", "attcat")
+    page.select_option("#first-method", "attcat")
+    page.select_option("#second-method", "attn_lrp")
+    page.click("#edit")
+    page.fill("#edited", "a bad film")
+    page.click("#explain-edited")
+    expect(page.locator("#pair-edited .heatmap")).to_have_count(3)
+    expect(page.locator("#explained")).to_have_text("Which words speak for negative rather than positive?")
+    page.click("#measure")
+    expect(page.locator("#curves-table tbody tr")).to_have_count(5)
+    link = settled(page)
+    with opened(chromium, link) as tab:
+        again = tab.page
+        expect(again.locator("#heatmaps .heatmap")).to_have_count(3)
+        expect(again.locator("#explained")).to_have_text("Which words speak for negative rather than positive?")
+        expect(again.locator("#pair-edited .heatmap")).to_have_count(3)
+        expect(again.locator("#curves-table tbody tr")).to_have_count(5)
+        expect(again.locator("#lit-count")).to_have_text("3 of 72 heads lit")
+        expect(again.locator(".layer-grid")).to_be_visible()
+        assert again.locator("#text").input_value() == text
+        assert again.locator('.head[data-layer="3"][data-head="5"]').get_attribute("aria-selected") == "true"
+        assert again.get_by_label("sub-words").is_checked()
+        for method in ("attcat", "attn_lrp", "mask_lrp"):
+            assert scores(again, method) == pytest.approx(scores(page, method))
+        expect(again.locator("#difference .heatmap")).to_have_count(3)
+        assert settled(again) == link
+
+
+@pytest.mark.parametrize("damage", ["#t=hello&m=nonsense.attcat&h=bzz&d=a&y={&u=x", "#%%%", "#h=.nobody&p=[]&t=a"])
+def test_a_damaged_link_breaks_nothing(chromium: Any, served: Served, damage: str) -> None:
+    with opened(chromium, served.url + damage) as tab:
+        tab.page.wait_for_timeout(300)
+        tab.troubles[:] = [trouble for trouble in tab.troubles if "Failed to load resource" not in trouble]
+        explain(tab.page, methods=("attcat",))
+        tab.troubles[:] = [trouble for trouble in tab.troubles if "Failed to load resource" not in trouble]
+
+
+def saved(page: Any, name: str) -> Path:
+    with page.expect_download() as waiting:
+        page.click(f"#save-{name}")
+    return waiting.value.path()
+
+
+def test_downloads(page: Any, chromium: Any) -> None:
+    explain(page, '<b>A</b> "charming" & $100 film_', ("attcat", "attn_lrp"))
+    kept = json.loads(saved(page, "json").read_text(encoding="utf-8"))
+    assert [one["method"] for one in kept] == ["attcat", "attn_lrp"]
+    assert saved(page, "png").read_bytes().startswith(PNG)
+    picture = saved(page, "svg").read_text(encoding="utf-8")
+    assert "AttnLRP" in picture
+    assert "&lt;" in picture
+    assert "<b>" not in picture
+    latex = saved(page, "latex").read_text(encoding="utf-8")
+    assert r"\$" in latex
+    report = saved(page, "html")
+    context = chromium.new_context(offline=True)
+    tab = context.new_page()
+    troubles: list[str] = []
+    tab.on("console", lambda message: troubles.append(message.text))
+    tab.on("pageerror", lambda error: troubles.append(str(error)))
+    tab.set_content(report.read_text(encoding="utf-8"))
+    expect(tab.locator(".heatmap")).to_have_count(2)
+    tab.locator(".word", has_text="charming").first.hover()
+    assert tab.locator(".is-chosen").all_text_contents() == ["charming"] * 2
+    assert tab.locator(".heatmap-score").first.inner_text().strip()
+    assert troubles == []
+    context.close()
+
+
+def test_copy_link(chromium: Any, served: Served) -> None:
+    with opened(chromium, served.url, permissions=["clipboard-read", "clipboard-write"]) as tab:
+        explain(tab.page, methods=("attcat",))
+        link = settled(tab.page)
+        tab.page.click("#copy-link")
+        expect(tab.page.locator("#share-words")).to_contain_text("The link is copied")
+        assert tab.page.evaluate("navigator.clipboard.readText()") == link
+
+
+def test_two_methods_as_a_difference(page: Any) -> None:
+    explain(page, methods=("attcat", "attn_lrp"))
+    page.select_option("#first-method", "attn_lrp")
+    page.select_option("#second-method", "attcat")
+    words = page.locator("#difference .heatmap").first.locator(".word")
+    expect(page.locator("#difference .heatmap")).to_have_count(3)
+    found = words.evaluate_all("all => all.map((word) => Number(word.dataset.score))")
+    first, second = (tl.load().explain(SENTENCE, method=name) for name in ("attn_lrp", "attcat"))
+    expected = [word.score for word in difference(first, second).words() if not word.special]
+    assert found == pytest.approx(expected, rel=1e-3, abs=1e-4)
+    underlined = words.evaluate_all(
+        "all => all.map((word) => getComputedStyle(word).textDecorationLine === 'underline')"
+    )
+    assert underlined == [score < -0.05 for score in found]
+    assert True in underlined
+
+
+def test_two_texts_side_by_side(page: Any) -> None:
+    explain(page, methods=("attcat", "attn_lrp"))
+    page.click("#edit")
+    assert page.locator("#edited").input_value() == SENTENCE
+    page.fill("#edited", "A dull, often boring journey with a wooden lead.")
+    page.click("#explain-edited")
+    expect(page.locator("#pair-edited .heatmap")).to_have_count(2)
+    expect(page.locator("#original-says")).to_contain_text("says positive")
+    expect(page.locator("#edited-says")).to_contain_text("says negative")
+    expect(page.locator("#edited-says")).to_contain_text("explained: positive")  # the same question of both
+    assert scores(page, "attcat", "#pair-original") == scores(page, "attcat")
+    assert len(scores(page, "attcat", "#pair-edited")) == 11  # with the comma and the full stop
+    page.click("#edit-close")
+    expect(page.locator("#pair")).to_be_hidden()
+
+
+def test_cancel_frees_the_server(page: Any, served: Served) -> None:
+    stopped: list[str] = []
+    page.on("requestfailed", lambda request: stopped.append(request.url))
+    choose(page, ("attn_lrp", "integrated_gradients", "erasure"))
+    page.fill("#text", "a film that goes on and on and never quite ends " * 12)
+    page.click("#explain")
+    expect(page.locator("#waiting progress").first).to_be_visible()
+    expect(page.locator("#waiting")).to_contain_text(" of ")  # it says how far it is
+    page.click("#cancel")
+    expect(page.locator("#waiting progress")).to_have_count(0)
+    assert stopped == [f"{served.url}api/explain"]
+    expect(page.locator("#waiting")).to_contain_text("was not run")
+    end = time.monotonic() + 20
+    while not served.server.engine.idle:
+        assert time.monotonic() < end, "the server still works for nobody"
+        time.sleep(0.05)
+    explain(page, methods=("attn_lrp",))
+
+
+TASKS = {
+    "question-answering": ("who wrote the book ?", "the book was written by a young author in Paris"),
+    "fill-mask": ("the keys [MASK] on the [MASK]", None),
+    "token-classification": ("the keys are here", None),
+    "text-generation": ("the keys to the cabinet", None),
+}
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_other_tasks(chromium: Any, task: str) -> None:
+    text, second = TASKS[task]
+    family = "gpt2" if task == "text-generation" else "bert"
+    with serve(explainer_for(family, task)) as running, opened(chromium, running.url) as tab:
+        page = tab.page
+        assert page.locator("#second-field").is_visible() == (second is not None)
+        if second is not None:
+            page.fill("#second", second)
+        explain(page, text, ("attcat", "attn_lrp"))
+        expect(page.locator("#choices .choice").first).to_be_visible()
+        before = page.locator("#explained").inner_text()
+        page.locator('.pick[data-pick="target"]').nth(1).click()
+        expect(page.locator("#explained")).not_to_have_text(before)
+        page.locator('.pick[data-pick="foil"]').nth(2).click()
+        expect(page.locator("#explained")).to_contain_text("rather than")
+        if task in ("fill-mask", "token-classification"):
+            page.locator("#positions button").last.click()
+            expect(page.locator("#positions button").last).to_have_attribute("aria-pressed", "true")
+            expect(page.locator("#explained")).not_to_contain_text("rather than")
+        if task in ("fill-mask", "text-generation"):
+            page.fill("#other-target", "are" if task == "fill-mask" else " are")
+            page.keyboard.press("Tab")
+            expect(page.locator("#explained")).to_contain_text("Which words speak for are")
+        page.locator("#top-k").fill("2")
+        expect(page.locator("#removal-answer b, #removal-error:not(:empty)")).to_have_count(1)
+        assert page.locator("#removal-error").inner_text() == ""
+        page.locator(".head").first.hover()
+        expect(page.locator("svg.arcs")).to_be_visible()
+        assert page.locator("#waiting .failed").count() == 0
