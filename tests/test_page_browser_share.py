@@ -78,7 +78,7 @@ def saved(page: Any, name: str) -> Path:
 def test_downloads(page: Any, chromium: Any) -> None:
     explain(page, '<b>A</b> "charming" & $100 film_', ("attcat", "attn_lrp"))
     kept = json.loads(saved(page, "json").read_text(encoding="utf-8"))
-    assert [one["method"] for one in kept] == ["attcat", "attn_lrp"]
+    assert [tl.Explanation.from_dict(one).method for one in kept] == ["attcat", "attn_lrp"]
     assert saved(page, "png").read_bytes().startswith(PNG)
     picture = saved(page, "svg").read_text(encoding="utf-8")
     assert "AttnLRP" in picture

@@ -9,7 +9,7 @@ const NAME = "explanation";
 
 export function mountShare(app) {
   const makers = {
-    json: () => new Blob([`${JSON.stringify(app.results.explanations(), null, 1)}\n`], { type: "application/json" }),
+    json: () => fromServer(app, "json"),
     svg: () => new Blob([svgText(picture(app))], { type: "image/svg+xml" }),
     png: () => pngOf(picture(app)),
     html: () => fromServer(app, "html"),
