@@ -5,10 +5,12 @@
 A stage calibrates or measures, and leaves its masks and numbers in DIR; what is there is not made again. Stages:
 
     sizes      masks calibrated on 50, 100, 200 and 500 training sentences, PAD in place of what goes
-    others     masks for the mask token and for deletion; for lrp, transformer_attribution, mask_lrp; for IMDB
+    others     masks for the mask token and for deletion; for lrp and transformer_attribution
+    imdb       a mask for IMDB reviews
     searches   other ways to find a mask: greedily by AOPC, by layers, by head statistics
     shuffled   a calibration on effects that were shuffled among the tokens
     judge      all masks in DIR and the library's other methods on dev sentences
+    rest       every other method of the library on dev sentences
     controls   random masks of the same strengths, the complement, and masks of other checkpoints (--foreign)
     long       the best mask and that of IMDB on IMDB reviews
     table      what was judged, as a table with paired intervals
@@ -26,14 +28,16 @@ from pathlib import Path
 import torch
 
 import tokenlight as tl
-from tokenlight.calibration import calibrate as calibration
+from tokenlight.calibration import work
+from tokenlight.calibration.checkpoint import Checkpoint
 from tokenlight.calibration.effects import Effects
 from tokenlight.heads.masks import HeadMask
 from tokenlight.metrics.evaluate import Measure
 from tokenlight.metrics.perturbation import BINS, Perturbation
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-parser.add_argument("stages", nargs="+")
+STAGES = ("sizes", "others", "imdb", "searches", "shuffled", "judge", "rest", "controls", "long", "table")
+parser.add_argument("stages", nargs="+", choices=STAGES)
 parser.add_argument("--data", type=Path, required=True, help="folder with SST-2's train.tsv and dev.tsv")
 parser.add_argument("--imdb", type=Path, help="folder with orig_train.tsv and orig_test.tsv")
 parser.add_argument("--output", type=Path, required=True, help="folder for masks and numbers")
@@ -41,6 +45,7 @@ parser.add_argument("--model", help="another checkpoint; default: the embedded m
 parser.add_argument("--sizes", type=int, nargs="+", default=[50, 100, 200, 500])
 parser.add_argument("--judged", type=int, default=400, help="dev sentences")
 parser.add_argument("--masks", nargs="+", help="judge: only these")
+parser.add_argument("--pad-only", action="store_true", help="judge: PAD alone, on half of the sentences")
 parser.add_argument("--plain", nargs="*", help="judge: only these other methods")
 parser.add_argument("--best", default="pad_500", help="the mask that controls belong to")
 parser.add_argument("--foreign", type=Path, nargs="*", default=[], help="controls: masks of other checkpoints")
@@ -85,12 +90,14 @@ if "sizes" in args.stages:
 if "others" in args.stages:
     for name, perturbation in (("mask", MASK), ("delete", DELETE)):
         make(f"{name}_200", sentences("train", 200), perturbation=perturbation)
-    for method in ("lrp", "transformer_attribution"):
-        make(f"{method}_200", sentences("train", 200), method, perturbation=PAD)
-    make("imdb_100", reviews("train", 100), perturbation=PAD, orders=4, points=20)
+    make("lrp_200", sentences("train", 200), "lrp", perturbation=PAD)
+    make("transformer_attribution_60", sentences("train", 60), "transformer_attribution", perturbation=PAD)
+
+if "imdb" in args.stages:
+    make("imdb_40", reviews("train", 40), perturbation=PAD, orders=4, points=20)
 
 if "shuffled" in args.stages:  # the same values, but not where they were measured
-    honest = calibration.measure_effects
+    honest = work.measure_effects
 
     def shuffled(*settings) -> list[Effects]:
         found = honest(*settings)
@@ -100,13 +107,13 @@ if "shuffled" in args.stages:  # the same values, but not where they were measur
             one.values[places] = one.values[places[order]]
         return found
 
-    calibration.measure_effects = shuffled
-    for seed in range(5):
-        make(f"shuffled_{seed}", sentences("train", 200)[seed * 40 :][:40], perturbation=PAD, seed=seed)
-    calibration.measure_effects = honest
+    work.measure_effects = shuffled
+    for seed in range(10):
+        make(f"shuffled_{seed}", sentences("train", 400)[seed * 40 :][:40], perturbation=PAD, seed=seed)
+    work.measure_effects = honest
 
 if "searches" in args.stages:
-    few = sentences("train", 96)
+    few = sentences("train", 48)
 
     def aopc(lit: torch.Tensor) -> float:
         explained = explainer.explain(few, "attn_lrp", heads=lit, progress=False)
@@ -129,24 +136,17 @@ if "searches" in args.stages:
         if (found := aopc(trial)) > reached:
             lit, reached = trial, found
             print(f"head {place} goes: {reached:.4f}", flush=True)
-    keep("greedy_96", lit)
+    keep("greedy_48", lit)
 
     # The measured effects of the same texts judge what follows: no model answers are needed for a candidate.
-    settings = calibration.Settings(PAD.fit(explainer.model, explainer.tokenizer), 6, 30, 0.25, 0)
-    chosen = calibration.relevance_method("attn_lrp")
-    work = calibration.Calibration(explainer, chosen, few, [None] * len(few), [None] * len(few), settings)
-    store = calibration.Checkpoint.open(args.output / "searches.partial", work.describe())
-    batches = calibration.measured_batches(
-        explainer,
-        work.twin,
-        [
-            calibration.Measured(row, explainer._names.want(row, None, None), effects)
-            for row, effects in zip(explainer.encode(few), work.measure(store, True), strict=True)
-        ],
-    )
+    settings = work.Settings(PAD.fit(explainer.model, explainer.tokenizer), 6, 30, 0.4, 0)
+    nothing = [None] * len(few)
+    few_work = work.Calibration(explainer, tl.METHODS["attn_lrp"], few, nothing, nothing, settings)
+    store = Checkpoint.open(args.output / "searches.partial", few_work.describe(), list(map(len, few_work.rows)))
+    batches = few_work.batches(few_work.measure(store, True), range(len(few)))
 
     def agreement(lit: torch.Tensor) -> float:
-        return float(calibration.agreements(work.twin, batches, chosen, lit).mean())
+        return float(few_work.agree(batches, lit).mean())
 
     # By layers: one strength for all heads of a layer, each layer in turn, twice.
     lit, reached = ones.clone(), agreement(ones)
@@ -157,7 +157,7 @@ if "searches" in args.stages:
             if (found := agreement(trial)) > reached:
                 lit, reached = trial, found
     print(f"layers: {lit[:, 0].tolist()}, agreement {reached:.4f}")
-    keep("layers_96", lit)
+    keep("layers_48", lit)
 
     # By statistics: the heads that follow a relation or an offset best; as many as agree best.
     counts = own.statistics
@@ -169,7 +169,7 @@ if "searches" in args.stages:
             trial = torch.zeros_like(lit)
             trial.view(-1)[order[: share * len(order) // 8]] = 1
             trials.append((agreement(trial), trial))
-        keep("statistics_96", max(trials, key=lambda one: one[0])[1])
+        keep("statistics_48", max(trials, key=lambda one: one[0])[1])
 
 MEASURES = [
     Measure(metric, replace(perturbation, grid=grid) if grid else perturbation, name=f"{metric} {name}")
@@ -212,18 +212,19 @@ PLAIN = {
 }
 
 if "judge" in args.stages:
+    folder, measures = ("pad", MEASURES[:4]) if args.pad_only else ("judged", MEASURES)
+    texts = judged[: len(judged) // 2] if args.pad_only else judged
     for name in masks:
         mask = HeadMask.load(args.output / f"{name}.json")
-        judge(name, judged, MEASURES, method_of(mask), "judged", heads=mask)
+        judge(name, texts, measures, method_of(mask), folder, heads=mask)
     for label, (method, options) in PLAIN.items():
-        if args.plain is not None and label not in args.plain:
-            continue
-        judge(label, judged, MEASURES, method, "judged", **options)
+        if args.plain is None or label in args.plain:
+            judge(label, texts, measures, method, folder, **options)
 
 if "rest" in args.stages:  # every other method once, on the metric of the calibration
     for name, entry in tl.METHODS.items():
         if name not in PLAIN and entry.fits(explainer.model):
-            judge(name, judged, MEASURES[:4], name, "rest")
+            judge(name, judged[: len(judged) // 2], MEASURES[:4], name, "rest")
 
 if "controls" in args.stages:
     best = HeadMask.load(args.output / f"{args.best}.json")
@@ -246,7 +247,13 @@ if "long" in args.stages:
     judge("attn_lrp", texts, MEASURES[:4], "attn_lrp", "long")
 
 if "table" in args.stages:
-    for folder, base in (("judged", "attn_lrp"), ("rest", None), ("controls", "all heads"), ("long", "attn_lrp")):
+    for folder, base in (
+        ("judged", "attn_lrp"),
+        ("pad", "attn_lrp"),
+        ("rest", None),
+        ("controls", "all heads"),
+        ("long", "attn_lrp"),
+    ):
         found = {path.stem: json.loads(path.read_text()) for path in sorted((args.output / folder).glob("*.json"))}
         for label, values in found.items():
             print(f"\n{folder}: {label}")
@@ -255,6 +262,6 @@ if "table" in args.stages:
                 line = f"  {name:24} {mine.mean():.4f}"
                 if base in found and label != base:
                     gain = mine - torch.tensor(found[base][name])
-                    low, high = calibration.interval(gain)
+                    low, high = work.interval(gain)
                     line += f"   {gain.mean():+.4f} [{low:+.4f}, {high:+.4f}]"
                 print(line)

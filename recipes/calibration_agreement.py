@@ -17,7 +17,7 @@ import tokenlight as tl
 from tokenlight.bench.cases import Case, sort_out
 from tokenlight.bench.protocol import Protocol, protocol
 from tokenlight.bench.source import Source
-from tokenlight.calibration.calibrate import interval
+from tokenlight.calibration.work import interval
 from tokenlight.heads.masks import HeadMask
 from tokenlight.metrics.evaluate import Measure
 
@@ -63,9 +63,8 @@ judged = cases(args.judge, args.judged)
 texts = [case.draft.row.text for case in judged]
 marks = [case.draft.marks for case in judged if case.draft.marks is not None]
 plain: dict[str, torch.Tensor] = {}
-for name, heads in {"all heads": None, "calibrated": mask} | {
-    f"random {i}": mask.random(i) for i in range(args.random)
-}.items():
+chosen = {"all heads": None, "calibrated": mask, **{f"random {i}": mask.random(i) for i in range(args.random)}}
+for name, heads in chosen.items():
     explained = explainer.explain(texts, args.method, heads=heads, **asked(judged))
     rows = tl.evaluate(explainer, explained, JUDGE.measures, marks=marks)
     values = {metric: torch.tensor([row[metric] for row in rows]) for metric in rows[0]}

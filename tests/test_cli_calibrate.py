@@ -9,8 +9,8 @@ from tokenlight.heads.masks import HeadMask
 
 TEXTS = [
     f"{first} {second}"
-    for first in ("a warm film", "the jokes fall flat", "hardly a bad idea", "dull")
-    for second in ("with a heart", "and never boring", "but slow", "for once")
+    for first in ("a warm film", "the jokes fall flat", "hardly a bad idea", "dull", "no plot", "a joy")
+    for second in ("with a heart", "and never boring", "but slow", "for once", "again")
 ]
 
 
@@ -47,7 +47,7 @@ def test_mistakes_are_one_line(texts, tmp_path):
     assert "'rollout' has no heads to calibrate" in fail(
         "calibrate", "default", str(texts), *out, "--method", "rollout"
     )
-    assert "12 texts or more" in fail("calibrate", "default", str(texts), *out, "--limit", "5")
+    assert "5 different texts are too few" in fail("calibrate", "default", str(texts), *out, "--limit", "5")
     assert "no folder" in fail("calibrate", "default", str(texts), "-o", str(tmp_path / "none" / "heads.json"))
     assert "there is no file" in fail("calibrate", "default", str(tmp_path / "nothing.tsv"), *out)
     assert not (tmp_path / "heads.json").exists()

@@ -118,3 +118,12 @@ def test_a_list_of_explanations_is_expected(explainer, wrong):
     given = explainer.explain("a movie", "attcat") if wrong == "one" else wrong
     with pytest.raises(ValueError, match="a list of explanations"):
         heatmaps(given)
+
+
+def test_a_word_that_begins_with_a_line_break_stands_outside_its_box():
+    explainer = explainer_for("gpt2", "text-classification")
+    written = heatmaps([explainer.explain("The keys\n\nto the\ncabinet", "attn_lrp")])
+    boxes = re.findall(r"\\tokenlightword\{[^}]*\}\{[^}]*\}\{([^}]*)\}", written)
+    assert boxes
+    assert not any("\\par" in box or "\n" in box for box in boxes)
+    assert "\\par\\noindent\n" in written

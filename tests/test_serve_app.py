@@ -22,7 +22,7 @@ from tokenlight.metrics.curves import aopc, log_odds
 from tokenlight.metrics.evaluate import draw_curves
 from tokenlight.metrics.perturbation import Perturbation
 from tokenlight.record import record
-from tokenlight.serve import explaining
+from tokenlight.serve import explaining, session
 from tokenlight.targets import Target, Wanted
 
 HOSTILE = [
@@ -672,3 +672,11 @@ def test_the_users_model_is_untouched():
         ask(client, "predict", {"text": "x " * 2000})
     assert_same(before, state(explainer.model))
     assert explainer.tokenizer.backend_tokenizer.to_str() == tokenizer
+
+
+def test_a_text_of_too_many_tokens_is_refused(monkeypatch):
+    monkeypatch.setattr(session, "TOKENS", 6)
+    with in_process(small_explainer()) as client:
+        answer = client.post("/api/predict", json={"text": "it is a good movie and they are not bad"})
+        assert answer.status_code == 422
+        assert "tokens, the page takes 6: shorten it" in answer.json()["error"]

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import threading
 from pathlib import Path
 from typing import IO, Any
 
@@ -13,8 +14,8 @@ def settle(file: IO[Any]) -> None:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """The new file or the old one, never half of it."""
-    part = path.with_name(path.name + ".part")
+    """The new file or the old one, never half of it, whoever else writes it."""
+    part = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_native_id()}.part")
     with part.open("w", encoding="utf-8") as file:
         file.write(text)
         settle(file)

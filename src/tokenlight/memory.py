@@ -13,7 +13,10 @@ from tokenlight.trace import Signal, Trace
 
 @dataclass
 class PassMemory:
-    """The passes of the last question; another question, model, or change of weights clears it. For one thread."""
+    """The passes of the last question, for one thread. Another question or model clears it.
+
+    So does a change of weights that torch counts; weights that were written through `.data` are not seen.
+    """
 
     limit: int = 64 * 2**20  # bytes that one pass may take
     _question: Any = None
@@ -34,7 +37,8 @@ class PassMemory:
         return recording if needs <= held else None
 
     def keep(self, key: Any, needs: set[str], recording: Recording) -> None:
-        if sum(map(trace_bytes, recording.traces)) <= self.limit:
+        answer = sum(tensor.nbytes for tensor in recording.output.values())
+        if sum(map(trace_bytes, recording.traces)) + answer <= self.limit:
             self._passes[key] = (frozenset(needs), recording)
 
 

@@ -27,6 +27,10 @@ class Measured:
     wanted: Wanted
     effects: Effects
 
+    @property
+    def foiled(self) -> bool:
+        return self.wanted.foil is not None or self.wanted.foil_span is not None
+
 
 @dataclass(frozen=True)
 class MeasuredBatch:
@@ -38,14 +42,16 @@ class MeasuredBatch:
 
 
 def measured_batches(explainer: Explainer, twin: Twin, texts: Sequence[Measured]) -> list[MeasuredBatch]:
-    """Similar lengths together."""
+    """Similar lengths together; texts with a foil and those without are kept apart."""
     batches = []
     exact = anatomy.needs_equal_lengths(explainer._names.model)
-    for places in length_batches([len(text.row) for text in texts], TOKENS, exact):
-        some = [texts[i] for i in places]
-        batch = explainer.collate([text.row for text in some], twin.device)
-        target = Target(explainer.task, tuple(text.wanted for text in some))
-        batches.append(MeasuredBatch(batch, target, tuple(text.effects for text in some)))
+    for foiled in (False, True):
+        group = [text for text in texts if text.foiled is foiled]
+        for places in length_batches([len(text.row) for text in group], TOKENS, exact):
+            some = [group[i] for i in places]
+            batch = explainer.collate([text.row for text in some], twin.device)
+            target = Target(explainer.task, tuple(text.wanted for text in some))
+            batches.append(MeasuredBatch(batch, target, tuple(text.effects for text in some)))
     return batches
 
 

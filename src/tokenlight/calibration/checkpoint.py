@@ -26,9 +26,11 @@ class Checkpoint:
     climb: Climb | None = None
 
     @classmethod
-    def open(cls, path: Path | None, settings: Mapping[str, Any]) -> "Checkpoint":
-        """What is in the file, if it was made with the same settings."""
+    def open(cls, path: Path | None, settings: Mapping[str, Any], lengths: Sequence[int]) -> "Checkpoint":
+        """What is in the file, if it was made with the same settings, for texts of so many tokens."""
         if path is None or not path.exists():
+            if path is not None and not path.parent.is_dir():
+                raise ValueError(f"there is no folder {str(path.parent)!r} for the checkpoint {path.name}")
             return cls(path, settings)
         try:
             plain = json.loads(path.read_text(encoding="utf-8"))
@@ -37,9 +39,12 @@ class Checkpoint:
             before, found = plain["settings"], plain["climb"]
             effects = [read_effects(one) for one in plain["effects"]]
             state = None if found is None else read_climb(found)
-        except (ValueError, KeyError, TypeError) as error:
+            other = sorted(name for name in {*before, *settings} if before.get(name) != settings.get(name))
+            if not other:
+                check_whole(effects, state, lengths)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ValueError(f"{path} is not a calibration's checkpoint ({error}): delete it to start anew") from error
-        if other := sorted(name for name in {*before, *settings} if before.get(name) != settings.get(name)):
+        if other:
             raise ValueError(f"{path} is of a calibration with other {', '.join(other)}: delete it to start anew")
         return cls(path, settings, effects, state)
 
@@ -57,6 +62,16 @@ class Checkpoint:
             effects = [write_effects(one) for one in self.effects]
             plain = {"format": FORMAT, "settings": self.settings, "effects": effects, "climb": found}
             write_whole(self.path, json.dumps(plain))
+
+
+def check_whole(effects: Sequence[Effects], climb: Climb | None, lengths: Sequence[int]) -> None:
+    """Whether all that is there belongs to the texts."""
+    if [len(one.values) for one in effects] != list(lengths[: len(effects)]):
+        raise ValueError("its effects are not those of the texts")
+    if not all(one.values.isfinite().all() for one in effects):
+        raise ValueError("it holds numbers that are not finite")
+    if climb is not None and len(effects) < len(lengths):
+        raise ValueError("it has searched before all texts were measured")
 
 
 def write_climb(climb: Climb) -> dict[str, Any]:

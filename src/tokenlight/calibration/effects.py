@@ -31,9 +31,12 @@ class Effects:
 
 
 def standard(values: Tensor) -> Tensor:
-    """Mean 0, length 1; all 0 where the values are constant."""
+    """Mean 0, length 1; all 0, without a slope, where the values are constant."""
     centred = values - values.mean()
-    return centred / torch.linalg.vector_norm(centred).clamp_min(torch.finfo(values.dtype).tiny)
+    size = torch.linalg.vector_norm(centred.detach())
+    if size == 0:
+        return torch.zeros_like(values)
+    return centred / torch.linalg.vector_norm(centred)
 
 
 def measure_effects(
@@ -86,8 +89,6 @@ def random_orders(
     row: Row, goal: Goal, name: str, perturbation: Perturbation, orders: int, points: int
 ) -> Iterator[Order]:
     tokens = takeable(row, perturbation, goal.protected)
-    if not tokens:
-        raise ValueError(f"no token of {row.text!r} can be taken away: all are special or read by the target")
     chance = random.Random(name)
     parts = min(points, len(tokens))
     cuts = [round(i * len(tokens) / parts) for i in range(parts + 1)]

@@ -30,7 +30,7 @@ def calibrate(
     perturb: Annotated[
         Perturb | None, typer.Option(help="How tokens are taken away; default: as suits the model.")
     ] = None,
-    held_back: Annotated[float, typer.Option(help="The share of texts that only decide when to stop.")] = 0.25,
+    held_back: Annotated[float, typer.Option(help="The share of texts that only stop and judge the search.")] = 0.4,
     steps: Annotated[int, typer.Option(min=1, help="At most so many steps of the search.")] = 60,
     seed: Annotated[int, typer.Option(help="Of the orders and of the division of the texts.")] = 0,
     heads: Annotated[

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from tokenlight.files import write_whole
+
 if TYPE_CHECKING:
     from tokenlight.heads.statistics import HeadStatistics
 
@@ -95,7 +97,8 @@ class HeadMask:
             raise ValueError(f"a group of heads is 'syntactic' or 'positional', found {group!r}")
         dark = torch.zeros_like(self.lit)
         chosen = {"syntactic": dark, "positional": dark, group: getattr(self, group)}
-        return replace(self, **chosen, calibrated=None, made={**self.made, "only": group})
+        made = self.made if self.calibrated is None else {"by": "statistics"}
+        return replace(self, **chosen, calibrated=None, made={**made, "only": group})
 
     def _control(self, lit: Tensor, made: Mapping[str, Any]) -> "HeadMask":
         dark = torch.zeros_like(lit)
@@ -123,7 +126,7 @@ class HeadMask:
         }
         if self.calibrated is not None:
             plain["calibrated"] = rows(self.calibrated)
-        Path(path).write_text(one_row_a_line(plain) + "\n", encoding="utf-8")
+        write_whole(Path(path), one_row_a_line(plain) + "\n")
 
     @classmethod
     def load(cls, path: str | Path) -> "HeadMask":

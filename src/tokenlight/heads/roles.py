@@ -28,7 +28,7 @@ class Role:
         if self.kind == "dark":
             return ""
         if self.calibrated:
-            return "1" if self.strength == 1 else f"{self.strength:.2f}".removeprefix("0")
+            return "1" if self.strength > 0.994 else f"{max(self.strength, 0.01):.2f}".removeprefix("0")
         if self.kind == "both":
             return f"{self.relation} {self.sign}"
         return names.get(self.kind) or "lit"

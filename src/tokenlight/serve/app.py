@@ -6,7 +6,7 @@ from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
@@ -138,4 +138,12 @@ async def nothing_here(request: Request, error: Exception) -> Response:
     return response
 
 
-HANDLERS: dict[Any, Any] = {Refused: refused, TooLarge: too_large, Busy: busy, HTTPException: nothing_here}
+async def gone(request: Request, error: Exception) -> Response:
+    """Nobody is there to read it."""
+    return Response(status_code=400)
+
+
+HANDLERS: dict[Any, Any] = {
+    **{Refused: refused, TooLarge: too_large, Busy: busy},
+    **{HTTPException: nothing_here, ClientDisconnect: gone},
+}

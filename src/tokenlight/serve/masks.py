@@ -9,6 +9,7 @@ from tokenlight.heads.choose import CALIBRATED, OWN, calibrated_heads, has_heads
 from tokenlight.heads.masks import HeadMask, rows
 from tokenlight.heads.roles import roles
 from tokenlight.methods import Method
+from tokenlight.methods.relevance import CALIBRATED_RULES
 from tokenlight.serve.questions import Lit, Refused
 from tokenlight.serve.session import Session
 
@@ -43,7 +44,8 @@ def default_mask(session: Session, method: Method) -> HeadMask | None:
     wanted, mask = method.options.get("heads"), session.mask
     if mask is None or wanted not in (OWN, CALIBRATED):
         return None
-    return mask if wanted == OWN or mask.calibrated is not None else None
+    made_for_it = mask.calibrated is not None and mask.made.get("method") in CALIBRATED_RULES
+    return mask if wanted == OWN or made_for_it else None
 
 
 def lacks_mask(session: Session, method: Method) -> bool:

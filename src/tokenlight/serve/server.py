@@ -46,6 +46,7 @@ def listen(port: int | None) -> socket.socket:
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             found.bind((HOST, wanted))
+            found.listen()  # from here on the port is taken: loading the model may last
             return found
         except OSError as error:
             found.close()

@@ -15,6 +15,7 @@ from tokenlight.serve.questions import Question, Refused
 from tokenlight.targets import Wanted
 
 PAIRS = ("text-classification", "question-answering")  # tasks that may read two texts
+TOKENS = 1024  # of one text: attention of every head on more would not fit into memory beside the model
 TOKEN_BYTES = 400  # that a token's strings and numbers take in Python
 
 
@@ -63,6 +64,8 @@ def place(session: Session, asked: Question) -> Placed:
         refuse_other_tasks(session, asked)
         text = asked.text if asked.second is None else (asked.text, asked.second)
         (row,) = session.explainer.encode([text])
+        if len(row) > TOKENS:
+            raise Refused(f"the text has {len(row)} tokens, the page takes {TOKENS}: shorten it")
         target, foil = goal_of(session, asked, row)
         return Placed(row, target, foil, session.names.want(row, target, foil))
     except (ValueError, TypeError) as error:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy
+import torch
 
 from tokenlight.heads.masks import HeadMask
 from tokenlight.heads.roles import KINDS, Role, roles
@@ -50,7 +51,7 @@ def check_figure_name(path: str | Path) -> None:
 def head_figure(mask: HeadMask, title: str | None = None) -> "Figure":
     """Layer × head, coloured by what each head follows (Mask-LRP, figure 5); calibrated strengths next to that."""
     maps = {title or f"{mask.model or 'mask'}: {mask}": mask}
-    if mask.calibrated is not None:
+    if mask.calibrated is not None and torch.maximum(mask.syntactic, mask.positional).any():
         maps |= {"syntactic and positional": replace(mask, calibrated=None)}
     layers, heads = mask.lit.shape
     figure = new_figure((1.2 + 0.52 * heads) * len(maps), 1.4 + 0.36 * layers)

@@ -52,7 +52,9 @@ def calibration_sentence(made: Mapping[str, Any]) -> str:
     gain, aopc = made["agreement"], made["aopc"]
     low, high = gain["interval"]
     if not made["helped"]:
-        return f"no gain on the texts held back ({gain['gain']:+.3f} [{low:+.3f}, {high:+.3f}]): all heads stay lit"
+        return (
+            f"no sure gain on the texts held back ({gain['gain']:+.3f} [{low:+.3f}, {high:+.3f}]): all heads stay lit"
+        )
     return (
         f"texts held back: agreement {gain['all heads']:.3f} {gain['gain']:+.3f} [{low:+.3f}, {high:+.3f}], "
         f"AOPC {aopc['all heads']:.3f} → {aopc['calibrated']:.3f}"

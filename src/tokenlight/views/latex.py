@@ -74,12 +74,16 @@ def box(piece: Piece) -> str:
         return "\n" if piece.text.isspace() and "\n" not in piece.text else escape(piece.text)
     if piece.word.special:
         return f" \\tokenlightspecial{{{escape(piece.text.strip())}}} "
-    if abs(piece.strength) < VISIBLE or not piece.text:
+    if abs(piece.strength) < VISIBLE or not piece.text.strip():
         return escape(piece.text)
     side = "tokenlightsupport" if piece.strength > 0 else "tokenlightagainst"
     percent = min(100, round(100 * abs(piece.strength)))
     letters = "black" if ink(shade(piece.strength)) == (0, 0, 0) else "white"
-    return rf"\tokenlightword{{{side}!{percent}}}{{{letters}}}{{{escape(piece.text)}}}"
+    # In a box no line can end: blanks around the word stand outside of it.
+    word = piece.text.strip()
+    before, after = map(escape, piece.text.split(word, 1))
+    inside = escape(" ".join(word.split()))
+    return rf"{before}\tokenlightword{{{side}!{percent}}}{{{letters}}}{{{inside}}}{after}"
 
 
 def escape(text: str) -> str:
