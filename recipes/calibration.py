@@ -94,7 +94,7 @@ if "others" in args.stages:
     make("transformer_attribution_60", sentences("train", 60), "transformer_attribution", perturbation=PAD)
 
 if "imdb" in args.stages:
-    make("imdb_40", reviews("train", 40), perturbation=PAD, orders=4, points=20)
+    make("imdb_30", reviews("train", 30), perturbation=PAD, orders=2, points=20)
 
 if "shuffled" in args.stages:  # the same values, but not where they were measured
     honest = work.measure_effects
@@ -108,7 +108,7 @@ if "shuffled" in args.stages:  # the same values, but not where they were measur
         return found
 
     work.measure_effects = shuffled
-    for seed in range(10):
+    for seed in range(6):
         make(f"shuffled_{seed}", sentences("train", 400)[seed * 40 :][:40], perturbation=PAD, seed=seed)
     work.measure_effects = honest
 
@@ -240,7 +240,7 @@ if "controls" in args.stages:
         judge(f"foreign {path.parent.name}", some, MEASURES[:2], "attn_lrp", "controls", heads=foreign)
 
 if "long" in args.stages:
-    texts = reviews("test", 60)
+    texts = reviews("test", 40)
     for name in masks:
         mask = HeadMask.load(args.output / f"{name}.json")
         judge(name, texts, MEASURES[:4], method_of(mask), "long", heads=mask)

@@ -62,9 +62,14 @@ class HeadMask:
         return torch.stack([self.syntactic, self.positional]) if self.calibrated is None else self.calibrated[None]
 
     @property
+    def strong(self) -> Tensor:
+        """[layer, head] bool: through which at least half of the relevance flows."""
+        return self.lit >= 0.5
+
+    @property
     def explained(self) -> int:
-        """How many of the lit heads are syntactic or positional."""
-        return int(((self.lit > 0) & (torch.maximum(self.syntactic, self.positional) > 0)).sum())
+        """How many of the strong heads are syntactic or positional."""
+        return int((self.strong & (torch.maximum(self.syntactic, self.positional) > 0)).sum())
 
     @property
     def count(self) -> int:
@@ -107,7 +112,8 @@ class HeadMask:
     def __str__(self) -> str:
         if self.calibrated is not None:
             how = f"calibrated for {self.made.get('method')} on {self.made.get('texts')} texts"
-            return f"{self.count} of {self.lit.numel()} heads ({how}; {self.explained} syntactic or positional)"
+            strong = f"{int(self.strong.sum())} of {self.lit.numel()} heads at half strength or more"
+            return f"{strong} ({how}; {self.explained} of them syntactic or positional)"
         groups = ", ".join(f"{int((getattr(self, g) > 0).sum())} {g}" for g in ("syntactic", "positional"))
         how = self.made.get("by", "unknown")
         return f"{self.count} of {self.lit.numel()} heads ({groups}; by {how})"

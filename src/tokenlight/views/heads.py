@@ -43,7 +43,8 @@ def calibrated_maps(mask: HeadMask) -> list[RenderableType]:
     follows = roles(replace(mask, calibrated=None))
     maps = Columns([head_grid(roles(mask), "strength"), head_grid(follows, "syntactic and positional")], padding=(0, 4))
     known = int((torch.maximum(mask.syntactic, mask.positional) > 0).sum())
-    shares = f"{mask.explained} of {mask.count} lit heads are syntactic or positional, of {known} heads that are"
+    strong = f"{int(mask.strong.sum())} heads at half strength or more"
+    shares = f"{mask.explained} of {strong} are syntactic or positional, of {known} heads that are"
     return [maps, legend(STYLES), Text(shares), Text(calibration_sentence(mask.made))]
 
 
