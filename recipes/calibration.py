@@ -128,17 +128,7 @@ if "searches" in args.stages:
     own = HeadMask.load(args.output / f"{args.best}.json")
     ones = torch.ones_like(own.lit)
 
-    # Greedily: each head once, from the last layer down; a drop that raises AOPC stays.
-    lit, reached = ones.clone(), aopc(ones)
-    for place in range(lit.numel() - 1, -1, -1):
-        trial = lit.clone()
-        trial.view(-1)[place] = 0
-        if (found := aopc(trial)) > reached:
-            lit, reached = trial, found
-            print(f"head {place} goes: {reached:.4f}", flush=True)
-    keep("greedy_48", lit)
-
-    # The measured effects of the same texts judge what follows: no model answers are needed for a candidate.
+    # Measured effects of few texts judge the first two: no model answers are needed for a candidate.
     settings = work.Settings(PAD.fit(explainer.model, explainer.tokenizer), 6, 30, 0.4, 0)
     nothing = [None] * len(few)
     few_work = work.Calibration(explainer, tl.METHODS["attn_lrp"], few, nothing, nothing, settings)
@@ -170,6 +160,16 @@ if "searches" in args.stages:
             trial.view(-1)[order[: share * len(order) // 8]] = 1
             trials.append((agreement(trial), trial))
         keep("statistics_48", max(trials, key=lambda one: one[0])[1])
+
+    # Greedily: each head once, from the last layer down; a drop that raises AOPC stays.
+    lit, reached = ones.clone(), aopc(ones)
+    for place in range(lit.numel() - 1, -1, -1):
+        trial = lit.clone()
+        trial.view(-1)[place] = 0
+        if (found := aopc(trial)) > reached:
+            lit, reached = trial, found
+            print(f"head {place} goes: {reached:.4f}", flush=True)
+    keep("greedy_48", lit)
 
 MEASURES = [
     Measure(metric, replace(perturbation, grid=grid) if grid else perturbation, name=f"{metric} {name}")
@@ -228,16 +228,16 @@ if "rest" in args.stages:  # every other method once, on the metric of the calib
 
 if "controls" in args.stages:
     best = HeadMask.load(args.output / f"{args.best}.json")
-    some = judged[:200]
-    judge("all heads", some, MEASURES[:2], "attn_lrp", "controls")
-    judge("calibrated", some, MEASURES[:2], "attn_lrp", "controls", heads=best)
-    judge("lit or dark", some, MEASURES[:2], "attn_lrp", "controls", heads=(best.lit > 0.5).double())
-    judge("complement", some, MEASURES[:2], "attn_lrp", "controls", heads=best.complement())
+    some = judged[:100]
+    judge("all heads", some, MEASURES[:1], "attn_lrp", "controls")
+    judge("calibrated", some, MEASURES[:1], "attn_lrp", "controls", heads=best)
+    judge("lit or dark", some, MEASURES[:1], "attn_lrp", "controls", heads=(best.lit > 0.5).double())
+    judge("complement", some, MEASURES[:1], "attn_lrp", "controls", heads=best.complement())
     for seed in range(args.random):
-        judge(f"random {seed}", some, MEASURES[:2], "attn_lrp", "controls", heads=best.random(seed))
+        judge(f"random {seed}", some, MEASURES[:1], "attn_lrp", "controls", heads=best.random(seed))
     for path in args.foreign:
         foreign = HeadMask.load(path).lit
-        judge(f"foreign {path.parent.name}", some, MEASURES[:2], "attn_lrp", "controls", heads=foreign)
+        judge(f"foreign {path.parent.name}", some, MEASURES[:1], "attn_lrp", "controls", heads=foreign)
 
 if "long" in args.stages:
     texts = reviews("test", 40)
