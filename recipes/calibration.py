@@ -6,7 +6,7 @@ A stage calibrates or measures, and leaves its masks and numbers in DIR; what is
 
     sizes      masks calibrated on 50, 100, 200 and 500 training sentences, PAD in place of what goes
     others     masks for the mask token and for deletion; for lrp and transformer_attribution
-    imdb       a mask for IMDB reviews
+    imdb       a mask for IMDB reviews of 120 words or less
     searches   other ways to find a mask: greedily by AOPC, by layers, by head statistics
     shuffled   a calibration on effects that were shuffled among the tokens
     judge      all masks in DIR and the library's other methods on dev sentences
@@ -67,9 +67,9 @@ def sentences(part: str, count: int) -> list[str]:
     return random.Random(0).sample(found, len(found))[:count]
 
 
-def reviews(part: str, count: int) -> list[str]:
+def reviews(part: str, count: int, longest: int = 10**6) -> list[str]:
     found = read(args.imdb / f"orig_{part}.tsv", "Text", True)
-    return random.Random(0).sample(found, len(found))[:count]
+    return [text for text in random.Random(0).sample(found, len(found)) if len(text.split()) <= longest][:count]
 
 
 def make(name: str, texts: list[str], method: str = "attn_lrp", **settings) -> HeadMask:
@@ -94,7 +94,7 @@ if "others" in args.stages:
     make("transformer_attribution_60", sentences("train", 60), "transformer_attribution", perturbation=PAD)
 
 if "imdb" in args.stages:
-    make("imdb_30", reviews("train", 30), perturbation=PAD, orders=2, points=20)
+    make("imdb_100", reviews("train", 100, longest=120), perturbation=PAD)
 
 if "shuffled" in args.stages:  # the same values, but not where they were measured
     honest = work.measure_effects
@@ -129,7 +129,7 @@ if "searches" in args.stages:
     ones = torch.ones_like(own.lit)
 
     # Measured effects of few texts judge the first two: no model answers are needed for a candidate.
-    settings = work.Settings(PAD.fit(explainer.model, explainer.tokenizer), 6, 30, 0.4, 0)
+    settings = work.Settings(PAD.fit(explainer.model, explainer.tokenizer), 6, 30, 4, 0)
     nothing = [None] * len(few)
     few_work = work.Calibration(explainer, tl.METHODS["attn_lrp"], few, nothing, nothing, settings)
     store = Checkpoint.open(args.output / "searches.partial", few_work.describe(), list(map(len, few_work.rows)))

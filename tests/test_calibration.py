@@ -11,8 +11,9 @@ import tokenlight as tl
 from tests.tokenizers_ import explainer_for
 from tokenlight.calibration import work
 from tokenlight.calibration.agreement import Measured, agreement_and_slope, agreements, measured_batches
+from tokenlight.calibration.checkpoint import Checkpoint
 from tokenlight.calibration.effects import Effects, measure_effects, random_orders, share_out
-from tokenlight.calibration.search import PATIENCE, RATE, Climb, climb
+from tokenlight.calibration.search import PATIENCE, RATE, Climb, Search
 from tokenlight.heads.masks import HeadMask
 from tokenlight.methods import METHODS
 from tokenlight.metrics.perturbation import Perturbation, change
@@ -124,18 +125,40 @@ def check_slopes(explainer, method):
         assert float(slope[layer, head]) == pytest.approx((up - down) / (2 * step), rel=1e-3, abs=1e-6)
 
 
-def test_the_search_climbs_to_the_top_of_a_hill_inside_the_box():
+def test_a_climb_ends_at_the_top_of_a_hill_inside_the_box():
     top = torch.tensor([[0.2, 1.4], [0.7, -0.3]], dtype=torch.float64)
-    *_, last = climb(Climb.start(2, 2), 80, lambda s: (0.0, -2 * (s - top)), lambda s: -float(((s - top) ** 2).sum()))
-    torch.testing.assert_close(last.best, top.clamp(0, 1), atol=2 * RATE, rtol=0)
+    climb = Climb.start(2, 2)
+    for _ in range(80):
+        climb = climb.step(-2 * (climb.strengths - top))
+    torch.testing.assert_close(climb.strengths, top.clamp(0, 1), atol=2 * RATE, rtol=0)
+    assert climb.trail.shape == (81, 2, 2)
+    assert climb.trail[0].equal(torch.ones(2, 2).double())
 
 
-def test_the_search_stops_when_held_back_texts_gain_no_more():
-    falling = itertools.count()
-    states = list(climb(Climb.start(2, 2), 80, lambda s: (0.0, -torch.ones_like(s)), lambda s: -next(falling)))
-    assert len(states) == PATIENCE
-    assert states[-1].stalled
-    torch.testing.assert_close(states[-1].best, torch.ones(2, 2).double())
+def searched(judged, folds=2):
+    """Climbs whose strengths say which climb and step they are of."""
+    steps = len(judged)
+    trails = [(10.0 * number + torch.arange(steps)).double().view(-1, 1, 1) for number in range(folds + 1)]
+    nothing = torch.zeros(1, 1).double()
+    return Search(tuple(Climb(trail, nothing, nothing) for trail in trails), torch.tensor(judged).double())
+
+
+def test_the_search_stops_when_unseen_texts_gain_no_more():
+    rising = [[float(i)] * 4 for i in range(4)]
+    falling = [[-float(i)] * 4 for i in range(PATIENCE)]
+    assert not searched(rising).stalled
+    assert not searched(rising + falling[:-1]).stalled
+    assert searched(rising + falling).stalled
+    assert searched(rising + falling).best == 3
+    assert searched(rising + falling).found.item() == 23  # of the climb that all texts taught
+
+
+def test_a_fold_is_judged_by_a_climb_and_at_a_step_that_it_has_no_part_in():
+    # The texts of fold 0 like step 1 best, those of fold 1 step 2: each is measured where the others liked it.
+    search = searched([[0.1, 0.1, 0.2, 0.2], [0.9, 0.7, 0.3, 0.4], [0.2, 0.3, 0.5, 0.9]])
+    folds = [[0, 1], [2, 3]]
+    assert [one.item() for one in search.unseen(folds)] == [2, 11]
+    torch.testing.assert_close(search.gains(folds), torch.tensor([0.1, 0.2, 0.1, 0.2]).double())
 
 
 @pytest.fixture
@@ -180,13 +203,29 @@ def test_nothing_is_found_in_noise(monkeypatch):
     assert all(mask.made["aopc"]["all heads"] == mask.made["aopc"]["calibrated"] for mask in spared)
 
 
-def test_texts_that_judge_are_seen_by_nobody_else():
+def test_no_text_teaches_the_climb_that_it_judges(monkeypatch):
     explainer = explainer_for("bert", "text-classification")
-    settings = work.Settings(Perturbation(), 2, 30, 0.4, seed=5)
+    settings = work.Settings(Perturbation().fit(explainer._names.model, explainer.tokenizer), 1, 2, 3, seed=5)
     nothing = [None] * len(TEXTS)
-    parts = work.Calibration(explainer, METHODS["attn_lrp"], TEXTS, nothing, nothing, settings).parts
-    assert (len(parts.learn), len(parts.stop), len(parts.judge)) == (24, 8, 8)
-    assert sorted(parts.learn + parts.stop + parts.judge) == list(range(len(TEXTS)))
+    calibration = work.Calibration(explainer, METHODS["attn_lrp"], TEXTS, nothing, nothing, settings)
+    assert [len(fold) for fold in calibration.folds] == [14, 13, 13]
+    assert sorted(i for fold in calibration.folds for i in fold) == list(range(len(TEXTS)))
+    monkeypatch.setattr(work, "TAUGHT_BY", 20)
+    taught = []
+
+    def slope(self, effects, places, strengths):
+        taught.append(places)
+        return torch.zeros_like(strengths)
+
+    monkeypatch.setattr(work.Calibration, "slope", slope)
+    store = Checkpoint(None, {})
+    search = calibration.search(calibration.measure(store, False), 4, store, False)
+    assert search.steps == 4
+    assert {len(places) for places in taught} == {20}
+    for number, fold in enumerate(calibration.folds):
+        assert not set(fold) & {i for places in taught[number::4] for i in places}
+    everyone = taught[3::4]
+    assert {i for places in everyone for i in places} > set(everyone[0])  # others are drawn for every step
 
 
 def test_chance_is_that_of_a_coin():
@@ -246,18 +285,17 @@ def test_a_run_that_was_stopped_goes_on(tmp_path, monkeypatch):
     slopes = itertools.count()
 
     def stopped(*arguments):
-        if next(slopes) == 3:
+        if next(slopes) == 5 * 2 + 3:  # in the third step of five climbs
             raise KeyboardInterrupt
         return taught(*arguments)
 
     monkeypatch.setattr(work, "agreement_and_slope", stopped)
     with pytest.raises(KeyboardInterrupt):
         tl.calibrate(explainer, TEXTS, checkpoint=path, **settings)
-    steps = len(json.loads(path.read_text())["climb"]["taught"])
-    assert steps == 3
+    assert len(json.loads(path.read_text())["search"]["judged"]) == 1 + 2
     mask = tl.calibrate(explainer, TEXTS, checkpoint=path, **settings)
     assert measured == [16, 16, 16, 8]  # the first 16 texts were measured once
-    assert next(slopes) <= 4 + 1 + whole.made["steps"] - steps
+    assert next(slopes) == 5 * 2 + 3 + 1 + 5 * (whole.made["steps"] - 2)  # two steps were taken once
     assert mask.made == whole.made
     assert mask.lit.equal(whole.lit)
 
@@ -278,6 +316,9 @@ def test_a_checkpoint_of_another_calibration_is_refused(tmp_path):
         {**whole, "effects": whole["effects"][::-1]},
         {**whole, "effects": [[float("nan")] * len(one) for one in whole["effects"]]},
         {**whole, "effects": whole["effects"][:3]},
+        {**whole, "search": {**whole["search"], "judged": whole["search"]["judged"][:1]}},
+        {**whole, "search": {**whole["search"], "judged": [[0.0]] * 2}},
+        {**whole, "search": {**whole["search"], "climbs": []}},
     ]
     for damage in damages:
         path.write_text(json.dumps(damage))
@@ -290,12 +331,12 @@ def test_a_checkpoint_of_another_calibration_is_refused(tmp_path):
     [
         (TEXTS[:3], {}, "3 different texts are too few"),
         (TEXTS[:3] * 20, {}, "3 different texts are too few"),
-        (TEXTS, {"held_back": 0.1}, "each part needs 6 or more"),
+        (TEXTS, {"folds": 21}, "and 2 for each of the 21 folds"),
         ([*TEXTS, ""], {}, "text 40: expected a text, found an empty one"),
         (TEXTS, {"method": "calibrated_lrp"}, "'calibrated_lrp' has no heads to calibrate"),
         (TEXTS, {"checkpoint": "nowhere/heads.partial"}, "there is no folder 'nowhere'"),
         (TEXTS, {"method": "rollout"}, "'rollout' has no heads to calibrate; methods that have: lrp"),
-        (TEXTS, {"held_back": 1.5}, "held_back is the share"),
+        (TEXTS, {"folds": 1}, "folds are 2 or more"),
         (TEXTS, {"orders": 0}, "1 order and 2 points"),
         (TEXTS, {"steps": 0}, "steps is a positive number"),
         (TEXTS, {"target": ["positive"]}, "target"),

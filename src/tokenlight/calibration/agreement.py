@@ -39,6 +39,7 @@ class MeasuredBatch:
     batch: Batch
     target: Target
     effects: tuple[Effects, ...]
+    places: tuple[int, ...]  # of its texts among all
 
 
 def measured_batches(explainer: Explainer, twin: Twin, texts: Sequence[Measured]) -> list[MeasuredBatch]:
@@ -46,24 +47,26 @@ def measured_batches(explainer: Explainer, twin: Twin, texts: Sequence[Measured]
     batches = []
     exact = anatomy.needs_equal_lengths(explainer._names.model)
     for foiled in (False, True):
-        group = [text for text in texts if text.foiled is foiled]
-        for places in length_batches([len(text.row) for text in group], TOKENS, exact):
-            some = [group[i] for i in places]
+        group = [i for i, text in enumerate(texts) if text.foiled is foiled]
+        for inside in length_batches([len(texts[i].row) for i in group], TOKENS, exact):
+            places = tuple(group[i] for i in inside)
+            some = [texts[i] for i in places]
             batch = explainer.collate([text.row for text in some], twin.device)
             target = Target(explainer.task, tuple(text.wanted for text in some))
-            batches.append(MeasuredBatch(batch, target, tuple(text.effects for text in some)))
+            batches.append(MeasuredBatch(batch, target, tuple(text.effects for text in some), places))
     return batches
 
 
 def agreements(twin: Twin, batches: Sequence[MeasuredBatch], method: Method, strengths: Tensor) -> Tensor:
-    """[text], batch after batch, for strengths [layer, head]."""
-    return torch.cat([agree(twin, one, method, strengths) for one in batches])
+    """[text] for strengths [layer, head]."""
+    found = torch.cat([agree(twin, one, method, strengths) for one in batches])
+    return torch.zeros_like(found).index_put((torch.tensor([i for one in batches for i in one.places]),), found)
 
 
 def agreement_and_slope(
     twin: Twin, batches: Sequence[MeasuredBatch], method: Method, strengths: Tensor
 ) -> tuple[float, Tensor]:
-    """The mean agreement and its gradient [layer, head]."""
+    """The texts' mean agreement and its gradient [layer, head]."""
     strengths = strengths.detach().requires_grad_()
     texts = sum(len(one.effects) for one in batches)
     total, slope = 0.0, torch.zeros_like(strengths)

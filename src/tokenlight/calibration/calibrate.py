@@ -33,7 +33,7 @@ def calibrate(
     perturbation: Perturbation | None = None,
     orders: int = 6,
     points: int = 30,
-    held_back: float = 0.4,
+    folds: int = 4,
     steps: int = 60,
     seed: int = 0,
     heads: Any = None,
@@ -45,37 +45,41 @@ def calibrate(
 
     Tokens are taken away from every text in random `orders`, in `points` groups, by the `perturbation` (default: what
     the metrics do). Strengths in [0, 1] then follow the slope of the correlation between the tokens' scores and what
-    the answer lost by them. Of the texts that are `held_back`, one half ends the search when it gains no more (or after
-    `steps`), the other half judges: if its gain may be chance, every head stays lit. `target` and `foil` are as in
-    `explain`; a text that comes twice counts once. The mask keeps the syntactic and positional groups of `heads`
-    (default: the model's own), to be compared with. With a `checkpoint`, a run that was stopped goes on.
+    the answer lost by them. Each of the `folds` of the texts is judged under strengths that the others taught: when
+    they gain no more (or after `steps`) the search ends, and if their gain may be chance, every head stays lit.
+    `target` and `foil` are as in `explain`; a text that comes twice counts once. The mask keeps the syntactic and
+    positional groups of `heads` (default: the model's own), to be compared with. With a `checkpoint`, a run that was
+    stopped goes on.
     """
     if steps < 1:
         raise ValueError(f"steps is a positive number, found {steps}")
     model = explainer._names.model
     groups = own_heads(model) if heads is None else choose_heads(heads, model)
     fitted = (perturbation or Perturbation()).fit(model, explainer.tokenizer)
-    settings = Settings(fitted, orders, points, held_back, seed)
+    settings = Settings(fitted, orders, points, folds, seed)
     work = Calibration(explainer, relevance_method(method), *distinct(texts, target, foil), settings)
-    parts, _ = work.parts, work.goals  # what is wrong with the texts is said before anything is measured
+    divided, _ = work.folds, work.goals  # what is wrong with the texts is said before anything is measured
     store = Checkpoint.open(
         None if checkpoint is None else Path(checkpoint), work.describe(), list(map(len, work.rows))
     )
     effects = work.measure(store, progress)
-    learn, stop, judge = (work.batches(effects, part) for part in (parts.learn, parts.stop, parts.judge))
-    state = work.search(learn, stop, steps, store, progress)
-    before = work.agree(judge, torch.ones_like(state.best))
-    gains = work.agree(judge, state.best) - before
-    helped = (chance := chance_of(gains)) < CHANCE
-    strengths = state.best.round(decimals=DIGITS) if helped else torch.ones_like(state.best)
+    search = work.search(effects, steps, store, progress)
+    gains = search.gains(divided)
+    helped = (chance := chance_of(gains)) < CHANCE and search.best > 0
+    strengths = search.found.round(decimals=DIGITS) if helped else torch.ones_like(search.found)
+    aopc = work.faithfulness(None)
     found = {
-        "steps": state.steps,
+        "steps": search.steps,
+        "best_step": search.best,
         "helped": helped,
         "agreement": {
-            **{"all heads": float(before.mean()), "gain": float(gains.mean())},
+            **{"all heads": float(search.judged[0].mean()), "gain": float(gains.mean())},
             **{"interval": list(interval(gains)), "chance": chance},
         },
-        "aopc": {"all heads": work.faithfulness(None), "calibrated": work.faithfulness(strengths)},
+        "aopc": {
+            "all heads": aopc,
+            "calibrated": work.faithfulness(search.unseen(divided)) if helped else aopc,
+        },
     }
     made = {"by": "calibration", "method": work.method.name, "texts": len(work.texts), "source": source}
     return as_mask(explainer, strengths, groups, {**made, **asdict(settings), **found})

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from tokenlight.calibration.effects import Effects
-from tokenlight.calibration.search import Climb
+from tokenlight.calibration.search import Climb, Search
 from tokenlight.files import write_whole
 
 FORMAT = "tokenlight.calibration"
@@ -23,7 +23,7 @@ class Checkpoint:
     path: Path | None  # None: nothing is kept
     settings: Mapping[str, Any]
     effects: list[Effects] = field(default_factory=list)
-    climb: Climb | None = None
+    search: Search | None = None
 
     @classmethod
     def open(cls, path: Path | None, settings: Mapping[str, Any], lengths: Sequence[int]) -> "Checkpoint":
@@ -36,12 +36,12 @@ class Checkpoint:
             plain = json.loads(path.read_text(encoding="utf-8"))
             if plain["format"] != FORMAT:
                 raise ValueError(f"format {plain['format']!r}")
-            before, found = plain["settings"], plain["climb"]
+            before, found = plain["settings"], plain["search"]
             effects = [read_effects(one) for one in plain["effects"]]
-            state = None if found is None else read_climb(found)
+            state = None if found is None else read_search(found)
             other = sorted(name for name in {*before, *settings} if before.get(name) != settings.get(name))
             if not other:
-                check_whole(effects, state, lengths)
+                check_whole(effects, state, lengths, settings["folds"])
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ValueError(f"{path} is not a calibration's checkpoint ({error}): delete it to start anew") from error
         if other:
@@ -52,38 +52,47 @@ class Checkpoint:
         self.effects += effects
         self._write()
 
-    def reach(self, climb: Climb) -> None:
-        self.climb = climb
+    def reach(self, search: Search) -> None:
+        self.search = search
         self._write()
 
     def _write(self) -> None:
         if self.path is not None:
-            found = None if self.climb is None else write_climb(self.climb)
+            found = None if self.search is None else write_search(self.search)
             effects = [write_effects(one) for one in self.effects]
-            plain = {"format": FORMAT, "settings": self.settings, "effects": effects, "climb": found}
+            plain = {"format": FORMAT, "settings": self.settings, "effects": effects, "search": found}
             write_whole(self.path, json.dumps(plain))
 
 
-def check_whole(effects: Sequence[Effects], climb: Climb | None, lengths: Sequence[int]) -> None:
+def check_whole(effects: Sequence[Effects], search: Search | None, lengths: Sequence[int], folds: int) -> None:
     """Whether all that is there belongs to the texts."""
     if [len(one.values) for one in effects] != list(lengths[: len(effects)]):
         raise ValueError("its effects are not those of the texts")
     if not all(one.values.isfinite().all() for one in effects):
         raise ValueError("it holds numbers that are not finite")
-    if climb is not None and len(effects) < len(lengths):
+    if search is None:
+        return
+    if len(effects) < len(lengths):
         raise ValueError("it has searched before all texts were measured")
+    if search.judged.shape[1:] != (len(lengths),) or not search.judged.isfinite().all():
+        raise ValueError("its search was not judged by the texts")
+    trails = [climb.trail for climb in search.climbs if climb.trail.isfinite().all()]
+    if [len(trail) for trail in trails] != [len(search.judged)] * (folds + 1):
+        raise ValueError("its search is not whole")
 
 
-def write_climb(climb: Climb) -> dict[str, Any]:
-    values = {one.name: getattr(climb, one.name) for one in fields(climb)}
-    return {name: value.tolist() if isinstance(value, Tensor) else list(value) for name, value in values.items()}
+def write_search(search: Search) -> dict[str, Any]:
+    climbs = [{one.name: getattr(climb, one.name).tolist() for one in fields(climb)} for climb in search.climbs]
+    return {"climbs": climbs, "judged": search.judged.tolist()}
 
 
-def read_climb(plain: Mapping[str, Any]) -> Climb:
-    tensors = {
-        name: torch.tensor(plain[name], dtype=torch.float64) for name in ("strengths", "slope", "square", "best")
-    }
-    return Climb(**tensors, taught=tuple(plain["taught"]), held=tuple(plain["held"]))
+def read_search(plain: Mapping[str, Any]) -> Search:
+    climbs = [Climb(**{one.name: numbers(climb[one.name]) for one in fields(Climb)}) for climb in plain["climbs"]]
+    return Search(tuple(climbs), numbers(plain["judged"]))
+
+
+def numbers(plain: Any) -> Tensor:
+    return torch.tensor(plain, dtype=torch.float64)
 
 
 def write_effects(effects: Effects) -> list[float | None]:

@@ -1,10 +1,10 @@
-"""The steps of one calibration: measure, divide, search, judge."""
+"""The steps of one calibration: measure, divide, search."""
 
 import hashlib
 import random
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -14,7 +14,7 @@ from tokenlight.batch import Row, Text
 from tokenlight.calibration.agreement import Measured, MeasuredBatch, agreement_and_slope, agreements, measured_batches
 from tokenlight.calibration.checkpoint import Checkpoint
 from tokenlight.calibration.effects import Effects, measure_effects
-from tokenlight.calibration.search import Climb, climb
+from tokenlight.calibration.search import Climb, Search
 from tokenlight.explainer import Explainer
 from tokenlight.explanation import Explanation
 from tokenlight.fingerprint import fingerprint
@@ -27,7 +27,8 @@ from tokenlight.progress import counting
 from tokenlight.twin import Twin
 
 CHUNK = 16  # texts that are measured between two looks at the disk
-FEWEST = 6  # texts that judge: with fewer, chance could never be ruled out
+TAUGHT_BY = 128  # texts, at most, that a step looks at: drawn anew for each, so a step's cost does not grow with them
+FEWEST = 12  # texts: with fewer, chance could hardly be ruled out
 
 
 @dataclass(frozen=True)
@@ -37,23 +38,14 @@ class Settings:
     perturbation: Perturbation
     orders: int
     points: int
-    held_back: float
+    folds: int
     seed: int
 
     def __post_init__(self) -> None:
         if self.orders < 1 or self.points < 2:
             raise ValueError(f"a text needs 1 order and 2 points or more, found {self.orders} and {self.points}")
-        if not 0 < self.held_back < 1:
-            raise ValueError(f"held_back is the share of texts that the search does not see, found {self.held_back}")
-
-
-@dataclass(frozen=True)
-class Parts:
-    """Texts by their numbers: those that the search learns from, those that stop it, those that judge its result."""
-
-    learn: list[int]
-    stop: list[int]
-    judge: list[int]
+        if self.folds < 2:
+            raise ValueError(f"folds are 2 or more: each is judged by what the others taught; found {self.folds}")
 
 
 @dataclass(frozen=True)
@@ -91,18 +83,16 @@ class Calibration:
         return goals
 
     @cached_property
-    def parts(self) -> Parts:
-        """Divided by the seed. Whoever stops the search must not judge it: the best step is chosen by chance too."""
-        order = random.Random(self.settings.seed).sample(range(len(self.texts)), len(self.texts))
-        held = round(self.settings.held_back * len(order))
-        learn, judge = len(order) - held, (held + 1) // 2
-        parts = Parts(order[:learn], order[learn:-judge], order[len(order) - judge :])
-        if min(len(parts.learn), len(parts.stop), len(parts.judge)) < FEWEST:
+    def folds(self) -> list[list[int]]:
+        """Numbers of texts, divided by the seed."""
+        count, folds = len(self.texts), self.settings.folds
+        if count < max(FEWEST, 2 * folds):
             raise ValueError(
-                f"{len(order)} different texts are too few: with held_back={self.settings.held_back}, {learn} are for "
-                f"the search, {len(parts.stop)} to stop it and {judge} to judge it; each part needs {FEWEST} or more"
+                f"{count} different texts are too few: calibration needs {FEWEST} or more, and 2 for each of the "
+                f"{folds} folds"
             )
-        return parts
+        order = random.Random(self.settings.seed).sample(range(count), count)
+        return [order[first::folds] for first in range(folds)]
 
     def describe(self) -> dict[str, Any]:
         """What a checkpoint belongs to, in plain values."""
@@ -129,31 +119,52 @@ class Calibration:
         some = [Measured(self.rows[i], self._wanted(i), effects[i]) for i in places]
         return measured_batches(self.explainer, self.twin, some)
 
-    def search(
-        self,
-        learn: Sequence[MeasuredBatch],
-        stop: Sequence[MeasuredBatch],
-        steps: int,
-        store: Checkpoint,
-        progress: bool,
-    ) -> Climb:
-        config = self.explainer._names.model.config.get_text_config()
-        state = store.climb or Climb.start(config.num_hidden_layers, config.num_attention_heads)
-        teach = partial(agreement_and_slope, self.twin, learn, self.method)
+    def search(self, effects: Sequence[Effects], steps: int, store: Checkpoint, progress: bool) -> Search:
+        """Climb until texts that were not seen gain no more, or for so many steps."""
+        unseen = [self.batches(effects, fold) for fold in self.folds]
+        everyone = range(len(self.texts))
+        taught_by = [[i for i in everyone if i not in set(fold)] for fold in (*self.folds, ())]
+        state = store.search or self.start(unseen)
         with counting("searching", steps, state.steps, progress) as advance:
-            for reached in climb(state, steps, teach, lambda strengths: float(self.agree(stop, strengths).mean())):
-                store.reach(state := reached)
+            while state.steps < steps and not state.stalled:
+                climbs = tuple(
+                    climb.step(self.slope(effects, self.some(texts, f"{number} {state.steps}"), climb.strengths))
+                    for number, (climb, texts) in enumerate(zip(state.climbs, taught_by, strict=True))
+                )
+                judged = self.judge(unseen, [climb.strengths for climb in climbs[:-1]])
+                state = Search(climbs, torch.cat([state.judged, judged[None]]))
+                store.reach(state)
                 advance(1)
         return state
 
-    def agree(self, batches: Sequence[MeasuredBatch], strengths: Tensor) -> Tensor:
-        """[text]"""
-        return agreements(self.twin, batches, self.method, strengths)
+    def start(self, unseen: Sequence[Sequence[MeasuredBatch]]) -> Search:
+        config = self.explainer._names.model.config.get_text_config()
+        climb = Climb.start(config.num_hidden_layers, config.num_attention_heads)
+        judged = self.judge(unseen, [climb.strengths] * len(unseen))
+        return Search((climb,) * (len(unseen) + 1), judged[None])
 
-    def faithfulness(self, strengths: Tensor | None) -> float:
-        """Mean AOPC on the texts that judge; None: all heads."""
-        judge = self.parts.judge
-        explained = [self.plain[i] for i in judge] if strengths is None else self._explain(judge, strengths)
+    def some(self, texts: Sequence[int], name: str) -> list[int]:
+        """Drawn by the seed and the name, in their order."""
+        chance = random.Random(f"{self.settings.seed} {name}")
+        return sorted(chance.sample(texts, min(len(texts), TAUGHT_BY)))
+
+    def slope(self, effects: Sequence[Effects], places: Sequence[int], strengths: Tensor) -> Tensor:
+        """[layer, head]"""
+        return agreement_and_slope(self.twin, self.batches(effects, places), self.method, strengths)[1]
+
+    def judge(self, unseen: Sequence[Sequence[MeasuredBatch]], strengths: Sequence[Tensor]) -> Tensor:
+        """[text] agreement, each fold under strengths of its own."""
+        found = torch.zeros(len(self.texts), dtype=torch.float64)
+        for fold, batches, own in zip(self.folds, unseen, strengths, strict=True):
+            found[fold] = agreements(self.twin, batches, self.method, own)
+        return found
+
+    def faithfulness(self, strengths: Sequence[Tensor] | None) -> float:
+        """Mean AOPC over all texts, each fold under strengths of its own; None: all heads."""
+        explained = list(self.plain)
+        for fold, own in zip(self.folds, strengths or (), strict=strengths is not None):
+            for place, explanation in zip(fold, self._explain(fold, own), strict=True):
+                explained[place] = explanation
         found = evaluate(self.explainer, explained, [Measure("aopc", self.settings.perturbation)])
         return sum(one["aopc"] for one in found) / len(found)
 

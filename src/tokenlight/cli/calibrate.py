@@ -30,7 +30,9 @@ def calibrate(
     perturb: Annotated[
         Perturb | None, typer.Option(help="How tokens are taken away; default: as suits the model.")
     ] = None,
-    held_back: Annotated[float, typer.Option(help="The share of texts that only stop and judge the search.")] = 0.4,
+    folds: Annotated[
+        int, typer.Option(min=2, help="Parts of the texts; each is judged by what the others taught.")
+    ] = 4,
     steps: Annotated[int, typer.Option(min=1, help="At most so many steps of the search.")] = 60,
     seed: Annotated[int, typer.Option(help="Of the orders and of the division of the texts.")] = 0,
     heads: Annotated[
@@ -75,7 +77,7 @@ def calibrate(
             target=[case.target for case in cases],
             foil=[case.foil for case in cases],
             perturbation=perturbation,
-            held_back=held_back,
+            folds=folds,
             steps=steps,
             seed=seed,
             heads=heads,

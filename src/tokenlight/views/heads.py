@@ -54,10 +54,11 @@ def calibration_sentence(made: Mapping[str, Any]) -> str:
     low, high = gain["interval"]
     if not made["helped"]:
         return (
-            f"no sure gain on the texts held back ({gain['gain']:+.3f} [{low:+.3f}, {high:+.3f}]): all heads stay lit"
+            f"no sure gain on texts held back in turn ({gain['gain']:+.3f} [{low:+.3f}, {high:+.3f}]): "
+            "all heads stay lit"
         )
     return (
-        f"texts held back: agreement {gain['all heads']:.3f} {gain['gain']:+.3f} [{low:+.3f}, {high:+.3f}], "
+        f"texts held back in turn: agreement {gain['all heads']:.3f} {gain['gain']:+.3f} [{low:+.3f}, {high:+.3f}], "
         f"AOPC {aopc['all heads']:.3f} → {aopc['calibrated']:.3f}"
     )
 
