@@ -8,7 +8,7 @@ A stage calibrates or measures, and leaves its masks and numbers in DIR; what is
     others     masks for the mask token and for deletion; for lrp and transformer_attribution
     imdb       a mask for IMDB reviews of 120 words or less
     searches   other ways to find a mask: greedily by AOPC, by layers, by head statistics
-    shuffled   a calibration on effects that were shuffled among the tokens
+    shuffled   calibrations on the values of `sizes`, shuffled among the tokens
     judge      all masks in DIR and the library's other methods on dev sentences
     rest       every other method of the library on dev sentences
     controls   random masks of the same strengths, the complement, and masks of other checkpoints (--foreign)
@@ -29,7 +29,7 @@ import torch
 
 import tokenlight as tl
 from tokenlight.calibration import work
-from tokenlight.calibration.checkpoint import Checkpoint
+from tokenlight.calibration.checkpoint import Checkpoint, read_effects
 from tokenlight.calibration.effects import Effects
 from tokenlight.heads.masks import HeadMask
 from tokenlight.metrics.evaluate import Measure
@@ -97,19 +97,23 @@ if "imdb" in args.stages:
     make("imdb_100", reviews("train", 100, longest=120), perturbation=PAD)
 
 if "shuffled" in args.stages:  # the same values, but not where they were measured
+    many = sentences("train", 500)
+    plain = json.loads((args.output / "pad_500.partial").read_text())
+    known = dict(zip(many, map(read_effects, plain["effects"]), strict=True))
     honest = work.measure_effects
 
-    def shuffled(*settings) -> list[Effects]:
-        found = honest(*settings)
-        for number, one in enumerate(found):
-            places = one.measured.nonzero()[:, 0]
+    def shuffled(explainer, twin, rows, *settings) -> list[Effects]:
+        found = []
+        for number, row in enumerate(rows):
+            values, places = known[row.text].values.clone(), known[row.text].measured.nonzero()[:, 0]
             order = torch.randperm(len(places), generator=torch.Generator().manual_seed(number))
-            one.values[places] = one.values[places[order]]
+            values[places] = values[places[order]]
+            found.append(Effects(values, known[row.text].measured))
         return found
 
     work.measure_effects = shuffled
     for seed in range(6):
-        make(f"shuffled_{seed}", sentences("train", 400)[seed * 40 :][:40], perturbation=PAD, seed=seed)
+        make(f"shuffled_{seed}", many[seed * 50 :][:50], perturbation=PAD, seed=seed)
     work.measure_effects = honest
 
 if "searches" in args.stages:

@@ -122,8 +122,8 @@ class Calibration:
     def search(self, effects: Sequence[Effects], steps: int, store: Checkpoint, progress: bool) -> Search:
         """Climb until texts that were not seen gain no more, or for so many steps."""
         unseen = [self.batches(effects, fold) for fold in self.folds]
-        everyone = range(len(self.texts))
-        taught_by = [[i for i in everyone if i not in set(fold)] for fold in (*self.folds, ())]
+        everyone = set(range(len(self.texts)))
+        taught_by = [sorted(everyone.difference(fold)) for fold in (*self.folds, ())]
         state = store.search or self.start(unseen)
         with counting("searching", steps, state.steps, progress) as advance:
             while state.steps < steps and not state.stalled:
@@ -162,7 +162,7 @@ class Calibration:
     def faithfulness(self, strengths: Sequence[Tensor] | None) -> float:
         """Mean AOPC over all texts, each fold under strengths of its own; None: all heads."""
         explained = list(self.plain)
-        for fold, own in zip(self.folds, strengths or (), strict=strengths is not None):
+        for fold, own in () if strengths is None else zip(self.folds, strengths, strict=True):
             for place, explanation in zip(fold, self._explain(fold, own), strict=True):
                 explained[place] = explanation
         found = evaluate(self.explainer, explained, [Measure("aopc", self.settings.perturbation)])
