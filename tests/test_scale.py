@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import subprocess
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import tokenlight as tl
 from tests.tokenizers_ import explainer_for
 from tokenlight.bench.store import claim
 from tokenlight.scale import explaining, halving, run, shards
+from tokenlight.scale.corpus import Corpus, Part
 from tokenlight.scale.halving import Failure, in_batches
 
 TEXT = "it is a good movie and they are not bad at all the key is here on the table"
@@ -153,11 +155,11 @@ def test_a_run_that_was_stopped_goes_on(tmp_path, monkeypatch):
     explain(texts, tmp_path / "whole", METHODS)
     parts = []
 
-    def stop_at_the_third(plan, part):
+    def stop_at_the_third(plan, part, tell):
         if len(parts) == 2:
             raise KeyboardInterrupt
         parts.append(part.number)
-        return real(plan, part)
+        return real(plan, part, tell)
 
     real = run.explain_part
     monkeypatch.setattr(run, "explain_part", stop_at_the_third)
@@ -165,7 +167,7 @@ def test_a_run_that_was_stopped_goes_on(tmp_path, monkeypatch):
         explain(texts, tmp_path / "again", METHODS)
     assert parts == [0, 1]
     assert not (tmp_path / "again" / "_SUCCESS").exists()
-    monkeypatch.setattr(run, "explain_part", lambda plan, part: parts.append(part.number) or real(plan, part))
+    monkeypatch.setattr(run, "explain_part", lambda plan, part, _: parts.append(part.number) or real(plan, part))
     (tmp_path / "again" / "parts" / ".part-000002.parquet.x.part").write_bytes(b"half")
     explain(texts, tmp_path / "again", METHODS)
     assert parts == [0, 1, 2, 3, 4, 5]
@@ -174,6 +176,46 @@ def test_a_run_that_was_stopped_goes_on(tmp_path, monkeypatch):
     explain(texts, tmp_path / "again", METHODS)
     assert parts[6:] == [3]
     assert contents(tmp_path / "again") == contents(tmp_path / "whole")
+
+
+def test_a_row_set_aside_by_an_attempt_that_was_killed_is_not_there_twice(tmp_path):
+    """Too little memory sets rows aside; in the next attempt there may be enough."""
+    explain(phrases(12), tmp_path / "whole")
+    (tmp_path / "again" / "bad").mkdir(parents=True)
+    (tmp_path / "again" / "bad" / "part-000001.jsonl").write_text('{"row": 11, "where": "text 12", "reason": "full"}\n')
+    done = explain(phrases(12), tmp_path / "again")
+    assert (done.explained, done.bad, bad_rows(tmp_path / "again")) == (12, 0, [])
+    assert contents(tmp_path / "again") == contents(tmp_path / "whole")
+
+
+def test_a_run_that_goes_on_under_another_path_writes_the_same(tmp_path, monkeypatch):
+    source = tmp_path / "texts.txt"
+    source.write_text("".join(f"{text}\n" for text in phrases(25)))
+    explain(source, tmp_path / "out")
+    before = contents(tmp_path / "out")
+    (tmp_path / "out" / "parts" / "part-000001.parquet").unlink()
+    monkeypatch.chdir(tmp_path)
+    explain("texts.txt", "out")
+    assert contents(tmp_path / "out") == before
+
+
+@pytest.mark.parametrize("window", [None, 6])
+def test_progress_is_told_batch_by_batch(tmp_path, monkeypatch, window):
+    told = []
+    monkeypatch.setattr(run, "pacing", lambda total, done, show: nullcontext(told.append))
+    explain([*phrases(23), ""], tmp_path, part_rows=100, window=window, overlap=window and 1)
+    assert len(told) > 3
+    assert sum(told) == pytest.approx(24)
+
+
+def test_maps_are_not_kept(tmp_path):
+    explainer = explainer_for("bert")
+    plan = explaining.Plan(explainer, run.make_jobs(explainer, ["alti:layers=true"], None), explaining.Settings())
+    rows = tuple(Corpus(phrases(2)).rows())
+    for text in explaining.explain_part(plan, Part(0, rows)).texts:
+        (found,) = text.found.values()
+        assert found.maps == {}
+    assert explainer.explain(phrases(1)[0], "alti", layers=True).maps
 
 
 def test_the_folder_of_another_run_is_refused(tmp_path):
@@ -282,9 +324,10 @@ def full_above(limit: int, error: Exception):
     [
         torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
         RuntimeError("[enforce fail at alloc_cpu.cpp:121] . DefaultCPUAllocator: can't allocate memory"),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
         MemoryError("attn_lrp on 30 texts needs about 9 GiB"),
     ],
-    ids=["cuda", "cpu", "foreseen"],
+    ids=["cuda", "cpu", "cublas", "foreseen"],
 )
 def test_a_batch_that_does_not_fit_is_halved(tmp_path, monkeypatch, error):
     texts = phrases(8)
@@ -312,6 +355,15 @@ def test_other_errors_are_not_taken_for_a_lack_of_memory(tmp_path, monkeypatch):
     with pytest.raises(RuntimeError, match="a bug"):
         explain(phrases(5), tmp_path)
     assert len(sizes) == 1
+
+
+def test_what_a_text_says_of_memory_is_not_taken_for_a_lack_of_it():
+    rows = explainer_for("bert").encode(["out of memory"])
+
+    def refuse(places):
+        raise ValueError("'out of memory' is not finite")
+
+    assert in_batches(rows, 100, False, refuse) == [Failure("'out of memory' is not finite")]
 
 
 def test_halves_are_tried_when_the_memory_of_the_whole_is_free_again():

@@ -131,6 +131,16 @@ def test_bad_rows_are_handed_on_with_their_reason(tmp_path):
     assert corpus.count() == 10
 
 
+def test_a_record_without_the_column_spoils_no_other(tmp_path):
+    """Records of JSON often leave out what is empty; the first one may."""
+    path = tmp_path / "texts.jsonl"
+    path.write_text('{"stars": 3}\n{"stars": 4, "body": "good"}\n{"stars": 1}\n')
+    corpus = Corpus(path, text="body")
+    assert texts_of(corpus) == ["good"]
+    assert [*reasons(corpus)] == [0, 2]
+    assert "body" in reasons(corpus)[0]
+
+
 @pytest.mark.parametrize("kind", ["txt", "tsv", "csv"])
 def test_bytes_that_are_no_text_spoil_only_their_row(kind, tmp_path):
     path = write_as(kind, tmp_path, TEXTS)
@@ -158,7 +168,7 @@ def test_what_cannot_be_read_at_all_is_refused(tmp_path):
     with pytest.raises(ValueError, match="UTF-16"):
         Corpus(utf16)
     path = write_as("csv", tmp_path, TEXTS)
-    with pytest.raises(ValueError, match="no column 'gold'; it has name, review"):
+    with pytest.raises(ValueError, match="line 2 has no column 'gold'; it has name, review"):
         list(Corpus(path, target="gold").rows())
     with pytest.raises(ValueError, match="limit"):
         Corpus(path, limit=0)

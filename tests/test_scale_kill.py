@@ -88,5 +88,5 @@ def test_control_c_stops_cleanly_and_the_same_command_goes_on(source, tmp_path):
     assert "_SUCCESS" not in there
     assert not any(name.endswith(".part") for name in there)
     printed = succeed(*again[3:])
-    assert printed.startswith("60 texts explained in 7 parts, 1 rows set aside in bad_rows.jsonl: ")
+    assert printed.startswith("60 texts explained in 7 parts, 1 row set aside in bad_rows.jsonl: ")
     assert there.items() <= contents(tmp_path / "stopped").items()

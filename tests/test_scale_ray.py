@@ -94,3 +94,6 @@ def test_what_goes_wrong_is_said_as_without_ray_and_the_folder_is_shared(source,
     (tmp_path / "out" / "elsewhere").rename(tmp_path / "out" / "bad")
     explain(source, tmp_path / "out", ["lrp"], engine="ray", workers=1)  # begun by one engine, ended by the other
     assert contents(tmp_path / "out") == before
+    (tmp_path / "out" / "_SUCCESS").unlink()  # killed when all parts were there
+    explain(source, tmp_path / "out", ["lrp"], engine="ray", workers=1)
+    assert contents(tmp_path / "out") == before

@@ -1,13 +1,12 @@
 """The user's object: texts in, explanations out, batched by length, with passes shared between methods."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
-from torch import Tensor
 from transformers import AutoConfig, AutoTokenizer, PreTrainedModel
 
 from tokenlight import anatomy
@@ -16,10 +15,10 @@ from tokenlight.explanation import Explanation, keep_precision, library_versions
 from tokenlight.footprint import Shape
 from tokenlight.free import refuse_too_large
 from tokenlight.heads.choose import choose_heads, has_heads
-from tokenlight.heads.masks import HeadMask
 from tokenlight.memory import PassMemory
 from tokenlight.methods import METHODS, Attribution, find_method
 from tokenlight.naming import Names, TargetLike
+from tokenlight.notes import input_notes, is_signed, result_notes
 from tokenlight.progress import track
 from tokenlight.record import Recording, Saving
 from tokenlight.rules import RuleTable
@@ -144,15 +143,16 @@ class Explainer:
         progress: bool = True,
         prepare: Callable[[Batch], Batch] | None = None,
         memory: PassMemory | None = None,
+        twin: Twin | None = None,
     ) -> dict[str, list[Explanation]]:
-        """The same for texts that are token rows already, such as windows of a long text."""
+        """The same for token rows, such as windows of a long text; `twin`, if there is one, is of this model."""
         targets, foils = spread(target, len(rows), "target"), spread(foil, len(rows), "foil")
         function = shared_function(targets, foils)
         wanted = [
             self._names.want_any(row) if function else self._names.want(row, t, f)
             for row, t, f in zip(rows, targets, foils, strict=True)
         ]
-        twin, saving = Twin(self.model), Saving(by_block=low_memory, last_logits=True)
+        twin, saving = twin or Twin(self.model), Saving(by_block=low_memory, last_logits=True)
         shape = Shape.of(twin.model)
         results: dict[str, list[Any]] = {name: [None] * len(rows) for name in jobs}
         batches = self._batches(rows, batch_size, [foil is not None for foil in foils])
@@ -183,8 +183,7 @@ class Explainer:
         """Row numbers, texts of similar length together; those with a foil and those without are kept apart."""
         if batch_size < 1:
             raise ValueError(f"batch_size is a positive number, found {batch_size}")
-        model = self._names.model
-        if anatomy.needs_equal_lengths(model):
+        if anatomy.needs_equal_lengths(self._names.model):
             batch_size = 1
         order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
         groups = [[i for i in order if foiled[i] is side] for side in (False, True)]
@@ -236,38 +235,6 @@ class Explainer:
         )
         object.__setattr__(explanation, "explainer", self)  # for evaluate(); not part of the result
         return explanation
-
-
-def input_notes(task: str, row: Row, job: Job, targeted: bool) -> Iterator[str]:
-    """What a reader should know of what went in."""
-    if row.truncated:
-        end = "first" if task == "text-generation" else "last"  # the next token follows what is at the end
-        yield f"the text was too long: its {end} {row.truncated} tokens were cut off"
-    if targeted and not job.method.class_specific:
-        yield f"{job.method.name} does not depend on the target"
-    if isinstance(heads := job.options.get("heads"), HeadMask):
-        yield f"{job.method.name}: relevance flows through {heads}"
-    if job.rules is not None:
-        yield "explained with a rule table of the caller's own"
-
-
-def result_notes(job: Job, score: float, scores: Tensor, extras: Mapping[str, float]) -> Iterator[str]:
-    """What a reader should know of what came out."""
-    missed, residual = abs(extras.get("completeness", 0.0)), abs(extras.get("residual", 0.0))
-    if missed > 0.05 * max(abs(score), float(scores.abs().max())):
-        yield f"{job.method.name} misses {missed:.2g} of the change it explains: take more steps"
-    if residual > 1e-2 * max(1.0, abs(score)):  # more than rounding
-        yield f"scores and shares miss {residual:.2g} of the whole: the rules do not cover this target"
-    if isinstance(heads := job.options.get("heads"), HeadMask) and not heads.count:
-        yield "no head is lit: only the residual stream carries relevance"
-    if not scores.any():
-        yield f"every score of {job.method.name} is 0 on this text"
-
-
-def is_signed(job: Job, task: str, foil: str | None) -> bool:
-    """Differences of two explanations have a sign; lengths have none."""
-    apart = job.method.explains_apart(task, foil is not None)
-    return apart or (job.method.signed and job.full_options.get("reduce", "sum") == "sum")
 
 
 def load(model: str | Path | None = None, *, task: str | None = None, **settings: Any) -> Explainer:

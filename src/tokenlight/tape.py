@@ -36,9 +36,7 @@ class Tape:
 
     keep: frozenset[str] = frozenset()
     differentiable: bool = False
-    double: bool = (
-        False  # values in double precision from the embeddings on; only rules can follow weights that are not
-    )
+    double: bool = False  # values from the embeddings on in double precision; only rules can follow other weights
     embeddings_instead: Tensor | None = None  # goes in place of the embedding layer's output
     gates: Gates | None = None  # which heads relevance flows through
     signals: dict[str, list[Tensor]] = field(default_factory=lambda: {name: [] for name in SIGNALS})

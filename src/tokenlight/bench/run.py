@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import islice
@@ -88,10 +88,11 @@ def bench(
         job.passes(split=False)  # an option with a wrong value is refused before anything is written
     plan = Plan(fitted[0], judge, jobs[0], tuple(zip(fitted[1:], jobs[1:], strict=True)))
     with ExitStack() as stack:
+        run_chunks = stack.enter_context(choose_engine(engine, workers))
         folder = Path(output or stack.enter_context(TemporaryDirectory()))
         stack.enter_context(claim(folder))
         settle_run(folder, describe_run(models, data, specs, plan))
-        return Runner(folder, plan, data, bad_rows, progress, choose_engine(engine, workers)).run()
+        return Runner(folder, plan, data, bad_rows, progress, run_chunks).run()
 
 
 def as_examples(given: Sequence[Example | Text]) -> list[Example]:
@@ -159,16 +160,20 @@ def read_chunks(data: Source, task: str, done: int, size: int) -> Iterator[list[
     return iter(lambda: list(islice(rows, size)), [])
 
 
-def choose_engine(engine: Engine, workers: int | None) -> Callable[[ChunkWork, Any], Iterator[Any]]:
+@contextmanager
+def choose_engine(engine: Engine, workers: int | None) -> Iterator[Callable[[ChunkWork, Any], Iterator[Any]]]:
     """One chunk after another in this process, or several at once by Ray."""
     if engine == "ray":
-        from tokenlight.scale.ray_engine import find_workers, spread
+        from tokenlight.scale.ray_engine import find_workers, running_ray, spread
 
-        found = find_workers(workers, None)
-        return partial(spread, workers=replace(found, stop_ray=False), ordered=True)  # there is more than one stage
-    if engine != "local" or workers is not None:
-        raise ValueError(f"engine is 'local' (one process, no workers) or 'ray', found {engine!r}")
-    return lambda work, chunks: map(work.do, chunks())
+        with running_ray():
+            yield partial(spread, workers=find_workers(workers, None), ordered=True)
+        return
+    if engine != "local":
+        raise ValueError(f"engine is 'local' or 'ray', found {engine!r}")
+    if workers is not None:
+        raise ValueError("the local engine is one process: leave workers out, or choose engine='ray'")
+    yield lambda work, chunks: map(work.do, chunks())
 
 
 def inverse_of(plan: Plan, best: str) -> Plan:

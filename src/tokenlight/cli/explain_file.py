@@ -70,6 +70,8 @@ def explain_file(
     from tokenlight.scale.run import explain_dataset
 
     with readable_errors():
+        if summary and not keep_text:
+            raise ValueError("--summary needs the texts: leave --no-keep-text out")
         try:
             methods = [MethodSpec.parse(one) for one in method or [DEFAULT_METHOD]]  # before the model: that is slow
             Corpus(source, kind=kind, split=split)
@@ -104,8 +106,8 @@ def explain_file(
         except KeyboardInterrupt as error:
             typer.echo(f"tokenlight: stopped; {done_so_far(output)}: the same command goes on from there", err=True)
             raise typer.Exit(INTERRUPTED) from error
-        aside = f", {found.bad:,} rows set aside in bad_rows.jsonl" if found.bad else ""
-        typer.echo(f"{found.explained:,} texts explained in {found.parts:,} parts{aside}: {output}")
+        aside = f", {count(found.bad, 'row')} set aside in bad_rows.jsonl" if found.bad else ""
+        typer.echo(f"{count(found.explained, 'text')} explained in {count(found.parts, 'part')}{aside}: {output}")
         if summary:
             from tokenlight.scale.summary import summarise
 
@@ -123,7 +125,11 @@ def on_device(explainer: Any, engine: Engine) -> Any:
 
 def done_so_far(folder: Path) -> str:
     parts = len(list((folder / "parts").glob("part-*.parquet")))
-    return f"{parts:,} parts are in {folder}"
+    return f"{count(parts, 'finished part')} in {folder}"
+
+
+def count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 @app.command()

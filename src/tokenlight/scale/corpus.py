@@ -127,21 +127,31 @@ class Corpus:
                 yield READERS[self.kind_of(path)](path, "surrogateescape")
 
     def with_columns(self, rows: Rows) -> Iterator[tuple[TableRow | BadRow, tuple[str, ...]]]:
-        """The rows with the columns of their texts, which the first good one decides."""
+        """The rows with the columns of their texts, which the first one that has them decides."""
         names: tuple[str, ...] = ()
         for row in rows:
             if isinstance(row, TableRow) and not names:
-                names = self.text_columns(list(row.values))
+                try:
+                    names = self.text_columns(list(row.values), row.where)
+                except ValueError as error:
+                    if not self.free_columns:
+                        raise
+                    row = BadRow(row.where, str(error))  # another may have them
             yield row, names
 
-    def text_columns(self, found: list[str]) -> tuple[str, ...]:
+    @property
+    def free_columns(self) -> bool:
+        """Every row says for itself which columns it has."""
+        return self.in_memory or any(self.kind_of(path) == "jsonl" for path in self.files)
+
+    def text_columns(self, found: list[str], where: str) -> tuple[str, ...]:
         """One, or two for a pair; all named columns must be there."""
         for name in (self.id, self.target, self.foil):
             if name is not None and name not in found:
-                raise ValueError(f"{self.name} has no column {name!r}; it has {', '.join(found)}")
+                raise ValueError(f"{where} has no column {name!r}; it has {', '.join(found)}")
         # Which of several columns holds the labels is no question here.
         known = [name for name in found if name.lower() not in LABELS or name in (self.text, *(self.pair or ()))]
-        return settle_columns(known, self.text, self.pair, None, self.name).texts
+        return settle_columns(known, self.text, self.pair, None, where).texts
 
     def read_row(self, number: int, row: TableRow | BadRow, names: tuple[str, ...]) -> TextRow | BadText:
         if isinstance(row, BadRow):

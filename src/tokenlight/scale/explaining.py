@@ -1,6 +1,6 @@
 """One part of a corpus, explained. What comes out depends on the part alone, so every engine gives the same."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -81,14 +81,16 @@ class ExplainedPart:
     bad: list[BadText]
 
 
-def explain_part(plan: Plan, part: Part) -> ExplainedPart:
-    """Texts of similar length run together; all methods share their passes."""
+def explain_part(plan: Plan, part: Part, tell: Callable[[float], None] = lambda rows: None) -> ExplainedPart:
+    """Texts of similar length run together; all methods share their passes. `tell` hears how many rows are done."""
     bad = [row for row in part.rows if isinstance(row, BadText)]
     drafts: list[Draft] = []
     for found in make_drafts(plan, [row for row in part.rows if isinstance(row, TextRow)]):
         (drafts if isinstance(found, Draft) else bad).append(found)  # type: ignore[arg-type]
-    answers = ask_about_windows(plan, drafts)
-    results = explain_windows(plan, drafts, answers)
+    tell(len(bad))
+    twin = Twin(plan.explainer.model)
+    answers = ask_about_windows(plan, twin, drafts)
+    results = explain_windows(plan, twin, drafts, answers, tell)
     texts: list[ExplainedText] = []
     for draft, answer, result in zip(drafts, answers, results, strict=True):
         failure = next((one for one in (answer, *result) if isinstance(one, Failure)), None)
@@ -156,11 +158,10 @@ def set_aside(source: TextRow, reason: str) -> BadText:
     return BadText(source.number, source.where, reason)
 
 
-def ask_about_windows(plan: Plan, drafts: Sequence[Draft]) -> list[Tensor | Failure | None]:
+def ask_about_windows(plan: Plan, twin: Twin, drafts: Sequence[Draft]) -> list[Tensor | Failure | None]:
     """[label] logits of the whole text where it is read in windows, so that all of them explain the same label."""
     owners = [d for d, draft in enumerate(drafts) if len(draft.windows) > 1 for _ in draft.windows]
     rows = [one.row for draft in drafts if len(draft.windows) > 1 for one in draft.windows]
-    twin = Twin(plan.explainer.model)
 
     def run(places: list[int]) -> list[Tensor]:
         batch = plan.explainer.collate([rows[i] for i in places], twin.device)
@@ -179,7 +180,11 @@ def average(logits: Sequence[Tensor | Failure]) -> Tensor | Failure:
 
 
 def explain_windows(
-    plan: Plan, drafts: Sequence[Draft], answers: Sequence[Tensor | Failure | None]
+    plan: Plan,
+    twin: Twin,
+    drafts: Sequence[Draft],
+    answers: Sequence[Tensor | Failure | None],
+    tell: Callable[[float], None],
 ) -> list[list[dict[str, Explanation] | Failure]]:
     """For every draft its windows' explanations."""
     units = [
@@ -190,13 +195,17 @@ def explain_windows(
 
     def run(places: list[int]) -> list[dict[str, Explanation]]:
         _, rows, targets, foils = zip(*(units[i] for i in places), strict=True)
-        how = {"batch_size": len(places), "low_memory": plan.settings.low_memory, "progress": False}
+        how = {"batch_size": len(places), "low_memory": plan.settings.low_memory, "progress": False, "twin": twin}
         found = plan.explainer.explain_rows(rows, plan.jobs, target=list(targets), foil=list(foils), **how)
-        return [{label: results[i] for label, results in found.items()} for i in range(len(places))]
+        # Maps, which some options ask for, are not written; those of a whole part would not fit in memory.
+        return [{label: replace(results[i], maps={}) for label, results in found.items()} for i in range(len(places))]
+
+    def finished(places: list[int]) -> None:
+        tell(sum(1 / len(drafts[units[i][0]].windows) for i in places))
 
     rows = [row for _, row, _, _ in units]
     sorted_out: list[list[dict[str, Explanation] | Failure]] = [[] for _ in drafts]
-    found = in_batches(rows, plan.settings.tokens, plan.equal_lengths, run)
+    found = in_batches(rows, plan.settings.tokens, plan.equal_lengths, run, finished)
     for (d, *_), result in zip(units, found, strict=True):
         sorted_out[d].append(result)
     return sorted_out

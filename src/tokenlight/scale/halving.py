@@ -11,7 +11,8 @@ from tokenlight.batch import Row, length_batches
 from tokenlight.errors import UnsupportedModelError
 
 Found = TypeVar("Found")
-FULL = ("not enough memory", "DefaultCPUAllocator", "out of memory")  # how torch's RuntimeErrors say it
+# How torch's RuntimeErrors say it.
+FULL = ("not enough memory", "DefaultCPUAllocator", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
 
 
 @dataclass(frozen=True)
@@ -22,12 +23,20 @@ class Failure:
 
 
 def in_batches(
-    rows: Sequence[Row], tokens: int, exact: bool, run: Callable[[list[int]], Sequence[Found]]
+    rows: Sequence[Row],
+    tokens: int,
+    exact: bool,
+    run: Callable[[list[int]], Sequence[Found]],
+    tell: Callable[[list[int]], None] = lambda done: None,
 ) -> list[Found | Failure]:
-    """`run` on numbers of rows, similar lengths together, at most `tokens` at once with padding; in the rows' order."""
+    """`run` on numbers of rows, similar lengths together, at most `tokens` at once with padding; in the rows' order.
+
+    `tell` hears of every batch that is done.
+    """
     found: dict[int, Found | Failure] = {}
     for batch in length_batches([len(row) for row in rows], tokens, exact):
         found |= zip(batch, attempt(batch, rows, run), strict=True)
+        tell(batch)
     return [found[i] for i in range(len(rows))]
 
 
@@ -52,9 +61,11 @@ def attempt(
 
 def blame(error: Exception, row: Row) -> str | None:
     """The reason if a text may be at fault; None where the program is."""
+    if isinstance(error, ValueError):
+        return str(error)
     if isinstance(error, MemoryError | torch.OutOfMemoryError) or any(words in str(error) for words in FULL):
         return f"its {len(row)} tokens do not fit in memory"
-    return str(error) if isinstance(error, ValueError) else None
+    return None
 
 
 def free_memory() -> None:

@@ -21,7 +21,7 @@ class Rate(ProgressColumn):
 
 
 @contextmanager
-def pacing(total: int | None, done: int, show: bool) -> Iterator[Callable[[int], None]]:
+def pacing(total: int | None, done: int, show: bool) -> Iterator[Callable[[float], None]]:
     """Call what is given with each number of texts that is done; `done` were there before."""
     console = Console(stderr=True)
     if not show or not console.is_terminal:
@@ -33,17 +33,17 @@ def pacing(total: int | None, done: int, show: bool) -> Iterator[Callable[[int],
         yield lambda amount: bar.advance(task, amount)
 
 
-def line_printer(total: int | None, done: int) -> Callable[[int], None]:
+def line_printer(total: int | None, done: int) -> Callable[[float], None]:
     began = last = time.monotonic()
-    finished = 0
+    finished = 0.0
 
-    def advance(amount: int) -> None:
+    def advance(amount: float) -> None:
         nonlocal last, finished
         finished += amount
         now = time.monotonic()
         if now - last >= LINE_EVERY:
             last = now
-            print(describe(done + finished, total, finished / (now - began)), file=sys.stderr, flush=True)
+            print(describe(done + round(finished), total, finished / (now - began)), file=sys.stderr, flush=True)
 
     return advance
 

@@ -45,7 +45,6 @@ class Workers:
     threads: int
     cpus: float  # what Ray sets aside
     gpus: float
-    stop_ray: bool  # afterwards: it was started for them
 
     @property
     def device(self) -> str:
@@ -54,34 +53,41 @@ class Workers:
 
 def find_workers(count: int | None, threads: int | None) -> Workers:
     """As many as there are GPUs; without any, one for each processor, or for each so many threads."""
-    started = start_ray()
     resources = ray.cluster_resources()
     cpus, gpus = int(resources.get("CPU", 1)), int(resources.get("GPU", 0))
     count = count or gpus or max(1, cpus // (threads or 1))
     threads = threads or max(1, cpus // count)
     share = int(100 * min(threads, cpus / count)) / 100
-    return Workers(count, threads, share, min(1.0, gpus / count), started)
+    return Workers(count, threads, share, min(1.0, gpus / count))
 
 
-def start_ray() -> bool:
-    """The cluster that RAY_ADDRESS names or that runs here already; otherwise one of this machine's own."""
+@contextmanager
+def running_ray() -> Iterator[None]:
+    """The cluster that RAY_ADDRESS names or that runs here already; otherwise one of this machine's own, until then."""
     if ray.is_initialized():
-        return False
+        yield
+        return
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent anywhere
     ray.init(include_dashboard=False, logging_level=logging.WARNING)
-    return True
+    try:
+        yield
+    finally:
+        ray.shutdown()
 
 
-def place_on_ray(workers: int | None, threads: int | None) -> Place:
+@contextmanager
+def place_on_ray(workers: int | None, threads: int | None) -> Iterator[Place]:
     """Where the parts of a corpus are done."""
-    found = find_workers(workers, threads)
-    return Place(partial(run_parts, workers=found), found.device, found.threads)
+    with running_ray():
+        found = find_workers(workers, threads)
+        yield Place(partial(run_parts, found), found.device, found.threads)
 
 
-def run_parts(work: Work, corpus: Corpus, done: Set[int], workers: Workers) -> Iterator[int]:
-    """The number of rows of every part as it gets done, in any order."""
+def run_parts(workers: Workers, work: Work, corpus: Corpus, done: Set[int], tell: Callable[[float], None]) -> None:
+    """Parts get done in any order."""
     items = partial(unfinished, corpus, work.plan.settings.part_rows, frozenset(done))
-    yield from spread(replace(work, folder=work.folder.resolve()), items, workers)
+    for rows in spread(replace(work, folder=work.folder.resolve()), items, workers):
+        tell(rows)
 
 
 def unfinished(corpus: Corpus, size: int, done: frozenset[int]) -> Iterator[Part]:
@@ -93,26 +99,22 @@ def spread(work: Doing, items: Callable[[], Iterator[Any]], workers: Workers, or
     if any(one.model.device.type != "cpu" for one in work.explainers):
         raise ValueError("every worker moves a copy of the model to its own device: load the model on the CPU")
     held = ray.put(work)  # must live as long as actors may be restarted
-    try:
-        with settings_of_ray_data(ordered):
-            # Reading asks for no processor of its own: with all of them taken by workers, it would wait for ever.
-            dataset = ray.data.read_datasource(ItemSource(items), override_num_blocks=1, num_cpus=0)
-            results = dataset.map_batches(
-                Worker,
-                fn_constructor_args=([held], workers),
-                batch_size=1,
-                compute=ray.data.ActorPoolStrategy(size=workers.count),
-                num_cpus=workers.cpus,
-                num_gpus=workers.gpus,
-            )
-            for row in results.iter_rows():
-                good, result = pickle.loads(row["result"])
-                if not good:
-                    raise result
-                yield result
-    finally:
-        if workers.stop_ray:
-            ray.shutdown()
+    with settings_of_ray_data(ordered):
+        # Reading asks for no processor of its own: with all of them taken by workers, it would wait for ever.
+        dataset = ray.data.read_datasource(ItemSource(items), override_num_blocks=1, num_cpus=0)
+        results = dataset.map_batches(
+            Worker,
+            fn_constructor_args=([held], workers),
+            batch_size=1,
+            compute=ray.data.ActorPoolStrategy(size=workers.count),
+            num_cpus=workers.cpus,
+            num_gpus=workers.gpus,
+        )
+        for row in results.iter_rows():
+            good, result = pickle.loads(row["result"])
+            if not good:
+                raise result
+            yield result
 
 
 class ItemSource(ray.data.Datasource):

@@ -49,15 +49,15 @@ class Work:
     def explainers(self) -> tuple[Explainer, ...]:
         return (self.plan.explainer,)
 
-    def do(self, part: Part) -> int:
-        """The number of rows that are done."""
+    def do(self, part: Part, tell: Callable[[float], None] = lambda rows: None) -> int:
+        """The number of rows that are done; `tell` hears of them on the way."""
         from tokenlight.scale.shards import read_counts, shard_path, write_part
 
         shard = shard_path(self.folder, part.number)
         if shard.exists():  # written by a worker that died before it could say so
             return read_counts(shard).rows
         with torch_threads(self.plan.settings.threads):
-            found = explain_part(self.plan, part)
+            found = explain_part(self.plan, part, tell)
         return write_part(self.folder, found, self.plan.settings, self.about).rows
 
 
@@ -65,7 +65,7 @@ class Work:
 class Place:
     """Where parts are done, and how."""
 
-    run: Callable[[Work, Corpus, Set[int]], Iterator[int]]  # gives the number of rows of every part that is done
+    run: Callable[[Work, Corpus, Set[int], Callable[[float], None]], None]  # tells how many rows are done
     device: str
     threads: int
 
@@ -123,16 +123,16 @@ def explain_dataset(
     )
     check_settings(settings, explainer)
     jobs = make_jobs(explainer, methods, heads)
-    place = choose_place(engine, workers, threads or stored_threads(folder), explainer)
-    budget = TOKENS.get(place.device, TOKENS["cpu"]) if tokens is None else tokens
-    plan = Plan(explainer, jobs, replace(settings, tokens=budget, device=place.device, threads=place.threads))
-    if not has_results(folder):
-        try_out(plan, corpus)
-    with claim(folder):
-        check_folder(folder)
-        about = describe_run(plan, corpus)
-        settle_run(folder, about)
-        return run_parts(Work(plan, folder, about), corpus, place, progress)
+    with choose_place(engine, workers, threads or stored_threads(folder), explainer) as place:
+        budget = TOKENS.get(place.device, TOKENS["cpu"]) if tokens is None else tokens
+        plan = Plan(explainer, jobs, replace(settings, tokens=budget, device=place.device, threads=place.threads))
+        if not has_results(folder):
+            try_out(plan, corpus)
+        with claim(folder):
+            check_folder(folder)
+            settle_run(folder, describe_run(plan, corpus))
+            # What is stored, so that all shards say the same, also of a run that goes on under another path.
+            return run_parts(Work(plan, folder, read_run(folder)), corpus, place, progress)
 
 
 def run_parts(work: Work, corpus: Corpus, place: Place, progress: bool) -> ExplainedCorpus:
@@ -147,8 +147,7 @@ def run_parts(work: Work, corpus: Corpus, place: Place, progress: bool) -> Expla
         total = corpus.count() if progress else None
         before = len(done) * work.plan.settings.part_rows
         with pacing(total, before if total is None else min(before, total), progress) as advance:
-            for rows in place.run(work, corpus, done):
-                advance(rows)
+            place.run(work, corpus, done, advance)
         shards.sweep(folder)  # of a worker that died
         shards.finish(folder)
     parts = shards.shards(folder).values()
@@ -156,24 +155,27 @@ def run_parts(work: Work, corpus: Corpus, place: Place, progress: bool) -> Expla
     return ExplainedCorpus(folder, len(parts), counts.rows, counts.explained, counts.bad)
 
 
-def run_local(work: Work, corpus: Corpus, done: Set[int]) -> Iterator[int]:
+def run_local(work: Work, corpus: Corpus, done: Set[int], tell: Callable[[float], None]) -> None:
     """One part after another in this process."""
     for part in corpus.parts(work.plan.settings.part_rows):
         if part.number not in done:
-            yield work.do(part)
+            work.do(part, tell)
 
 
-def choose_place(engine: Engine, workers: int | None, threads: int | None, explainer: Explainer) -> Place:
+@contextmanager
+def choose_place(engine: Engine, workers: int | None, threads: int | None, explainer: Explainer) -> Iterator[Place]:
     """Where the parts are done."""
     if engine == "ray":
         from tokenlight.scale.ray_engine import place_on_ray
 
-        return place_on_ray(workers, threads)
+        with place_on_ray(workers, threads) as place:
+            yield place
+        return
     if engine != "local":
         raise ValueError(f"engine is 'local' or 'ray', found {engine!r}")
     if workers is not None:
         raise ValueError("the local engine is one process: leave workers out, or choose engine='ray'")
-    return Place(run_local, explainer.model.device.type, threads or torch.get_num_threads())
+    yield Place(run_local, explainer.model.device.type, threads or torch.get_num_threads())
 
 
 def make_jobs(explainer: Explainer, methods: Sequence[str | MethodSpec], heads: Any) -> dict[str, Job]:

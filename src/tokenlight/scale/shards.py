@@ -73,11 +73,14 @@ def columns(dtype: str) -> list[tuple[str, pyarrow.DataType]]:
 def write_part(folder: Path, part: ExplainedPart, settings: Settings, about: Mapping[str, Any]) -> PartCounts:
     """The rows set aside first, the shard last: a shard that is there says that its part is done."""
     counts = PartCounts(len(part.texts) + len(part.bad), len(part.texts), len(part.bad))
+    aside = bad_path(folder, part.number)
     if part.bad:
         lines = "".join(
             json.dumps({"row": row.number, "where": row.where, "reason": row.reason}) + "\n" for row in part.bad
         )
-        write_new(folder / BAD_PARTS / f"part-{part.number:06d}.jsonl", lambda path: path.write_text(lines))
+        write_new(aside, lambda path: path.write_text(lines))
+    else:
+        aside.unlink(missing_ok=True)  # of an attempt that was killed: with more memory, rows may be good
     names, records = columns(settings.dtype), list(records_of(part.texts, settings))
     metadata = {ABOUT: json.dumps(about), PART: json.dumps({"part": part.number, **asdict(counts)})}
     schema = pyarrow.schema(names, metadata=metadata)
@@ -160,6 +163,10 @@ def shard_path(folder: Path, part: int) -> Path:
     return folder / PARTS / f"part-{part:06d}.parquet"
 
 
+def bad_path(folder: Path, part: int) -> Path:
+    return folder / BAD_PARTS / f"part-{part:06d}.jsonl"
+
+
 def shards(folder: Path) -> dict[int, Path]:
     """Those that are there, by the number of their part."""
     found = ((SHARD.fullmatch(path.name), path) for path in (folder / PARTS).glob("*"))
@@ -186,8 +193,7 @@ def finish(folder: Path) -> PartCounts:
     def gather(path: Path) -> None:
         with path.open("wb") as file:
             for number in found:
-                some = folder / BAD_PARTS / f"part-{number:06d}.jsonl"
-                if some.exists():
+                if (some := bad_path(folder, number)).exists():
                     file.write(some.read_bytes())
 
     write_new(folder / BAD_ROWS, gather)
