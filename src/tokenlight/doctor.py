@@ -121,7 +121,7 @@ def outlook_report(explainer: Explainer, tokens: int | None = None) -> Renderabl
         f"estimated; free on {twin.device}: {known}"
     )
     table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
-    for column in (f"{BATCH} texts", "low_memory", "texts at once", "low_memory", "method"):
+    for column in (f"{BATCH} texts", "low_memory", "fit at once", "low_memory", "method"):
         table.add_column(
             column, style="cyan" if column == "method" else "", justify="left" if column == "method" else "right"
         )

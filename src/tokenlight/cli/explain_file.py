@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130  # how shells say that a command was stopped by Ctrl-C
 MethodsOption = Annotated[
-    list[str] | None, typer.Option(help="Repeat for several; also with options: mask_lrp:variant=released.")
+    list[str] | None,
+    typer.Option(help="Repeat for several; also with options: mask_lrp:variant=released. Default: attn_lrp."),
 ]
 
 
@@ -55,9 +56,11 @@ def explain_file(
         int | None,
         typer.Option(min=1, help="Tokens that run together, padding included; default: as suits the device."),
     ] = None,
-    part_rows: Annotated[int, typer.Option(min=1, help="Rows of a part, which is done or not done.")] = 1000,
-    low_memory: Annotated[bool, typer.Option(help="Compute blocks again in the backward pass.")] = False,
-    engine: Annotated[Engine, typer.Option(help="In this process, or spread by Ray.")] = Engine.local,
+    part_rows: Annotated[
+        int, typer.Option(min=1, help="Rows of one file; a run that is stopped does no more than these again.")
+    ] = 1000,
+    low_memory: Annotated[bool, typer.Option(help="Less memory, more time, the same scores.")] = False,
+    engine: Annotated[Engine, typer.Option(help="In this process, or in several under Ray.")] = Engine.local,
     workers: Annotated[int | None, typer.Option(min=1, help="Ray's processes that hold the model.")] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Of torch, in each process.")] = None,
     summary: Annotated[bool, typer.Option(help="Then show the words that support each label.")] = False,
