@@ -361,7 +361,8 @@ def measured() -> list[dict[str, float]]:
         "from memory import Case, measure; "
         "print(json.dumps([asdict(measure(Case(**case))) for case in json.loads(sys.argv[1])]))"
     )
-    surroundings = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536", "PYTHONPATH": str(ROOT / "benchmarks")}
+    places = os.pathsep.join(str(ROOT / name) for name in ("src", "benchmarks"))
+    surroundings = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536", "PYTHONPATH": places}
     command = [sys.executable, "-c", program, json.dumps(CASES)]
     done = subprocess.run(command, env=surroundings, capture_output=True, text=True, check=True)
     return json.loads(done.stdout.splitlines()[-1])
