@@ -80,25 +80,26 @@ class Layer:
 
 
 @dataclass(frozen=True)
-class OutputMap:
-    """How a block brings heads together: the same for every text."""
+class Joined:
+    """How a block brings heads together, for all texts of a batch at once."""
 
-    projection: Tensor  # W_O [head, head dim, dim]
-    bias: Tensor | None
-    normed: Tensor  # the projection with the linear parts of the norms behind it
+    weight: Tensor  # W_O with the linear parts of the norms behind it [head, head dim, dim]
+    output: Tensor  # of the attention, bias included [batch, token, dim]
     norms: tuple[Norm | None, ...]  # of the branch, behind the sum, at the block's end
 
 
-def output_map(trace: Trace, known: anatomy.Anatomy, block: torch.nn.Module, number: int, second: bool) -> OutputMap:
+def join_heads(trace: Trace, known: anatomy.Anatomy, block: torch.nn.Module, number: int, second: bool) -> Joined:
     # Lengths are sums of squares: half precision would overflow.
     dtype = torch.promote_types(trace.hidden[number].value.dtype, torch.float32)
-    weight, bias = anatomy.projection(block, known.projection, trace.values[number].value.shape[1])
-    normed = projection = weight.to(dtype)
+    context = trace.context[number].value.to(dtype)  # [batch, head, token, head dim]
+    weight, bias = anatomy.projection(block, known.projection, context.shape[1])
+    weight = weight.to(dtype)
+    output = torch.einsum("bhid,hde->bie", context, weight)
     paths = (known.branch_norm, known.norm, known.second_norm if second else None)
     norms = tuple(None if path is None else anatomy.norm_at(block, path) for path in paths)
     for norm in norms:
-        normed = normed if norm is None else norm.linear(normed)
-    return OutputMap(projection, bias, normed, norms)
+        weight = weight if norm is None else norm.linear(weight)
+    return Joined(weight, output if bias is None else output + bias, norms)
 
 
 def contribution_matrices(trace: Trace, matrix: Callable[[Layer], Tensor], second: bool = False) -> list[Tensor]:
@@ -111,32 +112,30 @@ def contribution_matrices(trace: Trace, matrix: Callable[[Layer], Tensor], secon
     for number, block in enumerate(anatomy.blocks(trace.model)):
         dtype = torch.promote_types(trace.hidden[number].value.dtype, torch.float32)
         every = torch.zeros(len(trace.mask), size, size, dtype=dtype, device=trace.mask.device)
-        output = output_map(trace, known, block, number, second)
+        joined = join_heads(trace, known, block, number, second)
         for row, real in enumerate(trace.mask):  # text by text: the vectors of a layer are large
             place = real.nonzero()[:, 0]
-            every[row, place[:, None], place] = matrix(layer_of(trace, output, number, row))
+            every[row, place[:, None], place] = matrix(layer_of(trace, joined, number, row))
         result.append(every)
     return result
 
 
-def layer_of(trace: Trace, output: OutputMap, number: int, row: int) -> Layer:
+def layer_of(trace: Trace, joined: Joined, number: int, row: int) -> Layer:
     real = slice(None) if bool(trace.mask[row].all()) else trace.mask[row].nonzero()[:, 0]  # a slice copies nothing
-    dtype = output.projection.dtype
+    dtype = joined.weight.dtype
     state = trace.hidden[number].value[row, real].to(dtype)  # [token, dim]
-    context = trace.context[number].value[row][:, real].to(dtype)
-    joined = torch.einsum("hid,hde->ie", context, output.projection)
+    branch_output = joined.output[row, real]
     layer = Layer(
         attention=trace.attention[number].value[row][:, real][:, :, real].to(dtype),
         values=trace.values[number].value[row][:, real].to(dtype),
-        weight=output.normed,
+        weight=joined.weight,
         scale=state.new_ones(len(state)),
         residual=state,
-        output=state + (joined if output.bias is None else joined + output.bias),
+        output=state + branch_output,
     )
-    branch, norm, second = output.norms
+    branch, norm, second = joined.norms
     if branch is not None:
-        joined = layer.output - state
-        layer = replace(layer, scale=1 / branch.size(joined)[:, 0], output=state + branch(joined))
+        layer = replace(layer, scale=1 / branch.size(branch_output)[:, 0], output=state + branch(branch_output))
     if norm is not None:
         layer = behind(layer, norm, layer.output, norm(layer.output))
     if second is not None:
