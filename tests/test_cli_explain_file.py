@@ -68,6 +68,7 @@ def test_corpus_shows_one_folder_or_two(checkpoint, source, tmp_path):
         (["{source}"], "no column that is known to hold a text"),
         (["{source}", "--text", "said", "--window", "400"], "300 tokens at most"),
         (["{source}", "--text", "said", "--workers", "3"], "one process"),
+        (["{source}", "--text", "said", "--summary", "--no-keep-text"], "--summary needs the texts"),
         (["{source}", "--text", "said", "-m", "./nowhere"], "no such folder"),
     ],
 )

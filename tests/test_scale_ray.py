@@ -13,6 +13,7 @@ from tests.tokenizers_ import explainer_for
 from tokenlight.bench import run as bench_run
 
 ray = pytest.importorskip("ray", reason="the extra `scale` is not installed")
+ray_engine = pytest.importorskip("tokenlight.scale.ray_engine", reason="it needs Ray")
 psutil = pytest.importorskip("psutil", reason="worker processes are found with psutil")
 # Ray and what it brings along warn about themselves.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -97,3 +98,19 @@ def test_what_goes_wrong_is_said_as_without_ray_and_the_folder_is_shared(source,
     (tmp_path / "out" / "_SUCCESS").unlink()  # killed when all parts were there
     explain(source, tmp_path / "out", ["lrp"], engine="ray", workers=1)
     assert contents(tmp_path / "out") == before
+
+
+def test_ray_that_was_started_for_a_run_ends_with_it(monkeypatch):
+    said = []
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", lambda **_: said.append("begin"))
+    monkeypatch.setattr(ray, "shutdown", lambda: said.append("end"))
+    with pytest.raises(ValueError, match="refused"), ray_engine.running_ray():
+        raise ValueError("refused")
+    assert said == ["begin", "end"]
+
+
+def test_the_local_engine_has_no_workers(tmp_path):
+    with pytest.raises(ValueError, match="one process"):
+        tl.benchmark(explainer_for("bert"), ["a good movie"], ["lrp"], output=tmp_path / "out", workers=2)
+    assert not (tmp_path / "out").exists()
