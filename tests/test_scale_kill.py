@@ -67,6 +67,11 @@ def test_killed_at_random_moments_the_output_is_the_same(source, tmp_path):
     assert contents(tmp_path / "killed") == contents(tmp_path / "whole"), f"seed {seed}"
 
 
+def listen_to_control_c() -> None:
+    """Shells let what they start in the background ignore it, and so would all that is started from there."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_control_c_stops_cleanly_and_the_same_command_goes_on(source, tmp_path):
     checkpoint = tmp_path / "model"
     model_for("bert").save_pretrained(checkpoint)
@@ -74,7 +79,7 @@ def test_control_c_stops_cleanly_and_the_same_command_goes_on(source, tmp_path):
     settings = ["--method", "erasure", "--part-rows", "10", "--tokens", "64", "--threads", "1"]
     command = [sys.executable, "-m", "tokenlight", "explain-file", str(source), "-m", str(checkpoint), *settings, "-o"]
     again = [*command, str(tmp_path / "stopped")]
-    running = subprocess.Popen(again, env=ALONE, stderr=subprocess.PIPE, text=True)
+    running = subprocess.Popen(again, env=ALONE, stderr=subprocess.PIPE, text=True, preexec_fn=listen_to_control_c)
     deadline = time.monotonic() + 120
     while not any((tmp_path / "stopped" / "parts").glob("part-*")) and time.monotonic() < deadline:
         time.sleep(0.01)
