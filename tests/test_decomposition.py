@@ -9,7 +9,7 @@ import tokenlight as tl
 from tests import models
 from tokenlight import anatomy
 from tokenlight.batch import Batch
-from tokenlight.contributions import alti_matrix, layer_of, normalise
+from tokenlight.contributions import alti_matrix, join_heads, layer_of, normalise
 from tokenlight.methods import METHODS
 from tokenlight.record import record
 from tokenlight.run import Job, run_jobs
@@ -39,7 +39,8 @@ def trace_of(family, task=None):
 
 def layer(trace, number, row=0, second=False):
     known = anatomy.known_anatomy(trace.model)
-    return layer_of(trace, known, anatomy.blocks(trace.model)[number], number, row, second)
+    joined = join_heads(trace, known, anatomy.blocks(trace.model)[number], number, second)
+    return layer_of(trace, joined, number, row)
 
 
 def long_way(one):

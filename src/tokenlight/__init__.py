@@ -9,6 +9,7 @@ from tokenlight.heads.masks import HeadMask
 from tokenlight.methods import METHODS
 from tokenlight.metrics import METRICS
 from tokenlight.metrics.evaluate import evaluate
+from tokenlight.scale.run import explain_dataset
 from tokenlight.tensors import attribute
 from tokenlight.views.terminal import show
 
@@ -24,6 +25,7 @@ __all__ = [
     "benchmark",
     "calibrate",
     "evaluate",
+    "explain_dataset",
     "load",
     "show",
 ]

@@ -79,6 +79,12 @@ def known_anatomy(model: PreTrainedModel) -> Anatomy:
             f"decompositions need to know where '{model.config.model_type}' keeps its output projection and norms, "
             f"one line in tokenlight/anatomy.py; known: {', '.join(ANATOMIES)}"
         )
+    devices = {parameter.device for parameter in model.parameters()}
+    if len(devices) > 1 or torch.device("meta") in devices:
+        raise UnsupportedModelError(
+            f"decompositions read the weights themselves, which device_map has spread over {len(devices)} places "
+            "('meta' stands for disk or memory outside the device): load the whole model on one device"
+        )
     return found
 
 

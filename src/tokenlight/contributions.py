@@ -79,6 +79,29 @@ class Layer:
         return distances.T
 
 
+@dataclass(frozen=True)
+class Joined:
+    """How a block brings heads together, for all texts of a batch at once."""
+
+    weight: Tensor  # W_O with the linear parts of the norms behind it [head, head dim, dim]
+    output: Tensor  # of the attention, bias included [batch, token, dim]
+    norms: tuple[Norm | None, ...]  # of the branch, behind the sum, at the block's end
+
+
+def join_heads(trace: Trace, known: anatomy.Anatomy, block: torch.nn.Module, number: int, second: bool) -> Joined:
+    # Lengths are sums of squares: half precision would overflow.
+    dtype = torch.promote_types(trace.hidden[number].value.dtype, torch.float32)
+    context = trace.context[number].value.to(dtype)  # [batch, head, token, head dim]
+    weight, bias = anatomy.projection(block, known.projection, context.shape[1])
+    weight = weight.to(dtype)
+    output = torch.einsum("bhid,hde->bie", context, weight)
+    paths = (known.branch_norm, known.norm, known.second_norm if second else None)
+    norms = tuple(None if path is None else anatomy.norm_at(block, path) for path in paths)
+    for norm in norms:
+        weight = weight if norm is None else norm.linear(weight)
+    return Joined(weight, output if bias is None else output + bias, norms)
+
+
 def contribution_matrices(trace: Trace, matrix: Callable[[Layer], Tensor], second: bool = False) -> list[Tensor]:
     """`matrix` of every layer, each [batch, query, key]; with `second`, seen after the block's last norm."""
     known = anatomy.known_anatomy(trace.model)
@@ -89,59 +112,43 @@ def contribution_matrices(trace: Trace, matrix: Callable[[Layer], Tensor], secon
     for number, block in enumerate(anatomy.blocks(trace.model)):
         dtype = torch.promote_types(trace.hidden[number].value.dtype, torch.float32)
         every = torch.zeros(len(trace.mask), size, size, dtype=dtype, device=trace.mask.device)
+        joined = join_heads(trace, known, block, number, second)
         for row, real in enumerate(trace.mask):  # text by text: the vectors of a layer are large
             place = real.nonzero()[:, 0]
-            every[row, place[:, None], place] = matrix(layer_of(trace, known, block, number, row, second))
+            every[row, place[:, None], place] = matrix(layer_of(trace, joined, number, row))
         result.append(every)
     return result
 
 
-def layer_of(
-    trace: Trace, known: anatomy.Anatomy, block: torch.nn.Module, number: int, row: int, second: bool
-) -> Layer:
+def layer_of(trace: Trace, joined: Joined, number: int, row: int) -> Layer:
     real = slice(None) if bool(trace.mask[row].all()) else trace.mask[row].nonzero()[:, 0]  # a slice copies nothing
-    # Lengths are sums of squares: half precision would overflow.
-    dtype = torch.promote_types(trace.hidden[number].value.dtype, torch.float32)
+    dtype = joined.weight.dtype
     state = trace.hidden[number].value[row, real].to(dtype)  # [token, dim]
-    values = trace.values[number].value[row][:, real].to(dtype)
-    weight, bias = anatomy.projection(block, known.projection, len(values))
-    weight = weight.to(dtype)
-    joined = torch.einsum("hid,hde->ie", trace.context[number].value[row][:, real].to(dtype), weight)
+    branch_output = joined.output[row, real]
     layer = Layer(
         attention=trace.attention[number].value[row][:, real][:, :, real].to(dtype),
-        values=values,
-        weight=weight,
+        values=trace.values[number].value[row][:, real].to(dtype),
+        weight=joined.weight,
         scale=state.new_ones(len(state)),
         residual=state,
-        output=state + (joined if bias is None else joined + bias),
+        output=state + branch_output,
     )
-    if known.branch_norm is not None:
-        norm = anatomy.norm_at(block, known.branch_norm)
-        joined = layer.output - state
-        layer = replace(
-            layer, weight=norm.linear(weight), scale=1 / norm.size(joined)[:, 0], output=state + norm(joined)
-        )
-    if known.norm is not None:
-        norm = anatomy.norm_at(block, known.norm)
+    branch, norm, second = joined.norms
+    if branch is not None:
+        layer = replace(layer, scale=1 / branch.size(branch_output)[:, 0], output=state + branch(branch_output))
+    if norm is not None:
         layer = behind(layer, norm, layer.output, norm(layer.output))
-    if second:
-        norm = anatomy.norm_at(block, str(known.second_norm))
+    if second is not None:
         before, after = trace.second_norm[number].value, trace.hidden[number + 1].value
         before = before.reshape(after.shape)  # some families fold batch and tokens into one axis there
-        layer = behind(layer, norm, before[row, real].to(dtype), after[row, real].to(dtype))
+        layer = behind(layer, second, before[row, real].to(dtype), after[row, real].to(dtype))
     return layer
 
 
 def behind(layer: Layer, norm: Norm, before: Tensor, after: Tensor) -> Layer:
-    """The same vectors behind a norm whose real input is `before`."""
+    """The same vectors behind a norm whose real input is `before`; the weight has its linear part already."""
     size = norm.size(before)
-    return replace(
-        layer,
-        weight=norm.linear(layer.weight),
-        scale=layer.scale / size[:, 0],
-        residual=norm.linear(layer.residual) / size,
-        output=after,
-    )
+    return replace(layer, scale=layer.scale / size[:, 0], residual=norm.linear(layer.residual) / size, output=after)
 
 
 def alti_matrix(layer: Layer, norm: str) -> Tensor:

@@ -1,4 +1,4 @@
-"""Try every method on a short input and say what it costs. Nothing is guessed; what fails is shown with its reason."""
+"""What methods will need on a model, before anything runs; then every method tried on a short input."""
 
 import time
 from dataclasses import dataclass
@@ -9,11 +9,20 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from tokenlight import anatomy
 from tokenlight.batch import Text as Input
 from tokenlight.explainer import Explainer
+from tokenlight.footprint import Shape, need_of_jobs
+from tokenlight.free import describe_bytes, free_memory, largest_batch
 from tokenlight.methods import METHODS
+from tokenlight.private import unwrap
 from tokenlight.progress import track
+from tokenlight.record import Saving
+from tokenlight.run import Job
+from tokenlight.targets import Target, Wanted
+from tokenlight.twin import Twin
 
+BATCH, LONG, MANY = 32, 512, 9999  # texts of a batch and their tokens in the outlook; more than that is "many"
 SENTENCE = "The old man the boat and , quite unexpectedly , it is not bad at all ."
 
 
@@ -58,10 +67,72 @@ def try_method(explainer: Explainer, name: str, text: Input, target: Any) -> Fin
     try:
         with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
             explainer.explain(text, name, target=target, progress=False)
-    except (ValueError, TypeError, RuntimeError) as error:
+    except (ValueError, TypeError, RuntimeError, MemoryError) as error:
         return Finding(name, 0.0, 0, str(error))
     seconds = time.perf_counter() - began
     return Finding(name, seconds, sum(size for place, size in storages.items() if place not in weights))
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """What a method will need on texts of some length: bytes for a batch, and how many texts fit at once."""
+
+    method: str
+    need: int
+    need_low: int  # with low_memory=True
+    fitting: int | None  # None where nobody says what is free
+    fitting_low: int | None
+
+
+def foresee(explainer: Explainer, tokens: int, batch_size: int = BATCH) -> list[Outlook]:
+    """From the model's shape alone."""
+    twin = Twin(explainer.model)
+    model, shape, free = twin.model, Shape.of(twin.model), free_memory(twin.device)
+    target = Target(explainer.task, (Wanted(),) * batch_size)
+    found = []
+    for entry in METHODS.values():
+        if not entry.fits(model):
+            continue
+        jobs = [Job(entry, {"heads": None} if "heads" in entry.options else {})]  # masks change no size
+        ways = [Saving(by_block=low, last_logits=True) for low in (False, True)]
+        needs = [need_of_jobs(shape, jobs, target, batch_size, tokens, way) for way in ways]
+        fits = [None if free is None else largest_batch(shape, jobs, target, tokens, way, free) for way in ways]
+        found.append(Outlook(entry.name, needs[0], needs[1], fits[0], fits[1]))
+    return found
+
+
+def longest(explainer: Explainer) -> int:
+    """Tokens of the longest text that the model takes, or of a long one where nothing limits it."""
+    model = unwrap(explainer.model)
+    return min(anatomy.max_length(model, explainer.tokenizer.model_max_length) or LONG, LONG)
+
+
+def outlook_report(explainer: Explainer, tokens: int | None = None) -> RenderableType:
+    """A table of needs, methods with equal needs in one row."""
+    tokens = tokens or longest(explainer)
+    twin = Twin(explainer.model)
+    free = free_memory(twin.device)
+    groups: dict[tuple[Any, ...], list[str]] = {}
+    for one in foresee(explainer, tokens):
+        groups.setdefault((one.need, one.need_low, one.fitting, one.fitting_low), []).append(one.method)
+    known = "unknown" if free is None else describe_bytes(free)
+    header = Text(
+        f"Memory beside the weights ({describe_bytes(Shape.of(twin.model).weights)}) for texts of {tokens} tokens, "
+        f"estimated; free on {twin.device}: {known}"
+    )
+    table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
+    for column in (f"{BATCH} texts", "low_memory", "fit at once", "low_memory", "method"):
+        table.add_column(
+            column, style="cyan" if column == "method" else "", justify="left" if column == "method" else "right"
+        )
+    for (need, low, fitting, fitting_low), names in sorted(groups.items(), key=lambda item: item[0][0]):
+        counts = ("?" if count is None else describe_count(count) for count in (fitting, fitting_low))
+        table.add_row(describe_bytes(need), describe_bytes(low), *counts, ", ".join(names))
+    return Group(header, table, Text())
+
+
+def describe_count(count: int) -> str:
+    return f"> {MANY}" if count > MANY else str(count)
 
 
 def report(explainer: Explainer, findings: list[Finding]) -> RenderableType:

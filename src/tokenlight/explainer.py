@@ -1,25 +1,26 @@
 """The user's object: texts in, explanations out, batched by length, with passes shared between methods."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
-from torch import Tensor
 from transformers import AutoConfig, AutoTokenizer, PreTrainedModel
 
 from tokenlight import anatomy
 from tokenlight.batch import Batch, Row, Text, collate, encode
 from tokenlight.explanation import Explanation, keep_precision, library_versions, trim_map
+from tokenlight.footprint import Shape
+from tokenlight.free import refuse_too_large
 from tokenlight.heads.choose import choose_heads, has_heads
-from tokenlight.heads.masks import HeadMask
 from tokenlight.memory import PassMemory
 from tokenlight.methods import METHODS, Attribution, find_method
 from tokenlight.naming import Names, TargetLike
+from tokenlight.notes import input_notes, is_signed, result_notes
 from tokenlight.progress import track
-from tokenlight.record import Recording
+from tokenlight.record import Recording, Saving
 from tokenlight.rules import RuleTable
 from tokenlight.run import Job, run_jobs
 from tokenlight.targets import Target, Wanted, shared_function, spread
@@ -54,6 +55,7 @@ class Explainer:
         foil: TargetLike | Sequence[TargetLike] = None,
         rules: RuleTable | None = None,
         batch_size: int = 32,
+        low_memory: bool = False,
         progress: bool = True,
         **options: Any,
     ) -> Any:
@@ -62,13 +64,13 @@ class Explainer:
         A text is a string, or a pair of strings as a tuple. `target` defaults to what the model predicts; it is a
         label, a token, an index, a function of the model output, or a list with one of these for each text. With a
         `foil`, the explained number is target minus foil. `rules` is a table in place of a relevance method's own.
+        With `low_memory`, blocks are computed again in the backward pass: less memory, more time, the same scores.
         Further keywords are the method's options.
         """
         chosen = find_method(method)
         jobs = {chosen.name: Job.for_model(chosen, options, self._names.model, rules)}
-        return self.explain_jobs(texts, jobs, target=target, foil=foil, batch_size=batch_size, progress=progress)[
-            chosen.name
-        ]
+        how = {"batch_size": batch_size, "low_memory": low_memory, "progress": progress}
+        return self.explain_jobs(texts, jobs, target=target, foil=foil, **how)[chosen.name]
 
     def explain_all(
         self,
@@ -78,6 +80,7 @@ class Explainer:
         target: TargetLike | Sequence[TargetLike] = None,
         foil: TargetLike | Sequence[TargetLike] = None,
         batch_size: int = 32,
+        low_memory: bool = False,
         progress: bool = True,
         **options: Any,
     ) -> dict[str, Any]:
@@ -102,7 +105,8 @@ class Explainer:
             entry.name: Job.for_model(entry, {n: v for n, v in known.items() if n in entry.options}, inner)
             for entry in chosen
         }
-        return self.explain_jobs(texts, jobs, target=target, foil=foil, batch_size=batch_size, progress=progress)
+        how = {"batch_size": batch_size, "low_memory": low_memory, "progress": progress}
+        return self.explain_jobs(texts, jobs, target=target, foil=foil, **how)
 
     def explain_jobs(
         self,
@@ -112,6 +116,7 @@ class Explainer:
         target: TargetLike | Sequence[TargetLike] = None,
         foil: TargetLike | Sequence[TargetLike] = None,
         batch_size: int = 32,
+        low_memory: bool = False,
         progress: bool = True,
         prepare: Callable[[Batch], Batch] | None = None,
         memory: PassMemory | None = None,
@@ -121,28 +126,48 @@ class Explainer:
         `prepare` changes what the explained passes see, as the protocols of some papers do. `memory` is for those who
         ask about one text again and again: passes that nothing has changed for are not run twice.
         """
-        many = not isinstance(texts, str | tuple)
         rows = self.encode(check_texts(texts))
+        how = {"batch_size": batch_size, "low_memory": low_memory, "progress": progress, "prepare": prepare}
+        results = self.explain_rows(rows, jobs, target=target, foil=foil, **how, memory=memory)
+        return {name: result[0] for name, result in results.items()} if isinstance(texts, str | tuple) else results
+
+    def explain_rows(
+        self,
+        rows: Sequence[Row],
+        jobs: Mapping[str, Job],
+        *,
+        target: TargetLike | Sequence[TargetLike] = None,
+        foil: TargetLike | Sequence[TargetLike] = None,
+        batch_size: int = 32,
+        low_memory: bool = False,
+        progress: bool = True,
+        prepare: Callable[[Batch], Batch] | None = None,
+        memory: PassMemory | None = None,
+        twin: Twin | None = None,
+    ) -> dict[str, list[Explanation]]:
+        """The same for token rows, such as windows of a long text; `twin`, if there is one, is of this model."""
         targets, foils = spread(target, len(rows), "target"), spread(foil, len(rows), "foil")
         function = shared_function(targets, foils)
         wanted = [
             self._names.want_any(row) if function else self._names.want(row, t, f)
             for row, t, f in zip(rows, targets, foils, strict=True)
         ]
-        twin = Twin(self.model)
+        twin, saving = twin or Twin(self.model), Saving(by_block=low_memory, last_logits=True)
+        shape = Shape.of(twin.model)
         results: dict[str, list[Any]] = {name: [None] * len(rows) for name in jobs}
         batches = self._batches(rows, batch_size, [foil is not None for foil in foils])
         for indices in track(batches, "explaining", map(len, batches), progress):
             goal = Target(self.task, tuple(wanted[i] for i in indices), function)
             batch = self.collate([rows[i] for i in indices], twin.device)
             batch = prepare(batch) if prepare else batch
-            recording, attributions = run_jobs(twin, batch, goal, list(jobs.values()), memory)
+            refuse_too_large(shape, list(jobs.values()), goal, batch.input_ids.shape, saving, twin.device)
+            recording, attributions = run_jobs(twin, batch, goal, list(jobs.values()), memory, saving=saving)
             for (name, job), attribution in zip(jobs.items(), attributions, strict=True):
                 for place, i in enumerate(indices):
                     results[name][i] = self._explanation(
                         rows[i], wanted[i], job, recording, attribution, place, (targets[i], foils[i]) != (None, None)
                     )
-        return results if many else {name: result[0] for name, result in results.items()}
+        return results
 
     def encode(self, texts: Sequence[Text]) -> list[Row]:
         """The texts as token rows, cut to what the model takes."""
@@ -154,12 +179,11 @@ class Explainer:
         """Token rows as a padded batch."""
         return collate(rows, self.tokenizer, device, self._names.model.config.get_text_config().pad_token_id)
 
-    def _batches(self, rows: list[Row], batch_size: int, foiled: list[bool]) -> list[list[int]]:
+    def _batches(self, rows: Sequence[Row], batch_size: int, foiled: list[bool]) -> list[list[int]]:
         """Row numbers, texts of similar length together; those with a foil and those without are kept apart."""
         if batch_size < 1:
             raise ValueError(f"batch_size is a positive number, found {batch_size}")
-        model = self._names.model
-        if anatomy.needs_equal_lengths(model):
+        if anatomy.needs_equal_lengths(self._names.model):
             batch_size = 1
         order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
         groups = [[i for i in order if foiled[i] is side] for side in (False, True)]
@@ -211,38 +235,6 @@ class Explainer:
         )
         object.__setattr__(explanation, "explainer", self)  # for evaluate(); not part of the result
         return explanation
-
-
-def input_notes(task: str, row: Row, job: Job, targeted: bool) -> Iterator[str]:
-    """What a reader should know of what went in."""
-    if row.truncated:
-        end = "first" if task == "text-generation" else "last"  # the next token follows what is at the end
-        yield f"the text was too long: its {end} {row.truncated} tokens were cut off"
-    if targeted and not job.method.class_specific:
-        yield f"{job.method.name} does not depend on the target"
-    if isinstance(heads := job.options.get("heads"), HeadMask):
-        yield f"{job.method.name}: relevance flows through {heads}"
-    if job.rules is not None:
-        yield "explained with a rule table of the caller's own"
-
-
-def result_notes(job: Job, score: float, scores: Tensor, extras: Mapping[str, float]) -> Iterator[str]:
-    """What a reader should know of what came out."""
-    missed, residual = abs(extras.get("completeness", 0.0)), abs(extras.get("residual", 0.0))
-    if missed > 0.05 * max(abs(score), float(scores.abs().max())):
-        yield f"{job.method.name} misses {missed:.2g} of the change it explains: take more steps"
-    if residual > 1e-2 * max(1.0, abs(score)):  # more than rounding
-        yield f"scores and shares miss {residual:.2g} of the whole: the rules do not cover this target"
-    if isinstance(heads := job.options.get("heads"), HeadMask) and not heads.count:
-        yield "no head is lit: only the residual stream carries relevance"
-    if not scores.any():
-        yield f"every score of {job.method.name} is 0 on this text"
-
-
-def is_signed(job: Job, task: str, foil: str | None) -> bool:
-    """Differences of two explanations have a sign; lengths have none."""
-    apart = job.method.explains_apart(task, foil is not None)
-    return apart or (job.method.signed and job.full_options.get("reduce", "sum") == "sum")
 
 
 def load(model: str | Path | None = None, *, task: str | None = None, **settings: Any) -> Explainer:

@@ -79,7 +79,7 @@ class Names:
         logits = output["logits"][i].float()
         if self.task in ("token-classification", "fill-mask") and wanted.position is None:
             return "something for every token", None
-        if self.task != "text-classification":
+        if logits.ndim == 2:  # [token, index]
             logits = logits[len(row) - 1 if wanted.position is None else wanted.position]
         best = int(logits.argmax())
         if self.task == "text-classification" and len(logits) == 1:  # regression: the number is the answer

@@ -30,7 +30,7 @@ class Ledger:
 
     def total(self, account: str) -> Tensor | float:
         entries = getattr(self, account)
-        return torch.stack(entries).sum(0) if entries else 0.0
+        return torch.stack([entry.to(entries[0].device) for entry in entries]).sum(0) if entries else 0.0
 
     def clear(self) -> None:
         """Before another backward pass."""

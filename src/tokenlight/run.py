@@ -14,7 +14,7 @@ from tokenlight.heads.choose import choose_heads
 from tokenlight.heads.masks import HeadMask
 from tokenlight.memory import PassMemory
 from tokenlight.methods import Attribution, Method, Pass
-from tokenlight.record import Probe, Recording, record
+from tokenlight.record import NO_SAVING, Probe, Recording, Saving, record
 from tokenlight.rules import RuleTable
 from tokenlight.targets import Settled, Target
 from tokenlight.twin import Twin
@@ -40,19 +40,25 @@ class PlannedPass:
         return (id(self.rules), self.gates and self.gates.key, self.split, self.unit, self.double, below)
 
     def record(
-        self, twin: Twin, batch: Batch, goal: Target | Settled, memory: PassMemory | None = None, graph: bool = False
+        self,
+        twin: Twin,
+        batch: Batch,
+        goal: Target | Settled,
+        memory: PassMemory | None = None,
+        graph: bool = False,
+        saving: Saving = NO_SAVING,
     ) -> Recording:
         """The pass, or the same from memory; only plain ones are remembered, which masks and rules do not touch."""
         if memory is None or self.rules is not None or self.gates is not None:
-            return self._record(twin, batch, goal, graph)
+            return self._record(twin, batch, goal, graph, saving)
         known = memory.recall(self.key, self.needs)
         if known is None:
-            known = self._record(twin, batch, goal, graph)
+            known = self._record(twin, batch, goal, graph, saving)
             memory.keep(self.key, self.needs, known)
         return known
 
-    def _record(self, twin: Twin, batch: Batch, goal: Target | Settled, graph: bool) -> Recording:
-        how = {"split": self.split, "unit": self.unit, "double": self.double, "graph": graph}
+    def _record(self, twin: Twin, batch: Batch, goal: Target | Settled, graph: bool, saving: Saving) -> Recording:
+        how = {"split": self.split, "unit": self.unit, "double": self.double, "graph": graph, "saving": saving}
         return record(twin, batch, goal, self.needs, rules=self.rules, gates=self.gates, **how)
 
 
@@ -108,6 +114,7 @@ def run_jobs(
     jobs: Sequence[Job],
     memory: PassMemory | None = None,
     graph: bool = False,
+    saving: Saving = NO_SAVING,
 ) -> tuple[Recording, list[Attribution]]:
     """Record every distinct pass once, then let the methods read; those that ask the model again come last.
 
@@ -115,11 +122,17 @@ def run_jobs(
     """
     # The caller's inference mode or autocast must not change what is computed.
     with torch.inference_mode(False), torch.autocast(twin.device.type, enabled=False):
-        return run_undisturbed(twin, batch.map(Tensor.clone), target, jobs, memory, graph)
+        return run_undisturbed(twin, batch.map(Tensor.clone), target, jobs, memory, graph, saving)
 
 
 def run_undisturbed(
-    twin: Twin, batch: Batch, target: Target, jobs: Sequence[Job], memory: PassMemory | None, graph: bool
+    twin: Twin,
+    batch: Batch,
+    target: Target,
+    jobs: Sequence[Job],
+    memory: PassMemory | None,
+    graph: bool,
+    saving: Saving,
 ) -> tuple[Recording, list[Attribution]]:
     if memory is not None:
         memory.open(twin.model, batch, target)
@@ -128,13 +141,13 @@ def run_undisturbed(
     recordings: dict[Key, Recording] = {}
     said = None
     if not planned or (any(one.double for one in planned.values()) and twin.dtype.itemsize < 4):
-        said = record(twin, batch, target)  # what the model says in its own precision decides
+        said = record(twin, batch, target, saving=saving)  # what the model says in its own precision decides
         goal = Settled(said.choices)
     for key, one in planned.items():
-        recordings[key] = one.record(twin, batch, goal, memory, graph)
+        recordings[key] = one.record(twin, batch, goal, memory, graph, saving)
         goal = Settled(recordings[key].choices)  # the same target in every pass, even where rounding ties
     first = said or next(iter(recordings.values()))
-    probe = Probe(twin, batch, first.choices)
+    probe = Probe(twin, batch, first.choices, saving, at_once=len(batch.input_ids) if saving.by_block else None)
     with torch.set_grad_enabled(graph):
         found = [run_job(job, [recordings[key] for key in own], probe) for job, own in zip(jobs, keys, strict=True)]
     return first, found

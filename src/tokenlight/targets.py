@@ -54,7 +54,7 @@ class Choice:
         logits = output[self.field]
         rows = torch.arange(len(logits), device=logits.device)
         if self.position is not None:
-            logits = logits[rows, self.position]
+            logits = logits_at(logits, self.position)
         score = logits[rows, self.index]
         return score if self.foil is None else score - logits[rows, self.foil]
 
@@ -84,10 +84,14 @@ class Target:
         choice = Choice(row=row, index=torch.zeros_like(row), position=position)
         logits = output["logits"]
         check_indices([w.index for w in self.wanted] + [w.foil for w in self.wanted], logits.shape[-1])
-        logits = logits if position is None else logits[torch.arange(len(logits), device=logits.device), position]
+        logits = logits if position is None else logits_at(logits, position)
         predicted = logits.argmax(-1).tolist()
         index = [p if w.index is None else w.index for p, w in zip(predicted, self.wanted, strict=True)]
         return (replace(choice, index=row.new_tensor(index), foil=self._foil(row)),)
+
+    def reads_at(self, batch: Batch) -> Tensor | None:
+        """[batch] the one token of each text whose logits count, where that is known before the model has answered."""
+        return batch.last if self.task == "text-generation" and self.function is None else None
 
     def _foil(self, like: Tensor) -> Tensor | None:
         foils = [wanted.foil for wanted in self.wanted]
@@ -125,8 +129,16 @@ class Settled:
 
     choices: tuple[Choice, ...]
 
+    def reads_at(self, batch: Batch) -> Tensor | None:
+        return None if self.choices[0].function is not None else self.choices[0].position
+
     def choose(self, output: Any, batch: Batch, model: PreTrainedModel) -> tuple[Choice, ...]:
         return self.choices
+
+
+def logits_at(logits: Tensor, position: Tensor) -> Tensor:
+    """[batch, token, index] -> [batch, index]; logits without a token axis were computed at the position alone."""
+    return logits if logits.ndim == 2 else logits[torch.arange(len(logits), device=logits.device), position]
 
 
 def best_span(start: Tensor, end: Tensor, context: Span) -> Span:

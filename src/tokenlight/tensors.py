@@ -8,7 +8,10 @@ from transformers import PreTrainedModel
 
 from tokenlight import anatomy
 from tokenlight.batch import Batch
+from tokenlight.footprint import Shape
+from tokenlight.free import refuse_too_large
 from tokenlight.methods import find_method
+from tokenlight.record import Saving
 from tokenlight.rules import RuleTable
 from tokenlight.run import Job, run_jobs
 from tokenlight.targets import Target, Wanted, shared_function, spread
@@ -25,12 +28,14 @@ def attribute(
     target: Any = None,
     foil: Any = None,
     rules: RuleTable | None = None,
+    low_memory: bool = False,
     **options: Any,
 ) -> Tensor:
     """Scores [batch, token] for those who tokenise themselves.
 
     `target` and `foil`: an index for all rows, one for each row, or for `target` a function of the model output.
-    Heads that answer for every token take (position, index); extractive answers (first token, last token).
+    Heads that answer for every token take (position, index); extractive answers (first token, last token). With
+    `low_memory`, blocks are computed again in the backward pass: less memory, more time, the same scores.
     """
     chosen, twin = find_method(method), Twin(model)
     job = Job.for_model(chosen, options, twin.model, rules)
@@ -38,7 +43,9 @@ def attribute(
     targets, foils = (spread(plain(x), len(input_ids), n) for x, n in ((target, "target"), (foil, "foil")))
     function = shared_function(targets, foils)
     wanted = [Wanted() if function else raw_wanted(twin.task, t, f) for t, f in zip(targets, foils, strict=True)]
-    _, (attribution,) = run_jobs(twin, batch, Target(twin.task, tuple(wanted), function), [job])
+    goal, saving = Target(twin.task, tuple(wanted), function), Saving(by_block=low_memory, last_logits=True)
+    refuse_too_large(Shape.of(twin.model), [job], goal, input_ids.shape, saving, twin.device)
+    _, (attribution,) = run_jobs(twin, batch, goal, [job], saving=saving)
     return attribution.scores
 
 

@@ -1,5 +1,6 @@
 """What one recorded pass leaves behind. Axis words: layer batch head query key token dim."""
 
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -21,6 +22,29 @@ class Signal:
         """Value times gradient: under a rule table this *is* the relevance."""
         assert self.grad is not None, "recorded without a backward pass"
         return self.value * self.grad
+
+    def to(self, device: torch.device) -> "Signal":
+        """Itself, where it is there already."""
+        return Signal(self.value.to(device), None if self.grad is None else self.grad.to(device))
+
+
+SignalGroups = dict[str, tuple[Signal, ...]]  # by the names of Trace's fields
+
+
+def flat(signals: Mapping[str, list[Tensor]], names: Collection[str]) -> list[Tensor]:
+    """All tensors of the groups that `names` holds, one after the other."""
+    return [tensor for name, group in signals.items() if name in names for tensor in group]
+
+
+def with_gradients(
+    signals: Mapping[str, list[Tensor]], graded: Collection[str], gradients: Iterable[Tensor]
+) -> SignalGroups:
+    """The values, and for the groups that `graded` holds their gradients, which come in the order of `flat`."""
+    rest = iter(gradients)
+    return {
+        name: tuple(Signal(value.detach(), next(rest) if name in graded else None) for value in group)
+        for name, group in signals.items()
+    }
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,8 @@ So the user's model is never touched, not even for a moment, and threads cannot 
 A twin costs a few milliseconds and no memory; it is made for one call and thrown away, so it is never out of date.
 """
 
-import copy
-from collections import Counter
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -16,46 +14,15 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from tokenlight import anatomy
-from tokenlight.attention import NAME
+from tokenlight import anatomy, placement
 from tokenlight.batch import Batch
 from tokenlight.errors import UnsupportedModelError
-from tokenlight.gates import Gates
 from tokenlight.precision import KeepDouble
 from tokenlight.primitives import LEDGER
+from tokenlight.private import INTERFACE, private_copy, refuse_inexact, unwrap
 from tokenlight.progress import pass_begins
 from tokenlight.rules import activation
-
-INTERFACE = (
-    "tokenlight explains families whose blocks call attention through transformers' AttentionInterface: "
-    "BERT, RoBERTa, XLM-R, DistilBERT, ELECTRA, GPT-2, OPT, GPT-NeoX, Llama, Mistral, Qwen, Gemma, Phi-3, OLMo2"
-)
-HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-SIGNALS = ("embeddings", "hidden", "attention", "values", "context", "gated", "second_norm")
-
-
-@dataclass
-class Tape:
-    """What the twin writes while it runs; filled by its hooks and by the attention function."""
-
-    keep: frozenset[str] = frozenset()
-    differentiable: bool = False
-    double: bool = (
-        False  # values in double precision from the embeddings on; only rules can follow weights that are not
-    )
-    embeddings_instead: Tensor | None = None  # goes in place of the embedding layer's output
-    gates: Gates | None = None  # which heads relevance flows through
-    signals: dict[str, list[Tensor]] = field(default_factory=lambda: {name: [] for name in SIGNALS})
-    calls: Counter[str] = field(default_factory=Counter)
-
-    def add(self, name: str, tensor: Tensor) -> Tensor:
-        """Note a tensor on its way; the caller goes on with what comes back."""
-        self.calls[name] += 1
-        if name in self.keep:
-            if self.differentiable and not tensor.requires_grad:
-                tensor = tensor.detach().requires_grad_()
-            self.signals[name].append(tensor)
-        return tensor
+from tokenlight.tape import BlockCall, Tape, tensors_in, without_graph
 
 
 class Twin:
@@ -74,28 +41,60 @@ class Twin:
 
     @property
     def device(self) -> torch.device:
-        return next(self.model.get_input_embeddings().parameters()).device
+        return placement.device_of(self.model.get_input_embeddings())
 
     @property
     def dtype(self) -> torch.dtype:
         return self.model.dtype
 
-    def run(self, batch: Batch, tape: Tape, rules: AbstractContextManager[Any] | None = None) -> Any:
-        """One forward pass, under a rule mode if given; the tape holds what it was asked to keep."""
+    def run(
+        self,
+        batch: Batch,
+        tape: Tape,
+        rules: AbstractContextManager[Any] | None = None,
+        *,
+        read_at: Tensor | None = None,
+    ) -> Any:
+        """One forward pass, under a rule mode if given; the tape holds what it was asked to keep.
+
+        With `read_at` [batch], a causal language model computes the logits of these positions alone, if its forward
+        allows that; they are then [batch, vocabulary].
+        """
         pass_begins()
-        self.tape = tape
         inputs = {name: tensor for name, tensor in batch.inputs().items() if name in self._accepted}
+        place = None
+        if read_at is not None and self.task == "text-generation" and "logits_to_keep" in self._accepted:
+            # Every version of transformers takes positions that all texts share: those that any of them is read at.
+            inputs["logits_to_keep"], place = read_at.unique(return_inverse=True)
+        with self._writing(tape, rules):
+            output = self._call(inputs)
+        if place is not None:
+            with torch.set_grad_enabled(tape.differentiable):
+                output["logits"] = output["logits"][torch.arange(len(place)), place.to(output["logits"].device)]
+        self._refuse_unseen_parts(tape)
+        return output
+
+    def run_block(
+        self, number: int, call: BlockCall, tape: Tape, rules: AbstractContextManager[Any] | None = None
+    ) -> Tensor:
+        """One block on its own, as it was called before."""
+        tape.calls["context"] = number  # head gates are counted by it
+        with self._writing(tape, rules):
+            return self._blocks[number](*call.args, **call.kwargs)
+
+    @contextmanager
+    def _writing(self, tape: Tape, rules: AbstractContextManager[Any] | None) -> Iterator[None]:
+        """Inside, hooks write to this tape."""
+        self.tape = tape
         try:
             with (
                 torch.set_grad_enabled(tape.differentiable),
                 KeepDouble() if tape.double or self.dtype == torch.float64 else nullcontext(),
                 rules or nullcontext(),
             ):
-                output = self._call(inputs)
+                yield
         finally:
             self.tape = Tape()  # a twin holds itself through its modules: what it has recorded must not wait for that
-        self._refuse_unseen_parts(tape)
-        return output
 
     def embed(self, input_ids: Tensor) -> Tensor:
         """[batch, token] -> [batch, token, dim]: what the embedding layer gives for these ids."""
@@ -132,11 +131,15 @@ class Twin:
             raise UnsupportedModelError(f"{type(self.model).__name__} has no blocks that can be hooked. " + INTERFACE)
         self.model.get_input_embeddings().register_forward_hook(self._on_embeddings)
         for block in self._blocks:
+            # Before hooks of the user's, which are part of the block: they run again with it.
+            block.register_forward_pre_hook(self._cut_before_block, with_kwargs=True, prepend=True)
             block.register_forward_pre_hook(self._on_block, with_kwargs=True)
             block.register_forward_hook(lambda *_: inside_block(False))
             if norm := anatomy.second_norm(self.model, block):
                 norm.register_forward_pre_hook(self._on_second_norm)
         self._blocks[-1].register_forward_hook(self._on_last_block)
+        for block in self._blocks:
+            block.register_forward_hook(self._cut_after_block)
 
     def _on_embeddings(self, module: nn.Module, args: Any, output: Tensor) -> Tensor:
         tape = self.tape
@@ -146,6 +149,28 @@ class Twin:
         if tape.differentiable:
             tensor = tensor.detach().requires_grad_()  # the leaf: everything after it has a gradient
         return tape.add("embeddings", tensor)
+
+    def _cut_before_block(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if not self.tape.cut:
+            return None
+        call = BlockCall(args, kwargs)
+        if any(part is not call.state and part.requires_grad for part in tensors_in([*args, *kwargs.values()])):
+            raise UnsupportedModelError(
+                f"low_memory: {type(module).__name__} reads more of the input than the state before it; leave it off"
+            )
+        self.tape.block_calls.append(call)
+        bare = call.with_state(without_graph(call.state))  # nothing in the block requires grad: it leaves no graph
+        return bare.args, bare.kwargs
+
+    def _cut_after_block(self, module: nn.Module, args: Any, output: Any) -> Tensor | None:
+        if not self.tape.cut:
+            return None
+        if not isinstance(output, Tensor):
+            raise UnsupportedModelError(
+                f"low_memory: {type(module).__name__} hands on more than one tensor; leave it off"
+            )
+        self.tape.block_outputs.append(without_graph(output).requires_grad_())
+        return self.tape.block_outputs[-1]
 
     def _on_block(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         inside_block(True)
@@ -163,71 +188,3 @@ def inside_block(inside: bool) -> None:
     ledger = LEDGER.get()
     if ledger is not None:
         ledger.inside_block = inside
-
-
-def unwrap(model: nn.Module) -> PreTrainedModel:
-    """The transformers model inside a PEFT or data-parallel wrapper, where that is exactly the same function."""
-    if isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
-        model = model.module
-    peft = getattr(model, "peft_config", None)
-    if peft is not None and hasattr(model, "get_base_model"):
-        if any(config.is_prompt_learning or config.is_adaption_prompt for config in peft.values()):
-            raise UnsupportedModelError(
-                "a PEFT prompt adds virtual tokens that no text has; use an adapter such as LoRA"
-            )
-        model = model.get_base_model()  # type: ignore[operator]  # the adapters live inside its layers
-    if hasattr(model, "_orig_mod"):
-        raise UnsupportedModelError("the model is compiled: pass the original, which is model._orig_mod")
-    if not isinstance(model, PreTrainedModel):
-        raise TypeError(f"expected a transformers model, found {type(model).__name__}")
-    return model
-
-
-def refuse_inexact(model: PreTrainedModel) -> None:
-    """Models whose hooks, gradients or numbers would not be the model's own."""
-    name = type(model).__name__
-    if model.config.is_encoder_decoder:
-        raise UnsupportedModelError(f"{name} is an encoder-decoder; tokenlight explains encoders and decoders")
-    if model.is_gradient_checkpointing:
-        raise UnsupportedModelError("gradient checkpointing is on: call model.gradient_checkpointing_disable() first")
-    for module in model.modules():
-        if module._compiled_call_impl is not None or hasattr(
-            module.__dict__.get("forward"), "_torchdynamo_orig_callable"
-        ):
-            raise UnsupportedModelError(f"{type(module).__name__} is compiled: load the model without compiling it")
-        if type(module).__module__.startswith("torch.ao."):
-            raise UnsupportedModelError(f"{type(module).__name__} is quantised: load the model in floating point")
-    if getattr(model, "is_quantized", False) or not all(p.is_floating_point() for p in model.parameters()):
-        raise UnsupportedModelError(f"{name} is quantised: load it in floating point, for example dtype=torch.bfloat16")
-    if any(parameter.is_inference() for parameter in model.parameters()):
-        raise UnsupportedModelError(
-            f"{name} was made in torch.inference_mode(), so it has no gradients: load it outside"
-        )
-    if any(parameter.is_meta for parameter in model.parameters()):
-        raise UnsupportedModelError(f"some weights of {name} are not in memory (device 'meta'): load the whole model")
-
-
-def private_copy(model: PreTrainedModel) -> PreTrainedModel:
-    """New modules and a new configuration around frozen views of the same weights, in eval mode."""
-    shared: dict[int, Any] = {id(p): nn.Parameter(p.detach(), requires_grad=False) for p in model.parameters()}
-    inside = {id(module) for module in model.modules()}
-    for module in model.modules():
-        # What is not structure is shared as it is: buffers, tensors kept on a module, owners of the user's hooks.
-        owners = [getattr(hook, "__self__", hook) for kind in HOOKS for hook in getattr(module, kind).values()]
-        shared |= {id(x): x for x in [*module._buffers.values(), *vars(module).values()] if isinstance(x, Tensor)}
-        shared |= {id(owner): owner for owner in owners if id(owner) not in inside}
-        # Most of a module is a dozen empty collections; handing out new ones is much faster than copying them.
-        shared |= {id(x): type(x)() for x in vars(module).values() if isinstance(x, dict | set) and not x}
-    twin = copy.deepcopy(model, shared).eval()
-    for module in twin.modules():  # forward hooks are part of what the model computes, backward hooks are not
-        module._backward_hooks.clear()
-        module._backward_pre_hooks.clear()
-    for name, setting in {"output_attentions": False, "output_hidden_states": False, "use_cache": False}.items():
-        setattr(twin.config, name, setting)
-    settings = twin.config.get_text_config()
-    if anatomy.pools_last_token(twin) and settings.pad_token_id is None:
-        settings.pad_token_id = anatomy.NO_PADDING  # otherwise transformers takes such texts one at a time only
-    twin.set_attn_implementation(NAME)
-    if twin.config._attn_implementation != NAME:
-        raise UnsupportedModelError(f"{type(model).__name__} does not use the attention interface. " + INTERFACE)
-    return twin

@@ -1,4 +1,7 @@
-"""Rows of values from files of many kinds and from Hugging Face datasets, one at a time."""
+"""Rows of values from files of many kinds and from Hugging Face datasets, one at a time.
+
+`errors` says what becomes of bytes that are not UTF-8, as for `open`: by default the whole file is refused.
+"""
 
 import csv
 import json
@@ -47,9 +50,9 @@ def is_record(line: str) -> bool:
     return not (isinstance(value, dict) and isinstance(value.get("data"), list))
 
 
-def read_lines(path: Path) -> Iterator[tuple[int, str]]:
+def read_lines(path: Path, errors: str) -> Iterator[tuple[int, str]]:
     """Numbered lines without their ends."""
-    with path.open(encoding="utf-8-sig") as file:
+    with path.open(encoding="utf-8-sig", errors=errors) as file:
         try:
             for number, line in enumerate(file, 1):
                 yield number, line.rstrip("\n")
@@ -57,16 +60,16 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
             raise ValueError(f"{path}: expected UTF-8 text: {error}") from error
 
 
-def text_rows(path: Path) -> Rows:
+def text_rows(path: Path, errors: str = "strict") -> Rows:
     """One text a line."""
-    for number, line in read_lines(path):
+    for number, line in read_lines(path, errors):
         yield TableRow(str(number), f"{path}, line {number}", {"text": line})
 
 
-def tsv_rows(path: Path) -> Rows:
+def tsv_rows(path: Path, errors: str = "strict") -> Rows:
     """Columns between tabs under a header; a quotation mark is a character like any other, except in `unquote`."""
     header: list[str] = []
-    for number, line in read_lines(path):
+    for number, line in read_lines(path, errors):
         fields = [unquote(field) for field in line.split("\t")]
         where = f"{path}, line {number}"
         if not header:
@@ -84,9 +87,9 @@ def unquote(field: str) -> str:
     return inner.replace('""', '"') if quoted else field
 
 
-def csv_rows(path: Path) -> Rows:
+def csv_rows(path: Path, errors: str = "strict") -> Rows:
     """Comma-separated values under a header, quoted where needed."""
-    with path.open(encoding="utf-8-sig", newline="") as file:
+    with path.open(encoding="utf-8-sig", errors=errors, newline="") as file:
         reader = csv.reader(file, strict=True)
         header: list[str] = []
         try:
@@ -108,9 +111,9 @@ def check_header(fields: list[str], where: str) -> list[str]:
     return fields
 
 
-def json_rows(path: Path) -> Rows:
+def json_rows(path: Path, errors: str = "strict") -> Rows:
     """One JSON object a line, or one array of them."""
-    with path.open(encoding="utf-8-sig") as file:
+    with path.open(encoding="utf-8-sig", errors=errors) as file:
         start = file.read(PREVIEW)
         if start.lstrip().startswith("["):
             file.seek(0)
@@ -119,11 +122,11 @@ def json_rows(path: Path) -> Rows:
             for number, (where, record) in enumerate(array_items(file, str(path)), 1):
                 yield json_row(str(number), where, record)
             return
-    for number, line in read_lines(path):
+    for number, line in read_lines(path, errors):
         where = f"{path}, line {number}"
         try:
             record = json.loads(line)
-        except json.JSONDecodeError:
+        except (ValueError, RecursionError):  # also numbers and nesting that are too large to read
             yield BadRow(where, "not a JSON object")
             continue
         yield json_row(str(number), where, record)
@@ -133,7 +136,7 @@ def json_row(number: str, where: str, record: object) -> TableRow | BadRow:
     return TableRow(number, where, record) if isinstance(record, dict) else BadRow(where, "not a JSON object")
 
 
-def parquet_rows(path: Path) -> Rows:
+def parquet_rows(path: Path, errors: str = "strict") -> Rows:
     try:
         import pyarrow.parquet
     except ImportError as error:
@@ -146,9 +149,9 @@ def parquet_rows(path: Path) -> Rows:
                 yield TableRow(str(number), f"{path}, row {number}", record)
 
 
-def squad_rows(path: Path) -> Rows:
+def squad_rows(path: Path, errors: str = "strict") -> Rows:
     """Questions of a SQuAD file (v1 and v2), each with its context."""
-    with path.open(encoding="utf-8-sig") as file:
+    with path.open(encoding="utf-8-sig", errors=errors) as file:
         try:
             articles = json.load(file)["data"]
             for article in articles:

@@ -1,16 +1,18 @@
 """The benchmark: methods × metrics on a model and its data, from which a table is made. It can be stopped anywhere."""
 
 import json
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
-from itertools import count, islice
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 from tokenlight.batch import Text
-from tokenlight.bench.chunk import Plan, run_chunk
+from tokenlight.bench.cases import Case, Item
+from tokenlight.bench.chunk import Explained, Plan, run_chunk
 from tokenlight.bench.data_example import Example
 from tokenlight.bench.hashing import hash_model
 from tokenlight.bench.protocol import Protocol
@@ -19,7 +21,7 @@ from tokenlight.bench.robustness import BETWEEN_MODELS
 from tokenlight.bench.shown import keep_shown
 from tokenlight.bench.source import Source
 from tokenlight.bench.spec import DEFAULT_METHODS, MethodSpec, choose_methods, describe_job, is_ready, parse_measure
-from tokenlight.bench.store import Journal, claim, settle_run
+from tokenlight.bench.store import Journal, Record, claim, settle_run
 from tokenlight.bench.table import FORMAT, INVERSE, STAGES, VERSION, Table, best_method, read_table
 from tokenlight.explainer import Explainer
 from tokenlight.explanation import library_versions
@@ -33,6 +35,7 @@ CHUNK = 32  # rows that are done together, and lost together when the process is
 EVIDENCE_METRICS = ("pointing_game", "mean_reciprocal_rank", "relevance_mass", "per_token_accuracy")
 BadRows = Literal["skip", "refuse"]
 Perturb = Literal["delete", "pad", "mask"]
+Engine = Literal["local", "ray"]
 
 
 def bench(
@@ -54,6 +57,8 @@ def bench(
     label: str | None = None,
     kind: str | None = None,
     split: str | None = None,
+    engine: Engine = "local",
+    workers: int | None = None,
     progress: bool = True,
 ) -> Table:
     """Methods × metrics with intervals, and the controls: random scores, erasure, the inverse of the best method.
@@ -62,6 +67,7 @@ def bench(
     to read it. A method is a name, also with options ("mask_lrp:variant=released"), and so is a metric; `protocol` is a
     paper's way of judging in place of metrics. Results go to the folder `output`, from which a run that was stopped
     goes on. `seed_models` differ from the model in their seed: how alike their explanations are is measured too.
+    `engine="ray"` spreads the examples over `workers`.
     """
     if bad_rows not in ("skip", "refuse"):
         raise ValueError(f"bad_rows is 'skip' or 'refuse', found {bad_rows!r}")
@@ -82,10 +88,11 @@ def bench(
         job.passes(split=False)  # an option with a wrong value is refused before anything is written
     plan = Plan(fitted[0], judge, jobs[0], tuple(zip(fitted[1:], jobs[1:], strict=True)))
     with ExitStack() as stack:
+        run_chunks = stack.enter_context(choose_engine(engine, workers))
         folder = Path(output or stack.enter_context(TemporaryDirectory()))
         stack.enter_context(claim(folder))
         settle_run(folder, describe_run(models, data, specs, plan))
-        return Runner(folder, plan, data, bad_rows, progress).run()
+        return Runner(folder, plan, data, bad_rows, progress, run_chunks).run()
 
 
 def as_examples(given: Sequence[Example | Text]) -> list[Example]:
@@ -101,6 +108,7 @@ class Runner:
     data: Source
     bad_rows: BadRows
     progress: bool
+    run_chunks: Callable[["ChunkWork", Callable[[], Iterator[list[Item]]]], Iterator[Any]]  # results in order
 
     def run(self) -> Table:
         self.stage(STAGES[0], self.plan)
@@ -114,27 +122,58 @@ class Runner:
         """Chunk after chunk, from where the journal ends."""
         journal = Journal(self.folder / name)
         done = journal.recover()
-        rows = enumerate(self.data.read(plan.explainer.task))
-        for _ in islice(rows, done * CHUNK):
-            pass
+        chunks = partial(read_chunks, self.data, plan.explainer.task, done, CHUNK)
         total = self.data.count(plan.explainer.task) if self.progress else None
         label = "turning round" if plan.inverse else "measuring"
         with counting(label, total, min(done * CHUNK, total or 0), show=self.progress) as advance:
-            for group in count(done):
-                items = list(islice(rows, CHUNK))
-                if not items:
-                    break
-                records, cases, explained = run_chunk(plan, items)
+            results = self.run_chunks(ChunkWork(plan), chunks)
+            for group, (records, cases, explained) in enumerate(results, done):
                 self.refuse_bad(records)
                 if not plan.inverse:
                     keep_shown(self.folder, cases, explained)
                 journal.append(group, records)
-                advance(len(items))
+                advance(len(records))
 
     def refuse_bad(self, records: Sequence[Mapping[str, Any]]) -> None:
         for record in records if self.bad_rows == "refuse" else ():
             if "bad" in record:
                 raise ValueError(f"{record['where']}: {record['bad']}. Mend the row, or skip bad rows")
+
+
+@dataclass(frozen=True)
+class ChunkWork:
+    """What is done to every chunk, wherever it runs."""
+
+    plan: Plan
+
+    @property
+    def explainers(self) -> list[Explainer]:
+        return [self.plan.explainer, *(explainer for explainer, _ in self.plan.seeds)]
+
+    def do(self, items: list[Item]) -> tuple[list[Record], list[Case], Explained]:
+        return run_chunk(self.plan, items)
+
+
+def read_chunks(data: Source, task: str, done: int, size: int) -> Iterator[list[Item]]:
+    """Numbered rows, `size` at a time, behind those that are done."""
+    rows = islice(enumerate(data.read(task)), done * size, None)
+    return iter(lambda: list(islice(rows, size)), [])
+
+
+@contextmanager
+def choose_engine(engine: Engine, workers: int | None) -> Iterator[Callable[[ChunkWork, Any], Iterator[Any]]]:
+    """One chunk after another in this process, or several at once by Ray."""
+    if engine == "ray":
+        from tokenlight.scale.ray_engine import find_workers, running_ray, spread
+
+        with running_ray():
+            yield partial(spread, workers=find_workers(workers, None), ordered=True)
+        return
+    if engine != "local":
+        raise ValueError(f"engine is 'local' or 'ray', found {engine!r}")
+    if workers is not None:
+        raise ValueError("the local engine is one process: leave workers out, or choose engine='ray'")
+    yield lambda work, chunks: map(work.do, chunks())
 
 
 def inverse_of(plan: Plan, best: str) -> Plan:

@@ -52,6 +52,6 @@ def readable_errors() -> Iterator[None]:
     """What a person got wrong is one line and exit code 2, not a traceback."""
     try:
         yield
-    except (ValueError, TypeError, OSError, ImportError) as error:
+    except (ValueError, TypeError, OSError, ImportError, MemoryError) as error:
         typer.echo(f"tokenlight: {' '.join(str(error).split())}", err=True)
         raise typer.Exit(2) from error

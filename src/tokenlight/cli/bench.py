@@ -25,6 +25,11 @@ class BadRows(StrEnum):
     refuse = "refuse"
 
 
+class Engine(StrEnum):
+    local = "local"
+    ray = "ray"
+
+
 class Perturb(StrEnum):
     delete = "delete"
     pad = "pad"
@@ -62,6 +67,8 @@ def bench(
     erasure: Annotated[bool, typer.Option(help="Erasure as a control: one forward pass for every token.")] = True,
     seed_model: Annotated[list[str] | None, typer.Option(help="Repeat; models that differ in their seed.")] = None,
     task: TaskOption = None,
+    engine: Annotated[Engine, typer.Option(help="In this process, or spread by Ray.")] = Engine.local,
+    workers: Annotated[int | None, typer.Option(min=1, help="Ray's processes that hold the model.")] = None,
 ) -> None:
     """Compare methods by metrics on your own model and data; stopped, the same command goes on."""
     from tokenlight.bench.table import read_table
@@ -99,6 +106,8 @@ def bench(
                 label=label,
                 kind=kind,
                 split=split,
+                engine=engine.value,
+                workers=workers,
             )
         show_table(table, wide_console())
         typer.echo(f"table.md, table.tex, table.csv and report.html are in {folder}")

@@ -31,6 +31,7 @@ def explain(
     ] = None,
     heads: Annotated[str | None, typer.Option(help="A head mask: see `tokenlight heads`.")] = None,
     task: Annotated[str | None, typer.Option(help="Default: as the checkpoint's config says.")] = None,
+    low_memory: Annotated[bool, typer.Option("--low-memory", help="Less memory, more time, the same scores.")] = False,
     format: Annotated[Format, typer.Option(help="How to show the result.")] = Format.terminal,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write to this file.")] = None,
 ) -> None:
@@ -44,7 +45,7 @@ def explain(
         goal: Any = target if position is None else (position, target)
         words = text if context is None else (text, context)
         options = {} if heads is None else {"heads": heads}
-        results = explainer.explain_all(words, chosen, target=goal, foil=foil, **options)
+        results = explainer.explain_all(words, chosen, target=goal, foil=foil, low_memory=low_memory, **options)
         write(list(results.values()), format, output)
 
 
@@ -81,12 +82,16 @@ def methods() -> None:
 def doctor(
     model: Annotated[str, typer.Argument(help="Checkpoint name or path; 'default' is the one inside.")] = DEFAULT,
     task: Annotated[str | None, typer.Option(help="Default: as the checkpoint's config says.")] = None,
+    tokens: Annotated[
+        int | None, typer.Option(min=1, help="Length of texts for the estimate; default: the longest, at most 512.")
+    ] = None,
 ) -> None:
-    """Which methods work on this model, and what an explanation costs: tried on a short input."""
-    from tokenlight.doctor import examine, report
+    """How much memory methods need on this model, which of them work, and what they cost on a short input."""
+    from tokenlight.doctor import examine, outlook_report, report
 
     with readable_errors():
         explainer = load_model(model, task)
+        wide_console().print(outlook_report(explainer, tokens))
         wide_console().print(report(explainer, examine(explainer)))
 
 

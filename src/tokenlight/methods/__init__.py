@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from torch import Tensor
@@ -68,7 +69,7 @@ class Method:
     def summary(self) -> str:
         return (inspect.getdoc(self.function) or "").split("\n")[0]
 
-    @property
+    @cached_property
     def options(self) -> dict[str, Any]:
         """The method's own keywords and their defaults."""
         parameters = inspect.signature(self.function).parameters.values()

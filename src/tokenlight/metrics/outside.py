@@ -7,9 +7,10 @@ from typing import Any
 import torch
 
 from tokenlight.batch import Text
-from tokenlight.explainer import Explainer, check_texts, input_notes
+from tokenlight.explainer import Explainer, check_texts
 from tokenlight.explanation import Explanation, keep_precision
 from tokenlight.methods import METHODS
+from tokenlight.notes import input_notes
 from tokenlight.run import Job
 
 

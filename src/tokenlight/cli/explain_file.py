@@ -1,0 +1,182 @@
+"""Explaining a whole corpus, and what its words say."""
+
+from dataclasses import replace
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tokenlight.cli.app import DEFAULT, ModelOption, app, load_model, readable_errors, wide_console
+from tokenlight.cli.bench import Engine
+
+if TYPE_CHECKING:
+    from tokenlight.scale.summary import CorpusSummary
+
+INTERRUPTED = 130  # how shells say that a command was stopped by Ctrl-C
+MethodsOption = Annotated[
+    list[str] | None,
+    typer.Option(help="Repeat for several; also with options: mask_lrp:variant=released. Default: attn_lrp."),
+]
+
+
+class Dtype(StrEnum):
+    float32 = "float32"
+    float16 = "float16"
+
+
+@app.command("explain-file")
+def explain_file(
+    source: Annotated[
+        str, typer.Argument(metavar="INPUT", help="Parquet, JSON lines, CSV, TSV or text; a folder of such; hf:NAME.")
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The folder for the results.")],
+    method: MethodsOption = None,
+    model: ModelOption = DEFAULT,
+    heads: Annotated[str | None, typer.Option(help="A head mask: see `tokenlight heads`.")] = None,
+    target: Annotated[str | None, typer.Option(help="Label or token; default: what the model predicts.")] = None,
+    foil: Annotated[str | None, typer.Option(help="Explain target minus this.")] = None,
+    text: Annotated[str | None, typer.Option(help="The column with the text.")] = None,
+    pair: Annotated[tuple[str, str] | None, typer.Option(help="The two columns of a pair.")] = None,
+    id_column: Annotated[str | None, typer.Option("--id", help="The column with names of the rows.")] = None,
+    target_column: Annotated[str | None, typer.Option(help="The column with each row's target.")] = None,
+    foil_column: Annotated[str | None, typer.Option(help="The column with each row's foil.")] = None,
+    kind: Annotated[str | None, typer.Option(help="The kind of file, where its name does not say it.")] = None,
+    split: Annotated[str | None, typer.Option(help="The split of a Hugging Face dataset.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many rows.")] = None,
+    window: Annotated[
+        int | None, typer.Option(min=1, help="Read longer texts in windows of so many tokens; default: cut them off.")
+    ] = None,
+    overlap: Annotated[
+        int | None, typer.Option(min=0, help="Tokens that windows share; default: a quarter of them.")
+    ] = None,
+    dtype: Annotated[Dtype, typer.Option(help="Of the scores that are written.")] = Dtype.float32,
+    keep_text: Annotated[bool, typer.Option(help="Write the texts next to their scores.")] = True,
+    tokens: Annotated[
+        int | None,
+        typer.Option(min=1, help="Tokens that run together, padding included; default: as suits the device."),
+    ] = None,
+    part_rows: Annotated[
+        int, typer.Option(min=1, help="Rows of one file; a run that is stopped does no more than these again.")
+    ] = 1000,
+    low_memory: Annotated[bool, typer.Option(help="Less memory, more time, the same scores.")] = False,
+    engine: Annotated[Engine, typer.Option(help="In this process, or in several under Ray.")] = Engine.local,
+    workers: Annotated[int | None, typer.Option(min=1, help="Ray's processes that hold the model.")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Of torch, in each process.")] = None,
+    summary: Annotated[bool, typer.Option(help="Then show the words that support each label.")] = False,
+    task: Annotated[str | None, typer.Option(help="Default: as the checkpoint's config says.")] = None,
+) -> None:
+    """Explain every text of a file into a folder of Parquet files; stopped, the same command goes on."""
+    from tokenlight.bench.spec import MethodSpec
+    from tokenlight.explainer import DEFAULT_METHOD
+    from tokenlight.scale.corpus import Corpus
+    from tokenlight.scale.run import explain_dataset
+
+    with readable_errors():
+        if summary and not keep_text:
+            raise ValueError("--summary needs the texts: leave --no-keep-text out")
+        try:
+            methods = [MethodSpec.parse(one) for one in method or [DEFAULT_METHOD]]  # before the model: that is slow
+            Corpus(source, kind=kind, split=split)
+            explainer = on_device(load_model(model, task), engine)
+            found = explain_dataset(
+                explainer,
+                source,
+                output,
+                methods,
+                heads=heads,
+                target=target,
+                foil=foil,
+                text=text,
+                pair=pair,
+                id_column=id_column,
+                target_column=target_column,
+                foil_column=foil_column,
+                kind=kind,
+                split=split,
+                limit=limit,
+                window=window,
+                overlap=overlap,
+                dtype=dtype.value,
+                keep_text=keep_text,
+                tokens=tokens,
+                part_rows=part_rows,
+                low_memory=low_memory,
+                engine=engine.value,
+                workers=workers,
+                threads=threads,
+            )
+        except KeyboardInterrupt as error:
+            typer.echo(f"tokenlight: stopped; {done_so_far(output)}: the same command goes on from there", err=True)
+            raise typer.Exit(INTERRUPTED) from error
+        aside = f", {count(found.bad, 'row')} set aside in bad_rows.jsonl" if found.bad else ""
+        typer.echo(f"{count(found.explained, 'text')} explained in {count(found.parts, 'part')}{aside}: {output}")
+        if summary:
+            from tokenlight.scale.summary import summarise
+
+            show(summarise(output), 10, output / "summary.csv")
+
+
+def on_device(explainer: Any, engine: Engine) -> Any:
+    """On the GPU where there is one; Ray's workers see to that themselves."""
+    import torch
+
+    if engine is Engine.local and torch.cuda.is_available():
+        explainer.model.to("cuda")
+    return explainer
+
+
+def done_so_far(folder: Path) -> str:
+    parts = len(list((folder / "parts").glob("part-*.parquet")))
+    return f"{count(parts, 'finished part')} in {folder}"
+
+
+def count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+@app.command()
+def corpus(
+    folder: Annotated[Path, typer.Argument(help="A folder that `tokenlight explain-file` wrote.")],
+    other: Annotated[Path | None, typer.Option(help="The same texts explained for another checkpoint.")] = None,
+    method: Annotated[str | None, typer.Option(help="One of its methods; default: all.")] = None,
+    top: Annotated[int, typer.Option(min=1, help="Words of each label.")] = 15,
+    min_uses: Annotated[int, typer.Option(min=1, help="Leave out words with fewer uses.")] = 2,
+    csv: Annotated[Path | None, typer.Option(help="Write all words here.")] = None,
+    figure: Annotated[Path | None, typer.Option(help="Draw the words here: png, svg or pdf.")] = None,
+) -> None:
+    """The words that support each label most often and most strongly, over a whole corpus."""
+    from tokenlight.scale.summary import summarise
+    from tokenlight.views.corpus import comparison_table, summary_csv, summary_figure
+    from tokenlight.views.figure import check_figure_name, save
+
+    with readable_errors():
+        if figure is not None:
+            check_figure_name(figure)
+        found = summarise(folder, method, min_uses)
+        if other is None:
+            show(found, top, csv)
+        else:
+            others = {one.method: one for one in summarise(other, method, min_uses)}
+            both = [(one, others[one.method]) for one in found if one.method in others]
+            if not both:
+                raise ValueError(f"{folder} and {other} were not explained with the same method")
+            if any(one.model == two.model for one, two in both):  # then the folders' names tell them apart
+                both = [(replace(one, model=folder.name), replace(two, model=other.name)) for one, two in both]
+            for one, two in both:
+                wide_console().print(comparison_table(one, two, top))
+            found = [one for two in both for one in two]
+            if csv is not None:
+                csv.write_text(summary_csv(found), encoding="utf-8")
+        if figure is not None:
+            # Bars of two checkpoints stand side by side; those of several methods would be no comparison.
+            save(summary_figure(found[: 2 if other else 1], top), figure)
+
+
+def show(found: "list[CorpusSummary]", top: int, file: Path | None) -> None:
+    from tokenlight.views.corpus import summary_csv, summary_table
+
+    for one in found:
+        wide_console().print(summary_table(one, top))
+    if file is not None:
+        file.write_text(summary_csv(found), encoding="utf-8")

@@ -1,0 +1,132 @@
+"""The words that support each label over a corpus: as table, CSV and figure; two checkpoints side by side."""
+
+import csv
+import io
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy
+from rich.table import Table
+
+from tokenlight.explanation import printable
+from tokenlight.scale.summary import CorpusSummary, LabelWords, WordSupport
+from tokenlight.views.figure import new_figure
+from tokenlight.views.palette import AGAINST, SUPPORT, css
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+LABELS = 8  # that are shown; a language model has as many as tokens
+CSV_HEADER = ("model", "method", "label", "texts", "word", "uses", "strongest", "strength", "total")
+
+
+def summary_table(summary: CorpusSummary, top: int) -> Table:
+    """For each label its words: how often, how often the strongest, how strongly on average."""
+    table = Table(title=title(summary), title_justify="left", box=None, header_style="bold", padding=(0, 2, 0, 0))
+    table.add_column("label", style="cyan", no_wrap=True)
+    table.add_column("word", no_wrap=True)
+    for name in ("uses", "strongest", "strength"):
+        table.add_column(name, justify="right")
+    for label in summary.labels[:LABELS]:
+        for i, one in enumerate(supporting(label, top)):
+            name = f"{printable(label.label)} ({label.texts:,} texts)" if i == 0 else ""
+            table.add_row(name, printable(one.word), f"{one.uses:,}", f"{one.strongest:,}", f"{one.strength:+.2f}")
+    return table
+
+
+def comparison_table(one: CorpusSummary, other: CorpusSummary, top: int) -> Table:
+    """The words that support a label most in either checkpoint, with both strengths; the greatest change first."""
+    table = Table(title=f"{title(one)}   ⇄   {title(other)}", title_justify="left", box=None, header_style="bold")
+    table.add_column("label", style="cyan", no_wrap=True)
+    table.add_column("word", no_wrap=True)
+    for name in ("uses", "strength", "uses there", "strength there", "change"):
+        table.add_column(name, justify="right")
+    for label in one.labels[:LABELS]:
+        there = other.find(label.label)
+        for i, (word, mine, theirs) in enumerate(side_by_side(label, there, top)):
+            name = printable(label.label) if i == 0 else ""
+            change = strength_of(theirs) - strength_of(mine)
+            table.add_row(name, printable(word), *cells(mine), *cells(theirs), f"{change:+.2f}")
+    return table
+
+
+def side_by_side(
+    label: LabelWords, there: LabelWords | None, top: int
+) -> list[tuple[str, WordSupport | None, WordSupport | None]]:
+    """The first words of both, the greatest change of strength first."""
+    words = [w.word for one in (label, there) if one is not None for w in supporting(one, top)]
+    found = [(word, label.find(word), there.find(word) if there else None) for word in dict.fromkeys(words)]
+    return sorted(found, key=lambda pair: -abs(strength_of(pair[2]) - strength_of(pair[1])))
+
+
+def supporting(label: LabelWords, top: int) -> list[WordSupport]:
+    return [one for one in label.words[:top] if one.total > 0]
+
+
+def strength_of(word: WordSupport | None) -> float:
+    return 0.0 if word is None else word.strength
+
+
+def cells(word: WordSupport | None) -> tuple[str, str]:
+    return ("0", "") if word is None else (f"{word.uses:,}", f"{word.strength:+.2f}")
+
+
+def title(summary: CorpusSummary) -> str:
+    return f"{summary.model}, {summary.method}"
+
+
+def summary_csv(summaries: Sequence[CorpusSummary]) -> str:
+    """All words of all labels, methods and checkpoints, a row each."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(CSV_HEADER)
+    for summary in summaries:
+        for label in summary.labels:
+            for one in label.words:
+                numbers = (one.uses, one.strongest, f"{one.strength:.6g}", f"{one.total:.6g}")
+                writer.writerow((summary.model, summary.method, label.label, label.texts, one.word, *numbers))
+    return file.getvalue()
+
+
+def summary_figure(summaries: Sequence[CorpusSummary], top: int) -> "Figure":
+    """A panel for each label with bars for its words; one bar a checkpoint or method."""
+    labels = [label.label for label in summaries[0].labels[:LABELS]]
+    figure = new_figure(3.4 * len(labels), 1.2 + 0.24 * top * len(summaries) ** 0.5)
+    panels = numpy.atleast_1d(figure.subplots(1, len(labels)))
+    for axes, label in zip(panels, labels, strict=True):
+        draw_label(axes, [summary.find(label) for summary in summaries], top)
+        axes.set_title(label, fontsize=9, loc="left")
+    if len(summaries) > 1:
+        from matplotlib.patches import Patch
+
+        patches = [Patch(color=colour(i), label=title(one)) for i, one in enumerate(summaries)]
+        figure.legend(handles=patches, loc="outside lower center", ncols=len(summaries), fontsize=7, frameon=False)
+    return figure
+
+
+def draw_label(axes: Any, found: Sequence[LabelWords | None], top: int) -> None:
+    """Bars are totals: uses times mean strength, by which words are ordered."""
+    first = next(one for one in found if one is not None)
+    words = [word.word for word in supporting(first, top)]
+    width = 0.8 / len(found)
+    for i, label in enumerate(found):
+        pairs = [label.find(word) if label else None for word in words]
+        heights = [0.0 if one is None else one.total for one in pairs]
+        axes.barh([place + i * width for place in range(len(words))], heights, width, color=colour(i))
+    axes.set_yticks(
+        [place + width * (len(found) - 1) / 2 for place in range(len(words))], map(plain, words), fontsize=7
+    )
+    axes.invert_yaxis()
+    axes.set_xlabel("uses × mean strength", fontsize=7)
+    axes.tick_params(axis="x", labelsize=7)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+
+
+def plain(word: str) -> str:
+    """A dollar sign would begin a formula."""
+    return word.replace("$", r"\$")
+
+
+def colour(place: int) -> str:
+    return css((SUPPORT, AGAINST)[place % 2])
