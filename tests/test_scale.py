@@ -411,9 +411,9 @@ def resident() -> int:
 def test_memory_stays_flat(tmp_path, monkeypatch):
     sizes, real = [], run.Work.do
 
-    def do(self, part):
+    def do(self, part, tell):
         sizes.append(resident())
-        return real(self, part)
+        return real(self, part, tell)
 
     monkeypatch.setattr(run.Work, "do", do)
     source = tmp_path / "texts.txt"
