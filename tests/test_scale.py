@@ -195,7 +195,7 @@ def test_a_run_that_goes_on_under_another_path_writes_the_same(tmp_path, monkeyp
     before = contents(tmp_path / "out")
     (tmp_path / "out" / "parts" / "part-000001.parquet").unlink()
     monkeypatch.chdir(tmp_path)
-    explain("texts.txt", "out")
+    explain("texts.txt", Path("out"))
     assert contents(tmp_path / "out") == before
 
 
@@ -411,9 +411,9 @@ def resident() -> int:
 def test_memory_stays_flat(tmp_path, monkeypatch):
     sizes, real = [], run.Work.do
 
-    def do(self, part):
+    def do(self, part, tell):
         sizes.append(resident())
-        return real(self, part)
+        return real(self, part, tell)
 
     monkeypatch.setattr(run.Work, "do", do)
     source = tmp_path / "texts.txt"
