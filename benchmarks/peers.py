@@ -6,7 +6,7 @@
 
 Every library runs in a process of its own (peers_runner.py) and is asked by turns, so that a busy machine disturbs all
 alike. Times are the processor's, medians of several rounds after one to warm up. Memory is how far the resident memory
-of a fresh process rises above the loaded model. Methods of many passes get the first `--few` texts.
+rises above the loaded model, in a process of its own. Methods of many passes get the first `--few` texts.
 """
 
 import argparse
@@ -38,7 +38,7 @@ class PeerError(Exception):
 class Peer:
     """A library that waits in a process of its own."""
 
-    def __init__(self, name: str, python: Path, folder: Path, log: Path, **environment: str):
+    def __init__(self, name: str, python: Path, folder: Path, log: Path):
         self.name, self.log = name, log
         if not python.is_file():
             raise PeerError(f"not installed: there is no {python.name} for it; run --setup")
@@ -46,7 +46,7 @@ class Peer:
         with log.open("a") as errors:
             command = [str(python), str(RUNNER), name, str(folder)]
             pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": errors}
-            self.process = subprocess.Popen(command, text=True, env=os.environ | threads | environment, **pipes)
+            self.process = subprocess.Popen(command, text=True, env=os.environ | threads, **pipes)
         try:
             self.ready = self._read()
         except PeerError:
@@ -88,6 +88,7 @@ class Task:
     method: str
     texts: list[str]
     targets: list[int]
+    warming: dict[str, Any]  # a short text and its target
     seconds: list[float] = field(default_factory=list)
     scores: list[list[float]] = field(default_factory=list)
     peak: int | None = None
@@ -102,9 +103,12 @@ class Task:
             self.scores = found["scores"]
             self.seconds.append(found["cpu"])
 
+    def measure_memory(self) -> None:
+        if not self.for_agreement_only and (found := self._try("memory", warming=self.warming, **self.asked)):
+            self.peak = found["bytes"]
+
     def warm_up(self) -> None:
-        count = 1 if self.method in MANY_PASSES else len(self.texts)
-        self._try("run", method=self.method, texts=self.texts[:count], targets=self.targets[:count])
+        self._try("run", **self.asked | (self.warming if self.method in MANY_PASSES else {}))
 
     def _try(self, do: str, **what: Any) -> dict[str, Any] | None:
         if self.failed:
@@ -144,6 +148,8 @@ class Bench:
             peers, different = self.same_model(peers, targets)
             tasks = [self.task(peer, method, targets) for peer in peers for method in peer.ready["methods"]]
             for task in tasks:
+                task.measure_memory()
+            for task in tasks:
                 task.warm_up()
             for turn in range(self.rounds):
                 for task in tasks:
@@ -153,8 +159,6 @@ class Bench:
         finally:
             for peer in peers:
                 peer.close()
-        for task in tasks:
-            self.measure_memory(task)
         return [*self.compare(tasks), *different, *results]
 
     def start(self) -> tuple[list[Peer], list[Result]]:
@@ -185,18 +189,9 @@ class Bench:
 
     def task(self, peer: Peer, method: str, targets: list[int]) -> Task:
         count = self.few if method in MANY_PASSES else len(self.texts)
-        return Task(peer, method, self.texts[:count], targets[:count])
-
-    def measure_memory(self, task: Task) -> None:
-        if task.failed or task.for_agreement_only:
-            return
-        try:  # glibc would keep freed memory for itself and make the resident memory say nothing
-            settings = {"MALLOC_MMAP_THRESHOLD_": "65536"}
-            fresh = Peer(task.peer.name, self.pythons[task.peer.name], self.folder, self.log, **settings)
-            task.peak = fresh.ask("memory", **task.asked)["bytes"]
-            fresh.close()
-        except PeerError as error:
-            task.failed = str(error)
+        text, target = min(zip(self.texts, targets, strict=True), key=lambda pair: len(pair[0]))
+        warming = {"texts": [text], "targets": [target]}
+        return Task(peer, method, self.texts[:count], targets[:count], warming)
 
     def compare(self, tasks: Sequence[Task]) -> list[Result]:
         ours = {task.method: task for task in tasks if task.peer.name == OURS}

@@ -19,7 +19,7 @@ from typing import Any
 from peers_common import BATCH, ROWS, STEPS, Subject, in_batches, load, peak_of, resident
 
 Scores = list[list[float]]
-Method = Callable[[Sequence[str], Sequence[int]], Scores]
+Method = Callable[..., Scores]  # of texts and targets
 
 
 def tokenlight(folder: Path) -> tuple[Subject, dict[str, Method]]:
@@ -214,8 +214,7 @@ def answer(subject: Subject, methods: dict[str, Method], asked: dict[str, Any]) 
     method = methods[asked["method"]]
     if asked["do"] == "memory":
         subject.touch()
-        method(texts[:1], targets[:1])  # whatever is made once
-        return {"bytes": peak_of(lambda: method(texts, targets))}
+        return {"bytes": peak_of(lambda: method(**asked["warming"]), lambda: method(texts, targets))}
     cpu, began = time.process_time(), time.perf_counter()
     scores = method(texts, targets)
     return {"seconds": time.perf_counter() - began, "cpu": time.process_time() - cpu, "scores": scores}
