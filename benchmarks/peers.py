@@ -1,113 +1,252 @@
-"""Ours beside captum and LXT on the same small Llama, each as a ratio to gradient x input in its own process.
+"""Ours beside other libraries: the same models, texts, targets and machine, one thread, in one run. Linux only.
 
-    python benchmarks/peers.py [--lxt-python PATH/TO/PYTHON]
+    python benchmarks/peers.py --setup --envs ENVS                 # an environment for each peer; takes a while
+    python benchmarks/peers.py --envs ENVS --texts FILE -o FOLDER  # one text a line; default: 24 sentences
+    python benchmarks/peers.py --envs ENVS --models embedded bert-base PATH/TO/smollm2
 
-captum is used if it is installed here. LXT 2.1 needs transformers 4.52, so it runs in an environment of its own.
+Every library runs in a process of its own (peers_runner.py) and is asked by turns, so that a busy machine disturbs all
+alike. Times are the processor's, medians of several rounds after one to warm up. Memory is how far the resident memory
+rises above the loaded model, in a process of its own. Methods of many passes get the first `--few` texts.
 """
 
 import argparse
-import importlib.util
 import json
+import os
 import statistics
 import subprocess
-import time
-from collections.abc import Callable
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from peers_models import REQUIREMENTS, python_of, save_model, set_up
+from peers_table import Result, agreement, show
 
-BATCH, LENGTH, STEPS = 8, 32, 50
-SIZE: dict[str, Any] = {
-    "hidden_size": 384,
-    "num_hidden_layers": 6,
-    "num_attention_heads": 12,
-    "intermediate_size": 1024,
-}
-
-# Runs in LXT's environment, where tokenlight is not: the same model and the same clock, written out again.
-LXT = f"""
-import json, statistics, time, torch
-from transformers.models.llama import modeling_llama
-from transformers import LlamaConfig
-torch.manual_seed(0)
-config = LlamaConfig(vocab_size=16000, **{SIZE!r}, attn_implementation="eager")
-ids = torch.randint(5, 16000, ({BATCH}, {LENGTH}))
-def run(model):
-    embeddings = model.get_input_embeddings()(ids).detach().requires_grad_()
-    logits = model(inputs_embeds=embeddings, use_cache=False).logits[:, -1]
-    (logits[:, 7] - logits[:, 8]).sum().backward()
-    return (embeddings * embeddings.grad).sum(-1)
-def build():
-    model = modeling_llama.LlamaForCausalLM(config).eval()
-    model.requires_grad_(False)
-    return model
-plain = build()
-def clock(model):
-    run(model); times = []
-    for _ in range(9):
-        began = time.perf_counter(); run(model); times.append(time.perf_counter() - began)
-    return statistics.median(times)
-by_hand = clock(plain)
-from lxt.efficient import monkey_patch
-monkey_patch(modeling_llama, verbose=False)
-print(json.dumps(clock(build()) / by_hand))
-"""
+OURS, RUNNER = "tokenlight", Path(__file__).with_name("peers_runner.py")
+OF_PROBABILITY = "integrated_gradients of the probability"
+MANY_PASSES = ("integrated_gradients", OF_PROBABILITY, "partition")
+BESIDE = {OF_PROBABILITY: "integrated_gradients", "partition": "gradient_x_input"}  # whose speed of ours
+TEXTS = Path(__file__).with_name("peers_texts.txt")
 
 
-def by_hand(model: LlamaForCausalLM, ids: torch.Tensor) -> torch.Tensor:
-    embeddings = model.get_input_embeddings()(ids).detach().requires_grad_()
-    logits = model(inputs_embeds=embeddings, use_cache=False).logits[:, -1]
-    (grad,) = torch.autograd.grad((logits[:, 7] - logits[:, 8]).sum(), embeddings)
-    return (embeddings * grad).sum(-1)
+class PeerError(Exception):
+    """A library could not do it; the message is one line."""
 
 
-def captum_ig(model: LlamaForCausalLM, ids: torch.Tensor) -> torch.Tensor:
-    from captum.attr import IntegratedGradients  # pyright: ignore[reportMissingImports]
+class Peer:
+    """A library that waits in a process of its own."""
 
-    def score(embeddings: torch.Tensor) -> torch.Tensor:
-        logits = model(inputs_embeds=embeddings, use_cache=False).logits[:, -1]
-        return logits[:, 7] - logits[:, 8]
+    def __init__(self, name: str, python: Path, folder: Path, log: Path):
+        self.name, self.log = name, log
+        if not python.is_file():
+            raise PeerError(f"not installed: there is no {python.name} for it; run --setup")
+        threads = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
+        with log.open("a") as errors:
+            command = [str(python), str(RUNNER), name, str(folder)]
+            pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": errors}
+            self.process = subprocess.Popen(command, text=True, env=os.environ | threads, **pipes)
+        try:
+            self.ready = self._read()
+        except PeerError:
+            self.close()
+            raise
 
-    embeddings = model.get_input_embeddings()(ids).detach()
-    explained = IntegratedGradients(score).attribute(embeddings, n_steps=STEPS, internal_batch_size=32)
-    return explained.sum(-1)
+    def ask(self, do: str, **what: Any) -> dict[str, Any]:
+        assert self.process.stdin
+        try:
+            self.process.stdin.write(json.dumps({"do": do, **what}) + "\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            raise PeerError(f"its process ended; see {self.log.name}") from None
+        return self._read()
+
+    def _read(self) -> dict[str, Any]:
+        assert self.process.stdout
+        line = self.process.stdout.readline()
+        if not line:
+            raise PeerError(f"its process ended with exit code {self.process.wait()}; see {self.log.name}")
+        found = json.loads(line)
+        if "error" in found:
+            raise PeerError(found["error"])
+        return found
+
+    def close(self) -> None:
+        assert self.process.stdin
+        assert self.process.stdout
+        self.process.stdin.close()
+        self.process.wait()
+        self.process.stdout.close()
 
 
-def clock(task: Callable[[], object], repeats: int) -> float:
-    task()
-    times = []
-    for _ in range(repeats):
-        began = time.perf_counter()
-        task()
-        times.append(time.perf_counter() - began)
-    return statistics.median(times)
+@dataclass
+class Task:
+    """A method of a peer on some texts."""
+
+    peer: Peer
+    method: str
+    texts: list[str]
+    targets: list[int]
+    warming: dict[str, Any]  # a short text and its target
+    seconds: list[float] = field(default_factory=list)
+    scores: list[list[float]] = field(default_factory=list)
+    peak: int | None = None
+    failed: str | None = None
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        return {"method": self.method, "texts": self.texts, "targets": self.targets}
+
+    def run(self) -> None:
+        if found := self._try("run", **self.asked):
+            self.scores = found["scores"]
+            self.seconds.append(found["cpu"])
+
+    def measure_memory(self) -> None:
+        if not self.for_agreement_only and (found := self._try("memory", warming=self.warming, **self.asked)):
+            self.peak = found["bytes"]
+
+    def warm_up(self) -> None:
+        self._try("run", **self.asked | (self.warming if self.method in MANY_PASSES else {}))
+
+    def _try(self, do: str, **what: Any) -> dict[str, Any] | None:
+        if self.failed:
+            return None
+        try:
+            return self.peer.ask(do, **what)
+        except PeerError as error:
+            self.failed = str(error)
+            return None
+
+    @property
+    def for_agreement_only(self) -> bool:
+        """Ours runs one text at a time there, which no one would."""
+        return self.peer.name == OURS and self.method == OF_PROBABILITY
+
+    @property
+    def rate(self) -> float:
+        return len(self.texts) / statistics.median(self.seconds)
+
+
+@dataclass(frozen=True)
+class Bench:
+    """One model and what is asked about it."""
+
+    model: str
+    folder: Path
+    texts: list[str]
+    few: int
+    rounds: int
+    pythons: dict[str, Path]
+    log: Path
+
+    def run(self) -> list[Result]:
+        peers, results = self.start()
+        try:
+            targets = peers[0].ask("choose", texts=self.texts)["targets"]
+            peers, different = self.same_model(peers, targets)
+            tasks = [self.task(peer, method, targets) for peer in peers for method in peer.ready["methods"]]
+            for task in tasks:
+                task.measure_memory()
+            for task in tasks:
+                task.warm_up()
+            for turn in range(self.rounds):
+                for task in tasks:
+                    if not turn or not task.for_agreement_only:
+                        task.run()
+                print(f"{self.model}: round {turn + 1} of {self.rounds}", file=sys.stderr, flush=True)
+        finally:
+            for peer in peers:
+                peer.close()
+        return [*self.compare(tasks), *different, *results]
+
+    def start(self) -> tuple[list[Peer], list[Result]]:
+        """Ours first. Those that cannot are results, too."""
+        peers, failed = [Peer(OURS, self.pythons[OURS], self.folder, self.log)], []
+        for name, python in self.pythons.items():
+            if name != OURS:
+                try:
+                    peers.append(Peer(name, python, self.folder, self.log))
+                except PeerError as error:
+                    failed.append(Result(self.model, name, reason=str(error)))
+        return peers, failed
+
+    def same_model(self, peers: list[Peer], targets: list[int]) -> tuple[list[Peer], list[Result]]:
+        """Whoever computes other logits from the folder has another model, and is not compared."""
+        ours = peers[0].ask("logits", texts=self.texts, targets=targets)["logits"]
+        same, different = [], []
+        for peer in peers:
+            logits = peer.ask("logits", texts=self.texts, targets=targets)["logits"]
+            gap = max(abs(a - b) for a, b in zip(logits, ours, strict=True))
+            if gap < 1e-3:
+                same.append(peer)
+            else:
+                peer.close()
+                reason = f"its transformers computes other logits from the same folder (up to {gap:.3g} apart)"
+                different.append(Result(self.model, peer.name, peer.ready["versions"], reason=reason))
+        return same, different
+
+    def task(self, peer: Peer, method: str, targets: list[int]) -> Task:
+        count = self.few if method in MANY_PASSES else len(self.texts)
+        text, target = min(zip(self.texts, targets, strict=True), key=lambda pair: len(pair[0]))
+        warming = {"texts": [text], "targets": [target]}
+        return Task(peer, method, self.texts[:count], targets[:count], warming)
+
+    def compare(self, tasks: Sequence[Task]) -> list[Result]:
+        ours = {task.method: task for task in tasks if task.peer.name == OURS}
+        return [self.result(task, ours) for task in tasks if not task.for_agreement_only]
+
+    def result(self, task: Task, ours: dict[str, Task]) -> Result:
+        name, versions = task.peer.name, task.peer.ready["versions"]
+        if task.failed or task.peak is None:
+            return Result(self.model, name, versions, task.method, reason=task.failed)
+        beside = ours[BESIDE.get(task.method, task.method)]
+        same = ours.get(task.method)
+        return Result(
+            model=self.model,
+            peer=name,
+            versions=versions,
+            method=task.method,
+            texts=len(task.texts),
+            per_second=task.rate,
+            slowest=len(task.texts) / max(task.seconds),
+            fastest=len(task.texts) / min(task.seconds),
+            peak=task.peak,
+            beside=beside.method,
+            times_as_fast=None if name == OURS else beside.rate / task.rate,
+            agreement=None if name == OURS or same is None else agreement(same.scores, task.scores),
+        )
 
 
 def main() -> None:
-    import tokenlight as tl
-
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--lxt-python", help="the Python of an environment with lxt 2.1 and transformers 4.52")
+    parser.add_argument("--envs", type=Path, required=True, help="folder with the peers' environments")
+    parser.add_argument("--setup", action="store_true", help="make the environments and stop")
+    parser.add_argument("--peers", nargs="+", default=list(REQUIREMENTS), choices=list(REQUIREMENTS))
+    parser.add_argument("--models", nargs="+", default=["embedded", "bert-base"], help="or paths of checkpoints")
+    parser.add_argument("--texts", type=Path, default=TEXTS, help="one text a line")
+    parser.add_argument("--few", type=int, default=4, help="texts for methods of many passes")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("-o", "--output", type=Path, default=Path("peers"), help="folder for peers.json and peers.log")
     args = parser.parse_args()
-    torch.manual_seed(0)
-    model = LlamaForCausalLM(LlamaConfig(vocab_size=16_000, **SIZE)).eval()
-    model.set_attn_implementation("eager")
-    model.requires_grad_(False)
-    ids = torch.randint(5, 16_000, (BATCH, LENGTH))
-    base = clock(lambda: by_hand(model, ids), 9)
-    print(f"{BATCH} texts of {LENGTH} tokens; gradient x input by hand: {base * 1e3:.0f} ms, ratio 1")
-    for name in ("gradient_x_input", "lrp", "attn_lrp"):
-        seconds = clock(lambda name=name: tl.attribute(model, ids, method=name, target=7, foil=8), 9)
-        print(f"tokenlight {name}: {seconds / base:.2f}")
-    if args.lxt_python:
-        found = subprocess.run([args.lxt_python, "-c", LXT], check=True, capture_output=True, text=True)
-        print(f"LXT AttnLRP: {json.loads(found.stdout.splitlines()[-1]):.2f}")
-    options: dict[str, Any] = {"steps": STEPS, "baseline": "zero", "target": 7, "foil": 8}
-    seconds = clock(lambda: tl.attribute(model, ids, method="integrated_gradients", **options), 2)
-    print(f"tokenlight integrated_gradients, {STEPS} steps: {seconds / base:.1f}")
-    if importlib.util.find_spec("captum"):
-        print(f"captum IntegratedGradients, {STEPS} steps: {clock(lambda: captum_ig(model, ids), 2) / base:.1f}")
+    if args.setup:
+        sys.exit(1 if set_up(args.envs, args.peers) else 0)
+    texts = [line.strip() for line in args.texts.read_text(encoding="utf-8").splitlines() if line.strip()]
+    if not texts:
+        parser.error(f"{args.texts} holds no text; expected one a line")
+    pythons = {OURS: Path(sys.executable)} | {peer: python_of(args.envs, peer) for peer in args.peers}
+    args.output.mkdir(parents=True, exist_ok=True)
+    results: list[Result] = []
+    with tempfile.TemporaryDirectory() as folder:
+        for name in args.models:
+            model = Path(name).name
+            save_model(name, Path(folder) / model)
+            log = args.output / "peers.log"
+            bench = Bench(model, Path(folder) / model, texts, min(args.few, len(texts)), args.rounds, pythons, log)
+            results += bench.run()
+            (args.output / "peers.json").write_text(json.dumps([vars(result) for result in results], indent=1))
+    show(results)
 
 
 if __name__ == "__main__":

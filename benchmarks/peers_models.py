@@ -1,0 +1,73 @@
+"""Model folders that old and new releases of transformers read alike, and the table of environments."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import torch
+import transformers
+
+import tokenlight as tl
+
+TORCH = "torch==2.13.0"  # first, so that no peer brings another one along
+REQUIREMENTS = {  # one environment a peer, because what they ask of transformers, numpy and captum differs
+    "captum": ["captum==0.9.0", f"transformers=={transformers.__version__}"],
+    "lxt": ["lxt==2.1", "transformers==4.52.4", "tabulate", "accelerate"],
+    "inseq": ["inseq==0.7.1"],
+    "ferret": ["ferret-xai==0.4.2", "pyarrow<20"],  # later ones need numpy 2, which ferret excludes
+    "transformers-interpret": ["transformers-interpret==0.10.0"],
+    "shap": ["shap==0.51.0", f"transformers=={transformers.__version__}"],
+}
+UNWANTED = {"lxt": ["torchvision"]}  # its build for GPUs does not load beside torch's for processors
+
+
+def python_of(envs: Path, peer: str) -> Path:
+    return envs / peer / "bin" / "python"
+
+
+def set_up(envs: Path, peers: list[str]) -> dict[str, str]:
+    """An environment for each; {peer: why it could not be made}."""
+    failed = {}
+    for peer in peers:
+        print(f"{peer}: {' '.join(REQUIREMENTS[peer])}", flush=True)
+        subprocess.run([sys.executable, "-m", "venv", envs / peer], check=True)
+        pip = [python_of(envs, peer), "-m", "pip", "install", "--quiet"]
+        for wanted in (["--upgrade", "pip"], [TORCH], [*REQUIREMENTS[peer], TORCH]):
+            done = subprocess.run([*pip, *wanted], capture_output=True, text=True)
+            if done.returncode:
+                failed[peer] = (done.stderr.strip().splitlines() or ["pip said nothing"])[-1]
+                print(f"{peer}: {failed[peer]}", file=sys.stderr)
+                break
+        else:
+            if peer in UNWANTED:
+                subprocess.run([*pip[:-2], "uninstall", "--quiet", "--yes", *UNWANTED[peer]], check=True)
+    return failed
+
+
+def save_model(name: str, folder: Path) -> None:
+    """`embedded`, `bert-base` (random weights), or the path of a checkpoint."""
+    if name == "bert-base":
+        torch.manual_seed(0)
+        model = transformers.BertForSequenceClassification(transformers.BertConfig())
+        tokenizer = tl.load().tokenizer
+    else:
+        explainer = tl.load(None if name == "embedded" else name)
+        model, tokenizer = explainer.model, explainer.tokenizer
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    make_readable(folder)
+
+
+def make_readable(folder: Path) -> None:
+    """Two names that transformers 4 does not know, told in the way that both releases read."""
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    if "rope_parameters" in config:
+        config["rope_theta"] = config["rope_parameters"]["rope_theta"]
+        path.write_text(json.dumps(config, indent=2))
+    path = folder / "tokenizer_config.json"
+    settings = json.loads(path.read_text())
+    if settings.get("tokenizer_class") == "TokenizersBackend":
+        settings["tokenizer_class"] = "PreTrainedTokenizerFast"
+    path.write_text(json.dumps(settings, indent=2))
