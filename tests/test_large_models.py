@@ -486,6 +486,7 @@ def test_doctor_foresees_what_methods_need(monkeypatch):
     assert found.keys() == METHODS.keys()
     assert found["attn_lrp"].need == outlook("attn_lrp", tokens=512, model=explainer.model, last_logits=True)
     assert 0 < (found["attn_lrp"].fitting or 0) < (found["attn_lrp"].fitting_low or 0)
+    assert found["random"].need < found["erasure"].need / 1.9  # the control asks once, about the text as it is
     monkeypatch.setattr(doctor, "free_memory", lambda device: None)
     assert doctor.foresee(explainer, tokens=512)[0].fitting is None
 
@@ -498,4 +499,6 @@ def test_doctor_prints_the_outlook(tmp_path):
     assert re.search(
         r"Memory beside the weights \(\d+ MB\) for texts of 30 tokens, estimated; free on cpu: [\d.]+ [GM]B", out
     )
+    limit = explainer.model.config.max_position_embeddings
+    assert f"the model reads {limit} tokens at most, found 100000" in fail("doctor", str(tmp_path), "--tokens", "100000")
     assert re.search(r"^\s+\d+ MB\s+\d+ MB\s+>? ?\d+\s+>? ?\d+\s+.*\battn_lrp", out, re.MULTILINE)

@@ -15,7 +15,6 @@ from tokenlight.explainer import Explainer
 from tokenlight.footprint import Shape, need_of_jobs
 from tokenlight.free import describe_bytes, free_memory, largest_batch
 from tokenlight.methods import METHODS
-from tokenlight.private import unwrap
 from tokenlight.progress import track
 from tokenlight.record import Saving
 from tokenlight.run import Job
@@ -101,16 +100,13 @@ def foresee(explainer: Explainer, tokens: int, batch_size: int = BATCH) -> list[
     return found
 
 
-def longest(explainer: Explainer) -> int:
-    """Tokens of the longest text that the model takes, or of a long one where nothing limits it."""
-    model = unwrap(explainer.model)
-    return min(anatomy.max_length(model, explainer.tokenizer.model_max_length) or LONG, LONG)
-
-
 def outlook_report(explainer: Explainer, tokens: int | None = None) -> RenderableType:
     """A table of needs, methods with equal needs in one row."""
-    tokens = tokens or longest(explainer)
     twin = Twin(explainer.model)
+    limit = anatomy.max_length(twin.model, explainer.tokenizer.model_max_length)
+    if tokens is not None and limit is not None and tokens > limit:
+        raise ValueError(f"the model reads {limit} tokens at most, found {tokens}: give fewer tokens")
+    tokens = tokens or min(limit or LONG, LONG)
     free = free_memory(twin.device)
     groups: dict[tuple[Any, ...], list[str]] = {}
     for one in foresee(explainer, tokens):

@@ -185,7 +185,7 @@ def need_of_jobs(shape: Shape, jobs: Sequence[Job], target: Target, rows: int, t
 def need_of_probe(shape: Shape, job: Job, rows: int, tokens: int, saving: Saving) -> int:
     """A method that asks the model again, many changed texts at once."""
     steps = job.full_options.get("steps")
-    if saving.by_block:
+    if saving.by_block or not job.method.asks_often:
         together = rows
     elif steps is None:
         together = max(rows, min(PROBED_SCORES, rows * tokens))

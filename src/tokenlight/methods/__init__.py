@@ -79,6 +79,11 @@ class Method:
     def asks_model(self) -> bool:
         return not self.passes
 
+    @property
+    def asks_often(self) -> bool:
+        """Whether many changed texts are asked about; the control only looks at the text."""
+        return self.asks_model and self.name != "random"
+
     def explains_apart(self, task: str, foiled: bool) -> bool:
         """Whether target and foil get explanations of their own, whose difference is the result.
 

@@ -15,7 +15,7 @@ from tokenlight.progress import at_each_pass
 from tokenlight.run import Job
 from tokenlight.serve.engine import Say
 from tokenlight.serve.events import CurveDrawn, Failed
-from tokenlight.serve.explaining import Counter, explain_methods, is_slow
+from tokenlight.serve.explaining import Counter, explain_methods
 from tokenlight.serve.questions import CurvesAsked, Refused
 from tokenlight.serve.removing import perturbation_of
 from tokenlight.serve.session import Placed, Session, place
@@ -38,7 +38,7 @@ def answer_curves(session: Session, asked: CurvesAsked, say: Say) -> None:
         raise Refused(str(error)) from error
     placed = place(session, asked)
     names = [name for name in curve_names(asked) if name != CHANCE]
-    quick = tuple(name for name in names if not is_slow(METHODS[name]))
+    quick = tuple(name for name in names if not METHODS[name].asks_often)
     draw(session, replace(asked, methods=quick), perturbation, say, chance_draws(session, placed))
     for name in names:
         if name not in quick:

@@ -8,7 +8,7 @@ from tokenlight.explainer import DEFAULT_METHOD
 from tokenlight.explanation import library_versions
 from tokenlight.heads.choose import model_name
 from tokenlight.methods import METHODS, Method
-from tokenlight.serve.explaining import has_layers, is_slow, takes_heads
+from tokenlight.serve.explaining import has_layers, takes_heads
 from tokenlight.serve.masks import head_map, lacks_mask, presets
 from tokenlight.serve.questions import CHARACTERS
 from tokenlight.serve.session import Session
@@ -63,7 +63,7 @@ def describe_method(session: Session, method: Method) -> dict[str, Any]:
         "signed": method.signed,
         "class_specific": method.class_specific,
         "cost": method.cost,
-        "slow": is_slow(method),
+        "slow": method.asks_often,
         "heads": takes_heads(method),
         "layers": has_layers(method),
         "available": available,

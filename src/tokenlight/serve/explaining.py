@@ -55,8 +55,8 @@ def explain_methods(session: Session, asked: MethodsAsked, say: Say, layers: boo
         else:
             yield Explained(name, known, reused=True)
     chosen = {method.name: options(session, asked, method, heads, layers) for method in fresh}
-    together = [name for name in chosen if not is_slow(METHODS[name])]
-    for group in (together, *([name] for name in chosen if is_slow(METHODS[name]))):
+    together = [name for name in chosen if not METHODS[name].asks_often]
+    for group in (together, *([name] for name in chosen if METHODS[name].asks_often)):
         for one in explain_group(session, placed, {name: chosen[name] for name in group}, say):
             if one.explanation is not None:
                 session.keep_explanation(result_key(asked, METHODS[one.method], layers), one.explanation)
@@ -93,11 +93,6 @@ def explain_group(
         yield from explain_group(session, placed, {name: group[name]}, say)
 
 
-def is_slow(method: Method) -> bool:
-    """Whether the method asks the model again and again; the control asks once."""
-    return method.asks_model and method.name != "random"
-
-
 def options(
     session: Session, asked: MethodsAsked, method: Method, heads: HeadMask | None, layers: bool
 ) -> dict[str, Any]:
@@ -128,7 +123,7 @@ def result_key(asked: MethodsAsked, method: Method, layers: bool) -> Hashable:
 
 def counting(job: Job, placed: Placed, say: Say) -> AbstractContextManager[None]:
     """Speak about the progress of a slow method, not too often."""
-    if not is_slow(job.method):
+    if not job.method.asks_often:
         return nullcontext()
     total = passes_of(job, len(placed.row))
     return at_each_pass(Counter(job.method.name, total, say))
