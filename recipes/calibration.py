@@ -90,8 +90,8 @@ if "sizes" in args.stages:
 if "others" in args.stages:
     for name, perturbation in (("mask", MASK), ("delete", DELETE)):
         make(f"{name}_200", sentences("train", 200), perturbation=perturbation)
-    make("lrp_200", sentences("train", 200), "lrp", perturbation=PAD)
-    make("transformer_attribution_60", sentences("train", 60), "transformer_attribution", perturbation=PAD)
+    make("lrp_100", sentences("train", 100), "lrp", perturbation=PAD)
+    make("transformer_attribution_50", sentences("train", 50), "transformer_attribution", perturbation=PAD)
 
 if "imdb" in args.stages:
     make("imdb_100", reviews("train", 100, longest=120), perturbation=PAD, steps=23)  # a step takes more than a minute

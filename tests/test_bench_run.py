@@ -389,7 +389,7 @@ def test_another_run_in_the_same_folder_is_refused_and_the_difference_named(data
     before = {path.name: path.read_bytes() for path in out.iterdir()}
     with pytest.raises(ValueError, match=r"another run: data.limit is None there and 3 here"):
         bench(explainer, data, output=out, limit=3, **QUICK)
-    with pytest.raises(ValueError, match=r"methods.cat.title is 'not set' there and 'CAT' here"):
+    with pytest.raises(ValueError, match=r"another run: methods.cat is only here\. Use another"):
         bench(explainer, data, output=out, **{**QUICK, "methods": ["attn_lrp", "attcat", "cat"]})
     with pytest.raises(ValueError, match=r"protocol.measures.0.metric is 'aopc' there and 'log_odds' here"):
         bench(explainer, data, output=out, **{**QUICK, "metrics": ["log_odds", "aopc"]})

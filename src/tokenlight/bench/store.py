@@ -117,12 +117,7 @@ def settle_run(folder: Path, settings: Mapping[str, Any]) -> None:
             raise ValueError(f"{folder} holds {strangers[0]} but no {RUN_FILE}: use another folder")
         write_whole(path, json.dumps(settings, ensure_ascii=False, indent=1) + "\n")
         return
-    stored, given = (flatten(one) for one in (read_run(folder), json.loads(json.dumps(settings))))
-    found = [
-        f"{key} is {stored.get(key, 'not set')!r} there and {given.get(key, 'not set')!r} here"
-        for key in {**stored, **given}
-        if stored.get(key) != given.get(key) and not WHERE.fullmatch(key)
-    ]
+    found = list(differences(read_run(folder), json.loads(json.dumps(settings))))
     if found:
         more = f" (and {len(found) - 5} more)" if len(found) > 5 else ""
         raise ValueError(f"{folder} holds another run: {'; '.join(found[:5])}{more}. Use another folder")
@@ -138,9 +133,15 @@ def read_run(folder: Path) -> dict[str, Any]:
         raise ValueError(f"{path} is damaged ({error}): use another folder") from error
 
 
-def flatten(plain: Any, key: str = "") -> dict[str, Any]:
-    """{"a.b.0": value} of nested objects and lists."""
-    if not isinstance(plain, dict | list) or not plain:
-        return {key: plain}
-    items = plain.items() if isinstance(plain, dict) else enumerate(plain)
-    return {path: one for name, v in items for path, one in flatten(v, f"{key}.{name}" if key else str(name)).items()}
+def differences(there: Any, here: Any, key: str = "") -> Iterator[str]:
+    """In words; what a run has and another has not is named once, whatever is in it."""
+    if isinstance(there, dict | list) and isinstance(here, dict | list):
+        stored, given = (one if isinstance(one, dict) else dict(enumerate(one)) for one in (there, here))
+        for name in {**stored, **given}:
+            inner = f"{key}.{name}" if key else str(name)
+            if name in stored and name in given:
+                yield from differences(stored[name], given[name], inner)
+            elif not WHERE.fullmatch(inner):
+                yield f"{inner} is only {'there' if name in stored else 'here'}"
+    elif there != here and not WHERE.fullmatch(key):
+        yield f"{key} is {there!r} there and {here!r} here"
