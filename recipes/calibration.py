@@ -29,6 +29,7 @@ import torch
 
 import tokenlight as tl
 from tokenlight.calibration import work
+from tokenlight.calibration.agreement import agreements
 from tokenlight.calibration.checkpoint import Checkpoint, read_effects
 from tokenlight.calibration.effects import Effects
 from tokenlight.heads.masks import HeadMask
@@ -140,7 +141,7 @@ if "searches" in args.stages:
     batches = few_work.batches(few_work.measure(store, True), range(len(few)))
 
     def agreement(lit: torch.Tensor) -> float:
-        return float(few_work.agree(batches, lit).mean())
+        return float(agreements(few_work.twin, batches, few_work.method, lit).mean())
 
     # By layers: one strength for all heads of a layer, each layer in turn, twice.
     lit, reached = ones.clone(), agreement(ones)
