@@ -13,7 +13,8 @@ from tokenlight.files import hash_file
 from tokenlight.twin import unwrap
 
 BLOCK = 1 << 22
-NOT_THE_MODEL = ("_name_or_path", "transformers_version", "architectures")  # where it lay, who wrote the file
+# Where it lay, who wrote the file, and what saving notes in the config: the weights' own types are hashed with them.
+NOT_THE_MODEL = ("_name_or_path", "transformers_version", "architectures", "dtype")
 
 
 def hash_model(explainer: Explainer) -> str:
