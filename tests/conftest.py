@@ -13,3 +13,14 @@ torch.set_num_threads(1)  # tiny models; the tests run side by side instead
 @pytest.fixture(autouse=True)
 def _same_randomness():
     torch.manual_seed(0)
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory) -> str:
+    """The folder of a small classifier."""
+    from tests.tokenizers_ import model_for, tokenizer_for
+
+    folder = tmp_path_factory.mktemp("checkpoint")
+    model_for("bert").save_pretrained(folder)
+    tokenizer_for("bert").save_pretrained(folder)
+    return str(folder)

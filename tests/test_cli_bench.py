@@ -6,17 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.test_cli import fail, succeed
-from tests.tokenizers_ import model_for, tokenizer_for
 
 TEXTS = ["it is a good movie", "the key is here", "they are not bad at all"]
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory) -> str:
-    folder = tmp_path_factory.mktemp("checkpoint")
-    model_for("bert").save_pretrained(folder)
-    tokenizer_for("bert").save_pretrained(folder)
-    return str(folder)
 
 
 @pytest.fixture

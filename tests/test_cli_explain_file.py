@@ -8,15 +8,6 @@ import pytest
 
 from tests.test_cli import fail, succeed
 from tests.test_scale import phrases
-from tests.tokenizers_ import model_for, tokenizer_for
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory) -> str:
-    folder = tmp_path_factory.mktemp("checkpoint")
-    model_for("bert").save_pretrained(folder)
-    tokenizer_for("bert").save_pretrained(folder)
-    return str(folder)
 
 
 @pytest.fixture

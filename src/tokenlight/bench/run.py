@@ -23,6 +23,7 @@ from tokenlight.bench.source import Source
 from tokenlight.bench.spec import DEFAULT_METHODS, MethodSpec, choose_methods, describe_job, is_ready, parse_measure
 from tokenlight.bench.store import Journal, Record, claim, settle_run
 from tokenlight.bench.table import FORMAT, INVERSE, STAGES, VERSION, Table, best_method, read_table
+from tokenlight.engines import Engine, check_local
 from tokenlight.explainer import Explainer
 from tokenlight.explanation import library_versions
 from tokenlight.methods import METHODS
@@ -35,7 +36,6 @@ CHUNK = 32  # rows that are done together, and lost together when the process is
 EVIDENCE_METRICS = ("pointing_game", "mean_reciprocal_rank", "relevance_mass", "per_token_accuracy")
 BadRows = Literal["skip", "refuse"]
 Perturb = Literal["delete", "pad", "mask"]
-Engine = Literal["local", "ray"]
 
 
 def bench(
@@ -169,10 +169,7 @@ def choose_engine(engine: Engine, workers: int | None) -> Iterator[Callable[[Chu
         with running_ray():
             yield partial(spread, workers=find_workers(workers, None), ordered=True)
         return
-    if engine != "local":
-        raise ValueError(f"engine is 'local' or 'ray', found {engine!r}")
-    if workers is not None:
-        raise ValueError("the local engine is one process: leave workers out, or choose engine='ray'")
+    check_local(engine, workers)
     yield lambda work, chunks: map(work.do, chunks())
 
 

@@ -13,6 +13,7 @@ from tokenlight import anatomy
 from tokenlight.bench.hashing import hash_model
 from tokenlight.bench.spec import MethodSpec, describe_job
 from tokenlight.bench.store import RUN_FILE, claim, read_run, settle_run
+from tokenlight.engines import Engine, check_local
 from tokenlight.explainer import DEFAULT_METHOD, Explainer
 from tokenlight.explanation import library_versions
 from tokenlight.run import Job
@@ -23,7 +24,6 @@ from tokenlight.scale.trial import try_out
 
 FORMAT, VERSION = "tokenlight.corpus", 1
 TOKENS = {"cpu": 512, "cuda": 8192}  # more do not make a processor faster, but take more memory
-Engine = Literal["local", "ray"]
 
 
 @dataclass(frozen=True)
@@ -171,10 +171,7 @@ def choose_place(engine: Engine, workers: int | None, threads: int | None, expla
         with place_on_ray(workers, threads) as place:
             yield place
         return
-    if engine != "local":
-        raise ValueError(f"engine is 'local' or 'ray', found {engine!r}")
-    if workers is not None:
-        raise ValueError("the local engine is one process: leave workers out, or choose engine='ray'")
+    check_local(engine, workers)
     yield Place(run_local, explainer.model.device.type, threads or torch.get_num_threads())
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenlight.bench.store import read_run
+from tokenlight.scale.run import FORMAT
 from tokenlight.words import group_tokens
 
 READ = ("text", "text_pair", "method", "target", "foil", "starts", "ends", "segments", "special", "scores")
@@ -82,7 +83,7 @@ class Tally:
 def summarise(folder: str | Path, method: str | None = None, min_uses: int = 1) -> list[CorpusSummary]:
     """A summary for each method of an explained corpus, or for one; of an unfinished one what is there."""
     about = read_run(Path(folder))
-    if about.get("format") != "tokenlight.corpus":
+    if about.get("format") != FORMAT:
         raise ValueError(f"{folder} holds no explained corpus; make one with `tokenlight explain-file`")
     methods = list(about["methods"])
     if method is not None and method not in methods:
