@@ -16,14 +16,15 @@ import torch
 from torch import Tensor
 
 import tokenlight as tl
+from tokenlight.bench.benchmark import CHUNK
 from tokenlight.bench.chunk import Plan, run_chunk
-from tokenlight.bench.data import Example, read_examples
 from tokenlight.bench.protocol import clean
-from tokenlight.bench.run import CHUNK
+from tokenlight.data.examples import Example
+from tokenlight.data.reading import read_examples
+from tokenlight.explain.running import Job
 from tokenlight.methods import METHODS
 from tokenlight.metrics.perturbation import TENTHS
 from tokenlight.metrics.ranking import order, share_up
-from tokenlight.run import Job
 
 GOAL = 4.0
 SUBJECTS = ("the film", "this story", "the acting", "a clever script", "her first novel", "the whole second half")
@@ -34,7 +35,7 @@ TAILS = ("", "from start to finish", "despite its small budget", "even for those
 
 def plain_methods(explainer: tl.Explainer) -> list[str]:
     """Those that read the plain pass and nothing else."""
-    entries = [entry for entry in METHODS.values() if entry.fits(explainer._names.model)]
+    entries = [entry for entry in METHODS.values() if entry.fits(explainer.task.model)]
     return [entry.name for entry in entries if entry.passes and all(one.rules is None for one in entry.passes)]
 
 
@@ -56,7 +57,7 @@ def transcribed(explainer: tl.Explainer, text: str, method: str) -> tuple[float,
     explanation = explainer.explain(text, method, progress=False)
     row = explainer.encode([text])[0]
     words = [i for i in order(explanation.scores) if not row.special[i]]
-    label = list(explainer._names.labels.values()).index(explanation.target)
+    label = list(explainer.task.labels.values()).index(explanation.target)
     whole = probability(explainer, row.input_ids, label)
     falls, odds = [], []
     for share in TENTHS:

@@ -22,11 +22,11 @@ import torch
 from bench_throughput import sentences
 
 import tokenlight as tl
-from tokenlight import run
-from tokenlight.scale.corpus import Corpus, Part, TextRow
-from tokenlight.scale.explaining import Plan, Settings
-from tokenlight.scale.run import Work, make_jobs
-from tokenlight.twin import Twin
+from tokenlight.corpus.explain_dataset import Work, make_jobs
+from tokenlight.corpus.parts import Plan, Settings
+from tokenlight.data.corpus import Corpus, Part, TextRow
+from tokenlight.explain import running as run
+from tokenlight.model.twin import Twin
 
 METHODS = ("attn_lrp", "attcat", "mask_lrp", "alti", "gradient_x_input")
 GOAL = 0.8  # of the time inside passes

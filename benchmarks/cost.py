@@ -19,11 +19,12 @@ from rich.table import Table
 from torch import Tensor
 from transformers import AutoModelForSequenceClassification, BertConfig, LlamaConfig, PreTrainedModel
 
-from tokenlight.batch import Batch
+from tokenlight.explain.running import Job, run_jobs
 from tokenlight.methods import METHODS
-from tokenlight.run import Job, run_jobs
-from tokenlight.targets import Target, Wanted
-from tokenlight.twin import Twin
+from tokenlight.model.twin import Twin
+from tokenlight.tasks import task_of
+from tokenlight.tasks.targets import Target, Wanted
+from tokenlight.text.batches import Batch
 
 # mask_lrp needs a head mask: benchmarks/heads.py
 SCHOOLS = {
@@ -80,7 +81,7 @@ def measure(tasks: dict[str, Callable[[], object]], repeats: int) -> dict[str, f
 def table_for(model: PreTrainedModel, eager: PreTrainedModel, batch: int, length: int, repeats: int) -> Table:
     ids = torch.randint(5, model.config.vocab_size, (batch, length))
     inputs = Batch(ids, torch.ones_like(ids))
-    target = Target("text-classification", (Wanted(1),) * batch)
+    target = Target(task_of(model), (Wanted(1),) * batch)
 
     def ours(*names: str) -> Callable[[], object]:
         jobs = [Job(METHODS[name], {}) for name in names]
@@ -106,7 +107,7 @@ def together_or_alone(model: PreTrainedModel, repeats: int) -> str:
     ids = torch.randint(5, model.config.vocab_size, (64, 12))
 
     def run(rows: Tensor) -> None:
-        target = Target("text-classification", (Wanted(1),) * len(rows))
+        target = Target(task_of(model), (Wanted(1),) * len(rows))
         run_jobs(Twin(model), Batch(rows, torch.ones_like(rows)), target, [Job(METHODS["attcat"], {})])
 
     def one_at_a_time() -> None:

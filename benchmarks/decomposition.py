@@ -21,11 +21,12 @@ from rich.console import Console
 from rich.table import Table
 from transformers import BertConfig, BertForSequenceClassification
 
-from tokenlight.batch import Batch
+from tokenlight.explain.running import Job, run_jobs
 from tokenlight.methods import METHODS
-from tokenlight.run import Job, run_jobs
-from tokenlight.targets import Target, Wanted
-from tokenlight.twin import Twin
+from tokenlight.model.twin import Twin
+from tokenlight.tasks import task_of
+from tokenlight.tasks.targets import Target, Wanted
+from tokenlight.text.batches import Batch
 
 CASES: dict[str, tuple[str, dict[str, Any], float]] = {  # name: method, options, goal for the ratio
     "alti": ("alti", {}, 6.0),
@@ -41,7 +42,7 @@ def run_one(name: str, length: int) -> None:
     torch.manual_seed(0)
     model = BertForSequenceClassification(BertConfig()).eval()
     ids = torch.randint(5, 30_000, (1, length))
-    batch, target = Batch(ids, torch.ones_like(ids)), Target("text-classification", (Wanted(1),))
+    batch, target = Batch(ids, torch.ones_like(ids)), Target(task_of(model), (Wanted(1),))
 
     @torch.no_grad()
     def forward() -> None:

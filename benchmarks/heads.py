@@ -16,10 +16,11 @@ import torch
 from cost import measure
 
 import tokenlight as tl
-from tokenlight.bench.data import Example, read_examples
+from tokenlight.data.examples import Example
+from tokenlight.data.reading import read_examples
 from tokenlight.heads.count import count_heads
-from tokenlight.heads.masks import HeadMask
-from tokenlight.heads.parses import spacy_parses
+from tokenlight.masks.head_mask import HeadMask
+from tokenlight.syntax.parses import spacy_parses
 
 WORDS = ("the", "a", "film", "actor", "story", "charming", "dull", "never", "loves", "bores", "its", "audience", "with")
 

@@ -25,13 +25,14 @@ from rich.console import Console
 from rich.table import Table
 from transformers import PreTrainedModel
 
-from tokenlight.batch import Batch
-from tokenlight.footprint import Shape, need_of_jobs
+from tokenlight.explain.footprint import Shape, need_of_jobs
+from tokenlight.explain.running import Job, run_jobs
 from tokenlight.methods import METHODS
-from tokenlight.record import Saving
-from tokenlight.run import Job, run_jobs
-from tokenlight.targets import Target, Wanted
-from tokenlight.twin import Twin
+from tokenlight.model.twin import Twin
+from tokenlight.record.recording import Saving
+from tokenlight.tasks import task_of
+from tokenlight.tasks.targets import Target, Wanted
+from tokenlight.text.batches import Batch
 
 RESET_PEAK = Path("/proc/self/clear_refs")
 
@@ -94,7 +95,7 @@ def measure(case: Case) -> Measured:
 
     def run(texts: int, tokens: int) -> Target:
         ids = torch.randint(5, case.vocabulary, (texts, tokens))
-        target = Target(twin.task, (Wanted(1),) * texts)
+        target = Target(task_of(twin.model), (Wanted(1),) * texts)
         run_jobs(twin, Batch(ids, torch.ones_like(ids)), target, [job], saving=saving)
         return target
 

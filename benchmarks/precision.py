@@ -18,11 +18,12 @@ from rich.table import Table
 from torch import Tensor
 
 import tokenlight as tl
-from tokenlight.batch import collate, encode
+from tokenlight.explain.running import Job, run_jobs
 from tokenlight.methods import METHODS, Method
-from tokenlight.run import Job, run_jobs
-from tokenlight.targets import Target, Wanted
-from tokenlight.twin import Twin
+from tokenlight.model.twin import Twin
+from tokenlight.tasks.targets import Target, Wanted
+from tokenlight.text.batches import collate
+from tokenlight.text.rows import encode
 
 NAMES = ("zplus_lrp", "partial_lrp", "transformer_attribution")
 
@@ -53,7 +54,7 @@ def main() -> None:
         found = []
         for first in range(0, len(rows), 16):
             some = rows[first : first + 16]
-            target = Target("text-classification", (Wanted(1),) * len(some))
+            target = Target(explainer.task, (Wanted(1),) * len(some))
             _, (result,) = run_jobs(twin, collate(some, explainer.tokenizer), target, [Job(method, {})])
             found += [result.scores[i, : len(row)].double() for i, row in enumerate(some)]
         return found

@@ -11,7 +11,8 @@ import torch
 from alti_published import SETTINGS, load
 from side_by_side import arguments
 
-from tokenlight.bench.data import Example, read_examples
+from tokenlight.data.examples import Example
+from tokenlight.data.reading import read_examples
 from tokenlight.views.figure import new_figure, save
 
 parser = arguments(__doc__)

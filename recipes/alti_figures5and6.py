@@ -12,11 +12,11 @@ curves are not at hand.
 from alti_published import SETTINGS, load, source
 from side_by_side import arguments, curve_figure
 
+from tokenlight.bench.benchmark import bench
 from tokenlight.bench.protocol import Protocol
-from tokenlight.bench.run import bench
-from tokenlight.bench.spec import MethodSpec
 from tokenlight.metrics.evaluate import Measure
 from tokenlight.metrics.perturbation import Perturbation
+from tokenlight.runs.method_specs import MethodSpec
 from tokenlight.views.figure import save
 
 parser = arguments(__doc__)

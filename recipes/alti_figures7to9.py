@@ -15,9 +15,10 @@ from dataclasses import asdict
 from alti_published import BETWEEN_SEEDS, SETTINGS, load, source
 from side_by_side import arguments
 
-from tokenlight.bench.data import Example, read_examples
 from tokenlight.bench.presets import ALTI_ROBUSTNESS
 from tokenlight.bench.robustness import robustness
+from tokenlight.data.examples import Example
+from tokenlight.data.reading import read_examples
 from tokenlight.views.figure import new_figure, save
 
 parser = arguments(__doc__)

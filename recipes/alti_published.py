@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import tokenlight as tl
-from tokenlight.bench.data import Example, read_examples
+from tokenlight.data.examples import Example
+from tokenlight.data.reading import read_examples
 
 HIDDEN = -1  # the label that GLUE's test sets show in place of the true one
 PAPER_MODEL = "its authors' own (the defaults here are public ones of the same kind)"

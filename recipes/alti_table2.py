@@ -14,8 +14,8 @@ import argparse
 from alti_published import PAPER_MODEL, SETTINGS, TABLE_2, load, source
 from side_by_side import arguments, differences, side_by_side
 
-from tokenlight.bench.run import bench
-from tokenlight.bench.spec import MethodSpec
+from tokenlight.bench.benchmark import bench
+from tokenlight.runs.method_specs import MethodSpec
 
 parser = arguments(__doc__)
 parser.add_argument("--setting", choices=SETTINGS, default="bert-sst2", help="model, data and published numbers")

@@ -13,7 +13,7 @@ import argparse
 from alti_published import PAPER_MODEL, SETTINGS, TABLE_4, load, source
 from side_by_side import arguments, differences, side_by_side
 
-from tokenlight.bench.run import bench
+from tokenlight.bench.benchmark import bench
 
 parser = arguments(__doc__)
 parser.add_argument("--erasure", action=argparse.BooleanOptionalAction, default=True, help="the costly control")

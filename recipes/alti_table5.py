@@ -12,7 +12,7 @@ import argparse
 from alti_published import PAPER_MODEL, SETTINGS, TABLE_5, load, source
 from side_by_side import arguments, differences, side_by_side
 
-from tokenlight.bench.run import bench
+from tokenlight.bench.benchmark import bench
 
 parser = arguments(__doc__)
 parser.add_argument("--setting", choices=SETTINGS, default="bert-yelp", help="model, data and published numbers")

@@ -12,9 +12,9 @@ recipes/embedded_model.py --seed N trains some. The numbers of the paper's two t
 from alti_published import BETWEEN_SEEDS, SETTINGS, load, source
 from side_by_side import arguments, side_by_side
 
+from tokenlight.bench.benchmark import bench
 from tokenlight.bench.presets import ALTI_ROBUSTNESS
 from tokenlight.bench.protocol import Protocol
-from tokenlight.bench.run import bench
 from tokenlight.metrics.evaluate import Measure
 
 parser = arguments(__doc__)

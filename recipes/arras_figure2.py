@@ -17,7 +17,7 @@ import numpy as np
 from arras_published import measured_records
 
 from tokenlight.bench.shown import read_shown
-from tokenlight.bench.table import INTERVAL, read_table, resampled_means
+from tokenlight.bench.tabulate import INTERVAL, read_table, resampled_means
 from tokenlight.views.chart import styles_of
 from tokenlight.views.figure import new_figure, save
 

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 import tokenlight as tl
-from tokenlight.bench.store import Journal
-from tokenlight.bench.table import STAGES
+from tokenlight.bench.tabulate import STAGES
+from tokenlight.runs.store import Journal
 
 NO_DATA = (
     "give --data: the LGD file (lgd_dataset.tsv, Goldberg 2019), a CoNLL-U treebank, or a CSV of minimal pairs with "

@@ -16,7 +16,7 @@ from statistics import fmean
 from arras_published import GRADIENTS, NO_DATA, TABLE_2, accuracy, load, measured_records
 from side_by_side import arguments, differences, side_by_side
 
-from tokenlight.bench.run import bench
+from tokenlight.bench.benchmark import bench
 
 parser = arguments(__doc__)
 parser.add_argument("--published", choices=TABLE_2, help="whose numbers to print beside; default: the model's own")

@@ -17,9 +17,9 @@ from arras_published import NO_DATA, TABLE_3, Size, load
 from side_by_side import NOT_AT_HAND, arguments, differences, show
 
 from tokenlight.bench.cases import sort_out
-from tokenlight.bench.data import read_examples
 from tokenlight.bench.presets import ARRAS
-from tokenlight.progress import counting
+from tokenlight.data.reading import read_examples
+from tokenlight.foundation.progress import counting
 
 parser = arguments(__doc__)
 args = parser.parse_args()
@@ -28,7 +28,7 @@ if args.data is None:
 model = args.model or "bert-base-uncased"
 explainer = load(model)
 
-rows = enumerate(read_examples(args.data, task=explainer.task, split=args.split, limit=args.limit))
+rows = enumerate(read_examples(args.data, gap=explainer.task.gap, split=args.split, limit=args.limit))
 dropped: Counter[str] = Counter()
 lengths: list[int] = []
 groups: Counter[str] = Counter()

@@ -13,7 +13,7 @@ from dataclasses import replace
 from attcat_published import DATASETS, QUESTION_ROWS, QUESTIONS, ROWS
 from side_by_side import arguments, curve_figure, differences
 
-from tokenlight.bench.run import bench
+from tokenlight.bench.benchmark import bench
 from tokenlight.cli.app import load_model, wide_console
 from tokenlight.metrics.evaluate import Measure
 from tokenlight.views.chart import COLOURS

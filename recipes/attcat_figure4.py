@@ -12,11 +12,12 @@ import textwrap
 from attcat_published import DATASETS
 from side_by_side import arguments, differences
 
-from tokenlight.bench.data import Example, read_examples
 from tokenlight.bench.presets import ATTCAT
-from tokenlight.bench.spec import MethodSpec
 from tokenlight.cli.app import load_model
-from tokenlight.demo import SENTENCES
+from tokenlight.data.examples import Example
+from tokenlight.data.reading import read_examples
+from tokenlight.embedded.sentences import SENTENCES
+from tokenlight.runs.method_specs import MethodSpec
 from tokenlight.views.figure import new_figure, save
 
 parser = arguments(__doc__)
@@ -29,10 +30,10 @@ model = args.model or DATASETS["sst2"].model
 explainer = load_model(model, None)
 texts = args.text or list(SENTENCES)
 if args.data:
-    rows = read_examples(args.data, split=args.split, task=explainer.task, limit=args.limit or 4)
+    rows = read_examples(args.data, split=args.split, gap=explainer.task.gap, limit=args.limit or 4)
     texts = [row.text for row in rows if isinstance(row, Example)]
 specs = [MethodSpec(title, title.lower(), {"detail": "layers"}) for title in ("AttCAT", "CAT")]
-jobs = {spec.label: spec.job(explainer._names.model) for spec in specs}
+jobs = {spec.label: spec.job(explainer.task.model) for spec in specs}
 prepare = None if args.plain else ATTCAT.prepare(explainer.tokenizer)
 explained = explainer.explain_jobs(texts, jobs, target=args.target, prepare=prepare)
 

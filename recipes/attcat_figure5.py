@@ -12,7 +12,7 @@ from dataclasses import replace
 from attcat_published import DATASETS, KENDALL, ROWS
 from side_by_side import arguments, differences, side_by_side
 
-from tokenlight.bench.run import bench
+from tokenlight.bench.benchmark import bench
 from tokenlight.cli.app import load_model
 from tokenlight.metrics.evaluate import Measure
 from tokenlight.views.figure import new_figure, save

@@ -11,7 +11,7 @@ table.md).
 from attcat_published import DATASETS, ROWS, published
 from side_by_side import arguments, differences, side_by_side
 
-from tokenlight.bench.run import bench
+from tokenlight.bench.benchmark import bench
 from tokenlight.cli.app import load_model
 
 parser = arguments(__doc__)

@@ -13,10 +13,10 @@ all layers and rows. Here every method reads the answer's own rows.
 from attcat_published import LONGEST_ANSWERS, QUESTION_ROWS, QUESTIONS
 from side_by_side import arguments, differences, side_by_side
 
-from tokenlight.bench.run import bench
-from tokenlight.bench.store import Journal
-from tokenlight.bench.table import STAGES
+from tokenlight.bench.benchmark import bench
+from tokenlight.bench.tabulate import STAGES
 from tokenlight.cli.app import load_model
+from tokenlight.runs.store import Journal
 
 parser = arguments(__doc__)
 parser.add_argument("--set", action="append", choices=QUESTIONS, help="model and data; repeat; default: both")

@@ -28,11 +28,11 @@ from pathlib import Path
 import torch
 
 import tokenlight as tl
-from tokenlight.calibration import work
-from tokenlight.calibration.agreement import agreements
+from tokenlight.calibration import calibration as work
 from tokenlight.calibration.checkpoint import Checkpoint, read_effects
 from tokenlight.calibration.effects import Effects
-from tokenlight.heads.masks import HeadMask
+from tokenlight.calibration.slope import agreements
+from tokenlight.masks.head_mask import HeadMask
 from tokenlight.metrics.evaluate import Measure
 from tokenlight.metrics.perturbation import BINS, Perturbation
 
@@ -193,7 +193,7 @@ def judge(label: str, texts: list[str], measures: list[Measure], method: str, fo
     rows = tl.evaluate(explainer, explained, measures)
     values = {name: [row[name] for row in rows] for name in rows[0]}
     if folder == "judged":  # does the explanation depend on what is explained?
-        labels = list(explainer._names.labels.values())
+        labels = list(explainer.task.labels.values())
         other = [next(one for one in labels if one != e.prediction) for e in explained]
         against = explainer.explain(texts, method, target=other, progress=False, **options)
         pairs = tl.evaluate(explainer, explained, ["kendall_confidence"], others=against)

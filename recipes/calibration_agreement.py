@@ -16,9 +16,9 @@ import torch
 import tokenlight as tl
 from tokenlight.bench.cases import Case, sort_out
 from tokenlight.bench.protocol import Protocol, protocol
-from tokenlight.bench.source import Source
-from tokenlight.calibration.work import interval
-from tokenlight.heads.masks import HeadMask
+from tokenlight.calibration.calibration import interval
+from tokenlight.data.source import Source
+from tokenlight.masks.head_mask import HeadMask
 from tokenlight.metrics.evaluate import Measure
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -39,7 +39,7 @@ JUDGE = Protocol("agreement", (*EVIDENCE, Measure("aopc"), Measure("log_odds")),
 
 
 def cases(path: Path, count: int) -> list[Case]:
-    found, _ = sort_out(explainer, JUDGE, list(enumerate(Source(path).read(explainer.task))))
+    found, _ = sort_out(explainer, JUDGE, list(enumerate(Source(path).read(explainer.task.gap))))
     order = torch.randperm(len(found), generator=torch.Generator().manual_seed(0)).tolist()
     print(f"{path.name}: {len(found)} verbs, {min(count, len(found))} used")
     return [found[i] for i in order[:count]]

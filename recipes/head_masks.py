@@ -15,11 +15,12 @@ from pathlib import Path
 import torch
 
 import tokenlight as tl
-from tokenlight.bench.data import Example, read_examples
-from tokenlight.heads.masks import HeadMask
+from tokenlight.data.examples import Example
+from tokenlight.data.reading import read_examples
+from tokenlight.foundation.progress import track
+from tokenlight.masks.head_mask import HeadMask
 from tokenlight.metrics.evaluate import evaluate
 from tokenlight.metrics.perturbation import Perturbation
-from tokenlight.progress import track
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--model", help="checkpoint; default: the model inside the package")

@@ -15,7 +15,7 @@ from side_by_side import NOT_AT_HAND, arguments, show
 from tokenlight.cli.app import load_model
 from tokenlight.heads.count import count_heads
 from tokenlight.heads.sources import parse_source
-from tokenlight.heads.statistics import SYNTAX_MARGIN
+from tokenlight.masks.statistics import SYNTAX_MARGIN
 from tokenlight.views.figure import distance_figure, save
 
 parser = arguments(__doc__)

@@ -11,7 +11,7 @@ from pathlib import Path
 from mask_lrp_published import DATASETS, TITLES, find_mask, random_masks, table_1_methods
 from side_by_side import arguments, curve_figure, differences
 
-from tokenlight.bench.run import bench
+from tokenlight.bench.benchmark import bench
 from tokenlight.cli.app import load_model
 from tokenlight.views.figure import save
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from mask_lrp_published import DATASETS, find_mask, masked
 from side_by_side import arguments, differences, mean_cells, show
 
-from tokenlight.bench.run import bench
+from tokenlight.bench.benchmark import bench
 from tokenlight.cli.app import load_model
 from tokenlight.views.figure import new_figure, save
 from tokenlight.views.tables import ARROWS, minus

@@ -12,10 +12,11 @@ from pathlib import Path
 from mask_lrp_published import BASELINES, DATASETS, find_mask, masked
 from side_by_side import arguments, differences
 
-from tokenlight.bench.data import Example, read_examples
-from tokenlight.bench.spec import MethodSpec
 from tokenlight.cli.app import load_model
-from tokenlight.demo import SENTENCES
+from tokenlight.data.examples import Example
+from tokenlight.data.reading import read_examples
+from tokenlight.embedded.sentences import SENTENCES
+from tokenlight.runs.method_specs import MethodSpec
 from tokenlight.views.difference import difference_figure, difference_page
 from tokenlight.views.figure import save
 
@@ -30,10 +31,10 @@ explainer = load_model(model, None)
 mask = find_mask(args.heads, explainer)
 texts = list(SENTENCES)
 if args.data:
-    rows = read_examples(args.data, split=args.split, task=explainer.task, limit=args.limit)
+    rows = read_examples(args.data, split=args.split, gap=explainer.task.gap, limit=args.limit)
     texts = [row.text for row in rows if isinstance(row, Example)]
 specs = [masked("Mask-LRP", mask, args.variant), *(MethodSpec.parse(name) for name in args.against)]
-jobs = {spec.label: spec.job(explainer._names.model) for spec in specs}
+jobs = {spec.label: spec.job(explainer.task.model) for spec in specs}
 explained = explainer.explain_jobs(texts, jobs)
 
 args.output.mkdir(parents=True, exist_ok=True)

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from tokenlight.bench.spec import MethodSpec
-from tokenlight.explainer import Explainer
-from tokenlight.heads.choose import OWN, choose_heads
-from tokenlight.heads.masks import HeadMask
+from tokenlight.explain.explainer import Explainer
+from tokenlight.masks.choosing import OWN, choose_heads
+from tokenlight.masks.head_mask import HeadMask
+from tokenlight.runs.method_specs import MethodSpec
 
 METRICS = ("aopc", "log_odds")
 
@@ -131,6 +131,6 @@ def table_1_methods(mask: HeadMask, seeds: int) -> list[str | MethodSpec]:
 
 def find_mask(path: Path | None, explainer: Explainer) -> HeadMask:
     """The mask in a file, or the model's own; without either the error names the command that makes one."""
-    mask = choose_heads(OWN if path is None else path, explainer._names.model)
+    mask = choose_heads(OWN if path is None else path, explainer.task.model)
     assert mask is not None
     return mask

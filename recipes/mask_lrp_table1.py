@@ -16,7 +16,7 @@ from pathlib import Path
 from mask_lrp_published import DATASETS, REMARKS, TITLES, find_mask, random_masks, table_1_methods
 from side_by_side import arguments, differences, side_by_side
 
-from tokenlight.bench.run import bench
+from tokenlight.bench.benchmark import bench
 from tokenlight.cli.app import load_model
 
 parser = arguments(__doc__)

@@ -16,9 +16,9 @@ from pathlib import Path
 from mask_lrp_published import QUESTIONS, every_head, find_mask, masked
 from side_by_side import arguments, differences, side_by_side
 
-from tokenlight.bench.run import bench
-from tokenlight.bench.spec import MethodSpec
+from tokenlight.bench.benchmark import bench
 from tokenlight.cli.app import load_model
+from tokenlight.runs.method_specs import MethodSpec
 
 parser = arguments(__doc__)
 parser.add_argument("--set", action="append", choices=QUESTIONS, help="model and data; repeat; default: all six")

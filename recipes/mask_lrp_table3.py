@@ -12,7 +12,7 @@ from pathlib import Path
 from mask_lrp_published import DATASETS, every_head, find_mask, masked
 from side_by_side import arguments, differences, side_by_side
 
-from tokenlight.bench.run import bench
+from tokenlight.bench.benchmark import bench
 from tokenlight.cli.app import load_model
 
 parser = arguments(__doc__)

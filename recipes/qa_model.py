@@ -23,11 +23,12 @@ import torch
 from transformers import BertForQuestionAnswering, BertTokenizer, get_linear_schedule_with_warmup
 
 import tokenlight as tl
-from tokenlight.batch import Row
-from tokenlight.bench.data import Example, read_examples
-from tokenlight.heads.align import segment_tokens, tokens_of
-from tokenlight.progress import track
-from tokenlight.targets import best_span
+from tokenlight.data.examples import Example
+from tokenlight.data.reading import read_examples
+from tokenlight.foundation.progress import track
+from tokenlight.syntax.align import segment_tokens, tokens_of
+from tokenlight.tasks.extractive_answers import best_span
+from tokenlight.text.rows import Row
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--data", type=Path, required=True, help="SQuAD JSON")

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.terminal_theme import TerminalTheme
 
 import tokenlight as tl
-from tokenlight.demo import METHODS, SENTENCES
+from tokenlight.embedded.sentences import METHODS, SENTENCES
 from tokenlight.views.terminal import legend
 
 # White paper, black ink: the picture stands on a light page and on a dark one.

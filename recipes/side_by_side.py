@@ -9,7 +9,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table as RichTable
 
-from tokenlight.bench.table import INTERVAL, Cell, Table, resampled_means, weighted_means
+from tokenlight.bench.tabulate import INTERVAL, Cell, Table, resampled_means, weighted_means
 from tokenlight.views.chart import styles_of
 from tokenlight.views.figure import new_figure
 from tokenlight.views.tables import ARROWS, facts, minus

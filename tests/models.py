@@ -1,14 +1,16 @@
 """Tiny random models of every supported family and head. Sharp enough that attention is not uniform."""
 
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import torch
 import transformers as hf
 from transformers import PreTrainedModel
 
-from tokenlight.heads.choose import PACKAGED
+from tokenlight.masks.choosing import PACKAGED
 from tokenlight.methods import METHODS
+from tokenlight.tasks import TASKS
+from tokenlight.tasks.task import Task
 
 VOCABULARY = 60
 SMALL = {"vocab_size": VOCABULARY, "pad_token_id": 1, "bos_token_id": 2, "eos_token_id": 3, "num_labels": 3}
@@ -77,6 +79,11 @@ def model(family: str, task: str = "text-classification", dtype: torch.dtype = t
             elif family in ("gpt2", "distilbert"):
                 parameter.mul_(20)
     return made.to(dtype)
+
+
+def task(name: str) -> Task:
+    """For targets in indices, which no model has to name."""
+    return TASKS[name](cast(Any, None))
 
 
 def default_task(family: str) -> str:

@@ -11,12 +11,12 @@ from starlette.testclient import TestClient
 
 import tokenlight as tl
 from tests.tokenizers_ import explainer_for
-from tokenlight.heads.choose import own_heads
-from tokenlight.heads.masks import HeadMask
+from tokenlight.masks.choosing import own_heads
+from tokenlight.masks.head_mask import HeadMask
 from tokenlight.serve.app import make_app
-from tokenlight.serve.engine import Engine
 from tokenlight.serve.server import Server, listen, make_server
 from tokenlight.serve.session import Session
+from tokenlight.serve.waiting_line import Engine
 
 PORT = 8765
 ADDRESS = f"http://127.0.0.1:{PORT}"
@@ -39,7 +39,7 @@ def small_explainer(kind: str = "text-classification") -> tl.Explainer:
 @contextmanager
 def in_process(explainer: tl.Explainer, mask: HeadMask | None = None, **settings: Any) -> Iterator[Any]:
     """A client that needs no socket; `client.engine` and `client.session` are what answers it."""
-    session = Session(explainer, mask or own_heads(explainer._names.model))
+    session = Session(explainer, mask or own_heads(explainer.task.model))
     engine = Engine(**settings)
     client: Any = TestClient(make_app(session, engine, PORT), base_url=ADDRESS)
     client.engine, client.session = engine, session

@@ -1,16 +1,16 @@
 """Which tokens made a Transformer say that, by every published way of asking, and which of those ways can you trust?"""
 
-from tokenlight.bench.run import bench as benchmark
+from tokenlight.bench.benchmark import bench as benchmark
 from tokenlight.calibration.calibrate import calibrate
-from tokenlight.errors import UnsupportedModelError
-from tokenlight.explainer import Explainer, load
-from tokenlight.explanation import Explanation, Word
-from tokenlight.heads.masks import HeadMask
+from tokenlight.corpus.explain_dataset import explain_dataset
+from tokenlight.explain.attribute import attribute
+from tokenlight.explain.explainer import Explainer, load
+from tokenlight.foundation.errors import UnsupportedModelError
+from tokenlight.masks.head_mask import HeadMask
 from tokenlight.methods import METHODS
 from tokenlight.metrics import METRICS
 from tokenlight.metrics.evaluate import evaluate
-from tokenlight.scale.run import explain_dataset
-from tokenlight.tensors import attribute
+from tokenlight.results.explanation import Explanation, Word
 from tokenlight.views.terminal import show
 
 __all__ = [

@@ -1,0 +1,1 @@
+"""The benchmark: methods × metrics on a model and its data."""

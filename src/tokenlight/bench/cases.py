@@ -7,16 +7,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tokenlight.batch import Row
-from tokenlight.bench.agreement import misfit
-from tokenlight.bench.data import MASK_MARK, BadRow, Example, fill_mask, label_index
 from tokenlight.bench.protocol import Protocol
-from tokenlight.bench.store import Record
-from tokenlight.explainer import Explainer
-from tokenlight.heads.align import segment_tokens, tokens_of
+from tokenlight.data.examples import MASK_MARK, BadRow, Example, fill_mask
+from tokenlight.data.subject_verb import misfit
+from tokenlight.explain.explainer import Explainer
 from tokenlight.metrics.perturbation import takeable
-from tokenlight.targets import Choice, Target, Wanted
-from tokenlight.twin import Tape, Twin
+from tokenlight.model.tape import Tape
+from tokenlight.model.twin import Twin
+from tokenlight.record.choices import Choice
+from tokenlight.runs.store import Record
+from tokenlight.syntax.align import segment_tokens, tokens_of
+from tokenlight.tasks.targets import Target, Wanted, chosen_indices
+from tokenlight.text.rows import Row
 
 Item = tuple[int, Example | BadRow]  # with its number in the data
 BATCH = 32  # texts that run together
@@ -86,14 +88,13 @@ def sort_out(explainer: Explainer, protocol: Protocol, items: Sequence[Item]) ->
 def draft(explainer: Explainer, protocol: Protocol, number: int, example: Example) -> Draft | Record:
     """The example in tokens and indices; or a record that says what is wrong with it for this model."""
     try:
-        if isinstance(example.text, str) and MASK_MARK in example.text and explainer.task == "fill-mask":
+        if explainer.task.gap == "inside" and MASK_MARK in example.text:
             example = fill_mask(example, explainer.tokenizer.mask_token)
         row = explainer.encode([example.text])[0]
         if example.target is not None and (reason := misfit(example, row, explainer.tokenizer)):
             return {"row": number, "id": example.id, "tokens": len(row), "set_aside": reason}
-        wanted = explainer._names.want(row, example.target, example.foil)
-        labelled = example.label is not None and explainer.task == "text-classification"
-        gold = label_index(example.label, explainer) if labelled else wanted.index
+        wanted = explainer.task.want(row, example.target, example.foil)
+        gold = explainer.task.gold(example.label, wanted)
     except ValueError as error:
         return bad(number, BadRow(f"example {example.id}", str(error)))
     return Draft(number, example, row, gold, wanted, find_marks(protocol, row, example))
@@ -121,7 +122,7 @@ def ask_model(explainer: Explainer, protocol: Protocol, drafts: Sequence[Draft])
     """One pass over all texts, similar lengths together."""
     twin = Twin(explainer.model)
     found: dict[int, Answer] = {}
-    for places in explainer._batches(
+    for places in explainer.batches(
         [one.row for one in drafts], BATCH, [one.wanted.foil is not None for one in drafts]
     ):
         some = [drafts[i] for i in places]
@@ -135,25 +136,18 @@ def ask_model(explainer: Explainer, protocol: Protocol, drafts: Sequence[Draft])
 
 
 def read_answer(explainer: Explainer, one: Draft, output: Any, choices: tuple[Choice, ...], place: int) -> Answer:
-    prediction, probability = explainer._names.prediction(one.row, output, one.wanted, place)
-    chosen = [int(choice.index[place]) for choice in choices if choice.index is not None]
-    if explainer.task == "question-answering":
-        span = (chosen[0], chosen[1])
-        right = None if one.marks is None else span == marked_span(one.marks)
-        return Answer(prediction, probability, span, None, right)
-    position = one.wanted.position
-    target = chosen[0] if position is None else (position, chosen[0])
+    prediction, probability = explainer.task.prediction(one.row, output, one.wanted, place)
+    goal = explainer.task.goal(*chosen_indices(choices, place), one.wanted.position)
+    if goal.span is not None:
+        right = None if one.marks is None else goal.span == marked_span(one.marks)
+        return Answer(prediction, probability, goal.target, None, right)
     if one.wanted.foil is not None:
         difference = choices[0].score(output)[place].double()
-        return Answer(prediction, probability, target, float(difference.sigmoid()), bool(difference > 0))
+        return Answer(prediction, probability, goal.target, float(difference.sigmoid()), bool(difference > 0))
     if one.gold is None:
-        return Answer(prediction, probability, target, None, None)
-    logits = output["logits"][place].double()
-    if explainer.task != "text-classification":
-        logits = logits[len(one.row) - 1 if position is None else position]
-    several = explainer._names.model.config.problem_type == "multi_label_classification"
-    chances = logits.sigmoid() if several and explainer.task == "text-classification" else logits.softmax(0)
-    return Answer(prediction, probability, target, float(chances[one.gold]), int(logits.argmax()) == one.gold)
+        return Answer(prediction, probability, goal.target, None, None)
+    chance, right = explainer.task.gold_chance(one.row, output, one.wanted, one.gold, place)
+    return Answer(prediction, probability, goal.target, chance, right)
 
 
 def marked_span(marks: Tensor) -> tuple[int, int]:
@@ -163,7 +157,7 @@ def marked_span(marks: Tensor) -> tuple[int, int]:
 
 def class_of(explainer: Explainer, one: Draft) -> int | None:
     """The gold class, where classes are explained."""
-    return one.gold if explainer.task == "text-classification" else None
+    return one.gold if explainer.task.compares_classes else None
 
 
 def doubt(explainer: Explainer, protocol: Protocol, one: Draft, answer: Answer) -> str | None:
@@ -196,7 +190,7 @@ def describe(explainer: Explainer, one: Draft, answer: Answer) -> Record:
         "id": one.example.id,
         "tokens": len(one.row),
         "cut": one.row.truncated,
-        "label": None if one.gold is None else explainer._names.name(one.gold),
+        "label": None if one.gold is None else explainer.task.name_of(one.gold),
         "prediction": answer.prediction,
         "probability": answer.probability,
         "right": answer.right,

@@ -9,13 +9,13 @@ from torch import Tensor
 from tokenlight.bench.cases import Case, Item, in_order, sort_out
 from tokenlight.bench.protocol import Protocol, other_class
 from tokenlight.bench.robustness import BETWEEN_MODELS, likeness_of
-from tokenlight.bench.store import Record
-from tokenlight.explainer import Explainer
-from tokenlight.explanation import Explanation
+from tokenlight.explain.explainer import Explainer
+from tokenlight.explain.running import Job
 from tokenlight.metrics.evaluate import Curve, Measure, compare, measure_curve, trace_curves
 from tokenlight.metrics.perturbation import Perturbation
 from tokenlight.metrics.probability import TOKENS
-from tokenlight.run import Job
+from tokenlight.results.explanation import Explanation
+from tokenlight.runs.store import Record
 
 EXPLAINED_AT_ONCE = 4096  # tokens, padding included
 Explained = dict[str, list[Explanation]]  # label -> for each case

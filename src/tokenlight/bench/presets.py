@@ -5,6 +5,10 @@ from dataclasses import replace
 from tokenlight.bench.protocol import PROTOCOLS, Protocol
 from tokenlight.metrics.evaluate import Measure
 from tokenlight.metrics.perturbation import BINS, NINTHS, Perturbation
+from tokenlight.tasks.classification import Classification
+from tokenlight.tasks.extractive_answers import ExtractiveAnswers
+from tokenlight.tasks.masked_token import MaskedToken
+from tokenlight.tasks.next_token import NextToken
 
 # AttCAT and Mask-LRP take tokens away alike.
 DELETE = Perturbation(
@@ -39,7 +43,7 @@ TOP_20 = {"k": 20, "ties": "first"}
 ATTCAT = Protocol(
     "attcat",
     (Measure("aopc", DELETE, {"absolute": True}), Measure("log_odds", PAD), KENDALL),
-    tasks=("text-classification",),
+    tasks=(Classification.name,),
     target="gold",
     hide=("cls", "sep"),
     zero_types=True,
@@ -55,7 +59,7 @@ ATTCAT_QQP = replace(ATTCAT_MNLI, name="attcat_qqp", absolute=frozenset({"attcat
 ATTCAT_SQUAD = Protocol(
     "attcat_squad",
     (Measure("precision_at_k", options=TOP_20, eligible="all"),),
-    tasks=("question-answering",),
+    tasks=(ExtractiveAnswers.name,),
     target="argmax",
     hide=("cls", "sep"),
     zero_types=True,
@@ -65,7 +69,7 @@ ATTCAT_SQUAD = Protocol(
 MASK_LRP = Protocol(
     "mask_lrp",
     (Measure("aopc", PAD), Measure("log_odds", PAD)),
-    tasks=("text-classification",),
+    tasks=(Classification.name,),
     target="gold",
     hide=("sep",),
     zero_types=True,
@@ -77,7 +81,7 @@ MASK_LRP_MNLI = replace(MASK_LRP, name="mask_lrp_mnli", least_probability=0.34)
 MASK_LRP_SQUAD = Protocol(
     "mask_lrp_squad",
     (Measure("recall_at_k", options=TOP_20, eligible="all"),),
-    tasks=("question-answering",),
+    tasks=(ExtractiveAnswers.name,),
     target="argmax",
     zero_types=True,
     window=384,
@@ -90,7 +94,7 @@ ALTI = Protocol(
         Measure("comprehensiveness", Perturbation(how="delete", grid=BINS), ENVELOPE),
         Measure("sufficiency", Perturbation(how="delete", grid=BINS, keep="top", empty=True), ENVELOPE),
     ),
-    tasks=("text-classification", "fill-mask"),
+    tasks=(Classification.name, MaskedToken.name),
     longest=200,
 )
 # Between models that differ in their seed, over the texts on which they agree.
@@ -106,7 +110,7 @@ ARRAS = Protocol(
         Measure("relevance_mass", eligible="all"),
         Measure("per_token_accuracy", eligible="all"),
     ),
-    tasks=("fill-mask", "text-generation"),
+    tasks=(MaskedToken.name, NextToken.name),
     only_right=True,
 )
 PAPERS = (

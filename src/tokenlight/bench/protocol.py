@@ -8,16 +8,17 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from tokenlight.batch import Batch, Row
-from tokenlight.bench.data_example import Span
-from tokenlight.explainer import Explainer
-from tokenlight.explanation import Explanation
-from tokenlight.heads.align import segment_tokens, tokens_of
+from tokenlight.data.examples import Span
+from tokenlight.explain.explainer import Explainer
 from tokenlight.metrics.evaluate import Measure, check_labels, named
 from tokenlight.metrics.perturbation import Perturbation
-from tokenlight.naming import Names
-from tokenlight.targets import Wanted
-from tokenlight.twin import Tape, Twin
+from tokenlight.model.tape import Tape
+from tokenlight.model.twin import Twin
+from tokenlight.results.explanation import Explanation
+from tokenlight.syntax.align import segment_tokens, tokens_of
+from tokenlight.tasks.extractive_answers import LooseAnswers
+from tokenlight.text.batches import Batch
+from tokenlight.text.rows import Row
 
 BATCH = 32  # texts that run together
 
@@ -64,10 +65,11 @@ class Protocol:
 
     def fit(self, explainer: Explainer) -> Explainer:
         """The explainer that reads texts as the protocol does. Use it for everything else."""
-        if self.tasks and explainer.task not in self.tasks:
-            others = ", ".join(one.name for one in PROTOCOLS.values() if explainer.task in one.tasks) or "none"
+        task = explainer.task.name
+        if self.tasks and task not in self.tasks:
+            others = ", ".join(one.name for one in PROTOCOLS.values() if task in one.tasks) or "none"
             raise ValueError(
-                f"protocol '{self.name}' is for {' and '.join(self.tasks)}, but this model does {explainer.task}; "
+                f"protocol '{self.name}' is for {' and '.join(self.tasks)}, but this model does {task}; "
                 f"protocols for that: {others}"
             )
         if self.window is None and self.target != "argmax":
@@ -75,10 +77,7 @@ class Protocol:
         tokenizer = copy.copy(explainer.tokenizer)
         if self.window is not None:
             tokenizer.model_max_length = min(self.window, tokenizer.model_max_length)
-        fitted = Explainer(explainer.model, tokenizer)
-        if self.target == "argmax":
-            fitted._names = LooseNames(fitted.task, fitted._names.model, tokenizer)
-        return fitted
+        return Explainer(explainer.model, tokenizer, LooseAnswers if self.target == "argmax" else None)
 
     def measured(self, batch: Batch) -> Batch:
         """What the model sees when its answer is measured, and when the filters ask it."""
@@ -132,7 +131,7 @@ class Protocol:
         """The tokens with the highest start and end logit of the explained pass, among all tokens of the row."""
         twin, change = Twin(explainer.model), self.prepare(explainer.tokenizer)
         found: dict[int, tuple[int, int]] = {}
-        for places in explainer._batches(list(rows), BATCH, [False] * len(rows)):
+        for places in explainer.batches(list(rows), BATCH, [False] * len(rows)):
             batch = explainer.collate([rows[i] for i in places], twin.device)
             with torch.inference_mode(), torch.autocast(twin.device.type, enabled=False):
                 output = twin.run(change(batch) if change else batch, Tape())
@@ -163,14 +162,6 @@ class Protocol:
         else:
             return None
         return marks
-
-
-@dataclass(frozen=True)
-class LooseNames(Names):
-    """Takes start and end of an answer as they come: each is the model's favourite, so an end may come first."""
-
-    def _want_span(self, row: Row, target: Any, foil: Any) -> Wanted:
-        return replace(super()._want_span(row, None, foil), span=target)
 
 
 def other_class(label: int) -> int:

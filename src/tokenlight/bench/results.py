@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from tokenlight.bench.robustness import BETWEEN_MODELS
-from tokenlight.bench.store import Journal, Record, read_run
 from tokenlight.metrics.evaluate import Measure
 from tokenlight.metrics.perturbation import Perturbation
+from tokenlight.runs.store import Journal, Record, read_run
 
 Array = np.ndarray
 

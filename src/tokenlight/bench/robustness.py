@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from itertools import combinations, permutations
 from statistics import fmean
 
-from tokenlight.batch import Text
-from tokenlight.bench.spec import MethodSpec
-from tokenlight.explainer import Explainer, check_texts
-from tokenlight.explanation import Explanation
+from tokenlight.explain.explainer import Explainer, check_texts
 from tokenlight.metrics.evaluate import Measure, compare
+from tokenlight.results.explanation import Explanation
+from tokenlight.runs.method_specs import MethodSpec
+from tokenlight.text.rows import Text
 
 BETWEEN_MODELS = ("jaccard_top", "spearman")
 Explained = Mapping[str, Sequence[Explanation]]  # of one model: method -> text
@@ -40,7 +40,7 @@ def robustness(
     listed, specs = check_texts(texts), [MethodSpec.parse(one) for one in methods]
     measures = [one if isinstance(one, Measure) else Measure(one) for one in metrics]
     explained = [
-        e.explain_jobs(listed, {spec.label: spec.job(e._names.model, seed=i) for spec in specs}, progress=progress)
+        e.explain_jobs(listed, {spec.label: spec.job(e.task.model, seed=i) for spec in specs}, progress=progress)
         for i, e in enumerate(explainers)
     ]
     found = []

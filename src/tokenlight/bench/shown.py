@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from tokenlight.bench.cases import Case
-from tokenlight.explanation import Explanation
-from tokenlight.files import write_whole
+from tokenlight.foundation.files import write_whole
+from tokenlight.results.explanation import Explanation
 
 FILE = "examples.json"
 MOST = 4  # examples

@@ -1,0 +1,1 @@
+"""Head strengths chosen by measured faithfulness."""

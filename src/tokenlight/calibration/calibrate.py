@@ -8,16 +8,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tokenlight.batch import Text
+from tokenlight.calibration.calibration import Calibration, Settings, chance_of, interval
 from tokenlight.calibration.checkpoint import Checkpoint
-from tokenlight.calibration.work import Calibration, Settings, chance_of, interval
-from tokenlight.explainer import Explainer, check_texts
-from tokenlight.fingerprint import fingerprint
-from tokenlight.heads.choose import CALIBRATED, choose_heads, model_name, own_heads
-from tokenlight.heads.masks import HeadMask
+from tokenlight.explain.explainer import Explainer, check_texts
+from tokenlight.masks.choosing import CALIBRATED, choose_heads, model_name, own_heads
+from tokenlight.masks.head_mask import HeadMask
 from tokenlight.methods import METHODS, Method, find_method
 from tokenlight.metrics.perturbation import Perturbation
-from tokenlight.targets import spread
+from tokenlight.model.fingerprint import fingerprint
+from tokenlight.tasks.targets import spread
+from tokenlight.text.rows import Text
 
 CHANCE = 0.02  # a gain that chance reaches more often is none
 DIGITS = 3  # of a strength in the mask
@@ -53,7 +53,7 @@ def calibrate(
     """
     if steps < 1:
         raise ValueError(f"steps is a positive number, found {steps}")
-    model = explainer._names.model
+    model = explainer.task.model
     groups = own_heads(model) if heads is None else choose_heads(heads, model)
     fitted = (perturbation or Perturbation()).fit(model, explainer.tokenizer)
     settings = Settings(fitted, orders, points, folds, seed)
@@ -86,7 +86,7 @@ def calibrate(
 
 
 def as_mask(explainer: Explainer, strengths: Tensor, groups: HeadMask | None, made: dict[str, Any]) -> HeadMask:
-    model, dark = explainer._names.model, torch.zeros_like(strengths)
+    model, dark = explainer.task.model, torch.zeros_like(strengths)
     return HeadMask(
         syntactic=dark if groups is None else groups.syntactic,
         positional=dark if groups is None else groups.positional,

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tokenlight.calibration.effects import Effects
 from tokenlight.calibration.search import Climb, Search
-from tokenlight.files import write_whole
+from tokenlight.foundation.files import write_whole
 
 FORMAT = "tokenlight.calibration"
 

@@ -8,11 +8,12 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from tokenlight.batch import Row
-from tokenlight.explainer import Explainer
+from tokenlight.explain.explainer import Explainer
 from tokenlight.metrics.perturbation import Perturbation, change, takeable
-from tokenlight.metrics.probability import Goal, Question, ask, probabilities
-from tokenlight.twin import Twin
+from tokenlight.metrics.probability import ask, probabilities
+from tokenlight.model.twin import Twin
+from tokenlight.tasks.targets import Goal, Question
+from tokenlight.text.rows import Row
 
 FLOOR = 1e-9  # of a probability and of its complement: log-odds stay finite
 Order = list[list[int]]  # groups of tokens, in the order in which they go

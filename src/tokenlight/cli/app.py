@@ -26,7 +26,7 @@ ModelOption = Annotated[
 def load_model(name: str, task: str | None) -> Any:
     from transformers.utils.logging import disable_progress_bar
 
-    from tokenlight.explainer import load
+    from tokenlight.explain.explainer import load
 
     disable_progress_bar()
     if name.startswith(("/", ".", "~")) and not Path(name).exists():

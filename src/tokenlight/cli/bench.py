@@ -71,7 +71,7 @@ def bench(
     workers: Annotated[int | None, typer.Option(min=1, help="Ray's processes that hold the model.")] = None,
 ) -> None:
     """Compare methods by metrics on your own model and data; stopped, the same command goes on."""
-    from tokenlight.bench.table import read_table
+    from tokenlight.bench.tabulate import read_table
     from tokenlight.views.report import write_views
     from tokenlight.views.tables import show_table
 
@@ -115,9 +115,9 @@ def bench(
 
 def run_bench(model: str, data: str, task: str | None, seeds: list[str], **settings: Any) -> Any:
     """What can be checked without a model is checked before it is loaded."""
+    from tokenlight.bench.benchmark import bench as run
     from tokenlight.bench.protocol import protocol
-    from tokenlight.bench.run import bench as run
-    from tokenlight.bench.spec import MethodSpec, parse_measure
+    from tokenlight.runs.method_specs import MethodSpec, parse_measure
 
     for written in settings["methods"] or ():
         MethodSpec.parse(written)
@@ -148,11 +148,11 @@ def sanity(
     task: TaskOption = None,
 ) -> None:
     """Do scores depend on what the model has learnt? Its layers are shuffled from the top down."""
-    from tokenlight.bench.sanity import check_methods, texts_of
-    from tokenlight.bench.source import Source
-    from tokenlight.bench.spec import MethodSpec
-    from tokenlight.explainer import DEFAULT_METHOD
-    from tokenlight.views.sanity import sanity_figure, sanity_table
+    from tokenlight.bench.shuffled_models import check_methods, texts_of
+    from tokenlight.data.source import Source
+    from tokenlight.explain.explainer import DEFAULT_METHOD
+    from tokenlight.runs.method_specs import MethodSpec
+    from tokenlight.views.shuffling import sanity_figure, sanity_table
 
     with readable_errors():
         if figure is not None:

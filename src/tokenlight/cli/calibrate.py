@@ -48,9 +48,9 @@ def calibrate(
     """Find the head strengths that make a method most faithful, and write them as a mask for `explain --heads`."""
     from tokenlight.bench.cases import sort_out
     from tokenlight.bench.protocol import Protocol
-    from tokenlight.bench.source import Source
     from tokenlight.calibration.calibrate import calibrate as run
     from tokenlight.calibration.calibrate import relevance_method
+    from tokenlight.data.source import Source
     from tokenlight.metrics.evaluate import Measure
     from tokenlight.metrics.perturbation import Perturbation
     from tokenlight.views.heads import head_map
@@ -67,7 +67,7 @@ def calibrate(
         source = Source(texts, text=text, pair=pair, kind=kind, split=split, limit=limit)
         perturbation = Perturbation() if perturb is None else Perturbation().by(perturb.value)
         judge = Protocol("calibration", (Measure("aopc", perturbation),))
-        cases, aside = sort_out(explainer, judge, list(enumerate(source.read(explainer.task))))
+        cases, aside = sort_out(explainer, judge, list(enumerate(source.read(explainer.task.gap))))
         for reason, rows in Counter(str(row.get("bad") or row.get("set_aside")) for row in aside).items():
             typer.echo(f"{rows} rows set aside: {reason}", err=True)
         mask = run(

@@ -36,13 +36,13 @@ def explain(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write to this file.")] = None,
 ) -> None:
     """Explain what a model says about a text."""
-    from tokenlight.explainer import DEFAULT_METHOD
+    from tokenlight.explain.explainer import DEFAULT_METHOD
     from tokenlight.methods import find_method
 
     with readable_errors():
         chosen = [find_method(name).name for name in method or [DEFAULT_METHOD]]  # before the model: loading is slow
         explainer = load_model(model, task)
-        goal: Any = target if position is None else (position, target)
+        goal = explainer.task.compose(target, position)
         words = text if context is None else (text, context)
         options = {} if heads is None else {"heads": heads}
         results = explainer.explain_all(words, chosen, target=goal, foil=foil, low_memory=low_memory, **options)
@@ -54,7 +54,7 @@ def demo(
     output: Annotated[Path, typer.Option("--output", "-o", help="Where the same goes as HTML.")] = Path("demo.html"),
 ) -> None:
     """Explain three sentences with several methods: the first thing to look at."""
-    from tokenlight.demo import METHODS, SENTENCES
+    from tokenlight.embedded.sentences import METHODS, SENTENCES
     from tokenlight.views.html import page
     from tokenlight.views.terminal import legend, show
 
@@ -87,7 +87,7 @@ def doctor(
     ] = None,
 ) -> None:
     """How much memory methods need on this model, which of them work, and what they cost on a short input."""
-    from tokenlight.doctor import examine, outlook_report, report
+    from tokenlight.explain.doctor import examine, outlook_report, report
 
     with readable_errors():
         explainer = load_model(model, task)

@@ -11,7 +11,7 @@ from tokenlight.cli.app import DEFAULT, ModelOption, app, load_model, readable_e
 from tokenlight.cli.bench import Engine
 
 if TYPE_CHECKING:
-    from tokenlight.scale.summary import CorpusSummary
+    from tokenlight.corpus.summary import CorpusSummary
 
 INTERRUPTED = 130  # how shells say that a command was stopped by Ctrl-C
 MethodsOption = Annotated[
@@ -67,10 +67,10 @@ def explain_file(
     task: Annotated[str | None, typer.Option(help="Default: as the checkpoint's config says.")] = None,
 ) -> None:
     """Explain every text of a file into a folder of Parquet files; stopped, the same command goes on."""
-    from tokenlight.bench.spec import MethodSpec
-    from tokenlight.explainer import DEFAULT_METHOD
-    from tokenlight.scale.corpus import Corpus
-    from tokenlight.scale.run import explain_dataset
+    from tokenlight.corpus.explain_dataset import explain_dataset
+    from tokenlight.data.corpus import Corpus
+    from tokenlight.explain.explainer import DEFAULT_METHOD
+    from tokenlight.runs.method_specs import MethodSpec
 
     with readable_errors():
         if summary and not keep_text:
@@ -112,7 +112,7 @@ def explain_file(
         aside = f", {count(found.bad, 'row')} set aside in bad_rows.jsonl" if found.bad else ""
         typer.echo(f"{count(found.explained, 'text')} explained in {count(found.parts, 'part')}{aside}: {output}")
         if summary:
-            from tokenlight.scale.summary import summarise
+            from tokenlight.corpus.summary import summarise
 
             show(summarise(output), 10, output / "summary.csv")
 
@@ -146,7 +146,7 @@ def corpus(
     figure: Annotated[Path | None, typer.Option(help="Draw the words here: png, svg or pdf.")] = None,
 ) -> None:
     """The words that support each label most often and most strongly, over a whole corpus."""
-    from tokenlight.scale.summary import summarise
+    from tokenlight.corpus.summary import summarise
     from tokenlight.views.corpus import comparison_table, summary_csv, summary_figure
     from tokenlight.views.figure import check_figure_name, save
 

@@ -9,9 +9,9 @@ import typer
 from tokenlight.cli.app import app, load_model, readable_errors, wide_console
 
 if TYPE_CHECKING:
-    from tokenlight.explainer import Explainer
+    from tokenlight.explain.explainer import Explainer
     from tokenlight.heads.sources import ParseSource
-    from tokenlight.heads.statistics import HeadStatistics
+    from tokenlight.masks.statistics import HeadStatistics
 
 
 class Parser(StrEnum):
@@ -42,8 +42,8 @@ def heads(
     task: Annotated[str | None, typer.Option(help="Default: as the checkpoint's config says.")] = None,
 ) -> None:
     """Find the heads that follow syntax or position, and write them as a mask for `explain --heads`."""
-    from tokenlight.heads.masks import HeadMask
     from tokenlight.heads.sources import parse_source
+    from tokenlight.masks.head_mask import HeadMask
     from tokenlight.views.heads import head_map
 
     with readable_errors():
@@ -76,7 +76,7 @@ def count(
     explainer: "Explainer", source: "ParseSource", output: Path, relations: list[str] | None, direction: str
 ) -> "HeadStatistics":
     from tokenlight.heads.count import count_heads
-    from tokenlight.heads.statistics import RELATIONS
+    from tokenlight.masks.statistics import RELATIONS
 
     chosen = RELATIONS if not relations else {relation: RELATIONS.get(relation, (relation,)) for relation in relations}
     return count_heads(

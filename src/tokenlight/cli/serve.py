@@ -29,10 +29,10 @@ def serve(
             if missing == "tokenlight":
                 raise
             raise ImportError(f"the page needs {missing}: install it with `pip install 'tokenlight[serve]'`") from error
-        from tokenlight.heads.choose import choose_heads
+        from tokenlight.masks.choosing import choose_heads
 
         with listen(port) as sock:  # before the model: loading is slow
             explainer = load_model(model, task)
-            mask = choose_heads(heads, explainer._names.model)
+            mask = choose_heads(heads, explainer.task.model)
             typer.echo(f"The page is at http://{HOST}:{sock.getsockname()[1]}/ (Ctrl-C stops it)")
             run(explainer, sock, browser, mask)

@@ -1,0 +1,1 @@
+"""What each attention head follows: counted on parsed texts."""

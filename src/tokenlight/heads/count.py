@@ -10,16 +10,18 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from tokenlight.batch import length_batches
-from tokenlight.explainer import Explainer
-from tokenlight.files import write_whole
-from tokenlight.fingerprint import fingerprint
-from tokenlight.heads.align import Pair, align
-from tokenlight.heads.choose import model_name
-from tokenlight.heads.parses import Parse
-from tokenlight.heads.statistics import RELATIONS, HeadStatistics
-from tokenlight.progress import counting
-from tokenlight.twin import Tape, Twin, unwrap
+from tokenlight.explain.explainer import Explainer
+from tokenlight.foundation.files import write_whole
+from tokenlight.foundation.progress import counting
+from tokenlight.masks.choosing import model_name
+from tokenlight.masks.statistics import RELATIONS, HeadStatistics
+from tokenlight.model.copying import unwrap
+from tokenlight.model.fingerprint import fingerprint
+from tokenlight.model.tape import Tape
+from tokenlight.model.twin import Twin
+from tokenlight.syntax.align import Pair, align
+from tokenlight.syntax.parses import Parse
+from tokenlight.text.batches import length_batches
 
 CHUNK = 1024  # texts that are sorted by length together, and counted or not counted as a whole
 TOKEN_BUDGET = 2048  # tokens of a batch, padding included

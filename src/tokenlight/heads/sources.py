@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from tokenlight.batch import Text
-from tokenlight.files import hash_file
-from tokenlight.heads.parses import Parse, conllu_parses, jsonl_parses, spacy_parses
+from tokenlight.foundation.files import hash_file
+from tokenlight.syntax.parses import Parse, conllu_parses, jsonl_parses, spacy_parses
+from tokenlight.text.rows import Text
 
 PARSERS = ("spacy", "conllu", "jsonl")
 
@@ -60,7 +60,8 @@ def guess_parser(path: Path) -> str:
 
 
 def read_texts(path: Path, column: str | None) -> Iterator[Text]:
-    from tokenlight.bench.data import BadRow, read_examples
+    from tokenlight.data.examples import BadRow
+    from tokenlight.data.reading import read_examples
 
     for example in read_examples(path, text=column):
         if isinstance(example, BadRow):

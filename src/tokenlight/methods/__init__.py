@@ -9,9 +9,10 @@ from typing import Any
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from tokenlight.gates import Gates
-from tokenlight.lookup import look_up
-from tokenlight.rules import RuleTable
+from tokenlight.foundation.registry import look_up
+from tokenlight.rules.gates import Gates
+from tokenlight.rules.mode import RuleTable
+from tokenlight.tasks.task import Task
 
 
 @dataclass(frozen=True)
@@ -84,12 +85,12 @@ class Method:
         """Whether many changed texts are asked about; the control only looks at the text."""
         return self.asks_model and self.name != "random"
 
-    def explains_apart(self, task: str, foiled: bool) -> bool:
+    def explains_apart(self, task: Task | type[Task], foiled: bool) -> bool:
         """Whether target and foil get explanations of their own, whose difference is the result.
 
-        An answer is read where it stands, so the foil of an answer has a row of its own too.
+        A foil that is read at a row of its own needs a pass of its own, too, where methods read rows.
         """
-        return foiled and (self.split or (self.reads_row and task == "question-answering"))
+        return foiled and (self.split or (self.reads_row and task.foil_has_own_row))
 
     def check_options(self, options: Mapping[str, Any]) -> None:
         if unknown := sorted(set(options) - set(self.options)):

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from tokenlight.methods import method
-from tokenlight.trace import Trace
+from tokenlight.record.trace import Trace
 
 
 @method(

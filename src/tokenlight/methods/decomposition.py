@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from tokenlight.anatomy import anatomy_of, known_anatomy
-from tokenlight.contributions import Layer, alti_matrix, contribution_matrices, norm_matrix, reached
 from tokenlight.methods import Attribution, Pass, details, method
-from tokenlight.rulesets import STREAM
-from tokenlight.trace import Trace
+from tokenlight.methods.contributions import Layer, alti_matrix, contribution_matrices, norm_matrix, reached
+from tokenlight.model.anatomy import anatomy_of, known_anatomy
+from tokenlight.record.trace import Trace
+from tokenlight.rules.tables import STREAM
 
 BLOCK = ("hidden", "attention", "values", "context")
 

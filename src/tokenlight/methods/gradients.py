@@ -9,8 +9,8 @@ from torch import Tensor
 
 from tokenlight.methods import Attribution, details, method
 from tokenlight.methods.attention_gradients import mean_queries
-from tokenlight.record import Probe
-from tokenlight.trace import Signal, Trace
+from tokenlight.record.probe import Probe
+from tokenlight.record.trace import Signal, Trace
 
 
 def read_needs(options: Mapping[str, Any]) -> tuple[str, ...]:

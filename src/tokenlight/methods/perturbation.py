@@ -6,9 +6,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from tokenlight.anatomy import fix_positions
 from tokenlight.methods import method
-from tokenlight.record import Probe
+from tokenlight.model.inputs import fix_positions
+from tokenlight.record.probe import Probe
 
 CHUNK = 64  # changed texts that run together
 

@@ -7,14 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tokenlight.gates import Gates
-from tokenlight.heads.choose import CALIBRATED
+from tokenlight.masks.choosing import CALIBRATED
 from tokenlight.methods import Attribution, Pass, details, method
 from tokenlight.methods.attention import roll_out
 from tokenlight.methods.gradients import signal_at
-from tokenlight.rules import RuleTable
-from tokenlight.rulesets import ALPHA_BETA, ATTN_LRP, LRP, LRP_UNIFORM, ZPLUS
-from tokenlight.trace import Signal, Trace
+from tokenlight.record.trace import Signal, Trace
+from tokenlight.rules.gates import Gates
+from tokenlight.rules.mode import RuleTable
+from tokenlight.rules.tables import ALPHA_BETA, ATTN_LRP, LRP, LRP_UNIFORM, ZPLUS
 
 DETAILS = {"layers": "hidden.grad", "heads": "context.grad", "neurons": "hidden.grad"}
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from tokenlight.lookup import look_up
+from tokenlight.foundation.registry import look_up
 from tokenlight.metrics.perturbation import Perturbation
 
 Needs = Literal["removed", "kept", "marks", "others"]

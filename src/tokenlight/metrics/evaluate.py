@@ -7,15 +7,15 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from tokenlight.batch import Row
-from tokenlight.explainer import Explainer
-from tokenlight.explanation import Explanation
+from tokenlight.explain.explainer import Explainer
 from tokenlight.metrics import Metric, find_metric
 from tokenlight.metrics.goals import goals_of
 from tokenlight.metrics.perturbation import Perturbation, steps
-from tokenlight.metrics.probability import TOKENS, Goal, ask, probabilities
-from tokenlight.targets import spread
-from tokenlight.twin import Twin
+from tokenlight.metrics.probability import TOKENS, ask, probabilities
+from tokenlight.model.twin import Twin
+from tokenlight.results.explanation import Explanation
+from tokenlight.tasks.targets import Goal, spread
+from tokenlight.text.rows import Row
 
 DEFAULT_METRICS = ("aopc", "log_odds", "comprehensiveness", "sufficiency")
 FACTS = ("at", "empty")  # keywords of curve metrics that the curve itself answers
@@ -158,7 +158,7 @@ def trace_curves(
     rows = rows_of(explainer, explanations)
     targets, foils = spread(target, len(rows), "target"), spread(foil, len(rows), "foil")
     goals = goals_of(explainer, twin, rows, explanations, targets, foils)
-    fitted = {one: one.fit(explainer._names.model, explainer.tokenizer) for one in dict.fromkeys(wanted)}
+    fitted = {one: one.fit(explainer.task.model, explainer.tokenizer) for one in dict.fromkeys(wanted)}
     lines = [
         steps(row, e.scores, one, goal.protected)
         for one in fitted.values()

@@ -6,9 +6,10 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from tokenlight import anatomy
-from tokenlight.batch import Row
 from tokenlight.metrics.ranking import order, share_up
+from tokenlight.model import pooling
+from tokenlight.tasks import task_of_class
+from tokenlight.text.rows import Row
 
 # Shares of the text, so that long and short texts count alike, up to all of it, where every order ends alike.
 TENTHS = tuple(i / 10 for i in range(1, 11))
@@ -72,8 +73,8 @@ class Perturbation:
 
     def fit(self, model: Any, tokenizer: Any) -> "Perturbation":
         """With how and token settled for this model; a token becomes its id."""
-        reads_by_padding = anatomy.pools_last_token(model)
-        causal = anatomy.task_of_class(type(model).__name__) == "text-generation"
+        reads_by_padding = pooling.pools_last_token(model)
+        causal = task_of_class(type(model).__name__).reads_on
         ids = {"mask": tokenizer.mask_token_id, "pad": tokenizer.pad_token_id}
         how, token = self.how, self.token
         if how is None:

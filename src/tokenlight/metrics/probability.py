@@ -1,82 +1,31 @@
 """How probable the model finds its target on many changed inputs: each asked once, similar lengths together."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from tokenlight import anatomy
-from tokenlight.batch import Batch, length_batches
-from tokenlight.errors import UnsupportedModelError
-from tokenlight.explainer import Explainer
+from tokenlight.explain.explainer import Explainer
+from tokenlight.foundation.errors import UnsupportedModelError
+from tokenlight.foundation.progress import track
 from tokenlight.metrics.perturbation import Changed
-from tokenlight.progress import track
-from tokenlight.targets import Span
-from tokenlight.twin import Tape, Twin
+from tokenlight.model import inputs, pooling
+from tokenlight.model.tape import Tape
+from tokenlight.model.twin import Twin
+from tokenlight.tasks.targets import Goal, Question
+from tokenlight.text.batches import Batch, length_batches
 
 TOKENS = 4096  # that run together
 OUTPUTS = 2**26  # numbers that a language model may answer with at once: 256 MB in float32
-GONE = (-1, -1)  # an answer of which no token is left
-
-
-@dataclass(frozen=True)
-class Goal:
-    """Whose probability is measured in one text, in indices of the whole row.
-
-    With a foil it is the probability among the two: the softmax over target and foil alone. An answer's is that of
-    its first token as start times that of its last token as end, each among all tokens of the row; where these were
-    deleted, its first and last token that are left stand in, and an answer that is gone altogether has probability 0.
-    A continuation's is the product over its tokens.
-    """
-
-    index: tuple[int, ...] = ()  # a label, or token ids that follow one another
-    foil: int | None = None
-    position: int | None = None  # the token whose label or word is read; it is never taken away
-    span: Span | None = None  # an answer
-    foil_span: Span | None = None
-
-    @property
-    def protected(self) -> tuple[int, ...]:
-        return () if self.position is None else (self.position,)
-
-    def move(self, kept: Sequence[int]) -> "Goal":
-        """The same goal where only these tokens are left."""
-        position = None if self.position is None else kept.index(self.position)
-        span, foil_span = (one and squeeze(one, kept) for one in (self.span, self.foil_span))
-        return replace(self, position=position, span=span, foil_span=foil_span)
-
-
-def squeeze(span: Span, kept: Sequence[int]) -> Span:
-    inside = [new for new, old in enumerate(kept) if span[0] <= old <= span[1]]
-    return (inside[0], inside[-1]) if inside else GONE
-
-
-@dataclass(frozen=True)
-class Question:
-    """An input and what is read from it; equal questions have equal answers."""
-
-    input_ids: tuple[int, ...]
-    original_ids: tuple[int, ...]
-    token_type_ids: tuple[int, ...] | None
-    goal: Goal
-
-    def __len__(self) -> int:
-        return len(self.input_ids)
 
 
 def ask(explainer: Explainer, changed: Changed, goal: Goal) -> Question:
-    """The question for one changed row. What is continued has the continuation behind it, all but its last token."""
+    """The question for one changed row, as the model has to read it."""
     ids, original, types = changed.input_ids, changed.original_ids, changed.token_type_ids
     if not ids:
         ids = original = (start_token(explainer),)
         types = types if types is None else (0,)
-    goal = goal.move(changed.kept)
-    if explainer.task == "text-generation":
-        tail = goal.index[:-1]
-        ids, original = ids + tail, original + tail
-        types = types if types is None else types + types[-1:] * len(tail)
-    return Question(ids, original, types, goal)
+    return explainer.task.pose(Question(ids, original, types, goal.move(changed.kept)))
 
 
 def start_token(explainer: Explainer) -> int:
@@ -107,8 +56,9 @@ def probabilities(
     batches = batches_of(explainer, distinct, tokens)
     with torch.inference_mode(), torch.autocast(twin.device.type, enabled=False):
         for some in track(batches, "evaluating", map(len, batches), progress):
-            answers = read(explainer, twin.run(make_batch(explainer, twin, some), Tape()), some)
-            values.update(zip(some, answers.tolist(), strict=True))
+            output = twin.run(make_batch(explainer, twin, some), Tape())
+            answers = [explainer.task.probability(output, question, i) for i, question in enumerate(some)]
+            values.update(zip(some, torch.stack(answers).tolist(), strict=True))
     found = torch.tensor([values[question] for question in questions], dtype=torch.float64)
     if not torch.isfinite(found).all():
         raise ValueError(
@@ -118,9 +68,7 @@ def probabilities(
 
 
 def check_probabilities(explainer: Explainer) -> None:
-    config = explainer._names.model.config
-    one = explainer.task == "text-classification" and config.num_labels == 1
-    if one and config.problem_type != "multi_label_classification":
+    if explainer.task.gives_number:
         raise UnsupportedModelError(
             "the model answers with a number, not with a label: it has no probability to measure"
         )
@@ -128,11 +76,9 @@ def check_probabilities(explainer: Explainer) -> None:
 
 def batches_of(explainer: Explainer, questions: Sequence[Question], tokens: int) -> list[list[Question]]:
     """Similar lengths together, at most `tokens` of them with padding, fewer where every token gets a vocabulary."""
-    model = explainer._names.model
-    config = model.config.get_text_config()
-    if explainer.task in ("fill-mask", "text-generation"):
-        tokens = min(tokens, OUTPUTS // config.vocab_size)
-    places = length_batches(list(map(len, questions)), tokens, anatomy.needs_equal_lengths(model))
+    if explainer.task.with_words:
+        tokens = min(tokens, OUTPUTS // explainer.task.outputs)
+    places = length_batches(list(map(len, questions)), tokens, pooling.needs_equal_lengths(explainer.task.model))
     return [[questions[i] for i in some] for some in places]
 
 
@@ -152,47 +98,5 @@ def make_batch(explainer: Explainer, twin: Twin, questions: Sequence[Question]) 
         input_ids=padded([question.input_ids for question in questions], fill),
         attention_mask=mask,
         token_type_ids=padded(types, 0) if len(types) == len(questions) else None,
-        position_ids=anatomy.fix_positions(twin.model, before).position_ids,
+        position_ids=inputs.fix_positions(twin.model, before).position_ids,
     )
-
-
-def read(explainer: Explainer, output: dict[str, Tensor], questions: Sequence[Question]) -> Tensor:
-    """[question]"""
-    if explainer.task == "question-answering":
-        sides = [output["start_logits"], output["end_logits"]]
-        return torch.stack([answer(sides, i, question) for i, question in enumerate(questions)])
-    logits = output["logits"]
-    config = explainer._names.model.config
-    several = explainer.task == "text-classification" and config.problem_type == "multi_label_classification"
-    found = []
-    for i, question in enumerate(questions):
-        goal, rows = question.goal, logits[i][None]  # text classification: [1, label]
-        if explainer.task == "text-generation":
-            end = len(question)
-            rows = logits[i, end - len(goal.index) : end]  # [token of the continuation, vocabulary]
-        elif explainer.task != "text-classification":
-            rows = logits[i, goal.position][None]
-        rows = rows.double()
-        wanted = rows[list(range(len(rows))), list(goal.index)]
-        if goal.foil is not None:
-            found.append(torch.sigmoid(wanted - rows[:, goal.foil]).prod())
-        elif several:
-            found.append(torch.sigmoid(wanted).prod())
-        else:
-            found.append((wanted - rows.logsumexp(-1)).sum().exp())
-    return torch.stack(found)
-
-
-def answer(sides: Sequence[Tensor], i: int, question: Question) -> Tensor:
-    """The probability of start times that of end."""
-    goal, probability = question.goal, torch.ones((), dtype=torch.float64, device=sides[0].device)
-    if goal.span is None or goal.span == GONE:
-        return probability * 0
-    for side, logits in enumerate(sides):
-        row = logits[i, : len(question)].double()
-        place = goal.span[side]
-        if goal.foil_span is None:
-            probability = probability * row.softmax(0)[place]
-        elif goal.foil_span != GONE:
-            probability = probability * torch.sigmoid(row[place] - row[goal.foil_span[side]])
-    return probability

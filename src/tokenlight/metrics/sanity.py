@@ -8,18 +8,19 @@ from typing import Any
 import torch
 from torch import nn
 
-from tokenlight import anatomy
-from tokenlight.batch import Text
-from tokenlight.explainer import DEFAULT_METHOD, Explainer, check_texts
-from tokenlight.explanation import Explanation
-from tokenlight.heads.choose import choose_heads
+from tokenlight.explain.explainer import DEFAULT_METHOD, Explainer, check_texts
+from tokenlight.foundation.progress import track
+from tokenlight.masks.choosing import choose_heads
 from tokenlight.methods import find_method
 from tokenlight.metrics.agreement import spearman
 from tokenlight.metrics.evaluate import rows_of
 from tokenlight.metrics.goals import goals_of
-from tokenlight.progress import track
-from tokenlight.targets import spread
-from tokenlight.twin import Twin, unwrap
+from tokenlight.model import anatomy, inputs
+from tokenlight.model.copying import unwrap
+from tokenlight.model.twin import Twin
+from tokenlight.results.explanation import Explanation
+from tokenlight.tasks.targets import spread
+from tokenlight.text.rows import Text
 
 
 def sanity(
@@ -59,7 +60,7 @@ def sanity(
 def with_any_models_heads(method: str, options: dict[str, Any], explainer: Explainer) -> dict[str, Any]:
     """The head mask of the model itself, without its fingerprint: the shuffled copies are explained through it too."""
     known = find_method(method).options
-    mask = choose_heads(options.get("heads", known.get("heads")), explainer._names.model)
+    mask = choose_heads(options.get("heads", known.get("heads")), explainer.task.model)
     return options if mask is None else {**options, "heads": replace(mask, model=None, fingerprint=())}
 
 
@@ -76,7 +77,7 @@ def fixed_targets(explainer: Explainer, own: Sequence[Explanation], target: Any)
     if callable(targets[0]):
         return targets
     goals = goals_of(explainer, Twin(explainer.model), rows, own, targets, [None] * len(rows))
-    return [goal.span or (goal.index[0] if goal.position is None else (goal.position, goal.index[0])) for goal in goals]
+    return [goal.target for goal in goals]
 
 
 def parts_from_top(explainer: Explainer, text: Text) -> list[tuple[str, list[nn.Parameter]]]:
@@ -84,7 +85,7 @@ def parts_from_top(explainer: Explainer, text: Text) -> list[tuple[str, list[nn.
 
     A head that shares its weights with the embeddings is shuffled together with them.
     """
-    model = explainer._names.model
+    model = explainer.task.model
     blocks = anatomy.blocks(model)
     inside = {id(module): i for i, block in enumerate(blocks) for module in block.modules()}
     groups: list[list[nn.Parameter]] = [[] for _ in range(len(blocks) + 2)]  # embeddings, blocks, head
@@ -103,8 +104,8 @@ def parts_from_top(explainer: Explainer, text: Text) -> list[tuple[str, list[nn.
     hooks = [module.register_forward_pre_hook(note) for module in model.modules() if module._parameters]
     try:
         with torch.no_grad():
-            inputs = explainer.collate(explainer.encode([text]), model.device).inputs()
-            model(**{name: tensor for name, tensor in inputs.items() if name in anatomy.accepted_inputs(model)})
+            given = explainer.collate(explainer.encode([text]), model.device).inputs()
+            model(**{name: tensor for name, tensor in given.items() if name in inputs.accepted_inputs(model)})
     finally:
         for hook in hooks:
             hook.remove()

@@ -14,7 +14,6 @@ from starlette.types import ASGIApp
 from tokenlight.serve.curves import answer_curves, curve_names
 from tokenlight.serve.describing import describe
 from tokenlight.serve.download import File, answer_download
-from tokenlight.serve.engine import Busy, Engine
 from tokenlight.serve.explaining import answer_explain
 from tokenlight.serve.guard import Guard, own_hosts
 from tokenlight.serve.questions import (
@@ -32,6 +31,7 @@ from tokenlight.serve.reading import read_question
 from tokenlight.serve.removing import answer_attention, answer_remove
 from tokenlight.serve.responses import Lines, WholeAnswer, as_json, told
 from tokenlight.serve.session import Session
+from tokenlight.serve.waiting_line import Busy, Engine
 
 BODY = 256 * 1024  # bytes of a request
 KINDS = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}

@@ -5,20 +5,20 @@ from dataclasses import replace
 
 import torch
 
-from tokenlight.explanation import Explanation
+from tokenlight.explain.running import Job
+from tokenlight.foundation.progress import at_each_pass
 from tokenlight.methods import METHODS
 from tokenlight.metrics.curves import aopc, log_odds
 from tokenlight.metrics.evaluate import Curve, draw_curves
 from tokenlight.metrics.perturbation import Perturbation
 from tokenlight.metrics.probability import check_probabilities
-from tokenlight.progress import at_each_pass
-from tokenlight.run import Job
-from tokenlight.serve.engine import Say
+from tokenlight.results.explanation import Explanation
 from tokenlight.serve.events import CurveDrawn, Failed
 from tokenlight.serve.explaining import Counter, explain_methods
 from tokenlight.serve.questions import CurvesAsked, Refused
 from tokenlight.serve.removing import perturbation_of
 from tokenlight.serve.session import Placed, Session, place
+from tokenlight.serve.waiting_line import Say
 
 CHANCE, BEST = "random", "erasure"  # always drawn beside the others
 DRAWS = 5  # random orders, whose mean is the curve of chance

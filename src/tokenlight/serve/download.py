@@ -3,10 +3,10 @@
 import json
 from dataclasses import dataclass
 
-from tokenlight.serve.engine import Say
 from tokenlight.serve.explaining import explain_methods
 from tokenlight.serve.questions import DownloadAsked, Refused
 from tokenlight.serve.session import Session
+from tokenlight.serve.waiting_line import Say
 from tokenlight.views import interactive, latex
 
 

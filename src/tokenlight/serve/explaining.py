@@ -7,17 +7,17 @@ from dataclasses import dataclass, field
 from math import ceil
 from typing import Any
 
-from tokenlight.explanation import Explanation
-from tokenlight.heads.masks import HeadMask
+from tokenlight.explain.running import Job
+from tokenlight.foundation.progress import at_each_pass
+from tokenlight.masks.head_mask import HeadMask
 from tokenlight.methods import METHODS, Method
 from tokenlight.methods.perturbation import CHUNK
-from tokenlight.progress import at_each_pass
-from tokenlight.run import Job
-from tokenlight.serve.engine import Say
+from tokenlight.results.explanation import Explanation
 from tokenlight.serve.events import Failed, Progress, Result
 from tokenlight.serve.masks import default_mask, lit_heads
 from tokenlight.serve.questions import ExplainAsked, MethodsAsked
 from tokenlight.serve.session import Placed, Session, place
+from tokenlight.serve.waiting_line import Say
 from tokenlight.views.interactive import drawable
 
 SPEAK = 0.2  # seconds between two words about progress
@@ -70,7 +70,7 @@ def explain_group(
     jobs: dict[str, Job] = {}
     for name, chosen in group.items():
         try:
-            jobs[name] = Job.for_model(METHODS[name], chosen, session.names.model)
+            jobs[name] = Job.for_model(METHODS[name], chosen, session.explainer.task.model)
         except ERRORS as error:
             yield Explained(name, None, str(error))
     if not jobs:

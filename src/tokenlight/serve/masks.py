@@ -5,9 +5,9 @@ from typing import Any
 
 import torch
 
-from tokenlight.heads.choose import CALIBRATED, OWN, calibrated_heads, has_heads
-from tokenlight.heads.masks import HeadMask, rows
-from tokenlight.heads.roles import roles
+from tokenlight.masks.choosing import CALIBRATED, OWN, calibrated_heads, has_heads
+from tokenlight.masks.head_mask import HeadMask, rows
+from tokenlight.masks.roles import roles
 from tokenlight.methods import Method
 from tokenlight.methods.relevance import CALIBRATED_RULES
 from tokenlight.serve.questions import Lit, Refused
@@ -25,7 +25,7 @@ TITLES = {
 
 def presets(session: Session) -> list[dict[str, Any]]:
     """Masks to start from, by name; the first is the model's own, if it has one."""
-    mask, calibrated = session.mask, calibrated_heads(session.names.model)
+    mask, calibrated = session.mask, calibrated_heads(session.explainer.task.model)
     masks: dict[str, HeadMask] = {}
     titles = dict(TITLES)
     if mask is not None:
@@ -50,7 +50,9 @@ def default_mask(session: Session, method: Method) -> HeadMask | None:
 
 def lacks_mask(session: Session, method: Method) -> bool:
     """Whether the method cannot run before somebody lights heads for it."""
-    return default_mask(session, method) is None and not has_heads(method.options.get("heads"), session.names.model)
+    return default_mask(session, method) is None and not has_heads(
+        method.options.get("heads"), session.explainer.task.model
+    )
 
 
 def head_map(session: Session) -> list[list[dict[str, Any]]] | None:
@@ -73,7 +75,7 @@ def lit_heads(session: Session, lit: Lit) -> HeadMask:
         raise Refused(f"heads has {len(lit)} rows of {counts} numbers; the model has {layers} layers of {heads} heads")
     strength = torch.tensor(lit, dtype=torch.float64)
     own = session.mask
-    for known in (own, calibrated_heads(session.names.model)):
+    for known in (own, calibrated_heads(session.explainer.task.model)):
         if known is not None and torch.equal(strength, known.lit):
             return known
     if own is None or own.calibrated is not None:  # a calibrated mask is one group

@@ -6,14 +6,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tokenlight.batch import Row
 from tokenlight.metrics.perturbation import Changed, Perturbation, change
-from tokenlight.metrics.probability import Goal, Question, ask, check_probabilities, make_batch, read
+from tokenlight.metrics.probability import ask, check_probabilities, make_batch
+from tokenlight.model.tape import Tape
+from tokenlight.model.twin import Twin
 from tokenlight.serve.questions import AttentionAsked, Perturbed, Refused, RemoveAsked
-from tokenlight.serve.reading import Candidate, candidates, read_question
+from tokenlight.serve.reading import read_question
 from tokenlight.serve.session import Placed, Session, place
-from tokenlight.targets import Wanted
-from tokenlight.twin import Tape, Twin
+from tokenlight.tasks.targets import Candidate, Goal
+from tokenlight.text.rows import Row
 
 DIGITS = 10_000  # attention is told in so many parts of 1
 
@@ -32,7 +33,7 @@ def perturbation_of(session: Session, asked: Perturbed | None) -> Perturbation:
     """How tokens go: as the page says, or as suits the model."""
     chosen = Perturbation() if asked is None else Perturbation().by(asked)
     try:
-        return chosen.fit(session.names.model, session.explainer.tokenizer)
+        return chosen.fit(session.explainer.task.model, session.explainer.tokenizer)
     except ValueError as error:
         raise Refused(str(error)) from error
 
@@ -79,14 +80,15 @@ def say_about(session: Session, placed: Placed, goal: Goal, gone: tuple[int, ...
         raise Refused("every token is gone: leave at least one, or replace instead of deleting")
     row = changed_row(placed.row, changed)
     question = ask(session.explainer, changed, goal)
-    wanted = moved(session, placed.wanted, question, row)
+    wanted = session.explainer.task.moved(placed.wanted, row, question.goal)
     twin = Twin(session.explainer.model)
     with torch.inference_mode(), torch.autocast(twin.device.type, enabled=False):
         output = twin.run(make_batch(session.explainer, twin, [question]), Tape())
-        prediction, probability = session.names.prediction(row, output, wanted, 0)
+        task = session.explainer.task
+        prediction, probability = task.prediction(row, output, wanted, 0)
         named = [*goal.index, *([] if goal.foil is None else [goal.foil])]
-        choices = candidates(session, row, output, wanted, named)
-        return Said(prediction, probability, float(read(session.explainer, output, [question])[0]), choices)
+        choices = task.candidates(row, output, wanted, named)
+        return Said(prediction, probability, float(task.probability(output, question, 0)), choices)
 
 
 def changed_row(row: Row, changed: Changed) -> Row:
@@ -95,17 +97,6 @@ def changed_row(row: Row, changed: Changed) -> Row:
     parts = {name: [values[i] for i in kept] for name, values in vars(row).items() if isinstance(values, list)}
     types = None if changed.token_type_ids is None else list(changed.token_type_ids)
     return replace(row, **{**parts, "input_ids": list(changed.input_ids), "token_type_ids": types})
-
-
-def moved(session: Session, wanted: Wanted, question: Question, row: Row) -> Wanted:
-    """Where the answer is read in the changed row."""
-    context = None
-    if session.explainer.task == "question-answering":
-        inside = [i for i, segment in enumerate(row.segments) if segment == 1]
-        if not inside:
-            raise Refused("nothing of the context is left to answer from")
-        context = (inside[0], inside[-1])
-    return replace(wanted, position=question.goal.position, context=context)
 
 
 def answer_attention(session: Session, asked: AttentionAsked) -> dict[str, Any]:

@@ -9,8 +9,8 @@ from typing import Any
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from tokenlight.serve.engine import Ending, Problem, Ticket
 from tokenlight.serve.events import CurveDrawn, Done, Event, Failed, Result, plain
+from tokenlight.serve.waiting_line import Ending, Problem, Ticket
 
 Finish = Callable[[Any], Response]
 

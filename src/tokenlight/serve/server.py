@@ -11,12 +11,12 @@ from types import FrameType
 
 import uvicorn
 
-from tokenlight.explainer import Explainer
-from tokenlight.heads.choose import own_heads
-from tokenlight.heads.masks import HeadMask
+from tokenlight.explain.explainer import Explainer
+from tokenlight.masks.choosing import own_heads
+from tokenlight.masks.head_mask import HeadMask
 from tokenlight.serve.app import make_app
-from tokenlight.serve.engine import Engine
 from tokenlight.serve.session import Session
+from tokenlight.serve.waiting_line import Engine
 
 HOST, PORT, TRIES = "127.0.0.1", 8765, 20
 
@@ -59,7 +59,7 @@ def listen(port: int | None) -> socket.socket:
 
 def make_server(explainer: Explainer, sock: socket.socket, mask: HeadMask | None = None) -> Server:
     """A server for this socket. Without a mask the head map is drawn from the one that comes with the model."""
-    session = Session(explainer, own_heads(explainer._names.model) if mask is None else mask)
+    session = Session(explainer, own_heads(explainer.task.model) if mask is None else mask)
     engine = Engine()
     app = make_app(session, engine, sock.getsockname()[1])
     config = uvicorn.Config(

@@ -9,7 +9,7 @@ from dataclasses import replace
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from tokenlight.explanation import Explanation, printable
+from tokenlight.results.explanation import Explanation, printable
 from tokenlight.views.figure import new_figure
 from tokenlight.views.html import PAGE_STYLE, STYLE, heat
 from tokenlight.views.layout import Piece, explained, headline, pieces

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy
 import torch
 
-from tokenlight.heads.masks import HeadMask
-from tokenlight.heads.roles import KINDS, Role, roles
-from tokenlight.heads.statistics import HeadStatistics
+from tokenlight.masks.head_mask import HeadMask
+from tokenlight.masks.roles import KINDS, Role, roles
+from tokenlight.masks.statistics import HeadStatistics
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

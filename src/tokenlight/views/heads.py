@@ -10,10 +10,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from tokenlight.explanation import printable
-from tokenlight.heads.masks import HeadMask
-from tokenlight.heads.roles import Role, roles
-from tokenlight.heads.statistics import HeadStatistics
+from tokenlight.masks.head_mask import HeadMask
+from tokenlight.masks.roles import Role, roles
+from tokenlight.masks.statistics import HeadStatistics
+from tokenlight.results.explanation import printable
 
 STYLES = {
     "syntactic": "bold white on #2166ac",

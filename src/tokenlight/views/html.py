@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from html import escape
 
-from tokenlight.explanation import Explanation
+from tokenlight.results.explanation import Explanation
 from tokenlight.views.layout import Piece, explained, headline, pieces
 from tokenlight.views.palette import css, ink, shade
 

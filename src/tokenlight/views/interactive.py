@@ -9,9 +9,9 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
-from tokenlight.batch import Text
-from tokenlight.explanation import Explanation, Word
 from tokenlight.methods import METHODS
+from tokenlight.results.explanation import Explanation, Word
+from tokenlight.text.rows import Text
 from tokenlight.views.layout import Piece, explained, headline, pieces
 
 SCRIPTS = ("colours.js", "heatmap.js")  # in the order they need each other

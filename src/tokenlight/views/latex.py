@@ -4,7 +4,7 @@ import re
 import unicodedata
 from collections.abc import Sequence
 
-from tokenlight.explanation import Explanation
+from tokenlight.results.explanation import Explanation
 from tokenlight.views.layout import Piece, explained, headline, pieces
 from tokenlight.views.palette import AGAINST, SUPPORT, ink, shade
 

@@ -3,7 +3,9 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tokenlight.explanation import Explanation, Word
+from tokenlight.results.explanation import Explanation, Word
+from tokenlight.tasks import TASKS
+from tokenlight.tasks.task import Task
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ def headline(explanation: Explanation) -> str:
 def explained(explanation: Explanation) -> str:
     """What was explained: 'positive, logit 3.21', 'are minus is, logit difference 1.02'."""
     if explanation.foil is None:
-        kind = "logits" if explanation.task == "question-answering" else "logit"
+        kind = TASKS[explanation.task].score_word if explanation.task in TASKS else Task.score_word
         kind = "output" if explanation.probability is None else kind
         return f"{explanation.target.strip()}, {kind} {explanation.score:.3g}"
     return f"{explanation.target.strip()} minus {explanation.foil.strip()}, difference {explanation.score:.3g}"

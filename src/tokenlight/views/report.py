@@ -7,9 +7,9 @@ from html import escape
 from pathlib import Path
 
 from tokenlight.bench.shown import read_shown
-from tokenlight.bench.table import Line, Table
-from tokenlight.explanation import Explanation
-from tokenlight.files import write_whole
+from tokenlight.bench.tabulate import Line, Table
+from tokenlight.foundation.files import write_whole
+from tokenlight.results.explanation import Explanation
 from tokenlight.views import html
 from tokenlight.views.chart import chart, styles_of
 from tokenlight.views.tables import ARROWS, DAGGER, all_decimals, comma_separated, facts, latex, legend, markdown, minus

@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from tokenlight.bench.table import FEWEST, INVERSE, Cell, Line, Table
-from tokenlight.explanation import printable
+from tokenlight.bench.tabulate import FEWEST, INVERSE, Cell, Line, Table
+from tokenlight.results.explanation import printable
 
 ARROWS = {"higher": "↑", "lower": "↓"}
 DAGGER = "†"

@@ -6,8 +6,8 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from tokenlight.explanation import Explanation, printable
 from tokenlight.methods import METHODS
+from tokenlight.results.explanation import Explanation, printable
 from tokenlight.views.layout import explained, headline, pieces
 from tokenlight.views.palette import css, ink, shade
 

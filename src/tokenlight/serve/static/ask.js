@@ -68,7 +68,7 @@ function mountOthers(app) {
 
 /** Labels are the same for every text; tokens and answers are not. */
 function forget(app) {
-  return app.model.task === "text-classification" ? {} : { target: null, foil: null, position: null };
+  return app.model.asks.same_labels ? {} : { target: null, foil: null, position: null };
 }
 
 function exampleButton(app, example) {
@@ -122,12 +122,12 @@ function drawPrediction(app, problem) {
 /** Which token is labelled or filled in, where there is more than one that could be. */
 function drawPositions(app) {
   const found = app.prediction;
-  const { task } = app.model;
+  const { asks } = app.model;
   const place = byId("positions");
   place.replaceChildren();
-  if (!found || found.position === null || !["token-classification", "fill-mask"].includes(task)) return;
-  const same = (token) => task === "token-classification" || token === found.tokens[found.position];
-  const indices = [...found.tokens.keys()].filter((i) => same(found.tokens[i]) && !specialAt(found, i, task));
+  if (!found || found.position === null || !asks.position) return;
+  const same = (token) => asks.any_position || token === found.tokens[found.position];
+  const indices = [...found.tokens.keys()].filter((i) => same(found.tokens[i]) && !specialAt(found, i, asks));
   if (indices.length < 2) return;
   place.append(el("p", { class: "quiet" }, "Of which token?"));
   for (const i of indices) {
@@ -137,8 +137,8 @@ function drawPositions(app) {
   }
 }
 
-function specialAt(found, token, task) {
-  return task === "token-classification" && found.words.some((word) => word.special && word.tokens.includes(token));
+function specialAt(found, token, asks) {
+  return asks.any_position && found.words.some((word) => word.special && word.tokens.includes(token));
 }
 
 function drawChoices(app) {

@@ -88,7 +88,7 @@ function mountEdited(app) {
 /** What the original's heatmaps explain. */
 function targetOf(app) {
   const [first] = app.results.explanations();
-  const plain = first && app.model.task !== "question-answering" && first.indices.length === 1;
+  const plain = first && first.indices.length === 1;
   return plain ? { target: first.indices[0] } : {};
 }
 

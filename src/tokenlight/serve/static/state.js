@@ -67,7 +67,7 @@ export function fromHash(hash, model) {
   const names = (text) => (text ?? "").split(".").filter((name) => known.has(name));
   const found = { text: parts.get("t") ?? "", second: parts.get("s") ?? "" };
   for (const [name, key] of Object.entries(JSON_PARTS)) found[key] = parsed(parts.get(name), FITTING[key]);
-  if (!["fill-mask", "token-classification"].includes(model.task)) found.position = null;
+  if (!model.asks.position) found.position = null;
   found.methods = parts.has("m") ? names(parts.get("m")) : null;
   const heads = parts.get("h") ?? "";
   const preset = model.masks.find((mask) => heads === `.${mask.name}`);

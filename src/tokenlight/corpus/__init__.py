@@ -1,0 +1,1 @@
+"""A whole corpus explained into Parquet files."""

@@ -1,0 +1,208 @@
+"""The folder of an explained corpus: a Parquet file for each part, whole or not there, and the rows set aside.
+
+One row is one text explained by one method: tables have the same columns whatever the methods, several runs can be
+read as one, and a method is chosen with WHERE. What the methods share (the tokens) is next to itself and compresses.
+"""
+
+import errno
+import json
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from tokenlight.corpus.parts import ExplainedPart, ExplainedText, Settings
+from tokenlight.foundation.files import settle
+
+try:
+    import pyarrow
+    import pyarrow.parquet
+except ImportError as missing:
+    raise ImportError('Parquet needs pyarrow: pip install "tokenlight[scale]"') from missing
+
+SHARD = re.compile(r"part-(\d{6,})\.parquet")
+ADDED = -1  # the segment of tokens that the tokenizer adds: they are in no text
+PARTS, BAD_PARTS = "parts", "bad"  # folders: readers of Parquet take all that is in a folder for theirs
+BAD_ROWS, DONE = "bad_rows.jsonl", "_SUCCESS"
+ABOUT, PART = b"tokenlight", b"tokenlight.part"  # keys of a shard's metadata
+DTYPES = {"float32": pyarrow.float32(), "float16": pyarrow.float16()}
+
+
+@dataclass(frozen=True)
+class PartCounts:
+    """What became of the rows of a part, or of several."""
+
+    rows: int = 0
+    explained: int = 0
+    bad: int = 0
+
+    def __add__(self, other: "PartCounts") -> "PartCounts":
+        return PartCounts(self.rows + other.rows, self.explained + other.explained, self.bad + other.bad)
+
+
+def columns(dtype: str) -> list[tuple[str, pyarrow.DataType]]:
+    text, whole, number = pyarrow.string(), pyarrow.int32(), pyarrow.float64()
+    return [
+        ("row", pyarrow.int64()),
+        ("id", text),
+        ("text", text),
+        ("text_pair", text),
+        ("method", text),
+        ("target", text),
+        ("foil", text),
+        ("score", number),
+        ("prediction", text),
+        ("probability", number),
+        ("tokens", pyarrow.list_(text)),
+        ("starts", pyarrow.list_(whole)),
+        ("ends", pyarrow.list_(whole)),
+        ("segments", pyarrow.list_(pyarrow.int8())),
+        ("special", pyarrow.list_(pyarrow.bool_())),
+        ("scores", pyarrow.list_(DTYPES[dtype])),
+        ("signed", pyarrow.bool_()),
+        ("position", whole),
+        ("truncated", whole),
+        ("windows", whole),
+        ("notes", pyarrow.list_(text)),
+    ]
+
+
+def write_part(folder: Path, part: ExplainedPart, settings: Settings, about: Mapping[str, Any]) -> PartCounts:
+    """The rows set aside first, the shard last: a shard that is there says that its part is done."""
+    counts = PartCounts(len(part.texts) + len(part.bad), len(part.texts), len(part.bad))
+    aside = bad_path(folder, part.number)
+    if part.bad:
+        lines = "".join(
+            json.dumps({"row": row.number, "where": row.where, "reason": row.reason}) + "\n" for row in part.bad
+        )
+        write_new(aside, lambda path: path.write_text(lines))
+    else:
+        aside.unlink(missing_ok=True)  # of an attempt that was killed: with more memory, rows may be good
+    names, records = columns(settings.dtype), list(records_of(part.texts, settings))
+    metadata = {ABOUT: json.dumps(about), PART: json.dumps({"part": part.number, **asdict(counts)})}
+    schema = pyarrow.schema(names, metadata=metadata)
+    table = pyarrow.table({name: [record[name] for record in records] for name, _ in names}, schema=schema)
+    write_new(
+        shard_path(folder, part.number), lambda path: pyarrow.parquet.write_table(table, path, compression="zstd")
+    )
+    return counts
+
+
+def records_of(texts: Sequence[ExplainedText], settings: Settings) -> Iterator[dict[str, Any]]:
+    for text in texts:
+        first, second = text.source.text if isinstance(text.source.text, tuple) else (text.source.text, None)
+        for label, found in text.found.items():
+            starts, ends = zip(*found.spans, strict=True)
+            yield {
+                "row": text.source.number,
+                "id": text.source.id,
+                "text": first if settings.keep_text else None,
+                "text_pair": second if settings.keep_text else None,
+                "method": label,
+                "target": found.target,
+                "foil": found.foil,
+                "score": found.score,
+                "prediction": found.prediction,
+                "probability": found.probability,
+                "tokens": found.tokens,
+                "starts": starts,
+                "ends": ends,
+                "segments": [ADDED if segment is None else segment for segment in found.segments],
+                "special": found.special.tolist(),
+                "scores": found.scores.numpy().astype(settings.dtype),
+                "signed": found.signed,
+                "position": found.position,
+                "truncated": text.truncated,
+                "windows": text.windows,
+                "notes": found.notes,
+            }
+
+
+def write_new(path: Path, write: Callable[[Path], object]) -> None:
+    """Under a name of its own first, so that the file is whole whenever it has its name; half of it never stays."""
+    path.parent.mkdir(exist_ok=True)
+    part = path.with_name(f".{path.name}.{uuid4().hex}.part")
+    try:
+        write(part)
+        with part.open("rb+") as file:
+            settle(file)
+        os.replace(part, path)
+        settle_folder(path.parent)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise OSError(
+            f"no space left for {path.name} in {path.parent}: nothing half written stays there; free some space, "
+            "then the same call goes on"
+        ) from error
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def settle_folder(folder: Path) -> None:
+    """The file's name is on the disk too."""
+    if os.name == "posix":
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def sweep(folder: Path) -> None:
+    """Remove what a process that was killed had begun to write."""
+    for place in (folder, folder / PARTS, folder / BAD_PARTS):
+        for path in place.glob(".*.part"):
+            path.unlink(missing_ok=True)
+
+
+def shard_path(folder: Path, part: int) -> Path:
+    return folder / PARTS / f"part-{part:06d}.parquet"
+
+
+def bad_path(folder: Path, part: int) -> Path:
+    return folder / BAD_PARTS / f"part-{part:06d}.jsonl"
+
+
+def shards(folder: Path) -> dict[int, Path]:
+    """Those that are there, by the number of their part."""
+    found = ((SHARD.fullmatch(path.name), path) for path in (folder / PARTS).glob("*"))
+    return dict(sorted((int(match[1]), path) for match, path in found if match))
+
+
+def read_counts(path: Path) -> PartCounts:
+    """From the file's footer alone."""
+    try:
+        metadata = pyarrow.parquet.read_metadata(path).metadata or {}
+        counts = json.loads(metadata[PART])
+    except (pyarrow.ArrowInvalid, KeyError, ValueError) as error:
+        raise ValueError(f"{path} is damaged or not ours ({error}): delete it, then the same call writes it") from error
+    return PartCounts(counts["rows"], counts["explained"], counts["bad"])
+
+
+def finish(folder: Path) -> PartCounts:
+    """All rows set aside in one file, and the mark that nothing is missing, with counts."""
+    found = shards(folder)
+    counts = sum(map(read_counts, found.values()), PartCounts())
+    if missing := set(range(len(found))) - set(found):
+        raise ValueError(f"{folder / PARTS} holds parts behind the end of the data, or lacks part {min(missing)}")
+
+    def gather(path: Path) -> None:
+        with path.open("wb") as file:
+            for number in found:
+                if (some := bad_path(folder, number)).exists():
+                    file.write(some.read_bytes())
+
+    write_new(folder / BAD_ROWS, gather)
+    report = json.dumps({"parts": len(found), **asdict(counts)}) + "\n"
+    write_new(folder / DONE, lambda path: path.write_text(report))
+    return counts
+
+
+def is_finished(folder: Path) -> bool:
+    """The mark is there, and so are all shards that it speaks of."""
+    mark = folder / DONE
+    return mark.exists() and json.loads(mark.read_text())["parts"] == len(shards(folder))

@@ -1,0 +1,135 @@
+"""Over a whole corpus: which words support each label most often and most strongly. Shards are read one by one."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tokenlight.corpus.explain_dataset import FORMAT
+from tokenlight.runs.store import read_run
+from tokenlight.text.words import group_tokens
+
+READ = ("text", "text_pair", "method", "target", "foil", "starts", "ends", "segments", "special", "scores")
+BATCH = 256  # rows in memory
+
+
+@dataclass(frozen=True)
+class WordSupport:
+    """A word in texts that were explained for one label; upper and lower case are the same."""
+
+    word: str
+    uses: int
+    strongest: int  # how often no other word of the text supported the label more
+    strength: float  # mean over uses of score / largest |score| of a word in that text: 1 is the strongest support
+
+    @property
+    def total(self) -> float:
+        """Often and strongly in one number."""
+        return self.uses * self.strength
+
+
+@dataclass(frozen=True)
+class LabelWords:
+    """The words of one label, the greatest total first."""
+
+    label: str
+    texts: int
+    words: tuple[WordSupport, ...]
+
+    def find(self, word: str) -> WordSupport | None:
+        return next((one for one in self.words if one.word == word), None)
+
+
+@dataclass(frozen=True)
+class CorpusSummary:
+    """What one method says about one model on a corpus; the most frequent label first."""
+
+    model: str
+    method: str
+    labels: tuple[LabelWords, ...]
+
+    def find(self, label: str) -> LabelWords | None:
+        return next((one for one in self.labels if one.label == label), None)
+
+
+@dataclass
+class Tally:
+    """What is counted for one method and label; grows with the vocabulary, not with the corpus."""
+
+    texts: int = 0
+    uses: dict[str, int] = field(default_factory=dict)
+    strongest: dict[str, int] = field(default_factory=dict)
+    strength: dict[str, float] = field(default_factory=dict)
+
+    def add(self, words: Sequence[tuple[str, float]]) -> None:
+        self.texts += 1
+        largest = max((abs(score) for _, score in words), default=0.0)
+        best = max((score for _, score in words), default=0.0)
+        for word, score in words:
+            self.uses[word] = self.uses.get(word, 0) + 1
+            self.strength[word] = self.strength.get(word, 0.0) + (score / largest if largest else 0.0)
+        for word in {word for word, score in words if score == best > 0}:
+            self.strongest[word] = self.strongest.get(word, 0) + 1
+
+    def words(self, min_uses: int) -> tuple[WordSupport, ...]:
+        found = [
+            WordSupport(word, uses, self.strongest.get(word, 0), self.strength[word] / uses)
+            for word, uses in self.uses.items()
+            if uses >= min_uses
+        ]
+        return tuple(sorted(found, key=lambda one: (-one.total, one.word)))
+
+
+def summarise(folder: str | Path, method: str | None = None, min_uses: int = 1) -> list[CorpusSummary]:
+    """A summary for each method of an explained corpus, or for one; of an unfinished one what is there."""
+    about = read_run(Path(folder))
+    if about.get("format") != FORMAT:
+        raise ValueError(f"{folder} holds no explained corpus; make one with `tokenlight explain-file`")
+    methods = list(about["methods"])
+    if method is not None and method not in methods:
+        raise ValueError(f"{folder} was not explained with {method!r}; it has {', '.join(methods)}")
+    if not about["settings"]["keep_text"]:
+        raise ValueError(f"{folder} was written without the texts, so its words are not known: keep the texts")
+    tallies: dict[str, dict[str, Tally]] = {name: {} for name in methods if method in (None, name)}
+    for row in read_rows(Path(folder), method):
+        label = row["target"] if row["foil"] is None else f"{row['target']} minus {row['foil']}"
+        tallies[row["method"]].setdefault(label, Tally()).add(words_of(row))
+    if not any(tallies.values()):
+        raise ValueError(f"{folder} holds no explained texts yet")
+    return [
+        CorpusSummary(about["model"]["name"] or about["model"]["sha256"][:8], name, sort_labels(found, min_uses))
+        for name, found in tallies.items()
+    ]
+
+
+def sort_labels(found: Mapping[str, Tally], min_uses: int) -> tuple[LabelWords, ...]:
+    labels = sorted(found, key=lambda label: (-found[label].texts, label))
+    return tuple(LabelWords(label, found[label].texts, found[label].words(min_uses)) for label in labels)
+
+
+def read_rows(folder: Path, method: str | None) -> Iterator[dict[str, Any]]:
+    """The rows of all shards that are there, by columns."""
+    from pyarrow.parquet import ParquetFile
+
+    from tokenlight.corpus.shards import shards
+
+    for path in shards(folder).values():
+        with ParquetFile(path) as file:
+            for batch in file.iter_batches(BATCH, columns=list(READ)):
+                yield from (row for row in batch.to_pylist() if method in (None, row["method"]))
+
+
+def words_of(row: Mapping[str, Any]) -> list[tuple[str, float]]:
+    """The words of the text with their scores; special tokens are none."""
+    texts = [text for text in (row["text"], row["text_pair"]) if text is not None]
+    segments = [None if segment < 0 else segment for segment in row["segments"]]
+    spans = list(zip(row["starts"], row["ends"], strict=True))
+    words = []
+    for group in group_tokens(texts, segments, spans, row["special"]):
+        segment = segments[group[0]]
+        if segment is None or row["special"][group[0]]:
+            continue
+        word = texts[segment][spans[group[0]][0] : spans[group[-1]][1]].lower()
+        if word:
+            words.append((word, sum(float(row["scores"][i]) for i in group)))
+    return words

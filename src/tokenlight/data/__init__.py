@@ -1,0 +1,1 @@
+"""Texts and examples from files and datasets of many kinds, one row at a time."""

@@ -1,0 +1,244 @@
+"""Subject-verb agreement (Arras et al. 2025): does the model's explanation point at the subject?
+
+From gold trees or from the LGD file of Goldberg (2019): a present-tense verb, its other form, and as ground truth
+the one word that is its subject. What is uncertain is dropped, and every drop has a reason that can be counted.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from tokenlight.data.examples import MASK_MARK, BadRow, Example, Span, fill_mask
+from tokenlight.data.verb_forms import other_form
+from tokenlight.syntax.parses import SPACY_PIPELINE, TreebankSentence, conllu_sentences, load_spacy
+from tokenlight.tasks.task import Gap
+from tokenlight.tasks.vocabulary import token_index
+from tokenlight.text.rows import Row, encode
+
+FORM, LEMMA, UPOS, XPOS, FEATURES, HEAD, RELATION = 1, 2, 3, 4, 5, 6, 7  # columns of CoNLL-U
+PRESENT_TAGS = ("VBZ", "VBP")
+ROWS_AT_ONCE = 512
+
+
+@dataclass(frozen=True)
+class AgreementCase:
+    """A sentence with one verb, its subject, and the form the verb would have in the other number."""
+
+    id: str
+    where: str
+    text: str
+    verb: Span
+    subject: Span
+    other: str
+    attractors: int  # nouns of the other number between subject and verb
+
+
+def treebank_cases(path: str | Path) -> Iterator[AgreementCase | BadRow]:
+    """Every present-tense verb of a CoNLL-U treebank, or why it is left out."""
+    for sentence in conllu_sentences(path):
+        for verb, columns in enumerate(sentence.columns):
+            if is_present(columns):
+                yield treebank_case(sentence, verb)
+
+
+def is_present(columns: Sequence[str]) -> bool:
+    """Finite and present; modal verbs have no number."""
+    marked = features(columns)
+    finite = marked.get("Tense") == "Pres" and marked.get("VerbForm") == "Fin"
+    return columns[UPOS] in ("VERB", "AUX") and columns[XPOS] != "MD" and (columns[XPOS] in PRESENT_TAGS or finite)
+
+
+def features(columns: Sequence[str]) -> dict[str, str]:
+    return dict(part.split("=", 1) for part in columns[FEATURES].split("|") if "=" in part)
+
+
+def treebank_case(sentence: TreebankSentence, verb: int) -> AgreementCase | BadRow:
+    columns, words = sentence.columns, sentence.parse.words
+    where = f"{sentence.where}, word {verb + 1}"
+    subjects = subjects_of(sentence, verb)
+    if len(subjects) != 1:
+        return BadRow(where, "several subjects" if subjects else "no nsubj")
+    subject = subjects[0]
+    reason = doubt(sentence, verb, subject)
+    if reason is not None:
+        return BadRow(where, reason)
+    text = sentence.parse.text
+    if not isinstance(text, str) or is_glued(text, words[verb].span):
+        return BadRow(where, "verb written together with another word")
+    singular = features(columns[subject])["Number"] == "Sing"
+    other = other_form(columns[verb][FORM], columns[verb][LEMMA].lower(), singular)
+    if other is None:
+        return BadRow(where, "other form of the verb uncertain")
+    opposite = "Plur" if singular else "Sing"
+    between = columns[min(verb, subject) + 1 : max(verb, subject)]
+    attractors = [w for w in between if w[UPOS] in ("NOUN", "PROPN") and features(w).get("Number") == opposite]
+    return AgreementCase(
+        id=f"{sentence.name}:{verb + 1}",
+        where=where,
+        text=text,
+        verb=words[verb].span,
+        subject=words[subject].span,
+        other=other,
+        attractors=len(attractors),
+    )
+
+
+def subjects_of(sentence: TreebankSentence, verb: int) -> list[int]:
+    """The nsubj of a verb. In UD a copula or auxiliary hangs on the word that has the subject."""
+    words = sentence.parse.words
+    holder = verb
+    if words[verb].relation.partition(":")[0] in ("cop", "aux"):
+        holder = words[verb].head
+    return [i for i, word in enumerate(words) if word.head == holder and word.relation == "nsubj"]
+
+
+def doubt(sentence: TreebankSentence, verb: int, subject: int) -> str | None:
+    """Why this subject would not be good evidence for the form of this verb."""
+    verb_says, subject_says = features(sentence.columns[verb]), features(sentence.columns[subject])
+    if {verb_says.get("Person", "3"), subject_says.get("Person", "3")} != {"3"}:
+        return "first or second person"
+    if subject_says.get("PronType") in ("Rel", "Int"):
+        return "relative or interrogative subject"
+    if any(word.head == subject and word.relation.partition(":")[0] == "conj" for word in sentence.parse.words):
+        return "coordinated subject"
+    if subject_says.get("Number") not in ("Sing", "Plur"):
+        return "subject without number"
+    tag = {"VBZ": "Sing", "VBP": "Plur"}.get(sentence.columns[verb][XPOS])
+    numbers = {subject_says["Number"], verb_says.get("Number"), tag} - {None}
+    if verb_says.get("Number", tag) is None:
+        return "verb without number"
+    return None if len(numbers) == 1 else "subject and verb differ in number"
+
+
+def is_glued(text: str, verb: Span) -> bool:
+    """Whether the verb is part of a contraction or a compound, so that another form cannot simply take its place."""
+    before, behind = text[: verb[0]][-1:], text[verb[1] :][:1]
+    return any(c.isalnum() or c in ("'", "’", "-", "_") for c in (before, behind) if c)
+
+
+def lgd_cases(path: str | Path, pipeline: str = SPACY_PIPELINE) -> Iterator[AgreementCase | BadRow]:
+    """The rows of the LGD file, whose subjects are found by parsing, or why they are left out."""
+    language = load_spacy(pipeline, exclude=("lemmatizer", "ner"))
+    waiting = lgd_rows(path)
+    while some := list(islice(waiting, ROWS_AT_ONCE)):
+        good = [row for row in some if isinstance(row, AgreementCase)]
+        docs = language.pipe([row.text for row in good])
+        for row in some:
+            yield row if isinstance(row, BadRow) else find_subject(row, next(docs))
+
+
+def lgd_rows(path: str | Path) -> Iterator[AgreementCase | BadRow]:
+    """Number of attractors, sentence, sentence with ***mask***, verb, other form; the subject is still to be found."""
+    count = 0
+    with Path(path).open(encoding="utf-8-sig") as file:
+        for count, line in enumerate(file, 1):
+            where = f"{path}, line {count}"
+            fields = line.rstrip("\n").split("\t")
+            if len(fields) != 5 or not fields[0].strip().isdecimal() or fields[2].count(MASK_MARK) != 1:
+                yield BadRow(where, "not five columns: attractors, sentence, masked sentence, verb, other form")
+                continue
+            number, sentence, masked, verb, other = (field.strip() for field in fields)
+            start = masked.index(MASK_MARK)
+            if masked.replace(MASK_MARK, verb) != sentence:
+                yield BadRow(where, "sentence and masked sentence differ")
+            elif verb == other:
+                yield BadRow(where, "both forms of the verb are the same")
+            else:
+                span = (start, start + len(verb))
+                yield AgreementCase(str(count), where, sentence, span, (0, 0), other, int(number))
+    if not count:
+        raise ValueError(f"{path}: expected rows of the LGD file, found none")
+
+
+def find_subject(case: AgreementCase, doc: Any) -> AgreementCase | BadRow:
+    """The child of the masked verb whose dependency is exactly nsubj."""
+    verb = next((token for token in doc if (token.idx, token.idx + len(token)) == case.verb), None)
+    if verb is None:
+        return BadRow(case.where, "the parser splits the verb otherwise")
+    subjects = [token for token in verb.children if token.dep_ == "nsubj"]
+    if len(subjects) != 1:
+        return BadRow(case.where, "several subjects" if subjects else "no nsubj")
+    if verb.tag_ not in PRESENT_TAGS:
+        return BadRow(case.where, "verb not tagged as present tense")
+    return replace(case, subject=(subjects[0].idx, subjects[0].idx + len(subjects[0])))
+
+
+def agreement_examples(cases: Iterable[AgreementCase | BadRow], gap: Gap) -> Iterator[Example | BadRow]:
+    """Cases as texts with a gap inside, or as prefixes with the gap at their end; bad rows pass through."""
+    for case in cases:
+        yield case if isinstance(case, BadRow) else agreement_example(case, gap)
+
+
+def agreement_example(case: AgreementCase, gap: Gap) -> Example | BadRow:
+    before, behind = case.text[: case.verb[0]], case.text[case.verb[1] :]
+    blank = " " if before[-1:].isspace() else ""
+    if gap == "inside":
+        shift = len(MASK_MARK) - (case.verb[1] - case.verb[0])
+        subject = case.subject if case.subject < case.verb else (case.subject[0] + shift, case.subject[1] + shift)
+        text = f"{before}{MASK_MARK}{behind}"
+    elif case.subject > case.verb:
+        return BadRow(case.where, "subject behind the verb")
+    else:
+        subject, text = case.subject, before.rstrip()
+    return Example(
+        case.id,
+        text,
+        target=blank + case.text[slice(*case.verb)],
+        foil=blank + case.other,
+        evidence=(subject,),
+        group=str(case.attractors),
+    )
+
+
+def fit_tokenizer(examples: Iterable[Example | BadRow], tokenizer: Any, gap: Gap) -> tuple[list[Example], Counter[str]]:
+    """The examples that suit a tokenizer, with its own mask token, and how many were dropped for which reason.
+
+    As Arras et al.: both forms are one token, the ground truth is shorter than the input, and that has more than one
+    token beside the special ones.
+    """
+    if gap == "inside" and tokenizer.mask_token is None:
+        raise ValueError("this tokenizer has no mask token: use gap='end'")
+    kept: list[Example] = []
+    dropped: Counter[str] = Counter()
+    stream = iter(examples)
+    while some := list(islice(stream, ROWS_AT_ONCE)):
+        dropped.update(row.reason for row in some if isinstance(row, BadRow))
+        found = [row for row in some if isinstance(row, Example)]
+        if gap == "inside":
+            found = [fill_mask(example, tokenizer.mask_token) for example in found]
+        rows = encode(tokenizer, [example.text for example in found], None) if found else []
+        for example, row in zip(found, rows, strict=True):
+            reason = misfit(example, row, tokenizer)
+            if reason is None:
+                kept.append(example)
+            else:
+                dropped[reason] += 1
+    return kept, dropped
+
+
+def misfit(example: Example, row: Row, tokenizer: Any) -> str | None:
+    """Why a tokenizer cannot take an example."""
+    try:
+        forms = {token_index(form, tokenizer, len(tokenizer)) for form in (example.target, example.foil)}
+    except ValueError:
+        return "a form of the word is not one token"
+    if len(forms) < 2:
+        return "both forms are the same token"
+    ordinary = [span for span, special in zip(row.spans, row.special, strict=True) if not special]
+    evidence = [s for s in ordinary if any(s[0] < end and start < s[1] for start, end in example.evidence)]
+    if example.evidence and not evidence:
+        return "the evidence has no token"
+    if len(ordinary) < 2:
+        return "input of a single token"
+    return None if len(evidence) < len(ordinary) else "the evidence is the whole input"
+
+
+def describe_sizes(kept: Sequence[Example], dropped: Counter[str]) -> str:
+    """How many examples are left, by group, and how many went for which reason."""
+    groups = Counter(example.group or "-" for example in kept)
+    lines = [f"{len(kept):>8}  kept", *(f"{n:>8}    group {group}" for group, n in sorted(groups.items()))]
+    lines += [f"{sum(dropped.values()):>8}  dropped", *(f"{n:>8}    {reason}" for reason, n in dropped.most_common())]
+    return "\n".join(lines)

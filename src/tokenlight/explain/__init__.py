@@ -1,0 +1,1 @@
+"""Texts in, explanations out: batches, shared passes, memory, remarks."""

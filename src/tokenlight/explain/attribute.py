@@ -1,0 +1,91 @@
+"""Explaining token ids: for those who tokenise themselves."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from tokenlight.explain.footprint import Shape
+from tokenlight.explain.free_memory import refuse_too_large
+from tokenlight.explain.running import Job, run_jobs
+from tokenlight.methods import find_method
+from tokenlight.model import inputs, pooling
+from tokenlight.model.twin import Twin
+from tokenlight.record.recording import Saving
+from tokenlight.rules.mode import RuleTable
+from tokenlight.tasks import task_of
+from tokenlight.tasks.targets import Target, Wanted, shared_function, spread
+from tokenlight.text.batches import Batch
+
+
+def attribute(
+    model: PreTrainedModel,
+    input_ids: Tensor,
+    attention_mask: Tensor | None = None,
+    token_type_ids: Tensor | None = None,
+    *,
+    method: str,
+    target: Any = None,
+    foil: Any = None,
+    rules: RuleTable | None = None,
+    low_memory: bool = False,
+    **options: Any,
+) -> Tensor:
+    """Scores [batch, token] for those who tokenise themselves.
+
+    `target` and `foil`: an index for all rows, one for each row, or for `target` a function of the model output.
+    Heads that answer for every token take (position, index); extractive answers (first token, last token). With
+    `low_memory`, blocks are computed again in the backward pass: less memory, more time, the same scores.
+    """
+    chosen, twin = find_method(method), Twin(model)
+    job = Job.for_model(chosen, options, twin.model, rules)
+    batch = raw_batch(input_ids, attention_mask, token_type_ids, twin.model).map(lambda t: t.to(twin.device))
+    targets, foils = (spread(plain(x), len(input_ids), n) for x, n in ((target, "target"), (foil, "foil")))
+    function = shared_function(targets, foils)
+    task = task_of(twin.model)
+    wanted = [Wanted() if function else task.want_ids(t, f) for t, f in zip(targets, foils, strict=True)]
+    goal, saving = Target(task, tuple(wanted), function), Saving(by_block=low_memory, last_logits=True)
+    refuse_too_large(Shape.of(twin.model), [job], goal, input_ids.shape, saving, twin.device)
+    _, (attribution,) = run_jobs(twin, batch, goal, [job], saving=saving)
+    return attribution.scores
+
+
+def raw_batch(ids: Tensor, mask: Tensor | None, types: Tensor | None, model: PreTrainedModel) -> Batch:
+    for name, tensor in {"input_ids": ids, "attention_mask": mask, "token_type_ids": types}.items():
+        if tensor is not None and (not isinstance(tensor, Tensor) or tensor.ndim != 2 or tensor.shape != ids.shape):
+            found = tuple(tensor.shape) if isinstance(tensor, Tensor) else type(tensor).__name__
+            raise ValueError(f"{name} must be a tensor [batch, token] like input_ids; found {found}")
+    if ids.numel() == 0:
+        raise ValueError("input_ids is empty")
+    if ids.is_floating_point() or ids.dtype == torch.bool:
+        raise ValueError(f"input_ids holds whole numbers; found {ids.dtype}")
+    vocabulary = model.config.get_text_config().vocab_size
+    if not 0 <= int(ids.min()) <= int(ids.max()) < vocabulary:
+        raise ValueError(f"ids go from {int(ids.min())} to {int(ids.max())}; the vocabulary has {vocabulary} tokens")
+    mask = torch.ones_like(ids) if mask is None else mask.to(ids.dtype)
+    if not mask.any(1).all():
+        raise ValueError("attention_mask hides every token of a row")
+    pad = model.config.get_text_config().pad_token_id
+    if pad == pooling.NO_PADDING and not mask[:, -1].all():
+        raise ValueError(
+            f"{type(model).__name__} has no padding id to find the end of a row by: set config.pad_token_id"
+        )
+    if pooling.pools_last_token(model):
+        unread = [
+            row for row, place in enumerate(pooling.pooled_position(model, Batch(ids, mask))) if not mask[row, place]
+        ]
+        if unread:
+            raise ValueError(
+                f"row {unread[0]} is padded with another id than config.pad_token_id, so its end is not found"
+            )
+    batch = Batch(ids, mask, types, pad_id=None if pad == pooling.NO_PADDING else pad)
+    if mask[:, 0].all():
+        return batch
+    if type(model).__name__.endswith("ForSequenceClassification") and not pooling.pools_last_token(model):
+        raise ValueError(f"{type(model).__name__} reads the first token: pad on the right, not on the left")
+    return inputs.fix_positions(model, batch)  # padding on the left would shift them
+
+
+def plain(target: Any) -> Any:
+    return target.tolist() if isinstance(target, Tensor) else target

@@ -1,0 +1,42 @@
+"""What a reader should know of an explanation beside its scores."""
+
+from collections.abc import Iterator, Mapping
+
+from torch import Tensor
+
+from tokenlight.explain.running import Job
+from tokenlight.masks.head_mask import HeadMask
+from tokenlight.tasks.task import Task
+from tokenlight.text.rows import Row
+
+
+def input_notes(task: Task, row: Row, job: Job, targeted: bool) -> Iterator[str]:
+    """What a reader should know of what went in."""
+    if row.truncated:
+        end = "first" if task.cut == "start" else "last"
+        yield f"the text was too long: its {end} {row.truncated} tokens were cut off"
+    if targeted and not job.method.class_specific:
+        yield f"{job.method.name} does not depend on the target"
+    if isinstance(heads := job.options.get("heads"), HeadMask):
+        yield f"{job.method.name}: relevance flows through {heads}"
+    if job.rules is not None:
+        yield "explained with a rule table of the caller's own"
+
+
+def result_notes(job: Job, score: float, scores: Tensor, extras: Mapping[str, float]) -> Iterator[str]:
+    """What a reader should know of what came out."""
+    missed, residual = abs(extras.get("completeness", 0.0)), abs(extras.get("residual", 0.0))
+    if missed > 0.05 * max(abs(score), float(scores.abs().max())):
+        yield f"{job.method.name} misses {missed:.2g} of the change it explains: take more steps"
+    if residual > 1e-2 * max(1.0, abs(score)):  # more than rounding
+        yield f"scores and shares miss {residual:.2g} of the whole: the rules do not cover this target"
+    if isinstance(heads := job.options.get("heads"), HeadMask) and not heads.count:
+        yield "no head is lit: only the residual stream carries relevance"
+    if not scores.any():
+        yield f"every score of {job.method.name} is 0 on this text"
+
+
+def is_signed(job: Job, task: Task, foil: str | None) -> bool:
+    """Differences of two explanations have a sign; lengths have none."""
+    apart = job.method.explains_apart(task, foil is not None)
+    return apart or (job.method.signed and job.full_options.get("reduce", "sum") == "sum")

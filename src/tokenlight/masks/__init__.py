@@ -1,0 +1,1 @@
+"""Head masks: through which attention heads relevance flows."""

@@ -1,0 +1,195 @@
+"""Head masks: which attention heads relevance flows through, and why."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from tokenlight.foundation.files import write_whole
+
+if TYPE_CHECKING:
+    from tokenlight.masks.statistics import HeadStatistics
+
+FORMAT, VERSION = "tokenlight.heads", 1
+
+
+@dataclass(frozen=True, eq=False)
+class HeadMask:
+    """Lit heads in two groups, as in Mask-LRP; a head may be in both. Entries are 0 or 1, or a strength between.
+
+    In a calibrated mask relevance flows by its own strengths; the two groups say what each head follows.
+    """
+
+    syntactic: Tensor  # [layer, head]
+    positional: Tensor  # [layer, head]
+    made: Mapping[str, Any] = field(default_factory=dict)  # how: thresholds, seed, or "by hand"
+    model: str | None = None  # whom it was made for; None: it may be used on any model of its shape
+    fingerprint: tuple[float, ...] = ()
+    statistics: "HeadStatistics | None" = None  # what it was made from
+    calibrated: Tensor | None = None  # [layer, head]
+
+    def __post_init__(self) -> None:
+        groups = {"syntactic": self.syntactic, "positional": self.positional, "calibrated": self.calibrated}
+        for name, group in groups.items():
+            if group is None:
+                continue
+            if group.ndim != 2 or group.numel() == 0 or group.shape != self.syntactic.shape:
+                raise ValueError(f"{name} heads are a tensor [layer, head] like the other group; found {shape(group)}")
+            if not group.isfinite().all() or group.min() < 0 or group.max() > 1:
+                raise ValueError(f"a head mask holds numbers from 0 to 1; {name} heads hold others")
+
+    @classmethod
+    def by_hand(cls, lit: Any) -> "HeadMask":
+        """From a tensor or nested list [layer, head]; one group, so everything counts as syntactic."""
+        try:
+            lit = torch.as_tensor(lit, dtype=torch.float64).detach().cpu()
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"a head mask is a tensor [layer, head]; found {type(lit).__name__}: {error}") from error
+        return cls(lit, torch.zeros_like(lit), {"by": "hand"})
+
+    @property
+    def lit(self) -> Tensor:
+        """[layer, head] how strongly relevance flows through each head."""
+        return torch.maximum(self.syntactic, self.positional) if self.calibrated is None else self.calibrated
+
+    @property
+    def groups(self) -> Tensor:
+        """[group, layer, head] the heads that share a block's relevance among them."""
+        return torch.stack([self.syntactic, self.positional]) if self.calibrated is None else self.calibrated[None]
+
+    @property
+    def strong(self) -> Tensor:
+        """[layer, head] bool: through which at least half of the relevance flows."""
+        return self.lit >= 0.5
+
+    @property
+    def explained(self) -> int:
+        """How many of the strong heads are syntactic or positional."""
+        return int((self.strong & (torch.maximum(self.syntactic, self.positional) > 0)).sum())
+
+    @property
+    def count(self) -> int:
+        return int((self.lit > 0).sum())
+
+    def random(self, seed: int = 0) -> "HeadMask":
+        """Control: as many heads, of the same strengths, anywhere."""
+        lit = torch.zeros(self.lit.numel(), dtype=torch.float64)
+        lit[shuffled(lit.numel(), seed)[: self.count]] = self.lit[self.lit > 0].double()
+        return self._control(lit.view_as(self.lit), {"by": "chance", "seed": seed, "heads": self.count})
+
+    def complement(self) -> "HeadMask":
+        """Control: what is lit is dark and the other way round."""
+        return self._control(1 - self.lit, {"by": "complement"})
+
+    def corrupted(self, share: float, seed: int = 0) -> "HeadMask":
+        """Control: a share of the dark heads, chosen by chance, is lit as well; 1 lights all."""
+        if not 0 <= share <= 1:
+            raise ValueError(f"the share of dark heads to light is from 0 to 1, found {share}")
+        dark = (self.lit == 0).flatten().nonzero()[:, 0]
+        lit = (self.syntactic if self.calibrated is None else self.calibrated).clone().flatten()
+        chosen = dark[shuffled(len(dark), seed)[: round(share * len(dark))]]
+        lit[chosen] = 1
+        mask = self._control(lit.view_as(self.lit), {"by": "corruption", "seed": seed, "share": share})
+        return mask if self.calibrated is not None else replace(mask, positional=self.positional)
+
+    def only(self, group: str) -> "HeadMask":
+        """The syntactic or the positional heads alone."""
+        if group not in ("syntactic", "positional"):
+            raise ValueError(f"a group of heads is 'syntactic' or 'positional', found {group!r}")
+        dark = torch.zeros_like(self.lit)
+        chosen = {"syntactic": dark, "positional": dark, group: getattr(self, group)}
+        made = self.made if self.calibrated is None else {"by": "statistics"}
+        return replace(self, **chosen, calibrated=None, made={**made, "only": group})
+
+    def _control(self, lit: Tensor, made: Mapping[str, Any]) -> "HeadMask":
+        dark = torch.zeros_like(lit)
+        return replace(self, syntactic=lit, positional=dark, calibrated=None, made=made, statistics=None)
+
+    def __str__(self) -> str:
+        if self.calibrated is not None:
+            how = f"calibrated for {self.made.get('method')} on {self.made.get('texts')} texts"
+            strong = f"{int(self.strong.sum())} of {self.lit.numel()} heads at half strength or more"
+            return f"{strong} ({how}; {self.explained} of them syntactic or positional)"
+        groups = ", ".join(f"{int((getattr(self, g) > 0).sum())} {g}" for g in ("syntactic", "positional"))
+        how = self.made.get("by", "unknown")
+        return f"{self.count} of {self.lit.numel()} heads ({groups}; by {how})"
+
+    def save(self, path: str | Path) -> None:
+        """A readable JSON file that records model, texts, counts and thresholds."""
+        plain = {
+            "format": FORMAT,
+            "version": VERSION,
+            "model": self.model,
+            "fingerprint": list(self.fingerprint),
+            "made": dict(self.made),
+            "syntactic": rows(self.syntactic),
+            "positional": rows(self.positional),
+            "statistics": None if self.statistics is None else self.statistics.to_dict(),
+        }
+        if self.calibrated is not None:
+            plain["calibrated"] = rows(self.calibrated)
+        write_whole(Path(path), one_row_a_line(plain) + "\n")
+
+    @classmethod
+    def load(cls, path: str | Path) -> "HeadMask":
+        from tokenlight.masks.statistics import HeadStatistics
+
+        plain = read_json(path)
+        if not isinstance(plain, Mapping) or plain.get("format") != FORMAT:
+            raise ValueError(f"{path} is not a head mask: make one with `tokenlight heads MODEL TEXTS -o masks.json`")
+        if plain.get("version") != VERSION:
+            raise ValueError(f"{path} has version {plain.get('version')}; this tokenlight reads version {VERSION}")
+        try:
+            statistics, calibrated = plain["statistics"], plain.get("calibrated")
+            return cls(
+                syntactic=torch.tensor(plain["syntactic"], dtype=torch.float64),
+                positional=torch.tensor(plain["positional"], dtype=torch.float64),
+                made=plain["made"],
+                model=plain["model"],
+                fingerprint=tuple(plain["fingerprint"]),
+                statistics=None if statistics is None else HeadStatistics.from_dict(statistics),
+                calibrated=None if calibrated is None else torch.tensor(calibrated, dtype=torch.float64),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"{path} is a damaged head mask: {type(error).__name__} {error}") from error
+
+
+def shape(tensor: Tensor) -> str:
+    return " × ".join(map(str, tensor.shape)) or "a single number"
+
+
+def shuffled(count: int, seed: int) -> Tensor:
+    return torch.randperm(count, generator=torch.Generator().manual_seed(seed))
+
+
+def rows(mask: Tensor) -> list[list[float]]:
+    """Whole numbers where they are: a mask is read by people too."""
+    return [[int(x) if x in (0, 1) else x for x in row] for row in mask.tolist()]
+
+
+def read_json(path: str | Path) -> Any:
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ValueError(
+            f"there is no head mask {str(path)!r}: make one with `tokenlight heads MODEL TEXTS -o {path}`"
+        ) from error
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not a head mask, which is a JSON file: {error}") from error
+
+
+def one_row_a_line(value: Any, indent: int = 0) -> str:
+    """JSON in which a list of numbers stays on one line, so that a matrix looks like one."""
+    blank = " " * (indent + 1)
+    if isinstance(value, Mapping) and value:
+        entries = [f"{blank}{json.dumps(key)}: {one_row_a_line(item, indent + 1)}" for key, item in value.items()]
+        return "{\n" + ",\n".join(entries) + "\n" + " " * indent + "}"
+    if isinstance(value, list) and any(isinstance(item, list) for item in value):
+        return (
+            "[\n" + ",\n".join(blank + one_row_a_line(item, indent + 1) for item in value) + "\n" + " " * indent + "]"
+        )
+    return json.dumps(value, ensure_ascii=False)

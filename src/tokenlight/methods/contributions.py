@@ -1,0 +1,174 @@
+"""How much of a position's new state comes from each position, in one layer. No token x token x width tensor is kept.
+
+An attention block's output at position i is a sum over positions j of vectors
+    T_i(j) = s_i * sum_h A[h, i, j] f_j^h + [i = j] r_i        f_j^h = W_O^h v_j^h, r_i = what the residual carries
+with the norms that follow taken as linear maps at their real scale (Kobayashi et al. 2021; Ferrando et al. 2022).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from tokenlight.model import anatomy
+from tokenlight.model.anatomy import Norm
+from tokenlight.record.trace import Trace
+
+CHUNK = 400_000  # elements of token x token x width that exist at a time for each core: what its cache holds
+
+
+@dataclass(frozen=True)
+class Layer:
+    """The terms of T for one text without padding."""
+
+    attention: Tensor  # A [head, query, key]
+    values: Tensor  # v [head, key, head dim]
+    weight: Tensor  # W_O with the linear parts of the norms behind it [head, head dim, dim]
+    scale: Tensor  # s [query]
+    residual: Tensor  # r [query, dim]
+    output: Tensor  # y [query, dim], the real state that the vectors and biases sum to
+
+    @cached_property
+    def vectors(self) -> Tensor:
+        """f [head, key, dim]"""
+        return self.values @ self.weight
+
+    def vector_lengths(self) -> Tensor:
+        """||T_i(j)||_2 [query, key], from the Gram matrices of the heads alone."""
+        return self._squared_lengths().clamp_min(0).sqrt()
+
+    def distances(self, norm: str) -> Tensor:
+        """||y_i - T_i(j)|| [query, key]."""
+        if norm == "l1":
+            return self._l1_distances()
+        squares = self.output.square().sum(-1, keepdim=True) - 2 * self._along_output() + self._squared_lengths()
+        return squares.clamp_min(0).sqrt()
+
+    def _squared_lengths(self) -> Tensor:
+        weights = (self.attention * self.scale[:, None]).permute(2, 0, 1).contiguous()  # [key, head, query]
+        vectors = self.vectors.transpose(0, 1)  # [key, head, dim]
+        gram = vectors @ vectors.transpose(-1, -2)  # [key, head, head]
+        squares = ((gram @ weights) * weights).sum(1).T  # [query, key]
+        own = (vectors @ self.residual[:, :, None])[:, :, 0]  # [key, head]: with the residual at its own position
+        cross = (weights.diagonal(dim1=0, dim2=2).T * own).sum(-1)
+        return squares + torch.diag(2 * cross + self.residual.square().sum(-1))
+
+    def _along_output(self) -> Tensor:
+        """<y_i, T_i(j)> [query, key], in the heads' own small spaces."""
+        along = (self.output @ self.weight.transpose(-1, -2)) @ self.values.transpose(-1, -2)  # [head, query, key]
+        mixed = (self.attention * along).sum(0) * self.scale[:, None]
+        return mixed + torch.diag((self.output * self.residual).sum(-1))
+
+    def _l1_distances(self) -> Tensor:
+        """Key by key, so that each product is [query, head] x [head, dim] and stays in the cache."""
+        weights = (self.attention * self.scale[:, None]).permute(2, 1, 0).contiguous()  # [key, query, head]
+        vectors = self.vectors.transpose(0, 1).contiguous()  # [key, head, dim]
+        tokens, width = self.output.shape
+        elements = CHUNK * (torch.get_num_threads() if self.output.device.type == "cpu" else 100)
+        some = min(tokens, max(1, elements // (tokens * width)))
+        buffer = self.output.new_empty(some, tokens, width)  # [key, query, dim]
+        distances = self.output.new_empty(tokens, tokens)  # [key, query]
+        for first in range(0, tokens, some):
+            keys = slice(first, min(first + some, tokens))
+            difference = torch.bmm(weights[keys], vectors[keys], out=buffer[: keys.stop - first]).sub_(self.output)
+            own = torch.arange(first, keys.stop, device=difference.device)
+            difference[own - first, own] += self.residual[keys]
+            distances[keys] = difference.abs_().sum(-1)
+        return distances.T
+
+
+@dataclass(frozen=True)
+class Joined:
+    """How a block brings heads together, for all texts of a batch at once."""
+
+    weight: Tensor  # W_O with the linear parts of the norms behind it [head, head dim, dim]
+    output: Tensor  # of the attention, bias included [batch, token, dim]
+    norms: tuple[Norm | None, ...]  # of the branch, behind the sum, at the block's end
+
+
+def join_heads(trace: Trace, known: anatomy.Anatomy, block: torch.nn.Module, number: int, second: bool) -> Joined:
+    # Lengths are sums of squares: half precision would overflow.
+    dtype = torch.promote_types(trace.hidden[number].value.dtype, torch.float32)
+    context = trace.context[number].value.to(dtype)  # [batch, head, token, head dim]
+    weight, bias = anatomy.projection(block, known.projection, context.shape[1])
+    weight = weight.to(dtype)
+    output = torch.einsum("bhid,hde->bie", context, weight)
+    paths = (known.branch_norm, known.norm, known.second_norm if second else None)
+    norms = tuple(None if path is None else anatomy.norm_at(block, path) for path in paths)
+    for norm in norms:
+        weight = weight if norm is None else norm.linear(weight)
+    return Joined(weight, output if bias is None else output + bias, norms)
+
+
+def contribution_matrices(trace: Trace, matrix: Callable[[Layer], Tensor], second: bool = False) -> list[Tensor]:
+    """`matrix` of every layer, each [batch, query, key]; with `second`, seen after the block's last norm."""
+    known = anatomy.known_anatomy(trace.model)
+    if second and known.second_norm is None:
+        raise ValueError(f"{type(trace.model).__name__} has no norm after its blocks: it is not a post-norm model")
+    size = trace.mask.shape[1]
+    result = []
+    for number, block in enumerate(anatomy.blocks(trace.model)):
+        dtype = torch.promote_types(trace.hidden[number].value.dtype, torch.float32)
+        every = torch.zeros(len(trace.mask), size, size, dtype=dtype, device=trace.mask.device)
+        joined = join_heads(trace, known, block, number, second)
+        for row, real in enumerate(trace.mask):  # text by text: the vectors of a layer are large
+            place = real.nonzero()[:, 0]
+            every[row, place[:, None], place] = matrix(layer_of(trace, joined, number, row))
+        result.append(every)
+    return result
+
+
+def layer_of(trace: Trace, joined: Joined, number: int, row: int) -> Layer:
+    real = slice(None) if bool(trace.mask[row].all()) else trace.mask[row].nonzero()[:, 0]  # a slice copies nothing
+    dtype = joined.weight.dtype
+    state = trace.hidden[number].value[row, real].to(dtype)  # [token, dim]
+    branch_output = joined.output[row, real]
+    layer = Layer(
+        attention=trace.attention[number].value[row][:, real][:, :, real].to(dtype),
+        values=trace.values[number].value[row][:, real].to(dtype),
+        weight=joined.weight,
+        scale=state.new_ones(len(state)),
+        residual=state,
+        output=state + branch_output,
+    )
+    branch, norm, second = joined.norms
+    if branch is not None:
+        layer = replace(layer, scale=1 / branch.size(branch_output)[:, 0], output=state + branch(branch_output))
+    if norm is not None:
+        layer = behind(layer, norm, layer.output, norm(layer.output))
+    if second is not None:
+        before, after = trace.second_norm[number].value, trace.hidden[number + 1].value
+        before = before.reshape(after.shape)  # some families fold batch and tokens into one axis there
+        layer = behind(layer, second, before[row, real].to(dtype), after[row, real].to(dtype))
+    return layer
+
+
+def behind(layer: Layer, norm: Norm, before: Tensor, after: Tensor) -> Layer:
+    """The same vectors behind a norm whose real input is `before`; the weight has its linear part already."""
+    size = norm.size(before)
+    return replace(layer, scale=layer.scale / size[:, 0], residual=norm.linear(layer.residual) / size, output=after)
+
+
+def alti_matrix(layer: Layer, norm: str) -> Tensor:
+    """[query, key] contributions by closeness to the output, rows sum to 1 (Ferrando et al. 2022, eq. 9 and 10)."""
+    size = torch.linalg.vector_norm(layer.output, {"l1": 1, "l2": 2}[norm], dim=-1, keepdim=True)
+    return normalise((size - layer.distances(norm)).clamp_min(0) * reached(layer))
+
+
+def norm_matrix(layer: Layer) -> Tensor:
+    """[query, key] contributions by length, rows sum to 1 (Kobayashi et al. 2021)."""
+    return normalise(layer.vector_lengths() * reached(layer))
+
+
+def reached(layer: Layer) -> Tensor:
+    """Where anything can come from: attended positions and the position itself."""
+    return (layer.attention.sum(0) > 0) | torch.eye(len(layer.output), dtype=torch.bool, device=layer.output.device)
+
+
+def normalise(matrix: Tensor) -> Tensor:
+    """Rows sum to 1; a row without any contribution keeps its own position."""
+    sums = matrix.sum(-1, keepdim=True)
+    own = torch.eye(len(matrix), dtype=matrix.dtype, device=matrix.device)
+    return torch.where(sums == 0, own, matrix / sums)

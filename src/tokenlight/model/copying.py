@@ -1,0 +1,87 @@
+"""A private copy of a model: the same weights in memory, modules and configuration of its own; what is refused."""
+
+import copy
+from typing import Any
+
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from tokenlight.foundation.errors import UnsupportedModelError
+from tokenlight.model import placement, pooling
+from tokenlight.model.attention import NAME
+
+INTERFACE = (
+    "tokenlight explains families whose blocks call attention through transformers' AttentionInterface: "
+    "BERT, RoBERTa, XLM-R, DistilBERT, ELECTRA, GPT-2, OPT, GPT-NeoX, Llama, Mistral, Qwen, Gemma, Phi-3, OLMo2"
+)
+HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+
+
+def unwrap(model: nn.Module) -> PreTrainedModel:
+    """The transformers model inside a PEFT or data-parallel wrapper, where that is exactly the same function."""
+    if isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
+        model = model.module
+    peft = getattr(model, "peft_config", None)
+    if peft is not None and hasattr(model, "get_base_model"):
+        if any(config.is_prompt_learning or config.is_adaption_prompt for config in peft.values()):
+            raise UnsupportedModelError(
+                "a PEFT prompt adds virtual tokens that no text has; use an adapter such as LoRA"
+            )
+        model = model.get_base_model()  # type: ignore[operator]  # the adapters live inside its layers
+    if hasattr(model, "_orig_mod"):
+        raise UnsupportedModelError("the model is compiled: pass the original, which is model._orig_mod")
+    if not isinstance(model, PreTrainedModel):
+        raise TypeError(f"expected a transformers model, found {type(model).__name__}")
+    return model
+
+
+def refuse_inexact(model: PreTrainedModel) -> None:
+    """Models whose hooks, gradients or numbers would not be the model's own."""
+    name = type(model).__name__
+    if model.config.is_encoder_decoder:
+        raise UnsupportedModelError(f"{name} is an encoder-decoder; tokenlight explains encoders and decoders")
+    if model.is_gradient_checkpointing:
+        raise UnsupportedModelError("gradient checkpointing is on: call model.gradient_checkpointing_disable() first")
+    for module in model.modules():
+        if module._compiled_call_impl is not None or hasattr(
+            module.__dict__.get("forward"), "_torchdynamo_orig_callable"
+        ):
+            raise UnsupportedModelError(f"{type(module).__name__} is compiled: load the model without compiling it")
+        if type(module).__module__.startswith("torch.ao."):
+            raise UnsupportedModelError(f"{type(module).__name__} is quantised: load the model in floating point")
+    if getattr(model, "is_quantized", False) or not all(p.is_floating_point() for p in model.parameters()):
+        raise UnsupportedModelError(f"{name} is quantised: load it in floating point, for example dtype=torch.bfloat16")
+    if any(parameter.is_inference() for parameter in model.parameters()):
+        raise UnsupportedModelError(
+            f"{name} was made in torch.inference_mode(), so it has no gradients: load it outside"
+        )
+    brought = {id(weight) for _, weight in placement.brought_weights(model)}
+    if any(parameter.is_meta and id(parameter) not in brought for parameter in model.parameters()):
+        raise UnsupportedModelError(f"some weights of {name} are not in memory (device 'meta'): load the whole model")
+
+
+def private_copy(model: PreTrainedModel) -> PreTrainedModel:
+    """New modules and a new configuration around frozen views of the same weights, in eval mode."""
+    shared: dict[int, Any] = {id(p): nn.Parameter(p.detach(), requires_grad=False) for p in model.parameters()}
+    inside = {id(module) for module in model.modules()}
+    for module in model.modules():
+        # What is not structure is shared as it is: buffers, tensors kept on a module, owners of the user's hooks.
+        owners = [getattr(hook, "__self__", hook) for kind in HOOKS for hook in getattr(module, kind).values()]
+        shared |= {id(x): x for x in [*module._buffers.values(), *vars(module).values()] if isinstance(x, Tensor)}
+        shared |= {id(owner): owner for owner in owners if id(owner) not in inside}
+        # Most of a module is a dozen empty collections; handing out new ones is much faster than copying them.
+        shared |= {id(x): type(x)() for x in vars(module).values() if isinstance(x, dict | set) and not x}
+        shared |= placement.shared_with_copy(module, shared)
+    twin = copy.deepcopy(model, shared).eval()
+    for module in twin.modules():  # forward hooks are part of what the model computes, backward hooks are not
+        module._backward_hooks.clear()
+        module._backward_pre_hooks.clear()
+    for name, setting in {"output_attentions": False, "output_hidden_states": False, "use_cache": False}.items():
+        setattr(twin.config, name, setting)
+    settings = twin.config.get_text_config()
+    if pooling.pools_last_token(twin) and settings.pad_token_id is None:
+        settings.pad_token_id = pooling.NO_PADDING  # otherwise transformers takes such texts one at a time only
+    twin.set_attn_implementation(NAME)
+    if twin.config._attn_implementation != NAME:
+        raise UnsupportedModelError(f"{type(model).__name__} does not use the attention interface. " + INTERFACE)
+    return twin

@@ -1,0 +1,93 @@
+"""Which number of the output is explained: settled, so that it can be read again in every pass."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from tokenlight.text.batches import Batch
+
+OutputFunction = Callable[[Any], Tensor]  # the model's output -> [batch]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One output number per example, maybe minus another; fixed, so it can be read again on changed inputs."""
+
+    row: Tensor  # [batch] query row of attention maps
+    index: Tensor | None = None  # [batch]
+    foil: Tensor | None = None  # [batch]
+    position: Tensor | None = None  # [batch] token axis of the logits, where they have one
+    field: str = "logits"
+    foil_row: Tensor | None = None  # [batch] query row of a foil on its own; None: that of the target
+    function: OutputFunction | None = None  # the caller's own
+    sign: int = 1  # -1 for a foil on its own
+
+    def split(self) -> "tuple[Choice, ...]":
+        """Target and foil as choices of their own."""
+        if self.foil is None:
+            return (self,)
+        row = self.row if self.foil_row is None else self.foil_row
+        alone = replace(self, foil=None, foil_row=None)
+        return alone, replace(alone, index=self.foil, row=row, sign=-1)
+
+    def score(self, output: Any) -> Tensor:
+        """[batch]"""
+        if self.function is not None:
+            return check_score(self.function(output), len(self.row))
+        logits = output[self.field]
+        rows = torch.arange(len(logits), device=logits.device)
+        if self.position is not None:
+            logits = logits_at(logits, self.position)
+        score = logits[rows, self.index]
+        return score if self.foil is None else score - logits[rows, self.foil]
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> "Choice":
+        return replace(self, **{n: change(t) for n, t in vars(self).items() if isinstance(t, Tensor)})
+
+
+class Asked(Protocol):
+    """What a recording needs to know of a target."""
+
+    def reads_at(self, batch: Batch) -> Tensor | None:
+        """[batch] the one token of each text whose logits count, where that is known before the model has answered."""
+        ...
+
+    def choose(self, output: Any, batch: Batch, model: PreTrainedModel) -> tuple[Choice, ...]:
+        """The parts whose scores add up to what is explained."""
+        ...
+
+
+@dataclass(frozen=True)
+class Settled:
+    """A target that was chosen before: the same numbers again, whatever the model says now."""
+
+    choices: tuple[Choice, ...]
+
+    def reads_at(self, batch: Batch) -> Tensor | None:
+        return None if self.choices[0].function is not None else self.choices[0].position
+
+    def choose(self, output: Any, batch: Batch, model: PreTrainedModel) -> tuple[Choice, ...]:
+        return self.choices
+
+
+def logits_at(logits: Tensor, position: Tensor) -> Tensor:
+    """[batch, token, index] -> [batch, index]; logits without a token axis were computed at the position alone."""
+    return logits if logits.ndim == 2 else logits[torch.arange(len(logits), device=logits.device), position]
+
+
+def check_score(score: Any, batch: int) -> Tensor:
+    if not isinstance(score, Tensor) or score.shape != (batch,):
+        found = tuple(score.shape) if isinstance(score, Tensor) else type(score).__name__
+        raise ValueError(f"a target function must return one number per text, shape ({batch},); found {found}")
+    if torch.is_grad_enabled() and not score.requires_grad:
+        raise ValueError("the target function's result has no gradient: compute it from the output, without detaching")
+    return score
+
+
+def repeat_choices(choices: Sequence[Choice], rows: Tensor) -> tuple[Choice, ...]:
+    """The same choices for the batch rows `rows`, in that order."""
+    return tuple(choice.map(lambda tensor: tensor[rows.to(tensor.device)]) for choice in choices)

@@ -1,0 +1,221 @@
+"""The result: a score for every token of one text, and everything needed to know what it means."""
+
+import json
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from tokenlight.text.rows import Text
+from tokenlight.text.words import group_tokens
+
+if TYPE_CHECKING:
+    import pandas
+
+    from tokenlight.explain.explainer import Explainer
+
+FORMAT, VERSION = "tokenlight.explanation", 1
+MAP_AXES = {
+    "layers": ("layer", "token"),
+    "heads": ("layer", "head"),
+    "neurons": ("token", "dim"),
+    "mlp": ("layer",),
+    "contributions": ("layer", "query", "key"),
+}
+
+
+@dataclass(frozen=True)
+class Word:
+    """A word of the original text; its score is the sum over its tokens."""
+
+    text: str
+    score: float
+    tokens: tuple[int, ...]
+    special: bool
+    segment: int | None
+    span: tuple[int, int]
+
+
+@dataclass(frozen=True, eq=False)
+class Explanation:
+    """Which tokens made the model say that. Higher score = more support for the target."""
+
+    text: Text
+    tokens: list[str]
+    scores: Tensor  # [token]
+    special: Tensor  # [token] bool
+    segments: list[int | None]
+    spans: list[tuple[int, int]]
+    score: float  # the explained number: a logit, or a difference of two
+    target: str
+    foil: str | None
+    prediction: str
+    probability: float | None
+    method: str
+    options: Mapping[str, Any]
+    task: str
+    model: str
+    signed: bool = True
+    position: int | None = None  # the token that was explained, where there is one
+    indices: tuple[int, ...] = ()  # the target as the model counts: a label, a token id, or an answer's first and last
+    foil_indices: tuple[int, ...] = ()
+    extras: Mapping[str, float] = field(default_factory=dict)  # numbers about the scores, such as a residual
+    maps: Mapping[str, Tensor] = field(default_factory=dict)  # what was asked for with detail=; axes in MAP_AXES
+    notes: tuple[str, ...] = ()  # what a reader should know: truncation, a target that had no effect
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    def words(self) -> list[Word]:
+        """Tokens merged to words of the original text, special tokens included."""
+        texts = self.text if isinstance(self.text, tuple) else (self.text,)
+        special = self.special.tolist()
+        scores = self.scores.tolist()
+        words = []
+        for group in group_tokens(texts, self.segments, self.spans, special):
+            segment = self.segments[group[0]]
+            span = (self.spans[group[0]][0], self.spans[group[-1]][1])
+            text = self.tokens[group[0]] if special[group[0]] else texts[segment or 0][slice(*span)]
+            words.append(
+                Word(text, sum(scores[i] for i in group), tuple(group), bool(special[group[0]]), segment, span)
+            )
+        return words
+
+    def top(self, k: int = 5) -> list[Word]:
+        """The k words with the highest scores, special tokens left out."""
+        return sorted((word for word in self.words() if not word.special), key=lambda word: -word.score)[:k]
+
+    def show(self) -> None:
+        """Print the text with its scores, in colour where the terminal has it."""
+        from tokenlight.views.terminal import show
+
+        show([self])
+
+    def to_html(self) -> str:
+        """A standalone HTML page."""
+        from tokenlight.views.html import page
+
+        return page([[self]])
+
+    def _repr_html_(self) -> str:
+        from tokenlight.views.html import fragment
+
+        return fragment([self])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain lists, strings and numbers."""
+        plain = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        plain |= {
+            "scores": self.scores.tolist(),
+            "dtype": str(self.scores.dtype).removeprefix("torch."),
+            "special": self.special.tolist(),
+            "spans": [list(span) for span in self.spans],
+            "indices": list(self.indices),
+            "foil_indices": list(self.foil_indices),
+            "text": list(self.text) if isinstance(self.text, tuple) else self.text,
+            "options": json.loads(json.dumps(dict(self.options))),  # tuples are lists there
+            "extras": dict(self.extras),
+            "maps": {name: values.tolist() for name, values in self.maps.items()},
+            "notes": list(self.notes),
+            "versions": dict(self.versions),
+        }
+        return {"format": FORMAT, "version": VERSION, **plain}
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> "Explanation":
+        """The inverse of `to_dict`."""
+        found = plain.get("format") if isinstance(plain, Mapping) else type(plain).__name__
+        if found != FORMAT:
+            raise ValueError(f"this is not a saved explanation: expected format {FORMAT!r}, found {found!r}")
+        if plain.get("version") != VERSION:
+            raise ValueError(f"saved in version {plain.get('version')}, but this tokenlight reads version {VERSION}")
+        if wrong := {"format", "version", "dtype", *cls.__dataclass_fields__} ^ set(plain):
+            raise ValueError(f"this saved explanation is damaged: missing or unknown {', '.join(sorted(wrong))}")
+        fields = {name: value for name, value in plain.items() if name not in ("format", "version", "dtype")}
+        dtype = getattr(torch, plain["dtype"])
+        fields |= {
+            "scores": torch.tensor(fields["scores"], dtype=dtype),
+            "special": torch.tensor(fields["special"], dtype=torch.bool),
+            "spans": [tuple(span) for span in fields["spans"]],
+            "indices": tuple(fields["indices"]),
+            "foil_indices": tuple(fields["foil_indices"]),
+            "text": tuple(fields["text"]) if isinstance(fields["text"], list) else fields["text"],
+            "maps": {name: torch.tensor(values, dtype=dtype) for name, values in fields["maps"].items()},
+            "notes": tuple(fields["notes"]),
+        }
+        return cls(**fields)
+
+    def save(self, path: str | Path) -> None:
+        """A small JSON file that `tokenlight.Explanation.load` reads back."""
+        Path(path).write_text(json.dumps(self.to_dict(), ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Explanation":
+        return cls.from_dict(json.loads(Path(path).read_text(encoding="utf-8")))
+
+    def evaluate(
+        self, metrics: Sequence[str] | None = None, *, explainer: "Explainer | None" = None, **settings: Any
+    ) -> dict[str, float]:
+        """How faithful this result is, by each metric: see `tokenlight.evaluate`, which takes the same settings.
+
+        A result that was loaded from a file does not know its model: give the `explainer`.
+        """
+        from tokenlight.metrics.evaluate import DEFAULT_METRICS, evaluate
+
+        explainer = explainer or self.__dict__.get("explainer")
+        if explainer is None:
+            raise ValueError("this result does not know its model: call evaluate(explainer=tokenlight.load(...))")
+        for name in ("marks", "others"):  # one result, so one of each
+            if settings.get(name) is not None:
+                settings[name] = [settings[name]]
+        return evaluate(explainer, [self], metrics or DEFAULT_METRICS, **settings)[0]
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """A table with a row for each token."""
+        import pandas
+
+        starts, ends = zip(*self.spans, strict=True)
+        columns = {"token": self.tokens, "score": self.scores.tolist(), "special": self.special.tolist()}
+        return pandas.DataFrame({**columns, "segment": self.segments, "start": starts, "end": ends})
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies and pickles do not take the model along."""
+        return {name: value for name, value in self.__dict__.items() if name != "explainer"}
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Explanation) and self.to_dict() == other.to_dict()
+
+    __hash__ = None  # type: ignore[assignment]  # holds tensors
+
+    def __repr__(self) -> str:
+        top = ", ".join(f"{printable(word.text)} {word.score:+.3g}" for word in self.top(3))
+        return f"<Explanation of {self.target!r} by {self.method}: {top}>"
+
+
+def printable(text: str) -> str:
+    """Control characters and line breaks would break a line of the terminal, or worse, the terminal."""
+    return "".join(character if character.isprintable() else " " for character in text)
+
+
+def trim_map(name: str, values: Tensor, length: int) -> Tensor:
+    """A map without padding, in the precision scores are kept in."""
+    for axis, word in enumerate(MAP_AXES[name]):
+        if word in ("token", "query", "key"):
+            values = values.narrow(axis, 0, length)
+    return keep_precision(values)
+
+
+def keep_precision(values: Tensor) -> Tensor:
+    """On the CPU; double stays double, everything else is float32."""
+    return values.cpu().to(torch.float64 if values.dtype == torch.float64 else torch.float32, copy=True)
+
+
+@cache
+def library_versions() -> dict[str, str]:
+    """Read from the installed packages' files once, not for every explanation."""
+    packages = {name: metadata.version(name) for name in ("tokenlight", "torch", "transformers")}
+    return {**packages, "python": platform.python_version()}

@@ -1,0 +1,1 @@
+"""Relevance propagation as data: tables {torch function: rule}, under which value × gradient is relevance."""

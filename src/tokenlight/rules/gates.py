@@ -1,0 +1,65 @@
+"""Head gates: relevance flows only through the lit attention heads. Values never change, only gradients do."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tokenlight.rules.primitives import LEDGER
+
+
+@dataclass(frozen=True, eq=False)
+class Gates:
+    """How strongly each head lets relevance pass, for one backward pass."""
+
+    groups: Tensor  # [group, layer, head] in [0, 1]
+    conserve: bool = False  # each group is scaled so that a block loses nothing; otherwise what a gate stops is lost
+    empty: str = "drop"  # a block without a lit head loses its attention relevance, or the "residual" branch takes it
+
+    def __post_init__(self) -> None:
+        if self.empty not in ("drop", "residual"):
+            raise ValueError(f"empty is 'drop' or 'residual', found {self.empty!r}")
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """Equal keys, equal gradients."""
+        return (self.groups.shape, tuple(self.groups.flatten().tolist()), self.conserve, self.empty)
+
+    def __call__(self, context: Tensor, layer: int) -> Tensor:
+        """The heads' outputs [batch, head, query, dim] of one block."""
+        gates = self.groups[:, layer].to(context)
+        if self.empty == "residual" and not gates.any():
+            return context.detach()  # a constant: the residual sum hands its relevance to the other side
+        with torch._C.DisableTorchFunction():  # no operation of the model: nothing for a rule table
+            return GateHeads.apply(context, gates, self.conserve)  # type: ignore[return-value]
+
+
+class GateHeads(torch.autograd.Function):
+    """Mask-LRP's gate (Song et al. 2024, eq. 9) on the context [batch, head, query, dim]; gates are [group, head].
+
+    With `conserve`, the relevance of every group g is scaled to |Σ_g| / Σ_g' |Σ_g'| of the block's whole, as the paper
+    does for its syntactic and its positional heads.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, context: Tensor, gates: Tensor, conserve: bool) -> Tensor:
+        ctx.save_for_backward(context, gates)
+        ctx.conserve, ctx.ledger = conserve, LEDGER.get()
+        return context.view_as(context)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        context, gates = ctx.saved_tensors
+        arriving = torch.linalg.vecdot(context.flatten(2), grads[0].flatten(2))  # [batch, head]
+        if ctx.conserve:
+            total = arriving.sum(1, keepdim=True)  # [batch, 1]
+            sums = arriving @ gates.T  # [batch, group]
+            size = sums.abs().sum(1, keepdim=True)
+            share = torch.where(size > 0, sums.sign() * total / torch.where(size > 0, size, 1.0), 0.0)
+            passing = share @ gates  # [batch, head]
+        else:
+            passing = gates.amax(0).expand_as(arriving)
+        if ctx.ledger is not None:
+            ctx.ledger.enter("heads", arriving * (1 - passing))
+        return grads[0] * passing[:, :, None, None], None, None

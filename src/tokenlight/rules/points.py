@@ -1,0 +1,47 @@
+"""Operations of our own that a table of rules can replace, as it can any torch function."""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec
+
+import torch
+from torch import Tensor
+from torch.overrides import handle_torch_function, has_torch_function
+
+P = ParamSpec("P")
+
+
+def rule_point(function: Callable[P, Tensor]) -> Callable[P, Tensor]:
+    """Make a function of our own something that a table can replace, like any torch function."""
+
+    @wraps(function)
+    def point(*args: P.args, **kwargs: P.kwargs) -> Tensor:
+        tensors = tuple(arg for arg in args if isinstance(arg, Tensor))
+        if has_torch_function(tensors):
+            return handle_torch_function(point, tensors, *args, **kwargs)
+        return function(*args, **kwargs)
+
+    return point
+
+
+@rule_point
+def activation(x: Tensor, formula: Callable[[Tensor], Tensor]) -> Tensor:
+    """An activation module as one operation: some write their formula out in several, which no rule could follow."""
+    return formula(x)
+
+
+@rule_point
+def query_key(query: Tensor, key: Tensor) -> Tensor:
+    """[batch, head, query, key]"""
+    return torch.matmul(query, key.transpose(-1, -2))
+
+
+@rule_point
+def mask_scores(scores: Tensor, mask: Tensor) -> Tensor:
+    return scores + mask
+
+
+@rule_point
+def mix_values(weights: Tensor, value: Tensor) -> Tensor:
+    """[batch, head, query, dim]"""
+    return torch.matmul(weights, value)

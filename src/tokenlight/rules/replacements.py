@@ -1,0 +1,184 @@
+"""The rules: replacements of functions that leave the value as it is and bend the gradient.
+
+So value times gradient is the relevance. A rule is called as rule(function, *args, **kwargs).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tokenlight.rules.mode import Function, is_signal
+from tokenlight.rules.primitives import (
+    LEDGER,
+    Absorb,
+    ConservingSum,
+    GradientSoftmax,
+    LinearNorm,
+    PositiveLinear,
+    ScaleGradient,
+    like,
+)
+
+
+def plain(function: Function, *args: Any, **kwargs: Any) -> Any:
+    """The gradient as it is."""
+    return function(*args, **kwargs)
+
+
+def constant(function: Function, *args: Any, **kwargs: Any) -> Any:
+    """No relevance passes."""
+    with torch.no_grad():
+        return function(*args, **kwargs)
+
+
+def identity(function: Function, x: Tensor, *args: Any, **kwargs: Any) -> Any:
+    """Relevance passes unchanged, element by element. What comes out is marked: it may be a gate."""
+    with torch.no_grad():
+        value = function(x, *args, **kwargs)
+    if not is_signal(x):
+        return value
+    result = like(x, value)
+    result.tokenlight_gate = True  # type: ignore[attr-defined]
+    return result
+
+
+def halved(function: Function, a: Any, b: Any, *args: Any, **kwargs: Any) -> Any:
+    """A product of two signals: each takes half (the uniform rule)."""
+    result = function(a, b, *args, **kwargs)
+    return ScaleGradient.apply(result, 0.5) if is_signal(a) and is_signal(b) else result
+
+
+def through_signal(function: Function, a: Any, b: Any, *args: Any, **kwargs: Any) -> Any:
+    """A product of a gate (an activation's output) and a signal: the signal takes all."""
+    if is_signal(a) and is_signal(b):
+        gates = [getattr(x, "tokenlight_gate", False) for x in (a, b)]
+        if sum(gates) != 1:
+            raise ValueError(
+                "a product of two signals, of which not exactly one is a gate: no rule says who takes what"
+            )
+        a, b = (x.detach() if gate else x for x, gate in zip((a, b), gates, strict=True))
+    return function(a, b, *args, **kwargs)
+
+
+def cut(function: Function, x: Tensor, *args: Any, **kwargs: Any) -> Any:
+    """Inside a block an activation ends the MLP's branch: what comes out is a constant. In the head: identity."""
+    ledger = LEDGER.get()
+    if ledger is None or not ledger.inside_block:
+        return identity(function, x, *args, **kwargs)
+    result = constant(function, x, *args, **kwargs)
+    result.tokenlight_gate = True
+    return result
+
+
+def cut_gated(function: Function, a: Any, b: Any, *args: Any, **kwargs: Any) -> Any:
+    """The product of a gated MLP is a constant like its gate."""
+    ledger = LEDGER.get()
+    inside = ledger is not None and ledger.inside_block
+    gated = inside and any(getattr(x, "tokenlight_gate", False) for x in (a, b))
+    return (constant if gated else plain)(function, a, b, *args, **kwargs)
+
+
+def absorbing_sum(function: Function, a: Any, b: Any, *args: Any, **kwargs: Any) -> Any:
+    """A sum shares by its gradient; what a constant summand takes is noted."""
+    refuse_scaled_sum(args, kwargs)
+    result = function(a, b, *args, **kwargs)
+    other = b if is_signal(a) else a
+    if not is_signal(result) or is_signal(other) or not isinstance(other, Tensor):
+        return result
+    account = "branch" if is_branch(a, b) else "bias"
+    return Absorb.apply(result, other.expand_as(result) if other.ndim > 1 else other, account)
+
+
+def is_branch(a: Any, b: Any) -> bool:
+    """Whether a signal meets a constant of the same shape inside a block: a whole branch that carries no relevance."""
+    ledger = LEDGER.get()
+    inside = ledger is not None and ledger.inside_block
+    tensors = isinstance(a, Tensor) and isinstance(b, Tensor)
+    return inside and tensors and a.shape == b.shape and is_signal(a) != is_signal(b)
+
+
+def refuse_scaled_sum(args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    if args or kwargs:
+        raise ValueError("a sum with alpha= has no rule: scale the summand first")
+
+
+def absorbing_linear(function: Function, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
+    """LRP-0 at a linear layer: the plain gradient; the bias takes its share."""
+    result = function(x, weight, bias)
+    return result if bias is None or not is_signal(result) else Absorb.apply(result, bias, "bias")
+
+
+def absorbing_addmm(function: Function, bias: Tensor, x: Tensor, weight: Tensor) -> Any:
+    """The same for GPT-2's Conv1D."""
+    result = function(bias, x, weight)
+    return Absorb.apply(result, bias, "bias") if is_signal(result) else result
+
+
+def linear_norm(
+    function: Function,
+    x: Tensor,
+    shape: Any,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Any:
+    """LayerNorm with a constant scale; its bias takes its share."""
+    if not is_signal(x):
+        return function(x, shape, weight, bias, eps)
+    result: Any = LinearNorm.apply(x, shape, weight, bias, eps)
+    return result if bias is None else Absorb.apply(result, bias, "bias")
+
+
+def gradient_softmax(function: Function, x: Tensor, dim: int = -1, _level: int = 3, dtype: Any = None, **_: Any) -> Any:
+    """Softmax by its gradient (Achtibat et al. 2024, eq. 13)."""
+    return GradientSoftmax.apply(x, dim, dtype) if is_signal(x) else function(x, dim=dim, dtype=dtype)
+
+
+def conserving_sum(function: Function, a: Any, b: Any, *args: Any, **kwargs: Any) -> Any:
+    """Chefer's residual rule where both sides are signals; beside a branch that is a constant, the signal takes all."""
+    refuse_scaled_sum(args, kwargs)
+    if is_signal(a) and is_signal(b):
+        return ConservingSum.apply(a, b)
+    if is_branch(a, b):
+        return like(a if is_signal(a) else b, function(a, b))
+    return absorbing_sum(function, a, b)
+
+
+def positive_linear(x: Tensor, weight: Tensor, bias: Tensor | None, with_bias: bool) -> Any:
+    with torch._C.DisableTorchFunction():  # its casts to the weights' precision are meant
+        return PositiveLinear.apply(x, weight, bias, with_bias)
+
+
+def zplus_linear(function: Function, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
+    """z+ rule without bias: only positive contributions count (Chefer et al. 2021b)."""
+    return positive_linear(x, weight.T, bias, False)
+
+
+def zplus_addmm(function: Function, bias: Tensor, x: Tensor, weight: Tensor) -> Any:
+    """The same for GPT-2's Conv1D."""
+    return positive_linear(x, weight, bias, False)
+
+
+def alpha_beta_linear(function: Function, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
+    """LRP-α1β0: as z+, with the bias' positive part in the denominator (Arras et al. 2025, appendix D.2)."""
+    return positive_linear(x, weight.T, bias, True)
+
+
+def alpha_beta_addmm(function: Function, bias: Tensor, x: Tensor, weight: Tensor) -> Any:
+    """The same for GPT-2's Conv1D."""
+    return positive_linear(x, weight, bias, True)
+
+
+def identity_norm(
+    function: Function,
+    x: Tensor,
+    shape: Any,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Any:
+    """Relevance passes LayerNorm unchanged; the weights may be in a lower precision than the values."""
+    scale, shift = (None if part is None else part.to(x.dtype) for part in (weight, bias))
+    return identity(function, x, shape, scale, shift, eps)

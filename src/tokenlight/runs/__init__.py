@@ -1,0 +1,1 @@
+"""Long runs: kept on disk, resumed, spread over workers."""

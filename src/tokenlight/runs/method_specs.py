@@ -1,0 +1,149 @@
+"""What is compared: a method or a metric with its options, as one writes it: "mask_lrp:variant=released"."""
+
+from ast import literal_eval
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from transformers import PreTrainedModel
+
+from tokenlight.explain.running import Job
+from tokenlight.masks.choosing import has_heads
+from tokenlight.masks.head_mask import HeadMask
+from tokenlight.methods import METHODS, Method, find_method
+from tokenlight.metrics import find_metric
+from tokenlight.metrics.evaluate import Measure
+
+DEFAULT_METHODS = (
+    "attn_lrp",
+    "attcat",
+    "mask_lrp",
+    "transformer_attribution",
+    "generic_attention",
+    "alti",
+    "gradient_x_input",
+    "raw_attention",
+)
+CONTROLS = ("random", "erasure")  # what every table is read against; never called the best
+WORDS = {"true": True, "false": False, "none": None}
+
+
+@dataclass(frozen=True)
+class MethodSpec:
+    """A method with its options under a label of its own."""
+
+    label: str
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, written: "str | MethodSpec") -> "MethodSpec":
+        """From "attcat" or "mask_lrp:variant=released,empty=residual"; papers' names are understood too."""
+        if isinstance(written, MethodSpec):
+            return written
+        name, options = split_options(written)
+        entry = find_method(name)
+        entry.check_options(options)
+        return cls(label_with(entry.name, options), entry.name, options)
+
+    @property
+    def entry(self) -> Method:
+        return find_method(self.name)
+
+    @property
+    def title(self) -> str:
+        """As in a paper's table; a label that the caller chose stays."""
+        if self.label != label_with(self.name, self.options):
+            return self.label
+        options = ", ".join(f"{name}={value}" for name, value in self.options.items())
+        return f"{self.entry.title} ({options})" if options else self.entry.title
+
+    @property
+    def control(self) -> bool:
+        return self.name in CONTROLS
+
+    def job(self, model: PreTrainedModel, heads: Any = None, seed: int = 0) -> Job:
+        """`heads` is for the methods that take some and do not name their own.
+
+        Random scores are drawn with `seed`: drawn alike for two models, they would agree.
+        """
+        options = dict(self.options)
+        if self.name == "random":
+            options.setdefault("seed", seed)
+        if heads is not None and "heads" in self.entry.options:
+            options.setdefault("heads", heads)
+        return Job.for_model(self.entry, options, model)
+
+
+def choose_methods(
+    written: Sequence[str | MethodSpec] | None, model: PreTrainedModel, heads: Any = None, erasure: bool = True
+) -> list[MethodSpec]:
+    """The methods that were named, or a handful that fit the model; the controls come last."""
+    if isinstance(written, str):
+        raise TypeError(f"methods is a list of names, found {written!r}")
+    names: Iterable[str | MethodSpec] = written or (n for n in DEFAULT_METHODS if is_ready(METHODS[n], model, heads))
+    specs = [MethodSpec.parse(one) for one in names]
+    if not [spec for spec in specs if not spec.control]:
+        raise ValueError("name at least one method beside the controls")
+    listed = {spec.name for spec in specs}
+    wanted = CONTROLS if erasure else ("random",)
+    specs += [MethodSpec(name, name) for name in wanted if name not in listed]
+    labels = [spec.label for spec in specs]
+    if twice := sorted({label for label in labels if labels.count(label) > 1}):
+        raise ValueError(f"{', '.join(twice)} is named twice: give each MethodSpec a label of its own")
+    return sorted(specs, key=lambda spec: spec.control)
+
+
+def is_ready(entry: Method, model: PreTrainedModel, heads: Any) -> bool:
+    """Whether a method can run without being told more."""
+    return entry.fits(model) and (heads is not None or has_heads(entry.options.get("heads"), model))
+
+
+def parse_measure(written: "str | Measure") -> Measure:
+    """From "aopc" or "pointing_game:k=1"."""
+    if isinstance(written, Measure):
+        return written
+    name, options = split_options(written)
+    entry = find_metric(name)
+    return Measure(entry.name, options=options, name=label_with(entry.name, options))
+
+
+def split_options(written: str) -> tuple[str, dict[str, Any]]:
+    """The name, and what stands behind its colon as keywords."""
+    name, _, rest = written.partition(":")
+    options = {}
+    for part in rest.split(",") if rest else ():
+        key, sign, value = part.partition("=")
+        if not sign or not key.strip() or not value.strip():
+            raise ValueError(f"options are written name:option=value,option=value; found {written!r}")
+        options[key.strip()] = read_value(value.strip())
+    return name.strip(), options
+
+
+def read_value(written: str) -> Any:
+    """A number, True, False or None where it reads as one, else the text itself."""
+    if written.lower() in WORDS:
+        return WORDS[written.lower()]
+    try:
+        value = literal_eval(written)
+    except (ValueError, SyntaxError):
+        return written
+    return value if isinstance(value, int | float | str) else written
+
+
+def label_with(name: str, options: Mapping[str, Any]) -> str:
+    return name + (":" + ",".join(f"{key}={value}" for key, value in options.items()) if options else "")
+
+
+def describe_job(job: Job) -> dict[str, Any]:
+    """All options of a job in plain values, head masks head by head: what a stored run is compared by."""
+    plain = {name: plain_value(value) for name, value in job.full_options.items()}
+    return {"name": job.method.name, "options": plain}
+
+
+def plain_value(value: Any) -> Any:
+    if isinstance(value, HeadMask):
+        return [group.tolist() for group in value.groups]
+    if isinstance(value, tuple):
+        return [plain_value(one) for one in value]
+    return value if isinstance(value, str | int | float | bool | None) else str(value)

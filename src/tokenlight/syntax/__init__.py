@@ -1,0 +1,1 @@
+"""Sentences with their dependency trees, from treebanks and parsers, laid over tokens."""

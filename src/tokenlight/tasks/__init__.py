@@ -1,0 +1,43 @@
+"""The registry of tasks: a class for each kind of question, found by the name of a model's class."""
+
+from typing import Any
+
+from transformers import PreTrainedModel
+
+from tokenlight.foundation.errors import UnsupportedModelError
+from tokenlight.foundation.registry import import_all
+from tokenlight.tasks.task import Task
+
+TASKS: dict[str, type[Task]] = {}
+
+
+def register(task: type[Task]) -> type[Task]:
+    """Add a task under its name."""
+    TASKS[task.name] = task
+    return task
+
+
+def find_task(name: str) -> type[Task]:
+    """By name; a wrong name lists the right ones."""
+    if name not in TASKS:
+        raise ValueError(f"there is no task {name!r}; tasks: {', '.join(TASKS)}")
+    return TASKS[name]
+
+
+def task_of_class(name: str) -> type[Task]:
+    """By the end of a model class's name, which tells its head: 'BertForMaskedLM' -> MaskedToken."""
+    for task in TASKS.values():
+        if name.endswith(task.heads):
+            return task
+    known = [head for task in TASKS.values() for head in task.heads]
+    raise UnsupportedModelError(
+        f"{name} has no head that tokenlight can explain; load one of the classes *{', *'.join(known)}"
+    )
+
+
+def task_of(model: PreTrainedModel, tokenizer: Any = None) -> Task:
+    """The task of a model by its head."""
+    return task_of_class(type(model).__name__)(model, tokenizer)
+
+
+import_all(__path__, __name__)  # a file registers its task

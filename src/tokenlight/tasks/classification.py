@@ -1,0 +1,62 @@
+"""One label, several labels or a number for a text or a pair of texts."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from tokenlight.embedded import NAME
+from tokenlight.embedded.sentences import SENTENCES
+from tokenlight.model.pooling import pooled_position
+from tokenlight.tasks import register
+from tokenlight.tasks.labels import Labelled, label_index
+from tokenlight.tasks.targets import Wanted
+from tokenlight.tasks.task import Field, Fields
+from tokenlight.text.batches import Batch
+from tokenlight.text.rows import Text
+
+
+@register
+@dataclass(frozen=True)
+class Classification(Labelled):
+    """Which label does the text have?"""
+
+    name = "text-classification"
+    heads = ("ForSequenceClassification",)
+    auto_class = "AutoModelForSequenceClassification"
+    reads_pairs = True
+    reads_windows = True
+    compares_classes = True
+
+    def rows(self, batch: Batch, model: PreTrainedModel, positions: Tensor | None) -> Tensor:
+        return pooled_position(model, batch)
+
+    def gold(self, label: object, wanted: Wanted) -> int | None:
+        return wanted.index if label is None else label_index(label, self.labels)
+
+    @property
+    def several(self) -> bool:
+        """Each label is right or wrong on its own."""
+        return self.model.config.problem_type == "multi_label_classification"
+
+    @property
+    def gives_number(self) -> bool:
+        return self.model.config.num_labels == 1 and not self.several
+
+    def chances(self, logits: Tensor) -> Tensor:
+        return torch.sigmoid(logits) if self.several else logits.softmax(0)
+
+    def joint(self, rows: Tensor, wanted: Tensor) -> Tensor:
+        return torch.sigmoid(wanted).prod() if self.several else super().joint(rows, wanted)
+
+    @property
+    def fields(self) -> Fields:
+        text = super().fields.text
+        if self.model.config._name_or_path == NAME:  # reads single sentences
+            return Fields(text)
+        return Fields(text, Field("Second text (for models of pairs)", "Leave empty for a single text"))
+
+    @property
+    def examples(self) -> list[Text]:
+        return list(SENTENCES)

@@ -1,0 +1,205 @@
+"""What is asked about a text, in indices: wanted, then chosen with the model's help, then measured as a goal."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from numbers import Integral
+from typing import TYPE_CHECKING, Any, TypeGuard
+
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from tokenlight.record.choices import Choice, OutputFunction
+from tokenlight.text.batches import Batch
+from tokenlight.text.rows import Row
+
+if TYPE_CHECKING:
+    from tokenlight.tasks.task import Task
+
+Span = tuple[int, int]  # first and last token of an answer, both inside
+GONE: Span = (-1, -1)  # an answer of which no token is left
+# What people may ask for: nothing (the prediction), a label or token by name or index, an answer as text or as
+# (first token, last token), (position, label or token) where the model answers for every token, or their own function.
+Position = int | str  # a token's index, or a word of the text
+TargetLike = None | int | str | tuple[Position, int | str | None] | OutputFunction
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the caller asked for in one text, in indices. None stands for what the model predicts."""
+
+    index: int | None = None  # label or token id
+    foil: int | None = None
+    position: int | None = None  # the token whose label or word is explained
+    span: Span | None = None  # extractive answers
+    foil_span: Span | None = None
+    context: Span | None = None  # the tokens an answer may lie in
+
+    @property
+    def foiled(self) -> bool:
+        return self.foil is not None or self.foil_span is not None
+
+    @property
+    def goal(self) -> "Goal | None":
+        """None where the prediction decides."""
+        if self.span is None and self.index is None:
+            return None
+        index = () if self.index is None else (self.index,)
+        return Goal(index, self.foil, self.position, self.span, self.foil_span)
+
+
+@dataclass(frozen=True)
+class Goal:
+    """Whose probability is measured in one text, in indices of the whole row.
+
+    With a foil it is the probability among the two: the softmax over target and foil alone. An answer's is that of
+    its first token as start times that of its last token as end, each among all tokens of the row; where these were
+    deleted, its first and last token that are left stand in, and an answer that is gone altogether has probability 0.
+    A continuation's is the product over its tokens.
+    """
+
+    index: tuple[int, ...] = ()  # a label, or token ids that follow one another
+    foil: int | None = None
+    position: int | None = None  # the token whose label or word is read; it is never taken away
+    span: Span | None = None  # an answer
+    foil_span: Span | None = None
+
+    @property
+    def protected(self) -> tuple[int, ...]:
+        return () if self.position is None else (self.position,)
+
+    @property
+    def target(self) -> Any:
+        """As `explain` takes it."""
+        if self.span is not None:
+            return self.span
+        return self.index[0] if self.position is None else (self.position, self.index[0])
+
+    def move(self, kept: Sequence[int]) -> "Goal":
+        """The same goal where only these tokens are left."""
+        position = None if self.position is None else kept.index(self.position)
+        span, foil_span = (one and squeeze(one, kept) for one in (self.span, self.foil_span))
+        return replace(self, position=position, span=span, foil_span=foil_span)
+
+
+def squeeze(span: Span, kept: Sequence[int]) -> Span:
+    inside = [new for new, old in enumerate(kept) if span[0] <= old <= span[1]]
+    return (inside[0], inside[-1]) if inside else GONE
+
+
+@dataclass(frozen=True)
+class Question:
+    """An input and what is read from it; equal questions have equal answers."""
+
+    input_ids: tuple[int, ...]
+    original_ids: tuple[int, ...]  # for each token what stood there before it was replaced: positions go by these
+    token_type_ids: tuple[int, ...] | None
+    goal: Goal
+
+    def __len__(self) -> int:
+        return len(self.input_ids)
+
+
+@dataclass(frozen=True)
+class Target:
+    """What to explain in every text of a batch; `choose` settles it once the model has answered."""
+
+    task: "Task"
+    wanted: tuple[Wanted, ...]
+    function: OutputFunction | None = None
+
+    @property
+    def foiled(self) -> bool:
+        return any(wanted.foiled for wanted in self.wanted)
+
+    def choose(self, output: Any, batch: Batch, model: PreTrainedModel) -> tuple[Choice, ...]:
+        """The parts whose scores add up to what is explained."""
+        return self.task.choose(self, output, batch, model)
+
+    def reads_at(self, batch: Batch) -> Tensor | None:
+        """[batch] the one token of each text whose logits count, where that is known before the model has answered."""
+        return None if self.function is not None else self.task.reads_at(batch)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A label, token or answer: what can be explained."""
+
+    name: str
+    index: int | None = None
+    probability: float | None = None
+    value: float | None = None  # regression
+    span: Span | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        always = {"name": self.name, "index": self.index}
+        return always | {key: value for key, value in vars(self).items() if key not in always and value is not None}
+
+
+def chosen_indices(choices: Sequence[Choice], i: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Target and foil of the i-th text as the model counts: a label, a token id, or an answer's first and last."""
+    index = tuple(int(choice.index[i]) for choice in choices if choice.index is not None)
+    return index, tuple(int(choice.foil[i]) for choice in choices if choice.foil is not None)
+
+
+def new_foils(foils: Sequence[int | None], like: Tensor) -> Tensor | None:
+    """[batch], or None where there are none."""
+    return like.new_tensor(foils) if all_or_none(foils) else None
+
+
+def all_or_none(foils: Sequence[Any]) -> bool:
+    """Whether there are foils; a batch cannot have some."""
+    if any(foil is None for foil in foils) and any(foil is not None for foil in foils):
+        raise ValueError("some rows have a foil and others none: explain them in separate calls")
+    return foils[0] is not None
+
+
+def check_indices(indices: Sequence[Any], outputs: int) -> None:
+    for index in indices:
+        if index is not None and not (is_whole(index) and 0 <= index < outputs):
+            raise ValueError(f"expected the index of one of the model's {outputs} outputs, found {index!r}")
+
+
+def check_positions(positions: Sequence[Any], batch: Batch) -> None:
+    width = batch.input_ids.shape[1]
+    for row, position in enumerate(positions):
+        if position is None:
+            continue
+        if not (is_whole(position) and 0 <= position < width):
+            raise ValueError(f"there is no position {position!r} in rows of {width} tokens")
+        if not batch.attention_mask[row, position]:
+            raise ValueError(f"position {position} of row {row} is padding")
+
+
+def check_position(row: Row, position: object) -> int:
+    if not is_whole(position) or not 0 <= position < len(row):
+        raise ValueError(f"position {position!r} is not a token of this text, which has tokens 0 to {len(row) - 1}")
+    return int(position)
+
+
+def is_whole(number: object) -> TypeGuard[int]:
+    """An index of any integer type, also of numpy's; True and False are not meant as one."""
+    return isinstance(number, Integral) and not isinstance(number, bool)
+
+
+def refuse_equal(target: object, foil: object, name: object) -> None:
+    if target is not None and target == foil:
+        raise ValueError(f"target and foil are both {name!r}: there is nothing to compare")
+
+
+def spread(value: Any, count: int, name: str) -> list[Any]:
+    """One value for each text; a list has them already."""
+    if not isinstance(value, list):
+        return [value] * count
+    if len(value) != count:
+        raise ValueError(f"{name} is a list of {len(value)} for {count} texts")
+    return value
+
+
+def shared_function(targets: Sequence[Any], foils: Sequence[Any]) -> OutputFunction | None:
+    """The caller's own target function, which must be the same for all texts."""
+    functions: list[Any] = [target for target in targets if callable(target)]
+    if not functions:
+        return None
+    if any(target is not functions[0] for target in targets) or any(foil is not None for foil in foils):
+        raise ValueError("a target function is given for all texts at once, and takes the difference to a foil itself")
+    return functions[0]

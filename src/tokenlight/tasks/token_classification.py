@@ -1,0 +1,32 @@
+"""A label for every token: named entities, parts of speech."""
+
+from dataclasses import dataclass
+
+from tokenlight.embedded.sentences import SAMPLE
+from tokenlight.tasks import register
+from tokenlight.tasks.labels import Labelled
+from tokenlight.tasks.positioned import Positioned
+from tokenlight.tasks.targets import TargetLike
+from tokenlight.text.rows import Row, Text
+
+
+@register
+@dataclass(frozen=True)
+class TokenClassification(Positioned, Labelled):
+    """Which label does this token have?"""
+
+    name = "token-classification"
+    heads = ("ForTokenClassification",)
+    auto_class = "AutoModelForTokenClassification"
+    needs_position = True
+
+    def default_position(self, row: Row) -> int | None:
+        return next((i for i, special in enumerate(row.special) if not special), None)
+
+    @property
+    def examples(self) -> list[Text]:
+        return ["Ada Lovelace was born in London."]
+
+    @property
+    def sample(self) -> tuple[Text, TargetLike]:
+        return SAMPLE, ("boat", None)

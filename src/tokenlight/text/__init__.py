@@ -1,0 +1,1 @@
+"""Texts become token rows and padded batches; sub-words become words again."""

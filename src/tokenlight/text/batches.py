@@ -1,0 +1,84 @@
+"""Token rows become a padded batch."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tokenlight.text.rows import Row
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows of token ids with padding; all [batch, token]."""
+
+    input_ids: Tensor
+    attention_mask: Tensor
+    token_type_ids: Tensor | None = None
+    position_ids: Tensor | None = None
+    special: Tensor | None = None  # bool; None where the caller did not say
+    mask_id: int | None = None  # the ids that stand for "nothing here", where the vocabulary has them
+    pad_id: int | None = None
+
+    @property
+    def lengths(self) -> Tensor:
+        return self.attention_mask.sum(1)
+
+    @property
+    def last(self) -> Tensor:
+        """[batch] index of each row's last real token, whichever side the padding is on."""
+        steps = torch.arange(self.attention_mask.shape[1], device=self.attention_mask.device)
+        return (steps * self.attention_mask).argmax(1)
+
+    @property
+    def first(self) -> Tensor:
+        """[batch] index of each row's first real token."""
+        return self.attention_mask.argmax(1)
+
+    def inputs(self) -> dict[str, Tensor]:
+        """The keywords of the model call."""
+        named = {
+            name: getattr(self, name) for name in ("input_ids", "attention_mask", "token_type_ids", "position_ids")
+        }
+        return {name: tensor for name, tensor in named.items() if tensor is not None}
+
+    def map(self, change: Any) -> "Batch":
+        """The same batch with `change` applied to every tensor."""
+        return replace(self, **{n: change(t) for n, t in vars(self).items() if isinstance(t, Tensor)})
+
+
+def collate(rows: Sequence[Row], tokenizer: Any, device: torch.device | str = "cpu", pad: int | None = None) -> Batch:
+    """Pad on the right: causal models never look there, and encoders read position 0.
+
+    `pad` is the padding id that the model knows: some models find the end of a text by it, whatever the mask says.
+    """
+    width = max(len(row) for row in rows)
+    padding = next(i for i in (pad, tokenizer.pad_token_id, 0) if i is not None)
+
+    def padded(values: list[list[int]], fill: int) -> Tensor:
+        return torch.tensor([row + [fill] * (width - len(row)) for row in values], device=device)
+
+    types = [row.token_type_ids for row in rows if row.token_type_ids is not None]
+    return Batch(
+        input_ids=padded([row.input_ids for row in rows], padding),
+        attention_mask=padded([[1] * len(row) for row in rows], 0),
+        token_type_ids=padded(types, 0) if len(types) == len(rows) else None,
+        special=padded([[int(s) for s in row.special] for row in rows], 1).bool(),
+        mask_id=tokenizer.mask_token_id,
+        pad_id=tokenizer.pad_token_id,
+    )
+
+
+def length_batches(lengths: Sequence[int], tokens: int, exact: bool = False) -> list[list[int]]:
+    """Numbers of rows, similar lengths together, at most `tokens` a batch with padding; `exact`: equal lengths only."""
+    batches: list[list[int]] = []
+    for i in sorted(range(len(lengths)), key=lengths.__getitem__):
+        last = batches[-1] if batches else []
+        fits = (len(last) + 1) * lengths[i] <= tokens and not (exact and last and lengths[last[0]] != lengths[i])
+        if last and fits:
+            last.append(i)
+        else:
+            batches.append([i])
+    return batches

@@ -1,0 +1,538 @@
+"""The benchmark's runner: the same numbers as `evaluate`, bad rows, other tasks, and being killed at any moment."""
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import tokenlight as tl
+from tests.tokenizers_ import explainer_for
+from tokenlight.bench import benchmark as run
+from tokenlight.bench.benchmark import bench
+from tokenlight.bench.cases import sort_out
+from tokenlight.bench.protocol import Protocol, clean
+from tokenlight.bench.robustness import robustness
+from tokenlight.bench.tabulate import read_table
+from tokenlight.data.examples import Example
+from tokenlight.metrics.evaluate import Measure, evaluate
+from tokenlight.metrics.perturbation import Perturbation
+from tokenlight.model import anatomy
+from tokenlight.runs.hashing import hash_model, hash_source
+from tokenlight.runs.method_specs import MethodSpec, choose_methods, parse_measure, read_value
+from tokenlight.runs.store import Journal, claim, settle_run
+
+TEXTS = [
+    "it is a good movie and they are not bad at all",
+    "the key is here",
+    "unbelievable films are rarely believable",
+    "the book was written by a young author in Paris",
+    "they are not here",
+    "the movie is bad and the book is good",
+    "who wrote the book ?",
+]
+QUESTION, CONTEXT = "who wrote the book ?", "the book was written by a young author in Paris"
+QUICK: dict[str, Any] = {"methods": ["attn_lrp", "attcat"], "metrics": ["aopc", "log_odds"], "progress": False}
+
+
+def write_table(path: Path, rows: list[tuple[Any, str]]) -> Path:
+    path.write_text("label\ttext\n" + "".join(f"{label}\t{text}\n" for label, text in rows), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def data(tmp_path) -> Path:
+    return write_table(tmp_path / "data.tsv", [(i % 3, text) for i, text in enumerate(TEXTS)])
+
+
+@pytest.fixture
+def small_chunks(monkeypatch) -> None:
+    monkeypatch.setattr(run, "CHUNK", 2)
+
+
+def records(folder: Path, stage: int = 0) -> list[dict[str, Any]]:
+    return list(Journal(folder / f"results-0000{stage}.jsonl"))
+
+
+# --- what one writes ---------------------------------------------------------------------------------------------
+
+
+def test_methods_are_written_with_their_options():
+    spec = MethodSpec.parse("mask_lrp:variant=released,empty=residual")
+    assert (spec.name, dict(spec.options)) == ("mask_lrp", {"variant": "released", "empty": "residual"})
+    assert spec.label == "mask_lrp:variant=released,empty=residual"
+    assert spec.title == "Mask-LRP (variant=released, empty=residual)"
+    assert MethodSpec.parse("AttnLRP").label == "attn_lrp"
+    with pytest.raises(TypeError, match="no option nothing; its options: heads="):
+        MethodSpec.parse("mask_lrp:nothing=1")
+    with pytest.raises(ValueError, match="option=value,option=value; found 'attcat:x'"):
+        MethodSpec.parse("attcat:x")
+    with pytest.raises(ValueError, match=r"no method 'atcat'\. Did you mean 'attcat'"):
+        MethodSpec.parse("atcat")
+
+
+@pytest.mark.parametrize(
+    ("written", "value"), [("3", 3), ("0.5", 0.5), ("True", True), ("none", None), ("pad", "pad"), ("[1]", "[1]")]
+)
+def test_values_of_options(written, value):
+    assert read_value(written) == value
+    assert type(read_value(written)) is type(value)
+
+
+def test_metrics_are_written_with_their_options():
+    assert parse_measure("pointing_game:k=1") == Measure("pointing_game", options={"k": 1}, name="pointing_game:k=1")
+    with pytest.raises(TypeError, match="no option j"):
+        parse_measure("pointing_game:j=1")
+
+
+def test_controls_come_last_and_once():
+    model = explainer_for("bert").task.model
+    specs = choose_methods(["erasure:how=mask", "attcat"], model)
+    assert [spec.label for spec in specs] == ["attcat", "erasure:how=mask", "random"]
+    assert [s.label for s in choose_methods(["attcat"], model, erasure=False)] == ["attcat", "random"]
+    assert "mask_lrp" not in [s.name for s in choose_methods(None, model)]  # this model comes without a head mask
+    with pytest.raises(ValueError, match="attcat is named twice"):
+        choose_methods(["attcat", "AttCAT"], model)
+    with pytest.raises(ValueError, match="beside the controls"):
+        choose_methods(["random"], model)
+    with pytest.raises(TypeError, match="list of names"):
+        choose_methods("attcat", model)
+
+
+# --- numbers -----------------------------------------------------------------------------------------------------
+
+
+def test_values_are_those_of_evaluate(data, tmp_path, small_chunks):
+    explainer = explainer_for("bert")
+    table = bench(explainer, data, output=tmp_path / "out", **QUICK)
+    found = records(tmp_path / "out")
+    assert [record["row"] for record in found] == list(range(len(TEXTS)))
+    for label in ("attn_lrp", "attcat", "random", "erasure"):
+        explanations = explainer.explain(TEXTS, label)
+        for record, expected in zip(found, evaluate(explainer, explanations, ["aopc", "log_odds"]), strict=True):
+            assert record["methods"][label]["values"] == pytest.approx(expected, abs=1e-5)
+    best = table.methods[0] if table.methods[0].cells[0].best else table.methods[1]
+    turned = [
+        replace(e, scores=-e.scores) for e in explainer.explain(TEXTS, best.label)
+    ]  # the third control is the best method turned round
+    expected = evaluate(explainer, turned, ["aopc"])
+    for record, one in zip(records(tmp_path / "out", 1), expected, strict=True):
+        assert list(record["methods"]) == [f"inverse of {best.label}"]
+        assert record["methods"][f"inverse of {best.label}"]["values"]["aopc"] == pytest.approx(one["aopc"], abs=1e-5)
+    mean = sum(record["methods"]["attcat"]["values"]["aopc"] for record in found) / len(found)
+    assert table.cell("attcat", "aopc").mean == pytest.approx(mean)
+    assert [line.label for line in table.controls] == ["random", "erasure", f"inverse of {best.label}"]
+
+
+def test_a_curve_is_stored_once_for_all_metrics_that_read_it(data, tmp_path):
+    bench(explainer_for("bert"), data, ["attcat"], None, output=tmp_path / "out", progress=False)
+    curves = records(tmp_path / "out")[0]["methods"]["attcat"]["curves"]
+    assert {name: len(points) for name, points in curves.items()} == {
+        "aopc": 11,
+        "comprehensiveness": 6,
+        "sufficiency": 6,
+    }
+
+
+def test_all_methods_of_a_rule_table_share_a_pass(data, monkeypatch):
+    from tokenlight.explain import running as jobs
+    from tokenlight.record import recording
+
+    seen = []
+    monkeypatch.setattr(jobs, "record", lambda *a, **k: seen.append(a) or recording.record(*a, **k))
+    plain = ["attcat", "cat", "gradient_x_input", "grad_sam", "attention_grad_cam"]
+    bench(explainer_for("bert"), data, plain, ["aopc"], erasure=False, progress=False)
+    assert len(seen) == 2  # the methods and the best of them turned round; random reads the same pass
+
+
+def test_the_gold_class_is_explained_where_the_protocol_says_so(tmp_path):
+    explainer = explainer_for("bert")
+    protocol = replace(clean(["aopc"]), target="gold")
+    table = write_table(tmp_path / "data.tsv", [("negative", TEXTS[0]), ("positive", TEXTS[0])])
+    bench(explainer, table, ["attcat"], protocol=protocol, output=tmp_path / "out", progress=False)
+    for record, label in zip(records(tmp_path / "out"), ("negative", "positive"), strict=True):
+        expected = evaluate(explainer, [explainer.explain(TEXTS[0], "attcat", target=label)], ["aopc"])[0]
+        assert record["methods"]["attcat"]["values"] == pytest.approx(expected, abs=1e-5)
+
+
+def test_filters_set_examples_aside_with_their_reason(tmp_path):
+    explainer = explainer_for("bert")
+    said = explainer.explain(TEXTS[0], "random").prediction
+    wrong = next(label for label in explainer.task.labels.values() if label != said)
+    file = write_table(tmp_path / "d.tsv", [(said, TEXTS[0]), (wrong, TEXTS[0]), (said, TEXTS[1]), (said, TEXTS[0])])
+    protocol = replace(clean(["aopc"]), shortest=7, only_right=True)
+    table = bench(explainer, file, ["attcat"], protocol=protocol, output=tmp_path / "out", progress=False)
+    assert table.results.set_aside == Counter({"fewer than 7 tokens": 1, "predicted wrongly": 1})
+    assert (table.results.right, table.results.judged, table.results.examples) == (3, 4, 2)  # set aside, but judged
+
+
+def test_the_other_class_is_explained_where_classes_are_compared(data, tmp_path):
+    explainer = explainer_for("bert")
+    bench(explainer, data, ["attcat"], ["kendall_confidence"], output=tmp_path / "out", progress=False)
+    own = explainer.explain(TEXTS[0], "attcat")
+    label = next(k for k, name in explainer.task.labels.items() if name == own.target)
+    other = explainer.explain(TEXTS[0], "attcat", target=1 if label == 0 else label - 1)
+    expected = own.evaluate(["kendall_confidence"], others=other)
+    assert records(tmp_path / "out")[0]["methods"]["attcat"]["values"] == pytest.approx(expected)
+    assert records(tmp_path / "out")[0]["methods"]["random"]["values"] == {"kendall_confidence": 1.0}
+
+
+def test_the_perturbation_can_be_chosen(data, tmp_path):
+    explainer = explainer_for("bert")
+    bench(explainer, data, perturb="delete", output=tmp_path / "out", **{**QUICK, "metrics": ["aopc"]})
+    explanation = explainer.explain(TEXTS[0], "attcat")
+    expected = explanation.evaluate(["aopc"], perturbation=Perturbation(how="delete"))
+    assert records(tmp_path / "out")[0]["methods"]["attcat"]["values"] == pytest.approx(expected, abs=1e-5)
+    with pytest.raises(ValueError, match="leave metrics and perturb out"):
+        bench(explainer, data, protocol="attcat", perturb="delete")
+    with pytest.raises(ValueError, match="taken away by 'delete', 'pad' or 'mask'"):
+        bench(explainer, data, perturb="hide")  # type: ignore[arg-type]
+
+
+# --- other tasks -------------------------------------------------------------------------------------------------
+
+
+def squad(path: Path, answers: list[tuple[str, int]]) -> Path:
+    qas = [
+        {"id": f"q{i}", "question": QUESTION, "answers": [{"text": text, "answer_start": start}]}
+        for i, (text, start) in enumerate(answers)
+    ]
+    path.write_text(json.dumps({"data": [{"paragraphs": [{"context": CONTEXT, "qas": qas}]}]}), encoding="utf-8")
+    return path
+
+
+def test_answers_are_marked_by_their_characters(tmp_path):
+    explainer = explainer_for("bert", "question-answering")
+    start = CONTEXT.index("young author")
+    file = squad(tmp_path / "squad.json", [("young author", start), ("Paris", 0), ("Paris", CONTEXT.index("Paris"))])
+    metrics = ["aopc", "precision_at_k:k=3", "recall_at_k:k=3"]
+    table = bench(explainer, file, ["attcat"], metrics, output=tmp_path / "out", progress=False)
+    first, bad, last = records(tmp_path / "out")
+    assert bad["bad"] == "the answer is not in the context where answer_start says"
+    assert (first["marked"], last["marked"]) == (2, 1)
+    explanation = explainer.explain((QUESTION, CONTEXT), "attcat")
+    marks = torch.tensor(
+        [
+            s == 1 and CONTEXT[slice(*span)] in ("young", "author")
+            for s, span in zip(explanation.segments, explanation.spans, strict=True)
+        ]
+    )
+    found = evaluate(explainer, [explanation], [Measure("precision_at_k", options={"k": 3})], marks=[marks])[0]
+    assert first["methods"]["attcat"]["values"]["precision_at_k:k=3"] == found["precision_at_k"]
+    counts = [record["methods"]["attcat"]["values"]["precision_at_k:k=3"] for record in (first, last)]
+    assert table.cell("attcat", "recall_at_k:k=3").mean == pytest.approx(100 * sum(counts) / 3)  # micro-average
+
+
+def test_masked_words_with_evidence(tmp_path):
+    explainer = explainer_for("bert", "fill-mask")
+    text, target, foil = "the key ***mask*** here", " is", " are"
+    examples = [
+        Example("0", text, target=target, foil=foil, evidence=((4, 7),), group="0"),
+        Example("1", text, target=foil, foil=target, evidence=((4, 7),), group="1"),
+        Example("2", text, target=" unbelievable", foil=" are", evidence=((4, 7),)),
+    ]
+    table = bench(explainer, examples, ["attn_lrp"], output=tmp_path / "out", progress=False)
+    first, second, third = records(tmp_path / "out")
+    assert third["set_aside"] == "a form of the word is not one token"
+    assert {first["right"], second["right"]} == {True, False}  # the model prefers one of the two
+    assert first["marked"] == 1
+    explanation = explainer.explain("the key [MASK] here", "attn_lrp", target="is", foil="are")
+    marks = torch.tensor([token == "key" for token in explanation.tokens])
+    names = ["pointing_game", "mean_reciprocal_rank", "relevance_mass", "per_token_accuracy"]
+    assert first["methods"]["attn_lrp"]["values"] == pytest.approx(
+        evaluate(explainer, [explanation], names, marks=[marks])[0]
+    )
+    assert [column.label for column in table.columns] == names
+    right = bench(explainer, examples, ["attn_lrp"], protocol="arras", output=tmp_path / "arras", progress=False)
+    assert right.results.examples == 1
+    assert right.results.set_aside == Counter({"predicted wrongly": 1, "a form of the word is not one token": 1})
+
+
+def test_prefixes_with_evidence_from_a_file(tmp_path):
+    file = tmp_path / "pairs.csv"
+    file.write_text("prefix,target,foil,evidence\nThe keys to the table,are,is,keys\n,are,is,keys\n", encoding="utf-8")
+    explainer = explainer_for("gpt2", "text-generation")
+    table = bench(explainer, file, ["attn_lrp"], ["pointing_game", "aopc"], output=tmp_path / "out", progress=False)
+    assert table.results.examples == 1
+    assert [record["bad"] for record in table.results.bad] == ["expected a prefix, a right and a wrong word"]
+    explanation = explainer.explain("The keys to the table", "attn_lrp", target=" are", foil=" is")
+    value = evaluate(explainer, [explanation], ["aopc"])[0]["aopc"]
+    assert records(tmp_path / "out")[0]["methods"]["attn_lrp"]["values"]["aopc"] == pytest.approx(value, abs=1e-5)
+
+
+def test_tasks_that_do_not_fit_are_refused(data, tmp_path):
+    with pytest.raises(ValueError, match="label for every token"):
+        bench(explainer_for("bert", "token-classification"), data, output=tmp_path / "out")
+    with pytest.raises(ValueError, match="protocol 'arras' is for fill-mask"):
+        bench(explainer_for("bert"), data, protocol="arras", output=tmp_path / "out")
+    with pytest.raises(ValueError, match="compares classes"):
+        bench(explainer_for("gpt2", "text-generation"), data, metrics=["kendall_confidence"])
+    with pytest.raises(ValueError, match="it has no probability"):
+        bench(explainer_for("bert", num_labels=1), data)
+    assert not (tmp_path / "out").exists()
+
+
+# --- models that differ in their seed ----------------------------------------------------------------------------
+
+
+def seeds() -> list[tl.Explainer]:
+    """The model, and one whose last bit of training went otherwise."""
+    first = explainer_for("bert")
+    model = type(first.model)(first.model.config).eval()
+    model.load_state_dict(first.model.state_dict())
+    torch.manual_seed(4)  # the same noise whether the first model was there before or is made here
+    with torch.no_grad():
+        for parameter in anatomy.blocks(model)[-1].parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.3)
+    return [first, tl.Explainer(model, first.tokenizer)]
+
+
+def test_robustness_counts_texts_on_which_the_models_agree(data, tmp_path):
+    models = seeds()
+    said = [[e.prediction for e in one.explain(TEXTS, "random")] for one in models]
+    same = [i for i in range(len(TEXTS)) if said[0][i] == said[1][i]]
+    assert 0 < len(same) < len(TEXTS), "the test needs both kinds"
+    found = robustness(models, TEXTS, ["attcat"], ["spearman"], progress=False)
+    assert [(one.pair, one.texts) for one in found] == [((0, 1), len(same)), ((1, 0), len(same))]
+    one, two = ([model.explain(TEXTS, "attcat")[i] for i in same] for model in models)
+    expected = [e["spearman"] for e in evaluate(models[0], one, ["spearman"], others=two)]
+    assert found[0].mean == pytest.approx(sum(expected) / len(expected))
+    table = bench(models[0], data, seed_models=models[1:], output=tmp_path / "out", **QUICK)
+    assert table.cell("attcat", "spearman").mean == pytest.approx(found[0].mean)
+    assert table.results.weights[:, 3].tolist() == [float(i in same) for i in range(len(TEXTS))]
+    with pytest.raises(ValueError, match="two models or more"):
+        robustness(models[:1], TEXTS, ["attcat"])
+    with pytest.raises(ValueError, match="name others as seed models"):
+        bench(models[0], data, metrics=["spearman"])
+
+
+# --- bad rows ----------------------------------------------------------------------------------------------------
+
+
+def test_bad_rows_are_reported_and_skipped_or_refused(tmp_path):
+    file = write_table(tmp_path / "d.tsv", [(0, TEXTS[0]), ("great", TEXTS[1]), (1, " "), (2, TEXTS[2] + "\tmore")])
+    explainer = explainer_for("bert")
+    table = bench(explainer, file, output=tmp_path / "out", **QUICK)
+    assert table.results.examples == 1
+    reasons = [json.loads(line)["bad"] for line in (tmp_path / "out/bad_rows.jsonl").read_text().splitlines()]
+    assert reasons[0] == "the model has no label 'great'; it has 0 ('negative'), 1 ('neutral'), 2 ('positive')"
+    assert reasons[1:] == ["text: expected a text, found an empty one", "expected 2 columns, found 3"]
+    with pytest.raises(ValueError, match="example 3: the model has no label 'great'"):
+        bench(explainer, file, output=tmp_path / "strict", bad_rows="refuse", **QUICK)
+    assert records(tmp_path / "strict") == []
+    assert bench(explainer, file, output=tmp_path / "strict", **QUICK).results.examples == 1  # and goes on with skip
+    with pytest.raises(ValueError, match="bad_rows is"):
+        bench(explainer, file, bad_rows="hide", **QUICK)  # type: ignore[arg-type]
+
+
+def test_data_of_which_nothing_is_left_is_an_error(tmp_path):
+    explainer = explainer_for("bert")
+    (tmp_path / "empty.tsv").write_text("")
+    with pytest.raises(ValueError, match="expected rows of data, found none"):
+        bench(explainer, tmp_path / "empty.tsv", output=tmp_path / "out", **QUICK)
+    with pytest.raises(ValueError, match="expected rows of data, found none"):
+        bench(explainer, [], output=tmp_path / "out", **QUICK)
+    with pytest.raises(FileNotFoundError, match="there is no file"):
+        bench(explainer, tmp_path / "gone.tsv", output=tmp_path / "out", **QUICK)
+    with pytest.raises(ValueError, match="has no column 'verdict'"):
+        bench(
+            explainer, write_table(tmp_path / "d.tsv", [(0, "ok")]), label="verdict", output=tmp_path / "out", **QUICK
+        )
+    assert not (tmp_path / "out").exists()
+    file = write_table(tmp_path / "wrong.tsv", [("great", text) for text in TEXTS[:2]])
+    with pytest.raises(ValueError, match=r"no example was measured: the model has no label 'great'.*\(2\)"):
+        bench(explainer, file, output=tmp_path / "out", **QUICK)
+    with pytest.raises(ValueError, match=r"no answer or evidence is marked \(1\)"):
+        bench(explainer, [Example("0", "ok")], metrics=["pointing_game"], progress=False)
+
+
+def test_texts_that_were_cut_are_counted(tmp_path):
+    explainer = explainer_for("bert", max_position_embeddings=8)
+    table = bench(explainer, [Example(str(i), text) for i, text in enumerate(TEXTS[:2])], **QUICK)
+    assert table.results.cut == 1
+
+
+# --- the store ---------------------------------------------------------------------------------------------------
+
+
+def test_a_journal_keeps_whole_groups(tmp_path):
+    journal = Journal(tmp_path / "j.jsonl")
+    assert journal.recover() == 0
+    journal.append(0, [{"row": 0}, {"row": 1}])
+    journal.append(1, [{"row": 2}])
+    whole = journal.path.read_bytes()
+    journal.append(2, [{"row": 3, "text": "é"}, {"row": 4}])
+    longer = journal.path.read_bytes()
+    for end in range(len(whole), len(longer)):  # killed at any byte of the third group
+        journal.path.write_bytes(longer[:end])
+        assert [record["row"] for record in journal] == [0, 1, 2]
+        assert journal.recover() == 2
+        assert journal.path.read_bytes() == whole
+    journal.path.write_bytes(whole + b"\0" * 50)  # as some file systems leave it after a power cut
+    assert journal.recover() == 2
+    journal.path.write_bytes(longer.replace(b'"row": 1', b'"row"; 1'))
+    with pytest.raises(ValueError, match="damaged behind group 0"):
+        journal.recover()
+    journal.path.write_bytes(longer.replace(b'{"row": 1}\n', b""))
+    with pytest.raises(ValueError, match="damaged: group 0"):
+        journal.recover()
+
+
+def test_another_run_in_the_same_folder_is_refused_and_the_difference_named(data, tmp_path):
+    explainer, out = explainer_for("bert"), tmp_path / "out"
+    bench(explainer, data, output=out, **QUICK)
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    with pytest.raises(ValueError, match=r"another run: data.limit is None there and 3 here"):
+        bench(explainer, data, output=out, limit=3, **QUICK)
+    with pytest.raises(ValueError, match=r"another run: methods.cat is only here\. Use another"):
+        bench(explainer, data, output=out, **{**QUICK, "methods": ["attn_lrp", "attcat", "cat"]})
+    with pytest.raises(ValueError, match=r"protocol.measures.0.metric is 'aopc' there and 'log_odds' here"):
+        bench(explainer, data, output=out, **{**QUICK, "metrics": ["log_odds", "aopc"]})
+    with pytest.raises(ValueError, match=r"model.sha256 is '\w+' there and '\w+' here"):
+        bench(seeds()[1], data, output=out, **QUICK)
+    with pytest.raises(ValueError, match=r"data.sha256 is"):
+        bench(explainer, write_table(data, [(0, TEXTS[0])]), output=out, **QUICK)
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+
+
+def test_versions_are_part_of_the_settings(tmp_path):
+    settle_run(tmp_path, {"versions": {"torch": "1"}, "model": {"name": "here"}})
+    settle_run(tmp_path, {"versions": {"torch": "1"}, "model": {"name": "there"}})  # the folder may have moved
+    with pytest.raises(ValueError, match=r"versions.torch is '1' there and '2' here"):
+        settle_run(tmp_path, {"versions": {"torch": "2"}, "model": {"name": "here"}})
+
+
+def test_a_folder_has_one_writer(tmp_path):
+    with claim(tmp_path), pytest.raises(ValueError, match="another process is writing"), claim(tmp_path):
+        pass
+
+
+def test_hashes_tell_models_and_data_apart(tmp_path):
+    one, two = seeds()
+    assert hash_model(one) == hash_model(tl.Explainer(one.model, one.tokenizer)) != hash_model(two)
+    before = hash_model(two)
+    two.model.save_pretrained(tmp_path / "saved")
+    two.tokenizer.save_pretrained(tmp_path / "saved")
+    assert before == hash_model(two) == hash_model(tl.load(tmp_path / "saved"))
+    assert hash_source([Example("0", "a")]) != hash_source([Example("0", "b")])
+    (tmp_path / "a.txt").write_text("a")
+    assert hash_source(tmp_path / "a.txt") != hash_source([Example("0", "a")])
+    assert hash_source("hf:glue:sst2") is None
+
+
+def test_a_run_goes_on_where_it_stopped(data, tmp_path, small_chunks, monkeypatch):
+    explainer = explainer_for("bert")
+    bench(explainer, data, output=tmp_path / "whole", **QUICK)
+    whole = (tmp_path / "whole/results-00000.jsonl").read_bytes()
+    bench(explainer, data, output=tmp_path / "again", **QUICK)
+    path = tmp_path / "again/results-00000.jsonl"
+    assert path.read_bytes() == whole
+    path.write_bytes(whole[: len(whole) // 2])
+    done: list[int] = []
+    chunk = run.run_chunk
+    monkeypatch.setattr(run, "run_chunk", lambda plan, items: done.extend(n for n, _ in items) or chunk(plan, items))
+    bench(explainer, data, output=tmp_path / "again", **QUICK)
+    assert path.read_bytes() == whole
+    assert done[-1] == len(TEXTS) - 1
+    assert 0 < done[0] < len(TEXTS) - 1
+    assert done[0] % 2 == 0  # a chunk that was begun is done again as a whole
+
+
+KILLING = """
+import os, random, signal, sys, time
+import torch
+torch.set_num_threads(1)
+import tokenlight as tl
+from tokenlight.bench import benchmark as run
+
+run.CHUNK = 2
+explainer, (data, folder, seed) = tl.load(), sys.argv[1:]
+settings = dict(methods=["attcat", "raw_attention"], metrics=["aopc"], progress=False)
+
+def start(output):
+    child = os.fork()
+    if child == 0:
+        try:
+            run.bench(explainer, data, output=output, **settings)
+        finally:
+            os._exit(0)
+    return child
+
+def finish(output):
+    began = time.monotonic()
+    os.waitpid(start(output), 0)
+    return time.monotonic() - began
+
+needed = finish(folder + "/whole")
+dice, killed = random.Random(int(seed)), 0
+for _ in range(5):
+    child = start(folder + "/killed")
+    time.sleep(dice.uniform(0.02, 0.5) * needed)
+    os.kill(child, signal.SIGKILL)
+    killed += os.WIFSIGNALED(os.waitpid(child, 0)[1])
+print(killed)
+finish(folder + "/killed")
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are killed the way of Unix")
+def test_killed_at_random_moments_it_ends_with_the_same_table(tmp_path):
+    texts = ["it 's slow", "a charming film", "not bad at all", "dull", "i loved it", "a mess", "fine acting", "why ?"]
+    (tmp_path / "data.txt").write_text("\n".join(texts) + "\n")
+    arguments = [sys.executable, "-c", KILLING, str(tmp_path / "data.txt"), str(tmp_path), "3"]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) >= 2, "none of the processes lived long enough to be killed"
+    assert read_table(tmp_path / "killed").to_csv() == read_table(tmp_path / "whole").to_csv()
+    for name in ("results-00000.jsonl", "results-00001.jsonl", "examples.json", "table.csv", "report.html"):
+        assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
+
+
+def test_sorting_out_keeps_every_row():
+    explainer, protocol = explainer_for("bert"), Protocol("p", (Measure("aopc"),), longest=8)
+    items = [(i, Example(str(i), text, label=i % 4)) for i, text in enumerate(TEXTS)]
+    cases, rest = sort_out(explainer, protocol, items)
+    assert sorted([case.draft.number for case in cases] + [record["row"] for record in rest]) == list(range(len(TEXTS)))
+    assert {"set_aside", "bad"} == {key for record in rest for key in record if key in ("bad", "set_aside")}
+
+
+def test_random_scores_of_two_models_are_two_draws():
+    """Drawn alike, chance would look perfectly robust."""
+    explainer = explainer_for("bert")
+    found = robustness([explainer, explainer], TEXTS, ["random", "attn_lrp"], ["spearman"], progress=False)
+    means = {one.method: one.mean for one in found}
+    assert means["attn_lrp"] == pytest.approx(1.0)
+    assert abs(means["random"]) < 0.6
+
+
+def test_a_row_without_words_is_set_aside(tmp_path):
+    table = bench(explainer_for("bert"), [TEXTS[0], "[SEP]", TEXTS[1]], **QUICK, output=tmp_path / "out")
+    assert table.results.set_aside == Counter({"no token can be taken away": 1})
+    assert table.results.examples == 2
+
+
+def test_labels_of_classes_say_nothing_of_a_language_model(tmp_path):
+    file = write_table(tmp_path / "d.tsv", [(0, TEXTS[0]), (9, TEXTS[1])])
+    table = bench(explainer_for("gpt2", "text-generation"), file, ["attcat"], ["aopc"], erasure=False, progress=False)
+    assert (table.results.examples, table.results.judged, table.results.bad) == (2, 0, ())
+
+
+def test_a_wrong_option_leaves_the_folder_as_it_was(tmp_path):
+    folder = tmp_path / "out"
+    settings = {"metrics": ["aopc"], "erasure": False, "progress": False, "output": folder, "heads": [[1] * 4] * 2}
+    with pytest.raises(ValueError, match="'paper' or 'released'"):
+        bench(explainer_for("bert"), TEXTS[:1], ["mask_lrp:variant=foo"], **settings)
+    bench(explainer_for("bert"), TEXTS[:1], ["mask_lrp:variant=released"], **settings)
+
+
+def test_the_hash_does_not_see_what_the_last_call_left_in_the_tokenizer():
+    explainer = explainer_for("bert")
+    before = hash_model(explainer)
+    explainer.tokenizer(["it is"], truncation=True, max_length=4, padding="max_length")
+    assert hash_model(explainer) == before

@@ -1,0 +1,235 @@
+"""The table: means, intervals, who is level with the best, and what the views make of it."""
+
+import csv
+import io
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from tokenlight.bench.tabulate import best_method, level_with, read_table, resampled_means, weighted_means
+from tokenlight.foundation.files import write_whole
+from tokenlight.runs.store import Journal
+from tokenlight.views.chart import nice_range, number, styles_of
+from tokenlight.views.report import report, write_views
+from tokenlight.views.tables import decimals, show_table
+
+METHODS = {"good": "Good & <b>_new_</b>", "twin": "Twin | of it", "poor": "Poor", "random": "Random"}
+
+
+def measure(metric: str, **more: Any) -> dict[str, Any]:
+    return {"metric": metric, "perturbation": None, "options": {}, "eligible": "words", "name": "", **more}
+
+
+def write_run(folder: Path, values: dict[str, np.ndarray], metrics: list[str], marked: list[int] | None = None) -> Path:
+    """A run's folder with these values [example, metric] for each method."""
+    settings = {
+        "model": {"name": "a/model"},
+        "data": {"source": "/somewhere/data/dev.tsv", "hub": None},
+        "methods": {name: {"title": METHODS[name], "control": name == "random"} for name in values},
+        "protocol": {"name": "clean", "measures": [measure(metric) for metric in metrics]},
+    }
+    folder.mkdir(exist_ok=True)
+    write_whole(folder / "run.json", json.dumps(settings))
+    examples = len(next(iter(values.values())))
+    records = [
+        {
+            "row": i,
+            "set_aside": None,
+            "cut": 0,
+            "right": None,
+            "marked": marked[i] if marked else None,
+            "methods": {
+                name: {
+                    "values": dict(zip(metrics, one[i].tolist(), strict=True)),
+                    "curves": {"aopc": [1.0, *np.linspace(0.9, 0.1, 10).tolist()]} if "aopc" in metrics else {},
+                }
+                for name, one in values.items()
+            },
+        }
+        for i in range(examples)
+    ]
+    Journal(folder / "results-00000.jsonl").append(0, records)
+    turned = [{**r, "methods": {"inverse of good": r["methods"]["poor"]}} for r in records if "poor" in values]
+    if turned:
+        Journal(folder / "results-00001.jsonl").append(0, turned)
+    return folder
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    generator = np.random.default_rng(2)
+    texts = generator.normal(0, 1, (200, 1))  # hard and easy texts: the same for all methods
+    metrics = np.array([[1.0, -1.0]])  # the second is better when lower
+    noise = generator.normal(0, 0.1, (4, 200, 1))
+    noise -= noise.mean(1, keepdims=True)  # so that the means are what stands here
+    values = {
+        "twin": (texts + 0.499 + noise[0]) * metrics,
+        "good": (texts + 0.5 + noise[1]) * metrics,
+        "poor": (texts + 0.4 + noise[2]) * metrics,
+        "random": (texts + 0.6 + noise[3]) * metrics,
+    }
+    return write_run(tmp_path / "run", values, ["aopc", "log_odds"])
+
+
+def test_means_and_intervals():
+    generator = np.random.default_rng(0)
+    values = generator.normal(3, 2, (400, 2))
+    draws = resampled_means(values, np.ones_like(values), seed=0)
+    assert draws.shape == (2000, 2)
+    assert draws.mean(0) == pytest.approx(values.mean(0), abs=0.02)
+    assert draws.std(0) == pytest.approx(values.std(0) / 20, rel=0.1)  # the standard error of a mean
+    assert (draws == resampled_means(values, np.ones_like(values), seed=0)).all()
+    assert not (draws == resampled_means(values, np.ones_like(values), seed=1)).all()
+
+
+def test_the_same_draws_for_all_columns():
+    values = np.random.default_rng(0).normal(0, 1, (50, 1))
+    draws = resampled_means(np.hstack([values, values + 1]), np.ones((50, 2)), seed=0)
+    assert draws[:, 1] - draws[:, 0] == pytest.approx(np.ones(2000))
+
+
+def test_a_micro_average_draws_numerators_and_denominators(tmp_path):
+    values, marked = np.array([[100.0], [0.0], [25.0]]), [1, 1, 8]
+    assert weighted_means(values, np.array([marked]).T) == pytest.approx([30.0])
+    assert weighted_means(np.array([[1.0], [np.nan], [4.0]]), np.ones((3, 1))) == pytest.approx([2.5])
+    table = read_table(write_run(tmp_path / "run", {"good": values, "poor": values * 0.5}, ["recall_at_k"], marked))
+    cell = table.cell("good", "recall_at_k")
+    assert table.columns[0].title == "Recall@20"
+    assert cell.mean == pytest.approx(30.0)
+    assert (cell.low, cell.high) == (0.0, 100.0)  # the second or the first text three times, each in 1 of 27 draws
+
+
+def test_who_is_level_with_the_best(folder):
+    table = read_table(folder)
+    for metric in ("aopc", "log_odds"):
+        assert table.cell("good", metric).best
+        assert not table.cell("good", metric).level
+        assert table.cell("twin", metric).level  # about as good: the paired difference holds 0
+        assert not table.cell("poor", metric).level  # worse on the same texts, although the intervals overlap
+        assert table.cell("poor", metric).high > table.cell("good", metric).low
+        assert not table.cell("random", metric).best  # a control, although its mean is the best
+        assert not table.cell("random", metric).level
+    assert best_method(folder) == "good"
+    assert [line.label for line in table.lines] == ["twin", "good", "poor", "random", "inverse of good"]
+    assert [line.label for line in table.controls] == ["random", "inverse of good"]
+
+
+def test_an_unfinished_run_says_so(folder):
+    (folder / "results-00001.jsonl").unlink()
+    table = read_table(folder)
+    assert [line.label for line in table.controls] == ["random"]
+    assert "has not ended" in table.to_markdown()
+
+
+def test_panels_hold_what_the_metrics_average(folder):
+    falls, odds = read_table(folder).panels
+    assert falls.places == (0, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100)
+    assert [cell.mean for cell in falls.curves["good"]] == pytest.approx([0, *np.linspace(0.1, 0.9, 10)])
+    assert [cell.mean for cell in odds.curves["good"]] == pytest.approx([0, *np.log(np.linspace(0.9, 0.1, 10))])
+    assert (falls.quantity, odds.quantity) == ("p − p_k", "ln(p_k / p)")
+
+
+# --- views -------------------------------------------------------------------------------------------------------
+
+
+def shown(folder: Path, **settings: Any) -> str:
+    file = io.StringIO()
+    show_table(read_table(folder), Console(file=file, **settings))
+    return file.getvalue()
+
+
+def test_terminal(folder):
+    plain = shown(folder, width=200)
+    assert "a/model on data/dev.tsv: 200 examples, protocol clean" in plain
+    assert re.search(r"good +0\.\d{3}\* \[0\.\d{3}, 0\.\d{3}\] +−0\.\d{3}\* \[−0", plain)
+    assert re.search(r"twin +0\.\d{3}† ", plain)
+    assert "AOPC ↑" in plain
+    assert "LOdds ↓" in plain
+    assert plain.index("controls") < plain.index("random ") < plain.index("inverse of good")
+    coloured = shown(folder, width=200, force_terminal=True, color_system="truecolor")
+    assert "*" not in coloured
+    assert "\x1b[1;32m0." in coloured
+    narrow = shown(folder, width=60)
+    assert max(map(len, narrow.splitlines())) <= 60
+    assert "…" not in shown(folder, width=44)  # broken into lines, not cut
+
+
+def test_markdown(folder):
+    lines = read_table(folder).to_markdown().splitlines()
+    rows = [line for line in lines if line.startswith("|")]
+    assert rows[0] == "| method | AOPC ↑ | LOdds ↓ |"
+    assert all(len(re.findall(r"(?<!\\)\|", row)) == 4 for row in rows)
+    assert rows[2].startswith(r"| Twin \| of it | 0.")
+    assert rows[3].startswith(r"| Good & \<b\>\_new\_\</b\> | **0.")
+    assert "†" in rows[2]
+    assert rows[5] == "| *controls* | | |"
+
+
+def test_latex(folder):
+    text = read_table(folder).to_latex()
+    assert r"\toprule" in text
+    assert text.count(r"\midrule") == 2
+    assert r"Good \& <b>\_new\_</b> & $\mathbf{0." in text
+    assert r"$^\dagger$ {\scriptsize[" in text
+    assert r"AOPC $\uparrow$ & LOdds $\downarrow$ \\" in text
+    assert text.count("{") == text.count("}")
+    assert r"95 \%" in text
+
+
+def test_comma_separated(folder):
+    rows = list(csv.DictReader(io.StringIO(read_table(folder).to_csv())))
+    assert len(rows) == 5 * 2
+    first = next(row for row in rows if row["method"] == "good" and row["metric"] == "aopc")
+    assert float(first["mean"]) == read_table(folder).cell("good", "aopc").mean
+    assert (first["best"], first["not_distinguishable"], first["control"], first["examples"]) == ("1", "0", "0", "200")
+
+
+def test_the_report_is_one_escaped_page_without_assets(folder):
+    page = report(read_table(folder), [])
+    assert "<b>_new_</b>" not in page
+    assert "Good &amp; &lt;b&gt;" in page
+    assert page.count("<svg viewBox") == 2 + 5  # panels, and the lines of the legend
+    assert page.count("<polygon") == 2 * 5
+    for outside in ("<script", "http://", "https://", "<link", "@import", "url("):
+        assert outside not in page
+    assert len(re.findall(r"<tbody>", page)) == 2
+    assert {path.name for path in write_views(read_table(folder), folder)} <= {path.name for path in folder.iterdir()}
+
+
+def test_decimals_and_ticks(folder):
+    cell = read_table(folder).cell("good", "aopc")
+    assert decimals([cell]) == 3
+    low, high, ticks = nice_range(-0.03, 0.71)
+    assert (low, high) == pytest.approx((-0.2, 0.8))
+    assert [number(tick, ticks) for tick in ticks] == ["−0.2", "0.0", "0.2", "0.4", "0.6", "0.8"]
+    low, high, ticks = nice_range(1.0, 1.0)
+    assert low < 1 < high
+    low, high, ticks = nice_range(0.0, 1.2)
+    assert [number(tick, ticks) for tick in ticks] == ["0.00", "0.25", "0.50", "0.75", "1.00", "1.25"]
+
+
+def test_methods_and_controls_look_different():
+    styles = styles_of([f"m{i}" for i in range(12)], ["random", "erasure", "inverse"])
+    assert len(set(styles.values())) == 15
+
+
+def test_equal_methods_are_seldom_told_apart():
+    """Eight methods of equal worth, of which the best is chosen by looking: 95 % of tables call all of them level."""
+    wrong = 0
+    for seed in range(60):
+        values = np.random.default_rng(seed).normal(size=(30, 8))
+        draws = resampled_means(values, np.ones_like(values), seed, draws=400)
+        means = values.mean(0)
+        wrong += not level_with(int(means.argmax()), means, draws, range(8)).all()
+    assert wrong <= 9  # of 60; by the plain interval of each difference it would be about 36
+
+
+def test_a_clear_difference_is_seen():
+    values = np.random.default_rng(0).normal(loc=[0.0, 0.1, 3.0], size=(100, 3))
+    level = level_with(2, values.mean(0), resampled_means(values, np.ones_like(values), 0), range(3))
+    assert level.tolist() == [False, False, True]

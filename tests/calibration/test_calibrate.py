@@ -1,0 +1,401 @@
+"""Calibrated heads: effects by brute force, slopes by differences, planted masks found again, and nothing in noise."""
+
+import itertools
+import json
+import random
+
+import pytest
+import torch
+
+import tokenlight as tl
+from tests.tokenizers_ import explainer_for
+from tokenlight.calibration import calibration as work
+from tokenlight.calibration.checkpoint import Checkpoint
+from tokenlight.calibration.effects import Effects, measure_effects, random_orders, share_out
+from tokenlight.calibration.search import PATIENCE, RATE, Climb, Search
+from tokenlight.calibration.slope import Measured, agreement_and_slope, agreements, measured_batches
+from tokenlight.masks.head_mask import HeadMask
+from tokenlight.methods import METHODS
+from tokenlight.metrics.perturbation import Perturbation, change
+from tokenlight.metrics.probability import ask, probabilities
+from tokenlight.model.twin import Twin
+from tokenlight.tasks.targets import Goal
+
+WORDS = ["the", "keys", "are", "good", "bad", "movie", "they", "is", "not", "here", "book", "author", "young", "film"]
+TEXTS = [" ".join(random.Random(i).choices(WORDS, k=5 + i % 4)) for i in range(40)]
+
+
+def effects_of(explainer, texts, orders, points=30, perturbation=None):
+    rows = explainer.encode(texts)
+    fitted = (perturbation or Perturbation()).fit(explainer.task.model, explainer.tokenizer)
+    goals = [Goal((1,))] * len(rows)
+    return rows, measure_effects(explainer, Twin(explainer.model), rows, goals, texts, fitted, orders, points)
+
+
+def log_odds(explainer, row, gone):
+    fitted = Perturbation().fit(explainer.task.model, explainer.tokenizer)
+    question = ask(explainer, change(row, gone, fitted, 0.0), Goal((1,)))
+    return float(torch.logit(probabilities(explainer, [question]))[0])
+
+
+def test_effects_add_up_to_what_all_tokens_are_worth():
+    explainer = explainer_for("bert", "text-classification")
+    rows, found = effects_of(explainer, TEXTS[:3], orders=3, points=4)
+    for row, one in zip(rows, found, strict=True):
+        words = [i for i, special in enumerate(row.special) if not special]
+        worth = log_odds(explainer, row, []) - log_odds(explainer, row, words)
+        assert one.values.sum() == pytest.approx(worth, abs=1e-6)
+        assert one.measured.nonzero()[:, 0].tolist() == words
+
+
+def test_with_every_order_effects_are_shapley_values():
+    explainer = explainer_for("bert", "text-classification")
+    (row,) = explainer.encode(["they are not bad"])
+    words = [i for i, special in enumerate(row.special) if not special]
+    worth = {
+        gone: log_odds(explainer, row, list(gone))
+        for size in range(len(words) + 1)
+        for gone in itertools.combinations(words, size)
+    }
+    exact = torch.zeros(len(row), dtype=torch.float64)
+    orders = list(itertools.permutations(words))
+    for order in orders:
+        for place, word in enumerate(order):
+            before, after = tuple(sorted(order[:place])), tuple(sorted(order[: place + 1]))
+            exact[word] += (worth[before] - worth[after]) / len(orders)
+    lines = [
+        ([[word] for word in order], torch.tensor([worth[tuple(sorted(order[:k]))] for k in range(len(order) + 1)]))
+        for order in orders
+    ]
+    found = share_out(len(row), [(order, -line.double().diff()) for order, line in lines])
+    torch.testing.assert_close(found.values, exact, atol=1e-6, rtol=0)
+    estimated = effects_of(explainer, ["they are not bad"], orders=200)[1][0].values
+    torch.testing.assert_close(estimated, exact, atol=0.15 * float(exact.abs().max()), rtol=0)
+
+
+def test_orders_cover_every_token_once_and_every_second_one_runs_backwards():
+    explainer = explainer_for("bert", "text-classification")
+    (row,) = explainer.encode([TEXTS[0]])
+    fitted = Perturbation().fit(explainer.task.model, explainer.tokenizer)
+    plan = list(random_orders(row, Goal((1,)), "a name", fitted, orders=4, points=3))
+    flat = [[token for group in order for token in group] for order in plan]
+    words = [i for i, special in enumerate(row.special) if not special]
+    assert [len(order) for order in plan] == [3] * 4
+    assert all(sorted(order) == words for order in flat)
+    assert flat[1] == flat[0][::-1]
+    assert flat[3] == flat[2][::-1]
+    assert flat[2] not in flat[:2]
+    assert plan == list(random_orders(row, Goal((1,)), "a name", fitted, orders=4, points=3))
+    assert plan != list(random_orders(row, Goal((1,)), "another", fitted, orders=4, points=3))
+
+
+def test_agreement_is_the_correlation_over_the_tokens_that_may_go():
+    one = Effects(torch.tensor([9.0, 1.0, 2.0, 4.0]).double(), torch.tensor([False, True, True, True]))
+    scores = torch.tensor([-5.0, 3.0, 1.0, 7.0])
+    expected = torch.corrcoef(torch.stack([one.values[1:], scores[1:].double()]))[0, 1]
+    torch.testing.assert_close(one.agreement(scores), expected)
+    assert one.agreement(torch.ones(4)) == 0  # constant scores agree with nothing
+
+
+@pytest.mark.parametrize("method", ["attn_lrp", "lrp", "alpha_beta_lrp", "zplus_lrp", "mask_lrp", "calibrated_lrp"])
+@pytest.mark.parametrize("family", ["bert", "gpt2", "llama"])
+def test_slopes_are_those_of_differences(family, method):
+    explainer = explainer_for(family, "text-classification")
+    explainer.model.double()
+    try:
+        check_slopes(explainer, METHODS[method])
+    finally:
+        explainer.model.float()
+
+
+def check_slopes(explainer, method):
+    twin = Twin(explainer.model)
+    rows, found = effects_of(explainer, TEXTS[:2], orders=2)
+    wanted = explainer.task.want(rows[0], 1, None)
+    batches = measured_batches(explainer, twin, [Measured(r, wanted, e) for r, e in zip(rows, found, strict=True)])
+    strengths = torch.linspace(0.3, 0.9, 8, dtype=torch.float64).view(2, 4)
+    mean, slope = agreement_and_slope(twin, batches, method, strengths)
+    assert mean == pytest.approx(float(agreements(twin, batches, method, strengths).mean()), abs=1e-9)
+    assert slope.abs().max() > 1e-4
+    step = 1e-5
+    for layer, head in ((0, 1), (1, 2), (1, 3)):
+        moved = strengths.clone(), strengths.clone()
+        moved[0][layer, head] += step
+        moved[1][layer, head] -= step
+        up, down = (float(agreements(twin, batches, method, one).mean()) for one in moved)
+        assert float(slope[layer, head]) == pytest.approx((up - down) / (2 * step), rel=1e-3, abs=1e-6)
+
+
+def test_a_climb_ends_at_the_top_of_a_hill_inside_the_box():
+    top = torch.tensor([[0.2, 1.4], [0.7, -0.3]], dtype=torch.float64)
+    climb = Climb.start(2, 2)
+    for _ in range(80):
+        climb = climb.step(-2 * (climb.strengths - top))
+    torch.testing.assert_close(climb.strengths, top.clamp(0, 1), atol=2 * RATE, rtol=0)
+    assert climb.trail.shape == (81, 2, 2)
+    assert climb.trail[0].equal(torch.ones(2, 2).double())
+
+
+def searched(judged, folds=2):
+    """Climbs whose strengths say which climb and step they are of."""
+    steps = len(judged)
+    trails = [(10.0 * number + torch.arange(steps)).double().view(-1, 1, 1) for number in range(folds + 1)]
+    nothing = torch.zeros(1, 1).double()
+    return Search(tuple(Climb(trail, nothing, nothing) for trail in trails), torch.tensor(judged).double())
+
+
+def test_the_search_stops_when_unseen_texts_gain_no_more():
+    rising = [[float(i)] * 4 for i in range(4)]
+    falling = [[-float(i)] * 4 for i in range(PATIENCE)]
+    assert not searched(rising).stalled
+    assert not searched(rising + falling[:-1]).stalled
+    assert searched(rising + falling).stalled
+    assert searched(rising + falling).best == 3
+    assert searched(rising + falling).found.item() == 23  # of the climb that all texts taught
+
+
+def test_a_fold_is_judged_by_a_climb_and_at_a_step_that_it_has_no_part_in():
+    # The texts of fold 0 like step 1 best, those of fold 1 step 2: each is measured where the others liked it.
+    search = searched([[0.1, 0.1, 0.2, 0.2], [0.9, 0.7, 0.3, 0.4], [0.2, 0.3, 0.5, 0.9]])
+    folds = [[0, 1], [2, 3]]
+    assert [one.item() for one in search.unseen(folds)] == [2, 11]
+    torch.testing.assert_close(search.gains(folds), torch.tensor([0.1, 0.2, 0.1, 0.2]).double())
+
+
+@pytest.fixture
+def planted(monkeypatch):
+    """Effects that are exactly what attn_lrp says through some heads: these should be found."""
+    lit = torch.tensor([[1.0, 0.0, 1.0, 0.3], [0.0, 1.0, 0.6, 1.0]], dtype=torch.float64)
+
+    def measure(explainer, twin, rows, *settings):
+        found = explainer.explain([row.text for row in rows], "attn_lrp", heads=lit, progress=False)
+        return [Effects(e.scores.double(), ~e.special) for e in found]
+
+    monkeypatch.setattr(work, "measure_effects", measure)
+    return lit
+
+
+def test_a_planted_mask_is_found(planted):
+    explainer = explainer_for("bert", "text-classification")
+    mask = tl.calibrate(explainer, TEXTS, steps=150, progress=False)
+    assert mask.made["helped"]
+    found = mask.made["agreement"]
+    assert found["all heads"] < 0.9
+    assert found["all heads"] + found["gain"] > 0.99
+    torch.testing.assert_close(mask.lit, planted, atol=0.15, rtol=0)
+    again = tl.calibrate(explainer, TEXTS, steps=150, progress=False)
+    assert again.lit.equal(mask.lit)
+
+
+def test_nothing_is_found_in_noise(monkeypatch):
+    """Chance may deceive a few: 2 in 100 by construction."""
+
+    def noise(explainer, twin, rows, goals, names, *settings):
+        chance = [random.Random(name) for name in names]
+        values = [torch.tensor([g.gauss(0, 1) for _ in row.tokens]) for g, row in zip(chance, rows, strict=True)]
+        return [Effects(v.double(), ~torch.tensor(row.special)) for v, row in zip(values, rows, strict=True)]
+
+    monkeypatch.setattr(work, "measure_effects", noise)
+    explainer = explainer_for("bert", "text-classification")
+    masks = [tl.calibrate(explainer, TEXTS, steps=8, seed=seed, progress=False) for seed in range(12)]
+    assert sum(mask.made["helped"] for mask in masks) <= 2
+    spared = [mask for mask in masks if not mask.made["helped"]]
+    assert all(mask.lit.equal(torch.ones(2, 4).double()) for mask in spared)
+    assert all(mask.made["aopc"]["all heads"] == mask.made["aopc"]["calibrated"] for mask in spared)
+
+
+def test_no_text_teaches_the_climb_that_it_judges(monkeypatch):
+    explainer = explainer_for("bert", "text-classification")
+    settings = work.Settings(Perturbation().fit(explainer.task.model, explainer.tokenizer), 1, 2, 3, seed=5)
+    nothing = [None] * len(TEXTS)
+    calibration = work.Calibration(explainer, METHODS["attn_lrp"], TEXTS, nothing, nothing, settings)
+    assert [len(fold) for fold in calibration.folds] == [14, 13, 13]
+    assert sorted(i for fold in calibration.folds for i in fold) == list(range(len(TEXTS)))
+    monkeypatch.setattr(work, "TAUGHT_BY", 20)
+    taught = []
+
+    def slope(self, effects, places, strengths):
+        taught.append(places)
+        return torch.zeros_like(strengths)
+
+    monkeypatch.setattr(work.Calibration, "slope", slope)
+    store = Checkpoint(None, {})
+    search = calibration.search(calibration.measure(store, False), 4, store, False)
+    assert search.steps == 4
+    assert {len(places) for places in taught} == {20}
+    for number, fold in enumerate(calibration.folds):
+        assert not set(fold) & {i for places in taught[number::4] for i in places}
+    everyone = taught[3::4]
+    assert {i for places in everyone for i in places} > set(everyone[0])  # others are drawn for every step
+
+
+def test_chance_is_that_of_a_coin():
+    assert work.chance_of(torch.ones(6).double()) == pytest.approx(1 / 64, abs=0.005)
+    assert work.chance_of(torch.tensor([1.0, -1.0, 1.0, -1.0]).double()) > 0.5
+
+
+def test_constant_scores_have_no_slope():
+    scores = torch.zeros(4, dtype=torch.float64, requires_grad=True)
+    one = Effects(torch.arange(4).double(), torch.ones(4, dtype=torch.bool))
+    (slope,) = torch.autograd.grad(one.agreement(scores) + 0 * scores.sum(), scores)
+    assert slope.equal(torch.zeros(4).double())
+
+
+def test_some_texts_may_have_a_foil():
+    explainer = explainer_for("gpt2", "text-generation")
+    foils = [" are" if i % 2 else None for i in range(len(TEXTS))]
+    mask = tl.calibrate(explainer, TEXTS, target=" is", foil=foils, orders=1, points=2, steps=1, progress=False)
+    assert mask.made["texts"] == len(TEXTS)
+
+
+def test_calibration_with_real_effects_leaves_the_model_as_it_is():
+    explainer = explainer_for("gpt2", "text-classification")
+    before = {name: tensor.clone() for name, tensor in explainer.model.state_dict().items()}
+    mask = tl.calibrate(explainer, TEXTS, "lrp", orders=2, steps=3, progress=False)
+    assert all(tensor.equal(before[name]) for name, tensor in explainer.model.state_dict().items())
+    assert all(parameter.grad is None and parameter.requires_grad for parameter in explainer.model.parameters())
+    assert mask.made["method"] == "lrp"
+    assert mask.lit.shape == (2, 4)
+    assert 0 <= float(mask.lit.min()) <= float(mask.lit.max()) <= 1
+
+
+def test_next_tokens_are_calibrated_against_a_foil():
+    explainer = explainer_for("gpt2", "text-generation")
+    mask = tl.calibrate(explainer, TEXTS, target=" is", foil=" are", orders=2, steps=2, progress=False)
+    assert mask.made["perturbation"]["how"] == "delete"
+    plain = explainer.explain(TEXTS[0], target=" is", foil=" are")
+    assert explainer.explain(TEXTS[0], heads=mask, target=" is", foil=" are").score == plain.score
+
+
+def test_a_run_that_was_stopped_goes_on(tmp_path, monkeypatch):
+    explainer = explainer_for("bert", "text-classification")
+    settings = {"orders": 2, "steps": 6, "progress": False}
+    whole = tl.calibrate(explainer, TEXTS, **settings)
+    path, honest, measured = tmp_path / "heads.json.partial", work.measure_effects, []
+
+    def counted(*arguments):
+        measured.append(len(arguments[2]))
+        if len(measured) == 2:
+            raise KeyboardInterrupt
+        return honest(*arguments)
+
+    monkeypatch.setattr(work, "measure_effects", counted)
+    with pytest.raises(KeyboardInterrupt):
+        tl.calibrate(explainer, TEXTS, checkpoint=path, **settings)
+    taught = work.agreement_and_slope
+    slopes = itertools.count()
+
+    def stopped(*arguments):
+        if next(slopes) == 5 * 2 + 3:  # in the third step of five climbs
+            raise KeyboardInterrupt
+        return taught(*arguments)
+
+    monkeypatch.setattr(work, "agreement_and_slope", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        tl.calibrate(explainer, TEXTS, checkpoint=path, **settings)
+    assert len(json.loads(path.read_text())["search"]["judged"]) == 1 + 2
+    mask = tl.calibrate(explainer, TEXTS, checkpoint=path, **settings)
+    assert measured == [16, 16, 16, 8]  # the first 16 texts were measured once
+    assert next(slopes) == 5 * 2 + 3 + 1 + 5 * (whole.made["steps"] - 2)  # two steps were taken once
+    assert mask.made == whole.made
+    assert mask.lit.equal(whole.lit)
+
+
+def test_a_checkpoint_of_another_calibration_is_refused(tmp_path):
+    explainer = explainer_for("bert", "text-classification")
+    path = tmp_path / "partial"
+    tl.calibrate(explainer, TEXTS, orders=1, steps=1, checkpoint=path, progress=False)
+    with pytest.raises(ValueError, match="with other orders, seed: delete it"):
+        tl.calibrate(explainer, TEXTS, orders=2, seed=1, checkpoint=path, progress=False)
+    with pytest.raises(ValueError, match="with other texts"):
+        tl.calibrate(explainer, [*TEXTS[:-1], "good"], orders=1, checkpoint=path, progress=False)
+    whole = json.loads(path.read_text())
+    damages = [
+        ["list"],
+        {"format": "something"},
+        {**whole, "settings": []},
+        {**whole, "effects": whole["effects"][::-1]},
+        {**whole, "effects": [[float("nan")] * len(one) for one in whole["effects"]]},
+        {**whole, "effects": whole["effects"][:3]},
+        {**whole, "search": {**whole["search"], "judged": whole["search"]["judged"][:1]}},
+        {**whole, "search": {**whole["search"], "judged": [[0.0]] * 2}},
+        {**whole, "search": {**whole["search"], "climbs": []}},
+    ]
+    for damage in damages:
+        path.write_text(json.dumps(damage))
+        with pytest.raises(ValueError, match="not a calibration's checkpoint"):
+            tl.calibrate(explainer, TEXTS, orders=1, steps=2, checkpoint=path, progress=False)
+
+
+@pytest.mark.parametrize(
+    ("texts", "settings", "words"),
+    [
+        (TEXTS[:3], {}, "3 different texts are too few"),
+        (TEXTS[:3] * 20, {}, "3 different texts are too few"),
+        (TEXTS, {"folds": 21}, "and 2 for each of the 21 folds"),
+        ([*TEXTS, ""], {}, "text 40: expected a text, found an empty one"),
+        (TEXTS, {"method": "calibrated_lrp"}, "'calibrated_lrp' has no heads to calibrate"),
+        (TEXTS, {"checkpoint": "nowhere/heads.partial"}, "there is no folder 'nowhere'"),
+        (TEXTS, {"method": "rollout"}, "'rollout' has no heads to calibrate; methods that have: lrp"),
+        (TEXTS, {"folds": 1}, "folds are 2 or more"),
+        (TEXTS, {"orders": 0}, "1 order and 2 points"),
+        (TEXTS, {"steps": 0}, "steps is a positive number"),
+        (TEXTS, {"target": ["positive"]}, "target"),
+    ],
+)
+def test_bad_input_is_refused(texts, settings, words):
+    with pytest.raises(ValueError, match=words):
+        tl.calibrate(explainer_for("bert", "text-classification"), texts, progress=False, **settings)
+
+
+@pytest.fixture
+def mask():
+    lit = torch.tensor([[1.0, 0.0, 0.5, 0.25], [0.0, 1.0, 0.0, 1.0]], dtype=torch.float64)
+    syntactic, positional = torch.zeros(2, 4).double(), torch.zeros(2, 4).double()
+    syntactic[0, 0] = syntactic[0, 1] = positional[1, 3] = 1
+    return HeadMask(syntactic, positional, {"by": "calibration", "method": "attn_lrp", "texts": 24}, calibrated=lit)
+
+
+def test_a_calibrated_mask_flows_by_its_strengths_alone(mask, tmp_path):
+    assert mask.lit.equal(mask.calibrated)
+    assert mask.groups.equal(mask.calibrated[None])
+    assert (mask.count, mask.explained) == (5, 2)
+    told = (
+        "4 of 8 heads at half strength or more (calibrated for attn_lrp on 24 texts; 2 of them syntactic or positional)"
+    )
+    assert str(mask) == told
+    mask.save(tmp_path / "heads.json")
+    loaded = HeadMask.load(tmp_path / "heads.json")
+    assert all(getattr(loaded, name).equal(getattr(mask, name)) for name in ("calibrated", "syntactic", "positional"))
+    explainer = explainer_for("bert", "text-classification")
+    by_hand = explainer.explain(TEXTS[0], "attn_lrp", heads=mask.lit)
+    assert explainer.explain(TEXTS[0], "attn_lrp", heads=mask).scores.equal(by_hand.scores)
+
+
+def test_controls_of_a_calibrated_mask(mask):
+    assert mask.complement().lit.equal(1 - mask.lit)
+    drawn = mask.random(seed=3)
+    assert drawn.lit.flatten().sort().values.equal(mask.lit.flatten().sort().values)
+    assert not drawn.lit.equal(mask.lit)
+    assert mask.corrupted(1.0).lit.gt(0).all()
+    assert mask.only("syntactic").lit.equal(mask.syntactic)
+
+
+def test_calibrated_lrp_runs_under_the_rules_that_the_mask_was_made_for(mask):
+    explainer = explainer_for("bert", "text-classification")
+    e = explainer.explain(TEXTS[0], "calibrated_lrp", heads=mask)
+    assert e.scores.equal(explainer.explain(TEXTS[0], "attn_lrp", heads=mask).scores)
+    assert any("calibrated for attn_lrp on 24 texts" in note for note in e.notes)
+    for_lrp = HeadMask(mask.syntactic, mask.positional, {**mask.made, "method": "lrp"}, calibrated=mask.calibrated)
+    e = explainer.explain(TEXTS[0], "calibrated_lrp", heads=for_lrp)
+    assert e.scores.equal(explainer.explain(TEXTS[0], "lrp", heads=mask).scores)
+    other = HeadMask(mask.syntactic, mask.positional, {**mask.made, "method": "mask_lrp"}, calibrated=mask.calibrated)
+    with pytest.raises(ValueError, match="calibrated for mask_lrp: use it as method='mask_lrp'"):
+        explainer.explain(TEXTS[0], "calibrated_lrp", heads=other)
+
+
+def test_a_model_without_a_calibrated_mask_is_told_how_to_get_one():
+    explainer = explainer_for("bert", "text-classification")
+    with pytest.raises(ValueError, match=r"comes without a calibrated head mask\. Make one: `tokenlight calibrate "):
+        explainer.explain(TEXTS[0], "calibrated_lrp")
+    assert "calibrated_lrp" not in explainer.explain_all(TEXTS[0])

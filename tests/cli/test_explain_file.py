@@ -1,0 +1,71 @@
+"""`tokenlight explain-file` and `tokenlight corpus` on a tiny checkpoint from a folder."""
+
+import re
+from pathlib import Path
+
+import pandas
+import pytest
+
+from tests.cli.test_explain import fail, succeed
+from tests.corpus.test_explain_dataset import phrases
+
+
+@pytest.fixture
+def source(tmp_path) -> str:
+    path = tmp_path / "texts.tsv"
+    path.write_text("said\tname\n" + "".join(f"{text}\tn{i}\n" for i, text in enumerate(phrases(25))) + "\tempty\n")
+    return str(path)
+
+
+def test_a_file_is_explained_and_summed_up(checkpoint, source, tmp_path):
+    out = tmp_path / "out"
+    command = ["explain-file", source, "-o", str(out), "-m", checkpoint, "--text", "said", "--id", "name"]
+    command += ["--method", "lrp", "--method", "AttCAT", "--part-rows", "10", "--dtype", "float16"]
+    printed = succeed(*command)
+    assert printed == f"25 texts explained in 3 parts, 1 row set aside in bad_rows.jsonl: {out}\n"
+    found = pandas.read_parquet(out / "parts")
+    assert set(found["method"]) == {"lrp", "attcat"}
+    assert found["id"].tolist()[:4] == ["n0", "n0", "n1", "n1"]
+    assert succeed(*command) == printed  # everything is there already
+    printed = succeed(*command, "--summary")
+    assert re.search(r"texts\) +\w+ +\d+ +\d+ +[+]\d\.\d\d", printed)
+    assert (out / "summary.csv").read_text().startswith("model,method,label")
+    assert "settings.target" in fail(*command, "--target", "positive")
+
+
+def test_corpus_shows_one_folder_or_two(checkpoint, source, tmp_path):
+    one, two = str(tmp_path / "one"), str(tmp_path / "two")
+    for out, target in ((one, "positive"), (two, "negative")):
+        succeed("explain-file", source, "-o", out, "-m", checkpoint, "--text", "said", "--target", target)
+    file, figure = tmp_path / "words.csv", tmp_path / "words.svg"
+    printed = succeed("corpus", one, "--csv", str(file), "--figure", str(figure), "--top", "3")
+    assert "positive (25 texts)" in printed
+    assert file.read_text().count("attn_lrp") > 3
+    assert "<svg" in figure.read_text()
+    printed = succeed("corpus", one, "--other", two, "--csv", str(file), "--figure", str(figure))
+    assert "change" in printed
+    names = {line.split(",")[0] for line in file.read_text().splitlines()[1:]}
+    assert names == {"one", "two"}  # the same checkpoint twice: the folders tell them apart
+    assert "png, svg" in succeed("corpus", "--help").replace(".", "")
+    assert "ends in" in fail("corpus", one, "--figure", "words.gif")
+    assert "no run.json" in fail("corpus", str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nothing.tsv"], "there is no file nothing.tsv"),
+        (["{source}", "--method", "lrpp"], "lrpp"),
+        (["{source}"], "no column that is known to hold a text"),
+        (["{source}", "--text", "said", "--window", "400"], "300 tokens at most"),
+        (["{source}", "--text", "said", "--workers", "3"], "one process"),
+        (["{source}", "--text", "said", "--summary", "--no-keep-text"], "--summary needs the texts"),
+        (["{source}", "--text", "said", "-m", "./nowhere"], "no such folder"),
+    ],
+)
+def test_what_went_wrong_is_one_line(arguments, said, checkpoint, source, tmp_path):
+    out = tmp_path / "out"
+    given = [one.format(source=source) for one in arguments]
+    model = [] if "-m" in given else ["-m", checkpoint]
+    assert said in fail("explain-file", *given, "-o", str(out), *model)
+    assert not any(Path(out).glob("parts/*"))

@@ -1,0 +1,92 @@
+"""What a result says about itself, and books that stay right when passes are shared."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+import tokenlight as tl
+from tests import models
+from tests.tokenizers_ import explainer_for
+from tokenlight.explain.running import Job, run_jobs
+from tokenlight.methods import METHODS, Pass
+from tokenlight.model.twin import Twin
+from tokenlight.rules.tables import LRP
+from tokenlight.tasks.targets import Target, Wanted
+from tokenlight.text.batches import Batch
+
+DEEP = ("embeddings.grad",)
+TEXT = "it is a good movie and they are not bad at all"
+
+
+def notes(explanation):
+    return " ".join(explanation.notes)
+
+
+def test_all_default_methods_fit_the_model():
+    assert "globenc" in explainer_for("bert").explain_all(TEXT)
+    found = explainer_for("gpt2", "text-generation").explain_all(TEXT)
+    assert "globenc" not in found
+    assert {"alti", "alti_logit", "attn_lrp", "attcat"} <= set(found)
+
+
+def test_a_long_prompt_loses_its_start_and_says_so():
+    explainer = explainer_for("gpt2", "text-generation")
+    long, short = "good " * 400 + "keys are on the table", "the keys are on the table"
+    e = explainer.explain(long)
+    assert "first" in notes(e)
+    assert e.tokens[-3:] == explainer.explain(short).tokens[-3:]
+    assert len(e.tokens) == 300
+
+
+def test_a_long_text_to_classify_loses_its_end_and_says_so():
+    e = explainer_for("bert").explain("good " * 400)
+    assert "last" in notes(e)
+    assert e.tokens[0] == "[CLS]"
+    assert e.tokens[-1] == "[SEP]"
+
+
+def test_too_few_steps_are_said():
+    explainer = explainer_for("bert")
+    few, many = (explainer.explain(TEXT, "integrated_gradients", steps=steps) for steps in (1, 200))
+    assert "more steps" in notes(few)
+    assert "more steps" not in notes(many)
+
+
+def test_a_table_of_the_callers_own_is_said():
+    explainer = explainer_for("bert")
+    assert "rule table" in notes(explainer.explain(TEXT, "lrp", rules=dict(LRP)))
+    assert "rule table" not in notes(explainer.explain(TEXT, "lrp"))
+
+
+def test_a_difference_of_unsigned_scores_is_signed():
+    explainer = explainer_for("bert")
+    assert not explainer.explain(TEXT, "transformer_attribution").signed
+    assert explainer.explain(TEXT, "transformer_attribution", target="positive", foil="negative").signed
+    assert not explainer.explain(TEXT, "generic_attention", target="positive", foil="negative").signed  # clamped
+
+
+def test_zplus_methods_take_any_table():
+    model, ids = models.model("bert"), models.ids()
+    scores = tl.attribute(model, ids, method="zplus_lrp", target=1, rules=LRP)
+    assert scores.isfinite().all()
+
+
+def test_reading_at_different_depths_keeps_the_books_apart():
+    """A method that reads below the blocks must not put the embeddings' biases into the books of one that does not."""
+    deep = replace(
+        METHODS["lrp"], name="deep", function=lambda trace: trace.score[:, None].expand(3, 9), passes=(Pass(DEEP, LRP),)
+    )
+    ids = models.ids()
+    batch, target = Batch(ids, torch.ones_like(ids)), Target(models.task("text-classification"), (Wanted(1),) * 3)
+    jobs = [Job(METHODS["lrp"], {"read": "blocks"}), Job(deep, {})]
+    _, (result, _) = run_jobs(Twin(models.model("bert", dtype=torch.float64)), batch, target, jobs)
+    assert result.extras["residual"].abs().max() < 1e-9
+
+
+def test_peft_adaption_prompts_are_refused():
+    peft = pytest.importorskip("peft", reason="PEFT is not installed")
+    config = peft.AdaptionPromptConfig(adapter_len=2, adapter_layers=1, task_type="CAUSAL_LM")
+    fresh = models.HEADS["text-generation"].from_config(models.model("llama", "text-generation").config)
+    with pytest.raises(tl.UnsupportedModelError, match="virtual tokens"):
+        tl.attribute(peft.get_peft_model(fresh, config), models.ids(), method="rollout", target=7)

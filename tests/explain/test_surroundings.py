@@ -1,0 +1,153 @@
+"""Whatever the caller's modes, precision or padding: the same numbers, or a clear error."""
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+
+import tokenlight as tl
+from tests import models
+from tests.tokenizers_ import explainer_for
+from tokenlight.model.twin import Twin
+from tokenlight.record.recording import record
+from tokenlight.rules import replacements as rules
+from tokenlight.rules.mode import RuleMode
+from tokenlight.rules.points import activation
+from tokenlight.rules.primitives import Ledger
+from tokenlight.rules.tables import LRP, ZPLUS
+from tokenlight.tasks.targets import Target, Wanted
+from tokenlight.text.batches import Batch
+
+NAMES = ("attn_lrp", "transformer_attribution", "gradient_x_input", "alti", "erasure", "raw_attention")
+TEXT = "it is a good movie and they are not bad at all"
+
+
+def run(name, model=None, **wanted):
+    return tl.attribute(model or models.model("bert"), models.ids(), method=name, **{"target": 1, **wanted})
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_inference_mode_of_the_caller_changes_nothing(name):
+    expected, explainer = run(name), explainer_for("bert")
+    same = explainer.explain(TEXT, name)
+    with torch.inference_mode():
+        assert torch.equal(run(name), expected)
+        assert explainer.explain(TEXT, name) == same
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_autocast_of_the_caller_changes_nothing(name):
+    expected = run(name)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(run(name), expected)
+
+
+def test_a_model_made_in_inference_mode_is_refused():
+    with torch.inference_mode():
+        model = models.HEADS["text-classification"].from_config(models.model("bert").config)
+    with pytest.raises(tl.UnsupportedModelError, match="inference_mode"):
+        run("lrp", model)
+
+
+def test_a_finished_twin_holds_no_recording():
+    twin, ids = Twin(models.model("bert")), models.ids()
+    record(
+        twin,
+        Batch(ids, torch.ones_like(ids)),
+        Target(models.task("text-classification"), (Wanted(1),) * 3),
+        ["attention.grad"],
+    )
+    assert not any(twin.tape.signals.values())
+
+
+@pytest.mark.parametrize("name", ["attention_gradient", "attention_x_gradient"])
+def test_the_foil_of_an_answer_is_read_at_its_own_place(name):
+    model = models.model("bert", "question-answering", torch.float64)
+    one, two = (run(name, model, target=span) for span in ((2, 4), (6, 7)))
+    both = run(name, model, target=(2, 4), foil=(6, 7))
+    torch.testing.assert_close(both, one - two, rtol=1e-9, atol=1e-12)
+
+
+def test_a_classifier_padded_with_a_foreign_id_is_refused():
+    model, ids = models.model("llama", "text-classification"), models.ids()
+    mask = torch.ones_like(ids)
+    ids[1, 5:], mask[1, 5:] = 4, 0
+    with pytest.raises(ValueError, match="row 1 is padded with another id"):
+        tl.attribute(model, ids, mask, method="alti", target=1)
+
+
+def test_large_activations_in_half_precision_do_not_become_the_identity():
+    model: Any = copy.deepcopy(models.model("llama", "text-generation"))
+    with torch.no_grad():
+        model.get_input_embeddings().weight[:, 3] = 300.0
+        for block in model.model.layers:
+            block.self_attn.o_proj.weight.mul_(30)
+    full = run("alti", model, target=7, norm="l2")
+    half = run("alti", model.half(), target=7, norm="l2")
+    assert (half.float() - full).abs().max() < 0.05
+
+
+@pytest.mark.parametrize("name", ["zplus_lrp", "transformer_attribution"])
+def test_half_precision_models_are_explained_for_what_they_predict(name):
+    explainer = explainer_for("bert")
+    half = tl.Explainer(copy.deepcopy(explainer.model).bfloat16(), explainer.tokenizer)
+    predicted = half.explain(TEXT, "raw_attention")
+    e = half.explain(TEXT, name)
+    assert (e.target, e.prediction, e.score) == (predicted.prediction, predicted.prediction, predicted.score)
+
+
+def signal(*shape):
+    return torch.randn(*shape, dtype=torch.float64).requires_grad_()
+
+
+@pytest.mark.parametrize(
+    ("function", "name"),
+    [
+        (lambda x: torch.einsum("bi,bi->b", x, x), "einsum"),
+        (lambda x: torch.mul(input=x, other=x), "mul"),
+        (lambda x: x.max(-1), "max"),
+        (lambda x: torch.topk(x, 2), "topk"),
+        (lambda x: torch.div(1.0, x), "div"),
+    ],
+)
+def test_no_way_around_the_strict_mode(function, name):
+    table = {key: rule for key, rule in LRP.items() if key not in (torch.mul, torch.Tensor.mul)}
+    with pytest.raises(ValueError, match=name), RuleMode(table, Ledger(3)):
+        function(signal(3, 4))
+
+
+@pytest.mark.parametrize("table", [LRP, ZPLUS])
+def test_scaled_sums_are_refused(table):
+    with pytest.raises(ValueError, match="alpha"), RuleMode(table, Ledger(3)):
+        torch.add(signal(3, 4), signal(3, 4), alpha=3)
+
+
+def test_a_branch_that_a_users_table_cuts_off_is_in_the_books():
+    e = explainer_for("bert").explain(TEXT, "lrp", rules=LRP | {activation: rules.constant})
+    assert abs(e.extras["residual"]) < 1e-5
+
+
+def test_a_target_that_the_rules_do_not_cover_is_said():
+    def chance(output):
+        return output.logits.softmax(-1)[:, 1]
+
+    explainer = explainer_for("bert")
+    assert "do not cover" in " ".join(explainer.explain(TEXT, "lrp", target=chance).notes)
+    assert "do not cover" not in " ".join(explainer.explain(TEXT, "lrp").notes)
+
+
+def test_lengths_are_unsigned_and_agnostic_methods_say_that_a_foil_has_no_effect():
+    explainer = explainer_for("bert")
+    assert explainer.explain(TEXT, "gradient_x_input").signed
+    assert not explainer.explain(TEXT, "gradient_x_input", reduce="l2").signed
+    assert "does not depend" in " ".join(explainer.explain(TEXT, "raw_attention", foil="negative").notes)
+
+
+def test_decoder_token_classifiers_need_no_padding_id():
+    model = copy.deepcopy(models.model("llama", "token-classification"))
+    model.config.pad_token_id = None
+    ids = models.ids()
+    mask = torch.ones_like(ids)
+    mask[1, 6:] = 0
+    assert tl.attribute(model, ids, mask, method="attcat", target=(3, 1)).isfinite().all()

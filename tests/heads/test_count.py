@@ -1,0 +1,358 @@
+"""Head statistics against a count by hand on planted attention; masks, their controls and their files."""
+
+import copy
+import json
+import os
+from collections import Counter
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import tokenlight as tl
+from tests.tokenizers_ import TOKENIZERS, explainer_for, model_for
+from tokenlight.heads import count as counting
+from tokenlight.heads.count import count_heads
+from tokenlight.heads.sources import parse_source
+from tokenlight.masks.choosing import choose_heads
+from tokenlight.masks.head_mask import HeadMask
+from tokenlight.masks.roles import roles
+from tokenlight.masks.statistics import RELATIONS, HeadStatistics
+from tokenlight.model.fingerprint import fingerprint, same_model
+from tokenlight.syntax.align import align
+from tokenlight.syntax.parses import Parse, ParsedWord, conllu_parses, spacy_parses
+from tokenlight.text.rows import encode
+
+NUMBERS = {label: i for i, labels in enumerate(RELATIONS.values()) for label in labels}
+
+
+def parse(text: str, *links: tuple[str, str | None, str], segment: int = 0) -> Parse:
+    """Words with their syntactic head and relation, in order."""
+    words, place = [], 0
+    spans = []
+    for form, _, _ in links:
+        start = text.index(form, place)
+        spans.append((start, start + len(form)))
+        place = start + len(form)
+    forms = [form for form, _, _ in links]
+    for span, (_, head, relation) in zip(spans, links, strict=True):
+        words.append(ParsedWord(segment, span, None if head is None else forms.index(head), relation))
+    return Parse(text, tuple(words))
+
+
+PARSES = [
+    parse(
+        "unbelievable films are rarely believable",
+        ("unbelievable", "films", "amod"),
+        ("films", "believable", "nsubj"),
+        ("are", "believable", "cop"),
+        ("rarely", "believable", "advmod"),
+        ("believable", None, "root"),
+    ),
+    parse("it is a good movie", ("it", "movie", "nsubj"), ("is", "movie", "cop"), ("a", "movie", "det"),
+          ("good", "movie", "amod"), ("movie", None, "root")),
+    parse("who wrote the book ?", ("who", "wrote", "nsubj"), ("wrote", None, "root"), ("the", "book", "det"),
+          ("book", "wrote", "dobj"), ("?", "wrote", "punct")),
+]  # fmt: skip
+
+
+def by_hand(explainer: tl.Explainer, parses: list[Parse], direction: str = "dependent-head") -> Any:
+    """Slow, literal, one text at a time, from the attention that transformers itself returns."""
+    model = copy.deepcopy(explainer.model)
+    model.set_attn_implementation("eager")
+    layers, heads = model.config.num_hidden_layers, model.config.num_attention_heads
+    hits, pairs = torch.zeros(4, layers, heads, dtype=torch.long), torch.zeros(4, dtype=torch.long)
+    offsets: dict[int, Any] = {}
+    for one in parses:
+        encoded = explainer.tokenizer(one.text, return_tensors="pt", return_offsets_mapping=True)
+        spans = encoded.pop("offset_mapping")[0].tolist()
+        with torch.no_grad():
+            attention = model(**encoded, output_attentions=True).attentions
+        owner = {}  # word number -> tokens
+        for token, (start, end) in enumerate(spans):
+            for number, word in enumerate(one.words):
+                if start < end and start < word.span[1] and end > word.span[0]:
+                    owner.setdefault(number, []).append(token)
+        for layer in range(layers):
+            for head in range(heads):
+                best = attention[layer][0, head].argmax(-1).tolist()
+                for query, key in enumerate(best):
+                    offsets.setdefault(key - query, torch.zeros(layers, heads, dtype=torch.long))[layer, head] += 1
+                for number, word in enumerate(one.words):
+                    if word.relation in NUMBERS and word.head is not None:
+                        ends = (number, word.head) if direction == "dependent-head" else (word.head, number)
+                        hits[NUMBERS[word.relation], layer, head] += best[owner[ends[0]][0]] in owner[ends[1]]
+        for word in one.words:
+            if word.relation in NUMBERS:
+                pairs[NUMBERS[word.relation]] += 1
+    return hits, pairs, offsets
+
+
+@pytest.mark.parametrize("direction", ["dependent-head", "head-dependent"])
+@pytest.mark.parametrize("family", ["bert", "roberta", "xlm_roberta", "gpt2", "llama"])
+def test_counts_equal_a_count_by_hand(family, direction, monkeypatch):
+    monkeypatch.setattr(counting, "CHUNK", 2)  # so that sums over chunks are part of it
+    explainer = explainer_for(family, "text-generation" if family in ("gpt2", "llama") else "text-classification")
+    counts = count_heads(explainer, PARSES, direction=direction)
+    hits, pairs, offsets = by_hand(explainer_for(family, explainer.task.name), PARSES, direction)
+    assert torch.equal(counts.hits, hits)
+    assert torch.equal(counts.pairs, pairs)
+    assert counts.offsets.keys() == offsets.keys()
+    assert all(torch.equal(counts.offsets[offset], offsets[offset]) for offset in offsets)
+    assert counts.tokens == sum(len(explainer.tokenizer(one.text)["input_ids"]) for one in PARSES)
+    assert counts.distances[NUMBERS["nsubj"]] == Counter({-3: 1, -4: 1, -1: 1})
+    assert counts.distances[NUMBERS["obj"]] == Counter({2: 1})
+    assert (counts.texts, counts.cut_off) == (3, 0)
+
+
+def test_planted_heads_are_found(monkeypatch):
+    """Head 0 of layer 0 looks one back, head 1 of layer 1 at the syntactic head, the others at [CLS]."""
+    explainer = explainer_for("bert")
+    rows = explainer.encode([one.text for one in PARSES])
+    heads_of = {}
+    for one, row in zip(PARSES, rows, strict=True):
+        found, _ = align(one, row, NUMBERS, "dependent-head")
+        heads_of[tuple(row.input_ids)] = {pair.query: pair.first for pair in found}
+    real = counting.StrongestTape.add
+    seen: dict[str, Any] = {}
+
+    def add(self: Any, name: str, tensor: Any) -> Any:
+        if name == "attention":
+            tensor = torch.zeros_like(tensor)
+            tensor[..., 0] = 1.0
+            layer = len(self.strongest)
+            for b, ids in enumerate(seen["ids"].tolist()):
+                goals = next(goal for key, goal in heads_of.items() if list(key) == ids[: len(key)])
+                for q in range(tensor.shape[2]):
+                    if layer == 0:
+                        tensor[b, 0, q, max(q - 1, 0)] = 2.0
+                    if layer == 1 and q in goals:
+                        tensor[b, 1, q, goals[q]] = 2.0
+        return real(self, name, tensor)
+
+    collate = explainer.collate
+
+    def spy(rows: Any, device: Any) -> Any:
+        batch = collate(rows, device)
+        seen["ids"] = batch.input_ids
+        return batch
+
+    monkeypatch.setattr(counting.StrongestTape, "add", add)
+    monkeypatch.setattr(explainer, "collate", spy)
+    counts = count_heads(explainer, PARSES)
+    assert (counts.accuracy[:, 1, 1] == 1).all()
+    assert counts.accuracy.sum() == len(RELATIONS)
+    back = counts.offsets[-1][0, 0]
+    assert int(back) == counts.tokens - counts.texts  # all but the first token of each text
+    mask = counts.mask(syntax_margin=-0.2)
+    assert mask.syntactic.nonzero().tolist() == [[1, 1]]
+    assert mask.positional.nonzero().tolist() == [[0, 0]]
+    grid = roles(mask)
+    assert (grid[0][0].kind, grid[0][0].label) == ("positional", "-1")
+    assert grid[1][1].kind == "syntactic"
+    assert grid[1][0].kind == "dark"
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_words_and_tokens_meet_by_characters(name):
+    tokenizer = TOKENIZERS[name]()
+    (row,) = encode(tokenizer, [PARSES[0].text], None)
+    pairs, missed = align(PARSES[0], row, NUMBERS, "dependent-head")
+    assert missed == 0
+    text = str(PARSES[0].text)
+    expected = [("unbelievable", "films"), ("films", "believable"), ("rarely", "believable")]
+    for pair, (dependent, head) in zip(pairs, expected, strict=True):
+        assert text[row.spans[pair.query][0] :].startswith(dependent)
+        assert text[row.spans[pair.first][0] : row.spans[pair.last][1]] == head
+
+
+def test_pairs_of_texts_are_aligned_in_their_own_text():
+    words = (ParsedWord(0, (0, 2), 1, "nsubj"), ParsedWord(0, (3, 5), None, "root"))
+    second = (ParsedWord(1, (0, 4), 3, "nsubj"), ParsedWord(1, (5, 8), None, "root"))
+    both = Parse(("it is", "they are"), words + second)
+    (row,) = explainer_for("bert").encode([both.text])
+    pairs, _ = align(both, row, NUMBERS, "dependent-head")
+    assert [(row.tokens[p.query], row.tokens[p.first], row.segments[p.query]) for p in pairs] == [
+        ("it", "is", 0),
+        ("they", "are", 1),
+    ]
+
+
+def test_words_that_were_cut_off_are_counted_as_such():
+    long = "it is " * 200 + "a good movie"
+    words = (
+        ParsedWord(0, (len(long) - 10, len(long) - 6), 1, "amod"),
+        ParsedWord(0, (len(long) - 5, len(long)), None, ""),
+    )
+    counts = count_heads(explainer_for("bert"), [Parse(long, words)])
+    assert (counts.cut_off, int(counts.pairs.sum())) == (1, 0)
+
+
+def test_a_parse_of_another_text_is_refused():
+    (row,) = explainer_for("bert").encode(["it is a good movie"])
+    with pytest.raises(ValueError, match="another text"):
+        align(PARSES[0], row, NUMBERS, "dependent-head")
+
+
+def test_counting_goes_on_where_it_stopped(tmp_path, monkeypatch):
+    monkeypatch.setattr(counting, "CHUNK", 1)
+    explainer, path = explainer_for("bert"), tmp_path / "counts"
+    whole = count_heads(explainer, PARSES)
+
+    def breaking():
+        yield from PARSES[:2]
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        count_heads(explainer, breaking(), checkpoint=path)
+    asked = []
+
+    def behind(done):
+        asked.append(done)
+        return iter(PARSES[done:])
+
+    resumed = count_heads(explainer, behind, checkpoint=path)
+    assert asked == [2]
+    assert resumed.to_dict(rare=0) == whole.to_dict(rare=0)
+    assert count_heads(explainer, PARSES, checkpoint=path).to_dict() == whole.to_dict()  # all there already
+    with pytest.raises(ValueError, match="another direction"):
+        count_heads(explainer, PARSES, checkpoint=path, direction="head-dependent")
+    with pytest.raises(ValueError, match="another fingerprint"):
+        count_heads(explainer_for("electra"), PARSES, checkpoint=path)
+    path.write_text("{")
+    with pytest.raises(ValueError, match="not a checkpoint"):
+        count_heads(explainer, PARSES, checkpoint=path)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [({"direction": "up"}, "direction is one of"), ({"relations": {}}, "at least one relation"), ({}, "no texts")],
+)
+def test_wrong_settings_are_refused(settings, said):
+    with pytest.raises(ValueError, match=said):
+        count_heads(explainer_for("bert"), [], **settings)
+
+
+def statistics() -> HeadStatistics:
+    """2 layers of 3 heads; 10 words of one relation, 100 tokens."""
+    return HeadStatistics(
+        relations=("nsubj", "obj"),
+        pairs=torch.tensor([10, 0]),
+        hits=torch.tensor([[[5, 6, 7], [0, 10, 2]], [[0] * 3] * 2]),
+        distances=(Counter({-1: 5, -2: 3, 4: 2}), Counter()),
+        offsets={-1: torch.tensor([[80, 81, 0], [0, 0, 0]]), 0: torch.tensor([[0, 0, 95], [0, 0, 0]])},
+        tokens=100,
+        texts=4,
+        cut_off=0,
+        direction="dependent-head",
+        source="by hand",
+        model="m",
+    )
+
+
+def test_thresholds_are_the_papers():
+    counts = statistics()
+    assert counts.thresholds().tolist() == pytest.approx([0.6, 0.1])
+    mask = counts.mask()
+    assert mask.syntactic.tolist() == [[0, 0, 1], [0, 1, 0]]  # 0.6 is not above 0.6; a relation never seen lights none
+    assert mask.positional.tolist() == [[0, 1, 0], [0, 0, 0]]  # nor is 0.8 above 0.8; offset 0 is not counted
+    assert counts.mask(count_self=True).positional.tolist() == [[0, 1, 1], [0, 0, 0]]
+    assert counts.mask(relations=["obj"]).syntactic.sum() == 0
+    assert counts.mask(0.0, 0.0).syntactic.tolist() == [[0, 1, 1], [0, 1, 0]]
+    with pytest.raises(ValueError, match="'det' was not counted"):
+        counts.mask(relations=["det"])
+
+
+def test_masks_and_statistics_survive_their_file(tmp_path):
+    mask = statistics().mask()
+    mask.save(tmp_path / "m.json")
+    loaded = HeadMask.load(tmp_path / "m.json")
+    assert torch.equal(loaded.syntactic, mask.syntactic)
+    assert torch.equal(loaded.positional, mask.positional)
+    assert (loaded.made, loaded.model, str(loaded)) == (mask.made, "m", str(mask))
+    assert loaded.statistics is not None
+    assert loaded.statistics.to_dict() == statistics().to_dict()
+    assert torch.equal(loaded.statistics.mask(0.0).lit, statistics().mask(0.0).lit)
+    plain = json.loads((tmp_path / "m.json").read_text())
+    assert plain["made"]["position_share"] == 0.8
+    assert plain["statistics"]["texts"] == 4
+    assert "[0, 0, 1]" in (tmp_path / "m.json").read_text()  # a row of the matrix is a line one can read
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_controls_are_exact_in_count_and_seeded(seed):
+    mask = statistics().mask()  # 3 of 6
+    control = mask.random(seed)
+    assert (control.count, mask.count) == (3, 3)
+    assert torch.equal(control.lit, mask.random(seed).lit)
+    for share, count in ((0.0, 3), (1 / 3, 4), (2 / 3, 5), (1.0, 6)):
+        corrupted = mask.corrupted(share, seed)
+        assert corrupted.count == count
+        assert (corrupted.lit >= mask.lit).all()
+        assert torch.equal(corrupted.positional, mask.positional)
+    assert len({tuple(mask.random(s).lit.flatten().tolist()) for s in range(20)}) > 5
+    with pytest.raises(ValueError, match="from 0 to 1"):
+        mask.corrupted(1.5)
+    assert mask.only("positional").count == 1
+    with pytest.raises(ValueError, match="'syntactic' or 'positional'"):
+        mask.only("both")
+
+
+def test_damaged_files_are_refused(tmp_path):
+    path = tmp_path / "m.json"
+    for text, said in (
+        ("{", "which is a JSON file"),
+        ("[]", "is not a head mask"),
+        ('{"format": "tokenlight.heads", "version": 9}', "version 9"),
+        ('{"format": "tokenlight.heads", "version": 1}', "damaged"),
+    ):
+        path.write_text(text)
+        with pytest.raises(ValueError, match=said):
+            HeadMask.load(path)
+
+
+def test_a_mask_belongs_to_its_model():
+    explainer = explainer_for("bert")
+    mask = count_heads(explainer, PARSES).mask()
+    assert choose_heads(mask, explainer.model) is mask
+    assert choose_heads(mask, copy.deepcopy(model_for("bert")).half()) is mask  # the same weights, rounded
+    with pytest.raises(ValueError, match="whose weights are not those of"):
+        choose_heads(mask, model_for("electra"))
+    assert choose_heads(mask.lit, model_for("electra")) is not None  # asked for by hand
+
+
+def test_fingerprints_tell_models_apart():
+    one, other = fingerprint(model_for("bert")), fingerprint(model_for("electra"))
+    assert same_model(one, one)
+    assert not same_model(one, other)
+    assert not same_model((), ())
+
+
+DATA = Path(os.environ.get("TOKENLIGHT_DATA", Path(__file__).parents[3] / "shared" / "data"))
+
+
+@pytest.mark.skipif(not (DATA / "ud").is_dir(), reason="needs Universal Dependencies treebanks: set TOKENLIGHT_DATA")
+def test_gold_trees_and_a_parser_find_the_same_heads():
+    parses = list(islice(conllu_parses(DATA / "ud" / "en_ewt-ud-dev.conllu"), 300))
+    explainer = tl.load()
+    gold = count_heads(explainer, parses, progress=False)
+    parsed = count_heads(explainer, spacy_parses(parse.text for parse in parses), progress=False)
+    for i, relation in enumerate(gold.relations):
+        both = torch.stack([gold.accuracy[i].flatten(), parsed.accuracy[i].flatten()])
+        assert torch.corrcoef(both)[0, 1] > 0.9, relation
+    assert gold.accuracy[gold.relations.index("obj")].argmax() == 2 * 12 + 0  # layer 2, head 0
+
+
+def test_a_relation_that_never_occurred_names_no_head():
+    mask = statistics().mask(-1.0)
+    assert {role.relation for row in roles(mask) for role in row} == {"nsubj"}
+
+
+def test_a_changed_file_is_not_resumed(tmp_path):
+    path = tmp_path / "texts.txt"
+    path.write_text("a good film\n")
+    before = parse_source(path).name
+    path.write_text("a bad film\n")
+    assert parse_source(path).name != before

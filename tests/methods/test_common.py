@@ -1,0 +1,108 @@
+"""What every method keeps on every family: scikit-learn's idea of common tests."""
+
+import pytest
+import torch
+
+import tokenlight as tl
+from tests import models
+from tokenlight.methods import METHODS
+
+POST_NORM_ONLY = ("value_norms", "globenc")  # tested to refuse the others in methods/test_decomposition.py
+FITTING = {name: models.ENCODERS if name in POST_NORM_ONLY else tuple(models.FAMILIES) for name in METHODS}
+CASES = [(name, family) for name in METHODS for family in FITTING[name]]
+HEAD_CASES = [
+    (name, family, task)
+    for name in METHODS
+    for family, task in models.COMBINATIONS
+    if family in FITTING[name] and task != models.default_task(family)
+]
+
+
+def attribute(model, ids, name, mask=None, **wanted):
+    return tl.attribute(model, ids, mask, method=name, **wanted, **models.quick_options(name))
+
+
+def run(family, name, ids, mask=None, dtype=torch.float32):
+    task = models.default_task(family)
+    return attribute(models.model(family, task, dtype), ids, name, mask, target=models.target(task))
+
+
+def padded(rows):
+    width = max(map(len, rows))
+    ids = torch.ones(len(rows), width, dtype=torch.long)
+    mask = torch.zeros(len(rows), width, dtype=torch.long)
+    for i, row in enumerate(rows):
+        ids[i, : len(row)], mask[i, : len(row)] = row, 1
+    return ids, mask
+
+
+def uneven_rows():
+    return [models.ids(1, length, seed=length)[0] for length in (9, 4, 12)]
+
+
+@pytest.mark.parametrize(("name", "family"), CASES)
+def test_shape_finite_and_sign(name, family):
+    scores = run(family, name, models.ids())
+    assert scores.shape == (3, 9)
+    assert scores.isfinite().all()
+    assert scores.abs().max() > 0
+    if not METHODS[name].signed:
+        assert (scores >= 0).all()
+
+
+@pytest.mark.parametrize(("name", "family"), CASES)
+def test_padding_is_exactly_zero_and_changes_nothing(name, family):
+    rows = uneven_rows()
+    ids, mask = padded(rows)
+    together = run(family, name, ids, mask, torch.float64)
+    assert (together[mask == 0] == 0).all()
+    for i, row in enumerate(rows):
+        alone = run(family, name, row[None], dtype=torch.float64)[0]
+        torch.testing.assert_close(together[i, : len(row)], alone, rtol=1e-12, atol=1e-12 * float(alone.abs().max()))
+
+
+@pytest.mark.parametrize(("name", "family"), CASES)
+def test_padding_in_single_precision(name, family):
+    rows = uneven_rows()
+    ids, mask = padded(rows)
+    together = run(family, name, ids, mask)
+    for i, row in enumerate(rows):
+        alone = run(family, name, row[None])[0]
+        torch.testing.assert_close(together[i, : len(row)], alone, rtol=1e-5, atol=1e-5 * float(alone.abs().max()))
+
+
+@pytest.mark.parametrize(("name", "family"), CASES)
+def test_order_of_rows_does_not_matter(name, family):
+    ids = models.ids()
+    order = torch.tensor([2, 0, 1])
+    forth, back = run(family, name, ids, dtype=torch.float64), run(family, name, ids[order], dtype=torch.float64)
+    torch.testing.assert_close(forth[order], back, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize(("name", "family", "task"), HEAD_CASES)
+def test_every_head(name, family, task):
+    scores = attribute(models.model(family, task), models.ids(2, 7), name, target=models.target(task))
+    assert scores.shape == (2, 7)
+    assert scores.isfinite().all()
+
+
+@pytest.mark.parametrize("name", [n for n, m in METHODS.items() if m.class_specific and m.signed])
+def test_a_foil_is_the_difference_for_linear_methods(name):
+    model, ids = models.model("bert", dtype=torch.float64), models.ids()
+    one, two = (attribute(model, ids, name, target=t) for t in (1, 2))
+    both = attribute(model, ids, name, target=1, foil=2)
+    torch.testing.assert_close(both, one - two, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", [n for n, m in METHODS.items() if not m.class_specific])
+def test_class_agnostic_methods_do_not_depend_on_the_target(name):
+    model, ids = models.model("bert"), models.ids()
+    one, two = (attribute(model, ids, name, target=t) for t in (1, 2))
+    assert torch.equal(one, two)
+
+
+@pytest.mark.parametrize("name", [n for n, m in METHODS.items() if m.class_specific])
+def test_class_specific_methods_depend_on_the_target(name):
+    model, ids = models.model("bert"), models.ids()
+    one, two = (attribute(model, ids, name, target=t) for t in (1, 2))
+    assert not torch.allclose(one, two)

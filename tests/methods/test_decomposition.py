@@ -1,0 +1,245 @@
+"""Norms, GlobEnc, ALTI, ALTI-Logit: what adds up must add up, and shortcuts must equal the long way."""
+
+from typing import Any
+
+import pytest
+import torch
+
+import tokenlight as tl
+from tests import models
+from tokenlight.explain.running import Job, run_jobs
+from tokenlight.methods import METHODS
+from tokenlight.methods.contributions import alti_matrix, join_heads, layer_of, normalise
+from tokenlight.model import anatomy
+from tokenlight.model.twin import Twin
+from tokenlight.record.recording import record
+from tokenlight.tasks.targets import Target
+from tokenlight.text.batches import Batch
+
+DOUBLE = torch.float64
+SIGNALS = ("hidden", "attention", "values", "context", "second_norm")
+
+
+def goal(task, foil=None, rows=3):
+    return Target(models.task(task), tuple(models.task(task).want_ids(models.target(task), foil) for _ in range(rows)))
+
+
+def uneven():
+    ids = models.ids()
+    mask = torch.ones_like(ids)
+    ids[1, 5:], mask[1, 5:] = 1, 0
+    return Batch(ids, mask)
+
+
+def trace_of(family, task=None):
+    task = task or models.default_task(family)
+    return record(models.model(family, task, DOUBLE), uneven(), goal(task), SIGNALS).traces[0]
+
+
+def layer(trace, number, row=0, second=False):
+    known = anatomy.known_anatomy(trace.model)
+    joined = join_heads(trace, known, anatomy.blocks(trace.model)[number], number, second)
+    return layer_of(trace, joined, number, row)
+
+
+def long_way(one):
+    """T_i(j) as the tensor [query, key, dim] that the package never builds."""
+    mixed = torch.einsum("hij,hjd->ijd", one.attention, one.vectors) * one.scale[:, None, None]
+    own = torch.arange(len(one.output))
+    mixed[own, own] += one.residual
+    return mixed
+
+
+def real_outputs(family, number):
+    """What the model itself computes after the attention of block `number`: by hooks, with eager attention."""
+    task = models.default_task(family)
+    model = models.model(family, task, DOUBLE)
+    known, block = anatomy.known_anatomy(model), anatomy.blocks(model)[number]
+    path = known.norm or known.branch_norm or known.projection
+    seen = []
+    handles = [
+        block.get_submodule(path).register_forward_hook(lambda m, a, out: seen.append(out)),
+        block.register_forward_pre_hook(
+            lambda m, a, k: seen.append(a[0] if a else k["hidden_states"]), with_kwargs=True
+        ),
+    ]
+    with torch.no_grad():
+        model(**uneven().inputs())
+    for handle in handles:
+        handle.remove()
+    before, after = seen
+    return (after if known.norm else before + after.reshape(before.shape)), before
+
+
+@pytest.mark.parametrize("family", models.FAMILIES)
+@pytest.mark.parametrize("number", [0, 1])
+def test_vectors_sum_to_the_real_output_of_the_attention_block(family, number):
+    trace = trace_of(family)
+    one = layer(trace, number)
+    known, block = anatomy.known_anatomy(trace.model), anatomy.blocks(trace.model)[number]
+    _, bias = anatomy.projection(block, known.projection, len(one.attention))
+    total = long_way(one).sum(1)
+    if known.norm:
+        norm = anatomy.norm_at(block, known.norm)
+        assert norm.bias is not None
+        assert bias is not None
+        total = total + norm.bias + norm.linear(bias) * one.scale[:, None]
+    elif bias is not None:
+        total = total + bias
+    torch.testing.assert_close(total, one.output, rtol=1e-10, atol=1e-10)
+    real, _ = real_outputs(family, number)
+    narrow = family not in (*models.ENCODERS, "gpt2", "opt")  # RMSNorm and rotary positions cast to float32
+    torch.testing.assert_close(one.output, real[0], rtol=0, atol=1e-5 if narrow else 1e-10)
+
+
+@pytest.mark.parametrize("family", models.FAMILIES)
+@pytest.mark.parametrize("number", [0, 1])
+def test_shortcuts_equal_the_long_way(family, number):
+    one = layer(trace_of(family), number, row=1)
+    vectors = long_way(one)
+    torch.testing.assert_close(one.vector_lengths(), vectors.norm(dim=-1), rtol=1e-9, atol=1e-9)
+    difference = one.output[:, None] - vectors
+    torch.testing.assert_close(one.distances("l1"), difference.abs().sum(-1), rtol=1e-9, atol=1e-9)
+    # The square root of what rounding leaves of 0, where a vector is the whole output.
+    torch.testing.assert_close(one.distances("l2"), difference.norm(dim=-1), rtol=1e-9, atol=1e-6)
+
+
+def test_small_chunks_change_nothing(monkeypatch):
+    one = layer(trace_of("bert"), 0)
+    whole = one.distances("l1")
+    monkeypatch.setattr("tokenlight.methods.contributions.CHUNK", 1)
+    torch.testing.assert_close(one.distances("l1"), whole)
+
+
+@pytest.mark.parametrize("family", models.FAMILIES)
+@pytest.mark.parametrize("norm", ["l1", "l2"])
+def test_alti_rows_are_shares(family, norm):
+    task = models.default_task(family)
+    job = Job(METHODS["alti"], {"norm": norm, "layers": True})
+    _, (result,) = run_jobs(Twin(models.model(family, task, DOUBLE)), uneven(), goal(task), [job])
+    matrices = result.maps["contributions"]
+    assert matrices.shape == (3, 2, 9, 9)
+    assert (matrices >= 0).all()
+    real = uneven().attention_mask.bool()
+    torch.testing.assert_close(matrices.sum(-1), real[:, None].expand(3, 2, 9).double())
+    assert (matrices.transpose(-1, -2)[~real[:, None].expand(3, 2, 9)] == 0).all()  # nothing comes from padding
+    torch.testing.assert_close(result.scores.sum(1), torch.ones(3, dtype=DOUBLE))
+    if family not in models.ENCODERS:
+        assert (matrices.triu(1) == 0).all()
+    product = matrices[:, 1] @ matrices[:, 0]
+    rows = torch.zeros(3, dtype=torch.long) if family in models.ENCODERS else uneven().last
+    torch.testing.assert_close(result.scores, product[torch.arange(3), rows])
+
+
+def test_second_norm_sums_short_of_the_output_by_the_mlp_alone():
+    trace = trace_of("bert")
+    one = layer(trace, 0, second=True)
+    known, block = anatomy.known_anatomy(trace.model), anatomy.blocks(trace.model)[0]
+    first, second = (anatomy.norm_at(block, str(path)) for path in (known.norm, known.second_norm))
+    _, bias = anatomy.projection(block, known.projection, len(one.attention))
+    assert first.bias is not None
+    assert second.bias is not None
+    assert bias is not None
+    before = trace.second_norm[0].value[0]
+    attended = layer(trace, 0).output
+    mlp = before - attended
+    constants = second.linear(first.bias + first.linear(bias) * layer(trace, 0).scale[:, None] + mlp) / second.size(
+        before
+    )
+    torch.testing.assert_close(long_way(one).sum(1) + constants + second.bias, one.output)
+    torch.testing.assert_close(one.output, trace.hidden[1].value[0])
+
+
+@pytest.mark.parametrize(("family", "task"), models.COMBINATIONS)
+@pytest.mark.parametrize("name", ["alti_logit", "logit"])
+def test_logit_terms_add_up_to_the_score(family, task, name):
+    job = Job(METHODS[name], {"detail": ("layers", "heads")})
+    recording, (result,) = run_jobs(Twin(models.model(family, task, DOUBLE)), uneven(), goal(task), [job])
+    total = result.scores.sum(1) + result.extras["mlp_share"] + result.extras["bias_share"]
+    torch.testing.assert_close(total, recording.score, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(result.maps["mlp"].sum(1), result.extras["mlp_share"])
+    torch.testing.assert_close(result.maps["layers"].sum(1) * uneven().attention_mask, result.scores)
+    if name == "logit":
+        torch.testing.assert_close(result.maps["heads"].sum(-1), result.maps["layers"][:, 1:].sum(-1))
+    if task == "text-generation":
+        beyond = torch.arange(9) > uneven().last[:, None]
+        assert (result.scores[beyond] == 0).all()
+
+
+@pytest.mark.parametrize("family", ["gpt2", "llama", "gpt_neox", "olmo2", "qwen2"])
+def test_alti_logit_is_the_papers_formula(family):
+    """Ferrando et al. 2023: unembedding times final norm, linear at its real scale, of what attention adds."""
+    model = models.model(family, "text-generation", DOUBLE)
+    job = Job(METHODS["alti_logit"], {})
+    recording, (result,) = run_jobs(Twin(model), uneven(), goal("text-generation", foil=8), [job])
+    trace = record(model, uneven(), goal("text-generation"), SIGNALS).traces[0]
+    paths = {"gpt2": "transformer.ln_f", "gpt_neox": "gpt_neox.final_layer_norm"}
+    norm = anatomy.norm_at(trace.model, paths.get(family, "model.norm"))
+    output: Any = trace.model.get_output_embeddings()
+    wanted = output.weight[7] - output.weight[8]
+    for row, position in enumerate(uneven().last.tolist()):
+        state = trace.hidden[-1].value[row, position]
+
+        def logit(vectors, state=state):
+            return norm.linear(vectors) / norm.size(state) @ wanted
+
+        layers = [layer(trace, number, row) for number in (0, 1)]
+        below = alti_matrix(layers[0], "l1")
+        expected = torch.zeros(position + 1, dtype=DOUBLE)
+        for number, one in enumerate(layers):
+            vectors = long_way(one)[position]
+            vectors[position] -= one.residual[position]
+            terms = logit(vectors)
+            expected += terms @ below if number else terms
+        expected[position] += logit(trace.hidden[0].value[row, position])
+        torch.testing.assert_close(result.scores[row, : position + 1], expected, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(recording.score, recording.traces[0].score)
+
+
+def test_shared_key_value_heads_equal_repeated_ones():
+    shared = models.model("llama", "text-generation", DOUBLE)
+    settings = {**models.CONFIGS["llama"][1], "num_key_value_heads": 4}
+    repeated = models.HEADS["text-generation"].from_config(models.CONFIGS["llama"][0](**settings)).double().eval()
+    weights = dict(shared.state_dict())
+    for name, weight in weights.items():
+        if "k_proj" in name or "v_proj" in name:
+            weights[name] = weight.view(2, 4, -1).repeat_interleave(2, 0).reshape(16, -1)
+    repeated.load_state_dict(weights)
+    for method in ("alti", "alti_logit"):
+        one, two = (tl.attribute(m, models.ids(), method=method, target=7) for m in (shared, repeated))
+        torch.testing.assert_close(one, two)
+
+
+def test_a_row_without_contributions_keeps_its_position():
+    matrix = torch.tensor([[0.0, 0.0], [1.0, 3.0]])
+    assert normalise(matrix).tolist() == [[1.0, 0.0], [0.25, 0.75]]
+
+
+@pytest.mark.parametrize(("method", "options"), [("value_norms", {}), ("globenc", {}), ("alti", {"second_norm": True})])
+def test_post_norm_methods_refuse_pre_norm_models(method, options):
+    with pytest.raises(ValueError, match="not a post-norm model"):
+        tl.attribute(models.model("llama", "text-generation"), models.ids(), method=method, target=7, **options)
+
+
+def test_a_family_without_the_facts_is_told_what_is_missing(monkeypatch):
+    monkeypatch.delitem(anatomy.ANATOMIES, "bert")
+    with pytest.raises(tl.UnsupportedModelError, match="output projection and norms"):
+        tl.attribute(models.model("bert"), models.ids(), method="alti", target=1)
+
+
+@pytest.mark.parametrize(("method", "wrong"), [("alti", {"norm": "l3"}), ("alti_logit", {"detail": "neurons"})])
+def test_wrong_options_are_named(method, wrong):
+    with pytest.raises(ValueError, match=r"'l1' or 'l2'|layers, heads"):
+        tl.attribute(models.model("bert"), models.ids(), method=method, target=1, **wrong)
+
+
+@pytest.mark.parametrize("method", ["value_norms", "globenc", "alti"])
+def test_any_position_can_be_read(method):
+    model, ids = models.model("bert", dtype=DOUBLE), models.ids()
+    target = goal("text-classification")
+    job = Job(METHODS[method], {"layers": True, "position": 4})
+    _, (result,) = run_jobs(Twin(model), Batch(ids, torch.ones_like(ids)), target, [job])
+    matrices = result.maps["contributions"]
+    torch.testing.assert_close(result.scores, (matrices[:, 1] @ matrices[:, 0])[:, 4])
+    with pytest.raises(ValueError, match="position 9"):
+        tl.attribute(model, ids, method=method, target=1, position=9)

@@ -1,0 +1,223 @@
+"""Mask-LRP: the paper's formula, the released behaviour, and what tells them apart."""
+
+from typing import Any
+
+import pytest
+import torch
+
+import tokenlight as tl
+from tests import models
+from tests.tokenizers_ import explainer_for
+from tokenlight.explain.running import Job, run_jobs
+from tokenlight.masks.head_mask import HeadMask
+from tokenlight.methods import METHODS
+from tokenlight.model.twin import Twin
+from tokenlight.record.recording import record
+from tokenlight.rules.tables import ZPLUS
+from tokenlight.tasks import task_of
+from tokenlight.tasks.targets import Target, Wanted
+from tokenlight.text.batches import Batch
+
+ONES = torch.ones(2, 4)
+SOME = models.SOME_HEADS
+TOP_ONLY = torch.tensor([[0.0] * 4, [1.0, 0.0, 1.0, 0.0]])
+CASES = [(family, models.default_task(family)) for family in models.FAMILIES]
+CASES += [("bert", "question-answering"), ("roberta", "fill-mask"), ("qwen2", "text-classification")]
+
+
+def attribute(method="mask_lrp", family="bert", task=None, **options):
+    task = task or models.default_task(family)
+    model = models.model(family, task, torch.float64)
+    return tl.attribute(model, models.ids(), method=method, target=models.target(task), **options)
+
+
+def run(method, model, wanted=Wanted(1), **options):  # noqa: B008
+    ids, twin = models.ids(), Twin(model)
+    job, target = Job.for_model(METHODS[method], options, model), Target(task_of(twin.model), (wanted,) * len(ids))
+    return run_jobs(twin, Batch(ids, torch.ones_like(ids)), target, [job])[1][0]
+
+
+def relevances(heads, variant="paper", family="bert", **options) -> Any:
+    """The stored attention relevance of every block, and what the gates stopped: [batch]."""
+    job = Job.for_model(METHODS["mask_lrp"], {"heads": heads, "variant": variant, **options}, models.model(family))
+    (gated, _) = job.passes(split=False)
+    ids = models.ids()
+    twin = Twin(models.model(family, dtype=torch.float64))
+    target = Target(models.task("text-classification"), (Wanted(1),) * len(ids))
+    trace: Any = gated.record(twin, Batch(ids, torch.ones_like(ids)), target).traces[0]
+    if variant == "paper":
+        return [signal.relevance for signal in trace.attention], trace
+    pairs = zip(trace.attention, trace.gated, trace.values, strict=True)
+    return [a.value * (g.grad @ v.value.mT) for a, g, v in pairs], trace
+
+
+@pytest.mark.parametrize(("family", "task"), CASES)
+def test_all_ones_is_transformer_attribution(family, task):
+    ours = attribute(family=family, task=task, heads=ONES)
+    theirs = attribute("transformer_attribution", family, task)
+    torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
+
+
+def test_all_ones_in_the_two_groups_is_transformer_attribution_too():
+    both = HeadMask(ONES.double(), torch.zeros(2, 4).double())
+    torch.testing.assert_close(attribute(heads=both), attribute("transformer_attribution"), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(("family", "task"), CASES)
+def test_relevance_is_conserved_with_a_head_in_every_block(family, task):
+    model = models.model(family, task, torch.float64)
+    masked = run("zplus_lrp", model, wanted=models.task(task).want_ids(models.target(task), None), heads=SOME)
+    for name in ("residual", "masked_share"):
+        assert (masked.extras[name].abs() < 1e-9).all()
+    assert (masked.extras["bias_share"].abs() < 0.05).all()  # relevance at exact zeros: rare, but of some families
+    assert not torch.allclose(masked.scores, attribute("zplus_lrp", family, task))
+
+
+def test_two_groups_are_normalised_as_the_paper_says():
+    """By hand at the last block: R_s and R_p are scaled by |ΣR_s| / (|ΣR_s| + |ΣR_p|) · ΣR / ΣR_s."""
+    syntactic, positional = torch.zeros(2, 4).double(), torch.zeros(2, 4).double()
+    syntactic[1, [0, 2]] = 1
+    positional[1, [2, 3]] = 1  # a head in both groups counts in both
+    syntactic[0] = 1
+    stored, _ = relevances(HeadMask(syntactic, positional))
+    plain, _ = relevances(ONES)
+    last = plain[1]  # [batch, head, query, key]: half of the relevance at the context
+    per_head = 2 * last.sum((2, 3))
+    s, p = per_head[:, [0, 2]].sum(1), per_head[:, [2, 3]].sum(1)
+    size, total = s.abs() + p.abs(), per_head.sum(1)
+    scale_s, scale_p = s.abs() / size * total / s, p.abs() / size * total / p
+    expected = torch.zeros_like(last)
+    expected[:, [0, 2]] += last[:, [0, 2]] * scale_s[:, None, None, None]
+    expected[:, [2, 3]] += last[:, [2, 3]] * scale_p[:, None, None, None]
+    torch.testing.assert_close(stored[1], expected, rtol=1e-10, atol=1e-12)
+
+
+def test_masking_a_head_changes_that_blocks_own_stored_relevance_in_the_paper_only():
+    dark = ONES.clone()
+    dark[1, 3] = 0
+    paper, released = (relevances(dark, variant)[0][1] for variant in ("paper", "released"))
+    assert (paper[:, 3] == 0).all()
+    assert not torch.allclose(paper[:, 0], relevances(ONES)[0][1][:, 0])
+    torch.testing.assert_close(released, relevances(ONES, "released")[0][1])
+
+
+def test_the_released_variant_doubles_what_it_stores():
+    twice, once = relevances(ONES, "released")[0], relevances(ONES)[0]
+    for released, paper in zip(twice, once, strict=True):
+        torch.testing.assert_close(released, 2 * paper, rtol=1e-12, atol=1e-15)
+
+
+def test_the_first_blocks_mask_has_no_effect_in_the_released_variant():
+    dark_below = torch.stack([torch.zeros(4), SOME[1]])
+    assert torch.equal(attribute(heads=SOME, variant="released"), attribute(heads=dark_below, variant="released"))
+    assert not torch.allclose(attribute(heads=SOME), attribute(heads=dark_below))
+
+
+def test_the_released_variant_loses_the_relevance_of_dark_heads():
+    _, trace = relevances(SOME, "released")
+    assert (trace.masked_share.abs() > 1e-3).all()
+    _, trace = relevances(SOME)
+    assert (trace.masked_share.abs() < 1e-9).all()
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2", "llama", "gpt_neox"])
+def test_a_block_without_a_lit_head_drops_its_relevance_or_hands_it_on(family):
+    dropped = attribute("zplus_lrp", family, heads=TOP_ONLY, empty="drop").sum(1)
+    handed_on = attribute("zplus_lrp", family, heads=TOP_ONLY, empty="residual").sum(1)
+    assert ((dropped - 1).abs() > 1e-3).all()
+    torch.testing.assert_close(handed_on, torch.ones(3).double(), rtol=1e-9, atol=1e-9)
+
+
+def test_what_is_lost_is_reported_and_adds_up():
+    explainer = explainer_for("bert")
+    e = explainer.explain("it is a good movie", "zplus_lrp", heads=TOP_ONLY)
+    assert abs(float(e.scores.sum()) + e.extras["bias_share"] + e.extras["masked_share"] - 1) < 1e-5
+    assert abs(e.extras["masked_share"]) > 1e-3
+    assert abs(explainer.explain("it is a good movie", "mask_lrp", heads=SOME).extras["masked_share"]) < 1e-6
+    assert any("2 of 8 heads" in note for note in e.notes)
+
+
+@pytest.mark.parametrize("method", ["lrp", "attn_lrp", "alpha_beta_lrp"])
+def test_masked_relevance_still_adds_up_to_the_score(method):
+    result = run(method, models.model("bert", dtype=torch.float64), heads=SOME)
+    assert (result.extras["masked_share"].abs() > 1e-6).all()
+    assert (result.extras["residual"].abs() < 1e-10).all()
+    assert not torch.allclose(result.scores, attribute(method))
+
+
+@pytest.mark.parametrize("method", ["lrp", "attn_lrp"])
+def test_a_head_that_is_lit_half_passes_half(method):
+    """Gates act linearly below one block: the last block's heads, halved, give the mean of lit and dark."""
+    lit, dark, half = ONES.clone(), ONES.clone(), ONES.clone()
+    dark[1], half[1] = 0.0, 0.5
+    scores = [attribute(method, heads=heads) for heads in (lit, dark, half)]
+    torch.testing.assert_close(scores[2], (scores[0] + scores[1]) / 2, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("variant", ["paper", "released"])
+@pytest.mark.parametrize("empty", ["drop", "residual"])
+def test_an_empty_mask_is_defined_and_said(variant, empty):
+    e = explainer_for("bert").explain("it is a good movie", "mask_lrp", heads=ONES * 0, variant=variant, empty=empty)
+    assert e.scores.isfinite().all()
+    assert any("no head is lit" in note for note in e.notes)
+    if variant == "paper":
+        assert (e.scores[1:] == 0).all()  # nothing but the row's own start is left
+
+
+def test_the_answer_of_the_model_never_changes():
+    ids = models.ids()
+    batch, target = (
+        Batch(ids, torch.ones_like(ids)),
+        Target(models.task("text-classification"), (Wanted(1),) * len(ids)),
+    )
+    plain = record(models.model("bert"), batch, target)
+    for variant in ("paper", "released"):
+        job = Job.for_model(METHODS["mask_lrp"], {"heads": SOME, "variant": variant}, models.model("bert"))
+        (gated, _) = job.passes(split=False)
+        masked = gated.record(Twin(models.model("bert", dtype=torch.float64)), batch, target)
+        torch.testing.assert_close(masked.output["logits"].float(), plain.output["logits"], rtol=1e-4, atol=1e-5)
+    assert gated.rules is ZPLUS
+
+
+def test_an_answer_is_explained_from_where_it_stands():
+    """The release spreads an answer's relevance over all positions; here only its own row has any in the last block."""
+    model, ids = models.model("bert", "question-answering", torch.float64), models.ids(1)
+    job = Job.for_model(METHODS["mask_lrp"], {"heads": SOME}, model)
+    (gated, _) = job.passes(split=False)
+    target = Target(models.task("question-answering"), (models.task("question-answering").want_ids((2, 4), None),))
+    traces = gated.record(Twin(model), Batch(ids, torch.ones_like(ids)), target).traces
+    assert [int(trace.row) for trace in traces] == [2, 4]
+    for trace in traces:
+        rows = trace.attention[-1].relevance.abs().sum((1, 3))[0]  # [query]
+        assert rows.nonzero()[:, 0].tolist() == [int(trace.row)]
+
+
+def test_methods_with_the_same_mask_share_their_pass():
+    jobs = [Job.for_model(METHODS[name], {"heads": SOME}, models.model("bert")) for name in ("mask_lrp", "zplus_lrp")]
+    assert jobs[0].passes(False)[0].key == jobs[1].passes(False)[0].key
+    other = Job.for_model(METHODS["zplus_lrp"], {"heads": ONES}, models.model("bert"))
+    assert other.passes(False)[0].key != jobs[0].passes(False)[0].key
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, "comes without a head mask"),
+        ({"heads": torch.ones(3, 4)}, "has 3 layers of 4 heads"),
+        ({"heads": torch.ones(4)}, r"tensor \[layer, head\]"),
+        ({"heads": 2 * ONES}, "numbers from 0 to 1"),
+        ({"heads": 7}, "HeadMask, a mask file or a tensor"),
+        ({"heads": "nowhere.json"}, "there is no head mask 'nowhere.json'"),
+        ({"heads": ONES, "variant": "published"}, "'paper' or 'released'"),
+        ({"heads": ONES, "empty": "keep"}, "'drop' or 'residual'"),
+    ],
+)
+def test_wrong_options_are_refused(options, said):
+    with pytest.raises((ValueError, TypeError), match=said):
+        attribute(**options)
+
+
+def test_no_mask_is_every_head():
+    explainer = explainer_for("bert")
+    every = explainer.explain("it is a good movie", "mask_lrp", heads=None)
+    torch.testing.assert_close(every.scores, explainer.explain("it is a good movie", "transformer_attribution").scores)

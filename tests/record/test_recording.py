@@ -1,0 +1,575 @@
+"""Recording: the model's own numbers, the right signals, and every trap that made other tools wrong."""
+
+import copy
+from functools import cache
+from typing import Any
+
+import peft
+import pytest
+import torch
+import transformers as hf
+from torch import nn
+
+import tokenlight as tl
+from tests import models
+from tokenlight.model import anatomy
+from tokenlight.model.tape import Tape
+from tokenlight.model.twin import Twin
+from tokenlight.record.probe import Probe
+from tokenlight.record.recording import record
+from tokenlight.tasks.targets import Target, Wanted
+from tokenlight.text.batches import Batch
+
+DECODERS = [family for family in models.FAMILIES if family not in models.ENCODERS]
+EVERYTHING = ("embeddings.grad", "hidden.grad", "attention.grad", "values.grad")
+
+
+@cache
+def eager(family: str, task: str, dtype: torch.dtype = torch.float32) -> Any:
+    plain = copy.deepcopy(models.model(family, task, dtype))
+    plain.set_attn_implementation("eager")
+    return plain
+
+
+def uneven_batch(side: str = "right") -> Batch:
+    lengths, width = (9, 4, 6), 9
+    ids, mask = torch.ones(3, width, dtype=torch.long), torch.zeros(3, width, dtype=torch.long)
+    for i, (length, row) in enumerate(zip(lengths, models.ids(3, width), strict=True)):
+        place = slice(0, length) if side == "right" else slice(width - length, width)
+        ids[i, place], mask[i, place] = row[:length], 1
+    return Batch(ids, mask)
+
+
+def label(task: str) -> int:
+    """A token that is not the padding, whose output is always 0 where weights are tied."""
+    return 7 if task in ("text-generation", "fill-mask") else 1
+
+
+def goal(task: str, count: int = 3, position: int = 2) -> Target:
+    wanted = {
+        "text-classification": Wanted(index=label(task)),
+        "text-generation": Wanted(index=label(task)),
+        "question-answering": Wanted(span=(1, 3)),
+    }.get(task, Wanted(index=label(task), position=position))
+    return Target(models.task(task), (wanted,) * count)
+
+
+def answers(output: Any) -> dict[str, torch.Tensor]:
+    return {name: output[name] for name in ("logits", "start_logits", "end_logits") if name in output}
+
+
+@pytest.mark.parametrize("needs", [(), EVERYTHING], ids=["forward", "backward"])
+@pytest.mark.parametrize(("family", "task"), models.COMBINATIONS)
+def test_logits_are_bit_equal_to_eager_attention(family, task, needs):
+    batch = uneven_batch()
+    recorded = record(models.model(family, task), batch, goal(task), needs).output
+    with torch.no_grad():
+        expected = answers(eager(family, task)(input_ids=batch.input_ids, attention_mask=batch.attention_mask))
+    real = batch.attention_mask.bool()
+    assert expected
+    for name, logits in expected.items():
+        keep = real if logits.shape[:2] == real.shape else slice(None)
+        assert torch.equal(recorded[name][keep], logits[keep])
+
+
+@pytest.mark.parametrize(("family", "task"), models.COMBINATIONS)
+def test_score_is_the_wanted_number_of_the_output(family, task):
+    batch = uneven_batch()
+    recording = record(models.model(family, task), batch, goal(task))
+    output = recording.output
+    expected = {
+        "text-classification": lambda: output["logits"][:, 1],
+        "token-classification": lambda: output["logits"][:, 2, 1],
+        "fill-mask": lambda: output["logits"][:, 2, 7],
+        "text-generation": lambda: output["logits"][[0, 1, 2], [8, 3, 5], 7],
+        "question-answering": lambda: output["start_logits"][:, 1] + output["end_logits"][:, 3],
+    }[task]()
+    assert torch.equal(recording.score, expected)
+
+
+@pytest.mark.parametrize("signal", ["embeddings", "hidden", "attention", "values"])
+@pytest.mark.parametrize("graded", [False, True])
+def test_only_what_is_asked_for_is_kept(signal, graded):
+    need = f"{signal}.grad" if graded else signal
+    (trace,) = record(models.model("bert"), uneven_batch(), goal("text-classification"), [need]).traces
+    kept = {"embeddings": (trace.embeddings,) if trace.embeddings else ()}
+    kept |= {name: getattr(trace, name) for name in ("hidden", "attention", "values")}
+    assert {name for name, signals in kept.items() if signals} == {signal}
+    assert len(kept[signal]) == {"embeddings": 1, "hidden": 3, "attention": 2, "values": 2}[signal]
+    assert all((s.grad is not None) == graded for s in kept[signal])
+    assert not any(s.value.requires_grad for s in kept[signal])
+
+
+def test_a_value_beside_a_gradient_has_no_gradient_itself():
+    needs = ("hidden.grad", "attention")
+    (trace,) = record(models.model("bert"), uneven_batch(), goal("text-classification"), needs).traces
+    assert all(s.grad is not None for s in trace.hidden)
+    assert all(s.grad is None for s in trace.attention)
+
+
+@pytest.mark.parametrize("need", ["logits", "attention.gradient", "atention.grad"])
+def test_unknown_need_is_named_and_the_known_are_listed(need):
+    with pytest.raises(ValueError, match=rf"{need.removesuffix('.grad')}.*embeddings, hidden, attention, values"):
+        record(models.model("bert"), uneven_batch(), goal("text-classification"), [need])
+
+
+@pytest.mark.parametrize("family", models.FAMILIES)
+def test_shapes_of_the_signals(family):
+    task = models.default_task(family)
+    (trace,) = record(models.model(family, task), uneven_batch(), goal(task), EVERYTHING).traces
+    assert trace.embeddings is not None
+    assert trace.embeddings.value.shape[:2] == (3, 9)
+    assert [s.value.shape for s in trace.hidden] == [(3, 9, 16)] * 3
+    assert [s.value.shape for s in trace.attention] == [(3, 4, 9, 9)] * 2
+    assert [s.value.shape for s in trace.values] == [(3, 4, 9, 4)] * 2
+    for signal in (trace.embeddings, *trace.hidden, *trace.attention, *trace.values):
+        assert signal.grad is not None
+        assert signal.grad.shape == signal.value.shape
+
+
+def plain_pass(family: str, task: str, batch: Batch, score: Any) -> dict[str, list[torch.Tensor]]:
+    """Attention, block inputs and last output with gradients, by hooks and retain_grad on an eager model."""
+    model = copy.deepcopy(eager(family, task))
+    model.train(False).requires_grad_(True)
+    states: list[torch.Tensor] = []
+
+    def note(tensor: torch.Tensor) -> None:
+        tensor.retain_grad()
+        states.append(tensor)
+
+    blocks = anatomy.blocks(model)
+    for block in blocks:
+        block.register_forward_pre_hook(
+            lambda _, args, kwargs: note(args[0] if args else kwargs["hidden_states"]), with_kwargs=True
+        )
+    blocks[-1].register_forward_hook(lambda _, args, output: note(output if torch.is_tensor(output) else output[0]))
+    output = model(input_ids=batch.input_ids, attention_mask=batch.attention_mask, output_attentions=True)
+    for attention in output.attentions:
+        attention.retain_grad()
+    score(output).sum().backward()
+    return {"hidden": states, "attention": list(output.attentions)}
+
+
+@pytest.mark.parametrize("family", models.FAMILIES)
+def test_values_and_gradients_equal_a_plain_autograd_pass(family):
+    task = models.default_task(family)
+    batch = uneven_batch()
+    last = torch.tensor([8, 3, 5])
+    pick = {
+        "text-classification": lambda output: output.logits[:, 1],
+        "text-generation": lambda output: output.logits[torch.arange(3), last, 7],
+    }[task]
+    expected = plain_pass(family, task, batch, pick)
+    (trace,) = record(models.model(family, task), batch, goal(task), EVERYTHING).traces
+    real = batch.attention_mask.bool()
+    for name, tensors in expected.items():
+        signals = getattr(trace, name)
+        assert len(signals) == len(tensors)
+        for signal, tensor in zip(signals, tensors, strict=True):
+            keep = real if name == "hidden" else (real[:, None, :, None] & real[:, None, None]).expand_as(tensor)
+            assert torch.equal(signal.value[keep], tensor[keep])
+            assert tensor.grad is not None
+            scale = float(tensor.grad.abs().max())
+            assert scale > 0
+            torch.testing.assert_close(signal.grad[keep], tensor.grad[keep], rtol=1e-4, atol=1e-5 * scale)
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2", "distilbert"])  # eager in double throughout
+@pytest.mark.parametrize("layer", [0, 1])
+def test_hidden_gradient_equals_finite_differences(family, layer):
+    task = models.default_task(family)
+    model, batch = eager(family, task, torch.float64), Batch(models.ids(2, 5), torch.ones(2, 5, dtype=torch.long))
+    (trace,) = record(models.model(family, task, torch.float64), batch, goal(task, 2), ["hidden.grad"]).traces
+    direction, step = torch.randn(2, 5, 16, dtype=torch.float64), 1e-5
+
+    def score(amount: float) -> torch.Tensor:
+        def shift(_, args, kwargs):
+            if args:
+                return (args[0] + amount * direction, *args[1:]), kwargs
+            return args, {**kwargs, "hidden_states": kwargs["hidden_states"] + amount * direction}
+
+        handle = anatomy.blocks(model)[layer].register_forward_pre_hook(shift, with_kwargs=True)
+        try:
+            with torch.no_grad():
+                logits = model(input_ids=batch.input_ids).logits
+        finally:
+            handle.remove()
+        return logits[:, 1] if task == "text-classification" else logits[:, -1, 7]
+
+    measured = (score(step) - score(-step)) / (2 * step)
+    torch.testing.assert_close((trace.hidden[layer].grad * direction).sum((1, 2)), measured, rtol=1e-6, atol=1e-8)
+
+
+def test_embedding_gradient_equals_finite_differences():
+    model, ids = models.model("bert", dtype=torch.float64), models.ids(2, 5)
+    batch = Batch(ids, torch.ones_like(ids))
+    recording = record(model, batch, goal("text-classification", 2), ["embeddings.grad"])
+    signal = recording.traces[0].embeddings
+    assert signal is not None
+    assert signal.grad is not None
+    probe = Probe(Twin(model), batch, recording.choices)
+    direction, step = torch.randn_like(signal.value), 1e-5
+    with torch.no_grad():
+        up, down = (
+            eager("bert", "text-classification", torch.float64)(inputs_embeds=signal.value + sign * step * direction)
+            for sign in (1, -1)
+        )
+    measured = (up.logits - down.logits)[:, 1] / (2 * step)
+    torch.testing.assert_close((signal.grad * direction).sum((1, 2)), measured, rtol=1e-6, atol=1e-8)
+    _, again = probe.gradient(signal.value)
+    torch.testing.assert_close(again, signal.grad)
+
+
+@pytest.mark.parametrize("family", models.ENCODERS)
+def test_extractive_answers_give_a_trace_for_start_and_one_for_end(family):
+    recording = record(
+        models.model(family, "question-answering"), uneven_batch(), goal("question-answering"), ["attention.grad"]
+    )
+    start, end = recording.traces
+    assert torch.equal(start.score, recording.output["start_logits"][:, 1])
+    assert torch.equal(end.score, recording.output["end_logits"][:, 3])
+    assert start.row.tolist() == [1, 1, 1]
+    assert end.row.tolist() == [3, 3, 3]
+    last = (start.attention[-1].grad, end.attention[-1].grad)
+    for grad, row in zip(last, (1, 3), strict=True):
+        assert grad is not None
+        others = torch.arange(9) != row
+        assert grad[:, :, row].abs().max() > 0
+        assert (grad[:, :, others] == 0).all()  # an answer logit depends on the last layer's own row only
+
+
+@pytest.mark.parametrize("family", models.FAMILIES)
+def test_last_hidden_is_the_raw_output_of_the_last_block(family):
+    task, batch, seen = models.default_task(family), uneven_batch(), []
+    model = copy.deepcopy(eager(family, task))
+    anatomy.blocks(model)[-1].register_forward_hook(
+        lambda _, args, output: seen.append(output if torch.is_tensor(output) else output[0])
+    )
+    with torch.no_grad():
+        states = model(
+            input_ids=batch.input_ids, attention_mask=batch.attention_mask, output_hidden_states=True
+        ).hidden_states
+    (trace,) = record(models.model(family, task), batch, goal(task), ["hidden"]).traces
+    real = batch.attention_mask.bool()
+    assert torch.equal(trace.hidden[-1].value[real], seen[0][real])
+    if family not in models.ENCODERS:  # transformers gives the state after the final norm there
+        assert not torch.allclose(states[-1][real], seen[0][real])
+
+
+@pytest.mark.parametrize("family", DECODERS)
+def test_decoders_do_not_look_ahead(family):
+    batch = uneven_batch()
+    (trace,) = record(models.model(family, "text-generation"), batch, goal("text-generation"), ["attention"]).traces
+    ahead = torch.ones(9, 9).triu(1).bool() & batch.attention_mask[:, None, :, None].bool()
+    for signal in trace.attention:
+        assert (signal.value.masked_select(ahead) == 0).all()
+        torch.testing.assert_close(signal.value.sum(-1), torch.ones(3, 4, 9))
+
+
+@pytest.mark.parametrize("family", DECODERS)
+def test_a_logit_in_the_middle_does_not_depend_on_later_tokens(family):
+    ids = models.ids(2, 7)
+    scores = tl.attribute(
+        models.model(family, "text-generation"), ids, method="gradient_l1", target=lambda output: output.logits[:, 3, 5]
+    )
+    assert (scores[:, :4] > 0).any(1).all()
+    assert (scores[:, 4:] == 0).all()
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("family", models.FAMILIES)
+def test_padding_is_not_attended_to(family, side):
+    task, batch = models.default_task(family), uneven_batch(side)
+    if side == "left" and family in models.ENCODERS:
+        task = "fill-mask"
+    (trace,) = record(
+        models.model(family, task), batch, goal(task, position=8 if side == "left" else 2), ["attention"]
+    ).traces
+    real, pad = batch.attention_mask.bool(), ~batch.attention_mask.bool()
+    for signal in trace.attention:
+        toward = signal.value.transpose(1, 2)[real]  # [real query, head, key]
+        which = torch.arange(3)[:, None].expand(3, 9)[real]
+        assert (toward.masked_select(pad[which][:, None].expand_as(toward)) == 0).all()
+
+
+@pytest.mark.parametrize("family", [family for family, task in models.COMBINATIONS if task == "text-classification"])
+def test_padded_classifiers_read_the_right_token(family):
+    batch = uneven_batch()
+    model = models.model(family)
+    recording = record(model, batch, goal("text-classification"), ["attention.grad"])
+    for i, length in enumerate((9, 4, 6)):
+        with torch.no_grad():
+            alone = eager(family, "text-classification")(input_ids=batch.input_ids[i : i + 1, :length]).logits[0]
+        torch.testing.assert_close(recording.output["logits"][i], alone, rtol=1e-5, atol=1e-5)
+    grad = recording.traces[0].attention[-1].grad
+    assert grad is not None
+    rows = recording.traces[0].row.tolist()
+    assert rows == ([0, 0, 0] if family in models.ENCODERS else [8, 3, 5])
+    for i, row in enumerate(rows):  # the head reads this token and no other
+        assert grad[i, :, row].abs().max() > 0
+        assert (grad[i, :, torch.arange(9) != row] == 0).all()
+
+
+LEFT = [(family, "fill-mask") for family in models.ENCODERS]
+LEFT += [
+    (f, task) for f, task in models.COMBINATIONS if f in DECODERS and task in ("text-generation", "text-classification")
+]
+
+
+@pytest.mark.parametrize("method", ["attcat", "gradient_x_input", "rollout", "erasure"])
+@pytest.mark.parametrize(("family", "task"), LEFT)
+def test_padding_on_the_left_changes_nothing(family, task, method):
+    model, batch = models.model(family, task, torch.float64), uneven_batch("left")
+    asks = task == "fill-mask"
+    together = tl.attribute(
+        model,
+        batch.input_ids,
+        batch.attention_mask,
+        method=method,
+        target=[(9 - length + 2, 7) if asks else label(task) for length in (9, 4, 6)],
+    )
+    for i, length in enumerate((9, 4, 6)):
+        row = batch.input_ids[i : i + 1, 9 - length :]
+        alone = tl.attribute(model, row, method=method, target=(2, 7) if asks else label(task))[0]
+        torch.testing.assert_close(together[i, 9 - length :], alone, rtol=1e-9, atol=1e-11 * float(alone.abs().max()))
+        assert (together[i, : 9 - length] == 0).all()
+
+
+@pytest.mark.parametrize("family", models.ENCODERS)
+def test_padding_an_encoder_classifier_on_the_left_is_refused(family):
+    batch = uneven_batch("left")
+    with pytest.raises(ValueError, match="reads the first token: pad on the right"):
+        tl.attribute(models.model(family), batch.input_ids, batch.attention_mask, method="attcat", target=1)
+
+
+@pytest.mark.parametrize("method", ["attcat", "generic_attention", "gradient_x_input"])
+@pytest.mark.parametrize("family", models.FAMILIES)
+def test_trainable_parameters_change_nothing(family, method):
+    task = models.default_task(family)
+    frozen = copy.deepcopy(models.model(family, task)).requires_grad_(False)
+    trainable = copy.deepcopy(frozen).requires_grad_(True)
+    one, two = (
+        tl.attribute(model, models.ids(), method=method, target=models.target(task)) for model in (frozen, trainable)
+    )
+    assert torch.equal(one, two)
+
+
+def test_training_mode_does_not_bring_dropout_into_the_result():
+    model = copy.deepcopy(models.model("bert")).train()
+    assert model.config.hidden_dropout_prob > 0
+    expected = tl.attribute(models.model("bert"), models.ids(), method="attcat", target=1)
+    assert torch.equal(tl.attribute(model, models.ids(), method="attcat", target=1), expected)
+
+
+def explain(model: Any) -> torch.Tensor:
+    return tl.attribute(model, models.ids(), method="attcat", target=1)
+
+
+def bert() -> Any:
+    return copy.deepcopy(models.model("bert"))
+
+
+def test_gradient_checkpointing_is_refused():
+    model = bert()
+    model.gradient_checkpointing_enable()
+    with pytest.raises(tl.UnsupportedModelError, match=r"gradient_checkpointing_disable\(\)"):
+        explain(model)
+    model.gradient_checkpointing_disable()
+    assert torch.equal(explain(model), explain(models.model("bert")))
+
+
+def compile_in_place(model: Any) -> Any:
+    model.compile()
+    return model
+
+
+def compile_a_block(model: Any) -> Any:
+    model.bert.encoder.layer[1] = torch.compile(model.bert.encoder.layer[1])
+    return model
+
+
+def compile_a_forward(model: Any) -> Any:
+    model.forward = torch.compile(model.forward)
+    return model
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, while it imports its compiler
+@pytest.mark.parametrize("compiled", [torch.compile, compile_in_place, compile_a_block, compile_a_forward])
+def test_compiled_models_are_refused(compiled):
+    with pytest.raises(tl.UnsupportedModelError, match="is compiled"):
+        explain(compiled(bert()))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:torch.quantize:UserWarning")  # works, but will go
+def test_dynamically_quantised_models_are_refused():
+    quantised = torch.ao.quantization.quantize_dynamic(bert(), {nn.Linear}, dtype=torch.qint8)
+    with pytest.raises(tl.UnsupportedModelError, match="is quantised: load the model in floating point"):
+        explain(quantised)
+
+
+def test_models_quantised_by_transformers_are_refused():
+    model = bert()
+    model.is_quantized = True
+    with pytest.raises(tl.UnsupportedModelError, match="BertForSequenceClassification is quantised"):
+        explain(model)
+
+
+def test_weights_that_are_not_in_memory_are_refused():
+    with torch.device("meta"):
+        model = hf.BertForSequenceClassification(models.model("bert").config)
+    with pytest.raises(tl.UnsupportedModelError, match="meta"):
+        explain(model)
+
+
+TINY = {"vocab_size": 60, "d_model": 16, "encoder_layers": 1, "decoder_layers": 1}
+T5 = {"vocab_size": 60, "d_model": 16, "d_kv": 4, "d_ff": 24, "num_layers": 1, "num_heads": 4}
+BLOOM = {"vocab_size": 60, "hidden_size": 16, "n_layer": 2, "n_head": 4}
+REFUSED = {
+    "T5ForConditionalGeneration": (hf.T5Config, T5, "encoder-decoder"),
+    "BartForSequenceClassification": (hf.BartConfig, TINY, "encoder-decoder"),
+    "DebertaV2ForSequenceClassification": (hf.DebertaV2Config, models.ENCODER, "does not use the attention interface"),
+    "BloomForCausalLM": (hf.BloomConfig, BLOOM, "does not use the attention interface"),
+    "MPNetForSequenceClassification": (hf.MPNetConfig, models.ENCODER, "does not use the attention interface"),
+    "AlbertForSequenceClassification": (hf.AlbertConfig, models.ENCODER, "no blocks that can be hooked"),
+    "BertModel": (hf.BertConfig, models.ENCODER, "no head that tokenlight can explain"),
+    "BertForNextSentencePrediction": (hf.BertConfig, models.ENCODER, "no head that tokenlight can explain"),
+}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # DeBERTa's modelling file calls torch.jit.script
+@pytest.mark.parametrize("name", REFUSED)
+def test_unsupported_models_are_refused_by_name_with_the_reason(name):
+    config, settings, why = REFUSED[name]
+    model = getattr(hf, name)(config(**settings)).eval()
+    with pytest.raises(tl.UnsupportedModelError, match=rf"{name}.*{why}"):
+        explain(model)
+
+
+def test_something_else_than_a_model_is_refused():
+    with pytest.raises(TypeError, match="expected a transformers model, found Linear"):
+        explain(nn.Linear(2, 2))
+
+
+def test_a_term_we_do_not_know_in_attention_is_refused():
+    model = bert()
+
+    class WithBias(type(model.bert.encoder.layer[0].attention.self)):
+        def forward(self, hidden_states, attention_mask=None, past_key_values=None, **kwargs):
+            return super().forward(hidden_states, attention_mask, past_key_values, s_aux=torch.zeros(4), **kwargs)
+
+    model.bert.encoder.layer[0].attention.self.__class__ = WithBias
+    with pytest.raises(tl.UnsupportedModelError, match=r"WithBias.*'s_aux'"):
+        explain(model)
+
+
+def test_a_block_that_is_left_out_is_noticed():
+    model = bert()
+    model.bert.encoder.layer[1].forward = lambda hidden_states, *args, **kwargs: hidden_states
+    with pytest.raises(tl.UnsupportedModelError, match="does not run as expected"):
+        explain(model)
+
+
+LORA = {
+    "bert": ("SEQ_CLS", ["query", "value", "dense"]),
+    "llama": ("CAUSAL_LM", ["q_proj", "v_proj", "down_proj"]),
+    "gpt2": ("CAUSAL_LM", ["c_attn", "c_proj"]),
+}
+
+
+def with_lora(family: str) -> Any:
+    kind, modules = LORA[family]
+    inner = copy.deepcopy(models.model(family, models.default_task(family), torch.float64))
+    settings = peft.LoraConfig(
+        task_type=kind, target_modules=modules, r=2, init_lora_weights=False, fan_in_fan_out=family == "gpt2"
+    )
+    return peft.get_peft_model(inner, settings).double()
+
+
+@pytest.mark.parametrize("method", ["attcat", "integrated_gradients", "erasure"])
+@pytest.mark.parametrize("family", LORA)
+def test_lora_equals_the_merged_model(family, method):
+    wrapped = with_lora(family)
+    wanted = label(models.default_task(family))
+    options: dict[str, Any] = {"steps": 3} if method == "integrated_gradients" else {}
+    adapted = tl.attribute(wrapped, models.ids(), method=method, target=wanted, **options)
+    base = tl.attribute(wrapped.get_base_model(), models.ids(), method=method, target=wanted, **options)
+    assert torch.equal(adapted, base)
+    merged = tl.attribute(wrapped.merge_and_unload(), models.ids(), method=method, target=wanted, **options)
+    torch.testing.assert_close(adapted, merged, rtol=1e-7, atol=1e-9)
+    plain = models.model(family, models.default_task(family), torch.float64)
+    assert not torch.allclose(adapted, tl.attribute(plain, models.ids(), method=method, target=wanted, **options))
+
+
+def test_peft_prompts_are_refused():
+    settings = peft.PromptTuningConfig(task_type="SEQ_CLS", num_virtual_tokens=2)  # type: ignore[arg-type]
+    with pytest.raises(tl.UnsupportedModelError, match="PEFT prompt adds virtual tokens"):
+        explain(peft.get_peft_model(bert(), settings))
+
+
+def test_data_parallel_is_unwrapped():
+    assert torch.equal(explain(nn.DataParallel(bert())), explain(models.model("bert")))
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+@pytest.mark.parametrize("method", ["attcat", "raw_attention", "integrated_gradients", "erasure"])
+def test_weights_that_are_not_numbers_give_a_clear_error(method, bad):
+    model = bert()
+    with torch.no_grad():
+        model.bert.encoder.layer[1].output.dense.bias.fill_(bad)
+    with pytest.raises(ValueError, match="output is not finite"):
+        tl.attribute(model, models.ids(), method=method, target=1)
+
+
+@pytest.mark.parametrize("method", ["attcat", "generic_attention", "gradient_l2", "integrated_gradients"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("family", ["bert", "gpt2", "llama", "gemma2"])
+def test_half_precision_runs_and_is_close(family, dtype, method, monkeypatch):
+    # Some virtual machines promise bfloat16 units that they do not have; any model dies there in oneDNN.
+    monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)
+    task = models.default_task(family)
+    rounded = copy.deepcopy(models.model(family, task)).to(dtype)
+    exact = copy.deepcopy(rounded).double()
+    ours = tl.attribute(rounded, models.ids(), method=method, target=label(task))
+    expected = tl.attribute(exact, models.ids(), method=method, target=label(task))
+    assert ours.isfinite().all()
+    error = (ours.double() - expected).abs().amax(1) / expected.abs().amax(1)
+    assert (error < (0.15 if dtype is torch.bfloat16 else 0.05)).all()
+
+
+@pytest.mark.parametrize("family", [family for family in models.FAMILIES if family not in ("gpt2", "opt")])
+def test_double_stays_double_in_families_that_cast_inside(family):
+    task, ids = models.default_task(family), models.ids(2, 5)
+    model, batch = models.model(family, task, torch.float64), Batch(ids, torch.ones_like(ids))
+    recording = record(model, batch, goal(task, 2), ["embeddings.grad"])
+    probe = Probe(Twin(model), batch, recording.choices)
+    signal = recording.traces[0].embeddings
+    assert signal is not None
+    direction, step = torch.randn_like(signal.value), 1e-5
+    up, down = (probe.gradient(signal.value + sign * step * direction)[0] for sign in (1, -1))
+    assert signal.grad is not None
+    slope = (signal.grad * direction).sum((1, 2))
+    torch.testing.assert_close(slope, (up - down) / (2 * step), rtol=1e-6, atol=1e-8)  # in float32: 1e-2
+
+
+def test_probe_asks_for_some_rows_in_any_order():
+    model, batch = models.model("bert"), uneven_batch()
+    recording = record(
+        model, batch, Target(models.task("text-classification"), tuple(Wanted(index=i) for i in range(3)))
+    )
+    probe = Probe(Twin(model), batch, recording.choices)
+    rows = torch.tensor([2, 0, 2])
+    some = probe.rows(rows)
+    torch.testing.assert_close(some.score(some.batch), recording.score[rows])
+
+
+def test_embeddings_put_in_place_of_the_layers_own():
+    model, batch = models.model("roberta"), uneven_batch()
+    twin, tape = Twin(model), Tape()
+    expected = twin.run(batch, tape).logits
+    other = replaced_ids(batch)
+    again = twin.run(other, Tape(embeddings_instead=twin.embed(batch.input_ids))).logits
+    assert torch.equal(expected, again)
+
+
+def replaced_ids(batch: Batch) -> Batch:
+    return batch.map(lambda t: torch.where(t > 1, 7, t))

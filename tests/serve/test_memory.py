@@ -1,0 +1,86 @@
+"""Passes that nothing has changed for are not run twice, and never outlive what they were recorded for."""
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+
+import tokenlight as tl
+from tests.models import SOME_HEADS
+from tests.tokenizers_ import explainer_for
+from tokenlight.explain.running import Job
+from tokenlight.foundation.progress import at_each_pass
+from tokenlight.methods import METHODS
+from tokenlight.record.pass_memory import PassMemory
+
+TEXT = "it is a good movie"
+
+
+@pytest.fixture
+def explainer() -> tl.Explainer:
+    known = explainer_for("bert")
+    return tl.Explainer(copy.deepcopy(known.model), known.tokenizer)
+
+
+def explain(explainer: tl.Explainer, memory: PassMemory | None, method: str, text: Any = TEXT, **settings: Any) -> Any:
+    """The result, and how many passes it took."""
+    goal = {name: settings.pop(name) for name in ("target", "foil") if name in settings}
+    passes: list[int] = []
+    jobs = {"it": Job.for_model(METHODS[method], settings, explainer.task.model)}
+    with at_each_pass(lambda: passes.append(1)):
+        found = explainer.explain_jobs(text, jobs, progress=False, memory=memory, **goal)["it"]
+    return found, len(passes)
+
+
+@pytest.mark.parametrize("foil", [None, "negative"])
+def test_another_mask_needs_one_pass_less_and_gives_the_same(explainer, foil):
+    memory, goal = PassMemory(), {"target": "positive", "foil": foil}
+    _, first = explain(explainer, memory, "mask_lrp", heads=SOME_HEADS, **goal)
+    found, second = explain(explainer, memory, "mask_lrp", heads=1 - SOME_HEADS, **goal)
+    expected, plain = explain(explainer, None, "mask_lrp", heads=1 - SOME_HEADS, **goal)
+    assert found == expected
+    assert (first, second, plain) == (2, 1, 2)
+
+
+def test_a_pass_that_holds_less_than_is_needed_is_run_again(explainer):
+    memory = PassMemory()
+    explain(explainer, memory, "raw_attention")  # without gradients
+    found, passes = explain(explainer, memory, "attcat")
+    assert passes == 1
+    assert found == explain(explainer, None, "attcat")[0]
+    assert explain(explainer, memory, "attcat")[1] == 0
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"text": "it is a bad movie"}, {"target": "negative"}, {"target": "positive", "foil": "negative"}],
+)
+def test_another_question_is_asked_anew(explainer, other):
+    memory = PassMemory()
+    explain(explainer, memory, "attcat")
+    found, passes = explain(explainer, memory, "attcat", **other)
+    assert passes == 1
+    assert found == explain(explainer, None, "attcat", **other)[0]
+
+
+def test_changed_weights_are_asked_anew(explainer):
+    memory = PassMemory()
+    before, _ = explain(explainer, memory, "attcat")
+    with torch.no_grad():
+        explainer.model.get_input_embeddings().weight.mul_(1.5)
+    after, passes = explain(explainer, memory, "attcat")
+    assert passes == 1
+    assert not torch.allclose(before.scores, after.scores)
+
+
+def test_passes_that_are_too_large_are_not_kept(explainer):
+    memory = PassMemory(limit=100)
+    explain(explainer, memory, "attcat")
+    assert explain(explainer, memory, "attcat")[1] == 1
+
+
+def test_lists_of_texts_are_explained_as_without_memory(explainer):
+    texts = [TEXT, "they are not bad at all", "the key is here"]
+    found, _ = explain(explainer, PassMemory(), "attcat", texts)
+    assert found == explain(explainer, None, "attcat", texts)[0]

@@ -1,0 +1,250 @@
+"""One thread that computes: in order, within limits, for nobody who has left."""
+
+import asyncio
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from tests import models
+from tests.serving import until
+from tokenlight.foundation.progress import at_each_pass, pass_begins
+from tokenlight.model.tape import Tape
+from tokenlight.model.twin import Twin
+from tokenlight.serve.cache import Cache
+from tokenlight.serve.events import Progress, Waiting
+from tokenlight.serve.waiting_line import Busy, Ending, Engine
+from tokenlight.text.batches import Batch
+
+
+@pytest.fixture
+def engine():
+    made = Engine(line=3, seconds=60.0)
+    yield made
+    made.close()
+
+
+class Slow:
+    """Work of many passes that can be watched and released."""
+
+    def __init__(self) -> None:
+        self.begun, self.released, self.passes = threading.Event(), threading.Event(), 0
+
+    def __call__(self, say: Any) -> str:
+        self.begun.set()
+        while not self.released.is_set():
+            pass_begins()
+            self.passes += 1
+            time.sleep(0.002)
+        return "slow"
+
+
+def answer(engine: Engine, compute: Any) -> Ending[Any]:
+    async def run() -> Ending[Any]:
+        return await engine.submit(compute).ending()
+
+    return asyncio.run(run())
+
+
+def test_an_answer_comes_back(engine):
+    assert answer(engine, lambda say: 7) == Ending(answer=7)
+    assert engine.idle
+
+
+def test_what_is_said_is_heard_in_order(engine):
+    def compute(say):
+        for done in range(5):
+            say(Progress("m", done, 5))
+
+    async def run():
+        return [said async for said in engine.submit(compute).listen()]
+
+    assert asyncio.run(run()) == [*(Progress("m", done, 5) for done in range(5)), Ending()]
+
+
+def test_requests_are_served_in_order_and_know_their_place(engine):
+    slow, order = Slow(), []
+
+    async def run():
+        first = engine.submit(slow)
+        await asyncio.to_thread(slow.begun.wait)
+        others = [engine.submit(lambda say, i=i: order.append(i)) for i in range(3)]
+        slow.released.set()
+        heard = [[said async for said in ticket.listen()] for ticket in others]
+        await first.ending()
+        return heard
+
+    heard = asyncio.run(run())
+    assert order == [0, 1, 2]
+    assert [said.ahead for said in heard[2] if isinstance(said, Waiting)][-1] == 1
+    assert all(isinstance(said, Waiting) for said in heard[2][:-1])
+    places = [said.ahead for said in heard[2][:-1]]
+    assert places == sorted(places, reverse=True)
+
+
+def test_a_full_line_is_told(engine):
+    slow = Slow()
+
+    async def run():
+        first = engine.submit(slow)
+        await asyncio.to_thread(slow.begun.wait)
+        waiting = [engine.submit(lambda say: 1) for _ in range(3)]
+        with pytest.raises(Busy, match="3 requests are waiting"):
+            engine.submit(lambda say: 1)
+        slow.released.set()
+        assert [(await ticket.ending()).answer for ticket in [first, *waiting]] == ["slow", 1, 1, 1]
+        assert (await engine.submit(lambda say: 2).ending()).answer == 2
+
+    asyncio.run(run())
+
+
+def test_who_leaves_while_waiting_is_never_served(engine):
+    slow, served = Slow(), []
+
+    async def run():
+        first = engine.submit(slow)
+        await asyncio.to_thread(slow.begun.wait)
+        leaving, staying = (engine.submit(lambda say, i=i: served.append(i)) for i in range(2))
+        leaving.abandon()
+        slow.released.set()
+        heard = [said async for said in staying.listen()]
+        assert Waiting(1) in heard[1:]  # the place of the one who left
+        await first.ending()
+
+    asyncio.run(run())
+    assert served == [1]
+
+
+def test_who_leaves_stops_the_work_at_the_next_pass(engine):
+    slow = Slow()
+
+    async def run():
+        ticket = engine.submit(slow)
+        await asyncio.to_thread(slow.begun.wait)
+        ticket.abandon()
+
+    asyncio.run(run())
+    until(lambda: engine.idle)
+    assert not slow.released.is_set()  # it would have gone on for ever
+    assert answer(engine, lambda say: 1).answer == 1
+
+
+def test_work_that_takes_too_long_is_stopped_and_says_so():
+    engine = Engine(seconds=0.05)
+    problem = answer(engine, Slow()).problem
+    assert problem is not None
+    assert problem.status == 504
+    assert "longer than 0.05 s" in problem.message
+    assert answer(engine, lambda say: 1).answer == 1
+    engine.close()
+
+
+def test_time_in_the_line_does_not_count(engine):
+    engine.seconds = 1.0
+
+    async def run():
+        tickets = [engine.submit(lambda say: [time.sleep(0.4), pass_begins()]) for _ in range(3)]
+        return [await ticket.ending() for ticket in tickets]
+
+    assert [ending.problem for ending in asyncio.run(run())] == [None] * 3
+
+
+def test_errors_are_sentences_and_the_worker_lives_on(engine, capsys):
+    def wrong(say):
+        raise ValueError("that cannot be")
+
+    def broken(say):
+        raise KeyError("secret")
+
+    problem = answer(engine, wrong).problem
+    assert problem is not None
+    assert (problem.status, problem.message) == (422, "that cannot be")
+    problem = answer(engine, broken).problem
+    assert problem is not None
+    assert problem.status == 500
+    assert "secret" not in problem.message
+    assert "secret" in capsys.readouterr().err
+    assert answer(engine, lambda say: 1).answer == 1
+
+
+def test_closing_stops_the_work_and_tells_those_who_wait():
+    engine, slow = Engine(), Slow()
+
+    async def run():
+        tickets = [engine.submit(slow), engine.submit(lambda say: 1)]
+        await asyncio.to_thread(slow.begun.wait)
+        engine.close()
+        return [await ticket.ending() for ticket in tickets]
+
+    problems = [ending.problem for ending in asyncio.run(run())]
+    assert [problem and problem.status for problem in problems] == [503, 503]
+    assert not engine._thread.is_alive()
+
+    async def late():
+        with pytest.raises(Busy, match="stopping"):
+            engine.submit(lambda say: 1)
+
+    asyncio.run(late())
+
+
+# --- the bell at every forward pass ---------------------------------------------------------------------------------
+
+
+def run_twin() -> None:
+    ids = models.ids()
+    Twin(models.model("bert")).run(Batch(ids, ids.new_ones(ids.shape)), Tape())
+
+
+def test_every_forward_pass_rings_for_all_who_listen():
+    rung = []
+    with at_each_pass(lambda: rung.append("outer")):
+        run_twin()
+        with at_each_pass(lambda: rung.append("inner")):
+            run_twin()
+    run_twin()
+    assert rung == ["outer", "outer", "inner"]
+
+
+def test_a_listener_can_stop_a_pass_and_is_gone_afterwards():
+    def stop():
+        raise InterruptedError
+
+    with pytest.raises(InterruptedError), at_each_pass(stop):
+        run_twin()
+    run_twin()
+
+
+def test_other_threads_do_not_ring():
+    rung = []
+    with at_each_pass(lambda: rung.append(1)):
+        thread = threading.Thread(target=run_twin)
+        thread.start()
+        thread.join()
+    assert rung == []
+
+
+# --- the cache ------------------------------------------------------------------------------------------------------
+
+
+def test_the_cache_keeps_the_latest_up_to_its_size():
+    cache = Cache(limit=100)
+    for key in "abc":
+        cache.put(key, key.upper(), 40)
+    assert cache.get("a") is None
+    assert cache.get("b") == "B"  # asked for: c is older now
+    cache.put("d", "D", 40)
+    assert [cache.get(key) for key in "abcd"] == [None, "B", None, "D"]
+    assert (cache.size, len(cache)) == (80, 2)
+
+
+def test_the_cache_counts_a_key_once_and_leaves_out_what_is_too_large():
+    cache = Cache(limit=100)
+    cache.put("a", 1, 60)
+    cache.put("a", 2, 70)
+    assert (cache.get("a"), cache.size) == (2, 70)
+    cache.put("b", 3, 101)
+    assert cache.get("b") is None
+    assert cache.get("a") == 2
+    cache.put("a", 4, 200)
+    assert (cache.get("a"), cache.size) == (None, 0)

@@ -1,0 +1,159 @@
+"""Tokens become words of the original text, whatever the tokenizer did to it."""
+
+import pytest
+
+from tests.tokenizers_ import TOKENIZERS
+from tokenlight.text.rows import Row, encode
+from tokenlight.text.words import group_tokens, number_words
+
+MIXED = "It isn't naïve – 東京 😀 ok"
+TEXTS = [
+    MIXED,
+    "The unbelievable films are here.",
+    "A well-known author's book; isn’t it?",
+    "100,000 people -- e.g. 3.5% of U.S.A.!",
+    '"quoted" (brackets) [more] <tags> a/b x_y',
+    "  blanks   around\tand\nlines  ",
+    "no\u00a0break cafe\u0301 👍🏽 👨‍👩‍👧 🇫🇷",
+    "हिन्दी भाषा தமிழ் العَرَبِيَّة שָׁלוֹם ภาษาไทย 한국어",
+    "می‌خواهم zero\u200bwidth",
+    "日本語のテキスト。",
+    "a",
+]
+
+
+def row_of(name: str, *texts: str) -> Row:
+    text = texts[0] if len(texts) == 1 else (texts[0], texts[1])
+    return encode(TOKENIZERS[name](), [text], None)[0]
+
+
+def groups_of(row: Row) -> list[list[int]]:
+    texts = row.text if isinstance(row.text, tuple) else (row.text,)
+    return group_tokens(texts, row.segments, row.spans, row.special)
+
+
+def words_of(row: Row) -> list[str]:
+    """The characters of each word, special tokens left out."""
+    words = []
+    for group in groups_of(row):
+        if not row.special[group[0]]:
+            text = row.text if isinstance(row.text, str) else row.text[row.segments[group[0]] or 0]
+            words.append(text[row.spans[group[0]][0] : row.spans[group[-1]][1]])
+    return words
+
+
+def split(text: str) -> list[str]:
+    """The text cut where the number of the word changes, blanks left out."""
+    words: dict[int, str] = {}
+    for character, number in zip(text, number_words(text), strict=True):
+        words[number] = words.get(number, "") + character
+    words.pop(-1, None)
+    return list(words.values())
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_words_are_spans_of_the_original_text(name):
+    assert words_of(row_of(name, MIXED)) == ["It", "isn't", "naïve", "–", "東", "京", "😀", "ok"]
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_pieces_merge_to_whole_words(name):
+    assert words_of(row_of(name, "The unbelievable films are here .")) == [
+        "The",
+        "unbelievable",
+        "films",
+        "are",
+        "here",
+        ".",
+    ]
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_the_parts_of_a_pair_are_kept_apart(name):
+    row = row_of(name, "the key", "the book")
+    assert words_of(row) == ["the", "key", "the", "book"]
+    for group in groups_of(row):
+        assert len({row.segments[i] for i in group}) == 1
+
+
+@pytest.mark.parametrize("text", TEXTS)
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_every_token_is_in_exactly_one_word_in_order(name, text):
+    row = row_of(name, text)
+    assert [i for group in groups_of(row) for i in group] == list(range(len(row)))
+    assert all(groups_of(row))
+
+
+@pytest.mark.parametrize("text", TEXTS)
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_every_character_of_every_token_lies_in_exactly_one_word(name, text):
+    row = row_of(name, text)
+    owners: dict[int, set[int]] = {}
+    for number, group in enumerate(groups_of(row)):
+        for i in group:
+            for character in range(*row.spans[i]):
+                owners.setdefault(character, set()).add(number)
+    assert all(len(words) == 1 for words in owners.values())
+    covered = {character for i in range(len(row)) for character in range(*row.spans[i])}
+    assert set(owners) == covered
+
+
+@pytest.mark.parametrize("text", TEXTS)
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_a_special_token_is_a_word_of_its_own(name, text):
+    row = row_of(name, text)
+    for group in groups_of(row):
+        assert len(group) == 1 or not any(row.special[i] for i in group)
+
+
+def test_a_mask_inside_a_text_is_a_word_of_its_own():
+    row = row_of("wordpiece", "the [MASK]s are")
+    assert [[row.tokens[i] for i in group] for group in groups_of(row)] == [
+        *(["[CLS]"], ["the"], ["[MASK]"], ["s"], ["are"], ["[SEP]"])
+    ]
+
+
+def test_a_blank_that_is_a_token_belongs_to_the_word_behind_it():
+    texts, segments = ("a  b ",), [0, 0, 0, 0]
+    spans = [(0, 1), (2, 2), (3, 4), (5, 5)]  # a, blank, b, blank, as `trim` leaves them
+    assert group_tokens(texts, segments, spans, [False] * 4) == [[0], [1, 2], [3]]
+
+
+def test_a_blank_before_a_special_token_is_not_lost():
+    spans = [(0, 1), (2, 2), (2, 8)]  # a, blank, [MASK]
+    assert group_tokens(("a [MASK]",), [0, 0, 0], spans, [False, False, True]) == [[0], [1], [2]]
+
+
+def test_a_token_that_spans_two_words_joins_them():
+    assert group_tokens(("ab cd",), [0, 0, 0], [(0, 1), (1, 4), (4, 5)], [False] * 3) == [[0, 1, 2]]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("It isn't", ["It", "isn't"]),
+        ("the author's book", ["the", "author's", "book"]),
+        ("isn’t", ["isn’t"]),
+        ("a well-known fact", ["a", "well-known", "fact"]),
+        ("'quoted'", ["'", "quoted", "'"]),
+        ("it 's", ["it", "'s"]),
+        ("(no)", ["(", "no", ")"]),
+        ("wait...", ["wait", ".", ".", "."]),
+        ("東京", ["東", "京"]),
+        ("café", ["café"]),
+        ("cafe\u0301s", ["cafe\u0301s"]),
+        ("हिन्दी भाषा", ["हिन्दी", "भाषा"]),
+        ("தமிழ் மொழி", ["தமிழ்", "மொழி"]),
+        ("العَرَبِيَّة لغة", ["العَرَبِيَّة", "لغة"]),
+        ("שָׁלוֹם", ["שָׁלוֹם"]),
+        ("می‌خواهم", ["می‌خواهم"]),
+        ("한국어 좋아", ["한국어", "좋아"]),
+        ("👍🏽 ok", ["👍🏽", "ok"]),
+        ("👨‍👩‍👧 ok", ["👨‍👩‍👧", "ok"]),
+        ("❤️!", ["❤️", "!"]),
+        ("🇫🇷🇩🇪", ["🇫🇷", "🇩🇪"]),
+        ("😀😀", ["😀", "😀"]),
+    ],
+)
+def test_what_a_word_is(text, words):
+    assert split(text) == words
