@@ -1,5 +1,6 @@
-"""What is shown first: sentences for the model inside the package, methods of every school."""
+"""What people see first: the model inside the package, sentences to try, methods of every school."""
 
+EMBEDDED = "tokenlight/sst2-minilm"  # how the model inside calls itself
 # Two that disagree, and one with a negation.
 SENTENCES = [
     "A charming, often affecting journey with a luminous lead.",
