@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.terminal_theme import TerminalTheme
-from tokenlight.embedded.sentences import METHODS
+from tokenlight.embedded.sentences import DEMO_METHODS
 
 import tokenlight as tl
 from tokenlight.foundation.first_look import SENTENCES
@@ -30,7 +30,7 @@ GREYS = [
 THEME = TerminalTheme((255, 255, 255), (20, 20, 20), GREYS, GREYS)
 
 console = Console(record=True, force_terminal=True, color_system="truecolor", width=116, file=io.StringIO())
-explained = tl.load().explain_all(SENTENCES, METHODS)
+explained = tl.load().explain_all(SENTENCES, DEMO_METHODS)
 for group in zip(*explained.values(), strict=True):
     tl.show(list(group), console)
     console.print()

@@ -7,5 +7,13 @@ SENTENCES = [
     "The plot is a mess, the jokes fall flat, the ending is dull.",
     "It isn't a bad film at all, and I never looked at my watch.",
 ]
-METHODS = ["rollout", "attcat", "alti", "transformer_attribution", "attn_lrp", "calibrated_lrp", "integrated_gradients"]
+DEMO_METHODS = [
+    "rollout",
+    "attcat",
+    "alti",
+    "transformer_attribution",
+    "attn_lrp",
+    "calibrated_lrp",
+    "integrated_gradients",
+]
 SAMPLE = "The old man the boat and , quite unexpectedly , it is not bad at all ."  # any model can read it
