@@ -10,10 +10,9 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.terminal_theme import TerminalTheme
-from tokenlight.embedded.sentences import DEMO_METHODS
 
 import tokenlight as tl
-from tokenlight.foundation.first_look import SENTENCES
+from tokenlight.foundation.first_look import DEMO_METHODS, SENTENCES
 from tokenlight.views.terminal import legend
 
 # White paper, black ink: the picture stands on a light page and on a dark one.
