@@ -26,6 +26,7 @@ from tokenlight.data.source import Source
 from tokenlight.metrics.evaluate import Measure, evaluate
 from tokenlight.metrics.perturbation import Perturbation
 from tokenlight.model import anatomy
+from tokenlight.model.twin import Twin
 from tokenlight.runs.journal import Journal
 from tokenlight.runs.method_specs import MethodSpec, choose_methods, parse_measure, read_value
 from tokenlight.runs.model_hash import hash_model
@@ -152,6 +153,25 @@ def test_all_methods_of_a_rule_table_share_a_pass(data, monkeypatch):
     plain = ["attcat", "cat", "gradient_x_input", "grad_sam", "attention_grad_cam"]
     bench(explainer_for("bert"), data, plain, ["aopc"], erasure=False, progress=False)
     assert len(seen) == 2  # the methods and the best of them turned round; random reads the same pass
+
+
+def test_a_part_is_tokenised_once_and_has_one_twin_of_each_model(data, monkeypatch, small_parts):
+    """Whatever is asked: about predictions, by all methods, for another class, on changed inputs."""
+    models = seeds()
+    texts, twins = [], []
+    tokenise, make = type(models[0].tokenizer).__call__, Twin.__init__
+    monkeypatch.setattr(
+        type(models[0].tokenizer),
+        "__call__",
+        lambda self, some, **how: texts.append(some) or tokenise(self, some, **how),
+    )
+    monkeypatch.setattr(Twin, "__init__", lambda self, model: twins.append(model) or make(self, model))
+    metrics = ["aopc", "sufficiency", "kendall_confidence"]
+    bench(models[0], data, ["attn_lrp", "attcat"], metrics, seed_models=models[1:], progress=False)
+    parts = [TEXTS[i : i + 2] for i in range(0, len(TEXTS), 2)]
+    stages = 2  # the methods, and the best of them turned round
+    assert texts == [part for part in parts for _ in models] * stages
+    assert twins == [model.model for _ in parts for model in models] * stages
 
 
 def test_the_gold_class_is_explained_where_the_protocol_says_so(tmp_path):
