@@ -14,8 +14,9 @@ from tests.tokenizers_ import explainer_for
 from tokenlight.corpus import summary as summary
 from tokenlight.corpus.parts import ExplainedPart, ExplainedText, Settings
 from tokenlight.corpus.shards import write_part
-from tokenlight.corpus.summary import WordSupport, summarise
+from tokenlight.corpus.summary import summarise
 from tokenlight.data.corpus import TextRow
+from tokenlight.results.corpus_words import WordSupport
 from tokenlight.views.corpus import comparison_table, summary_csv, summary_figure, summary_table
 
 

@@ -15,8 +15,8 @@ from tokenlight.bench.chunk import Explained, Plan, run_chunk
 from tokenlight.bench.protocol import Protocol
 from tokenlight.bench.protocol import protocol as find_protocol
 from tokenlight.bench.robustness import BETWEEN_MODELS
-from tokenlight.bench.shown import keep_shown
-from tokenlight.bench.tabulate import FORMAT, INVERSE, STAGES, VERSION, Table, best_method, read_table
+from tokenlight.bench.shown import keep_shown, read_shown
+from tokenlight.bench.tabulate import FORMAT, STAGES, VERSION, best_method, read_table
 from tokenlight.data.examples import Example
 from tokenlight.data.source import Source
 from tokenlight.explain.explainer import Explainer
@@ -25,6 +25,7 @@ from tokenlight.methods import METHODS
 from tokenlight.metrics.evaluate import DEFAULT_METRICS, Measure
 from tokenlight.metrics.probability import check_probabilities
 from tokenlight.results.explanation import library_versions
+from tokenlight.results.table import INVERSE, Table
 from tokenlight.runs.engines import Engine, check_local
 from tokenlight.runs.hashing import hash_model
 from tokenlight.runs.method_specs import (
@@ -123,7 +124,7 @@ class Runner:
         best = best_method(self.folder)
         self.stage(STAGES[1], inverse_of(self.plan, best))
         table = read_table(self.folder)
-        write_views(table, self.folder)
+        write_views(table, self.folder, read_shown(self.folder))
         return table
 
     def stage(self, name: str, plan: Plan) -> None:

@@ -11,7 +11,7 @@ from tokenlight.cli.app import DEFAULT, ModelOption, app, load_model, readable_e
 from tokenlight.cli.bench import Engine
 
 if TYPE_CHECKING:
-    from tokenlight.corpus.summary import CorpusSummary
+    from tokenlight.results.corpus_words import CorpusSummary
 
 INTERRUPTED = 130  # how shells say that a command was stopped by Ctrl-C
 MethodsOption = Annotated[
