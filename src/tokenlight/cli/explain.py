@@ -87,12 +87,13 @@ def doctor(
     ] = None,
 ) -> None:
     """How much memory methods need on this model, which of them work, and what they cost on a short input."""
-    from tokenlight.explain.doctor import examine, outlook_report, report
+    from tokenlight.explain.doctor import examine, foresee
+    from tokenlight.views.doctor import examination_table, outlook_table
 
     with readable_errors():
         explainer = load_model(model, task)
-        wide_console().print(outlook_report(explainer, tokens))
-        wide_console().print(report(explainer, examine(explainer)))
+        wide_console().print(outlook_table(foresee(explainer, tokens)))
+        wide_console().print(examination_table(examine(explainer)))
 
 
 def write(explanations: list[Any], format: Format, output: Path | None) -> None:
