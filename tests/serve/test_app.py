@@ -636,7 +636,7 @@ def test_the_time_limit_is_told():
 def test_what_was_found_in_time_is_told():
     with in_process(small_explainer()) as client:
         explained(client, {"text": TEXT, "methods": ["lrp"]})  # known: needs no pass
-        client.engine.seconds = 0.05
+        client.line.seconds = 0.05
         real = client.session.explainer.explain_jobs
 
         def slowly(*args, **kwargs):
