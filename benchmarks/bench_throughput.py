@@ -21,7 +21,7 @@ from tokenlight.bench.chunk import Plan, run_chunk
 from tokenlight.bench.protocol import clean
 from tokenlight.data.examples import Example
 from tokenlight.data.reading import read_examples
-from tokenlight.explain.running import Job
+from tokenlight.explain.jobs import Job
 from tokenlight.methods import METHODS
 from tokenlight.metrics.perturbation import TENTHS
 from tokenlight.metrics.ranking import order, share_up

@@ -17,6 +17,7 @@ from tokenlight.cli.app import load_model
 from tokenlight.data.examples import Example
 from tokenlight.data.reading import read_examples
 from tokenlight.embedded.sentences import SENTENCES
+from tokenlight.explain.running import Running
 from tokenlight.runs.method_specs import MethodSpec
 from tokenlight.views.figure import new_figure, save
 
@@ -35,7 +36,7 @@ if args.data:
 specs = [MethodSpec(title, title.lower(), {"detail": "layers"}) for title in ("AttCAT", "CAT")]
 jobs = {spec.label: spec.job(explainer.task.model) for spec in specs}
 prepare = None if args.plain else ATTCAT.prepare(explainer.tokenizer)
-explained = explainer.explain_jobs(texts, jobs, target=args.target, prepare=prepare)
+explained = explainer.explain_jobs(texts, jobs, target=args.target, running=Running(prepare=prepare))
 
 args.output.mkdir(parents=True, exist_ok=True)
 for number in range(len(texts)):

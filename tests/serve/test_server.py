@@ -21,7 +21,7 @@ import tokenlight as tl
 from tests.serving import TEXT, listening, small_explainer, until
 from tokenlight.cli import app
 from tokenlight.serve import server as serving
-from tokenlight.serve.waiting_line import LINE
+from tokenlight.views.difference import LINE
 
 HEADERS = {"Content-Type": "application/json"}
 LONG = "good movie and the key to the book " * 8

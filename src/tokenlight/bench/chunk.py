@@ -10,10 +10,10 @@ from tokenlight.bench.cases import Case, Item, in_order, sort_out
 from tokenlight.bench.protocol import Protocol, other_class
 from tokenlight.bench.robustness import BETWEEN_MODELS, likeness_of
 from tokenlight.explain.explainer import Explainer
-from tokenlight.explain.running import Job
+from tokenlight.explain.jobs import Job
+from tokenlight.explain.running import Running
 from tokenlight.metrics.evaluate import Curve, Measure, compare, measure_curve, trace_curves
 from tokenlight.metrics.perturbation import Perturbation
-from tokenlight.metrics.probability import TOKENS
 from tokenlight.results.explanation import Explanation
 from tokenlight.runs.store import Record
 
@@ -61,14 +61,16 @@ def explain(
     plan: Plan, explainer: Explainer, jobs: Mapping[str, Job], cases: Sequence[Case], targets: Any, foils: Any
 ) -> Explained:
     longest = max(len(case.draft.row) for case in cases)
-    found: Explained = explainer.explain_jobs(
+    found = explainer.explain_jobs(
         [case.draft.example.text for case in cases],
         jobs,
         target=targets,
         foil=foils,
-        batch_size=max(1, min(32, EXPLAINED_AT_ONCE // longest)),
-        progress=False,
-        prepare=plan.protocol.prepare(explainer.tokenizer),
+        running=Running(
+            batch_size=max(1, min(32, EXPLAINED_AT_ONCE // longest)),
+            progress=False,
+            prepare=plan.protocol.prepare(explainer.tokenizer),
+        ),
     )
     adjusted = {label: [plan.protocol.adjust(e) for e in results] for label, results in found.items()}
     if not plan.inverse:
@@ -112,7 +114,7 @@ def draw(
     plan: Plan, explanations: Sequence[Explanation], targets: list[Any], foils: list[Any]
 ) -> dict[Perturbation, list[Curve]]:
     wanted = [measure.settled for measure in plan.measures("curves")]
-    return trace_curves(plan.explainer, explanations, wanted, targets, foils, TOKENS, False)
+    return trace_curves(plan.explainer, explanations, wanted, targets, foils)
 
 
 def curve_values(plan: Plan, curves: Mapping[Perturbation, Curve]) -> dict[str, float]:

@@ -13,7 +13,7 @@ from tokenlight.corpus.first_texts import try_out
 from tokenlight.corpus.parts import Plan, Settings, explain_part
 from tokenlight.data.corpus import Corpus, Part
 from tokenlight.explain.explainer import DEFAULT_METHOD, Explainer
-from tokenlight.explain.running import Job
+from tokenlight.explain.jobs import Job
 from tokenlight.results.explanation import library_versions
 from tokenlight.runs.engines import Engine, check_local
 from tokenlight.runs.hashing import hash_model

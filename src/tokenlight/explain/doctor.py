@@ -10,9 +10,10 @@ from rich.table import Table
 from rich.text import Text
 
 from tokenlight.explain.explainer import Explainer
-from tokenlight.explain.footprint import Shape, need_of_jobs
+from tokenlight.explain.footprint import Shape, need_of_plan
 from tokenlight.explain.free_memory import describe_bytes, free_memory, largest_batch
-from tokenlight.explain.running import Job
+from tokenlight.explain.jobs import Job
+from tokenlight.explain.passes import plan_passes
 from tokenlight.foundation.progress import track
 from tokenlight.methods import METHODS
 from tokenlight.model.twin import Twin
@@ -77,10 +78,11 @@ def foresee(explainer: Explainer, tokens: int, batch_size: int = BATCH) -> list[
     for entry in METHODS.values():
         if not entry.fits(model):
             continue
-        jobs = [Job(entry, {"heads": None} if "heads" in entry.options else {})]  # masks change no size
+        job = Job(entry, {"heads": None} if "heads" in entry.options else {})  # masks change no size
+        plan = plan_passes(target, [job])
         ways = [Saving(by_block=low, last_logits=True) for low in (False, True)]
-        needs = [need_of_jobs(shape, jobs, target, batch_size, tokens, way) for way in ways]
-        fits = [None if free is None else largest_batch(shape, jobs, target, tokens, way, free) for way in ways]
+        needs = [need_of_plan(shape, plan, batch_size, tokens, way) for way in ways]
+        fits = [None if free is None else largest_batch(shape, plan, tokens, way, free) for way in ways]
         found.append(Outlook(entry.name, needs[0], needs[1], fits[0], fits[1]))
     return found
 

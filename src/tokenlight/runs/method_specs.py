@@ -7,7 +7,7 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
-from tokenlight.explain.running import Job
+from tokenlight.explain.jobs import Job
 from tokenlight.masks.choosing import has_heads
 from tokenlight.masks.head_mask import HeadMask
 from tokenlight.methods import METHODS, Method, find_method

@@ -59,7 +59,7 @@ def listen(port: int | None) -> socket.socket:
 
 def make_server(explainer: Explainer, sock: socket.socket, mask: HeadMask | None = None) -> Server:
     """A server for this socket. Without a mask the head map is drawn from the one that comes with the model."""
-    session = Session(explainer, own_heads(explainer.task.model) if mask is None else mask)
+    session = Session(explainer, own_heads(explainer.inner) if mask is None else mask)
     line = WaitingLine()
     app = make_app(session, line, sock.getsockname()[1])
     config = uvicorn.Config(
