@@ -16,8 +16,8 @@ from tokenlight.bench.presets import ATTCAT
 from tokenlight.cli.app import load_model
 from tokenlight.data.examples import Example
 from tokenlight.data.reading import read_examples
-from tokenlight.embedded.sentences import SENTENCES
 from tokenlight.explain.running import Running
+from tokenlight.foundation.first_look import SENTENCES
 from tokenlight.runs.method_specs import MethodSpec
 from tokenlight.views.figure import new_figure, save
 

@@ -54,13 +54,13 @@ def demo(
     output: Annotated[Path, typer.Option("--output", "-o", help="Where the same goes as HTML.")] = Path("demo.html"),
 ) -> None:
     """Explain three sentences with several methods: the first thing to look at."""
-    from tokenlight.embedded.sentences import METHODS, SENTENCES
+    from tokenlight.foundation.first_look import DEMO_METHODS, SENTENCES
     from tokenlight.views.html import page
     from tokenlight.views.terminal import legend, show
 
     with readable_errors():
         explainer, console = load_model(DEFAULT, None), Console()
-        by_method = explainer.explain_all(SENTENCES, METHODS)
+        by_method = explainer.explain_all(SENTENCES, DEMO_METHODS)
         groups = [list(group) for group in zip(*by_method.values(), strict=True)]
         for group in groups:
             show(group, console)
