@@ -9,14 +9,14 @@ from tokenlight.data.columns import read_row, settle_columns
 from tokenlight.data.examples import MASK_MARK, BadRow, Example, TableRow, fill_mask
 from tokenlight.data.minimal_pairs import pair_columns, read_pair
 from tokenlight.data.row_readers import READERS, Rows, guess_kind, hub_rows
-from tokenlight.data.subject_verb import agreement_examples, lgd_cases, treebank_cases
+from tokenlight.data.subject_verb import AgreementCase, agreement_examples, lgd_cases, treebank_cases
 from tokenlight.tasks import TASKS
 from tokenlight.tasks.task import Gap
 
 __all__ = ["MASK_MARK", "BadRow", "Example", "fill_mask", "read_examples"]
 
 Reader = Callable[[TableRow], Example | BadRow]
-AGREEMENT = {"conllu": treebank_cases, "lgd": lgd_cases}
+AGREEMENT: dict[str, Callable[[Path], Iterator[AgreementCase | BadRow]]] = {"conllu": treebank_cases, "lgd": lgd_cases}
 
 
 def read_examples(

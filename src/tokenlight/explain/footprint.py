@@ -22,7 +22,7 @@ from tokenlight.rules.points import mix_values, query_key
 from tokenlight.tasks import task_of_class
 from tokenlight.tasks.task import Task
 
-SIZES = {  # of a block's signals, in states and in maps
+SIZES: dict[str, tuple[int, int]] = {  # of a block's signals, in states and in maps
     "embeddings": (0, 0),
     **dict.fromkeys(("hidden", "values", "context", "gated", "second_norm"), (1, 0)),
     "attention": (0, 1),

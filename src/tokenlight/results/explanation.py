@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tokenlight.explain.explainer import Explainer
 
 FORMAT, VERSION = "tokenlight.explanation", 1
-MAP_AXES = {
+MAP_AXES: dict[str, tuple[str, ...]] = {
     "layers": ("layer", "token"),
     "heads": ("layer", "head"),
     "neurons": ("token", "dim"),

@@ -25,7 +25,7 @@ DEFAULT_METHODS = (
     "raw_attention",
 )
 CONTROLS = ("random", "erasure")  # what every table is read against; never called the best
-WORDS = {"true": True, "false": False, "none": None}
+WORDS: dict[str, bool | None] = {"true": True, "false": False, "none": None}
 
 
 @dataclass(frozen=True)

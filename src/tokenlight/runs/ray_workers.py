@@ -24,8 +24,8 @@ try:
     import ray
     import ray.data
     from ray.data.block import BlockMetadata
-except ImportError as missing:
-    raise ImportError('engine="ray" needs Ray: pip install "tokenlight[scale]"') from missing
+except ImportError as _missing:
+    raise ImportError('engine="ray" needs Ray: pip install "tokenlight[scale]"') from _missing
 
 
 class Doing(Protocol):
@@ -119,6 +119,9 @@ def spread(work: Doing, items: Callable[[], Iterator[Any]], workers: Workers, or
 
 class ItemSource(ray.data.Datasource):
     """Items that one task makes, one after another, and hands on as they come."""
+
+    items: Callable[[], Iterator[Any]]
+    folder: str
 
     def __init__(self, items: Callable[[], Iterator[Any]]):
         self.items, self.folder = items, os.getcwd()

@@ -24,6 +24,9 @@ HOST, PORT, TRIES = "127.0.0.1", 8765, 20
 class Server(uvicorn.Server):
     """Ctrl-C stops the work first, so that no open answer holds the server up."""
 
+    session: Session
+    line: WaitingLine
+
     def __init__(self, config: uvicorn.Config, session: Session, line: WaitingLine):
         super().__init__(config)
         self.session = session
