@@ -16,12 +16,12 @@ from tests import models
 from tests.model.test_untouched import assert_same, state
 from tests.serving import QUESTIONS, TEXT, ask, in_process, lines, small_explainer
 from tests.tokenizers_ import explainer_for
+from tokenlight.foundation.first_look import EMBEDDED
 from tokenlight.masks.head_mask import HeadMask
 from tokenlight.methods import METHODS
 from tokenlight.metrics.curves import aopc, log_odds
 from tokenlight.metrics.evaluate import draw_curves
 from tokenlight.metrics.perturbation import Perturbation
-from tokenlight.model.attention import NAME
 from tokenlight.record.planned_pass import PlannedPass
 from tokenlight.record.recording import record
 from tokenlight.serve import explaining, session
@@ -143,7 +143,7 @@ def test_a_calibrated_mask_from_a_file_is_the_default_of_methods_that_want_one()
 def test_the_embedded_model_has_its_own_mask():
     with in_process(tl.load()) as client:
         model = client.get("/api/model").json()
-    assert model["name"] == NAME
+    assert model["name"] == EMBEDDED
     assert [one["name"] for one in model["masks"]][:3] == ["paper", "syntactic", "positional"]
     assert any(head["relation"] for layer in model["map"] for head in layer)
     assert model["fields"]["second"] is None
