@@ -35,7 +35,7 @@ TAILS = ("", "from start to finish", "despite its small budget", "even for those
 
 def plain_methods(explainer: tl.Explainer) -> list[str]:
     """Those that read the plain pass and nothing else."""
-    entries = [entry for entry in METHODS.values() if entry.fits(explainer.task.model)]
+    entries = [entry for entry in METHODS.values() if entry.fits(explainer.inner)]
     return [entry.name for entry in entries if entry.passes and all(one.rules is None for one in entry.passes)]
 
 

@@ -34,7 +34,7 @@ if args.data:
     rows = read_examples(args.data, split=args.split, gap=explainer.task.gap, limit=args.limit or 4)
     texts = [row.text for row in rows if isinstance(row, Example)]
 specs = [MethodSpec(title, title.lower(), {"detail": "layers"}) for title in ("AttCAT", "CAT")]
-jobs = {spec.label: spec.job(explainer.task.model) for spec in specs}
+jobs = {spec.label: spec.job(explainer.inner) for spec in specs}
 prepare = None if args.plain else ATTCAT.prepare(explainer.tokenizer)
 explained = explainer.explain_jobs(texts, jobs, target=args.target, running=Running(prepare=prepare))
 

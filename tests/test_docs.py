@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from tokenlight import methods, metrics
 from tokenlight.bench.protocol import PROTOCOLS
 from tokenlight.cli import app
-from tokenlight import methods, metrics
 from tokenlight.methods import METHODS
 from tokenlight.metrics import METRICS
 from tokenlight.model.anatomy import ANATOMIES

@@ -70,7 +70,7 @@ def data(cases: list[tuple[Any, int]]) -> tuple[list[Any], list[int]]:
 def explained(
     protocol: Protocol, explainer: tl.Explainer, texts: list[Any], method: str, targets: Any, foils: Any = None
 ) -> list[tl.Explanation]:
-    jobs = {"it": Job.for_model(find_method(method), {}, explainer.task.model)}
+    jobs = {"it": Job.for_model(find_method(method), {}, explainer.inner)}
     found = explainer.explain_jobs(
         texts,
         jobs,

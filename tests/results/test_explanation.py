@@ -189,8 +189,9 @@ def test_results_do_not_share_memory():
 
 def test_a_changed_result_can_do_what_the_first_could():
     e = explanation("the key is here")
+    assert e.explainer is not None
     turned = dataclasses.replace(e, scores=-e.scores)
-    assert turned.explainer is e.explainer is not None
+    assert turned.explainer is e.explainer
     assert turned.evaluate(["aopc"]) == tl.evaluate(e.explainer, [turned], ["aopc"])[0]
 
 

@@ -23,7 +23,8 @@ def test_a_request_is_read_once(kind, request_, monkeypatch):
     monkeypatch.setattr(tokenizer, "__call__", lambda *a, **k: tokenised.append(a) or call(*a, **k))
     monkeypatch.setattr(task, "want", lambda *a: wanted.append(a) or want(*a))
     with in_process(explainer) as client:
-        tokenised.clear(), wanted.clear()  # what the page shows first is asked for before
+        tokenised.clear()  # what the page shows first was read before
+        wanted.clear()
         response = client.post(f"/api/{request_}", json=QUESTIONS[kind] | REQUESTS[request_])
     assert response.status_code == 200, response.text
     assert '"failed"' not in response.text

@@ -28,7 +28,7 @@ def explain(explainer: tl.Explainer, memory: PassMemory | None, method: str, tex
     """The result, and how many passes it took."""
     goal = {name: settings.pop(name) for name in ("target", "foil") if name in settings}
     passes: list[int] = []
-    jobs = {"it": Job.for_model(METHODS[method], settings, explainer.task.model)}
+    jobs = {"it": Job.for_model(METHODS[method], settings, explainer.inner)}
     with at_each_pass(lambda: passes.append(1)):
         found = explainer.explain_jobs(text, jobs, running=Running(progress=False, memory=memory), **goal)["it"]
     return found, len(passes)

@@ -48,7 +48,7 @@ class MeasuredBatch:
 def measured_batches(explainer: Explainer, twin: Twin, texts: Sequence[Measured]) -> list[MeasuredBatch]:
     """Similar lengths together; texts with a foil and those without are kept apart."""
     batches = []
-    exact = pooling.needs_equal_lengths(explainer.task.model)
+    exact = pooling.needs_equal_lengths(explainer.inner)
     for foiled in (False, True):
         group = [i for i, text in enumerate(texts) if text.foiled is foiled]
         for inside in length_batches([len(texts[i].row) for i in group], TOKENS, exact):
