@@ -1,19 +1,16 @@
 """What `heads=` may be, and whether it fits the model."""
 
-from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
 
-from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from tokenlight.masks.head_mask import HeadMask
+from tokenlight.masks.head_mask import HeadMask, Strengths
 from tokenlight.model.fingerprint import fingerprint, same_model
 
 # A mask, a mask file, "own" or "calibrated", numbers [layer, head] by hand, or None: relevance flows through all heads.
-HeadsLike = HeadMask | str | Path | Tensor | NDArray[Any] | Sequence[Sequence[float]] | None
+HeadsLike = HeadMask | str | Path | Strengths | None
 OWN, CALIBRATED = "own", "calibrated"  # heads="own": the mask that comes with the model
 FILES = Path(__file__).parent.parent / "embedded" / "files"
 PACKAGED = {OWN: FILES / "heads.json", CALIBRATED: FILES / "calibrated.json"}

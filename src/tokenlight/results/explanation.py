@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from tokenlight.tasks.targets import TargetLike
 from tokenlight.text.rows import Text
 from tokenlight.text.words import group_tokens
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     import pandas
 
     from tokenlight.explain.explainer import Explainer
+    from tokenlight.metrics.evaluate import Measure
+    from tokenlight.metrics.perturbation import Perturbation
 
 FORMAT, VERSION = "tokenlight.explanation", 1
 MAP_AXES: dict[str, tuple[str, ...]] = {
@@ -160,9 +163,17 @@ class Explanation:
         return cls.from_dict(json.loads(Path(path).read_text(encoding="utf-8")))
 
     def evaluate(
-        self, metrics: Sequence[str] | None = None, *, explainer: "Explainer | None" = None, **settings: Any
+        self,
+        metrics: "Sequence[str | Measure] | None" = None,
+        *,
+        explainer: "Explainer | None" = None,
+        perturbation: "Perturbation | None" = None,
+        marks: Tensor | None = None,
+        others: "Explanation | Tensor | None" = None,
+        target: TargetLike = None,
+        foil: TargetLike = None,
     ) -> dict[str, float]:
-        """How faithful this result is, by each metric: see `tokenlight.evaluate`, which takes the same settings.
+        """How faithful this result is, by each metric: see `tokenlight.evaluate`, which takes lists of the same.
 
         A result that was loaded from a file does not know its model: give the `explainer`.
         """
@@ -171,10 +182,17 @@ class Explanation:
         explainer = explainer or self.explainer
         if explainer is None:
             raise ValueError("this result does not know its model: call evaluate(explainer=tokenlight.load(...))")
-        for name in ("marks", "others"):  # one result, so one of each
-            if settings.get(name) is not None:
-                settings[name] = [settings[name]]
-        return evaluate(explainer, [self], metrics or DEFAULT_METRICS, **settings)[0]
+        (found,) = evaluate(
+            explainer,
+            [self],
+            metrics or DEFAULT_METRICS,
+            perturbation=perturbation,
+            marks=None if marks is None else [marks],
+            others=None if others is None else [others],
+            target=target,
+            foil=foil,
+        )
+        return found
 
     def to_pandas(self) -> "pandas.DataFrame":
         """A table with a row for each token."""
