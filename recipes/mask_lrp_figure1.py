@@ -14,7 +14,7 @@ from side_by_side import NOT_AT_HAND, arguments, show
 
 from tokenlight.cli.app import load_model
 from tokenlight.heads.count import count_heads
-from tokenlight.heads.sources import parse_source
+from tokenlight.heads.parsed_texts import parse_source
 from tokenlight.masks.statistics import SYNTAX_MARGIN
 from tokenlight.views.figure import distance_figure, save
 

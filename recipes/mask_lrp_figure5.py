@@ -14,7 +14,7 @@ from side_by_side import arguments
 
 from tokenlight.cli.app import load_model, wide_console
 from tokenlight.heads.count import count_heads
-from tokenlight.heads.sources import parse_source
+from tokenlight.heads.parsed_texts import parse_source
 from tokenlight.views.figure import head_figure, save
 from tokenlight.views.heads import head_map
 

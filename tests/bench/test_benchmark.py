@@ -96,7 +96,7 @@ def test_metrics_are_written_with_their_options():
 
 
 def test_controls_come_last_and_once():
-    model = explainer_for("bert").task.model
+    model = explainer_for("bert").inner
     specs = choose_methods(["erasure:how=mask", "attcat"], model)
     assert [spec.label for spec in specs] == ["attcat", "erasure:how=mask", "random"]
     assert [s.label for s in choose_methods(["attcat"], model, erasure=False)] == ["attcat", "random"]

@@ -294,7 +294,7 @@ def test_what_is_missing_is_named():
     with pytest.raises(ValueError, match="aopc is asked for twice"):
         evaluate(explainer, explanations, ["aopc", "AOPC"])
     with pytest.raises(ValueError, match="list of explanations"):
-        evaluate(explainer, explanations[0])
+        evaluate(explainer, explanations[0])  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="list of explanations"):
         evaluate(explainer, [])
 

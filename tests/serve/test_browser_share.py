@@ -156,7 +156,7 @@ def test_cancel_frees_the_server(page: Any, served: Served) -> None:
     assert stopped == [f"{served.url}api/explain"]
     expect(page.locator("#waiting")).to_contain_text("was not run")
     end = time.monotonic() + 20
-    while not served.server.engine.idle:
+    while not served.server.line.idle:
         assert time.monotonic() < end, "the server still works for nobody"
         time.sleep(0.05)
     explain(page, methods=("attn_lrp",))

@@ -21,7 +21,7 @@ import tokenlight as tl
 from tests.serving import TEXT, listening, small_explainer, until
 from tokenlight.cli import app
 from tokenlight.serve import server as serving
-from tokenlight.serve.waiting_line import LINE
+from tokenlight.views.difference import LINE
 
 HEADERS = {"Content-Type": "application/json"}
 LONG = "good movie and the key to the book " * 8
@@ -80,7 +80,7 @@ def test_fifty_at_once_are_answered_or_told_to_wait(embedded):
         *_, result, done = events(body)
         assert result["explanation"]["text"] == f"a charming film number {i}"
         assert done == {"event": "done"}
-    until(lambda: server.engine.idle)
+    until(lambda: server.line.idle)
     status, _, body = post(address, "explain", {"text": "and then another", "methods": ["lrp"]})
     assert (status, events(body)[-1]) == (200, {"event": "done"})
 
@@ -109,7 +109,7 @@ def test_memory_is_back_where_it_was(embedded):
             ]
             found = list(pool.map(lambda question: post(address, "explain", question), questions))
         assert [status for status, _, _ in found] == [200] * 8
-        until(lambda: server.engine.idle)
+        until(lambda: server.line.idle)
         server.session.cache.clear()
 
     round_of(0)
@@ -161,7 +161,7 @@ def test_a_client_that_disconnects_frees_its_work(small, route, monkeypatch, beg
     connection = begin(address, question, route)
     until(lambda: stuck.passes >= 3)
     connection.close()
-    until(lambda: server.engine.idle)
+    until(lambda: server.line.idle)
     assert stuck.passes < 40  # the work has more than sixty
     status, _, body = post(address, "predict", {"text": TEXT})
     assert (status, json.loads(body)["tokens"][0]) == (200, "[CLS]")
@@ -174,13 +174,13 @@ def test_a_client_that_disconnects_while_waiting_leaves_the_line(small, monkeypa
     first = begin(address, {"text": f"{LONG} first", "methods": ["erasure"]})
     until(lambda: stuck.passes >= 1)
     waiting = [begin(address, {"text": f"{LONG} {i}", "methods": ["erasure"]}) for i in range(5)]
-    until(lambda: len(server.engine._line) == 5)
+    until(lambda: server.line.waiting == 5)
     for connection in waiting:
         connection.close()
-    until(lambda: len(server.engine._line) == 0)
-    assert not server.engine.idle
+    until(lambda: server.line.waiting == 0)
+    assert not server.line.idle
     first.close()
-    until(lambda: server.engine.idle)
+    until(lambda: server.line.idle)
 
 
 def test_lines_arrive_as_they_are_said(small, monkeypatch, begin):
@@ -213,7 +213,7 @@ def test_those_who_wait_are_told_how_many_are_ahead(small, monkeypatch, begin):
     failed, done = [json.loads(line) for line in response.read().splitlines()]
     assert (failed["event"], failed["method"], done["event"]) == ("failed", "lrp", "done")
     assert "no label '?'" in failed["error"]
-    until(lambda: server.engine.idle)
+    until(lambda: server.line.idle)
 
 
 @pytest.mark.parametrize(
@@ -380,7 +380,7 @@ def test_a_mask_file_gives_the_head_map(tmp_path, monkeypatch):
     described: list[Any] = []
     path = tmp_path / "masks.json"
     tl.HeadMask.by_hand(torch.eye(6, 12)).save(path)
-    monkeypatch.setattr(serving, "make_app", lambda session, engine, port: described.append(session.mask))
+    monkeypatch.setattr(serving, "make_app", lambda session, line, port: described.append(session.mask))
     monkeypatch.setattr(serving.Server, "run", lambda self, sockets: None)
     assert run("--port", "0", "--no-browser", "--heads", str(path)).exit_code == 0
     assert described[0].lit.tolist() == torch.eye(6, 12).tolist()

@@ -78,11 +78,11 @@ def bench(
     check_probabilities(explainer)
     judge = settle_protocol(protocol, metrics, perturb, data, explainer.task.gap, bool(seed_models))
     models = [explainer, *seed_models]
-    specs = choose_methods(methods or defaults_for(models, heads), explainer.task.model, heads, erasure)
+    specs = choose_methods(methods or defaults_for(models, heads), explainer.inner, heads, erasure)
     fitted = [judge.fit(one) for one in models]
     check_models(fitted, judge)
     judge = replace(judge, measures=tuple(fit_measure(one, fitted[0]) for one in judge.measures))
-    jobs = [{spec.label: spec.job(one.task.model, heads, seed) for spec in specs} for seed, one in enumerate(fitted)]
+    jobs = [{spec.label: spec.job(one.inner, heads, seed) for spec in specs} for seed, one in enumerate(fitted)]
     for job in jobs[0].values():
         job.passes(split=False)  # an option with a wrong value is refused before anything is written
     plan = MeasuringPlan(fitted[0], judge, jobs[0], tuple(zip(fitted[1:], jobs[1:], strict=True)))
@@ -193,14 +193,14 @@ def fit_measure(measure: Measure, explainer: Explainer) -> Measure:
     """With everything settled that depends on the model, so that a stored run says what was done."""
     if measure.entry.kind != "perturbation":
         return measure
-    return replace(measure, perturbation=measure.settled.fit(explainer.task.model, explainer.tokenizer))
+    return replace(measure, perturbation=measure.settled.fit(explainer.inner, explainer.tokenizer))
 
 
 def defaults_for(models: Sequence[Explainer], heads: Any) -> list[str] | None:
     """None, or with several models those default methods that all of them can run."""
     if len(models) == 1:
         return None
-    return [n for n in DEFAULT_METHODS if all(is_ready(METHODS[n], one.task.model, heads) for one in models)]
+    return [n for n in DEFAULT_METHODS if all(is_ready(METHODS[n], one.inner, heads) for one in models)]
 
 
 def check_models(models: Sequence[Explainer], judge: Protocol) -> None:

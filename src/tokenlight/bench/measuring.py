@@ -11,9 +11,11 @@ from tokenlight.bench.protocol import Protocol, other_class
 from tokenlight.bench.robustness import BETWEEN_MODELS, likeness_of
 from tokenlight.data.parts import Part
 from tokenlight.explain.explainer import Explainer
-from tokenlight.explain.running import Job
+from tokenlight.explain.jobs import Job
+from tokenlight.explain.running import Running
 from tokenlight.metrics.evaluate import Curve, Measure, compare, measure_curve, trace_curves
 from tokenlight.metrics.perturbation import Perturbation
+from tokenlight.metrics.probability import Asking
 from tokenlight.model.twin import Twin
 from tokenlight.results.explanation import Explanation
 from tokenlight.runs.engines import Tell
@@ -95,10 +97,12 @@ def explain(plan: MeasuringPlan, model: ReadyModel, targets: Any, foils: Any) ->
         model.jobs,
         target=targets,
         foil=foils,
-        batch_size=max(1, min(32, EXPLAINED_AT_ONCE // longest)),
-        progress=False,
-        prepare=plan.protocol.prepare(model.explainer.tokenizer),
-        twin=model.twin,
+        running=Running(
+            batch_size=max(1, min(32, EXPLAINED_AT_ONCE // longest)),
+            progress=False,
+            prepare=plan.protocol.prepare(model.explainer.tokenizer),
+            twin=model.twin,
+        ),
     )
     adjusted = {label: [plan.protocol.adjust(e) for e in results] for label, results in found.items()}
     if not plan.inverse:
@@ -145,12 +149,11 @@ def draw(
     times = len(explained)
     return trace_curves(
         model.explainer,
-        model.twin,
-        model.rows * times,
         [e for results in explained.values() for e in results],
         [measure.settled for measure in plan.measures("curves")],
         [case.target for case in cases] * times,
         [case.foil for case in cases] * times,
+        Asking(twin=model.twin, rows=model.rows * times),
     )
 
 

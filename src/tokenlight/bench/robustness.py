@@ -6,6 +6,7 @@ from itertools import combinations, permutations
 from statistics import fmean
 
 from tokenlight.explain.explainer import Explainer, check_texts
+from tokenlight.explain.running import Running
 from tokenlight.metrics.evaluate import Measure, compare
 from tokenlight.results.explanation import Explanation
 from tokenlight.runs.method_specs import MethodSpec
@@ -40,7 +41,9 @@ def robustness(
     listed, specs = check_texts(texts), [MethodSpec.parse(one) for one in methods]
     measures = [one if isinstance(one, Measure) else Measure(one) for one in metrics]
     explained = [
-        e.explain_jobs(listed, {spec.label: spec.job(e.task.model, seed=i) for spec in specs}, progress=progress)
+        e.explain_jobs(
+            listed, {spec.label: spec.job(e.inner, seed=i) for spec in specs}, running=Running(progress=progress)
+        )
         for i, e in enumerate(explainers)
     ]
     found = []

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-app = typer.Typer(
+app: typer.Typer = typer.Typer(
     help="Which tokens made a Transformer say that, by every published way of asking.",
     no_args_is_help=True,
     add_completion=False,

@@ -10,7 +10,7 @@ from tokenlight.cli.app import app, load_model, readable_errors, wide_console
 
 if TYPE_CHECKING:
     from tokenlight.explain.explainer import Explainer
-    from tokenlight.heads.sources import ParseSource
+    from tokenlight.heads.parsed_texts import ParseSource
     from tokenlight.masks.statistics import HeadStatistics
 
 
@@ -42,7 +42,7 @@ def heads(
     task: Annotated[str | None, typer.Option(help="Default: as the checkpoint's config says.")] = None,
 ) -> None:
     """Find the heads that follow syntax or position, and write them as a mask for `explain --heads`."""
-    from tokenlight.heads.sources import parse_source
+    from tokenlight.heads.parsed_texts import parse_source
     from tokenlight.masks.head_mask import HeadMask
     from tokenlight.views.heads import head_map
 

@@ -33,6 +33,6 @@ def serve(
 
         with listen(port) as sock:  # before the model: loading is slow
             explainer = load_model(model, task)
-            mask = choose_heads(heads, explainer.task.model)
+            mask = choose_heads(heads, explainer.inner)
             typer.echo(f"The page is at http://{HOST}:{sock.getsockname()[1]}/ (Ctrl-C stops it)")
             run(explainer, sock, browser, mask)

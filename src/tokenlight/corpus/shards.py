@@ -21,8 +21,8 @@ from tokenlight.foundation.files import settle
 try:
     import pyarrow
     import pyarrow.parquet
-except ImportError as missing:
-    raise ImportError('Parquet needs pyarrow: pip install "tokenlight[scale]"') from missing
+except ImportError as _missing:
+    raise ImportError('Parquet needs pyarrow: pip install "tokenlight[scale]"') from _missing
 
 SHARD = re.compile(r"part-(\d{6,})\.parquet")
 ADDED = -1  # the segment of tokens that the tokenizer adds: they are in no text

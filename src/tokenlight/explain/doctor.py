@@ -6,9 +6,10 @@ from typing import Any
 import torch
 
 from tokenlight.explain.explainer import Explainer
-from tokenlight.explain.footprint import Shape, need_of_jobs
+from tokenlight.explain.footprint import Shape, need_of_plan
 from tokenlight.explain.free_memory import free_memory, largest_batch
-from tokenlight.explain.running import Job
+from tokenlight.explain.jobs import Job
+from tokenlight.explain.passes import plan_passes
 from tokenlight.foundation.progress import track
 from tokenlight.methods import METHODS
 from tokenlight.model.twin import Twin
@@ -33,10 +34,11 @@ def foresee(explainer: Explainer, tokens: int | None = None) -> Outlook:
     for entry in METHODS.values():
         if not entry.fits(model):
             continue
-        jobs = [Job(entry, {"heads": None} if "heads" in entry.options else {})]  # masks change no size
+        job = Job(entry, {"heads": None} if "heads" in entry.options else {})  # masks change no size
+        plan = plan_passes(target, [job])
         ways = [Saving(by_block=low, last_logits=True) for low in (False, True)]
-        needs = [need_of_jobs(shape, jobs, target, BATCH, tokens, way) for way in ways]
-        fits = [None if free is None else largest_batch(shape, jobs, target, tokens, way, free) for way in ways]
+        needs = [need_of_plan(shape, plan, BATCH, tokens, way) for way in ways]
+        fits = [None if free is None else largest_batch(shape, plan, tokens, way, free) for way in ways]
         found.append(Need(entry.name, needs[0], needs[1], fits[0], fits[1]))
     return Outlook(tokens, BATCH, shape.weights, str(twin.device), free, tuple(found))
 

@@ -4,24 +4,25 @@ Sizes are counted in three kinds of tensors of a block: states [batch, token, di
 [batch, token, inner] and maps [batch, head, query, key]. docs/large-models.md has the derivation and what was measured.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from torch import Tensor
 from torch.nn import functional as F
 from transformers import PreTrainedModel
 
-from tokenlight.explain.running import Job, PlannedPass, plan
+from tokenlight.explain.jobs import Job
+from tokenlight.explain.passes import PassPlan
 from tokenlight.model import anatomy
+from tokenlight.record.planned_pass import PlannedPass
 from tokenlight.record.recording import Saving
 from tokenlight.rules import replacements as rules
 from tokenlight.rules.mode import RuleTable
 from tokenlight.rules.points import mix_values, query_key
 from tokenlight.tasks import task_of_class
-from tokenlight.tasks.targets import Target
 from tokenlight.tasks.task import Task
 
-SIZES = {  # of a block's signals, in states and in maps
+SIZES: dict[str, tuple[int, int]] = {  # of a block's signals, in states and in maps
     "embeddings": (0, 0),
     **dict.fromkeys(("hidden", "values", "context", "gated", "second_norm"), (1, 0)),
     "attention": (0, 1),
@@ -132,8 +133,7 @@ class Need:
 def need_of_pass(shape: Shape, one: PlannedPass, rows: int, tokens: int, saving: Saving) -> Need:
     """One recorded pass on a batch of `rows` texts of `tokens` tokens."""
     precision = 8 if one.double else shape.precision
-    graded = {need.removesuffix(".grad") for need in one.needs if need.endswith(".grad")}
-    wanted = {need.removesuffix(".grad") for need in one.needs}
+    graded, wanted = one.graded, one.signals
 
     def size(counts: Counts, width: int = precision) -> float:
         return shape.bytes(counts, rows, tokens, width)
@@ -169,20 +169,19 @@ def logits_of(shape: Shape, rows: int, tokens: int, precision: int, saving: Savi
     return LOGIT_COPIES * rows * at * shape.vocabulary * max(4, precision)
 
 
-def need_of_jobs(shape: Shape, jobs: Sequence[Job], target: Target, rows: int, tokens: int, saving: Saving) -> int:
+def need_of_plan(shape: Shape, plan: PassPlan, rows: int, tokens: int, saving: Saving) -> int:
     """Bytes beside the weights at the worst moment: all traces so far, and one pass under way."""
-    planned, _ = plan(target, jobs)
-    if target.function is not None:
+    if plan.target.function is not None:
         saving = Saving(by_block=saving.by_block)
     worst, held = 0.0, 0.0
-    for one in planned.values():
+    for one in plan.passes.values():
         need = need_of_pass(shape, one, rows, tokens, saving)
         worst = max(worst, held + need.total)
         held += need.trace
-    for job in jobs:
+    for job in plan.jobs:
         if job.method.asks_model:
             worst = max(worst, held + need_of_probe(shape, job, rows, tokens, saving))
-    return int(max(worst, held + shape.bytes(Counts(maps=2), rows, tokens, shape.precision) * bool(planned)))
+    return int(max(worst, held + shape.bytes(Counts(maps=2), rows, tokens, shape.precision) * bool(plan.passes)))
 
 
 def need_of_probe(shape: Shape, job: Job, rows: int, tokens: int, saving: Saving) -> int:
@@ -194,5 +193,5 @@ def need_of_probe(shape: Shape, job: Job, rows: int, tokens: int, saving: Saving
         together = max(rows, min(PROBED_SCORES, rows * tokens))
     else:
         together = rows * min(steps, max(1, PROBED_GRADIENTS // rows))
-    one = PlannedPass(set() if steps is None else {"embeddings.grad"}, None, None, False, False, False)
+    one = PlannedPass(frozenset() if steps is None else {"embeddings.grad"})
     return need_of_pass(shape, one, together, tokens, saving).total

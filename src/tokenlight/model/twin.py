@@ -28,6 +28,9 @@ from tokenlight.text.batches import Batch
 class Twin:
     """Runs the model on a batch and returns its output together with the tape."""
 
+    model: PreTrainedModel
+    tape: Tape
+
     def __init__(self, model: PreTrainedModel):
         model = unwrap(model)
         refuse_inexact(model)

@@ -21,6 +21,9 @@ RuleTable = dict[Any, Rule]  # torch function (or one of points.py): replacement
 class RuleMode(TorchFunctionMode):
     """While active, functions in the table are replaced; a non-linear function of a signal without a rule raises."""
 
+    table: RuleTable
+    ledger: Ledger
+
     def __init__(self, table: RuleTable, ledger: Ledger):
         super().__init__()
         self.table, self.ledger = table, ledger
@@ -48,7 +51,7 @@ class RuleMode(TorchFunctionMode):
 
 
 # Linear in their one signal: the plain gradient is the rule.
-LINEAR = {
+LINEAR: set[Callable[..., Any]] = {
     *(Tensor.__getitem__, Tensor.contiguous, Tensor.expand, Tensor.flatten, Tensor.mean, Tensor.neg, Tensor.permute),
     *(Tensor.repeat_interleave, Tensor.reshape, Tensor.squeeze, Tensor.sum, Tensor.transpose, Tensor.unsqueeze),
     *(Tensor.view, Tensor.masked_fill, Tensor.clone, Tensor.unflatten, Tensor.repeat),
@@ -59,7 +62,16 @@ LINEAR = {
     *(F.dropout, F.linear),
 }
 # Linear in either operand, so at most one may be a signal.
-PRODUCTS = {Tensor.mul, torch.mul, torch.matmul, Tensor.matmul, torch.bmm, torch.einsum, Tensor.div, torch.div}
+PRODUCTS: set[Callable[..., Any]] = {
+    Tensor.mul,
+    torch.mul,
+    torch.matmul,
+    Tensor.matmul,
+    torch.bmm,
+    torch.einsum,
+    Tensor.div,
+    torch.div,
+}
 
 
 def refuse_nonlinear(function: Function, args: Sequence[Any]) -> None:

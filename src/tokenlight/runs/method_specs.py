@@ -7,7 +7,7 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
-from tokenlight.explain.running import Job
+from tokenlight.explain.jobs import Job
 from tokenlight.masks.choosing import has_heads
 from tokenlight.masks.head_mask import HeadMask
 from tokenlight.methods import METHODS, Method, find_method
@@ -25,7 +25,7 @@ DEFAULT_METHODS = (
     "raw_attention",
 )
 CONTROLS = ("random", "erasure")  # what every table is read against; never called the best
-WORDS = {"true": True, "false": False, "none": None}
+WORDS: dict[str, bool | None] = {"true": True, "false": False, "none": None}
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,8 @@ try:
     import ray
     import ray.data
     from ray.data.block import BlockMetadata
-except ImportError as missing:
-    raise ImportError('engine="ray" needs Ray: pip install "tokenlight[scale]"') from missing
+except ImportError as _missing:
+    raise ImportError('engine="ray" needs Ray: pip install "tokenlight[scale]"') from _missing
 
 
 @dataclass(frozen=True)
@@ -89,6 +89,9 @@ def running_ray() -> Iterator[None]:
 
 class PartSource(ray.data.Datasource):
     """Parts that one task reads, one after another, and hands on as they come."""
+
+    parts: Parts
+    folder: str
 
     def __init__(self, parts: Parts):
         self.parts, self.folder = parts, os.getcwd()

@@ -32,6 +32,7 @@ from tokenlight.tasks.targets import (
 from tokenlight.text.batches import Batch
 from tokenlight.text.rows import Cut, Row, Text, encode
 
+LogitsFor = Literal["text", "every token", "last token"]
 Gap = Literal["inside", "end"]  # of a text: where the word stands that a model answers with
 MOST = 10  # candidates to pick from, where the model could say anything
 
@@ -65,7 +66,7 @@ class Task(ABC):
     auto_class: ClassVar[str]  # transformers' class that loads one
 
     cut: ClassVar[Cut] = "longest_first"  # which tokens of a long text give way
-    logits_for: ClassVar[Literal["text", "every token", "last token"]] = "text"
+    logits_for: ClassVar[LogitsFor] = "text"
     parts: ClassVar[int] = 1  # numbers of the output that are added up
     with_words: ClassVar[bool] = False  # the model answers with a word of its vocabulary
     gap: ClassVar[Gap | None] = None
