@@ -17,7 +17,7 @@ from tokenlight.cli.app import load_model
 from tokenlight.data.examples import Example
 from tokenlight.data.reading_examples import read_examples
 from tokenlight.data.source import Source
-from tokenlight.embedded.sentences import SENTENCES
+from tokenlight.foundation.first_look import SENTENCES
 from tokenlight.runs.method_specs import MethodSpec
 from tokenlight.views.figure import new_figure, save
 

@@ -198,7 +198,9 @@ def test_the_report_is_one_escaped_page_without_assets(folder):
     for outside in ("<script", "http://", "https://", "<link", "@import", "url("):
         assert outside not in page
     assert len(re.findall(r"<tbody>", page)) == 2
-    assert {path.name for path in write_views(read_table(folder), folder)} <= {path.name for path in folder.iterdir()}
+    assert {path.name for path in write_views(read_table(folder), folder, [])} <= {
+        path.name for path in folder.iterdir()
+    }
 
 
 def test_decimals_and_ticks(folder):

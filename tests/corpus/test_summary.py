@@ -15,8 +15,9 @@ from tokenlight.corpus import summary as summary
 from tokenlight.corpus.explaining_parts import ExplainedPart, ExplainedText
 from tokenlight.corpus.settings import CorpusSettings
 from tokenlight.corpus.shards import write_part
-from tokenlight.corpus.summary import WordSupport, summarise
+from tokenlight.corpus.summary import summarise
 from tokenlight.data.examples import Example
+from tokenlight.results.corpus_words import WordSupport
 from tokenlight.views.corpus import comparison_table, summary_csv, summary_figure, summary_table
 
 

@@ -482,13 +482,17 @@ def test_free_memory_is_read_from_the_system_and_its_limits(tmp_path):
 def test_doctor_foresees_what_methods_need(monkeypatch):
     explainer = explainer_for("bert")
     monkeypatch.setattr(doctor, "free_memory", lambda device: 2_000_000_000)
-    found = {one.method: one for one in doctor.foresee(explainer, tokens=512)}
+    foreseen = doctor.foresee(explainer)
+    assert foreseen.tokens == explainer.task.max_length
+    found = {one.method: one for one in foreseen.needs}
     assert found.keys() == METHODS.keys()
-    assert found["attn_lrp"].need == outlook("attn_lrp", tokens=512, model=explainer.model, last_logits=True)
+    assert found["attn_lrp"].need == outlook(
+        "attn_lrp", tokens=foreseen.tokens, model=explainer.model, last_logits=True
+    )
     assert 0 < (found["attn_lrp"].fitting or 0) < (found["attn_lrp"].fitting_low or 0)
     assert found["random"].need < found["erasure"].need / 1.9  # the control asks once, about the text as it is
     monkeypatch.setattr(doctor, "free_memory", lambda device: None)
-    assert doctor.foresee(explainer, tokens=512)[0].fitting is None
+    assert doctor.foresee(explainer).needs[0].fitting is None
 
 
 def test_doctor_prints_the_outlook(tmp_path):

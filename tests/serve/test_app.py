@@ -16,12 +16,12 @@ from tests import models
 from tests.model.test_untouched import assert_same, state
 from tests.serving import QUESTIONS, TEXT, ask, in_process, lines, small_explainer
 from tests.tokenizers_ import explainer_for
-from tokenlight.embedded import NAME
 from tokenlight.masks.head_mask import HeadMask
 from tokenlight.methods import METHODS
 from tokenlight.metrics.curves import aopc, log_odds
 from tokenlight.metrics.evaluate import draw_curves
 from tokenlight.metrics.perturbation import Perturbation
+from tokenlight.model.attention import NAME
 from tokenlight.record.recording import record
 from tokenlight.serve import explaining, session
 from tokenlight.tasks.targets import Target, Wanted

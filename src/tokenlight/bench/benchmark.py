@@ -14,8 +14,8 @@ from tokenlight.bench.options import BadRows, Perturb
 from tokenlight.bench.protocol import Protocol
 from tokenlight.bench.protocol import protocol as find_protocol
 from tokenlight.bench.robustness import BETWEEN_MODELS
-from tokenlight.bench.shown import keep_shown
-from tokenlight.bench.tabulate import FORMAT, INVERSE, STAGES, VERSION, Table, best_method, read_table
+from tokenlight.bench.shown import keep_shown, read_shown
+from tokenlight.bench.tabulate import FORMAT, STAGES, VERSION, best_method, read_table
 from tokenlight.data.examples import Example
 from tokenlight.data.parts import in_parts
 from tokenlight.data.reading_examples import COLUMNS, first_example, read_examples
@@ -25,6 +25,7 @@ from tokenlight.foundation.progress import counting
 from tokenlight.methods import METHODS
 from tokenlight.metrics.evaluate import DEFAULT_METRICS, Measure
 from tokenlight.metrics.probability import check_probabilities
+from tokenlight.results.table import INVERSE, Table
 from tokenlight.runs.engines import Place, open_place
 from tokenlight.runs.journal import Journal
 from tokenlight.runs.method_specs import (
@@ -120,7 +121,7 @@ class Runner:
         best = best_method(self.folder)
         self.stage(STAGES[1], inverse_of(self.plan, best))
         table = read_table(self.folder)
-        write_views(table, self.folder)
+        write_views(table, self.folder, read_shown(self.folder))
         return table
 
     def stage(self, name: str, plan: MeasuringPlan) -> None:

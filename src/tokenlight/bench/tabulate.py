@@ -1,118 +1,29 @@
 """The table: methods × metrics, mean with a 95 % bootstrap interval, and who cannot be told from the best."""
 
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
 from tokenlight.bench.results import Array, Results, read_results
 from tokenlight.metrics.evaluate import Measure
 from tokenlight.metrics.perturbation import Perturbation
+from tokenlight.results.table import FEWEST, INVERSE, Cell, Column, Line, Panel, Table
 
 FORMAT, VERSION = "tokenlight.bench", 1
-INVERSE = "inverse of "
 STAGES = ("results-00000.jsonl", "results-00001.jsonl")  # the methods; the inverse of the best of them
 DRAWS = 2000  # bootstrap samples
 BLOCK = 100  # of them in memory
 INTERVAL = (2.5, 97.5)  # percentiles
-FEWEST = 10  # examples: with fewer, resampling them says little, and no method is told from another
-
-
-@dataclass(frozen=True)
-class Column:
-    """A metric."""
-
-    label: str
-    title: str
-    direction: Literal["higher", "lower"]
-
-
-@dataclass(frozen=True)
-class Cell:
-    """A mean with its interval."""
-
-    mean: float
-    low: float
-    high: float
-    best: bool = False  # of the methods; a control is never called the best
-    level: bool = False  # the paired difference to the best may be 0
-
-
-@dataclass(frozen=True)
-class Line:
-    """A method."""
-
-    label: str
-    title: str
-    control: bool
-    cells: tuple[Cell, ...]
-
-
-@dataclass(frozen=True)
-class Panel:
-    """The curves of all methods for one metric, whose value is about the mean of the points."""
-
-    column: Column
-    axis: str
-    quantity: str
-    places: tuple[float, ...]
-    curves: Mapping[str, tuple[Cell, ...]]  # label -> points
-
-
-@dataclass(frozen=True, eq=False)
-class Table:
-    """Everything that the views show."""
-
-    columns: tuple[Column, ...]
-    lines: tuple[Line, ...]
-    panels: tuple[Panel, ...]
-    results: Results
-
-    @property
-    def methods(self) -> list[Line]:
-        return [line for line in self.lines if not line.control]
-
-    @property
-    def controls(self) -> list[Line]:
-        return [line for line in self.lines if line.control]
-
-    def cell(self, method: str, metric: str) -> Cell:
-        line = next(line for line in self.lines if line.label == method)
-        return line.cells[[column.label for column in self.columns].index(metric)]
-
-    def show(self) -> None:
-        """Print it."""
-        from tokenlight.views.tables import show_table
-
-        show_table(self)
-
-    def __repr__(self) -> str:
-        return f"<Table: {len(self.methods)} methods and {len(self.controls)} controls × {len(self.columns)} metrics>"
-
-    def to_markdown(self) -> str:
-        from tokenlight.views.tables import markdown
-
-        return markdown(self)
-
-    def to_latex(self) -> str:
-        from tokenlight.views.tables import latex
-
-        return latex(self)
-
-    def to_csv(self) -> str:
-        from tokenlight.views.tables import comma_separated
-
-        return comma_separated(self)
 
 
 def read_table(folder: str | Path, seed: int = 0) -> Table:
     """The table of a run's folder, without model or data."""
     results = read_results(Path(folder), STAGES)
     columns = make_columns(results.measures)
-    return Table(columns, make_lines(results, seed), make_panels(results, columns, seed), results)
+    lines, panels = make_lines(results, seed), make_panels(results, columns, seed)
+    return Table(columns, lines, panels, results.values, results.weights, results.run)
 
 
 def best_method(folder: Path) -> str:
@@ -266,10 +177,10 @@ def sign_of(measure: Measure) -> int:
 
 
 def is_control(results: Results, label: str) -> bool:
-    return label.startswith(INVERSE) or results.settings["methods"][label]["control"]
+    return label.startswith(INVERSE) or results.run.settings["methods"][label]["control"]
 
 
 def title_of(results: Results, label: str) -> str:
     if label.startswith(INVERSE):
         return INVERSE + title_of(results, label.removeprefix(INVERSE))
-    return results.settings["methods"][label]["title"]
+    return results.run.settings["methods"][label]["title"]

@@ -23,8 +23,8 @@ from tokenlight.cli.shared_options import (
 from tokenlight.runs.workers import Workers
 
 if TYPE_CHECKING:
-    from tokenlight.bench.tabulate import Table
     from tokenlight.data.source import Source
+    from tokenlight.results.table import Table
 
 
 @app.command()
@@ -58,6 +58,7 @@ def bench(
     workers: WorkersOption = None,
 ) -> None:
     """Compare methods by metrics on your own model and data; stopped, the same command goes on."""
+    from tokenlight.bench.shown import read_shown
     from tokenlight.bench.tabulate import read_table
     from tokenlight.data.source import Source
     from tokenlight.views.report import write_views
@@ -70,7 +71,7 @@ def bench(
             if output is not None or method or metric or preset or limit:
                 raise ValueError(f"{model} holds results, which are shown as they are: name the data for a new run")
             table, folder = read_table(model), Path(model)
-            write_views(table, folder)
+            write_views(table, folder, read_shown(folder))
         elif output is None:
             raise ValueError("name the folder for the results with -o DIR")
         else:

@@ -54,13 +54,13 @@ def demo(
     output: Annotated[Path, typer.Option("--output", "-o", help="Where the same goes as HTML.")] = Path("demo.html"),
 ) -> None:
     """Explain three sentences with several methods: the first thing to look at."""
-    from tokenlight.embedded.sentences import METHODS, SENTENCES
+    from tokenlight.foundation.first_look import DEMO_METHODS, SENTENCES
     from tokenlight.views.html import page
     from tokenlight.views.terminal import legend, show
 
     with readable_errors():
         explainer, console = load_model(DEFAULT, None), Console()
-        by_method = explainer.explain_all(SENTENCES, METHODS)
+        by_method = explainer.explain_all(SENTENCES, DEMO_METHODS)
         groups = [list(group) for group in zip(*by_method.values(), strict=True)]
         for group in groups:
             show(group, console)
@@ -87,12 +87,13 @@ def doctor(
     ] = None,
 ) -> None:
     """How much memory methods need on this model, which of them work, and what they cost on a short input."""
-    from tokenlight.explain.doctor import examine, outlook_report, report
+    from tokenlight.explain.doctor import examine, foresee
+    from tokenlight.views.doctor import examination_table, outlook_table
 
     with readable_errors():
         explainer = load_model(model, task)
-        wide_console().print(outlook_report(explainer, tokens))
-        wide_console().print(report(explainer, examine(explainer)))
+        wide_console().print(outlook_table(foresee(explainer, tokens)))
+        wide_console().print(examination_table(examine(explainer)))
 
 
 def write(explanations: list[Any], format: Format, output: Path | None) -> None:

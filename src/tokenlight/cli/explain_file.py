@@ -21,8 +21,8 @@ from tokenlight.corpus.settings import CorpusSettings, ScoreType
 from tokenlight.runs.workers import Engine, Workers
 
 if TYPE_CHECKING:
-    from tokenlight.corpus.summary import CorpusSummary
     from tokenlight.explain.explainer import Explainer
+    from tokenlight.results.corpus_words import CorpusSummary
 
 INTERRUPTED = 130  # how shells say that a command was stopped by Ctrl-C
 MethodsOption = Annotated[

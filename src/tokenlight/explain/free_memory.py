@@ -7,6 +7,7 @@ import torch
 
 from tokenlight.explain.footprint import Shape, need_of_jobs
 from tokenlight.explain.running import Job
+from tokenlight.foundation.sizes import describe_bytes
 from tokenlight.record.recording import Saving
 from tokenlight.tasks.targets import Target
 
@@ -83,7 +84,3 @@ def largest_batch(shape: Shape, jobs: Sequence[Job], target: Target, tokens: int
         fits = need_of_jobs(shape, jobs, target, middle, tokens, saving) <= free
         low, high = (middle, high) if fits else (low, middle)
     return low
-
-
-def describe_bytes(count: int) -> str:
-    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"

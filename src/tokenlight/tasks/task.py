@@ -6,14 +6,14 @@ fact (a class attribute) or in a method. Nothing outside this folder asks which 
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from tokenlight.embedded.sentences import SAMPLE
+from tokenlight.foundation.first_look import SAMPLE
 from tokenlight.model.inputs import max_length
 from tokenlight.record.choices import Choice, logits_at
 from tokenlight.tasks.targets import (
@@ -57,8 +57,8 @@ class Fields:
 class Task(ABC):
     """What this model is asked. Texts are given as rows; `i` is a text's place in the batch that was run."""
 
-    model: PreTrainedModel  # the user's own, without wrappers
-    tokenizer: Any = None  # None: the caller tokenises
+    model: PreTrainedModel = field(repr=False)  # the user's own, without wrappers
+    tokenizer: Any = field(default=None, repr=False)  # None: the caller tokenises
 
     name: ClassVar[str]  # as transformers' pipelines call it
     heads: ClassVar[tuple[str, ...]]  # how the names of model classes with such a head end

@@ -6,7 +6,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from tokenlight.bench.shuffled_models import Similarities
+from tokenlight.results.shuffled_layers import Similarities
 from tokenlight.views.chart import COLOURS
 from tokenlight.views.figure import new_figure
 
