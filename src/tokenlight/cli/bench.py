@@ -5,24 +5,26 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tokenlight.bench.options import BadRows, Perturb
+from tokenlight.bench.options import BadRows
 from tokenlight.cli.app import app, load_model, readable_errors, wide_console
-from tokenlight.runs.workers import Engine, Workers
+from tokenlight.cli.shared_options import (
+    DataArgument,
+    EngineOption,
+    HeadsOption,
+    KindOption,
+    ModelArgument,
+    PairOption,
+    PerturbOption,
+    SplitOption,
+    TaskOption,
+    TextOption,
+    WorkersOption,
+)
+from tokenlight.runs.workers import Workers
 
 if TYPE_CHECKING:
     from tokenlight.data.source import Source
     from tokenlight.results.table import Table
-
-ModelArgument = Annotated[str, typer.Argument(help="Checkpoint name or path; 'default' is the one inside.")]
-DataOption = Annotated[
-    str, typer.Argument(help="TSV, CSV, JSON lines, Parquet, SQuAD JSON, CoNLL-U, plain text, or hf:NAME.")
-]
-TextOption = Annotated[str | None, typer.Option(help="The column with the text.")]
-PairOption = Annotated[tuple[str, str] | None, typer.Option(help="The two columns of a pair.")]
-SplitOption = Annotated[str | None, typer.Option(help="The split of a Hugging Face dataset.")]
-KindOption = Annotated[str | None, typer.Option(help="The kind of file, where its name does not say it.")]
-HeadsOption = Annotated[str | None, typer.Option(help="A head mask: see `tokenlight heads`.")]
-TaskOption = Annotated[str | None, typer.Option(help="Default: as the checkpoint's config says.")]
 
 
 @app.command()
@@ -47,15 +49,13 @@ def bench(
     label: Annotated[str | None, typer.Option(help="The column with the gold label.")] = None,
     split: SplitOption = None,
     kind: KindOption = None,
-    perturb: Annotated[
-        Perturb | None, typer.Option(help="How tokens are taken away; default: as suits the model.")
-    ] = None,
+    perturb: PerturbOption = None,
     heads: HeadsOption = None,
     erasure: Annotated[bool, typer.Option(help="Erasure as a control: one forward pass for every token.")] = True,
     seed_model: Annotated[list[str] | None, typer.Option(help="Repeat; models that differ in their seed.")] = None,
     task: TaskOption = None,
-    engine: Annotated[Engine, typer.Option(help="In this process, or spread by Ray.")] = "local",
-    workers: Annotated[int | None, typer.Option(min=1, help="Ray's processes that hold the model.")] = None,
+    engine: EngineOption = "local",
+    workers: WorkersOption = None,
 ) -> None:
     """Compare methods by metrics on your own model and data; stopped, the same command goes on."""
     from tokenlight.bench.shown import read_shown
@@ -117,7 +117,7 @@ def run_bench(
 @app.command()
 def sanity(
     model: ModelArgument,
-    data: DataOption,
+    data: DataArgument,
     method: Annotated[list[str] | None, typer.Option(help="Repeat for several; see `tokenlight methods`.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="Only the first so many rows.")] = 50,
     absolute: Annotated[bool, typer.Option(help="Compare |scores|.")] = False,

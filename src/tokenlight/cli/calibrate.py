@@ -6,30 +6,28 @@ from typing import Annotated
 
 import typer
 
-from tokenlight.bench.options import Perturb
 from tokenlight.cli.app import app, load_model, readable_errors, wide_console
-from tokenlight.cli.bench import (
-    DataOption,
+from tokenlight.cli.heads import checkpoint_of
+from tokenlight.cli.shared_options import (
+    DataArgument,
     KindOption,
     ModelArgument,
     PairOption,
+    PerturbOption,
     SplitOption,
     TaskOption,
     TextOption,
 )
-from tokenlight.cli.heads import checkpoint_of
 
 
 @app.command()
 def calibrate(
     model: ModelArgument,
-    texts: DataOption,
+    texts: DataArgument,
     output: Annotated[Path, typer.Option("--output", "-o", help="The mask file to write.")],
     method: Annotated[str, typer.Option(help="A relevance method that takes heads.")] = "attn_lrp",
     limit: Annotated[int, typer.Option(min=1, help="Only the first so many rows; 50 to 500 are best.")] = 200,
-    perturb: Annotated[
-        Perturb | None, typer.Option(help="How tokens are taken away; default: as suits the model.")
-    ] = None,
+    perturb: PerturbOption = None,
     folds: Annotated[
         int, typer.Option(min=2, help="Parts of the texts; each is judged by what the others taught.")
     ] = 4,

@@ -7,6 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tokenlight.cli.app import DEFAULT, ModelOption, app, load_model, readable_errors, wide_console
+from tokenlight.cli.shared_options import (
+    EngineOption,
+    HeadsOption,
+    KindOption,
+    PairOption,
+    SplitOption,
+    TaskOption,
+    TextOption,
+    WorkersOption,
+)
 from tokenlight.corpus.settings import CorpusSettings, ScoreType
 from tokenlight.runs.workers import Engine, Workers
 
@@ -29,16 +39,16 @@ def explain_file(
     output: Annotated[Path, typer.Option("--output", "-o", help="The folder for the results.")],
     method: MethodsOption = None,
     model: ModelOption = DEFAULT,
-    heads: Annotated[str | None, typer.Option(help="A head mask: see `tokenlight heads`.")] = None,
+    heads: HeadsOption = None,
     target: Annotated[str | None, typer.Option(help="Label or token; default: what the model predicts.")] = None,
     foil: Annotated[str | None, typer.Option(help="Explain target minus this.")] = None,
-    text: Annotated[str | None, typer.Option(help="The column with the text.")] = None,
-    pair: Annotated[tuple[str, str] | None, typer.Option(help="The two columns of a pair.")] = None,
+    text: TextOption = None,
+    pair: PairOption = None,
     id_column: Annotated[str | None, typer.Option("--id", help="The column with names of the rows.")] = None,
     target_column: Annotated[str | None, typer.Option(help="The column with each row's target.")] = None,
     foil_column: Annotated[str | None, typer.Option(help="The column with each row's foil.")] = None,
-    kind: Annotated[str | None, typer.Option(help="The kind of file, where its name does not say it.")] = None,
-    split: Annotated[str | None, typer.Option(help="The split of a Hugging Face dataset.")] = None,
+    kind: KindOption = None,
+    split: SplitOption = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many rows.")] = None,
     window: Annotated[
         int | None, typer.Option(min=1, help="Read longer texts in windows of so many tokens; default: cut them off.")
@@ -56,11 +66,11 @@ def explain_file(
         int, typer.Option(min=1, help="Rows of one file; a run that is stopped does no more than these again.")
     ] = 1000,
     low_memory: Annotated[bool, typer.Option(help="Less memory, more time, the same scores.")] = False,
-    engine: Annotated[Engine, typer.Option(help="In this process, or in several under Ray.")] = "local",
-    workers: Annotated[int | None, typer.Option(min=1, help="Ray's processes that hold the model.")] = None,
+    engine: EngineOption = "local",
+    workers: WorkersOption = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Of torch, in each process.")] = None,
     summary: Annotated[bool, typer.Option(help="Then show the words that support each label.")] = False,
-    task: Annotated[str | None, typer.Option(help="Default: as the checkpoint's config says.")] = None,
+    task: TaskOption = None,
 ) -> None:
     """Explain every text of a file into a folder of Parquet files; stopped, the same command goes on."""
     from tokenlight.corpus.explain_dataset import explain_dataset
