@@ -1,6 +1,6 @@
 """Which tokens made a Transformer say that, by every published way of asking, and which of those ways can you trust?"""
 
-from pkgutil import resolve_name
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -74,7 +74,8 @@ if not TYPE_CHECKING:  # a type checker would take every misspelt name for one t
         """A public name is imported when it is first used (PEP 562)."""
         if name not in _PLACES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        found = resolve_name(f"{__name__}.{_PLACES[name]}")
+        module, original = _PLACES[name].split(":")
+        found = getattr(import_module(f"{__name__}.{module}"), original)
         globals()[name] = found  # the next use does not come here
         return found
 

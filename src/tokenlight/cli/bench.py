@@ -6,7 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from tokenlight.cli.app import app, load_model, readable_errors, wide_console
+from tokenlight.cli.app import TaskOption, app, load_model, readable_errors, wide_console
+from tokenlight.cli.completion import complete_method, complete_metric, complete_protocol
 
 ModelArgument = Annotated[str, typer.Argument(help="Checkpoint name or path; 'default' is the one inside.")]
 DataOption = Annotated[
@@ -17,7 +18,6 @@ PairOption = Annotated[tuple[str, str] | None, typer.Option(help="The two column
 SplitOption = Annotated[str | None, typer.Option(help="The split of a Hugging Face dataset.")]
 KindOption = Annotated[str | None, typer.Option(help="The kind of file, where its name does not say it.")]
 HeadsOption = Annotated[str | None, typer.Option(help="A head mask: see `tokenlight heads`.")]
-TaskOption = Annotated[str | None, typer.Option(help="Default: as the checkpoint's config says.")]
 
 
 class BadRows(StrEnum):
@@ -44,12 +44,19 @@ def bench(
     ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="The folder for the results.")] = None,
     method: Annotated[
-        list[str] | None, typer.Option(help="Repeat; also with options: mask_lrp:variant=released.")
+        list[str] | None,
+        typer.Option(help="Repeat; also with options: mask_lrp:variant=released.", autocompletion=complete_method),
     ] = None,
-    metric: Annotated[list[str] | None, typer.Option(help="Repeat; also with options: pointing_game:k=1.")] = None,
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(help="Repeat; also with options: pointing_game:k=1.", autocompletion=complete_metric),
+    ] = None,
     preset: Annotated[
         str | None,
-        typer.Option(help="A paper's protocol: attcat, mask_lrp, alti, arras, attcat_squad ...: docs/presets.md."),
+        typer.Option(
+            help="A paper's protocol: attcat, mask_lrp, alti, arras, attcat_squad ...: docs/presets.md.",
+            autocompletion=complete_protocol,
+        ),
     ] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many rows.")] = None,
     bad_rows: Annotated[
@@ -135,7 +142,10 @@ def run_bench(model: str, data: str, task: str | None, seeds: list[str], **setti
 def sanity(
     model: ModelArgument,
     data: DataOption,
-    method: Annotated[list[str] | None, typer.Option(help="Repeat for several; see `tokenlight methods`.")] = None,
+    method: Annotated[
+        list[str] | None,
+        typer.Option(help="Repeat for several; see `tokenlight methods`.", autocompletion=complete_method),
+    ] = None,
     limit: Annotated[int, typer.Option(min=1, help="Only the first so many rows.")] = 50,
     absolute: Annotated[bool, typer.Option(help="Compare |scores|.")] = False,
     seed: Annotated[int, typer.Option(help="Of the shuffling.")] = 0,

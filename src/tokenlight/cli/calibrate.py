@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from tokenlight.cli.app import app, load_model, readable_errors, wide_console
+from tokenlight.cli.app import TaskOption, app, load_model, readable_errors, wide_console
 from tokenlight.cli.bench import (
     DataOption,
     KindOption,
@@ -14,9 +14,9 @@ from tokenlight.cli.bench import (
     PairOption,
     Perturb,
     SplitOption,
-    TaskOption,
     TextOption,
 )
+from tokenlight.cli.completion import complete_method
 from tokenlight.cli.heads import checkpoint_of
 
 
@@ -25,7 +25,9 @@ def calibrate(
     model: ModelArgument,
     texts: DataOption,
     output: Annotated[Path, typer.Option("--output", "-o", help="The mask file to write.")],
-    method: Annotated[str, typer.Option(help="A relevance method that takes heads.")] = "attn_lrp",
+    method: Annotated[
+        str, typer.Option(help="A relevance method that takes heads.", autocompletion=complete_method)
+    ] = "attn_lrp",
     limit: Annotated[int, typer.Option(min=1, help="Only the first so many rows; 50 to 500 are best.")] = 200,
     perturb: Annotated[
         Perturb | None, typer.Option(help="How tokens are taken away; default: as suits the model.")

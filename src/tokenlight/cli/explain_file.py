@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tokenlight.cli.app import DEFAULT, ModelOption, app, load_model, readable_errors, wide_console
+from tokenlight.cli.app import DEFAULT, ModelOption, TaskOption, app, load_model, readable_errors, wide_console
 from tokenlight.cli.bench import Engine
+from tokenlight.cli.completion import complete_method
 
 if TYPE_CHECKING:
     from tokenlight.corpus.summary import CorpusSummary
@@ -16,7 +17,10 @@ if TYPE_CHECKING:
 INTERRUPTED = 130  # how shells say that a command was stopped by Ctrl-C
 MethodsOption = Annotated[
     list[str] | None,
-    typer.Option(help="Repeat for several; also with options: mask_lrp:variant=released. Default: attn_lrp."),
+    typer.Option(
+        help="Repeat for several; also with options: mask_lrp:variant=released. Default: attn_lrp.",
+        autocompletion=complete_method,
+    ),
 ]
 
 
@@ -64,7 +68,7 @@ def explain_file(
     workers: Annotated[int | None, typer.Option(min=1, help="Ray's processes that hold the model.")] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Of torch, in each process.")] = None,
     summary: Annotated[bool, typer.Option(help="Then show the words that support each label.")] = False,
-    task: Annotated[str | None, typer.Option(help="Default: as the checkpoint's config says.")] = None,
+    task: TaskOption = None,
 ) -> None:
     """Explain every text of a file into a folder of Parquet files; stopped, the same command goes on."""
     from tokenlight.corpus.explain_dataset import explain_dataset
@@ -139,7 +143,9 @@ def count(number: int, what: str) -> str:
 def corpus(
     folder: Annotated[Path, typer.Argument(help="A folder that `tokenlight explain-file` wrote.")],
     other: Annotated[Path | None, typer.Option(help="The same texts explained for another checkpoint.")] = None,
-    method: Annotated[str | None, typer.Option(help="One of its methods; default: all.")] = None,
+    method: Annotated[
+        str | None, typer.Option(help="One of its methods; default: all.", autocompletion=complete_method)
+    ] = None,
     top: Annotated[int, typer.Option(min=1, help="Words of each label.")] = 15,
     min_uses: Annotated[int, typer.Option(min=1, help="Leave out words with fewer uses.")] = 2,
     csv: Annotated[Path | None, typer.Option(help="Write all words here.")] = None,

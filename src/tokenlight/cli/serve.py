@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from tokenlight.cli.app import DEFAULT, app, load_model, readable_errors
+from tokenlight.cli.app import DEFAULT, TaskOption, app, load_model, readable_errors
 
 
 @app.command()
@@ -18,7 +18,7 @@ def serve(
     heads: Annotated[
         Path | None, typer.Option(help="The mask that the head map is drawn from: see `tokenlight heads`.")
     ] = None,
-    task: Annotated[str | None, typer.Option(help="Default: as the checkpoint's config says.")] = None,
+    task: TaskOption = None,
 ) -> None:
     """Open a page on this machine on which to explore explanations; Ctrl-C stops it."""
     with readable_errors():
