@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from tokenlight.cli.app import DEFAULT, TaskOption, app, load_model, readable_errors
+from tokenlight.foundation.extras import from_extra
 
 
 @app.command()
@@ -22,13 +23,8 @@ def serve(
 ) -> None:
     """Open a page on this machine on which to explore explanations; Ctrl-C stops it."""
     with readable_errors():
-        try:
+        with from_extra("serve", "the page"):
             from tokenlight.serve.server import HOST, listen, run
-        except ModuleNotFoundError as error:
-            missing = (error.name or "").split(".")[0]
-            if missing == "tokenlight":
-                raise
-            raise ImportError(f"the page needs {missing}: install it with `pip install 'tokenlight[serve]'`") from error
         from tokenlight.masks.choosing import choose_heads
 
         with listen(port) as sock:  # before the model: loading is slow

@@ -15,13 +15,12 @@ from typing import Any
 from uuid import uuid4
 
 from tokenlight.corpus.parts import ExplainedPart, ExplainedText, Settings
+from tokenlight.foundation.extras import from_extra
 from tokenlight.foundation.files import settle
 
-try:
+with from_extra("scale", "Parquet"):
     import pyarrow
     import pyarrow.parquet
-except ImportError as missing:
-    raise ImportError('Parquet needs pyarrow: pip install "tokenlight[scale]"') from missing
 
 SHARD = re.compile(r"part-(\d{6,})\.parquet")
 ADDED = -1  # the segment of tokens that the tokenizer adds: they are in no text

@@ -8,6 +8,7 @@ from typing import Any
 
 from tokenlight.data.examples import TableRow
 from tokenlight.data.row_readers import KINDS, READERS, Rows
+from tokenlight.foundation.extras import from_extra
 from tokenlight.text.rows import check_text
 
 ENDINGS = (*KINDS, ".json")
@@ -69,8 +70,8 @@ def refuse_utf16(path: Path) -> None:
 def count_rows(path: Path, kind: str) -> int:
     """Quickly where a row is a line or the file says it; otherwise by reading."""
     if kind == "parquet":
-        import pyarrow.parquet
-
+        with from_extra("bench", "reading Parquet"):
+            import pyarrow.parquet
         return pyarrow.parquet.read_metadata(path).num_rows
     if kind in LINES and not (kind == "jsonl" and starts_with_bracket(path)):
         return count_lines(path) - (kind == "tsv")

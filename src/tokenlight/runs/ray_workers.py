@@ -18,14 +18,13 @@ import torch
 from tokenlight.corpus.explain_dataset import Place, Work
 from tokenlight.data.corpus import Corpus, Part
 from tokenlight.explain.explainer import Explainer
+from tokenlight.foundation.extras import from_extra
 
-try:
+with from_extra("scale", 'engine="ray"'):
     import pyarrow
     import ray
     import ray.data
     from ray.data.block import BlockMetadata
-except ImportError as missing:
-    raise ImportError('engine="ray" needs Ray: pip install "tokenlight[scale]"') from missing
 
 
 class Doing(Protocol):
