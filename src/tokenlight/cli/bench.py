@@ -7,11 +7,14 @@ import typer
 
 from tokenlight.bench.options import BadRows
 from tokenlight.cli.app import app, load_model, readable_errors, wide_console
+from tokenlight.cli.completion import complete_metric, complete_protocol
 from tokenlight.cli.shared_options import (
     DataArgument,
     EngineOption,
     HeadsOption,
     KindOption,
+    MethodsOption,
+    MethodSpecsOption,
     ModelArgument,
     PairOption,
     PerturbOption,
@@ -34,13 +37,17 @@ def bench(
         str | None, typer.Argument(help="A data file (TSV, CSV, JSON, Parquet, CoNLL-U), or hf:NAME.")
     ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="The folder for the results.")] = None,
-    method: Annotated[
-        list[str] | None, typer.Option(help="Repeat; also with options: mask_lrp:variant=released.")
+    method: MethodSpecsOption = None,
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(help="Repeat; also with options: pointing_game:k=1.", autocompletion=complete_metric),
     ] = None,
-    metric: Annotated[list[str] | None, typer.Option(help="Repeat; also with options: pointing_game:k=1.")] = None,
     preset: Annotated[
         str | None,
-        typer.Option(help="A paper's protocol: attcat, mask_lrp, alti, arras, attcat_squad ...: docs/presets.md."),
+        typer.Option(
+            help="A paper's protocol: attcat, mask_lrp, alti, arras, attcat_squad ...: docs/presets.md.",
+            autocompletion=complete_protocol,
+        ),
     ] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many rows.")] = None,
     bad_rows: Annotated[BadRows, typer.Option(help="Skip rows that cannot be used, or refuse to go on.")] = "skip",
@@ -118,7 +125,7 @@ def run_bench(
 def sanity(
     model: ModelArgument,
     data: DataArgument,
-    method: Annotated[list[str] | None, typer.Option(help="Repeat for several; see `tokenlight methods`.")] = None,
+    method: MethodsOption = None,
     limit: Annotated[int, typer.Option(min=1, help="Only the first so many rows.")] = 50,
     absolute: Annotated[bool, typer.Option(help="Compare |scores|.")] = False,
     seed: Annotated[int, typer.Option(help="Of the shuffling.")] = 0,

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from tokenlight.cli.app import app, load_model, readable_errors, wide_console
+from tokenlight.cli.completion import complete_method
 from tokenlight.cli.heads import checkpoint_of
 from tokenlight.cli.shared_options import (
     DataArgument,
@@ -25,7 +26,9 @@ def calibrate(
     model: ModelArgument,
     texts: DataArgument,
     output: Annotated[Path, typer.Option("--output", "-o", help="The mask file to write.")],
-    method: Annotated[str, typer.Option(help="A relevance method that takes heads.")] = "attn_lrp",
+    method: Annotated[
+        str, typer.Option(help="A relevance method that takes heads.", autocompletion=complete_method)
+    ] = "attn_lrp",
     limit: Annotated[int, typer.Option(min=1, help="Only the first so many rows; 50 to 500 are best.")] = 200,
     perturb: PerturbOption = None,
     folds: Annotated[

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from tokenlight.cli.app import DEFAULT, ModelOption, app, load_model, readable_errors, wide_console
+from tokenlight.cli.shared_options import MethodsOption, TaskOption
 
 
 class Format(StrEnum):
@@ -22,7 +22,7 @@ class Format(StrEnum):
 def explain(
     text: Annotated[str, typer.Argument(help="The text to explain.")],
     model: ModelOption = DEFAULT,
-    method: Annotated[list[str] | None, typer.Option(help="Repeat for several; see `tokenlight methods`.")] = None,
+    method: MethodsOption = None,
     target: Annotated[str | None, typer.Option(help="Label or token; default: what the model predicts.")] = None,
     foil: Annotated[str | None, typer.Option(help="Explain target minus this.")] = None,
     context: Annotated[str | None, typer.Option(help="The second text of a pair: a question's context.")] = None,
@@ -30,7 +30,7 @@ def explain(
         int | None, typer.Option(help="The token to explain, where the model answers for each.")
     ] = None,
     heads: Annotated[str | None, typer.Option(help="A head mask: see `tokenlight heads`.")] = None,
-    task: Annotated[str | None, typer.Option(help="Default: as the checkpoint's config says.")] = None,
+    task: TaskOption = None,
     low_memory: Annotated[bool, typer.Option("--low-memory", help="Less memory, more time, the same scores.")] = False,
     format: Annotated[Format, typer.Option(help="How to show the result.")] = Format.terminal,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write to this file.")] = None,
@@ -54,6 +54,8 @@ def demo(
     output: Annotated[Path, typer.Option("--output", "-o", help="Where the same goes as HTML.")] = Path("demo.html"),
 ) -> None:
     """Explain three sentences with several methods: the first thing to look at."""
+    from rich.console import Console
+
     from tokenlight.foundation.first_look import DEMO_METHODS, SENTENCES
     from tokenlight.views.html import page
     from tokenlight.views.terminal import legend, show
@@ -73,15 +75,16 @@ def demo(
 @app.command()
 def methods() -> None:
     """List all methods."""
-    from tokenlight.views.terminal import method_table
+    from tokenlight.cli.catalogue import read_catalogue
+    from tokenlight.views.method_table import method_table
 
-    wide_console().print(method_table())
+    wide_console().print(method_table(read_catalogue().methods))
 
 
 @app.command()
 def doctor(
     model: Annotated[str, typer.Argument(help="Checkpoint name or path; 'default' is the one inside.")] = DEFAULT,
-    task: Annotated[str | None, typer.Option(help="Default: as the checkpoint's config says.")] = None,
+    task: TaskOption = None,
     tokens: Annotated[
         int | None, typer.Option(min=1, help="Length of texts for the estimate; default: the longest, at most 512.")
     ] = None,
@@ -105,6 +108,8 @@ def write(explanations: list[Any], format: Format, output: Path | None) -> None:
 
         document = page([explanations])
     else:
+        from rich.console import Console
+
         from tokenlight.views.terminal import show
 
         if output is None:

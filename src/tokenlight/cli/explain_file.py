@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tokenlight.cli.app import DEFAULT, ModelOption, app, load_model, readable_errors, wide_console
+from tokenlight.cli.completion import complete_method
 from tokenlight.cli.shared_options import (
     EngineOption,
     HeadsOption,
     KindOption,
+    MethodSpecsOption,
     PairOption,
     SplitOption,
     TaskOption,
@@ -25,10 +27,6 @@ if TYPE_CHECKING:
     from tokenlight.results.corpus_words import CorpusSummary
 
 INTERRUPTED = 130  # how shells say that a command was stopped by Ctrl-C
-MethodsOption = Annotated[
-    list[str] | None,
-    typer.Option(help="Repeat for several; also with options: mask_lrp:variant=released. Default: attn_lrp."),
-]
 
 
 @app.command("explain-file")
@@ -37,7 +35,7 @@ def explain_file(
         str, typer.Argument(metavar="INPUT", help="Parquet, JSON lines, CSV, TSV or text; a folder of such; hf:NAME.")
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="The folder for the results.")],
-    method: MethodsOption = None,
+    method: MethodSpecsOption = None,
     model: ModelOption = DEFAULT,
     heads: HeadsOption = None,
     target: Annotated[str | None, typer.Option(help="Label or token; default: what the model predicts.")] = None,
@@ -135,7 +133,9 @@ def count(number: int, what: str) -> str:
 def corpus(
     folder: Annotated[Path, typer.Argument(help="A folder that `tokenlight explain-file` wrote.")],
     other: Annotated[Path | None, typer.Option(help="The same texts explained for another checkpoint.")] = None,
-    method: Annotated[str | None, typer.Option(help="One of its methods; default: all.")] = None,
+    method: Annotated[
+        str | None, typer.Option(help="One of its methods; default: all.", autocompletion=complete_method)
+    ] = None,
     top: Annotated[int, typer.Option(min=1, help="Words of each label.")] = 15,
     min_uses: Annotated[int, typer.Option(min=1, help="Leave out words with fewer uses.")] = 2,
     csv: Annotated[Path | None, typer.Option(help="Write all words here.")] = None,

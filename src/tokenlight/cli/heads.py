@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tokenlight.cli.app import app, load_model, readable_errors, wide_console
+from tokenlight.cli.shared_options import TaskOption
 
 if TYPE_CHECKING:
     from tokenlight.explain.explainer import Explainer
@@ -39,7 +40,7 @@ def heads(
     position_share: Annotated[float, typer.Option(help="The paper's ξ_pos.")] = 0.8,
     count_self: Annotated[bool, typer.Option(help="Attention to the token itself is positional too.")] = False,
     figure: Annotated[Path | None, typer.Option(help="Draw the map of heads here: png, svg or pdf.")] = None,
-    task: Annotated[str | None, typer.Option(help="Default: as the checkpoint's config says.")] = None,
+    task: TaskOption = None,
 ) -> None:
     """Find the heads that follow syntax or position, and write them as a mask for `explain --heads`."""
     from tokenlight.heads.parsed_texts import parse_source

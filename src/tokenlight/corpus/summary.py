@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenlight.corpus.explain_dataset import FORMAT
+from tokenlight.foundation.extras import from_extra
 from tokenlight.results.corpus_words import CorpusSummary, LabelWords, WordSupport
 from tokenlight.runs.run_folder import read_run
 from tokenlight.text.words import group_tokens
@@ -71,7 +72,8 @@ def sort_labels(found: Mapping[str, Tally], min_uses: int) -> tuple[LabelWords, 
 
 def read_rows(folder: Path, method: str | None) -> Iterator[dict[str, Any]]:
     """The rows of all shards that are there, by columns."""
-    from pyarrow.parquet import ParquetFile
+    with from_extra("scale", "Parquet"):
+        from pyarrow.parquet import ParquetFile
 
     from tokenlight.corpus.shards import shards
 

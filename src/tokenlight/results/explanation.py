@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from tokenlight.foundation.extras import from_extra
 from tokenlight.tasks.targets import TargetLike
 from tokenlight.text.rows import Text
 from tokenlight.text.words import group_tokens
@@ -196,8 +197,8 @@ class Explanation:
 
     def to_pandas(self) -> "pandas.DataFrame":
         """A table with a row for each token."""
-        import pandas
-
+        with from_extra("pandas", "to_pandas"):
+            import pandas
         starts, ends = zip(*self.spans, strict=True)
         columns = {"token": self.tokens, "score": self.scores.tolist(), "special": self.special.tolist()}
         return pandas.DataFrame({**columns, "segment": self.segments, "start": starts, "end": ends})

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy
 import torch
 
+from tokenlight.foundation.extras import from_extra
 from tokenlight.masks.head_mask import HeadMask
 from tokenlight.masks.roles import KINDS, Role, roles
 from tokenlight.masks.statistics import HeadStatistics
@@ -27,10 +28,8 @@ INKS = {"dark": "#f2f2f2", "syntactic": "white", "positional": "black", "both": 
 
 def new_figure(width: float, height: float) -> "Figure":
     """Without pyplot: no window, no state of the process."""
-    try:
+    with from_extra("figures", "a figure"):
         from matplotlib.figure import Figure
-    except ModuleNotFoundError as error:
-        raise ValueError('figures need matplotlib: pip install "tokenlight[figures]"') from error
     return Figure(figsize=(width, height), layout="constrained")
 
 
