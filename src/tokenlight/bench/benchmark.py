@@ -13,7 +13,6 @@ from tokenlight.bench.measuring import MeasuringPlan
 from tokenlight.bench.options import BadRows, Perturb
 from tokenlight.bench.protocol import Protocol
 from tokenlight.bench.protocol import protocol as find_protocol
-from tokenlight.bench.robustness import BETWEEN_MODELS
 from tokenlight.bench.shown import keep_shown, read_shown
 from tokenlight.bench.tabulate import FORMAT, STAGES, VERSION, best_method, read_table
 from tokenlight.data.examples import Example
@@ -23,6 +22,7 @@ from tokenlight.data.source import Data, Source, as_source
 from tokenlight.explain.explainer import Explainer
 from tokenlight.foundation.progress import counting
 from tokenlight.methods import METHODS
+from tokenlight.metrics import metrics_between
 from tokenlight.metrics.evaluate import DEFAULT_METRICS, Measure
 from tokenlight.metrics.probability import check_probabilities
 from tokenlight.results.table import INVERSE, Table
@@ -168,11 +168,11 @@ def settle_protocol(
     else:
         named = metrics or suiting_metrics(example)
         judge = Protocol("clean", tuple(with_change(parse_measure(one), perturb) for one in named))
-    asked = [m.label for m in judge.measures if m.entry.name in BETWEEN_MODELS]
+    asked = [m.label for m in judge.measures if m.entry.compares == "models"]
     if asked and not seeds:
         raise ValueError(f"{', '.join(asked)} compares models that differ in their seed: name others as seed models")
     if seeds and not asked:
-        judge = replace(judge, measures=(*judge.measures, *(Measure(name) for name in BETWEEN_MODELS)))
+        judge = replace(judge, measures=(*judge.measures, *(Measure(name) for name in metrics_between("models"))))
     return judge
 
 
@@ -208,7 +208,7 @@ def check_models(models: Sequence[Explainer], judge: Protocol) -> None:
     classify = all(one.task.compares_classes for one in models)
     if len(models) > 1 and (not classify or len({str(m.task.labels) for m in models}) > 1):
         raise ValueError("seed models must be text classifiers with the same labels")
-    compares = [m.label for m in judge.measures if m.entry.needs == "others" and m.entry.name not in BETWEEN_MODELS]
+    compares = [m.label for m in judge.measures if m.entry.compares == "classes"]
     if compares and (not classify or models[0].task.outputs < 2):
         raise ValueError(f"{', '.join(compares)} compares classes: it needs a text classifier with two or more")
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from tokenlight.bench.cases import Case, in_order, sort_out
 from tokenlight.bench.protocol import Protocol, other_class
-from tokenlight.bench.robustness import BETWEEN_MODELS, likeness_of
+from tokenlight.bench.robustness import likeness_of
 from tokenlight.data.parts import Part
 from tokenlight.explain.explainer import Explainer
 from tokenlight.explain.jobs import Job
@@ -55,13 +55,10 @@ class MeasuringPlan:
         return found
 
     def measures(self, needs: str) -> list[Measure]:
-        """Those that read this; "models" are those that compare models."""
-        between = {m.label for m in self.protocol.measures if m.entry.name in BETWEEN_MODELS}
-        if needs == "models":
-            return [m for m in self.protocol.measures if m.label in between]
+        """Those that read curves or marks, or compare classes or models."""
         if needs == "curves":
             return [m for m in self.protocol.measures if m.entry.kind == "perturbation"]
-        return [m for m in self.protocol.measures if m.entry.needs == needs and m.label not in between]
+        return [m for m in self.protocol.measures if needs in (m.entry.needs, m.entry.compares)]
 
 
 @dataclass(frozen=True)
@@ -134,7 +131,7 @@ def measure_cases(plan: MeasuringPlan, model: ReadyModel, cases: Sequence[Case],
             values = curve_values(plan, own)
             values |= values_beside(plan.measures("marks"), results[i], case.draft.marks)
             if others:  # not for the inverse: turned round twice, it agrees as before
-                values |= values_beside(plan.measures("others"), results[i], others[label][i])
+                values |= values_beside(plan.measures("classes"), results[i], others[label][i])
             values |= alike[i][1].get(label, {}) if alike else {}
             methods[label] = {"values": values, "curves": curve_points(plan, own)}
         pairs = {"pairs": alike[i][0]} if alike else {}
@@ -177,7 +174,7 @@ def values_beside(
 
 def other_explanations(plan: MeasuringPlan, model: ReadyModel, cases: Sequence[Case]) -> Explained | None:
     """The same for another class, where a measure compares classes."""
-    if plan.inverse or not plan.measures("others"):
+    if plan.inverse or not plan.measures("classes"):
         return None
     return explain_cases(plan, model, cases, [other_class(case.target) for case in cases])
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from tokenlight.bench.robustness import BETWEEN_MODELS
 from tokenlight.metrics.evaluate import Measure
 from tokenlight.metrics.perturbation import Perturbation
 from tokenlight.results.table import RunFacts
@@ -112,7 +111,7 @@ def values_of(method: Mapping[str, Any], measures: Sequence[Measure]) -> list[fl
 
 def weight_of(record: Record, measure: Measure) -> float:
     """Examples count alike, but for marked tokens in a micro-average, and for pairs of models."""
-    if measure.entry.name in BETWEEN_MODELS:
+    if measure.entry.compares == "models":
         return record["pairs"]
     return record["marked"] if measure.entry.weighted else 1.0
 

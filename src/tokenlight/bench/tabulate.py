@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from tokenlight.bench.results import Array, Results, read_results
 from tokenlight.metrics.evaluate import Measure
@@ -115,7 +116,8 @@ def make_panels(results: Results, columns: tuple[Column, ...], seed: int) -> tup
 
 
 def make_panel(results: Results, curves: Array, measure: Measure, column: Column, seed: int) -> Panel:
-    quantity, points = quantity_of(measure, curves)
+    quantity, averaged = measure.entry.at_points(torch.from_numpy(curves), measure.options)
+    points = averaged.numpy()  # [example, method, point]
     there = ~np.isnan(points).any(1)  # [example, point]
     points = points[:, :, there.mean(0) >= 0.5]  # curves end where fewer than half of the texts go on
     examples, methods, length = points.shape
@@ -129,17 +131,6 @@ def make_panel(results: Results, curves: Array, measure: Measure, column: Column
         for m, label in enumerate(results.labels)
     }
     return Panel(column, axis, quantity, places, lines)
-
-
-def quantity_of(measure: Measure, curves: Array) -> tuple[str, Array]:
-    """What the metric averages at each point [example, method, point]; the whole input is no point of a kept curve."""
-    whole, rest = curves[:, :, :1], curves[:, :, 1:] if measure.entry.needs == "kept" else curves
-    if measure.entry.name == "log_odds":
-        floor = measure.options.get("floor", measure.entry.options["floor"])
-        return "ln(p_k / p)", np.log(np.maximum(rest, floor)) - np.log(np.maximum(whole, floor))
-    if measure.entry.name in ("deletion", "insertion"):
-        return "probability", rest
-    return "p − p_k", whole - rest
 
 
 def places_of(measure: Measure, points: int) -> tuple[str, tuple[float, ...]]:
@@ -157,19 +148,11 @@ def places_of(measure: Measure, points: int) -> tuple[str, tuple[float, ...]]:
 
 def make_columns(measures: Sequence[Measure]) -> tuple[Column, ...]:
     """With the papers' titles; two of the same metric also have what they differ in."""
-    titles = [title_of_metric(measure) for measure in measures]
+    titles = [measure.entry.title_with(measure.options) for measure in measures]
     return tuple(
         Column(measure.label, title if titles.count(title) == 1 else measure.label, measure.entry.direction)
         for measure, title in zip(measures, titles, strict=True)
     )
-
-
-def title_of_metric(measure: Measure) -> str:
-    """With the number that belongs to it: Recall@20, PG-2."""
-    k, title = measure.options.get("k", measure.entry.options.get("k")), measure.entry.title
-    if k is None:
-        return title
-    return title.replace("@K", f"@{k}") if "@K" in title else f"{title}-{k}"
 
 
 def sign_of(measure: Measure) -> int:
