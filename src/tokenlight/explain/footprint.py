@@ -26,7 +26,6 @@ SIZES = {  # of a block's signals, in states and in maps
     **dict.fromkeys(("hidden", "values", "context", "gated", "second_norm"), (1, 0)),
     "attention": (0, 1),
 }
-PROBED_GRADIENTS, PROBED_SCORES = 32, 64  # rows that run together in methods that ask the model again
 LOGIT_COPIES = 2.5  # logits, their gradient, and what naming the answer makes of them
 
 
@@ -187,12 +186,7 @@ def need_of_jobs(shape: Shape, jobs: Sequence[Job], target: Target, rows: int, t
 
 def need_of_probe(shape: Shape, job: Job, rows: int, tokens: int, saving: Saving) -> int:
     """A method that asks the model again, many changed texts at once."""
-    steps = job.full_options.get("steps")
-    if saving.by_block or not job.method.asks_often:
-        together = rows
-    elif steps is None:
-        together = max(rows, min(PROBED_SCORES, rows * tokens))
-    else:
-        together = rows * min(steps, max(1, PROBED_GRADIENTS // rows))
-    one = PlannedPass(set() if steps is None else {"embeddings.grad"}, None, None, False, False, False)
+    asks = job.method.asks
+    together = rows if saving.by_block else asks.together(job.full_options, rows, tokens)
+    one = PlannedPass({"embeddings.grad"} if asks.gradient else set(), None, None, False, False, False)
     return need_of_pass(shape, one, together, tokens, saving).total

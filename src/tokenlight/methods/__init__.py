@@ -51,6 +51,18 @@ class Pass:
 
 
 @dataclass(frozen=True)
+class Asking:
+    """How a method that records no pass asks the model again, about changed texts."""
+
+    passes: Callable[[Mapping[str, Any], int], int]  # options, tokens of a text -> forward passes for this one text
+    together: Callable[[Mapping[str, Any], int, int], int]  # options, texts, tokens of each -> changed texts at once
+    gradient: bool = False  # every pass is also one backward, to the embeddings
+
+
+NEVER = Asking(passes=lambda options, tokens: 0, together=lambda options, texts, tokens: texts)  # looks at texts alone
+
+
+@dataclass(frozen=True)
 class Method:
     """An entry of METHODS: the function and everything that is known about it."""
 
@@ -65,6 +77,8 @@ class Method:
     split: bool  # explains target and foil apart and returns the difference
     reads_row: bool  # reads [query, key] maps at the explained position
     cost: str  # in words, for tables
+    asks: Asking  # NEVER where recorded passes say it all
+    control: str  # what it is in a table as something to compare methods with, in words; "" for methods themselves
 
     @property
     def summary(self) -> str:
@@ -82,8 +96,8 @@ class Method:
 
     @property
     def asks_often(self) -> bool:
-        """Whether many changed texts are asked about; the control only looks at the text."""
-        return self.asks_model and self.name != "random"
+        """Whether many changed texts are asked about."""
+        return self.asks is not NEVER
 
     def explains_apart(self, task: Task | type[Task], foiled: bool) -> bool:
         """Whether target and foil get explanations of their own, whose difference is the result.
@@ -114,25 +128,31 @@ def method(
     split: bool = False,
     reads_row: bool = False,
     cost: str | None = None,
+    asks: Asking | None = None,
+    control: str = "",
     aliases: tuple[str, ...] = (),
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register a method under its function's name. `needs` is short for one plain pass."""
     passes = passes or ((Pass(needs),) if needs else ())
+    if not passes and asks is None:
+        raise TypeError(f"{title} records no pass: say how it asks the model (asks=Asking(...), or asks=NEVER)")
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         name = function.__name__
         METHODS[name] = Method(
-            name,
-            function,
-            title,
-            paper,
-            signed,
-            class_specific,
-            passes,
-            fits,
-            split,
-            reads_row,
-            cost or describe_cost(passes),
+            name=name,
+            function=function,
+            title=title,
+            paper=paper,
+            signed=signed,
+            class_specific=class_specific,
+            passes=passes,
+            fits=fits,
+            split=split,
+            reads_row=reads_row,
+            cost=cost or describe_cost(passes),
+            asks=asks or NEVER,
+            control=control,
         )
         ALIASES.update({alias.lower(): name for alias in (name, title, *aliases)})
         return function
