@@ -18,7 +18,7 @@ from tokenlight.tasks.targets import Target
 from tokenlight.tasks.task import Task
 
 SIZES = {  # of a block's signals, in states and in maps
-    "embeddings": (0, 0),
+    **dict.fromkeys(("embeddings", "row"), (0, 0)),
     **dict.fromkeys(("hidden", "values", "context", "gated", "second_norm"), (1, 0)),
     "attention": (0, 1),
 }

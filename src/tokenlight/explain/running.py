@@ -10,12 +10,13 @@ from transformers import PreTrainedModel
 
 from tokenlight.masks.choosing import choose_heads
 from tokenlight.masks.head_mask import HeadMask
-from tokenlight.methods import Attribution, Method, Pass
+from tokenlight.methods import METHODS, Attribution, Method, Pass
 from tokenlight.model.twin import Twin
 from tokenlight.record.choices import Settled
 from tokenlight.record.pass_memory import PassMemory
 from tokenlight.record.probe import Probe
 from tokenlight.record.recording import NO_SAVING, Recording, Saving, record
+from tokenlight.record.rows import NoSingleRow
 from tokenlight.rules.gates import Gates
 from tokenlight.rules.mode import RuleTable
 from tokenlight.tasks.targets import Target
@@ -146,13 +147,26 @@ def run_undisturbed(
         said = record(twin, batch, target, saving=saving)  # what the model says in its own precision decides
         goal = Settled(said.choices)
     for key, one in planned.items():
-        recordings[key] = one.record(twin, batch, goal, memory, graph, saving)
+        try:
+            recordings[key] = one.record(twin, batch, goal, memory, graph, saving)
+        except NoSingleRow as error:
+            raise ValueError(f"{error}. {describe_readers(jobs)}") from error
         goal = Settled(recordings[key].choices)  # the same target in every pass, even where rounding ties
     first = said or next(iter(recordings.values()))
     probe = Probe(twin, batch, first.choices, saving, at_once=len(batch.input_ids) if saving.by_block else None)
     with torch.set_grad_enabled(graph):
         found = [run_job(job, [recordings[key] for key in own], probe) for job, own in zip(jobs, keys, strict=True)]
     return first, found
+
+
+def describe_readers(jobs: Sequence[Job]) -> str:
+    """What to do where there is no row to read."""
+    readers = [job.method.name for job in jobs if any("row" in one.needs for one in job.passes(split=False))]
+    others = [name for name, entry in METHODS.items() if not entry.reads_row]
+    return (
+        f"{', '.join(readers)} need the one token whose output is explained: give a function that reads one token, or "
+        f"choose a method that needs none: {', '.join(others)}"
+    )
 
 
 def plan(target: Target, jobs: Sequence[Job]) -> tuple[dict[Key, PlannedPass], list[list[Key]]]:

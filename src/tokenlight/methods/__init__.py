@@ -75,7 +75,6 @@ class Method:
     passes: tuple[Pass, ...]  # the function takes a trace of each; a method that asks the model itself has none
     fits: Callable[[PreTrainedModel], bool]  # whether the method is defined for the model
     split: bool  # explains target and foil apart and returns the difference
-    reads_row: bool  # reads [query, key] maps at the explained position
     cost: str  # in words, for tables
     asks: Asking  # NEVER where recorded passes say it all
     control: str  # what it is in a table as something to compare methods with, in words; "" for methods themselves
@@ -87,8 +86,12 @@ class Method:
     @cached_property
     def options(self) -> dict[str, Any]:
         """The method's own keywords and their defaults."""
-        parameters = inspect.signature(self.function).parameters.values()
-        return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+        return options_of(self.function)
+
+    @property
+    def reads_row(self) -> bool:
+        """Whether, by default, it reads [query, key] maps at the token whose output is explained."""
+        return any("row" in one.needs_with(self.options) for one in self.passes)
 
     @property
     def asks_model(self) -> bool:
@@ -102,9 +105,10 @@ class Method:
     def explains_apart(self, task: Task | type[Task], foiled: bool) -> bool:
         """Whether target and foil get explanations of their own, whose difference is the result.
 
-        A foil that is read at a row of its own needs a pass of its own, too, where methods read rows.
+        A foil that is read at a row of its own needs a pass of its own, too, where methods that know it read rows.
         """
-        return foiled and (self.split or (self.reads_row and task.foil_has_own_row))
+        own_row = task.foil_has_own_row and self.class_specific and self.reads_row
+        return foiled and (self.split or own_row)
 
     def check_options(self, options: Mapping[str, Any]) -> None:
         if unknown := sorted(set(options) - set(self.options)):
@@ -126,7 +130,6 @@ def method(
     passes: tuple[Pass, ...] = (),
     fits: Callable[[PreTrainedModel], bool] = lambda model: True,
     split: bool = False,
-    reads_row: bool = False,
     cost: str | None = None,
     asks: Asking | None = None,
     control: str = "",
@@ -149,8 +152,7 @@ def method(
             passes=passes,
             fits=fits,
             split=split,
-            reads_row=reads_row,
-            cost=cost or describe_cost(passes),
+            cost=cost or describe_cost(passes, options_of(function)),
             asks=asks or NEVER,
             control=control,
         )
@@ -168,10 +170,15 @@ def details(asked: Any, known: Iterable[str]) -> tuple[str, ...]:
     return names
 
 
-def describe_cost(passes: tuple[Pass, ...]) -> str:
+def options_of(function: Callable[..., Any]) -> dict[str, Any]:
+    parameters = inspect.signature(function).parameters.values()
+    return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+
+
+def describe_cost(passes: tuple[Pass, ...], options: Mapping[str, Any]) -> str:
     words = []
     for one in passes:
-        backward = callable(one.needs) or any(need.endswith(".grad") for need in one.needs)
+        backward = any(need.endswith(".grad") for need in one.needs_with(options))
         words.append(("forward + backward" if backward else "forward") + (" under rules" if one.rules else ""))
     return ", ".join(words)
 

@@ -1,7 +1,7 @@
 """Recording: one forward pass, one backward pass for each part of the target, and a Trace. The only autograd."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -11,6 +11,7 @@ from tokenlight.model.tape import SIGNALS, Tape
 from tokenlight.model.twin import Twin
 from tokenlight.record.blockwise import Blockwise
 from tokenlight.record.choices import Asked, Choice
+from tokenlight.record.rows import with_rows
 from tokenlight.record.trace import SignalGroups, Trace, flat, with_gradients
 from tokenlight.rules.gates import Gates
 from tokenlight.rules.mode import RuleMode, RuleTable
@@ -47,7 +48,7 @@ def record(
     model: PreTrainedModel | Twin,
     batch: Batch,
     target: Asked,
-    needs: Iterable[str] = (),
+    needs: Collection[str] = (),
     *,
     rules: RuleTable | None = None,
     gates: Gates | None = None,
@@ -59,14 +60,15 @@ def record(
 ) -> Recording:
     """Run the model on a batch and keep the signals named in `needs`.
 
-    A need is the name of a signal ("attention") or of a signal with its gradient ("attention.grad").
+    A need is the name of a signal ("attention"), of a signal with its gradient ("attention.grad"), or "row": the token
+    whose output is explained, at which [query, key] maps are read.
     Without any gradient among them there is no backward pass. Under a table of `rules`, value times gradient is
     relevance. `split` gives target and foil traces of their own; `unit` starts from relevance 1, not from the score;
     `double` computes in double precision, whatever the weights' own (for tables whose rules allow it); `gates` say
     which heads relevance flows through. With `graph`, gradients can themselves be differentiated for the gates.
     `saving` says how memory is saved; the results are the same.
     """
-    needs = frozenset(needs)
+    row_needed, needs = "row" in needs, frozenset(needs) - {"row"}
     wanted = frozenset(need.removesuffix(".grad") for need in needs)
     if unknown := wanted - set(SIGNALS):
         raise ValueError(f"unknown signals {sorted(unknown)}; there are {', '.join(SIGNALS)}")
@@ -86,6 +88,8 @@ def record(
     mode = None if rules is None else RuleMode(rules, ledger)
     output = twin.run(batch, tape, mode, read_at=target.reads_at(batch) if saving.last_logits else None)
     choices = target.choose(output, batch, twin.model)
+    if row_needed:
+        choices = with_rows(choices, twin, batch)
     parts = tuple(part for choice in choices for part in choice.split()) if split else choices
     traces = []
     for i, part in enumerate(parts):
@@ -100,6 +104,7 @@ def record(
             signals = Blockwise(twin, tape, wanted, graded, mode).differentiate(score, start, last)
         else:
             signals = differentiate(score, start, tape, graded, last, graph)
+        part = part if row_needed else replace(part, row=None)
         traces.append(make_trace(batch, score.detach(), part, signals, ledger, twin.model))
     answer = {name: part.detach() for name, part in output.items() if isinstance(part, Tensor)}
     return Recording(tuple(traces), choices, answer)
@@ -129,7 +134,7 @@ def make_trace(
     return Trace(
         batch=batch,
         score=score,
-        row=choice.row,
+        row_read=choice.row,
         sign=choice.sign,
         embeddings=next(iter(signals["embeddings"]), None),
         hidden=signals["hidden"],
