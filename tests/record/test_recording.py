@@ -229,7 +229,7 @@ def test_extractive_answers_give_a_trace_for_start_and_one_for_end(family):
         models.model(family, "question-answering"),
         uneven_batch(),
         goal("question-answering"),
-        PlannedPass({"attention.grad"}),
+        PlannedPass({"attention.grad", "row"}),
     )
     start, end = recording.traces
     assert torch.equal(start.score, recording.output["start_logits"][:, 1])
@@ -304,7 +304,7 @@ def test_padding_is_not_attended_to(family, side):
 def test_padded_classifiers_read_the_right_token(family):
     batch = uneven_batch()
     model = models.model(family)
-    recording = record(model, batch, goal("text-classification"), PlannedPass({"attention.grad"}))
+    recording = record(model, batch, goal("text-classification"), PlannedPass({"attention.grad", "row"}))
     for i, length in enumerate((9, 4, 6)):
         with torch.no_grad():
             alone = eager(family, "text-classification")(input_ids=batch.input_ids[i : i + 1, :length]).logits[0]

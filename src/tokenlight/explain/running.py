@@ -1,6 +1,6 @@
 """Methods on one batch: one recording for each rule table, however many methods read it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -8,13 +8,14 @@ from torch import Tensor
 
 from tokenlight.explain.jobs import Job
 from tokenlight.explain.passes import PassPlan
-from tokenlight.methods import Attribution
+from tokenlight.methods import METHODS, Attribution
 from tokenlight.model.twin import Twin
 from tokenlight.record.choices import Asked, Settled
 from tokenlight.record.pass_memory import PassMemory
 from tokenlight.record.planned_pass import Key, PlannedPass
 from tokenlight.record.probe import Probe
 from tokenlight.record.recording import NO_SAVING, Recording, Saving, record
+from tokenlight.record.rows import NoSingleRow
 from tokenlight.text.batches import Batch
 
 
@@ -69,13 +70,26 @@ def run_jobs(
             said = record(twin, batch, goal, saving=saving)  # what the model says in its own precision decides
             goal = Settled(said.choices)
         for key, one in plan.passes.items():
-            recordings[key] = run(one, goal)
+            try:
+                recordings[key] = run(one, goal)
+            except NoSingleRow as error:
+                raise ValueError(f"{error}. {describe_readers(plan.jobs)}") from error
             goal = Settled(recordings[key].choices)  # the same target in every pass, even where rounding ties
         first = said or next(iter(recordings.values()))
         probe = Probe(twin, batch, first.choices, saving, at_once=len(batch.input_ids) if saving.by_block else None)
         with torch.set_grad_enabled(graph):
             found = [run_job(job, [recordings[key] for key in keys], probe) for job, keys in plan.readers]
         return first, found
+
+
+def describe_readers(jobs: Sequence[Job]) -> str:
+    """What to do where there is no row to read."""
+    readers = [job.method.name for job in jobs if any(one.reads_row for one in job.passes(split=False))]
+    others = [name for name, entry in METHODS.items() if not entry.reads_row]
+    return (
+        f"{', '.join(readers)} need the one token whose output is explained: give a function that reads one token, or "
+        f"choose a method that needs none: {', '.join(others)}"
+    )
 
 
 def run_job(job: Job, recordings: list[Recording], probe: Probe) -> Attribution:

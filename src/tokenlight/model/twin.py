@@ -148,7 +148,7 @@ class Twin:
         tensor = output if tape.embeddings_instead is None else tape.embeddings_instead
         if tape.double:
             tensor = tensor.double()
-        if tape.differentiable:
+        if tape.differentiable and not tape.head_only:
             tensor = tensor.detach().requires_grad_()  # the leaf: everything after it has a gradient
         return tape.add("embeddings", tensor)
 
@@ -181,8 +181,13 @@ class Twin:
     def _on_second_norm(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         self.tape.add("second_norm", args[0])
 
-    def _on_last_block(self, module: nn.Module, args: Any, output: Any) -> None:
-        self.tape.add("hidden", output if isinstance(output, Tensor) else output[0])
+    def _on_last_block(self, module: nn.Module, args: Any, output: Any) -> Any:
+        state = self.tape.add("hidden", output if isinstance(output, Tensor) else output[0])
+        if not self.tape.head_only:
+            return None
+        leaf = state.detach().requires_grad_()
+        self.tape.block_outputs.append(leaf)
+        return leaf if isinstance(output, Tensor) else (leaf, *output[1:])
 
 
 def inside_block(inside: bool) -> None:

@@ -13,8 +13,9 @@ Key = tuple[object, ...]  # same key, same pass
 class PlannedPass:
     """A pass to record, and all that is needed of it.
 
-    A need is the name of a signal ("attention") or of a signal with its gradient ("attention.grad"). Without any
-    gradient among them there is no backward pass.
+    A need is the name of a signal ("attention"), of a signal with its gradient ("attention.grad"), or "row": the token
+    whose output is explained, at which [query, key] maps are read. Without any gradient among them there is no
+    backward pass.
     """
 
     needs: Set[str] = frozenset()
@@ -33,7 +34,11 @@ class PlannedPass:
     @property
     def signals(self) -> frozenset[str]:
         """The names of what is kept."""
-        return frozenset(need.removesuffix(".grad") for need in self.needs)
+        return frozenset(need.removesuffix(".grad") for need in self.needs if need != "row")
+
+    @property
+    def reads_row(self) -> bool:
+        return "row" in self.needs
 
     @property
     def graded(self) -> frozenset[str]:

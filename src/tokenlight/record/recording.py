@@ -1,6 +1,6 @@
 """Recording: one forward pass, one backward pass for each part of the target, and a Trace. The only autograd."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -11,6 +11,7 @@ from tokenlight.model.twin import Twin
 from tokenlight.record.blockwise import Blockwise
 from tokenlight.record.choices import Asked, Choice
 from tokenlight.record.planned_pass import PlannedPass
+from tokenlight.record.rows import with_rows
 from tokenlight.record.trace import SignalGroups, Trace, flat, with_gradients
 from tokenlight.rules.mode import RuleMode
 from tokenlight.rules.primitives import Ledger
@@ -75,6 +76,8 @@ def record(
     mode = None if one.rules is None else RuleMode(one.rules, ledger)
     output = twin.run(batch, tape, mode, read_at=target.reads_at(batch) if saving.last_logits else None)
     choices = target.choose(output, batch, twin.model)
+    if one.reads_row:
+        choices = with_rows(choices, twin, batch)
     parts = tuple(part for choice in choices for part in choice.split()) if one.split else choices
     traces = []
     for i, part in enumerate(parts):
@@ -89,6 +92,7 @@ def record(
             signals = Blockwise(twin, tape, wanted, graded, mode).differentiate(score, start, last)
         else:
             signals = differentiate(score, start, tape, graded, last, graph)
+        part = part if one.reads_row else replace(part, row=None)
         traces.append(make_trace(batch, score.detach(), part, signals, ledger, twin.model))
     answer = {name: part.detach() for name, part in output.items() if isinstance(part, Tensor)}
     return Recording(tuple(traces), choices, answer)
@@ -118,7 +122,7 @@ def make_trace(
     return Trace(
         batch=batch,
         score=score,
-        row=choice.row,
+        row_read=choice.row,
         sign=choice.sign,
         embeddings=next(iter(signals["embeddings"]), None),
         hidden=signals["hidden"],

@@ -9,6 +9,7 @@ from tokenlight.rules.mode import RuleTable
 from tokenlight.rules.points import activation, mask_scores, mix_values, query_key
 
 ACTIVATIONS = (activation, F.gelu, F.silu, F.relu, torch.relu, torch.tanh, Tensor.tanh, torch.sigmoid, F.leaky_relu)
+LINEAR_LAYERS = (F.linear, torch.addmm)
 SUMS = (Tensor.add, torch.add)
 PRODUCTS = (Tensor.mul, torch.mul)
 SQUARES = (Tensor.pow, torch.pow, Tensor.square, torch.rsqrt, Tensor.rsqrt)  # how RMSNorm writes its scale
@@ -57,3 +58,5 @@ ZPLUS: RuleTable = (
     | {F.linear: rules.zplus_linear, torch.addmm: rules.zplus_addmm, F.layer_norm: rules.identity_norm}
     | {query_key: rules.halved, F.softmax: rules.identity, mix_values: rules.halved}
 )
+
+TABLES = (LRP, LRP_UNIFORM, ATTN_LRP, ALPHA_BETA, STREAM, ZPLUS)

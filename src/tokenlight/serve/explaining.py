@@ -4,7 +4,6 @@ import time
 from collections.abc import Hashable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from math import ceil
 from typing import Any
 
 from tokenlight.explain.in_batches import explain_in_batches
@@ -14,7 +13,6 @@ from tokenlight.explain.running import Running
 from tokenlight.foundation.progress import at_each_pass
 from tokenlight.masks.head_mask import HeadMask
 from tokenlight.methods import METHODS, Method
-from tokenlight.methods.perturbation import CHUNK
 from tokenlight.results.explanation import Explanation
 from tokenlight.serve.events import Failed, Progress, Result
 from tokenlight.serve.masks import default_mask, lit_heads
@@ -133,7 +131,7 @@ def counting(job: Job, inquiry: Inquiry, say: Say) -> AbstractContextManager[Non
     """Speak about the progress of a slow method, not too often."""
     if not job.method.asks_often:
         return nullcontext()
-    total = passes_of(job, len(inquiry.row))
+    total = 1 + job.method.asks.passes(job.full_options, len(inquiry.row))  # what the model says comes first
     return at_each_pass(Counter(job.method.name, total, say))
 
 
@@ -153,12 +151,3 @@ class Counter:
             self.say(Progress(self.method, self.done, self.total))
             self.spoken = now
         self.done += 1
-
-
-def passes_of(job: Job, tokens: int) -> int | None:
-    """How many forward passes a method that asks the model again takes, on one text of so many tokens."""
-    if job.method.name == "erasure":
-        return 2 + ceil(tokens / CHUNK)  # what the model says, the whole text, the changed ones
-    if job.method.name == "integrated_gradients":
-        return 3 + ceil(job.full_options["steps"] / 32)  # what it says, the way, both ends
-    return None

@@ -175,8 +175,8 @@ class Task(ABC):
         """The parts whose scores add up to what is explained; `model` is the one that has answered."""
         positions = self.positions(target.wanted, batch)
         row = self.rows(batch, model, positions)
-        if target.function is not None:
-            return (Choice(row=row, function=target.function),)
+        if target.function is not None:  # of one answer for the whole text, or of answers for every token
+            return (Choice(row=row if self.logits_for == "text" else None, function=target.function),)
         logits = output["logits"]
         check_indices([w.index for w in target.wanted] + [w.foil for w in target.wanted], logits.shape[-1])
         predicted = (logits if positions is None else logits_at(logits, positions)).argmax(-1).tolist()

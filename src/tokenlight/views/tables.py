@@ -11,16 +11,12 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from tokenlight.methods import METHODS
 from tokenlight.results.explanation import printable
 from tokenlight.results.table import FEWEST, INVERSE, Cell, Line, Table
 
 ARROWS = {"higher": "↑", "lower": "↓"}
 DAGGER = "†"
-CONTROLS = {
-    "random": "random scores",
-    "erasure": "erasure (a costly reference)",
-    INVERSE: "the best method turned round",
-}
 LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"} | {
     c: f"\\{c}" for c in "&%$#_{}"
 }
@@ -171,12 +167,16 @@ def legend(table: Table, best: str = "bold") -> list[str]:
     return [
         "Mean with 95 % bootstrap interval over examples; arrows say which way is better",
         f"{best.capitalize()}: the best method; {DAGGER}: not distinguishable from it ({sure})",
-        f"Controls are never called the best: {', '.join(CONTROLS[kind_of(line)] for line in table.controls)}",
+        f"Controls are never called the best: {', '.join(map(control_words, table.controls))}",
     ]
 
 
-def kind_of(control: Line) -> str:
-    return INVERSE if control.label.startswith(INVERSE) else control.label.partition(":")[0]
+def control_words(control: Line) -> str:
+    """What a control is; a label that the caller chose speaks for itself."""
+    if control.label.startswith(INVERSE):
+        return "the best method turned round"
+    entry = METHODS.get(control.label.partition(":")[0])
+    return control.label if entry is None else entry.control
 
 
 def all_decimals(table: Table) -> list[int]:
