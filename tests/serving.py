@@ -16,7 +16,7 @@ from tokenlight.masks.head_mask import HeadMask
 from tokenlight.serve.app import make_app
 from tokenlight.serve.server import Server, listen, make_server
 from tokenlight.serve.session import Session
-from tokenlight.serve.waiting_line import Engine
+from tokenlight.serve.waiting_line import WaitingLine
 
 PORT = 8765
 ADDRESS = f"http://127.0.0.1:{PORT}"
@@ -38,16 +38,16 @@ def small_explainer(kind: str = "text-classification") -> tl.Explainer:
 
 @contextmanager
 def in_process(explainer: tl.Explainer, mask: HeadMask | None = None, **settings: Any) -> Iterator[Any]:
-    """A client that needs no socket; `client.engine` and `client.session` are what answers it."""
+    """A client that needs no socket; `client.line` and `client.session` are what answers it."""
     session = Session(explainer, mask or own_heads(explainer.task.model))
-    engine = Engine(**settings)
-    client: Any = TestClient(make_app(session, engine, PORT), base_url=ADDRESS)
-    client.engine, client.session = engine, session
+    line = WaitingLine(**settings)
+    client: Any = TestClient(make_app(session, line, PORT), base_url=ADDRESS)
+    client.line, client.session = line, session
     try:
         with client:
             yield client
     finally:
-        engine.close()
+        line.close()
 
 
 @contextmanager
@@ -61,7 +61,7 @@ def listening(explainer: tl.Explainer) -> Iterator[tuple[Server, str]]:
     try:
         yield server, f"http://127.0.0.1:{sock.getsockname()[1]}"
     finally:
-        server.engine.stop()
+        server.line.stop()
         server.should_exit = True
         thread.join(GIVE_UP)
         sock.close()

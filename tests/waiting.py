@@ -68,7 +68,7 @@ def left(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     seen, real = threading.Event(), Ticket.abandon
 
     def abandon(ticket: Any) -> None:
-        in_the_middle = ticket._engine._running is ticket  # it is called after every answer too
+        in_the_middle = ticket._line._running is ticket  # it is called after every answer too
         real(ticket)
         if in_the_middle:
             seen.set()

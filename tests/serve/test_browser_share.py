@@ -165,7 +165,7 @@ def test_cancel_frees_the_server(page: Any, served: Served, gate: Gate, left: Ev
     assert left.wait(GIVE_UP), "the server does not notice"
     begun = gate.passes
     gate.open()
-    until(lambda: served.server.engine.idle, "the end of the work")
+    until(lambda: served.server.line.idle, "the end of the work")
     assert gate.passes == begun  # it had more to do
     explain(page, methods=("attn_lrp",))
 

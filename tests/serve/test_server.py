@@ -24,7 +24,7 @@ from tests.waiting import left as left
 from tokenlight.cli import app
 from tokenlight.serve import explaining
 from tokenlight.serve import server as serving
-from tokenlight.serve.waiting_line import LINE
+from tokenlight.serve.waiting_line import ROOM
 
 HEADERS = {"Content-Type": "application/json"}
 LONG = "good movie and the key to the book " * 8
@@ -76,14 +76,14 @@ def test_fifty_at_once_are_answered_or_told_to_wait(embedded):
         found = list(pool.map(one, range(50)))
     answered = [(i, body) for i, (status, _, body) in enumerate(found) if status == 200]
     assert {status for status, _, _ in found} <= {200, 503}
-    assert len(answered) >= LINE
+    assert len(answered) >= ROOM
     assert len(answered) + len(refused) == 50
     assert all(int(seconds) > 0 for seconds in refused)
     for i, body in answered:
         *_, result, done = events(body)
         assert result["explanation"]["text"] == f"a charming film number {i}"
         assert done == {"event": "done"}
-    until(lambda: server.engine.idle)
+    until(lambda: server.line.idle)
     status, _, body = post(address, "explain", {"text": "and then another", "methods": ["lrp"]})
     assert (status, events(body)[-1]) == (200, {"event": "done"})
 
@@ -112,7 +112,7 @@ def test_memory_is_back_where_it_was(embedded):
             ]
             found = list(pool.map(lambda question: post(address, "explain", question), questions))
         assert [status for status, _, _ in found] == [200] * 8
-        until(lambda: server.engine.idle)
+        until(lambda: server.line.idle)
         server.session.cache.clear()
 
     round_of(0)
@@ -156,7 +156,7 @@ def test_a_client_that_disconnects_frees_its_work(small, route, begin, gate, lef
     connection.close()
     assert left.wait(GIVE_UP)
     gate.open()
-    until(lambda: server.engine.idle)
+    until(lambda: server.line.idle)
     assert gate.passes == 3  # the work has more than sixty
     status, _, body = post(address, "predict", {"text": TEXT})
     assert (status, json.loads(body)["tokens"][0]) == (200, "[CLS]")
@@ -167,14 +167,14 @@ def test_a_client_that_disconnects_while_waiting_leaves_the_line(small, begin, g
     first = begin(address, {"text": f"{LONG} first", "methods": ["erasure"]})
     gate.await_pass(1)
     waiting = [begin(address, {"text": f"{LONG} {i}", "methods": ["erasure"]}) for i in range(5)]
-    until(lambda: len(server.engine._line) == 5)
+    until(lambda: server.line.waiting == 5)
     for connection in waiting:
         connection.close()
-    until(lambda: len(server.engine._line) == 0)
-    assert not server.engine.idle
+    until(lambda: server.line.waiting == 0)
+    assert not server.line.idle
     first.close()
     gate.open()
-    until(lambda: server.engine.idle)
+    until(lambda: server.line.idle)
 
 
 @pytest.mark.usefixtures("many_passes")
@@ -213,7 +213,7 @@ def test_those_who_wait_are_told_how_many_are_ahead(small, begin, gate, left):
     failed, done = [json.loads(line) for line in response.read().splitlines()]
     assert (failed["event"], failed["method"], done["event"]) == ("failed", "lrp", "done")
     assert "no label '?'" in failed["error"]
-    until(lambda: server.engine.idle)
+    until(lambda: server.line.idle)
 
 
 @pytest.mark.parametrize(
@@ -391,7 +391,7 @@ def test_a_mask_file_gives_the_head_map(tmp_path, monkeypatch):
     described: list[Any] = []
     path = tmp_path / "masks.json"
     tl.HeadMask.by_hand(torch.eye(6, 12)).save(path)
-    monkeypatch.setattr(serving, "make_app", lambda session, engine, port: described.append(session.mask))
+    monkeypatch.setattr(serving, "make_app", lambda session, line, port: described.append(session.mask))
     monkeypatch.setattr(serving.Server, "run", lambda self, sockets: None)
     assert run("--port", "0", "--no-browser", "--heads", str(path)).exit_code == 0
     assert described[0].lit.tolist() == torch.eye(6, 12).tolist()

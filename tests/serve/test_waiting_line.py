@@ -14,13 +14,13 @@ from tokenlight.model.twin import Twin
 from tokenlight.serve import waiting_line
 from tokenlight.serve.cache import Cache
 from tokenlight.serve.events import Progress, Waiting
-from tokenlight.serve.waiting_line import Busy, Ending, Engine
+from tokenlight.serve.waiting_line import Busy, Ending, WaitingLine
 from tokenlight.text.batches import Batch
 
 
 @pytest.fixture
-def engine():
-    made = Engine(line=3, seconds=60.0)
+def line():
+    made = WaitingLine(room=3, seconds=60.0)
     yield made
     made.close()
 
@@ -38,36 +38,36 @@ class Slow:
         return "slow"
 
 
-def answer(engine: Engine, compute: Any) -> Ending[Any]:
+def answer(line: WaitingLine, compute: Any) -> Ending[Any]:
     async def run() -> Ending[Any]:
-        return await engine.submit(compute).ending()
+        return await line.submit(compute).ending()
 
     return asyncio.run(run())
 
 
-def test_an_answer_comes_back(engine):
-    assert answer(engine, lambda say: 7) == Ending(answer=7)
-    assert engine.idle
+def test_an_answer_comes_back(line):
+    assert answer(line, lambda say: 7) == Ending(answer=7)
+    assert line.idle
 
 
-def test_what_is_said_is_heard_in_order(engine):
+def test_what_is_said_is_heard_in_order(line):
     def compute(say):
         for done in range(5):
             say(Progress("m", done, 5))
 
     async def run():
-        return [said async for said in engine.submit(compute).listen()]
+        return [said async for said in line.submit(compute).listen()]
 
     assert asyncio.run(run()) == [*(Progress("m", done, 5) for done in range(5)), Ending()]
 
 
-def test_requests_are_served_in_order_and_know_their_place(engine):
+def test_requests_are_served_in_order_and_know_their_place(line):
     slow, order = Slow(), []
 
     async def run():
-        first = engine.submit(slow)
+        first = line.submit(slow)
         await asyncio.to_thread(slow.begun.wait)
-        others = [engine.submit(lambda say, i=i: order.append(i)) for i in range(3)]
+        others = [line.submit(lambda say, i=i: order.append(i)) for i in range(3)]
         slow.released.set()
         heard = [[said async for said in ticket.listen()] for ticket in others]
         await first.ending()
@@ -81,29 +81,29 @@ def test_requests_are_served_in_order_and_know_their_place(engine):
     assert places == sorted(places, reverse=True)
 
 
-def test_a_full_line_is_told(engine):
+def test_a_full_line_is_told(line):
     slow = Slow()
 
     async def run():
-        first = engine.submit(slow)
+        first = line.submit(slow)
         await asyncio.to_thread(slow.begun.wait)
-        waiting = [engine.submit(lambda say: 1) for _ in range(3)]
+        waiting = [line.submit(lambda say: 1) for _ in range(3)]
         with pytest.raises(Busy, match="3 requests are waiting"):
-            engine.submit(lambda say: 1)
+            line.submit(lambda say: 1)
         slow.released.set()
         assert [(await ticket.ending()).answer for ticket in [first, *waiting]] == ["slow", 1, 1, 1]
-        assert (await engine.submit(lambda say: 2).ending()).answer == 2
+        assert (await line.submit(lambda say: 2).ending()).answer == 2
 
     asyncio.run(run())
 
 
-def test_who_leaves_while_waiting_is_never_served(engine):
+def test_who_leaves_while_waiting_is_never_served(line):
     slow, served = Slow(), []
 
     async def run():
-        first = engine.submit(slow)
+        first = line.submit(slow)
         await asyncio.to_thread(slow.begun.wait)
-        leaving, staying = (engine.submit(lambda say, i=i: served.append(i)) for i in range(2))
+        leaving, staying = (line.submit(lambda say, i=i: served.append(i)) for i in range(2))
         leaving.abandon()
         slow.released.set()
         heard = [said async for said in staying.listen()]
@@ -114,18 +114,18 @@ def test_who_leaves_while_waiting_is_never_served(engine):
     assert served == [1]
 
 
-def test_who_leaves_stops_the_work_at_the_next_pass(engine):
+def test_who_leaves_stops_the_work_at_the_next_pass(line):
     slow = Slow()
 
     async def run():
-        ticket = engine.submit(slow)
+        ticket = line.submit(slow)
         await asyncio.to_thread(slow.begun.wait)
         ticket.abandon()
 
     asyncio.run(run())
-    until(lambda: engine.idle)
+    until(lambda: line.idle)
     assert not slow.released.is_set()  # it would have gone on for ever
-    assert answer(engine, lambda say: 1).answer == 1
+    assert answer(line, lambda say: 1).answer == 1
 
 
 @pytest.fixture
@@ -145,56 +145,56 @@ def lasting(clock: Clock, seconds: float) -> Any:
     return work
 
 
-def test_work_that_takes_too_long_is_stopped_and_says_so(clock, engine):
-    problem = answer(engine, lasting(clock, 61.0)).problem
+def test_work_that_takes_too_long_is_stopped_and_says_so(clock, line):
+    problem = answer(line, lasting(clock, 61.0)).problem
     assert problem is not None
     assert problem.status == 504
     assert "longer than 60 s" in problem.message
-    assert answer(engine, lambda say: 1).answer == 1
+    assert answer(line, lambda say: 1).answer == 1
 
 
-def test_time_in_the_line_does_not_count(clock, engine):
+def test_time_in_the_line_does_not_count(clock, line):
     async def run():
-        tickets = [engine.submit(lasting(clock, 59.0)) for _ in range(3)]
+        tickets = [line.submit(lasting(clock, 59.0)) for _ in range(3)]
         return [await ticket.ending() for ticket in tickets]
 
     assert asyncio.run(run()) == [Ending(answer="done")] * 3
 
 
-def test_errors_are_sentences_and_the_worker_lives_on(engine, capsys):
+def test_errors_are_sentences_and_the_worker_lives_on(line, capsys):
     def wrong(say):
         raise ValueError("that cannot be")
 
     def broken(say):
         raise KeyError("secret")
 
-    problem = answer(engine, wrong).problem
+    problem = answer(line, wrong).problem
     assert problem is not None
     assert (problem.status, problem.message) == (422, "that cannot be")
-    problem = answer(engine, broken).problem
+    problem = answer(line, broken).problem
     assert problem is not None
     assert problem.status == 500
     assert "secret" not in problem.message
     assert "secret" in capsys.readouterr().err
-    assert answer(engine, lambda say: 1).answer == 1
+    assert answer(line, lambda say: 1).answer == 1
 
 
 def test_closing_stops_the_work_and_tells_those_who_wait():
-    engine, slow = Engine(), Slow()
+    line, slow = WaitingLine(), Slow()
 
     async def run():
-        tickets = [engine.submit(slow), engine.submit(lambda say: 1)]
+        tickets = [line.submit(slow), line.submit(lambda say: 1)]
         await asyncio.to_thread(slow.begun.wait)
-        engine.close(patience=GIVE_UP)
+        line.close(patience=GIVE_UP)
         return [await ticket.ending() for ticket in tickets]
 
     problems = [ending.problem for ending in asyncio.run(run())]
     assert [problem and problem.status for problem in problems] == [503, 503]
-    assert not engine._thread.is_alive()
+    assert not line._thread.is_alive()
 
     async def late():
         with pytest.raises(Busy, match="stopping"):
-            engine.submit(lambda say: 1)
+            line.submit(lambda say: 1)
 
     asyncio.run(late())
 

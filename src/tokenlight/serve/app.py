@@ -31,7 +31,7 @@ from tokenlight.serve.reading import read_question
 from tokenlight.serve.removing import answer_attention, answer_remove
 from tokenlight.serve.responses import Lines, WholeAnswer, as_json, told
 from tokenlight.serve.session import Session
-from tokenlight.serve.waiting_line import Busy, Engine
+from tokenlight.serve.waiting_line import Busy, WaitingLine
 
 BODY = 256 * 1024  # bytes of a request
 KINDS = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
@@ -42,7 +42,7 @@ class TooLarge(Exception):
     """The body of a request is over the limit."""
 
 
-def make_app(session: Session, engine: Engine, port: int) -> ASGIApp:
+def make_app(session: Session, line: WaitingLine, port: int) -> ASGIApp:
     """The page of one model, for a server that listens on this port."""
     described = as_json(describe(session))  # while nobody computes yet
 
@@ -51,27 +51,27 @@ def make_app(session: Session, engine: Engine, port: int) -> ASGIApp:
 
     async def predict(request: Request) -> Any:
         asked = await read(request, Question)
-        return WholeAnswer(engine.submit(lambda say: read_question(session, asked).to_dict()))
+        return WholeAnswer(line.submit(lambda say: read_question(session, asked).to_dict()))
 
     async def explain(request: Request) -> Any:
         asked = await read(request, ExplainAsked)
-        return Lines(engine.submit(lambda say: answer_explain(session, asked, say)), asked.methods)
+        return Lines(line.submit(lambda say: answer_explain(session, asked, say)), asked.methods)
 
     async def curves(request: Request) -> Any:
         asked = await read(request, CurvesAsked)
-        return Lines(engine.submit(lambda say: answer_curves(session, asked, say)), curve_names(asked))
+        return Lines(line.submit(lambda say: answer_curves(session, asked, say)), curve_names(asked))
 
     async def attention(request: Request) -> Any:
         asked = await read(request, AttentionAsked)
-        return WholeAnswer(engine.submit(lambda say: answer_attention(session, asked)))
+        return WholeAnswer(line.submit(lambda say: answer_attention(session, asked)))
 
     async def remove(request: Request) -> Any:
         asked = await read(request, RemoveAsked)
-        return WholeAnswer(engine.submit(lambda say: answer_remove(session, asked)))
+        return WholeAnswer(line.submit(lambda say: answer_remove(session, asked)))
 
     async def download(request: Request) -> Any:
         asked = await read(request, DownloadAsked)
-        return WholeAnswer(engine.submit(lambda say: answer_download(session, asked, say)), attachment)
+        return WholeAnswer(line.submit(lambda say: answer_download(session, asked, say)), attachment)
 
     questions = {"predict": predict, "explain": explain, "curves": curves}
     questions |= {"attention": attention, "remove": remove, "download": download}

@@ -16,7 +16,7 @@ from tokenlight.masks.choosing import own_heads
 from tokenlight.masks.head_mask import HeadMask
 from tokenlight.serve.app import make_app
 from tokenlight.serve.session import Session
-from tokenlight.serve.waiting_line import Engine
+from tokenlight.serve.waiting_line import WaitingLine
 
 HOST, PORT, TRIES = "127.0.0.1", 8765, 20
 
@@ -24,17 +24,17 @@ HOST, PORT, TRIES = "127.0.0.1", 8765, 20
 class Server(uvicorn.Server):
     """Ctrl-C stops the work first, so that no open answer holds the server up."""
 
-    def __init__(self, config: uvicorn.Config, session: Session, engine: Engine):
+    def __init__(self, config: uvicorn.Config, session: Session, line: WaitingLine):
         super().__init__(config)
         self.session = session
-        self.engine = engine
+        self.line = line
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        self.engine.stop()
+        self.line.stop()
         super().handle_exit(sig, frame)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self.engine.close(patience=0.0)
+        self.line.close(patience=0.0)
         await super().shutdown(sockets)
 
 
@@ -60,8 +60,8 @@ def listen(port: int | None) -> socket.socket:
 def make_server(explainer: Explainer, sock: socket.socket, mask: HeadMask | None = None) -> Server:
     """A server for this socket. Without a mask the head map is drawn from the one that comes with the model."""
     session = Session(explainer, own_heads(explainer.task.model) if mask is None else mask)
-    engine = Engine()
-    app = make_app(session, engine, sock.getsockname()[1])
+    line = WaitingLine()
+    app = make_app(session, line, sock.getsockname()[1])
     config = uvicorn.Config(
         app,
         http="h11",
@@ -73,7 +73,7 @@ def make_server(explainer: Explainer, sock: socket.socket, mask: HeadMask | None
         proxy_headers=False,
         timeout_graceful_shutdown=1,
     )
-    return Server(config, session, engine)
+    return Server(config, session, line)
 
 
 def run(explainer: Explainer, sock: socket.socket, browser: bool, mask: HeadMask | None = None) -> None:
@@ -86,6 +86,6 @@ def run(explainer: Explainer, sock: socket.socket, browser: bool, mask: HeadMask
         opening.start()
     with contextlib.suppress(KeyboardInterrupt):
         server.run(sockets=[sock])
-    if not server.engine.close(patience=0.5):
+    if not server.line.close(patience=0.5):
         sys.stdout.flush()
         os._exit(0)  # one pass of a large model can take minutes, and Python cannot end while torch computes

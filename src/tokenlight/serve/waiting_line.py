@@ -15,7 +15,7 @@ from tokenlight.serve.events import Event, Waiting
 Answer = TypeVar("Answer")
 Say = Callable[[Event], None]
 Compute = Callable[[Say], Answer]
-LINE = 32  # requests that may wait
+ROOM = 32  # requests that may wait
 SECONDS = 120.0  # for one request, from when it is its turn
 
 
@@ -50,10 +50,10 @@ class Ending(Generic[Answer]):
 class Ticket(Generic[Answer]):
     """A request's place in the line; belongs to the event loop that asked. What the worker says arrives here."""
 
-    def __init__(self, engine: "Engine", compute: Compute[Answer]):
+    def __init__(self, line: "WaitingLine", compute: Compute[Answer]):
         self.compute = compute
         self.abandoned = False
-        self._engine = engine
+        self._line = line
         self._loop = asyncio.get_running_loop()
         self._heard: asyncio.Queue[Event | Ending[Answer]] = asyncio.Queue()
 
@@ -79,16 +79,16 @@ class Ticket(Generic[Answer]):
     def abandon(self) -> None:
         """Work that has not begun never will; work that has stops before its next forward pass."""
         self.abandoned = True
-        self._engine.leave(self)
+        self._line.leave(self)
 
 
-class Engine:
+class WaitingLine:
     """Computes one request after another, in the order they came."""
 
-    def __init__(self, line: int = LINE, seconds: float = SECONDS):
+    def __init__(self, room: int = ROOM, seconds: float = SECONDS):
         self.seconds = seconds
-        self._room = line
-        self._line: deque[Ticket[Any]] = deque()
+        self._room = room
+        self._tickets: deque[Ticket[Any]] = deque()
         self._running: Ticket[Any] | None = None
         self._closing = False
         self._changed = threading.Condition()
@@ -96,9 +96,14 @@ class Engine:
         self._thread.start()
 
     @property
+    def waiting(self) -> int:
+        """How many wait, without the one that is computed."""
+        return len(self._tickets)
+
+    @property
     def idle(self) -> bool:
         with self._changed:
-            return self._running is None and not self._line
+            return self._running is None and not self._tickets
 
     def submit(self, compute: Compute[Answer]) -> Ticket[Answer]:
         """A place in the line; `compute` gets something to speak through and returns the answer."""
@@ -106,19 +111,19 @@ class Engine:
         with self._changed:
             if self._closing:
                 raise Busy("the server is stopping")
-            if len(self._line) >= self._room:
+            if len(self._tickets) >= self._room:
                 raise Busy(f"{self._room} requests are waiting already: try again in a moment")
-            ahead = len(self._line) + (self._running is not None)
+            ahead = len(self._tickets) + (self._running is not None)
             if ahead:
                 ticket.tell(Waiting(ahead))
-            self._line.append(ticket)
+            self._tickets.append(ticket)
             self._changed.notify_all()
         return ticket
 
     def leave(self, ticket: Ticket[Any]) -> None:
         with self._changed:
-            if ticket in self._line:
-                self._line.remove(ticket)
+            if ticket in self._tickets:
+                self._tickets.remove(ticket)
                 self._tell_places()
 
     def stop(self) -> None:
@@ -129,8 +134,8 @@ class Engine:
         """Stop, tell everyone at once, and wait for the pass that is running; says whether it has ended."""
         self.stop()
         with self._changed:
-            told = [*self._line, *([] if self._running is None else [self._running])]
-            self._line.clear()
+            told = [*self._tickets, *([] if self._running is None else [self._running])]
+            self._tickets.clear()
             self._changed.notify_all()
         for ticket in told:
             ticket.tell(Ending(problem=Problem(503, "the server is stopping")))
@@ -143,21 +148,21 @@ class Engine:
             ending = self._compute(ticket)
             with self._changed:
                 self._running = None
-            ticket.tell(ending)  # after that: who has an answer finds the engine free
+            ticket.tell(ending)  # after that: who has an answer finds the worker free
             del ticket, ending  # may be large, and the next request may be long in coming
 
     def _next(self) -> Ticket[Any] | None:
         with self._changed:
-            while not self._line and not self._closing:
+            while not self._tickets and not self._closing:
                 self._changed.wait()
             if self._closing:
                 return None
-            self._running = self._line.popleft()
+            self._running = self._tickets.popleft()
             self._tell_places()
             return self._running
 
     def _tell_places(self) -> None:
-        for place, ticket in enumerate(self._line):
+        for place, ticket in enumerate(self._tickets):
             ticket.tell(Waiting(place + (self._running is not None)))
 
     def _compute(self, ticket: Ticket[Any]) -> Ending[Any]:
