@@ -16,11 +16,13 @@ import torch
 from torch import Tensor
 
 import tokenlight as tl
-from tokenlight.bench.benchmark import CHUNK
-from tokenlight.bench.chunk import Plan, run_chunk
+from tokenlight.bench.benchmark import PART_ROWS
+from tokenlight.bench.measuring import MeasuringPlan, measure_part
 from tokenlight.bench.protocol import clean
 from tokenlight.data.examples import Example
-from tokenlight.data.reading import read_examples
+from tokenlight.data.parts import in_parts
+from tokenlight.data.reading_examples import read_examples
+from tokenlight.data.source import Source
 from tokenlight.explain.running import Job
 from tokenlight.methods import METHODS
 from tokenlight.metrics.perturbation import TENTHS
@@ -77,9 +79,10 @@ def probability(explainer: tl.Explainer, ids: list[int], label: int) -> Tensor:
 def together(explainer: tl.Explainer, texts: Sequence[str], methods: Sequence[str]) -> Tensor:
     """The same numbers from the benchmark's own chunks, without its controls."""
     jobs = {name: Job(METHODS[name], {}) for name in methods}
-    plan = Plan(explainer, clean(["aopc", "log_odds"]), jobs)
-    items = [(i, Example(str(i), text)) for i, text in enumerate(texts)]
-    records = [record for i in range(0, len(items), CHUNK) for record in run_chunk(plan, items[i : i + CHUNK])[0]]
+    plan = MeasuringPlan(explainer, clean(["aopc", "log_odds"]), jobs)
+    examples = [Example(str(i), text) for i, text in enumerate(texts)]
+    parts = in_parts(lambda: iter(examples), PART_ROWS)
+    records = [record for part in parts for record in measure_part(plan, part).records]
     values = [[list(record["methods"][name]["values"].values()) for record in records] for name in methods]
     return torch.tensor(values)
 
@@ -93,17 +96,17 @@ def main() -> None:
     explainer = tl.load(args.model)
     texts = sentences(args.count)
     if args.texts:
-        rows = read_examples(args.texts, limit=args.count)
+        rows = read_examples(Source(args.texts, limit=args.count))
         texts = [row.text for row in rows if isinstance(row, Example) and isinstance(row.text, str)]
     methods = plain_methods(explainer)
     together(explainer, texts[:4], methods[:2])  # warm
     one_at_a_time(explainer, texts[:2], methods[:1])
     wall, cpu, worst = [0.0, 0.0], [0.0, 0.0], 0.0
-    for start in range(0, len(texts), CHUNK):  # by turns, so that a busy machine disturbs both alike
+    for start in range(0, len(texts), PART_ROWS):  # by turns, so that a busy machine disturbs both alike
         values = []
         for side, measure in enumerate((one_at_a_time, together)):
             began, spent = time.perf_counter(), time.process_time()
-            values.append(measure(explainer, texts[start : start + CHUNK], methods))
+            values.append(measure(explainer, texts[start : start + PART_ROWS], methods))
             wall[side] += time.perf_counter() - began
             cpu[side] += time.process_time() - spent
         worst = max(worst, float((values[0] - values[1]).abs().max()))

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,13 @@ import torch
 from bench_throughput import sentences
 
 import tokenlight as tl
-from tokenlight.corpus.explain_dataset import Work, make_jobs
-from tokenlight.corpus.parts import Plan, Settings
-from tokenlight.data.corpus import Corpus, Part, TextRow
+from tokenlight.corpus.explain_dataset import ShardWriter, make_jobs
+from tokenlight.corpus.explaining_parts import ExplainingPlan
+from tokenlight.corpus.settings import TOKENS, CorpusSettings
+from tokenlight.data.examples import Example
+from tokenlight.data.parts import Part, in_parts
+from tokenlight.data.reading_texts import read_texts
+from tokenlight.data.source import Source
 from tokenlight.explain import running as run
 from tokenlight.model.twin import Twin
 
@@ -94,10 +99,11 @@ class Measured:
         self.alone_seconds += time.perf_counter() - began
         self.alone_texts += len(texts)
 
-    def part(self, work: Work, part: Part) -> None:
+    def part(self, writer: ShardWriter, part: Part) -> None:
         began, busy = time.perf_counter(), time.process_time()
         with timing() as (passes, methods):
-            self.texts += work.do(part)
+            writer.do(part, lambda rows: None)
+        self.texts += len(part.rows)
         self.seconds += time.perf_counter() - began
         self.processor += time.process_time() - busy
         self.passes += passes.seconds
@@ -123,22 +129,22 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=400, help="texts of the corpus")
     parser.add_argument("--alone", type=int, default=60, help="of these, how many are explained one at a time, too")
     parser.add_argument("--part-rows", type=int, default=100)
-    parser.add_argument("--tokens", type=int, default=Settings.tokens)
+    parser.add_argument("--tokens", type=int, default=TOKENS["cpu"])
     parser.add_argument("--method", action="append")
     parser.add_argument("--model", help="default: the embedded one")
     args = parser.parse_args()
     explainer, methods = tl.load(args.model), args.method or METHODS
-    corpus = Corpus(args.texts or sentences(args.count), limit=args.count)
-    settings = Settings(tokens=args.tokens, part_rows=args.part_rows, threads=torch.get_num_threads())
-    plan = Plan(explainer, make_jobs(explainer, methods, None), settings)
+    source = Source(args.texts or sentences(args.count), limit=args.count)
+    settings = CorpusSettings(tokens=args.tokens, part_rows=args.part_rows)
+    plan = ExplainingPlan(explainer, make_jobs(explainer, methods, None), settings)
     every = max(1, args.count // args.alone)
     Measured().alone(explainer, ["to warm up"], methods)
     measured = Measured()
     with tempfile.TemporaryDirectory() as folder:
-        for part in corpus.parts(args.part_rows):
-            texts = [row.text for row in part.rows[::every] if isinstance(row, TextRow)]
+        for part in in_parts(partial(read_texts, source), args.part_rows):
+            texts = [row.text for _, row in part.rows[::every] if isinstance(row, Example)]
             measured.alone(explainer, texts, methods)
-            measured.part(Work(plan, Path(folder), {}), part)
+            measured.part(ShardWriter(plan, Path(folder), {}), part)
         size = sum(path.stat().st_size for path in Path(folder).glob("parts/*"))
     print(f"{len(methods)} methods ({', '.join(methods)}), {torch.get_num_threads()} threads")
     measured.report()

@@ -17,7 +17,8 @@ from cost import measure
 
 import tokenlight as tl
 from tokenlight.data.examples import Example
-from tokenlight.data.reading import read_examples
+from tokenlight.data.reading_examples import read_examples
+from tokenlight.data.source import Source
 from tokenlight.heads.count import count_heads
 from tokenlight.masks.head_mask import HeadMask
 from tokenlight.syntax.parses import spacy_parses
@@ -46,7 +47,9 @@ parser.add_argument("--repeats", type=int, default=3)
 args = parser.parse_args()
 explainer = tl.load()
 read = (
-    [e.text for e in read_examples(args.texts, limit=1000) if isinstance(e, Example)] if args.texts else made_up(1000)
+    [e.text for e in read_examples(Source(args.texts, limit=1000)) if isinstance(e, Example)]
+    if args.texts
+    else made_up(1000)
 )
 texts = [text for text in read if isinstance(text, str)]
 parses = list(spacy_parses(texts))

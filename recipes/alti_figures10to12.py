@@ -12,7 +12,8 @@ from alti_published import SETTINGS, load
 from side_by_side import arguments
 
 from tokenlight.data.examples import Example
-from tokenlight.data.reading import read_examples
+from tokenlight.data.reading_examples import read_examples
+from tokenlight.data.source import Source
 from tokenlight.views.figure import new_figure, save
 
 parser = arguments(__doc__)
@@ -22,7 +23,7 @@ setting = SETTINGS["bert-sst2"]
 explainer = load(args.model or setting.model)
 data = args.data or setting.data
 split = args.split or (setting.split if data.startswith("hf:") else None)
-rows = [] if args.text else read_examples(data, split=split, limit=args.limit or 3)
+rows = [] if args.text else read_examples(Source(data, split=split, limit=args.limit or 3))
 texts = args.text or [row.text for row in rows if isinstance(row, Example)]
 args.output.mkdir(parents=True, exist_ok=True)
 for number, explanation in enumerate(explainer.explain(texts, "alti", layers=True, position=0)):

@@ -45,7 +45,6 @@ table = bench(
         longest=200,
     ),
     output=args.output,
-    limit=args.limit,
     erasure=False,
 )
 table.show()

@@ -18,7 +18,7 @@ from side_by_side import arguments
 from tokenlight.bench.presets import ALTI_ROBUSTNESS
 from tokenlight.bench.robustness import robustness
 from tokenlight.data.examples import Example
-from tokenlight.data.reading import read_examples
+from tokenlight.data.reading_examples import read_examples
 from tokenlight.views.figure import new_figure, save
 
 parser = arguments(__doc__)
@@ -26,8 +26,7 @@ parser.add_argument("--seed-model", action="append", required=True, help="repeat
 args = parser.parse_args()
 setting = SETTINGS["bert-sst2"]
 
-found = source(args.data or setting.data, args.split or setting.split, args.limit)
-rows = read_examples(found, limit=args.limit) if isinstance(found, str) else found
+rows = read_examples(source(args.data or setting.data, args.split or setting.split, args.limit))
 texts = [row.text for row in rows if isinstance(row, Example)]
 models = [load(name) for name in (args.model or "default", *args.seed_model)]
 likenesses = robustness(models, texts, BETWEEN_SEEDS, ALTI_ROBUSTNESS)

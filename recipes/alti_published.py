@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 
 import tokenlight as tl
 from tokenlight.data.examples import Example
-from tokenlight.data.reading import read_examples
+from tokenlight.data.reading_examples import read_examples
+from tokenlight.data.source import Source
 
 HIDDEN = -1  # the label that GLUE's test sets show in place of the true one
 PAPER_MODEL = "its authors' own (the defaults here are public ones of the same kind)"
@@ -86,12 +87,12 @@ def load(model: str) -> tl.Explainer:
     return tl.load(None if model == "default" else model)
 
 
-def source(data: str, split: str | None, limit: int | None) -> str | list[Example]:
+def source(data: str, split: str | None, limit: int | None) -> Source:
     """A file as it is; a dataset of the Hub in memory, where hidden labels are none."""
     if not data.startswith("hf:"):
-        return data
-    rows = list(read_examples(data, split=split, limit=limit))
+        return Source(data, limit=limit)
+    rows = list(read_examples(Source(data, split=split, limit=limit)))
     found = [row for row in rows if isinstance(row, Example)]
     if len(found) < len(rows):
         print(f"{data}: {len(rows) - len(found)} of {len(rows)} rows cannot be read and are left out")
-    return [replace(one, label=None) if one.label == HIDDEN else one for one in found]
+    return Source([replace(one, label=None) if one.label == HIDDEN else one for one in found], limit=limit)

@@ -37,7 +37,6 @@ table = bench(
     ],
     protocol="alti",
     output=args.output,
-    limit=args.limit,
     erasure=args.erasure,
 )
 side_by_side(

@@ -27,7 +27,6 @@ table = bench(
     ["alti", "alti:norm=l2", "alti:second_norm=true", "value_norms"],
     protocol="alti",
     output=args.output,
-    limit=args.limit,
     erasure=args.erasure,
 )
 side_by_side(

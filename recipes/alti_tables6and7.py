@@ -33,7 +33,6 @@ table = bench(
     protocol=Protocol("alti_robustness", measures, tasks=("text-classification",), longest=200),
     output=args.output,
     seed_models=others,
-    limit=args.limit,
     erasure=False,
 )
 pairs = len(models) * (len(models) - 1) // 2

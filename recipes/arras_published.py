@@ -9,7 +9,7 @@ import torch
 
 import tokenlight as tl
 from tokenlight.bench.tabulate import STAGES
-from tokenlight.runs.store import Journal
+from tokenlight.runs.journal import Journal
 
 NO_DATA = (
     "give --data: the LGD file (lgd_dataset.tsv, Goldberg 2019), a CoNLL-U treebank, or a CSV of minimal pairs with "

@@ -17,6 +17,7 @@ from arras_published import GRADIENTS, NO_DATA, TABLE_2, accuracy, load, measure
 from side_by_side import arguments, differences, side_by_side
 
 from tokenlight.bench.benchmark import bench
+from tokenlight.data.source import Source
 
 parser = arguments(__doc__)
 parser.add_argument("--published", choices=TABLE_2, help="whose numbers to print beside; default: the model's own")
@@ -31,7 +32,14 @@ explainer = load(model, args.double)
 methods = ["lrp", "attn_lrp", *GRADIENTS, "gradient_x_input"]
 if explainer.task == "text-generation":
     methods = ["alti_logit", *methods]
-table = bench(explainer, args.data, methods, protocol="arras", output=args.output, limit=args.limit, erasure=False)
+table = bench(
+    explainer,
+    Source(args.data, limit=args.limit),
+    methods,
+    protocol="arras",
+    output=args.output,
+    erasure=False,
+)
 
 published = dict(TABLE_2[paper]) if paper else {}
 if paper:

@@ -18,7 +18,8 @@ from side_by_side import NOT_AT_HAND, arguments, differences, show
 
 from tokenlight.bench.cases import sort_out
 from tokenlight.bench.presets import ARRAS
-from tokenlight.data.reading import read_examples
+from tokenlight.data.reading_examples import read_examples
+from tokenlight.data.source import Source
 from tokenlight.foundation.progress import counting
 
 parser = arguments(__doc__)
@@ -28,7 +29,7 @@ if args.data is None:
 model = args.model or "bert-base-uncased"
 explainer = load(model)
 
-rows = enumerate(read_examples(args.data, gap=explainer.task.gap, split=args.split, limit=args.limit))
+rows = enumerate(read_examples(Source(args.data, split=args.split, limit=args.limit), explainer.task.gap))
 dropped: Counter[str] = Counter()
 lengths: list[int] = []
 groups: Counter[str] = Counter()

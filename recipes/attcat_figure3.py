@@ -15,6 +15,7 @@ from side_by_side import arguments, curve_figure, differences
 
 from tokenlight.bench.benchmark import bench
 from tokenlight.cli.app import load_model, wide_console
+from tokenlight.data.source import Source
 from tokenlight.metrics.evaluate import Measure
 from tokenlight.views.chart import COLOURS
 from tokenlight.views.figure import new_figure, save
@@ -36,13 +37,11 @@ model, data = args.model or paper.model, args.data or paper.data
 folder = args.output / ("attcat_figure3" if asks else "attcat_table1") / args.set
 table = bench(
     load_model(model, None),
-    data,
+    Source(data, split=args.split or (paper.split if data == paper.data else None), limit=args.limit),
     QUESTION_ROWS if asks else ROWS,
     protocol=judge,
     output=folder,
     erasure=args.erasure,
-    split=args.split or (paper.split if data == paper.data else None),
-    limit=args.limit,
 )
 
 if asks:

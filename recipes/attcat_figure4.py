@@ -15,7 +15,8 @@ from side_by_side import arguments, differences
 from tokenlight.bench.presets import ATTCAT
 from tokenlight.cli.app import load_model
 from tokenlight.data.examples import Example
-from tokenlight.data.reading import read_examples
+from tokenlight.data.reading_examples import read_examples
+from tokenlight.data.source import Source
 from tokenlight.embedded.sentences import SENTENCES
 from tokenlight.runs.method_specs import MethodSpec
 from tokenlight.views.figure import new_figure, save
@@ -30,7 +31,7 @@ model = args.model or DATASETS["sst2"].model
 explainer = load_model(model, None)
 texts = args.text or list(SENTENCES)
 if args.data:
-    rows = read_examples(args.data, split=args.split, gap=explainer.task.gap, limit=args.limit or 4)
+    rows = read_examples(Source(args.data, split=args.split, limit=args.limit or 4), explainer.task.gap)
     texts = [row.text for row in rows if isinstance(row, Example)]
 specs = [MethodSpec(title, title.lower(), {"detail": "layers"}) for title in ("AttCAT", "CAT")]
 jobs = {spec.label: spec.job(explainer.task.model) for spec in specs}

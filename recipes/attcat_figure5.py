@@ -14,6 +14,7 @@ from side_by_side import arguments, differences, side_by_side
 
 from tokenlight.bench.benchmark import bench
 from tokenlight.cli.app import load_model
+from tokenlight.data.source import Source
 from tokenlight.metrics.evaluate import Measure
 from tokenlight.views.figure import new_figure, save
 
@@ -30,13 +31,11 @@ measures = (
 folder = args.output / "attcat_figure5" / args.dataset
 table = bench(
     load_model(model, None),
-    data,
+    Source(data, split=args.split or (paper.split if data == paper.data else None), limit=args.limit),
     ROWS,
     protocol=replace(paper.protocol, name=f"{paper.protocol.name}, Kendall alone", measures=measures),
     output=folder,
     erasure=False,
-    split=args.split or (paper.split if data == paper.data else None),
-    limit=args.limit,
 )
 side_by_side(
     f"AttCAT, figure 5, {args.dataset}",

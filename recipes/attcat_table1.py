@@ -13,6 +13,7 @@ from side_by_side import arguments, differences, side_by_side
 
 from tokenlight.bench.benchmark import bench
 from tokenlight.cli.app import load_model
+from tokenlight.data.source import Source
 
 parser = arguments(__doc__)
 parser.add_argument("--dataset", action="append", choices=DATASETS, help="repeat; default: all six")
@@ -27,13 +28,11 @@ for name in names:
     model, data = args.model or paper.model, args.data or paper.data
     table = bench(
         load_model(model, None),
-        data,
+        Source(data, split=args.split or (paper.split if data == paper.data else None), limit=args.limit),
         ROWS,
         protocol=paper.protocol,
         output=args.output / "attcat_table1" / name,
         erasure=args.erasure,
-        split=args.split or (paper.split if data == paper.data else None),
-        limit=args.limit,
     )
     remarks = differences(model, data, paper.model, paper.data, args.limit)
     remarks += [paper.remark] if paper.remark and model == paper.model else []

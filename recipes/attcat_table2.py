@@ -16,7 +16,8 @@ from side_by_side import arguments, differences, side_by_side
 from tokenlight.bench.benchmark import bench
 from tokenlight.bench.tabulate import STAGES
 from tokenlight.cli.app import load_model
-from tokenlight.runs.store import Journal
+from tokenlight.data.source import Source
+from tokenlight.runs.journal import Journal
 
 parser = arguments(__doc__)
 parser.add_argument("--set", action="append", choices=QUESTIONS, help="model and data; repeat; default: both")
@@ -30,13 +31,11 @@ for name in names:
     model, data = args.model or paper.model, args.data or paper.data
     table = bench(
         load_model(model, "question-answering"),
-        data,
+        Source(data, split=args.split or (paper.split if data == paper.data else None), limit=args.limit),
         QUESTION_ROWS,
         protocol=paper.protocol,
         output=args.output / "attcat_table2" / name,
         erasure=False,
-        split=args.split or (paper.split if data == paper.data else None),
-        limit=args.limit,
     )
     lengths = [r["marked"] for r in Journal(args.output / "attcat_table2" / name / STAGES[0]) if r.get("methods")]
     remarks = [

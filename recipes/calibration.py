@@ -28,7 +28,7 @@ from pathlib import Path
 import torch
 
 import tokenlight as tl
-from tokenlight.calibration import calibration as work
+from tokenlight.calibration import stages
 from tokenlight.calibration.checkpoint import Checkpoint, read_effects
 from tokenlight.calibration.effects import Effects
 from tokenlight.calibration.slope import agreements
@@ -101,7 +101,7 @@ if "shuffled" in args.stages:  # the same values, but not where they were measur
     many = sentences("train", 500)
     plain = json.loads((args.output / "pad_500.partial").read_text())
     known = dict(zip(many, map(read_effects, plain["effects"]), strict=True))
-    honest = work.measure_effects
+    honest = stages.measure_effects
 
     def shuffled(explainer, twin, rows, *settings) -> list[Effects]:
         found = []
@@ -112,10 +112,10 @@ if "shuffled" in args.stages:  # the same values, but not where they were measur
             found.append(Effects(values, known[row.text].measured))
         return found
 
-    work.measure_effects = shuffled
+    stages.measure_effects = shuffled
     for seed in range(6):
         make(f"shuffled_{seed}", many[seed * 50 :][:50], perturbation=PAD, seed=seed)
-    work.measure_effects = honest
+    stages.measure_effects = honest
 
 if "searches" in args.stages:
     few = sentences("train", 48)
@@ -134,9 +134,9 @@ if "searches" in args.stages:
     ones = torch.ones_like(own.lit)
 
     # Measured effects of few texts judge the first two: no model answers are needed for a candidate.
-    settings = work.Settings(PAD.fit(explainer.model, explainer.tokenizer), 6, 30, 4, 0)
+    settings = stages.CalibrationSettings(PAD.fit(explainer.model, explainer.tokenizer), 6, 30, 4, 0)
     nothing = [None] * len(few)
-    few_work = work.Calibration(explainer, tl.METHODS["attn_lrp"], few, nothing, nothing, settings)
+    few_work = stages.Calibration(explainer, tl.METHODS["attn_lrp"], few, nothing, nothing, settings)
     store = Checkpoint.open(args.output / "searches.partial", few_work.describe(), list(map(len, few_work.rows)))
     batches = few_work.batches(few_work.measure(store, True), range(len(few)))
 
@@ -267,6 +267,6 @@ if "table" in args.stages:
                 line = f"  {name:24} {mine.mean():.4f}"
                 if base in found and label != base:
                     gain = mine - torch.tensor(found[base][name])
-                    low, high = work.interval(gain)
+                    low, high = stages.interval(gain)
                     line += f"   {gain.mean():+.4f} [{low:+.4f}, {high:+.4f}]"
                 print(line)

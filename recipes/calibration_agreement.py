@@ -16,7 +16,8 @@ import torch
 import tokenlight as tl
 from tokenlight.bench.cases import Case, sort_out
 from tokenlight.bench.protocol import Protocol, protocol
-from tokenlight.calibration.calibration import interval
+from tokenlight.calibration.stages import interval
+from tokenlight.data.reading_examples import read_examples
 from tokenlight.data.source import Source
 from tokenlight.masks.head_mask import HeadMask
 from tokenlight.metrics.evaluate import Measure
@@ -39,7 +40,7 @@ JUDGE = Protocol("agreement", (*EVIDENCE, Measure("aopc"), Measure("log_odds")),
 
 
 def cases(path: Path, count: int) -> list[Case]:
-    found, _ = sort_out(explainer, JUDGE, list(enumerate(Source(path).read(explainer.task.gap))))
+    found, _ = sort_out(explainer, JUDGE, list(enumerate(read_examples(Source(path), explainer.task.gap))))
     order = torch.randperm(len(found), generator=torch.Generator().manual_seed(0)).tolist()
     print(f"{path.name}: {len(found)} verbs, {min(count, len(found))} used")
     return [found[i] for i in order[:count]]

@@ -16,7 +16,8 @@ import torch
 
 import tokenlight as tl
 from tokenlight.data.examples import Example
-from tokenlight.data.reading import read_examples
+from tokenlight.data.reading_examples import read_examples
+from tokenlight.data.source import Source
 from tokenlight.foundation.progress import track
 from tokenlight.masks.head_mask import HeadMask
 from tokenlight.metrics.evaluate import evaluate
@@ -36,7 +37,7 @@ explainer = tl.load(args.model)
 paper = HeadMask.load(args.masks)
 counts = paper.statistics
 assert counts is not None, "this mask was not made from statistics"
-texts = [example.text for example in read_examples(args.data) if isinstance(example, Example)]
+texts = [example.text for example in read_examples(Source(args.data)) if isinstance(example, Example)]
 texts = [text for text, row in zip(texts, explainer.encode(texts), strict=True) if len(row) >= args.shortest]
 texts = texts[: args.texts]
 layers, heads = paper.lit.shape

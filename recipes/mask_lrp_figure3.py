@@ -13,6 +13,7 @@ from side_by_side import arguments, curve_figure, differences
 
 from tokenlight.bench.benchmark import bench
 from tokenlight.cli.app import load_model
+from tokenlight.data.source import Source
 from tokenlight.views.figure import save
 
 parser = arguments(__doc__)
@@ -28,13 +29,11 @@ explainer = load_model(model, None)
 mask = find_mask(args.heads, explainer)
 table = bench(
     explainer,
-    data,
+    Source(data, split=args.split or (paper.split if data == paper.data else None), limit=args.limit),
     table_1_methods(mask, args.seeds),
     protocol=paper.protocol,
     output=args.output / "mask_lrp_table1" / args.dataset,
     erasure=args.erasure,
-    split=args.split or (paper.split if data == paper.data else None),
-    limit=args.limit,
 )
 more_seeds = [spec.label for spec in random_masks(mask, args.seeds)[1:]]
 figure = curve_figure(table, more_seeds, TITLES)

@@ -14,6 +14,7 @@ from side_by_side import arguments, differences, mean_cells, show
 
 from tokenlight.bench.benchmark import bench
 from tokenlight.cli.app import load_model
+from tokenlight.data.source import Source
 from tokenlight.views.figure import new_figure, save
 from tokenlight.views.tables import ARROWS, minus
 
@@ -39,13 +40,11 @@ for variant in args.variant or ["released", "paper"]:
         ]
 table = bench(
     explainer,
-    data,
+    Source(data, split=args.split or (paper.split if data == paper.data else None), limit=args.limit),
     [*(spec for some in specs.values() for spec in some), "transformer_attribution"],
     protocol=paper.protocol,
     output=args.output / "mask_lrp_figure4" / args.dataset,
     erasure=False,
-    split=args.split or (paper.split if data == paper.data else None),
-    limit=args.limit,
 )
 cells = {key: mean_cells(table, [spec.label for spec in some]) for key, some in specs.items()}
 

@@ -14,7 +14,8 @@ from side_by_side import arguments, differences
 
 from tokenlight.cli.app import load_model
 from tokenlight.data.examples import Example
-from tokenlight.data.reading import read_examples
+from tokenlight.data.reading_examples import read_examples
+from tokenlight.data.source import Source
 from tokenlight.embedded.sentences import SENTENCES
 from tokenlight.runs.method_specs import MethodSpec
 from tokenlight.views.difference import difference_figure, difference_page
@@ -31,7 +32,7 @@ explainer = load_model(model, None)
 mask = find_mask(args.heads, explainer)
 texts = list(SENTENCES)
 if args.data:
-    rows = read_examples(args.data, split=args.split, gap=explainer.task.gap, limit=args.limit)
+    rows = read_examples(Source(args.data, split=args.split, limit=args.limit), explainer.task.gap)
     texts = [row.text for row in rows if isinstance(row, Example)]
 specs = [masked("Mask-LRP", mask, args.variant), *(MethodSpec.parse(name) for name in args.against)]
 jobs = {spec.label: spec.job(explainer.task.model) for spec in specs}

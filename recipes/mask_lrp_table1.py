@@ -18,6 +18,7 @@ from side_by_side import arguments, differences, side_by_side
 
 from tokenlight.bench.benchmark import bench
 from tokenlight.cli.app import load_model
+from tokenlight.data.source import Source
 
 parser = arguments(__doc__)
 parser.add_argument("--dataset", action="append", choices=DATASETS, help="repeat; default: all five")
@@ -36,13 +37,11 @@ for name in names:
     mask = find_mask(args.heads, explainer)
     table = bench(
         explainer,
-        data,
+        Source(data, split=args.split or (paper.split if data == paper.data else None), limit=args.limit),
         table_1_methods(mask, args.seeds),
         protocol=paper.protocol,
         output=args.output / "mask_lrp_table1" / name,
         erasure=args.erasure,
-        split=args.split or (paper.split if data == paper.data else None),
-        limit=args.limit,
     )
     remarks = [*differences(model, data, paper.model, paper.data, args.limit), f"the head mask lights {mask}"]
     remarks += [REMARKS[name]] if name in REMARKS and model == paper.model else []

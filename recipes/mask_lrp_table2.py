@@ -18,6 +18,7 @@ from side_by_side import arguments, differences, side_by_side
 
 from tokenlight.bench.benchmark import bench
 from tokenlight.cli.app import load_model
+from tokenlight.data.source import Source
 from tokenlight.runs.method_specs import MethodSpec
 
 parser = arguments(__doc__)
@@ -38,13 +39,11 @@ for name in names:
         methods += [masked("released", mask), masked("paper", mask, "paper"), masked("all heads", every_head(mask))]
     table = bench(
         explainer,
-        data,
+        Source(data, split=args.split or (paper.split if data == paper.data else None), limit=args.limit),
         methods,
         protocol=paper.protocol,
         output=args.output / "mask_lrp_table2" / name,
         erasure=False,
-        split=args.split or (paper.split if data == paper.data else None),
-        limit=args.limit,
     )
     remarks = [
         *differences(model, data, paper.model, paper.data, args.limit),

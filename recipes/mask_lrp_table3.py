@@ -14,6 +14,7 @@ from side_by_side import arguments, differences, side_by_side
 
 from tokenlight.bench.benchmark import bench
 from tokenlight.cli.app import load_model
+from tokenlight.data.source import Source
 
 parser = arguments(__doc__)
 parser.add_argument("--dataset", choices=DATASETS, default="sst2")
@@ -39,13 +40,11 @@ for variant in ("paper", "released"):
 
 table = bench(
     explainer,
-    data,
+    Source(data, split=args.split or (paper.split if data == paper.data else None), limit=args.limit),
     [*methods, "transformer_attribution"],
     protocol=paper.protocol,
     output=args.output / "mask_lrp_table3" / args.dataset,
     erasure=False,
-    split=args.split or (paper.split if data == paper.data else None),
-    limit=args.limit,
 )
 missing = [
     f"the mask has no {group} head, so there is no such row" for group, heads in masks.items() if not heads.count

@@ -14,6 +14,7 @@ from side_by_side import arguments, differences, side_by_side
 
 from tokenlight.bench.benchmark import bench
 from tokenlight.cli.app import load_model
+from tokenlight.data.source import Source
 
 parser = arguments(__doc__)
 parser.add_argument("--dataset", choices=DATASETS, default="sst2")
@@ -42,13 +43,11 @@ methods.append(masked("every head", every_head(mask), args.variant))
 
 table = bench(
     explainer,
-    data,
+    Source(data, split=args.split or (paper.split if data == paper.data else None), limit=args.limit),
     [*methods, "alti", "transformer_attribution"],
     protocol=paper.protocol,
     output=args.output / "mask_lrp_table4" / args.dataset,
     erasure=False,
-    split=args.split or (paper.split if data == paper.data else None),
-    limit=args.limit,
 )
 dark = [f"ξ_synt {margin} with ξ_pos {share} lights no head" for margin, share in made if (margin, share) not in lit]
 known = {label: paper.numbers[label] for label in ("alti", "transformer_attribution")}

@@ -24,7 +24,8 @@ from transformers import BertForQuestionAnswering, BertTokenizer, get_linear_sch
 
 import tokenlight as tl
 from tokenlight.data.examples import Example
-from tokenlight.data.reading import read_examples
+from tokenlight.data.reading_examples import read_examples
+from tokenlight.data.source import Source
 from tokenlight.foundation.progress import track
 from tokenlight.syntax.align import segment_tokens, tokens_of
 from tokenlight.tasks.extractive_answers import best_span
@@ -60,7 +61,7 @@ for name, inside in (("trained_on", False), ("held_out", True)):
     chosen = [paragraph for paragraph in paragraphs if (paragraph["context"] in kept_back) is inside]
     path = args.output / f"{name}.json"
     path.write_text(json.dumps({"data": [{"paragraphs": chosen}]}, ensure_ascii=False) + "\n", encoding="utf-8")
-    parts[name] = [row for row in read_examples(path, kind="squad") if isinstance(row, Example)]
+    parts[name] = [row for row in read_examples(Source(path, kind="squad")) if isinstance(row, Example)]
     print(f"{name}: {len(chosen)} paragraphs, {len(parts[name])} questions")
 
 # 2. Fine-tuning: batches grouped by length, linear warm-up and decay.

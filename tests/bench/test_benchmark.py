@@ -15,18 +15,22 @@ import torch
 import tokenlight as tl
 from tests.tokenizers_ import explainer_for
 from tokenlight.bench import benchmark as run
+from tokenlight.bench import measuring
 from tokenlight.bench.benchmark import bench
 from tokenlight.bench.cases import sort_out
 from tokenlight.bench.protocol import Protocol, clean
 from tokenlight.bench.robustness import robustness
 from tokenlight.bench.tabulate import read_table
 from tokenlight.data.examples import Example
+from tokenlight.data.source import Source
 from tokenlight.metrics.evaluate import Measure, evaluate
 from tokenlight.metrics.perturbation import Perturbation
 from tokenlight.model import anatomy
-from tokenlight.runs.hashing import hash_model, hash_source
+from tokenlight.model.twin import Twin
+from tokenlight.runs.journal import Journal
 from tokenlight.runs.method_specs import MethodSpec, choose_methods, parse_measure, read_value
-from tokenlight.runs.store import Journal, claim, settle_run
+from tokenlight.runs.model_hash import hash_model
+from tokenlight.runs.run_folder import claim, settle_run
 
 TEXTS = [
     "it is a good movie and they are not bad at all",
@@ -52,8 +56,8 @@ def data(tmp_path) -> Path:
 
 
 @pytest.fixture
-def small_chunks(monkeypatch) -> None:
-    monkeypatch.setattr(run, "CHUNK", 2)
+def small_parts(monkeypatch) -> None:
+    monkeypatch.setattr(run, "PART_ROWS", 2)
 
 
 def records(folder: Path, stage: int = 0) -> list[dict[str, Any]]:
@@ -108,7 +112,7 @@ def test_controls_come_last_and_once():
 # --- numbers -----------------------------------------------------------------------------------------------------
 
 
-def test_values_are_those_of_evaluate(data, tmp_path, small_chunks):
+def test_values_are_those_of_evaluate(data, tmp_path, small_parts):
     explainer = explainer_for("bert")
     table = bench(explainer, data, output=tmp_path / "out", **QUICK)
     found = records(tmp_path / "out")
@@ -149,6 +153,25 @@ def test_all_methods_of_a_rule_table_share_a_pass(data, monkeypatch):
     plain = ["attcat", "cat", "gradient_x_input", "grad_sam", "attention_grad_cam"]
     bench(explainer_for("bert"), data, plain, ["aopc"], erasure=False, progress=False)
     assert len(seen) == 2  # the methods and the best of them turned round; random reads the same pass
+
+
+def test_a_part_is_tokenised_once_and_has_one_twin_of_each_model(data, monkeypatch, small_parts):
+    """Whatever is asked: about predictions, by all methods, for another class, on changed inputs."""
+    models = seeds()
+    texts, twins = [], []
+    tokenise, make = type(models[0].tokenizer).__call__, Twin.__init__
+    monkeypatch.setattr(
+        type(models[0].tokenizer),
+        "__call__",
+        lambda self, some, **how: texts.append(some) or tokenise(self, some, **how),
+    )
+    monkeypatch.setattr(Twin, "__init__", lambda self, model: twins.append(model) or make(self, model))
+    metrics = ["aopc", "sufficiency", "kendall_confidence"]
+    bench(models[0], data, ["attn_lrp", "attcat"], metrics, seed_models=models[1:], progress=False)
+    parts = [TEXTS[i : i + 2] for i in range(0, len(TEXTS), 2)]
+    stages = 2  # the methods, and the best of them turned round
+    assert texts == [part for part in parts for _ in models] * stages
+    assert twins == [model.model for _ in parts for model in models] * stages
 
 
 def test_the_gold_class_is_explained_where_the_protocol_says_so(tmp_path):
@@ -340,10 +363,9 @@ def test_data_of_which_nothing_is_left_is_an_error(tmp_path):
         bench(explainer, [], output=tmp_path / "out", **QUICK)
     with pytest.raises(FileNotFoundError, match="there is no file"):
         bench(explainer, tmp_path / "gone.tsv", output=tmp_path / "out", **QUICK)
+    file = write_table(tmp_path / "d.tsv", [(0, "ok")])
     with pytest.raises(ValueError, match="has no column 'verdict'"):
-        bench(
-            explainer, write_table(tmp_path / "d.tsv", [(0, "ok")]), label="verdict", output=tmp_path / "out", **QUICK
-        )
+        bench(explainer, Source(file, label="verdict"), output=tmp_path / "out", **QUICK)
     assert not (tmp_path / "out").exists()
     file = write_table(tmp_path / "wrong.tsv", [("great", text) for text in TEXTS[:2]])
     with pytest.raises(ValueError, match=r"no example was measured: the model has no label 'great'.*\(2\)"):
@@ -389,7 +411,7 @@ def test_another_run_in_the_same_folder_is_refused_and_the_difference_named(data
     bench(explainer, data, output=out, **QUICK)
     before = {path.name: path.read_bytes() for path in out.iterdir()}
     with pytest.raises(ValueError, match=r"another run: data.limit is None there and 3 here"):
-        bench(explainer, data, output=out, limit=3, **QUICK)
+        bench(explainer, Source(data, limit=3), output=out, **QUICK)
     with pytest.raises(ValueError, match=r"another run: methods.cat is only here\. Use another"):
         bench(explainer, data, output=out, **{**QUICK, "methods": ["attn_lrp", "attcat", "cat"]})
     with pytest.raises(ValueError, match=r"protocol.measures.0.metric is 'aopc' there and 'log_odds' here"):
@@ -420,13 +442,13 @@ def test_hashes_tell_models_and_data_apart(tmp_path):
     two.model.save_pretrained(tmp_path / "saved")
     two.tokenizer.save_pretrained(tmp_path / "saved")
     assert before == hash_model(two) == hash_model(tl.load(tmp_path / "saved"))
-    assert hash_source([Example("0", "a")]) != hash_source([Example("0", "b")])
+    assert Source([Example("0", "a")]).hash() != Source([Example("0", "b")]).hash()
     (tmp_path / "a.txt").write_text("a")
-    assert hash_source(tmp_path / "a.txt") != hash_source([Example("0", "a")])
-    assert hash_source("hf:glue:sst2") is None
+    assert Source(tmp_path / "a.txt").hash() != Source([Example("0", "a")]).hash()
+    assert Source("hf:glue:sst2").hash() is None
 
 
-def test_a_run_goes_on_where_it_stopped(data, tmp_path, small_chunks, monkeypatch):
+def test_a_run_goes_on_where_it_stopped(data, tmp_path, small_parts, monkeypatch):
     explainer = explainer_for("bert")
     bench(explainer, data, output=tmp_path / "whole", **QUICK)
     whole = (tmp_path / "whole/results-00000.jsonl").read_bytes()
@@ -435,13 +457,18 @@ def test_a_run_goes_on_where_it_stopped(data, tmp_path, small_chunks, monkeypatc
     assert path.read_bytes() == whole
     path.write_bytes(whole[: len(whole) // 2])
     done: list[int] = []
-    chunk = run.run_chunk
-    monkeypatch.setattr(run, "run_chunk", lambda plan, items: done.extend(n for n, _ in items) or chunk(plan, items))
+    measure = measuring.measure_part
+
+    def measure_part(plan, part):
+        done.extend(number for number, _ in part.rows)
+        return measure(plan, part)
+
+    monkeypatch.setattr(measuring, "measure_part", measure_part)
     bench(explainer, data, output=tmp_path / "again", **QUICK)
     assert path.read_bytes() == whole
     assert done[-1] == len(TEXTS) - 1
     assert 0 < done[0] < len(TEXTS) - 1
-    assert done[0] % 2 == 0  # a chunk that was begun is done again as a whole
+    assert done[0] % 2 == 0  # a part that was begun is done again as a whole
 
 
 KILLING = """
@@ -450,8 +477,9 @@ import torch
 torch.set_num_threads(1)
 import tokenlight as tl
 from tokenlight.bench import benchmark as run
+from tokenlight.bench import measuring
 
-run.CHUNK = 2
+run.PART_ROWS = 2
 explainer, (data, folder, seed) = tl.load(), sys.argv[1:]
 settings = dict(methods=["attcat", "raw_attention"], metrics=["aopc"], progress=False)
 

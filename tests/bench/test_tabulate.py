@@ -13,7 +13,7 @@ from rich.console import Console
 
 from tokenlight.bench.tabulate import best_method, level_with, read_table, resampled_means, weighted_means
 from tokenlight.foundation.files import write_whole
-from tokenlight.runs.store import Journal
+from tokenlight.runs.journal import Journal
 from tokenlight.views.chart import nice_range, number, styles_of
 from tokenlight.views.report import report, write_views
 from tokenlight.views.tables import decimals, show_table

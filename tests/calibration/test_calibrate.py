@@ -9,7 +9,7 @@ import torch
 
 import tokenlight as tl
 from tests.tokenizers_ import explainer_for
-from tokenlight.calibration import calibration as work
+from tokenlight.calibration import stages
 from tokenlight.calibration.checkpoint import Checkpoint
 from tokenlight.calibration.effects import Effects, measure_effects, random_orders, share_out
 from tokenlight.calibration.search import PATIENCE, RATE, Climb, Search
@@ -171,7 +171,7 @@ def planted(monkeypatch):
         found = explainer.explain([row.text for row in rows], "attn_lrp", heads=lit, progress=False)
         return [Effects(e.scores.double(), ~e.special) for e in found]
 
-    monkeypatch.setattr(work, "measure_effects", measure)
+    monkeypatch.setattr(stages, "measure_effects", measure)
     return lit
 
 
@@ -195,7 +195,7 @@ def test_nothing_is_found_in_noise(monkeypatch):
         values = [torch.tensor([g.gauss(0, 1) for _ in row.tokens]) for g, row in zip(chance, rows, strict=True)]
         return [Effects(v.double(), ~torch.tensor(row.special)) for v, row in zip(values, rows, strict=True)]
 
-    monkeypatch.setattr(work, "measure_effects", noise)
+    monkeypatch.setattr(stages, "measure_effects", noise)
     explainer = explainer_for("bert", "text-classification")
     masks = [tl.calibrate(explainer, TEXTS, steps=8, seed=seed, progress=False) for seed in range(12)]
     assert sum(mask.made["helped"] for mask in masks) <= 2
@@ -206,19 +206,21 @@ def test_nothing_is_found_in_noise(monkeypatch):
 
 def test_no_text_teaches_the_climb_that_it_judges(monkeypatch):
     explainer = explainer_for("bert", "text-classification")
-    settings = work.Settings(Perturbation().fit(explainer.task.model, explainer.tokenizer), 1, 2, 3, seed=5)
+    settings = stages.CalibrationSettings(
+        Perturbation().fit(explainer.task.model, explainer.tokenizer), 1, 2, 3, seed=5
+    )
     nothing = [None] * len(TEXTS)
-    calibration = work.Calibration(explainer, METHODS["attn_lrp"], TEXTS, nothing, nothing, settings)
+    calibration = stages.Calibration(explainer, METHODS["attn_lrp"], TEXTS, nothing, nothing, settings)
     assert [len(fold) for fold in calibration.folds] == [14, 13, 13]
     assert sorted(i for fold in calibration.folds for i in fold) == list(range(len(TEXTS)))
-    monkeypatch.setattr(work, "TAUGHT_BY", 20)
+    monkeypatch.setattr(stages, "TAUGHT_BY", 20)
     taught = []
 
     def slope(self, effects, places, strengths):
         taught.append(places)
         return torch.zeros_like(strengths)
 
-    monkeypatch.setattr(work.Calibration, "slope", slope)
+    monkeypatch.setattr(stages.Calibration, "slope", slope)
     store = Checkpoint(None, {})
     search = calibration.search(calibration.measure(store, False), 4, store, False)
     assert search.steps == 4
@@ -230,8 +232,8 @@ def test_no_text_teaches_the_climb_that_it_judges(monkeypatch):
 
 
 def test_chance_is_that_of_a_coin():
-    assert work.chance_of(torch.ones(6).double()) == pytest.approx(1 / 64, abs=0.005)
-    assert work.chance_of(torch.tensor([1.0, -1.0, 1.0, -1.0]).double()) > 0.5
+    assert stages.chance_of(torch.ones(6).double()) == pytest.approx(1 / 64, abs=0.005)
+    assert stages.chance_of(torch.tensor([1.0, -1.0, 1.0, -1.0]).double()) > 0.5
 
 
 def test_constant_scores_have_no_slope():
@@ -271,7 +273,7 @@ def test_a_run_that_was_stopped_goes_on(tmp_path, monkeypatch):
     explainer = explainer_for("bert", "text-classification")
     settings = {"orders": 2, "steps": 6, "progress": False}
     whole = tl.calibrate(explainer, TEXTS, **settings)
-    path, honest, measured = tmp_path / "heads.json.partial", work.measure_effects, []
+    path, honest, measured = tmp_path / "heads.json.partial", stages.measure_effects, []
 
     def counted(*arguments):
         measured.append(len(arguments[2]))
@@ -279,10 +281,10 @@ def test_a_run_that_was_stopped_goes_on(tmp_path, monkeypatch):
             raise KeyboardInterrupt
         return honest(*arguments)
 
-    monkeypatch.setattr(work, "measure_effects", counted)
+    monkeypatch.setattr(stages, "measure_effects", counted)
     with pytest.raises(KeyboardInterrupt):
         tl.calibrate(explainer, TEXTS, checkpoint=path, **settings)
-    taught = work.agreement_and_slope
+    taught = stages.agreement_and_slope
     slopes = itertools.count()
 
     def stopped(*arguments):
@@ -290,7 +292,7 @@ def test_a_run_that_was_stopped_goes_on(tmp_path, monkeypatch):
             raise KeyboardInterrupt
         return taught(*arguments)
 
-    monkeypatch.setattr(work, "agreement_and_slope", stopped)
+    monkeypatch.setattr(stages, "agreement_and_slope", stopped)
     with pytest.raises(KeyboardInterrupt):
         tl.calibrate(explainer, TEXTS, checkpoint=path, **settings)
     assert len(json.loads(path.read_text())["search"]["judged"]) == 1 + 2

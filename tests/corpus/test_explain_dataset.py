@@ -16,13 +16,16 @@ import torch
 
 import tokenlight as tl
 from tests.tokenizers_ import explainer_for
-from tokenlight.corpus import batches_that_fit as halving
 from tokenlight.corpus import explain_dataset as run
-from tokenlight.corpus import parts as explaining
+from tokenlight.corpus import explaining_parts as explaining
 from tokenlight.corpus import shards as shards
-from tokenlight.corpus.batches_that_fit import Failure, in_batches
-from tokenlight.data.corpus import Corpus, Part
-from tokenlight.runs.store import claim
+from tokenlight.corpus.batches_that_fit import Failure, attempt, in_batches
+from tokenlight.corpus.settings import CorpusSettings
+from tokenlight.data.parts import Part
+from tokenlight.data.reading_texts import read_texts
+from tokenlight.data.source import Source
+from tokenlight.runs.run_folder import claim
+from tokenlight.runs.workers import THIS_PROCESS, Workers
 
 TEXT = "it is a good movie and they are not bad at all the key is here on the table"
 METHODS = ["gradient_x_input", "attn_lrp", "random"]
@@ -33,9 +36,12 @@ def phrases(count: int) -> list[str]:
     return [" ".join(TEXT.split()[i % 5 : i % 5 + 3 + i % 11]) + f" {i}" for i in range(count)]
 
 
-def explain(source: Any, folder: Path, methods=("gradient_x_input",), **settings: Any) -> run.ExplainedCorpus:
-    chosen = {"part_rows": 10, "tokens": 64, "progress": False, **settings}
-    return tl.explain_dataset(explainer_for("bert"), source, folder, methods, **chosen)
+def explain(
+    source: Any, folder: Path, methods: Any = ("gradient_x_input",), workers: Workers = THIS_PROCESS, **settings: Any
+) -> run.ExplainedCorpus:
+    chosen = CorpusSettings(**{"part_rows": 10, "tokens": 64, **settings})
+    how = {"settings": chosen, "workers": workers, "progress": False}
+    return tl.explain_dataset(explainer_for("bert"), source, folder, methods, **how)
 
 
 def table(folder: Path) -> Any:
@@ -116,7 +122,7 @@ def test_a_score_that_half_precision_cannot_hold_is_set_aside(tmp_path, monkeypa
 
 def test_targets_of_all_and_of_each(tmp_path):
     rows = [{"text": text, "gold": label} for text, label in zip(phrases(4), (0, "positive", "2", "none"), strict=True)]
-    done = explain(rows, tmp_path / "each", target_column="gold", foil="neutral")
+    done = explain(Source(rows, target="gold"), tmp_path / "each", foil="neutral")
     assert table(tmp_path / "each")["target"].tolist() == ["negative", "positive", "positive"]
     assert set(table(tmp_path / "each")["foil"]) == {"neutral"}
     assert done.bad == 1
@@ -135,8 +141,8 @@ def test_readers_and_language_models(tmp_path):
     assert found["text_pair"].tolist() == [context for _, context in pairs]
     assert found["segments"][0].max() == 1
     rows = [{"text": "The keys to the cabinet", "right": " are", "wrong": " is"}, {"text": "the key", "right": " qqq"}]
-    columns = {"target_column": "right", "foil_column": "wrong", "progress": False}
-    tl.explain_dataset(explainer_for("gpt2", "text-generation"), rows[:1], tmp_path / "lm", ["lrp"], **columns)
+    source = Source(rows[:1], target="right", foil="wrong")
+    tl.explain_dataset(explainer_for("gpt2", "text-generation"), source, tmp_path / "lm", ["lrp"], progress=False)
     assert table(tmp_path / "lm")[["target", "foil"]].to_numpy().tolist() == [[" are", " is"]]
     with pytest.raises(ValueError, match="answers for every token"):
         tl.explain_dataset(explainer_for("bert", "token-classification"), ["a"], tmp_path / "tokens")
@@ -213,8 +219,9 @@ def test_progress_is_told_batch_by_batch(tmp_path, monkeypatch, window):
 
 def test_maps_are_not_kept(tmp_path):
     explainer = explainer_for("bert")
-    plan = explaining.Plan(explainer, run.make_jobs(explainer, ["alti:layers=true"], None), explaining.Settings())
-    rows = tuple(Corpus(phrases(2)).rows())
+    jobs = run.make_jobs(explainer, ["alti:layers=true"], None)
+    plan = explaining.ExplainingPlan(explainer, jobs, CorpusSettings())
+    rows = tuple(enumerate(read_texts(Source(phrases(2)))))
     for text in explaining.explain_part(plan, Part(0, rows)).texts:
         (found,) = text.found.values()
         assert found.maps == {}
@@ -228,7 +235,7 @@ def test_the_folder_of_another_run_is_refused(tmp_path):
         ({"tokens": 65}, "settings.tokens is 64 there and 65 here"),
         ({"target": 0}, "settings.target"),
         ({"dtype": "float16"}, "settings.dtype"),
-        ({"threads": 7}, "settings.threads"),
+        ({"workers": Workers(threads=7)}, "settings.threads"),
     ]:
         with pytest.raises(ValueError, match=said):
             explain(phrases(12), tmp_path, **settings)
@@ -252,7 +259,7 @@ def test_a_folder_with_other_parquet_files_or_in_use_is_refused(tmp_path):
 
 def test_a_run_goes_on_with_the_threads_that_it_began_with(tmp_path):
     before = torch.get_num_threads()
-    explain(phrases(3), tmp_path, threads=before + 1)
+    explain(phrases(3), tmp_path, workers=Workers(threads=before + 1))
     explain(phrases(3), tmp_path)
     assert torch.get_num_threads() == before
 
@@ -380,7 +387,7 @@ def test_halves_are_tried_when_the_memory_of_the_whole_is_free_again():
         def __del__(self):
             alive.pop()
 
-    def attempt(places):
+    def hold(places):
         assert not alive
         held = Held()
         if len(places) > 1:
@@ -388,7 +395,7 @@ def test_halves_are_tried_when_the_memory_of_the_whole_is_free_again():
         return places
 
     rows = explainer_for("bert").encode(phrases(4))
-    assert in_batches(rows, 10_000, False, attempt) == [0, 1, 2, 3]
+    assert in_batches(rows, 10_000, False, hold) == [0, 1, 2, 3]
 
 
 def test_batches_keep_to_the_budget_and_results_to_their_order():
@@ -402,7 +409,7 @@ def test_batches_keep_to_the_budget_and_results_to_their_order():
     assert in_batches(rows, 64, False, look) == phrases(40)
     assert max(seen) <= 64
     assert in_batches([], 64, False, look) == []
-    assert halving.attempt([0], rows, lambda _: (_ for _ in ()).throw(ValueError("no"))) == [Failure("no")]
+    assert attempt([0], rows, lambda _: (_ for _ in ()).throw(ValueError("no"))) == [Failure("no")]
 
 
 def resident() -> int:
@@ -412,13 +419,13 @@ def resident() -> int:
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory is read from /proc, which is not here")
 def test_memory_stays_flat(tmp_path, monkeypatch):
-    sizes, real = [], run.Work.do
+    sizes, real = [], run.ShardWriter.do
 
     def do(self, part, tell):
         sizes.append(resident())
         return real(self, part, tell)
 
-    monkeypatch.setattr(run.Work, "do", do)
+    monkeypatch.setattr(run.ShardWriter, "do", do)
     source = tmp_path / "texts.txt"
     source.write_text("".join(f"{text}\n" for text in phrases(3000)))
     explain(source, tmp_path / "out", part_rows=100, tokens=2048)
@@ -500,8 +507,6 @@ def test_a_damaged_shard_is_named(tmp_path):
         ({"tokens": 0}, "tokens is a positive number"),
         ({"part_rows": 0}, "part_rows is a positive number"),
         ({"dtype": "int8"}, "float32"),
-        ({"engine": "spark"}, "'local' or 'ray'"),
-        ({"workers": 2}, "one process"),
         ({"methods": []}, "at least one method"),
         ({"methods": ["lrp", "LRP"]}, "each once"),
         ({"methods": ["mask_lrp"]}, "head mask"),
@@ -519,7 +524,7 @@ def test_a_run_that_came_to_nothing_does_not_hold_the_folder(tmp_path, monkeypat
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(run, "run_parts", stop)
+        patch.setattr(run, "write_shards", stop)
         with pytest.raises(KeyboardInterrupt):
             explain(phrases(3), tmp_path, ["attcat"])
     assert (tmp_path / "run.json").exists()
@@ -528,6 +533,14 @@ def test_a_run_that_came_to_nothing_does_not_hold_the_folder(tmp_path, monkeypat
     (tmp_path / "b" / "run.json").write_text('{"format": "tokenlight.bench"}')
     with pytest.raises(ValueError, match=r"format is 'tokenlight\.bench' there"):
         explain(phrases(3), tmp_path / "b")
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"), [({"engine": "spark"}, "'local' or 'ray', found 'spark'"), ({"count": 2}, "one process")]
+)
+def test_workers_that_cannot_be_are_refused(settings, said):
+    with pytest.raises(ValueError, match=said):
+        Workers(**settings)
 
 
 def test_methods_are_a_list(tmp_path):

@@ -13,6 +13,7 @@ import pytest
 from tests.cli.test_explain import succeed
 from tests.corpus.test_explain_dataset import METHODS, contents, explain, phrases
 from tests.tokenizers_ import model_for, tokenizer_for
+from tokenlight.runs.workers import Workers
 
 ROOT = Path(__file__).parents[2]
 ALONE = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
@@ -21,6 +22,7 @@ KILLING = """
 import os, random, signal, sys, time
 from pathlib import Path
 from tests.corpus.test_explain_dataset import METHODS, explain
+from tokenlight.runs.workers import Workers
 
 source, folder, seed = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
 dice, kills = random.Random(seed), 0
@@ -31,7 +33,7 @@ def parts():
 while True:
     child = os.fork()
     if not child:
-        explain(source, folder, METHODS, threads=1)
+        explain(source, folder, METHODS, workers=Workers(threads=1))
         os._exit(0)
     goal = parts() + dice.randrange(3)
     while kills < 6 and parts() < goal:
@@ -58,7 +60,7 @@ def source(tmp_path) -> Path:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes cannot be copied here")
 def test_killed_at_random_moments_the_output_is_the_same(source, tmp_path):
     source.write_text(source.read_text() * 3)
-    explain(source, tmp_path / "whole", METHODS, threads=1)
+    explain(source, tmp_path / "whole", METHODS, workers=Workers(threads=1))
     seed = random.randrange(10**6)
     command = [sys.executable, "-c", KILLING, str(source), str(tmp_path / "killed"), str(seed)]
     done = subprocess.run(command, cwd=ROOT, env=ALONE, capture_output=True, text=True, timeout=300)

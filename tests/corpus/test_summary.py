@@ -12,10 +12,11 @@ from rich.console import Console
 from tests.corpus.test_explain_dataset import explain, phrases
 from tests.tokenizers_ import explainer_for
 from tokenlight.corpus import summary as summary
-from tokenlight.corpus.parts import ExplainedPart, ExplainedText, Settings
+from tokenlight.corpus.explaining_parts import ExplainedPart, ExplainedText
+from tokenlight.corpus.settings import CorpusSettings
 from tokenlight.corpus.shards import write_part
 from tokenlight.corpus.summary import WordSupport, summarise
-from tokenlight.data.corpus import TextRow
+from tokenlight.data.examples import Example
 from tokenlight.views.corpus import comparison_table, summary_csv, summary_figure, summary_table
 
 
@@ -35,9 +36,9 @@ def write_known(folder, texts, name="model", method="lrp"):
             scores=torch.tensor([9.0, *scores, 9.0]),
             target=label,
         )
-        explained.append(ExplainedText(TextRow(i, str(i), f"text {i}", text), {method: found}, 0, 1))
+        explained.append(ExplainedText(i, Example(str(i), text), {method: found}, 0, 1))
     folder.mkdir()
-    write_part(folder, ExplainedPart(0, explained, []), Settings(), {})
+    write_part(folder, ExplainedPart(0, explained, []), CorpusSettings(), {})
     about = {
         "format": "tokenlight.corpus",
         "model": {"name": name, "sha256": "0" * 64},

@@ -9,6 +9,7 @@ import torch
 
 import tokenlight as tl
 from tests.tokenizers_ import explainer_for
+from tokenlight.corpus.settings import CorpusSettings
 from tokenlight.corpus.windows import cut, merge, window
 from tokenlight.text.rows import Row, Text
 
@@ -78,7 +79,8 @@ def test_scores_are_averaged_by_weight():
 def explained(tmp_path, texts, method="attn_lrp", family="bert", **settings):
     folder = tmp_path / "-".join(map(str, settings.values())) / "out"
     folder.parent.mkdir(parents=True)
-    tl.explain_dataset(explainer_for(family), texts, folder, [method], progress=False, **settings)
+    chosen = CorpusSettings(**settings)
+    tl.explain_dataset(explainer_for(family), texts, folder, [method], settings=chosen, progress=False)
     return pandas.read_parquet(folder / "parts").to_dict("records")
 
 
@@ -145,4 +147,6 @@ def test_windows_that_make_no_sense_are_refused(settings, said, tmp_path):
 
 def test_windows_are_for_classifiers(tmp_path):
     with pytest.raises(ValueError, match="text-generation"):
-        tl.explain_dataset(explainer_for("gpt2", "text-generation"), [TEXT], tmp_path / "out", window=10)
+        tl.explain_dataset(
+            explainer_for("gpt2", "text-generation"), [TEXT], tmp_path / "out", settings=CorpusSettings(window=10)
+        )

@@ -6,10 +6,10 @@ import pytest
 
 from tests.tokenizers_ import byte_bpe, metaspace_bpe, wordpiece
 from tokenlight.data.examples import MASK_MARK, BadRow, Example
-from tokenlight.data.reading import read_examples
+from tokenlight.data.reading_examples import read_examples
+from tokenlight.data.source import Source
 from tokenlight.data.subject_verb import (
     AgreementCase,
-    agreement_examples,
     describe_sizes,
     fit_tokenizer,
     lgd_cases,
@@ -84,7 +84,7 @@ def test_attractors_are_nouns_of_the_other_number_between_subject_and_verb(tmp_p
 
 def test_masked_and_causal_examples(tmp_path):
     path = treebank(tmp_path / "t.conllu", KEYS)
-    (masked,) = read_examples(path, gap="inside")
+    (masked,) = read_examples(Source(path), gap="inside")
     assert masked == Example(
         "1:6",
         f"The keys to the cabinet {MASK_MARK} on tables",
@@ -93,21 +93,21 @@ def test_masked_and_causal_examples(tmp_path):
         evidence=((4, 8),),
         group="1",
     )
-    (causal,) = read_examples(path)
+    (causal,) = read_examples(Source(path))
     assert causal == Example("1:6", "The keys to the cabinet", target=" are", foil=" is", evidence=((4, 8),), group="1")
     with pytest.raises(ValueError, match="words to predict"):
-        read_examples(path, gap=None)
+        list(read_examples(Source(path), gap=None))
 
 
 def test_a_subject_behind_the_verb_is_evidence_for_masked_models_only(tmp_path):
     words = ["Are be AUX VBP + 4 cop", "the the DET DT _ 3 det", "keys key NOUN NNS Number=Plur 4 nsubj"]
-    cases = list(treebank_cases(treebank(tmp_path / "t.conllu", [*words, "here here ADV RB _ 0 root"])))
-    (masked,) = agreement_examples(cases, "inside")
+    path = treebank(tmp_path / "t.conllu", [*words, "here here ADV RB _ 0 root"])
+    (masked,) = read_examples(Source(path), "inside")
     assert isinstance(masked, Example)
     assert isinstance(masked.text, str)
     assert (masked.target, masked.foil) == ("Are", "Is")  # nothing before it: no blank
     assert masked.text[slice(*masked.evidence[0])] == "keys"
-    (causal,) = agreement_examples(cases, "end")
+    (causal,) = read_examples(Source(path), "end")
     assert isinstance(causal, BadRow)
     assert causal.reason == "subject behind the verb"
 
@@ -235,7 +235,7 @@ def test_lgd_finds_the_subject_of_the_masked_verb(tmp_path):
     ]
     assert isinstance(nested, AgreementCase)
     assert nested.text[slice(*nested.subject)] == "woman"
-    examples = list(read_examples(path))  # the kind is seen in the file
+    examples = list(read_examples(Source(path)))  # the kind is seen in the file
     assert isinstance(examples[0], Example)
     assert (examples[0].text, examples[0].target, examples[0].group) == ("the keys to the cabinet", " are", "1")
     path.write_text("")

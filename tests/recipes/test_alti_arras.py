@@ -18,6 +18,7 @@ import transformers
 import tokenlight as tl
 from tests.tokenizers_ import explainer_for, model_for, tokenizer_for
 from tokenlight.data.examples import Example
+from tokenlight.data.source import Source
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 TEXTS = [
@@ -149,13 +150,15 @@ def test_alti_figure3_knows_its_layers(run: Run, classifiers: list[Path], tmp_pa
         run("alti_figure3", "--model", classifiers[0], "--layer", 9, "--output", tmp_path)
 
 
-def test_hidden_labels_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hidden_labels_are_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.syspath_prepend(str(RECIPES))
     published: Any = importlib.import_module("alti_published")
     rows = [Example("1", "good", label=-1), Example("2", "bad", label=1)]
     monkeypatch.setattr(published, "read_examples", lambda *_, **__: iter(rows))
-    assert [row.label for row in published.source("hf:glue:sst2", "test", None)] == [None, 1]
-    assert published.source("a/file.tsv", "test", None) == "a/file.tsv"
+    assert [row.label for row in published.source("hf:glue:sst2", "test", None).data] == [None, 1]
+    file = tmp_path / "file.txt"
+    file.write_text("good\n")
+    assert published.source(str(file), "test", 3) == Source(str(file), limit=3)
 
 
 def test_arras(run: Run, language_model: Path, pairs: Path, tmp_path: Path) -> None:

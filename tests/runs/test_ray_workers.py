@@ -11,6 +11,7 @@ import tokenlight as tl
 from tests.corpus.test_explain_dataset import METHODS, contents, explain, phrases
 from tests.tokenizers_ import explainer_for
 from tokenlight.bench import benchmark as bench_run
+from tokenlight.runs.workers import Workers
 
 ray = pytest.importorskip("ray", reason="the extra `scale` is not installed")
 ray_engine = pytest.importorskip("tokenlight.runs.ray_workers", reason="it needs Ray")
@@ -55,11 +56,11 @@ def kill_one(folder: Path, killed: list[int]) -> None:
 
 @pytest.mark.usefixtures("cluster")
 def test_two_workers_one_of_which_is_killed_write_what_one_process_writes(source, tmp_path):
-    explain(source, tmp_path / "local", SLOW, threads=1)
+    explain(source, tmp_path / "local", SLOW, Workers(threads=1))
     killed: list[int] = []
     killer = threading.Thread(target=kill_one, args=(tmp_path / "ray", killed))
     killer.start()
-    done = explain(source, tmp_path / "ray", SLOW, threads=1, engine="ray", workers=2)
+    done = explain(source, tmp_path / "ray", SLOW, Workers("ray", 2, threads=1))
     killer.join()
     assert (done.parts, done.explained, done.bad) == (21, 200, 1)
     assert killed, "no worker was killed"
@@ -71,12 +72,13 @@ def test_two_workers_one_of_which_is_killed_write_what_one_process_writes(source
 @pytest.mark.usefixtures("cluster")
 def test_the_benchmark_gives_the_same_on_ray(source, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(bench_run, "CHUNK", 4)
+    monkeypatch.setattr(bench_run, "PART_ROWS", 4)
     texts = Path("few.tsv")
     texts.write_text("text\n" + "".join(f"{text}\n" for text in [*phrases(9), "", *phrases(4)]))
     settings = {"metrics": ["aopc"], "erasure": False, "progress": False}
-    for name, engine in (("local", {}), ("ray", {"engine": "ray", "workers": 2})):
-        tl.benchmark(explainer_for("bert"), texts, ["lrp", "attcat"], output=name, **settings, **engine)
+    for workers in (Workers(), Workers("ray", 2)):
+        output = workers.engine
+        tl.benchmark(explainer_for("bert"), texts, ["lrp", "attcat"], output=output, workers=workers, **settings)
     for file in ("results-00000.jsonl", "results-00001.jsonl", "examples.json", "table.csv", "bad_rows.jsonl"):
         assert (tmp_path / "ray" / file).read_bytes() == (tmp_path / "local" / file).read_bytes()
 
@@ -90,13 +92,13 @@ def test_what_goes_wrong_is_said_as_without_ray_and_the_folder_is_shared(source,
     (tmp_path / "out" / "bad").touch()
     (tmp_path / "out" / "parts" / "part-000015.parquet").unlink()
     with pytest.raises(OSError, match="bad"):
-        explain(source, tmp_path / "out", ["lrp"], engine="ray", workers=1)
+        explain(source, tmp_path / "out", ["lrp"], Workers("ray", 1))
     (tmp_path / "out" / "bad").unlink()
     (tmp_path / "out" / "elsewhere").rename(tmp_path / "out" / "bad")
-    explain(source, tmp_path / "out", ["lrp"], engine="ray", workers=1)  # begun by one engine, ended by the other
+    explain(source, tmp_path / "out", ["lrp"], Workers("ray", 1))  # begun by one engine, ended by the other
     assert contents(tmp_path / "out") == before
     (tmp_path / "out" / "_SUCCESS").unlink()  # killed when all parts were there
-    explain(source, tmp_path / "out", ["lrp"], engine="ray", workers=1)
+    explain(source, tmp_path / "out", ["lrp"], Workers("ray", 1))
     assert contents(tmp_path / "out") == before
 
 
@@ -108,9 +110,3 @@ def test_ray_that_was_started_for_a_run_ends_with_it(monkeypatch):
     with pytest.raises(ValueError, match="refused"), ray_engine.running_ray():
         raise ValueError("refused")
     assert said == ["begin", "end"]
-
-
-def test_the_local_engine_has_no_workers(tmp_path):
-    with pytest.raises(ValueError, match="one process"):
-        tl.benchmark(explainer_for("bert"), ["a good movie"], ["lrp"], output=tmp_path / "out", workers=2)
-    assert not (tmp_path / "out").exists()

@@ -1,32 +1,32 @@
 """The benchmark: methods × metrics on a model and its data, from which a table is made. It can be stopped anywhere."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal
+from typing import Any, get_args
 
-from tokenlight.bench.cases import Case, Item
-from tokenlight.bench.chunk import Explained, Plan, run_chunk
+from tokenlight.bench.measuring import MeasuringPlan
+from tokenlight.bench.options import BadRows, Perturb
 from tokenlight.bench.protocol import Protocol
 from tokenlight.bench.protocol import protocol as find_protocol
 from tokenlight.bench.robustness import BETWEEN_MODELS
 from tokenlight.bench.shown import keep_shown
 from tokenlight.bench.tabulate import FORMAT, INVERSE, STAGES, VERSION, Table, best_method, read_table
 from tokenlight.data.examples import Example
-from tokenlight.data.source import Source
+from tokenlight.data.parts import in_parts
+from tokenlight.data.reading_examples import COLUMNS, first_example, read_examples
+from tokenlight.data.source import Data, Source, as_source
 from tokenlight.explain.explainer import Explainer
 from tokenlight.foundation.progress import counting
 from tokenlight.methods import METHODS
 from tokenlight.metrics.evaluate import DEFAULT_METRICS, Measure
 from tokenlight.metrics.probability import check_probabilities
-from tokenlight.results.explanation import library_versions
-from tokenlight.runs.engines import Engine, check_local
-from tokenlight.runs.hashing import hash_model
+from tokenlight.runs.engines import Place, open_place
+from tokenlight.runs.journal import Journal
 from tokenlight.runs.method_specs import (
     DEFAULT_METHODS,
     MethodSpec,
@@ -35,20 +35,19 @@ from tokenlight.runs.method_specs import (
     is_ready,
     parse_measure,
 )
-from tokenlight.runs.store import Journal, Record, claim, settle_run
+from tokenlight.runs.model_hash import describe_model
+from tokenlight.runs.run_folder import claim, describe_run, settle_run
+from tokenlight.runs.workers import THIS_PROCESS, Workers
 from tokenlight.tasks.task import Gap
-from tokenlight.text.rows import Text
 from tokenlight.views.report import write_views
 
-CHUNK = 32  # rows that are done together, and lost together when the process is killed
+PART_ROWS = 32  # rows that are done together, and lost together when the process is killed
 EVIDENCE_METRICS = ("pointing_game", "mean_reciprocal_rank", "relevance_mass", "per_token_accuracy")
-BadRows = Literal["skip", "refuse"]
-Perturb = Literal["delete", "pad", "mask"]
 
 
 def bench(
     explainer: Explainer,
-    source: str | Path | Sequence[Example | Text],
+    source: Data | Source,
     methods: Sequence[str | MethodSpec] | None = None,
     metrics: Sequence[str | Measure] | None = None,
     *,
@@ -59,29 +58,20 @@ def bench(
     erasure: bool = True,
     seed_models: Sequence[Explainer] = (),
     bad_rows: BadRows = "skip",
-    limit: int | None = None,
-    text: str | None = None,
-    pair: tuple[str, str] | None = None,
-    label: str | None = None,
-    kind: str | None = None,
-    split: str | None = None,
-    engine: Engine = "local",
-    workers: int | None = None,
+    workers: Workers = THIS_PROCESS,
     progress: bool = True,
 ) -> Table:
     """Methods × metrics with intervals, and the controls: random scores, erasure, the inverse of the best method.
 
-    `source` is a file, "hf:NAME" or a list of texts or examples; `text`, `pair`, `label`, `kind` and `split` say how
-    to read it. A method is a name, also with options ("mask_lrp:variant=released"), and so is a metric; `protocol` is a
+    `source` is a file, "hf:NAME" or a list of texts or examples; a `Source` says which columns and how many rows are
+    read. A method is a name, also with options ("mask_lrp:variant=released"), and so is a metric; `protocol` is a
     paper's way of judging in place of metrics. Results go to the folder `output`, from which a run that was stopped
     goes on. `seed_models` differ from the model in their seed: how alike their explanations are is measured too.
-    `engine="ray"` spreads the examples over `workers`.
+    `Workers("ray")` spread the examples over processes or machines.
     """
-    if bad_rows not in ("skip", "refuse"):
+    if bad_rows not in get_args(BadRows):
         raise ValueError(f"bad_rows is 'skip' or 'refuse', found {bad_rows!r}")
-    data = Source(
-        source if isinstance(source, str | Path) else as_examples(source), text, pair, label, kind, split, limit
-    )
+    data = with_examples(as_source(source))
     if explainer.task.needs_position:
         raise ValueError("the benchmark has no data with a label for every token: give a model of another task")
     check_probabilities(explainer)
@@ -94,17 +84,24 @@ def bench(
     jobs = [{spec.label: spec.job(one.task.model, heads, seed) for spec in specs} for seed, one in enumerate(fitted)]
     for job in jobs[0].values():
         job.passes(split=False)  # an option with a wrong value is refused before anything is written
-    plan = Plan(fitted[0], judge, jobs[0], tuple(zip(fitted[1:], jobs[1:], strict=True)))
+    plan = MeasuringPlan(fitted[0], judge, jobs[0], tuple(zip(fitted[1:], jobs[1:], strict=True)))
     with ExitStack() as stack:
-        run_chunks = stack.enter_context(choose_engine(engine, workers))
+        place = stack.enter_context(open_place(workers, explainer))
         folder = Path(output or stack.enter_context(TemporaryDirectory()))
         stack.enter_context(claim(folder))
-        settle_run(folder, describe_run(models, data, specs, plan))
-        return Runner(folder, plan, data, bad_rows, progress, run_chunks).run()
+        settle_run(folder, describe(models, data, specs, plan))
+        return Runner(folder, plan, data, bad_rows, progress, place).run()
 
 
-def as_examples(given: Sequence[Example | Text]) -> list[Example]:
-    return [one if isinstance(one, Example) else Example(str(i), one) for i, one in enumerate(given)]
+def with_examples(source: Source) -> Source:
+    """Texts in memory become examples."""
+    if isinstance(source.data, str | Path):
+        return source
+    known = [
+        one if isinstance(one, Example | Mapping) else Example(str(number), one)
+        for number, one in enumerate(source.data)
+    ]
+    return replace(source, data=known)
 
 
 @dataclass(frozen=True)
@@ -112,11 +109,11 @@ class Runner:
     """A run whose settings are stored."""
 
     folder: Path
-    plan: Plan
+    plan: MeasuringPlan
     data: Source
     bad_rows: BadRows
     progress: bool
-    run_chunks: Callable[["ChunkWork", Callable[[], Iterator[list[Item]]]], Iterator[Any]]  # results in order
+    place: Place
 
     def run(self) -> Table:
         self.stage(STAGES[0], self.plan)
@@ -126,21 +123,20 @@ class Runner:
         write_views(table, self.folder)
         return table
 
-    def stage(self, name: str, plan: Plan) -> None:
-        """Chunk after chunk, from where the journal ends."""
+    def stage(self, name: str, plan: MeasuringPlan) -> None:
+        """Part after part, from where the journal ends."""
         journal = Journal(self.folder / name)
         done = journal.recover()
-        chunks = partial(read_chunks, self.data, plan.explainer.task.gap, done, CHUNK)
-        total = self.data.count(plan.explainer.task.gap) if self.progress else None
+        read = partial(read_examples, self.data, plan.explainer.task.gap)
+        parts = partial(in_parts, read, PART_ROWS, range(done))
+        total = self.data.count() if self.progress else None
         label = "turning round" if plan.inverse else "measuring"
-        with counting(label, total, min(done * CHUNK, total or 0), show=self.progress) as advance:
-            results = self.run_chunks(ChunkWork(plan), chunks)
-            for group, (records, cases, explained) in enumerate(results, done):
-                self.refuse_bad(records)
+        with counting(label, total, min(done * PART_ROWS, total or 0), show=self.progress) as advance:
+            for group, found in enumerate(self.place.run(plan, parts, advance), done):
+                self.refuse_bad(found.records)
                 if not plan.inverse:
-                    keep_shown(self.folder, cases, explained)
-                journal.append(group, records)
-                advance(len(records))
+                    keep_shown(self.folder, found.cases, found.explained)
+                journal.append(group, found.records)
 
     def refuse_bad(self, records: Sequence[Mapping[str, Any]]) -> None:
         for record in records if self.bad_rows == "refuse" else ():
@@ -148,40 +144,7 @@ class Runner:
                 raise ValueError(f"{record['where']}: {record['bad']}. Mend the row, or skip bad rows")
 
 
-@dataclass(frozen=True)
-class ChunkWork:
-    """What is done to every chunk, wherever it runs."""
-
-    plan: Plan
-
-    @property
-    def explainers(self) -> list[Explainer]:
-        return [self.plan.explainer, *(explainer for explainer, _ in self.plan.seeds)]
-
-    def do(self, items: list[Item]) -> tuple[list[Record], list[Case], Explained]:
-        return run_chunk(self.plan, items)
-
-
-def read_chunks(data: Source, gap: Gap | None, done: int, size: int) -> Iterator[list[Item]]:
-    """Numbered rows, `size` at a time, behind those that are done."""
-    rows = islice(enumerate(data.read(gap)), done * size, None)
-    return iter(lambda: list(islice(rows, size)), [])
-
-
-@contextmanager
-def choose_engine(engine: Engine, workers: int | None) -> Iterator[Callable[[ChunkWork, Any], Iterator[Any]]]:
-    """One chunk after another in this process, or several at once by Ray."""
-    if engine == "ray":
-        from tokenlight.runs.ray_workers import find_workers, running_ray, spread
-
-        with running_ray():
-            yield partial(spread, workers=find_workers(workers, None), ordered=True)
-        return
-    check_local(engine, workers)
-    yield lambda work, chunks: map(work.do, chunks())
-
-
-def inverse_of(plan: Plan, best: str) -> Plan:
+def inverse_of(plan: MeasuringPlan, best: str) -> MeasuringPlan:
     """The plan with the best method alone, turned round."""
     seeds = tuple((explainer, {INVERSE + best: jobs[best]}) for explainer, jobs in plan.seeds)
     return replace(plan, jobs={INVERSE + best: plan.jobs[best]}, seeds=seeds, inverse=True)
@@ -196,7 +159,7 @@ def settle_protocol(
     seeds: bool,
 ) -> Protocol:
     """The paper's, or the clean one with the metrics that were named or that suit the data."""
-    example = data.first(gap)
+    example = first_example(data, gap)
     if given is not None:
         if metrics or perturb:
             raise ValueError("a protocol says itself what is measured and how: leave metrics and perturb out")
@@ -249,21 +212,17 @@ def check_models(models: Sequence[Explainer], judge: Protocol) -> None:
         raise ValueError(f"{', '.join(compares)} compares classes: it needs a text classifier with two or more")
 
 
-def describe_run(models: Sequence[Explainer], data: Source, specs: Sequence[MethodSpec], plan: Plan) -> dict[str, Any]:
+def describe(
+    models: Sequence[Explainer], data: Source, specs: Sequence[MethodSpec], plan: MeasuringPlan
+) -> dict[str, Any]:
     """Everything that the results depend on."""
-    named = [{"name": one.task.model.config._name_or_path, "sha256": hash_model(one)} for one in models]
     methods = {
         spec.label: {"title": spec.title, "control": spec.control, **describe_job(plan.jobs[spec.label])}
         for spec in specs
     }
-    return {
-        "format": FORMAT,
-        "version": VERSION,
-        "model": {**named[0], "task": models[0].task.name},
-        "seed_models": named[1:],
-        "data": data.describe(),
-        "methods": methods,
+    more = {
+        "seed_models": [describe_model(one) for one in models[1:]],
         "protocol": json.loads(json.dumps(asdict(plan.protocol), default=sorted)),
-        "chunk": CHUNK,
-        "versions": library_versions(),
+        "chunk": PART_ROWS,
     }
+    return describe_run((FORMAT, VERSION), models[0], data.describe(COLUMNS), methods, more)

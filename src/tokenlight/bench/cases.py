@@ -8,24 +8,24 @@ import torch
 from torch import Tensor
 
 from tokenlight.bench.protocol import Protocol
-from tokenlight.data.examples import MASK_MARK, BadRow, Example, fill_mask
+from tokenlight.data.examples import MASK_MARK, BadRow, Example, NumberedRow, fill_mask
 from tokenlight.data.subject_verb import misfit
 from tokenlight.explain.explainer import Explainer
 from tokenlight.metrics.perturbation import takeable
 from tokenlight.model.tape import Tape
 from tokenlight.model.twin import Twin
 from tokenlight.record.choices import Choice
-from tokenlight.runs.store import Record
+from tokenlight.runs.encoding import encode_each
+from tokenlight.runs.journal import Record
 from tokenlight.syntax.align import segment_tokens, tokens_of
 from tokenlight.tasks.targets import Target, Wanted, chosen_indices
 from tokenlight.text.rows import Row
 
-Item = tuple[int, Example | BadRow]  # with its number in the data
 BATCH = 32  # texts that run together
 
 
 @dataclass(frozen=True)
-class Draft:
+class CaseDraft:
     """An example that the model can read."""
 
     number: int
@@ -51,33 +51,31 @@ class Answer:
 class Case:
     """An example that is measured."""
 
-    draft: Draft
+    draft: CaseDraft
     target: Any
     foil: Any
     record: Record
 
 
-def sort_out(explainer: Explainer, protocol: Protocol, items: Sequence[Item]) -> tuple[list[Case], list[Record]]:
-    """The cases, and records of what is not measured: bad rows, and examples that the protocol sets aside."""
-    drafts: list[Draft] = []
-    records: list[Record] = []
-    for number, item in items:
-        found = bad(number, item) if isinstance(item, BadRow) else draft(explainer, protocol, number, item)
-        if isinstance(found, Draft):
-            drafts.append(found)
-        else:
-            records.append(found)
-    answers = ask_model(explainer, protocol, drafts)
-    kept: list[tuple[Draft, Answer, Record]] = []
+def sort_out(
+    explainer: Explainer, protocol: Protocol, rows: Sequence[NumberedRow], twin: Twin | None = None
+) -> tuple[list[Case], list[Record]]:
+    """The cases, and records of what is not measured: bad rows, and examples that the protocol sets aside.
+
+    `twin`, if there is one, is of the explainer's model.
+    """
+    twin = twin or Twin(explainer.model)
+    drafts, records = make_drafts(explainer, protocol, rows)
+    answers = ask_model(explainer, protocol, drafts, twin)
+    kept: list[tuple[CaseDraft, Answer, Record]] = []
     for one, answer in zip(drafts, answers, strict=True):
         record = describe(explainer, one, answer) | {"set_aside": doubt(explainer, protocol, one, answer)}
         if record["set_aside"] is None:
             kept.append((one, answer, record))
         else:
             records.append(record)
-    given = protocol.targets(
-        explainer, [one.row for one, _, _ in kept], [class_of(explainer, one) for one, _, _ in kept]
-    )
+    labels = [class_of(explainer, one) for one, _, _ in kept]
+    given = protocol.targets(explainer, [one.row for one, _, _ in kept], labels, twin)
     cases = [
         Case(one, answer.target if target is None else target, one.wanted.foil, record)
         for target, (one, answer, record) in zip(given, kept, strict=True)
@@ -85,19 +83,52 @@ def sort_out(explainer: Explainer, protocol: Protocol, items: Sequence[Item]) ->
     return cases, records
 
 
-def draft(explainer: Explainer, protocol: Protocol, number: int, example: Example) -> Draft | Record:
+def make_drafts(
+    explainer: Explainer, protocol: Protocol, rows: Sequence[NumberedRow]
+) -> tuple[list[CaseDraft], list[Record]]:
+    """The examples in tokens, all at once; and records of what cannot be read or does not fit this model."""
+    records = [bad(number, row) for number, row in rows if isinstance(row, BadRow)]
+    readable: list[tuple[int, Example]] = []
+    for number, row in rows:
+        if isinstance(row, Example):
+            try:
+                readable.append((number, with_own_mask(explainer, row)))
+            except ValueError as error:
+                records.append(unusable(number, row, error))
+    drafts: list[CaseDraft] = []
+    encoded = encode_each(explainer.encode, [example.text for _, example in readable], (ValueError,))
+    for (number, example), row in zip(readable, encoded, strict=True):
+        if isinstance(row, Exception):
+            found = unusable(number, example, row)
+        else:
+            found = make_draft(explainer, protocol, number, example, row)
+        if isinstance(found, CaseDraft):
+            drafts.append(found)
+        else:
+            records.append(found)
+    return drafts, records
+
+
+def with_own_mask(explainer: Explainer, example: Example) -> Example:
+    """With the tokenizer's mask token in place of the mark, for models that fill it."""
+    marked = explainer.task.gap == "inside" and MASK_MARK in example.text
+    return fill_mask(example, explainer.tokenizer.mask_token) if marked else example
+
+
+def make_draft(explainer: Explainer, protocol: Protocol, number: int, example: Example, row: Row) -> CaseDraft | Record:
     """The example in tokens and indices; or a record that says what is wrong with it for this model."""
+    if example.target is not None and (reason := misfit(example, row, explainer.tokenizer)):
+        return {"row": number, "id": example.id, "tokens": len(row), "set_aside": reason}
     try:
-        if explainer.task.gap == "inside" and MASK_MARK in example.text:
-            example = fill_mask(example, explainer.tokenizer.mask_token)
-        row = explainer.encode([example.text])[0]
-        if example.target is not None and (reason := misfit(example, row, explainer.tokenizer)):
-            return {"row": number, "id": example.id, "tokens": len(row), "set_aside": reason}
         wanted = explainer.task.want(row, example.target, example.foil)
         gold = explainer.task.gold(example.label, wanted)
     except ValueError as error:
-        return bad(number, BadRow(f"example {example.id}", str(error)))
-    return Draft(number, example, row, gold, wanted, find_marks(protocol, row, example))
+        return unusable(number, example, error)
+    return CaseDraft(number, example, row, gold, wanted, find_marks(protocol, row, example))
+
+
+def unusable(number: int, example: Example, error: Exception) -> Record:
+    return bad(number, BadRow(f"example {example.id}", str(error)))
 
 
 def bad(number: int, row: BadRow) -> Record:
@@ -118,9 +149,8 @@ def find_marks(protocol: Protocol, row: Row, example: Example) -> Tensor | None:
     return marks if places else None
 
 
-def ask_model(explainer: Explainer, protocol: Protocol, drafts: Sequence[Draft]) -> list[Answer]:
+def ask_model(explainer: Explainer, protocol: Protocol, drafts: Sequence[CaseDraft], twin: Twin) -> list[Answer]:
     """One pass over all texts, similar lengths together."""
-    twin = Twin(explainer.model)
     found: dict[int, Answer] = {}
     for places in explainer.batches(
         [one.row for one in drafts], BATCH, [one.wanted.foil is not None for one in drafts]
@@ -135,7 +165,7 @@ def ask_model(explainer: Explainer, protocol: Protocol, drafts: Sequence[Draft])
     return [found[i] for i in range(len(drafts))]
 
 
-def read_answer(explainer: Explainer, one: Draft, output: Any, choices: tuple[Choice, ...], place: int) -> Answer:
+def read_answer(explainer: Explainer, one: CaseDraft, output: Any, choices: tuple[Choice, ...], place: int) -> Answer:
     prediction, probability = explainer.task.prediction(one.row, output, one.wanted, place)
     goal = explainer.task.goal(*chosen_indices(choices, place), one.wanted.position)
     if goal.span is not None:
@@ -155,12 +185,12 @@ def marked_span(marks: Tensor) -> tuple[int, int]:
     return int(places[0]), int(places[-1])
 
 
-def class_of(explainer: Explainer, one: Draft) -> int | None:
+def class_of(explainer: Explainer, one: CaseDraft) -> int | None:
     """The gold class, where classes are explained."""
     return one.gold if explainer.task.compares_classes else None
 
 
-def doubt(explainer: Explainer, protocol: Protocol, one: Draft, answer: Answer) -> str | None:
+def doubt(explainer: Explainer, protocol: Protocol, one: CaseDraft, answer: Answer) -> str | None:
     """Why an example is not measured."""
     reason = protocol.keep(one.row, label=one.gold, probability=answer.gold_probability, right=answer.right)
     reason = reason or unmeasurable(protocol, one)
@@ -171,7 +201,7 @@ def doubt(explainer: Explainer, protocol: Protocol, one: Draft, answer: Answer) 
     return f"the {'answer' if one.example.answer else 'evidence'} is not among the tokens that fit into the model"
 
 
-def unmeasurable(protocol: Protocol, one: Draft) -> str | None:
+def unmeasurable(protocol: Protocol, one: CaseDraft) -> str | None:
     """Texts of which nothing can be taken away, and marks on tokens that do not count."""
     read = () if one.wanted.position is None else (one.wanted.position,)
     curves = [measure.settled for measure in protocol.measures if measure.entry.kind == "perturbation"]
@@ -183,7 +213,7 @@ def unmeasurable(protocol: Protocol, one: Draft) -> str | None:
     return None
 
 
-def describe(explainer: Explainer, one: Draft, answer: Answer) -> Record:
+def describe(explainer: Explainer, one: CaseDraft, answer: Answer) -> Record:
     """What is kept of an example beside its numbers."""
     return {
         "row": one.number,

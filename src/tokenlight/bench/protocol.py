@@ -85,7 +85,7 @@ class Protocol:
         return replace(batch, token_type_ids=types * 0) if self.zero_types and types is not None else batch
 
     def prepare(self, tokenizer: Any) -> Callable[[Batch], Batch] | None:
-        """What the explained pass sees, for `explain_jobs`; None where that is the batch as it is."""
+        """What the explained pass sees, for `explain_rows`; None where that is the batch as it is."""
         if not self.hide and not self.zero_types:
             return None
         ids = [{"cls": tokenizer.cls_token_id, "sep": tokenizer.sep_token_id}[role] for role in self.hide]
@@ -121,15 +121,22 @@ class Protocol:
             return f"probability of the gold label below {self.least_probability}"
         return "predicted wrongly" if self.only_right and not right else None
 
-    def targets(self, explainer: Explainer, rows: Sequence[Row], labels: Sequence[int | None] = ()) -> list[Any]:
-        """target= of `explain_jobs` and `evaluate` for each row; None stands for what the model predicts."""
+    def targets(
+        self, explainer: Explainer, rows: Sequence[Row], labels: Sequence[int | None] = (), twin: Twin | None = None
+    ) -> list[Any]:
+        """target= of `explain_rows` and `evaluate` for each row; None stands for what the model predicts.
+
+        `twin`, if there is one, is of this model.
+        """
         if self.target == "gold":
             return list(labels)
-        return [None] * len(rows) if self.target == "predicted" else self._peaks(explainer, rows)
+        if self.target == "predicted":
+            return [None] * len(rows)
+        return self._peaks(explainer, rows, twin or Twin(explainer.model))
 
-    def _peaks(self, explainer: Explainer, rows: Sequence[Row]) -> list[tuple[int, int]]:
+    def _peaks(self, explainer: Explainer, rows: Sequence[Row], twin: Twin) -> list[tuple[int, int]]:
         """The tokens with the highest start and end logit of the explained pass, among all tokens of the row."""
-        twin, change = Twin(explainer.model), self.prepare(explainer.tokenizer)
+        change = self.prepare(explainer.tokenizer)
         found: dict[int, tuple[int, int]] = {}
         for places in explainer.batches(list(rows), BATCH, [False] * len(rows)):
             batch = explainer.collate([rows[i] for i in places], twin.device)

@@ -11,7 +11,8 @@ import numpy as np
 from tokenlight.bench.robustness import BETWEEN_MODELS
 from tokenlight.metrics.evaluate import Measure
 from tokenlight.metrics.perturbation import Perturbation
-from tokenlight.runs.store import Journal, Record, read_run
+from tokenlight.runs.journal import Journal, Record
+from tokenlight.runs.run_folder import read_run
 
 Array = np.ndarray
 

@@ -3,7 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tokenlight.data.examples import MASK_MARK, Example, fill_mask
+from tokenlight.bench.cases import with_own_mask
+from tokenlight.data.examples import Example
+from tokenlight.data.reading_examples import read_examples
 from tokenlight.data.source import Source
 from tokenlight.explain.explainer import Explainer
 from tokenlight.metrics.sanity import sanity
@@ -29,10 +31,8 @@ def check_methods(
 def texts_of(source: Source, explainer: Explainer) -> list[Text]:
     """The texts alone; bad rows are refused, since there is no table to count them in."""
     texts = []
-    for row in source.read(explainer.task.gap):
+    for row in read_examples(source, explainer.task.gap):
         if not isinstance(row, Example):
             raise ValueError(f"{row.where}: {row.reason}")
-        if explainer.task.gap == "inside" and MASK_MARK in row.text:
-            row = fill_mask(row, explainer.tokenizer.mask_token)
-        texts.append(row.text)
+        texts.append(with_own_mask(explainer, row).text)
     return texts

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tokenlight.calibration.calibration import Calibration, Settings, chance_of, interval
 from tokenlight.calibration.checkpoint import Checkpoint
+from tokenlight.calibration.stages import Calibration, CalibrationSettings, chance_of, interval
 from tokenlight.explain.explainer import Explainer, check_texts
 from tokenlight.masks.choosing import CALIBRATED, choose_heads, model_name, own_heads
 from tokenlight.masks.head_mask import HeadMask
@@ -56,18 +56,21 @@ def calibrate(
     model = explainer.task.model
     groups = own_heads(model) if heads is None else choose_heads(heads, model)
     fitted = (perturbation or Perturbation()).fit(model, explainer.tokenizer)
-    settings = Settings(fitted, orders, points, folds, seed)
-    work = Calibration(explainer, relevance_method(method), *distinct(texts, target, foil), settings)
-    divided, _ = work.folds, work.goals  # what is wrong with the texts is said before anything is measured
+    settings = CalibrationSettings(fitted, orders, points, folds, seed)
+    calibration = Calibration(explainer, relevance_method(method), *distinct(texts, target, foil), settings)
+    divided, _ = (
+        calibration.folds,
+        calibration.goals,
+    )  # what is wrong with the texts is said before anything is measured
     store = Checkpoint.open(
-        None if checkpoint is None else Path(checkpoint), work.describe(), list(map(len, work.rows))
+        None if checkpoint is None else Path(checkpoint), calibration.describe(), list(map(len, calibration.rows))
     )
-    effects = work.measure(store, progress)
-    search = work.search(effects, steps, store, progress)
+    effects = calibration.measure(store, progress)
+    search = calibration.search(effects, steps, store, progress)
     gains = search.gains(divided)
     helped = (chance := chance_of(gains)) < CHANCE and search.best > 0
     strengths = search.found.round(decimals=DIGITS) if helped else torch.ones_like(search.found)
-    aopc = work.faithfulness(None)
+    aopc = calibration.faithfulness(None)
     found = {
         "steps": search.steps,
         "best_step": search.best,
@@ -78,10 +81,10 @@ def calibrate(
         },
         "aopc": {
             "all heads": aopc,
-            "calibrated": work.faithfulness(search.unseen(divided)) if helped else aopc,
+            "calibrated": calibration.faithfulness(search.unseen(divided)) if helped else aopc,
         },
     }
-    made = {"by": "calibration", "method": work.method.name, "texts": len(work.texts), "source": source}
+    made = {"by": "calibration", "method": calibration.method.name, "texts": len(calibration.texts), "source": source}
     return as_mask(explainer, strengths, groups, {**made, **asdict(settings), **found})
 
 

@@ -1,12 +1,17 @@
 """Which explanation can you trust on this model: the benchmark, and the check that scores depend on the weights."""
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tokenlight.bench.options import BadRows, Perturb
 from tokenlight.cli.app import app, load_model, readable_errors, wide_console
+from tokenlight.runs.workers import Engine, Workers
+
+if TYPE_CHECKING:
+    from tokenlight.bench.tabulate import Table
+    from tokenlight.data.source import Source
 
 ModelArgument = Annotated[str, typer.Argument(help="Checkpoint name or path; 'default' is the one inside.")]
 DataOption = Annotated[
@@ -18,22 +23,6 @@ SplitOption = Annotated[str | None, typer.Option(help="The split of a Hugging Fa
 KindOption = Annotated[str | None, typer.Option(help="The kind of file, where its name does not say it.")]
 HeadsOption = Annotated[str | None, typer.Option(help="A head mask: see `tokenlight heads`.")]
 TaskOption = Annotated[str | None, typer.Option(help="Default: as the checkpoint's config says.")]
-
-
-class BadRows(StrEnum):
-    skip = "skip"
-    refuse = "refuse"
-
-
-class Engine(StrEnum):
-    local = "local"
-    ray = "ray"
-
-
-class Perturb(StrEnum):
-    delete = "delete"
-    pad = "pad"
-    mask = "mask"
 
 
 @app.command()
@@ -52,9 +41,7 @@ def bench(
         typer.Option(help="A paper's protocol: attcat, mask_lrp, alti, arras, attcat_squad ...: docs/presets.md."),
     ] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many rows.")] = None,
-    bad_rows: Annotated[
-        BadRows, typer.Option(help="Skip rows that cannot be used, or refuse to go on.")
-    ] = BadRows.skip,
+    bad_rows: Annotated[BadRows, typer.Option(help="Skip rows that cannot be used, or refuse to go on.")] = "skip",
     text: TextOption = None,
     pair: PairOption = None,
     label: Annotated[str | None, typer.Option(help="The column with the gold label.")] = None,
@@ -67,11 +54,12 @@ def bench(
     erasure: Annotated[bool, typer.Option(help="Erasure as a control: one forward pass for every token.")] = True,
     seed_model: Annotated[list[str] | None, typer.Option(help="Repeat; models that differ in their seed.")] = None,
     task: TaskOption = None,
-    engine: Annotated[Engine, typer.Option(help="In this process, or spread by Ray.")] = Engine.local,
+    engine: Annotated[Engine, typer.Option(help="In this process, or spread by Ray.")] = "local",
     workers: Annotated[int | None, typer.Option(min=1, help="Ray's processes that hold the model.")] = None,
 ) -> None:
     """Compare methods by metrics on your own model and data; stopped, the same command goes on."""
     from tokenlight.bench.tabulate import read_table
+    from tokenlight.data.source import Source
     from tokenlight.views.report import write_views
     from tokenlight.views.tables import show_table
 
@@ -87,48 +75,42 @@ def bench(
             raise ValueError("name the folder for the results with -o DIR")
         else:
             folder = output
+            source = Source(data, text=text, pair=pair, label=label, kind=kind, split=split, limit=limit)
             table = run_bench(
                 model,
-                data,
+                source,
                 task,
                 seed_model or [],
                 methods=method,
                 metrics=metric,
                 protocol=preset,
                 output=output,
-                perturb=perturb and perturb.value,
+                perturb=perturb,
                 heads=heads,
                 erasure=erasure,
-                bad_rows=bad_rows.value,
-                limit=limit,
-                text=text,
-                pair=pair,
-                label=label,
-                kind=kind,
-                split=split,
-                engine=engine.value,
-                workers=workers,
+                bad_rows=bad_rows,
+                workers=Workers(engine, workers),
             )
         show_table(table, wide_console())
         typer.echo(f"table.md, table.tex, table.csv and report.html are in {folder}")
 
 
-def run_bench(model: str, data: str, task: str | None, seeds: list[str], **settings: Any) -> Any:
+def run_bench(
+    model: str, source: "Source", task: str | None, seeds: list[str], *, protocol: str | None, **settings: Any
+) -> "Table":
     """What can be checked without a model is checked before it is loaded."""
     from tokenlight.bench.benchmark import bench as run
-    from tokenlight.bench.protocol import protocol
+    from tokenlight.bench.protocol import protocol as find_protocol
     from tokenlight.runs.method_specs import MethodSpec, parse_measure
 
     for written in settings["methods"] or ():
         MethodSpec.parse(written)
     for written in settings["metrics"] or ():
         parse_measure(written)
-    if settings["protocol"] is not None:
-        protocol(settings["protocol"])
-    if not data.startswith("hf:") and not Path(data).is_file():
-        raise FileNotFoundError(f"there is no file {data}; a Hugging Face dataset is written hf:NAME")
+    if protocol is not None:
+        find_protocol(protocol)
     others = [load_model(name, task) for name in seeds]
-    return run(load_model(model, task), data, seed_models=others, **settings)
+    return run(load_model(model, task), source, protocol=protocol, seed_models=others, **settings)
 
 
 @app.command()

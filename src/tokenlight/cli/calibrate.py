@@ -6,13 +6,13 @@ from typing import Annotated
 
 import typer
 
+from tokenlight.bench.options import Perturb
 from tokenlight.cli.app import app, load_model, readable_errors, wide_console
 from tokenlight.cli.bench import (
     DataOption,
     KindOption,
     ModelArgument,
     PairOption,
-    Perturb,
     SplitOption,
     TaskOption,
     TextOption,
@@ -50,6 +50,7 @@ def calibrate(
     from tokenlight.bench.protocol import Protocol
     from tokenlight.calibration.calibrate import calibrate as run
     from tokenlight.calibration.calibrate import relevance_method
+    from tokenlight.data.reading_examples import read_examples
     from tokenlight.data.source import Source
     from tokenlight.metrics.evaluate import Measure
     from tokenlight.metrics.perturbation import Perturbation
@@ -63,11 +64,11 @@ def calibrate(
         if not output.parent.is_dir():
             raise ValueError(f"there is no folder {str(output.parent)!r} to write {output.name} to")
         relevance_method(method)
-        explainer = load_model(model, task)
         source = Source(texts, text=text, pair=pair, kind=kind, split=split, limit=limit)
-        perturbation = Perturbation() if perturb is None else Perturbation().by(perturb.value)
+        explainer = load_model(model, task)
+        perturbation = Perturbation() if perturb is None else Perturbation().by(perturb)
         judge = Protocol("calibration", (Measure("aopc", perturbation),))
-        cases, aside = sort_out(explainer, judge, list(enumerate(source.read(explainer.task.gap))))
+        cases, aside = sort_out(explainer, judge, list(enumerate(read_examples(source, explainer.task.gap))))
         for reason, rows in Counter(str(row.get("bad") or row.get("set_aside")) for row in aside).items():
             typer.echo(f"{rows} rows set aside: {reason}", err=True)
         mask = run(

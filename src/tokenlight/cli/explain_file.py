@@ -1,28 +1,24 @@
 """Explaining a whole corpus, and what its words say."""
 
 from dataclasses import replace
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tokenlight.cli.app import DEFAULT, ModelOption, app, load_model, readable_errors, wide_console
-from tokenlight.cli.bench import Engine
+from tokenlight.corpus.settings import CorpusSettings, ScoreType
+from tokenlight.runs.workers import Engine, Workers
 
 if TYPE_CHECKING:
     from tokenlight.corpus.summary import CorpusSummary
+    from tokenlight.explain.explainer import Explainer
 
 INTERRUPTED = 130  # how shells say that a command was stopped by Ctrl-C
 MethodsOption = Annotated[
     list[str] | None,
     typer.Option(help="Repeat for several; also with options: mask_lrp:variant=released. Default: attn_lrp."),
 ]
-
-
-class Dtype(StrEnum):
-    float32 = "float32"
-    float16 = "float16"
 
 
 @app.command("explain-file")
@@ -50,7 +46,7 @@ def explain_file(
     overlap: Annotated[
         int | None, typer.Option(min=0, help="Tokens that windows share; default: a quarter of them.")
     ] = None,
-    dtype: Annotated[Dtype, typer.Option(help="Of the scores that are written.")] = Dtype.float32,
+    dtype: Annotated[ScoreType, typer.Option(help="Of the scores that are written.")] = "float32",
     keep_text: Annotated[bool, typer.Option(help="Write the texts next to their scores.")] = True,
     tokens: Annotated[
         int | None,
@@ -60,7 +56,7 @@ def explain_file(
         int, typer.Option(min=1, help="Rows of one file; a run that is stopped does no more than these again.")
     ] = 1000,
     low_memory: Annotated[bool, typer.Option(help="Less memory, more time, the same scores.")] = False,
-    engine: Annotated[Engine, typer.Option(help="In this process, or in several under Ray.")] = Engine.local,
+    engine: Annotated[Engine, typer.Option(help="In this process, or in several under Ray.")] = "local",
     workers: Annotated[int | None, typer.Option(min=1, help="Ray's processes that hold the model.")] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Of torch, in each process.")] = None,
     summary: Annotated[bool, typer.Option(help="Then show the words that support each label.")] = False,
@@ -68,44 +64,33 @@ def explain_file(
 ) -> None:
     """Explain every text of a file into a folder of Parquet files; stopped, the same command goes on."""
     from tokenlight.corpus.explain_dataset import explain_dataset
-    from tokenlight.data.corpus import Corpus
+    from tokenlight.data.reading_texts import check_corpus
+    from tokenlight.data.source import Source
     from tokenlight.explain.explainer import DEFAULT_METHOD
     from tokenlight.runs.method_specs import MethodSpec
 
     with readable_errors():
         if summary and not keep_text:
             raise ValueError("--summary needs the texts: leave --no-keep-text out")
+        columns = {"text": text, "pair": pair, "id": id_column, "target": target_column, "foil": foil_column}
         try:
             methods = [MethodSpec.parse(one) for one in method or [DEFAULT_METHOD]]  # before the model: that is slow
-            Corpus(source, kind=kind, split=split)
-            explainer = on_device(load_model(model, task), engine)
-            found = explain_dataset(
-                explainer,
-                source,
-                output,
-                methods,
-                heads=heads,
-                target=target,
-                foil=foil,
-                text=text,
-                pair=pair,
-                id_column=id_column,
-                target_column=target_column,
-                foil_column=foil_column,
-                kind=kind,
-                split=split,
-                limit=limit,
+            texts = Source(source, **columns, kind=kind, split=split, limit=limit)
+            check_corpus(texts)
+            chosen = Workers(engine, workers, threads)
+            settings = CorpusSettings(
+                part_rows=part_rows,
+                tokens=tokens,
                 window=window,
                 overlap=overlap,
-                dtype=dtype.value,
+                dtype=dtype,
                 keep_text=keep_text,
-                tokens=tokens,
-                part_rows=part_rows,
+                target=target,
+                foil=foil,
                 low_memory=low_memory,
-                engine=engine.value,
-                workers=workers,
-                threads=threads,
             )
+            explainer = on_device(load_model(model, task), engine)
+            found = explain_dataset(explainer, texts, output, methods, heads=heads, settings=settings, workers=chosen)
         except KeyboardInterrupt as error:
             typer.echo(f"tokenlight: stopped; {done_so_far(output)}: the same command goes on from there", err=True)
             raise typer.Exit(INTERRUPTED) from error
@@ -117,12 +102,13 @@ def explain_file(
             show(summarise(output), 10, output / "summary.csv")
 
 
-def on_device(explainer: Any, engine: Engine) -> Any:
+def on_device(explainer: "Explainer", engine: Engine) -> "Explainer":
     """On the GPU where there is one; Ray's workers see to that themselves."""
     import torch
 
-    if engine is Engine.local and torch.cuda.is_available():
-        explainer.model.to("cuda")
+    if engine == "local" and torch.cuda.is_available():
+        model: Any = explainer.model
+        model.to("cuda")
     return explainer
 
 

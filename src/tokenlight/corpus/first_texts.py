@@ -2,24 +2,27 @@
 
 from itertools import islice
 
-from tokenlight.corpus.parts import Plan, explain_part
-from tokenlight.data.corpus import BadText, Corpus, Part
+from tokenlight.corpus.explaining_parts import ExplainingPlan, explain_part
+from tokenlight.data.examples import BadRow, Example
+from tokenlight.data.parts import Part
+from tokenlight.data.reading_texts import read_texts
+from tokenlight.data.source import Source
 
 READ, TRIED = 1000, 10  # rows, and texts among them
 
 
-def try_out(plan: Plan, corpus: Corpus) -> None:
+def try_out(plan: ExplainingPlan, source: Source) -> None:
     """Raise what is wrong with the first texts, unless one of them can be explained."""
-    bad: list[BadText] = []
+    bad: list[BadRow] = []
     tried = 0
-    for row in islice(corpus.rows(), READ):
-        found = explain_part(plan, Part(0, (row,)))
+    for row in islice(read_texts(source), READ):
+        found = explain_part(plan, Part(0, ((0, row),)))
         if found.texts:
             return
-        bad += found.bad
-        tried += not isinstance(row, BadText)
+        bad += [one for _, one in found.bad]
+        tried += isinstance(row, Example)
         if tried == TRIED:
             break
     if not bad:
-        raise ValueError(f"{corpus.name}: expected rows of data, found none")
+        raise ValueError(f"{source.name}: expected rows of data, found none")
     raise ValueError(f"none of the first {len(bad)} rows can be explained: {bad[0].where}: {bad[0].reason}")

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from tokenlight.corpus.parts import ExplainedPart, ExplainedText, Settings
+from tokenlight.corpus.explaining_parts import ExplainedPart, ExplainedText
+from tokenlight.corpus.settings import CorpusSettings
 from tokenlight.foundation.files import settle
 
 try:
@@ -70,13 +71,13 @@ def columns(dtype: str) -> list[tuple[str, pyarrow.DataType]]:
     ]
 
 
-def write_part(folder: Path, part: ExplainedPart, settings: Settings, about: Mapping[str, Any]) -> PartCounts:
+def write_part(folder: Path, part: ExplainedPart, settings: CorpusSettings, about: Mapping[str, Any]) -> PartCounts:
     """The rows set aside first, the shard last: a shard that is there says that its part is done."""
     counts = PartCounts(len(part.texts) + len(part.bad), len(part.texts), len(part.bad))
     aside = bad_path(folder, part.number)
     if part.bad:
         lines = "".join(
-            json.dumps({"row": row.number, "where": row.where, "reason": row.reason}) + "\n" for row in part.bad
+            json.dumps({"row": number, "where": row.where, "reason": row.reason}) + "\n" for number, row in part.bad
         )
         write_new(aside, lambda path: path.write_text(lines))
     else:
@@ -91,14 +92,15 @@ def write_part(folder: Path, part: ExplainedPart, settings: Settings, about: Map
     return counts
 
 
-def records_of(texts: Sequence[ExplainedText], settings: Settings) -> Iterator[dict[str, Any]]:
+def records_of(texts: Sequence[ExplainedText], settings: CorpusSettings) -> Iterator[dict[str, Any]]:
     for text in texts:
-        first, second = text.source.text if isinstance(text.source.text, tuple) else (text.source.text, None)
+        whole = text.example.text
+        first, second = whole if isinstance(whole, tuple) else (whole, None)
         for label, found in text.found.items():
             starts, ends = zip(*found.spans, strict=True)
             yield {
-                "row": text.source.number,
-                "id": text.source.id,
+                "row": text.number,
+                "id": text.example.id,
                 "text": first if settings.keep_text else None,
                 "text_pair": second if settings.keep_text else None,
                 "method": label,

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenlight.corpus.explain_dataset import FORMAT
-from tokenlight.runs.store import read_run
+from tokenlight.runs.run_folder import read_run
 from tokenlight.text.words import group_tokens
 
 READ = ("text", "text_pair", "method", "target", "foil", "starts", "ends", "segments", "special", "scores")

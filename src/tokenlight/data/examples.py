@@ -1,7 +1,7 @@
-"""One row of evaluation data, whatever file it came from, or the reason why it is none."""
+"""One row of data, whatever it came from: a text with what is known about it, or the reason why it is none."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from tokenlight.text.rows import Text
 
@@ -17,10 +17,13 @@ class Example:
     text: Text  # a pair as a tuple; (question, context) in question answering
     label: str | int | None = None  # gold class: name or index as found in the data
     answer: Span | None = None  # the gold answer in the context
-    target: str | None = None  # language models: the right token, with the blank before it where the text has one
-    foil: str | None = None  # the wrong one
+    # What is explained, where the data says it. Language models: the right token, with the blank before it where the
+    # text has one, and the wrong one.
+    target: str | int | None = None
+    foil: str | int | None = None
     evidence: tuple[Span, ...] = ()  # in the text: the words that decide
     group: str | None = None  # what results may be split by, such as the number of attractors
+    where: str = field(default="", compare=False, repr=False)  # its place in the data
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,9 @@ class TableRow:
     id: str
     where: str
     values: Mapping[str, object]
+
+
+NumberedRow = tuple[int, Example | BadRow]  # with its number in the data, from 0
 
 
 def fill_mask(example: Example, mask_token: str) -> Example:

@@ -5,49 +5,22 @@
 
 import csv
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tokenlight.data.examples import MASK_MARK, BadRow, TableRow
+from tokenlight.data.examples import BadRow, Example, TableRow
+from tokenlight.data.file_kinds import PREVIEW
+from tokenlight.data.subject_verb import AgreementCase, lgd_cases, treebank_cases
 from tokenlight.syntax.parses import array_items
 
-Rows = Iterator[TableRow | BadRow]
-KINDS = {  # file name ending -> kind
-    ".tsv": "tsv",
-    ".csv": "csv",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".parquet": "parquet",
-    ".txt": "text",
-    ".conllu": "conllu",
-}
+Rows = Iterator[TableRow | BadRow | Example]
 PARQUET_BATCH = 1024  # rows in memory
-PREVIEW = 1 << 16  # characters
-
-
-def guess_kind(path: Path) -> str:
-    """The kind of a file by its name, and by its first lines where the name leaves it open."""
-    with path.open(encoding="utf-8-sig", errors="replace") as file:
-        start = file.read(PREVIEW).lstrip()
-    if path.suffix == ".json":
-        first_line = start.partition("\n")[0]
-        return "squad" if '"data"' in start[:PREVIEW] and not is_record(first_line) else "jsonl"
-    kind = KINDS.get(path.suffix.lower())
-    if kind is None:
-        endings = ", ".join([*KINDS, ".json"])
-        raise ValueError(f"{path}: expected a file that ends in {endings}; name its kind otherwise")
-    columns = start.partition("\n")[0].split("\t")
-    return "lgd" if kind == "tsv" and len(columns) == 5 and MASK_MARK in columns[2] else kind
-
-
-def is_record(line: str) -> bool:
-    """Whether a line is a JSON-lines record of its own, and not a whole SQuAD file."""
-    try:
-        value = json.loads(line)
-    except json.JSONDecodeError:
-        return line.startswith("[")
-    return not (isinstance(value, dict) and isinstance(value.get("data"), list))
+LONGEST_FIELD = 1 << 30  # characters in a CSV file; Python's own limit is shorter than a long text
+CASE = "agreement"  # the one column of a verb with its subject
+AGREEMENT = ("conllu", "lgd")  # kinds that hold nothing else
 
 
 def read_lines(path: Path, errors: str) -> Iterator[tuple[int, str]]:
@@ -89,7 +62,7 @@ def unquote(field: str) -> str:
 
 def csv_rows(path: Path, errors: str = "strict") -> Rows:
     """Comma-separated values under a header, quoted where needed."""
-    with path.open(encoding="utf-8-sig", errors=errors, newline="") as file:
+    with large_fields(), path.open(encoding="utf-8-sig", errors=errors, newline="") as file:
         reader = csv.reader(file, strict=True)
         header: list[str] = []
         try:
@@ -103,6 +76,16 @@ def csv_rows(path: Path, errors: str = "strict") -> Rows:
                     yield TableRow(str(reader.line_num), where, dict(zip(header, fields, strict=True)))
         except (csv.Error, UnicodeDecodeError) as error:
             raise ValueError(f"{path}, line {reader.line_num}: expected comma-separated UTF-8 text: {error}") from error
+
+
+@contextmanager
+def large_fields() -> Iterator[None]:
+    """Inside, fields of CSV files may be as long as texts are."""
+    before = csv.field_size_limit(LONGEST_FIELD)
+    try:
+        yield
+    finally:
+        csv.field_size_limit(before)
 
 
 def check_header(fields: list[str], where: str) -> list[str]:
@@ -178,11 +161,33 @@ def hub_rows(source: str, split: str | None) -> Rows:
         yield TableRow(str(number), f"{source}, {split}, row {number}", record)
 
 
-READERS = {
+def memory_rows(data: Sequence[Any]) -> Rows:
+    """Texts, pairs, rows with columns, or examples."""
+    for number, one in enumerate(data, 1):
+        where = f"text {number}"
+        if isinstance(one, Example):
+            yield replace(one, where=where)
+        elif isinstance(one, Mapping):
+            yield TableRow(str(number), where, one)
+        elif isinstance(one, tuple) and len(one) == 2:
+            yield TableRow(str(number), where, {"text_a": one[0], "text_b": one[1]})
+        else:
+            yield TableRow(str(number), where, {"text": one})
+
+
+def case_rows(cases: Iterable[AgreementCase | BadRow]) -> Rows:
+    """Verbs with their subjects, each as it is."""
+    for case in cases:
+        yield case if isinstance(case, BadRow) else TableRow(case.id, case.where, {CASE: case})
+
+
+READERS: dict[str, Callable[[Path, str], Rows]] = {
     "text": text_rows,
     "tsv": tsv_rows,
     "csv": csv_rows,
     "jsonl": json_rows,
     "parquet": parquet_rows,
     "squad": squad_rows,
+    "conllu": lambda path, errors: case_rows(treebank_cases(path)),
+    "lgd": lambda path, errors: case_rows(lgd_cases(path)),
 }

@@ -1,61 +1,129 @@
-"""Where examples come from: a file, a dataset on the Hub, or examples in memory; always in the same order."""
+"""Where data comes from, and what its columns are: a file, a folder, the Hub or memory; always in the same order."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from tokenlight.data.examples import BadRow, Example
-from tokenlight.data.reading import read_examples
-from tokenlight.data.row_readers import guess_kind
-from tokenlight.runs.hashing import hash_source
-from tokenlight.tasks.task import Gap
+from tokenlight.data.examples import Example
+from tokenlight.data.file_kinds import files_in, guess_kind, quick_count, refuse_utf16
+from tokenlight.data.row_readers import READERS, Rows, hub_rows, memory_rows
+from tokenlight.foundation.files import hash_file
+from tokenlight.text.rows import Text
 
-PREVIEW = 100  # rows among which the first good one is looked for
+Data = str | Path | Sequence[Text | Mapping[str, object] | Example]
+Column = Literal["text", "pair", "label", "id", "target", "foil"]
+ALWAYS_READ: tuple[Column, ...] = ("text", "pair")
+OTHERS: tuple[Column, ...] = ("label", "id", "target", "foil")
 
 
 @dataclass(frozen=True)
 class Source:
-    """What is read, and how; it can be read again from the start."""
+    """What is read: a file, a folder of files of one kind, "hf:NAME", or texts, pairs, rows or examples in memory.
 
-    data: str | Path | Sequence[Example]
+    Columns need a name only where it is not a common one; `kind` is that of a file whose name does not say it; `split`
+    belongs to datasets of the Hub. At most `limit` rows are read. It can be read again from the start.
+    """
+
+    data: Data
+    _: KW_ONLY
     text: str | None = None
     pair: tuple[str, str] | None = None
-    label: str | None = None
+    label: str | None = None  # the gold class
+    id: str | None = None  # the data's own name for a row
+    target: str | None = None  # what is explained
+    foil: str | None = None
     kind: str | None = None
     split: str | None = None
     limit: int | None = None
 
-    def read(self, gap: Gap | None) -> Iterator[Example | BadRow]:
-        if not isinstance(self.data, str | Path):
-            return iter(self.data[: self.limit])
-        columns = {"text": self.text, "pair": self.pair, "label": self.label}
-        return read_examples(self.data, **columns, kind=self.kind, split=self.split, gap=gap, limit=self.limit)
+    def __post_init__(self) -> None:
+        if self.limit is not None and self.limit < 1:
+            raise ValueError(f"limit is a positive number of rows, found {self.limit}")
+        if self.pair is not None and len(self.pair) != 2:
+            raise ValueError(f"a pair has two columns, found {self.pair!r}")
+        if self.split is not None and not self.on_hub:
+            raise ValueError(f"{self.name} is no Hugging Face dataset and has no split {self.split!r}: leave it out")
+        for path in self.files:
+            refuse_utf16(path)
+            self.kind_of(path)
 
-    def first(self, gap: Gap | None) -> Example | None:
-        """An example of the data, to see what it holds; an empty source is an error here already."""
-        row = None
-        for number, row in enumerate(self.read(gap)):
-            if isinstance(row, Example) or number == PREVIEW:
-                break
-        if row is None:
-            raise ValueError(f"{self.name}: expected rows of data, found none")
-        return row if isinstance(row, Example) else None
+    @property
+    def on_hub(self) -> bool:
+        return isinstance(self.data, str) and self.data.startswith("hf:")
 
-    def count(self, gap: Gap | None) -> int | None:
-        """How many rows there are, for the time that is left; None where it would take long to find out."""
-        if isinstance(self.data, str | Path):
-            on_hub = str(self.data).startswith("hf:")
-            if on_hub or (self.kind or guess_kind(Path(self.data))) == "lgd":  # those are parsed while they are read
-                return None
-        return sum(1 for _ in self.read(gap))
+    @property
+    def in_memory(self) -> bool:
+        return not isinstance(self.data, str | Path)
 
     @property
     def name(self) -> str:
-        return str(self.data) if isinstance(self.data, str | Path) else f"{len(self.data)} examples in memory"
+        return str(self.data) if isinstance(self.data, str | Path) else f"{len(self.data)} texts in memory"
 
-    def describe(self) -> dict[str, Any]:
-        columns = {"text": self.text, "pair": self.pair and list(self.pair), "label": self.label}
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The file, or those of the folder by name."""
+        if not isinstance(self.data, str | Path) or self.on_hub:
+            return ()
+        path = Path(self.data).resolve()  # bad rows name it in the same way wherever they are read
+        if path.is_dir():
+            return files_in(path)
+        if not path.is_file():
+            raise FileNotFoundError(f"there is no file {self.data}; a Hugging Face dataset is written hf:NAME")
+        return (path,)
+
+    def kind_of(self, path: Path) -> str:
+        kind = self.kind or guess_kind(path)
+        if kind not in READERS:
+            raise ValueError(f"{path}: there is no kind of data {kind!r}; kinds: {', '.join(READERS)}")
+        return kind
+
+    def tables(self, errors: str = "strict") -> Iterator[Rows]:
+        """The rows of each file, which has columns of its own; `errors` is for bytes that are not UTF-8."""
+        if not isinstance(self.data, str | Path):
+            yield memory_rows(self.data)
+        elif self.on_hub:
+            yield hub_rows(str(self.data), self.split)
+        for path in self.files:
+            yield READERS[self.kind_of(path)](path, errors)
+
+    def count(self) -> int | None:
+        """How many rows there are, for the time that is left; None where nobody knows it."""
+        if self.on_hub:
+            return self.limit
+        total = len(self.data) if not isinstance(self.data, str | Path) else sum(map(self._rows_in, self.files))
+        return total if self.limit is None else min(total, self.limit)
+
+    def _rows_in(self, path: Path) -> int:
+        kind = self.kind_of(path)
+        quick = quick_count(path, kind)
+        return sum(1 for _ in READERS[kind](path, "surrogateescape")) if quick is None else quick
+
+    def refuse_columns(self, read: Sequence[Column], who: str) -> None:
+        """Columns that were named and would not be read."""
+        for role in OTHERS:
+            if role not in read and getattr(self, role) is not None:
+                raise ValueError(f"{who} reads no column {role}={getattr(self, role)!r}: leave it out")
+
+    def describe(self, read: Sequence[Column]) -> dict[str, Any]:
+        """Everything that says which rows these are, and which columns of them are read; the files by their bytes."""
         places = {"source": self.name, "kind": self.kind, "split": self.split, "limit": self.limit}
-        hub = self.name if self.name.startswith("hf:") else None
-        return {**places, **columns, "hub": hub, "sha256": hash_source(self.data)}
+        columns = {role: getattr(self, role) for role in (*ALWAYS_READ, *read)}
+        return {**places, **columns, "hub": self.name if self.on_hub else None, "sha256": self.hash()}
+
+    def hash(self) -> str | None:
+        """Of the files, or of what is in memory; a dataset on the Hub has a name alone."""
+        if self.on_hub:
+            return None
+        if not isinstance(self.data, str | Path):
+            digest = hashlib.sha256()
+            for one in self.data:
+                digest.update(repr(one).encode())
+            return digest.hexdigest()
+        hashes = [hash_file(path) for path in self.files]
+        return hashes[0] if len(hashes) == 1 else hashlib.sha256(" ".join(hashes).encode()).hexdigest()
+
+
+def as_source(given: Data | Source) -> Source:
+    return given if isinstance(given, Source) else Source(given)

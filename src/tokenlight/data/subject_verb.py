@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from tokenlight.data.examples import MASK_MARK, BadRow, Example, Span, fill_mask
+from tokenlight.data.examples import MASK_MARK, BadRow, Example, Span, TableRow, fill_mask
 from tokenlight.data.verb_forms import other_form
 from tokenlight.syntax.parses import SPACY_PIPELINE, TreebankSentence, conllu_sentences, load_spacy
 from tokenlight.tasks.task import Gap
@@ -166,13 +166,15 @@ def find_subject(case: AgreementCase, doc: Any) -> AgreementCase | BadRow:
     return replace(case, subject=(subjects[0].idx, subjects[0].idx + len(subjects[0])))
 
 
-def agreement_examples(cases: Iterable[AgreementCase | BadRow], gap: Gap) -> Iterator[Example | BadRow]:
-    """Cases as texts with a gap inside, or as prefixes with the gap at their end; bad rows pass through."""
-    for case in cases:
-        yield case if isinstance(case, BadRow) else agreement_example(case, gap)
+def read_case(row: TableRow, gap: Gap) -> Example | BadRow:
+    """The case that is all there is in its row."""
+    (case,) = row.values.values()
+    assert isinstance(case, AgreementCase), f"{row.where} holds {case!r}"
+    return agreement_example(case, gap)
 
 
 def agreement_example(case: AgreementCase, gap: Gap) -> Example | BadRow:
+    """A text with a gap inside, or a prefix with the gap at its end."""
     before, behind = case.text[: case.verb[0]], case.text[case.verb[1] :]
     blank = " " if before[-1:].isspace() else ""
     if gap == "inside":

@@ -24,7 +24,7 @@ def track(items: Sequence[Item], label: str, sizes: Iterable[int] | None = None,
 
 
 @contextmanager
-def counting(label: str, total: int | None, done: int = 0, show: bool = True) -> Iterator[Callable[[int], None]]:
+def counting(label: str, total: int | None, done: int = 0, show: bool = True) -> Iterator[Callable[[float], None]]:
     """Call what is given with each amount that is done; `total` is None where nobody knows it."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
@@ -34,7 +34,7 @@ def counting(label: str, total: int | None, done: int = 0, show: bool = True) ->
     task = bar.add_task(label, total=total, completed=done)
     began, running = time.monotonic(), False
 
-    def advance(amount: int) -> None:
+    def advance(amount: float) -> None:
         nonlocal running
         bar.advance(task, amount)
         if not running and time.monotonic() - began > PATIENCE:

@@ -61,9 +61,10 @@ def guess_parser(path: Path) -> str:
 
 def read_texts(path: Path, column: str | None) -> Iterator[Text]:
     from tokenlight.data.examples import BadRow
-    from tokenlight.data.reading import read_examples
+    from tokenlight.data.reading_examples import read_examples
+    from tokenlight.data.source import Source
 
-    for example in read_examples(path, text=column):
+    for example in read_examples(Source(path, text=column)):
         if isinstance(example, BadRow):
             raise ValueError(f"{example.where}: {example.reason}")
         yield example.text

@@ -99,7 +99,7 @@ def evaluate(
         if given is not None and len(given) != len(explanations):
             raise ValueError(f"{len(given)} {needs} for {len(explanations)} explanations")
     wanted = [measure.settled for measure in measures if measure.entry.kind == "perturbation"]
-    drawn = trace_curves(explainer, explanations, wanted, target, foil, tokens, progress)
+    drawn = trace_explained(explainer, explanations, wanted, target, foil, tokens, progress)
     results: list[dict[str, float]] = []
     for i, explanation in enumerate(explanations):
         found = {}
@@ -126,7 +126,7 @@ def draw_curves(
 ) -> list[Curve]:
     """The whole curve of each explanation."""
     wanted = perturbation or Perturbation()
-    return trace_curves(explainer, explanations, [wanted], target, foil, tokens, progress)[wanted]
+    return trace_explained(explainer, explanations, [wanted], target, foil, tokens, progress)[wanted]
 
 
 def named(metric: Any, perturbation: Perturbation | None) -> Measure:
@@ -142,7 +142,7 @@ def check_labels(measures: Sequence[Measure]) -> None:
         raise ValueError(f"{', '.join(twice)} is asked for twice: give each Measure a name of its own")
 
 
-def trace_curves(
+def trace_explained(
     explainer: Explainer,
     explanations: Sequence[Explanation],
     wanted: Sequence[Perturbation],
@@ -151,12 +151,30 @@ def trace_curves(
     tokens: int,
     progress: bool,
 ) -> dict[Perturbation, list[Curve]]:
+    """For each perturbation the curves of all explanations, of which only the texts are there."""
+    if not wanted:
+        return {}
+    rows = rows_of(explainer, explanations)
+    goals = spread(target, len(rows), "target"), spread(foil, len(rows), "foil")
+    how = {"tokens": tokens, "progress": progress}
+    return trace_curves(explainer, Twin(explainer.model), rows, explanations, wanted, *goals, **how)
+
+
+def trace_curves(
+    explainer: Explainer,
+    twin: Twin,
+    rows: Sequence[Row],
+    explanations: Sequence[Explanation],
+    wanted: Sequence[Perturbation],
+    targets: Sequence[Any],
+    foils: Sequence[Any],
+    *,
+    tokens: int = TOKENS,
+    progress: bool = False,
+) -> dict[Perturbation, list[Curve]]:
     """For each perturbation the curves of all explanations, from one collection of questions to the model."""
     if not wanted:
         return {}
-    twin = Twin(explainer.model)
-    rows = rows_of(explainer, explanations)
-    targets, foils = spread(target, len(rows), "target"), spread(foil, len(rows), "foil")
     goals = goals_of(explainer, twin, rows, explanations, targets, foils)
     fitted = {one: one.fit(explainer.task.model, explainer.tokenizer) for one in dict.fromkeys(wanted)}
     lines = [

@@ -1,16 +1,11 @@
-"""What a result depends on, as sha256: the model's weights, config and tokenizer; the bytes of a data file."""
+"""What a model is, as sha256: its weights, config and tokenizer."""
 
 import hashlib
 import json
-from collections.abc import Sequence
-from pathlib import Path
 
 import torch
 
-from tokenlight.data.examples import Example
 from tokenlight.explain.explainer import Explainer
-from tokenlight.foundation.files import hash_file
-from tokenlight.model.copying import unwrap
 
 BLOCK = 1 << 22
 # Where it lay, who wrote the file, and what saving notes in the config: the weights' own types are hashed with them.
@@ -19,7 +14,7 @@ NOT_THE_MODEL = ("_name_or_path", "transformers_version", "architectures", "dtyp
 
 def hash_model(explainer: Explainer) -> str:
     """From memory, so the embedded model, a folder and a model made by hand are all the same to it."""
-    model = unwrap(explainer.model)
+    model = explainer.task.model
     digest = hashlib.sha256()
     config = {name: value for name, value in model.config.to_dict().items() if name not in NOT_THE_MODEL}
     digest.update(json.dumps(config, sort_keys=True, default=str).encode())
@@ -34,16 +29,6 @@ def hash_model(explainer: Explainer) -> str:
     return digest.hexdigest()
 
 
-def hash_source(source: str | Path | Sequence[Example]) -> str | None:
-    """Of a file or of examples in memory; a dataset on the Hub has a name alone."""
-    digest = hashlib.sha256()
-    if isinstance(source, str) and source.startswith("hf:"):
-        return None
-    if not isinstance(source, str | Path):
-        for example in source:
-            digest.update(repr(example).encode())
-        return digest.hexdigest()
-    path = Path(source)
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no file {path}; a Hugging Face dataset is written hf:NAME")
-    return hash_file(path)
+def describe_model(explainer: Explainer) -> dict[str, str]:
+    """What it is called, and what it is."""
+    return {"name": explainer.task.model.config._name_or_path, "sha256": hash_model(explainer)}

@@ -2,6 +2,7 @@
 
 import csv
 import json
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -9,8 +10,10 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from tokenlight.data.corpus import BadText, Corpus, TextRow
-from tokenlight.data.large_files import count_rows
+from tokenlight.data.examples import BadRow, Example
+from tokenlight.data.parts import in_parts
+from tokenlight.data.reading_texts import check_corpus, read_texts
+from tokenlight.data.source import Source
 
 TEXTS = ["it is a good movie", 'the "key", is here', "naïve – 東京"]
 
@@ -37,25 +40,24 @@ def write_as(kind: str, folder: Path, texts: list[str]) -> Path:
     return path
 
 
-def texts_of(corpus: Corpus) -> list[object]:
-    return [row.text for row in corpus.rows() if isinstance(row, TextRow)]
+def texts_of(source: Source) -> list[object]:
+    return [row.text for row in read_texts(source) if isinstance(row, Example)]
 
 
-def reasons(corpus: Corpus) -> dict[int, str]:
-    return {row.number: row.reason for row in corpus.rows() if isinstance(row, BadText)}
+def reasons(source: Source) -> dict[int, str]:
+    return {number: row.reason for number, row in enumerate(read_texts(source)) if isinstance(row, BadRow)}
 
 
 @pytest.mark.parametrize("kind", ["txt", "tsv", "csv", "parquet", "json", "jsonl"])
 def test_every_kind_of_file(kind, tmp_path):
     path = write_as(kind, tmp_path, TEXTS)
-    corpus = Corpus(path)
-    assert texts_of(corpus) == TEXTS
-    assert [row.number for row in corpus.rows()] == [0, 1, 2]
-    assert corpus.count() == count_rows(path, corpus.kind_of(path)) == 3
-    assert texts_of(Corpus(path, limit=2)) == TEXTS[:2]
-    assert Corpus(path, limit=2).count() == 2
+    source = Source(path)
+    assert texts_of(source) == TEXTS
+    assert source.count() == len(list(read_texts(source))) == 3
+    assert texts_of(Source(path, limit=2)) == TEXTS[:2]
+    assert Source(path, limit=2).count() == 2
     if kind != "txt":
-        named = [row for row in Corpus(path, id="name").rows() if isinstance(row, TextRow)]
+        named = [row for row in read_texts(Source(path, id="name")) if isinstance(row, Example)]
         assert [row.id for row in named] == ["n0", "n1", "n2"]
 
 
@@ -63,15 +65,15 @@ def test_questions_and_pairs_are_pairs(tmp_path):
     qas = [{"id": "q1", "question": "who ?", "answers": [], "is_impossible": True}]
     squad = tmp_path / "squad.json"
     squad.write_text(json.dumps({"data": [{"paragraphs": [{"context": "a young author", "qas": qas}]}]}))
-    assert texts_of(Corpus(squad)) == [("who ?", "a young author")]
-    assert Corpus(squad).count() == 1
-    assert texts_of(Corpus([("a film", "a book")])) == [("a film", "a book")]
+    assert texts_of(Source(squad)) == [("who ?", "a young author")]
+    assert Source(squad).count() == 1
+    assert texts_of(Source([("a film", "a book")])) == [("a film", "a book")]
     rows = [{"left": "a film", "right": "a book"}]
-    assert texts_of(Corpus(rows, pair=("left", "right"))) == [("a film", "a book")]
+    assert texts_of(Source(rows, pair=("left", "right"))) == [("a film", "a book")]
 
 
 def test_several_columns_that_may_be_labels_are_no_question():
-    assert texts_of(Corpus([{"text": "a film", "label": None, "class": 3}])) == ["a film"]
+    assert texts_of(Source([{"text": "a film", "label": None, "class": 3}])) == ["a film"]
 
 
 def test_a_folder_is_its_files_by_name(tmp_path):
@@ -80,26 +82,25 @@ def test_a_folder_is_its_files_by_name(tmp_path):
     (folder / "b.txt").write_text("two\n")
     (folder / "a.txt").write_text("one\n")
     (folder / ".hidden").write_text("x")
-    corpus = Corpus(folder)
-    assert texts_of(corpus) == ["one", "two"]
-    assert corpus.count() == 2
-    before = corpus.describe()["sha256"]
+    source = Source(folder)
+    assert texts_of(source) == ["one", "two"]
+    assert source.count() == 2
+    before = source.hash()
     (folder / "b.txt").write_text("three\n")
-    assert corpus.describe()["sha256"] != before
+    assert source.hash() != before
     (folder / "notes.md").write_text("x")
     with pytest.raises(ValueError, match=r"files of one kind .* found \.md, \.txt"):
-        Corpus(folder)
+        Source(folder)
 
 
 def test_texts_in_memory_and_rows_with_columns():
     rows = [{"t": "a film", "gold": 1.0, "n": "x"}, {"t": "a book", "gold": "neutral", "n": 7}]
-    corpus = Corpus(rows, text="t", target="gold", id="n")
-    assert list(corpus.rows()) == [
-        TextRow(0, "x", "text 1", "a film", 1),
-        TextRow(1, "7", "text 2", "a book", "neutral"),
-    ]
-    assert corpus.count() == 2
-    assert corpus.describe()["sha256"] != Corpus(rows[::-1], text="t").describe()["sha256"]
+    source = Source(rows, text="t", target="gold", id="n")
+    found = list(read_texts(source))
+    assert found == [Example("x", "a film", target=1), Example("7", "a book", target="neutral")]
+    assert [row.where for row in found] == ["text 1", "text 2"]
+    assert source.count() == 2
+    assert source.hash() != Source(rows[::-1], text="t").hash()
 
 
 def test_bad_rows_are_handed_on_with_their_reason(tmp_path):
@@ -117,9 +118,9 @@ def test_bad_rows_are_handed_on_with_their_reason(tmp_path):
         b'{"text": "also good"}',
     ]
     path.write_bytes(b"\n".join(lines))
-    corpus = Corpus(path)
-    assert texts_of(corpus) == ["good", "also good"]
-    found = reasons(corpus)
+    source = Source(path)
+    assert texts_of(source) == ["good", "also good"]
+    found = reasons(source)
     assert [*found] == [1, 2, 3, 4, 5, 6, 7, 8]
     assert found[1] == found[8] == "not a JSON object"
     assert "empty" in found[2]
@@ -128,60 +129,62 @@ def test_bad_rows_are_handed_on_with_their_reason(tmp_path):
     assert "not UTF-8" in found[5]
     assert "NUL" in found[6]
     assert "surrogate" in found[7]
-    assert corpus.count() == 10
+    assert source.count() == 10
 
 
 def test_a_record_without_the_column_spoils_no_other(tmp_path):
     """Records of JSON often leave out what is empty; the first one may."""
     path = tmp_path / "texts.jsonl"
     path.write_text('{"stars": 3}\n{"stars": 4, "body": "good"}\n{"stars": 1}\n')
-    corpus = Corpus(path, text="body")
-    assert texts_of(corpus) == ["good"]
-    assert [*reasons(corpus)] == [0, 2]
-    assert "body" in reasons(corpus)[0]
+    source = Source(path, text="body")
+    assert texts_of(source) == ["good"]
+    assert [*reasons(source)] == [0, 2]
+    assert "body" in reasons(source)[0]
 
 
 @pytest.mark.parametrize("kind", ["txt", "tsv", "csv"])
 def test_bytes_that_are_no_text_spoil_only_their_row(kind, tmp_path):
     path = write_as(kind, tmp_path, TEXTS)
     path.write_bytes(path.read_bytes().replace(b"good", b"g\xff\xfed"))
-    assert texts_of(Corpus(path)) == TEXTS[1:]
-    assert "not UTF-8" in reasons(Corpus(path))[0]
+    assert texts_of(Source(path)) == TEXTS[1:]
+    assert "not UTF-8" in reasons(Source(path))[0]
 
 
 def test_columns_of_targets(tmp_path):
     path = tmp_path / "texts.csv"
     path.write_text("text,gold,wrong\na film,1,0\na book,,0\n")
-    corpus = Corpus(path, target="gold", foil="wrong")
-    (row,) = (row for row in corpus.rows() if isinstance(row, TextRow))
+    source = Source(path, target="gold", foil="wrong")
+    (row,) = (row for row in read_texts(source) if isinstance(row, Example))
     assert (row.target, row.foil) == ("1", "0")
-    assert reasons(corpus) == {1: "gold: no value"}
-    whole = Corpus([{"text": "a film", "gold": 0.5}], target="gold")
+    assert reasons(source) == {1: "gold: no value"}
+    whole = Source([{"text": "a film", "gold": 0.5}], target="gold")
     assert "whole number" in reasons(whole)[0]
 
 
 def test_what_cannot_be_read_at_all_is_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match="hf:NAME"):
-        Corpus(tmp_path / "none.txt")
+        Source(tmp_path / "none.txt")
     utf16 = tmp_path / "utf16.txt"
     utf16.write_text("a film", encoding="utf-16")
     with pytest.raises(ValueError, match="UTF-16"):
-        Corpus(utf16)
+        Source(utf16)
     path = write_as("csv", tmp_path, TEXTS)
     with pytest.raises(ValueError, match="line 2 has no column 'gold'; it has name, review"):
-        list(Corpus(path, target="gold").rows())
+        list(read_texts(Source(path, target="gold")))
     with pytest.raises(ValueError, match="limit"):
-        Corpus(path, limit=0)
+        Source(path, limit=0)
     with pytest.raises(ValueError, match="split"):
-        Corpus(path, split="train")
+        Source(path, split="train")
     with pytest.raises(ValueError, match="kind 'conllu'"):
-        Corpus(path, kind="conllu")
+        check_corpus(Source(path, kind="conllu"))
+    with pytest.raises(ValueError, match="no column label='name'"):
+        check_corpus(Source(path, label="name"))
 
 
 def test_texts_in_csv_may_be_long_and_the_limit_of_others_stays(tmp_path):
     path = write_as("csv", tmp_path, ["word " * 50_000])
     before = csv.field_size_limit()
-    assert len(str(texts_of(Corpus(path))[0])) == 250_000
+    assert len(str(texts_of(Source(path))[0])) == 250_000
     assert csv.field_size_limit() == before
 
 
@@ -193,16 +196,18 @@ def test_a_dataset_of_the_hub_is_a_stream(monkeypatch):
         return iter([{"sentence": "good"}, {"sentence": None}])
 
     monkeypatch.setitem(__import__("sys").modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
-    corpus = Corpus("hf:org/glue:sst2", split="test")
-    assert texts_of(corpus) == ["good"]
-    assert corpus.count() is None
+    source = Source("hf:org/glue:sst2", split="test")
+    assert texts_of(source) == ["good"]
+    assert source.count() is None
     assert asked == [("org/glue", "sst2", "test", True)]
-    assert corpus.describe()["hub"] == "hf:org/glue:sst2"
+    assert source.describe([])["hub"] == "hf:org/glue:sst2"
 
 
 def test_parts_are_the_same_whenever_they_are_read(tmp_path):
     path = write_as("txt", tmp_path, [f"text {i}" for i in range(25)])
-    parts = list(Corpus(path).parts(10))
+    read = partial(read_texts, Source(path))
+    parts = list(in_parts(read, 10))
     assert [part.number for part in parts] == [0, 1, 2]
-    assert [len(part.rows) for part in parts] == [10, 10, 5]
-    assert parts == list(Corpus(path).parts(10))
+    assert [[number for number, _ in part.rows] for part in parts] == [[*range(10)], [*range(10, 20)], [*range(20, 25)]]
+    assert parts == list(in_parts(read, 10))
+    assert list(in_parts(read, 10, {0, 2})) == [parts[1]]

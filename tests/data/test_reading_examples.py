@@ -9,8 +9,9 @@ import pytest
 
 from tests.tokenizers_ import explainer_for
 from tokenlight.data.examples import MASK_MARK, BadRow, Example, fill_mask
-from tokenlight.data.reading import read_examples
+from tokenlight.data.reading_examples import read_examples
 from tokenlight.data.row_readers import unquote
+from tokenlight.data.source import Source
 
 BLIMP = (
     ",sentence_good,sentence_bad,one_prefix_prefix,one_prefix_word_good,one_prefix_word_bad,UID,target\n"
@@ -49,7 +50,7 @@ def good(rows: list[Example | BadRow]) -> list[Example]:
 def test_tsv_with_header(tmp_path, newline):
     lines = ["label\ttext_a", '1\ta "fine" film ', " 0 \tdull", "1", "1\t ", "\tno label"]
     path = write(tmp_path / "d.tsv", "\ufeff" + newline.join(lines) + newline)
-    rows = list(read_examples(path))
+    rows = list(read_examples(Source(path)))
     assert good(rows) == [Example("2", 'a "fine" film ', "1"), Example("3", "dull", "0")]
     assert [row.where[-6:] for row in rows if isinstance(row, BadRow)] == ["line 4", "line 5", "line 6"]
     first, second, third = reasons(rows)
@@ -74,18 +75,18 @@ def test_tsv_undoes_quotes_only_where_they_were_doubled(field, text):
 
 
 def test_csv_with_quotes_and_line_breaks(tmp_path):
-    rows = list(read_examples(write(tmp_path / "d.csv", 'Review,Sentiment\n"one,\n""two""",Positive\nthree\n')))
+    rows = list(read_examples(Source(write(tmp_path / "d.csv", 'Review,Sentiment\n"one,\n""two""",Positive\nthree\n'))))
     assert good(rows) == [Example("3", 'one,\n"two"', "Positive")]
     assert reasons(rows) == ["expected 2 columns, found 1"]
 
 
 def test_csv_that_breaks_off_is_refused(tmp_path):
     with pytest.raises(ValueError, match="comma-separated"):
-        list(read_examples(write(tmp_path / "d.csv", 'text\n"one')))
+        list(read_examples(Source(write(tmp_path / "d.csv", 'text\n"one'))))
 
 
 def test_plain_text_one_a_line(tmp_path):
-    rows = list(read_examples(write(tmp_path / "d.txt", "one\n\ntwo")))
+    rows = list(read_examples(Source(write(tmp_path / "d.txt", "one\n\ntwo"))))
     assert [(e.id, e.text) for e in good(rows)] == [("1", "one"), ("3", "two")]
     assert len(reasons(rows)) == 1
 
@@ -101,7 +102,7 @@ def test_json_lines(tmp_path, name):
         {"premise": "a", "hypothesis": "b", "label": 1.5},
     ]
     text = "\n".join(json.dumps(r) for r in records) + "\n{broken\n"
-    rows = list(read_examples(write(tmp_path / name, text)))
+    rows = list(read_examples(Source(write(tmp_path / name, text))))
     assert good(rows) == [Example("1", ("a", "b"), 2)]
     missing, boolean, number, no_object, half, broken = reasons(rows)
     assert missing == "no value under 'hypothesis'"
@@ -113,7 +114,7 @@ def test_json_lines(tmp_path, name):
 
 def test_json_array(tmp_path):
     path = write(tmp_path / "d.json", " " + json.dumps([{"text": "a"}, 3, {"text": "b"}], indent=2))
-    rows = list(read_examples(path))
+    rows = list(read_examples(Source(path)))
     assert [(e.id, e.text, e.label) for e in good(rows)] == [("1", "a", None), ("3", "b", None)]
     assert reasons(rows) == ["not a JSON object"]
 
@@ -123,7 +124,7 @@ def test_parquet_and_whole_floats(tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet")
     table = arrow.table({"question1": ["a", "b", None], "question2": ["c", "d", "e"], "label": [1.0, None, 0.0]})
     parquet.write_table(table, tmp_path / "d.parquet")
-    rows = list(read_examples(tmp_path / "d.parquet"))
+    rows = list(read_examples(Source(tmp_path / "d.parquet")))
     assert good(rows) == [Example("1", ("a", "c"), 1)]
     assert isinstance(good(rows)[0].label, int)
     assert reasons(rows) == ["no value under 'label'", "no value under 'question1'"]
@@ -132,7 +133,7 @@ def test_parquet_and_whole_floats(tmp_path):
 @pytest.mark.parametrize("indent", [None, 1])
 def test_squad_files(tmp_path, indent):
     content = {"version": "v2.0", "data": [{"title": "t", "paragraphs": [{"context": CONTEXT, "qas": QUESTIONS}]}]}
-    rows = list(read_examples(write(tmp_path / "squad.json", json.dumps(content, indent=indent))))
+    rows = list(read_examples(Source(write(tmp_path / "squad.json", json.dumps(content, indent=indent)))))
     assert good(rows) == [Example("q1", ("When?", CONTEXT), answer=(31, 35))]
     elsewhere, impossible, unanswered, empty, no_number = reasons(rows)
     assert elsewhere == "the answer is not in the context where answer_start says"
@@ -146,13 +147,13 @@ def test_questions_in_the_columns_of_hugging_face(tmp_path):
     record = {"id": "q1", "context": CONTEXT, "question": "When?"}
     answers = [{"text": ["1843", "x"], "answer_start": [31, 0]}, {"text": [], "answer_start": []}, {"text": "1843"}]
     content = "\n".join(json.dumps({**record, "answers": answer}) for answer in answers)
-    rows = list(read_examples(write(tmp_path / "d.jsonl", content)))
+    rows = list(read_examples(Source(write(tmp_path / "d.jsonl", content))))
     assert good(rows) == [Example("1", ("When?", CONTEXT), answer=(31, 35))]
     assert reasons(rows) == ["unanswerable question", "expected answers with text and answer_start"]
 
 
 def test_minimal_pairs_as_prefixes(tmp_path):
-    rows = list(read_examples(write(tmp_path / "blimp.csv", BLIMP)))
+    rows = list(read_examples(Source(write(tmp_path / "blimp.csv", BLIMP))))
     prefix = "Ann, a niece of kings,"
     example = Example("2", prefix, target=" runs", foil=" run", evidence=((7, 12),), group="sva")
     assert rows[0] == example
@@ -166,20 +167,20 @@ def test_minimal_pairs_as_prefixes(tmp_path):
 
 
 def test_minimal_pairs_with_a_mask(tmp_path):
-    rows = list(read_examples(write(tmp_path / "blimp.csv", BLIMP), gap="inside"))
+    rows = list(read_examples(Source(write(tmp_path / "blimp.csv", BLIMP)), gap="inside"))
     (example,) = good(rows)
     assert example.text == f"Ann, a niece of kings, {MASK_MARK}."
     assert reasons(rows)[-1] == "the sentence does not begin with the prefix and the right word"
 
 
 def test_minimal_pairs_under_plain_names(tmp_path):
-    (row,) = read_examples(write(tmp_path / "d.csv", "prefix,target,foil,evidence\nThe keys,are,is,keys\n"))
+    (row,) = read_examples(Source(write(tmp_path / "d.csv", "prefix,target,foil,evidence\nThe keys,are,is,keys\n")))
     assert row == Example("2", "The keys", target=" are", foil=" is", evidence=((4, 8),))
 
 
 def test_minimal_pairs_are_not_for_classifiers(tmp_path):
     with pytest.raises(ValueError, match="words to predict, for models of the tasks fill-mask and text-generation"):
-        list(read_examples(write(tmp_path / "blimp.csv", BLIMP), gap=None))
+        list(read_examples(Source(write(tmp_path / "blimp.csv", BLIMP)), gap=None))
 
 
 def test_filling_the_mask_moves_what_stands_behind_it():
@@ -206,7 +207,7 @@ def test_filling_the_mask_moves_what_stands_behind_it():
     ],
 )
 def test_columns_by_common_names_or_as_named(tmp_path, header, named, text):
-    (row,) = read_examples(write(tmp_path / "d.tsv", f"{header}\n1\t2\t3\n"), **named)
+    (row,) = read_examples(Source(write(tmp_path / "d.tsv", f"{header}\n1\t2\t3\n"), **named))
     assert row == Example("2", text, "3")
 
 
@@ -228,29 +229,29 @@ def test_columns_by_common_names_or_as_named(tmp_path, header, named, text):
 )
 def test_wrong_columns_and_options_say_what_is_there(tmp_path, header, named, said):
     with pytest.raises(ValueError, match=re.escape(said)):
-        list(read_examples(write(tmp_path / "d.tsv", f"{header}\n1\t2\t3\n"), **named))
+        list(read_examples(Source(write(tmp_path / "d.tsv", f"{header}\n1\t2\t3\n"), **named)))
 
 
 def test_files_that_are_missing_empty_or_of_no_known_kind(tmp_path):
     with pytest.raises(FileNotFoundError, match="hf:NAME"):
-        read_examples(tmp_path / "none.tsv")
+        read_examples(Source(tmp_path / "none.tsv"))
     with pytest.raises(ValueError, match=r"ends in \.tsv"):
-        read_examples(write(tmp_path / "d.xml", "x"))
+        read_examples(Source(write(tmp_path / "d.xml", "x")))
     for name in ("d.tsv", "d.csv", "d.jsonl", "d.txt"):
         with pytest.raises(ValueError, match="found none"):
-            list(read_examples(write(tmp_path / name, "")))
+            list(read_examples(Source(write(tmp_path / name, ""))))
     with pytest.raises(ValueError, match="found none"):
-        list(read_examples(write(tmp_path / "d.tsv", "label\ttext\n")))
+        list(read_examples(Source(write(tmp_path / "d.tsv", "label\ttext\n"))))
     (tmp_path / "d.txt").write_bytes(b"caf\xe9\n")
     with pytest.raises(ValueError, match="UTF-8"):
-        list(read_examples(tmp_path / "d.txt"))
+        list(read_examples(Source(tmp_path / "d.txt")))
     with pytest.raises(ValueError, match="SQuAD"):
-        list(read_examples(write(tmp_path / "d.json", '{"data": [{}]}')))
+        list(read_examples(Source(write(tmp_path / "d.json", '{"data": [{}]}'))))
 
 
 def test_limit_counts_rows_and_reads_no_further(tmp_path):
     path = write(tmp_path / "d.jsonl", '{"text": "a"}\n{bad\n{"text": "b"}\n')
-    assert len(list(read_examples(path, limit=2))) == 2
+    assert len(list(read_examples(Source(path, limit=2)))) == 2
 
 
 def test_hugging_face_datasets(monkeypatch):
@@ -262,15 +263,15 @@ def test_hugging_face_datasets(monkeypatch):
 
     fake = SimpleNamespace(load_dataset=load_dataset, get_dataset_split_names=lambda name, config: ["train", "test"])
     monkeypatch.setitem(sys.modules, "datasets", fake)
-    rows = list(read_examples("hf:org/glue:sst2", split="test"))
+    rows = list(read_examples(Source("hf:org/glue:sst2", split="test")))
     assert rows[0] == Example("1", "good", 1)
     assert reasons(rows) == ["no value under 'sentence'"]
     assert asked == [("org/glue", "sst2", "test", True)]
     with pytest.raises(ValueError, match="train, test"):
-        list(read_examples("hf:org/glue"))
+        list(read_examples(Source("hf:org/glue")))
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(ImportError, match=r"tokenlight\[bench\]"):
-        list(read_examples("hf:org/glue", split="test"))
+        list(read_examples(Source("hf:org/glue", split="test")))
 
 
 def test_labels_of_the_data_become_those_of_the_model():
@@ -293,9 +294,9 @@ def test_real_files_have_no_bad_rows_that_are_unknown():
         "evidence/ioi_dataset.csv": 1000,
     }
     for name, size in sizes.items():
-        rows = list(read_examples(data / name))
+        rows = list(read_examples(Source(data / name)))
         assert len(rows) == len(good(rows)) == size
-    pairs = list(read_examples(data / "evidence" / "anaphor_gender_agreement.csv"))
+    pairs = list(read_examples(Source(data / "evidence" / "anaphor_gender_agreement.csv")))
     assert len(good(pairs)) == 979
     assert set(reasons(pairs)) == {"no evidence is marked"}
 
@@ -304,4 +305,4 @@ def test_a_label_of_minus_one_is_none(tmp_path):
     """GLUE's test parts have no labels, and write that as -1."""
     path = tmp_path / "test.tsv"
     path.write_text("sentence\tlabel\na film\t-1\nanother\t1\n")
-    assert [example.label for example in read_examples(path) if isinstance(example, Example)] == [None, "1"]
+    assert [example.label for example in read_examples(Source(path)) if isinstance(example, Example)] == [None, "1"]

@@ -1,4 +1,4 @@
-"""The steps of one calibration: measure, divide, search."""
+"""The stages of one calibration: measure, divide, search."""
 
 import hashlib
 import random
@@ -32,7 +32,7 @@ FEWEST = 12  # texts: with fewer, chance could hardly be ruled out
 
 
 @dataclass(frozen=True)
-class Settings:
+class CalibrationSettings:
     """How effects are measured and texts divided."""
 
     perturbation: Perturbation
@@ -57,7 +57,7 @@ class Calibration:
     texts: Sequence[Text]
     targets: Sequence[Any]  # as in `explain`, one for each text
     foils: Sequence[Any]
-    settings: Settings
+    settings: CalibrationSettings
 
     @cached_property
     def twin(self) -> Twin:

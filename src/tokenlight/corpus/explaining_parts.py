@@ -1,51 +1,46 @@
 """One part of a corpus, explained. What comes out depends on the part alone, so every engine gives the same."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from tokenlight.corpus.batches_that_fit import Failure, in_batches
+from tokenlight.corpus.settings import CorpusSettings
 from tokenlight.corpus.windows import Window, cut, mean_logits, merge
-from tokenlight.data.corpus import BadText, Part, TextRow
+from tokenlight.data.examples import BadRow, Example
+from tokenlight.data.parts import Part
 from tokenlight.explain.explainer import Explainer
 from tokenlight.explain.running import Job
 from tokenlight.model import pooling
 from tokenlight.model.tape import Tape
 from tokenlight.model.twin import Twin
 from tokenlight.results.explanation import Explanation
+from tokenlight.runs.encoding import encode_each
+from tokenlight.runs.engines import Tell
 from tokenlight.tasks.targets import Wanted
-from tokenlight.text.rows import Row, encode
+from tokenlight.text.rows import Row, Text, encode
 
 LARGEST = {"float32": torch.finfo(torch.float32).max, "float16": torch.finfo(torch.float16).max}
+NumberedBadRow = tuple[int, BadRow]
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What results depend on beside the model, the methods and the texts; kept with them."""
-
-    part_rows: int = 1000
-    tokens: int = 512  # that run together, padding included
-    window: int | None = None  # tokens
-    overlap: int | None = None
-    dtype: str = "float32"  # of the scores that are written
-    keep_text: bool = True
-    target: str | int | None = None  # the same for every text; None: what the model predicts
-    foil: str | int | None = None
-    low_memory: bool = False
-    device: str = "cpu"
-    threads: int = 1  # of torch: they change how sums are rounded
-
-
-@dataclass(frozen=True)
-class Plan:
+class ExplainingPlan:
     """What is done to every part."""
 
     explainer: Explainer
     jobs: Mapping[str, Job]  # by label
-    settings: Settings
+    settings: CorpusSettings
+    device: str = "cpu"
+
+    @property
+    def tokens(self) -> int:
+        """That run together, padding included."""
+        return self.settings.tokens_on(self.device)
 
     @property
     def equal_lengths(self) -> bool:
@@ -53,10 +48,11 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Draft:
+class TextDraft:
     """A text that the model can read, whole or in windows."""
 
-    source: TextRow
+    number: int
+    example: Example
     whole: Row
     windows: list[Window]
     target: Any
@@ -67,7 +63,8 @@ class Draft:
 class ExplainedText:
     """A text with what each method says about it."""
 
-    source: TextRow
+    number: int
+    example: Example
     found: dict[str, Explanation]  # by label
     truncated: int  # tokens
     windows: int
@@ -79,87 +76,63 @@ class ExplainedPart:
 
     number: int
     texts: list[ExplainedText]
-    bad: list[BadText]
+    bad: list[NumberedBadRow]
 
 
-def explain_part(plan: Plan, part: Part, tell: Callable[[float], None] = lambda rows: None) -> ExplainedPart:
+def explain_part(plan: ExplainingPlan, part: Part, tell: Tell = lambda rows: None) -> ExplainedPart:
     """Texts of similar length run together; all methods share their passes. `tell` hears how many rows are done."""
-    bad = [row for row in part.rows if isinstance(row, BadText)]
-    drafts: list[Draft] = []
-    for found in make_drafts(plan, [row for row in part.rows if isinstance(row, TextRow)]):
-        (drafts if isinstance(found, Draft) else bad).append(found)  # type: ignore[arg-type]
+    drafts, bad = make_drafts(plan, part)
     tell(len(bad))
     twin = Twin(plan.explainer.model)
     answers = ask_about_windows(plan, twin, drafts)
     results = explain_windows(plan, twin, drafts, answers, tell)
     texts: list[ExplainedText] = []
     for draft, answer, result in zip(drafts, answers, results, strict=True):
-        failure = next((one for one in (answer, *result) if isinstance(one, Failure)), None)
-        reason = failure and failure.reason
-        if reason is None:
-            text = put_together(plan, draft, answer, result)  # type: ignore[arg-type]
-            reason = too_large(text, plan.settings.dtype)
-            if reason is None:
-                texts.append(text)
-                continue
-        bad.append(set_aside(draft.source, reason))
-    return ExplainedPart(part.number, texts, sorted(bad, key=lambda row: row.number))
+        text = put_together(plan, draft, answer, result)
+        if isinstance(text, Failure):
+            bad.append(set_aside(draft.number, draft.example, text.reason))
+        else:
+            texts.append(text)
+    return ExplainedPart(part.number, texts, sorted(bad, key=lambda one: one[0]))
 
 
-def make_drafts(plan: Plan, sources: Sequence[TextRow]) -> list[Draft | BadText]:
-    """The texts in tokens; one that cannot be read spoils no other."""
-    try:
-        rows: list[Row | str] = [*read_rows(plan, sources)]
-    except (TypeError, ValueError):
-        rows = [read_alone(plan, source) for source in sources]
-    return [make_draft(plan, source, row) for source, row in zip(sources, rows, strict=True)]
+def make_drafts(plan: ExplainingPlan, part: Part) -> tuple[list[TextDraft], list[NumberedBadRow]]:
+    """The texts in tokens, and what cannot be read."""
+    bad = [(number, row) for number, row in part.rows if isinstance(row, BadRow)]
+    good = [(number, row) for number, row in part.rows if isinstance(row, Example)]
+    drafts: list[TextDraft] = []
+    encoded = encode_each(partial(encode_texts, plan), [example.text for _, example in good], (TypeError, ValueError))
+    for (number, example), row in zip(good, encoded, strict=True):
+        try:
+            drafts.append(make_draft(plan, number, example, row))
+        except (TypeError, ValueError) as error:
+            bad.append(set_aside(number, example, str(error)))
+    return drafts, bad
 
 
-def read_rows(plan: Plan, sources: Sequence[TextRow]) -> list[Row]:
-    texts = [source.text for source in sources]
-    if not texts:
-        return []
+def encode_texts(plan: ExplainingPlan, texts: Sequence[Text]) -> list[Row]:
+    """Cut off where they are too long, unless they are read in windows."""
     if plan.settings.window is None:
         return plan.explainer.encode(texts)
     return encode(plan.explainer.tokenizer, texts, None)
 
 
-def read_alone(plan: Plan, source: TextRow) -> Row | str:
-    """The row, or why there is none."""
-    try:
-        return read_rows(plan, [source])[0]
-    except (TypeError, ValueError) as error:
-        return str(error)
-
-
-def make_draft(plan: Plan, source: TextRow, row: Row | str) -> Draft | BadText:
-    if isinstance(row, str):
-        return set_aside(source, row)
+def make_draft(plan: ExplainingPlan, number: int, example: Example, row: Row | Exception) -> TextDraft:
+    if isinstance(row, Exception):
+        raise row
     settings = plan.settings
-    target = settings.target if source.target is None else source.target
-    foil = settings.foil if source.foil is None else source.foil
-    try:
-        plan.explainer.task.want(row, target, foil)
-        windows = cut(row, settings.window or len(row), settings.overlap or 0)
-    except (TypeError, ValueError) as error:
-        return set_aside(source, str(error))
-    return Draft(source, row, windows, target, foil)
+    target = settings.target if example.target is None else example.target
+    foil = settings.foil if example.foil is None else example.foil
+    plan.explainer.task.want(row, target, foil)
+    windows = cut(row, settings.window or len(row), settings.shared_tokens)
+    return TextDraft(number, example, row, windows, target, foil)
 
 
-def too_large(text: ExplainedText, dtype: str) -> str | None:
-    """Why the scores cannot be written."""
-    for label, found in text.found.items():
-        largest = float(found.scores.abs().max())
-        if largest > LARGEST[dtype]:
-            return f"a score of {label} is {largest:.3g}, which {dtype} cannot hold: choose another dtype"
-    return None
+def set_aside(number: int, example: Example, reason: str) -> NumberedBadRow:
+    return number, BadRow(example.where, reason)
 
 
-def set_aside(source: TextRow, reason: str) -> BadText:
-    return BadText(source.number, source.where, reason)
-
-
-def ask_about_windows(plan: Plan, twin: Twin, drafts: Sequence[Draft]) -> list[Tensor | Failure | None]:
+def ask_about_windows(plan: ExplainingPlan, twin: Twin, drafts: Sequence[TextDraft]) -> list[Tensor | Failure | None]:
     """[label] logits of the whole text where it is read in windows, so that all of them explain the same label."""
     owners = [d for d, draft in enumerate(drafts) if len(draft.windows) > 1 for _ in draft.windows]
     rows = [one.row for draft in drafts if len(draft.windows) > 1 for one in draft.windows]
@@ -170,7 +143,7 @@ def ask_about_windows(plan: Plan, twin: Twin, drafts: Sequence[Draft]) -> list[T
             return list(twin.run(batch, Tape())["logits"].cpu())
 
     by_draft: dict[int, list[Tensor | Failure]] = {}
-    for owner, logits in zip(owners, in_batches(rows, plan.settings.tokens, plan.equal_lengths, run), strict=True):
+    for owner, logits in zip(owners, in_batches(rows, plan.tokens, plan.equal_lengths, run), strict=True):
         by_draft.setdefault(owner, []).append(logits)
     return [average(by_draft[d]) if d in by_draft else None for d in range(len(drafts))]
 
@@ -181,11 +154,11 @@ def average(logits: Sequence[Tensor | Failure]) -> Tensor | Failure:
 
 
 def explain_windows(
-    plan: Plan,
+    plan: ExplainingPlan,
     twin: Twin,
-    drafts: Sequence[Draft],
+    drafts: Sequence[TextDraft],
     answers: Sequence[Tensor | Failure | None],
-    tell: Callable[[float], None],
+    tell: Tell,
 ) -> list[list[dict[str, Explanation] | Failure]]:
     """For every draft its windows' explanations."""
     units = [
@@ -206,30 +179,44 @@ def explain_windows(
 
     rows = [row for _, row, _, _ in units]
     sorted_out: list[list[dict[str, Explanation] | Failure]] = [[] for _ in drafts]
-    found = in_batches(rows, plan.settings.tokens, plan.equal_lengths, run, finished)
+    found = in_batches(rows, plan.tokens, plan.equal_lengths, run, finished)
     for (d, *_), result in zip(units, found, strict=True):
         sorted_out[d].append(result)
     return sorted_out
 
 
-def settle_target(draft: Draft, answer: Tensor | Failure | None) -> Any:
+def settle_target(draft: TextDraft, answer: Tensor | Failure | None) -> Any:
     """Several windows explain what the model says about all of them."""
     return int(answer.argmax()) if draft.target is None and isinstance(answer, Tensor) else draft.target
 
 
 def put_together(
-    plan: Plan, draft: Draft, logits: Tensor | None, found: Sequence[dict[str, Explanation]]
-) -> ExplainedText:
-    if len(found) == 1 or logits is None:
-        return ExplainedText(draft.source, found[0], draft.whole.truncated, 1)
+    plan: ExplainingPlan,
+    draft: TextDraft,
+    answer: Tensor | Failure | None,
+    results: Sequence[dict[str, Explanation] | Failure],
+) -> ExplainedText | Failure:
+    """The text's explanations from those of its windows; one that failed speaks for all."""
+    failure = next((one for one in (answer, *results) if isinstance(one, Failure)), None)
+    if failure is not None:
+        return failure
+    found = [one for one in results if not isinstance(one, Failure)]
+    whole = found[0] if not isinstance(answer, Tensor) else merge_windows(plan, draft, answer, found)
+    for label, explanation in whole.items():
+        largest, dtype = float(explanation.scores.abs().max()), plan.settings.dtype
+        if largest > LARGEST[dtype]:
+            return Failure(f"a score of {label} is {largest:.3g}, which {dtype} cannot hold: choose another dtype")
+    truncated = draft.whole.truncated if len(found) == 1 else 0
+    return ExplainedText(draft.number, draft.example, whole, truncated, len(found))
+
+
+def merge_windows(
+    plan: ExplainingPlan, draft: TextDraft, logits: Tensor, found: Sequence[dict[str, Explanation]]
+) -> dict[str, Explanation]:
+    """By label, with what the model says about the whole text."""
     output = {"logits": logits[None]}
     prediction, probability = plan.explainer.task.prediction(draft.whole, output, Wanted(), 0)
-    merged = {
-        label: replace(
-            merge(draft.whole, draft.windows, [one[label] for one in found]),
-            prediction=prediction,
-            probability=probability,
-        )
-        for label in found[0]
+    said = {"prediction": prediction, "probability": probability}
+    return {
+        label: replace(merge(draft.whole, draft.windows, [one[label] for one in found]), **said) for label in found[0]
     }
-    return ExplainedText(draft.source, merged, 0, len(found))

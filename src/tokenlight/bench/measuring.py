@@ -1,4 +1,4 @@
-"""All methods and all measures on one chunk of examples: explained together, the changed inputs evaluated together."""
+"""All methods and all measures on one part of the data: tokenised and explained together, with one twin a model."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -6,30 +6,51 @@ from typing import Any
 
 from torch import Tensor
 
-from tokenlight.bench.cases import Case, Item, in_order, sort_out
+from tokenlight.bench.cases import Case, in_order, sort_out
 from tokenlight.bench.protocol import Protocol, other_class
 from tokenlight.bench.robustness import BETWEEN_MODELS, likeness_of
+from tokenlight.data.parts import Part
 from tokenlight.explain.explainer import Explainer
 from tokenlight.explain.running import Job
 from tokenlight.metrics.evaluate import Curve, Measure, compare, measure_curve, trace_curves
 from tokenlight.metrics.perturbation import Perturbation
-from tokenlight.metrics.probability import TOKENS
+from tokenlight.model.twin import Twin
 from tokenlight.results.explanation import Explanation
-from tokenlight.runs.store import Record
+from tokenlight.runs.engines import Tell
+from tokenlight.runs.journal import Record
+from tokenlight.text.rows import Row
 
 EXPLAINED_AT_ONCE = 4096  # tokens, padding included
 Explained = dict[str, list[Explanation]]  # label -> for each case
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What is done to every example."""
+class MeasuredPart:
+    """A record for every row in order, and the explanations behind them."""
+
+    records: list[Record]
+    cases: list[Case]
+    explained: Explained
+
+
+@dataclass(frozen=True)
+class MeasuringPlan:
+    """What is done to every part."""
 
     explainer: Explainer  # as the protocol reads texts
     protocol: Protocol
     jobs: Mapping[str, Job]  # by label
     seeds: tuple[tuple[Explainer, Mapping[str, Job]], ...] = ()  # models to compare with
     inverse: bool = False  # the methods' scores turned round: the control that should be worst
+
+    @property
+    def explainers(self) -> list[Explainer]:
+        return [self.explainer, *(explainer for explainer, _ in self.seeds)]
+
+    def do(self, part: Part, tell: Tell) -> MeasuredPart:
+        found = measure_part(self, part)
+        tell(len(part.rows))
+        return found
 
     def measures(self, needs: str) -> list[Measure]:
         """Those that read this; "models" are those that compare models."""
@@ -41,34 +62,43 @@ class Plan:
         return [m for m in self.protocol.measures if m.entry.needs == needs and m.label not in between]
 
 
-def run_chunk(plan: Plan, items: Sequence[Item]) -> tuple[list[Record], list[Case], Explained]:
-    """A record for every item in order, and the explanations behind them."""
-    cases, records = sort_out(plan.explainer, plan.protocol, items)
+@dataclass(frozen=True)
+class ReadyModel:
+    """A model for the time of one part: its twin, and the cases' texts in its tokens."""
+
+    explainer: Explainer
+    jobs: Mapping[str, Job]
+    twin: Twin
+    rows: list[Row]
+
+
+def measure_part(plan: MeasuringPlan, part: Part) -> MeasuredPart:
+    twin = Twin(plan.explainer.model)
+    cases, records = sort_out(plan.explainer, plan.protocol, part.rows, twin)
     explained: Explained = {}
     if cases:
-        explained = explain_cases(plan, cases, [case.target for case in cases])
-        records += measure_cases(plan, cases, explained)
-    return list(in_order(records)), cases, explained
+        model = ReadyModel(plan.explainer, plan.jobs, twin, [case.draft.row for case in cases])
+        explained = explain_cases(plan, model, cases, [case.target for case in cases])
+        records += measure_cases(plan, model, cases, explained)
+    return MeasuredPart(list(in_order(records)), cases, explained)
 
 
-def explain_cases(plan: Plan, cases: Sequence[Case], targets: list[Any]) -> Explained:
+def explain_cases(plan: MeasuringPlan, model: ReadyModel, cases: Sequence[Case], targets: list[Any]) -> Explained:
     """Every method on every case; one pass per rule table."""
-    foils = [case.foil for case in cases]
-    return explain(plan, plan.explainer, plan.jobs, cases, targets, foils)
+    return explain(plan, model, targets, [case.foil for case in cases])
 
 
-def explain(
-    plan: Plan, explainer: Explainer, jobs: Mapping[str, Job], cases: Sequence[Case], targets: Any, foils: Any
-) -> Explained:
-    longest = max(len(case.draft.row) for case in cases)
-    found: Explained = explainer.explain_jobs(
-        [case.draft.example.text for case in cases],
-        jobs,
+def explain(plan: MeasuringPlan, model: ReadyModel, targets: Any, foils: Any) -> Explained:
+    longest = max(len(row) for row in model.rows)
+    found = model.explainer.explain_rows(
+        model.rows,
+        model.jobs,
         target=targets,
         foil=foils,
         batch_size=max(1, min(32, EXPLAINED_AT_ONCE // longest)),
         progress=False,
-        prepare=plan.protocol.prepare(explainer.tokenizer),
+        prepare=plan.protocol.prepare(model.explainer.tokenizer),
+        twin=model.twin,
     )
     adjusted = {label: [plan.protocol.adjust(e) for e in results] for label, results in found.items()}
     if not plan.inverse:
@@ -84,14 +114,14 @@ def turn_round(explanation: Explanation, absolute: bool) -> Explanation:
     return replace(explanation, scores=turned)
 
 
-def measure_cases(plan: Plan, cases: Sequence[Case], explained: Explained) -> list[Record]:
+def measure_cases(plan: MeasuringPlan, model: ReadyModel, cases: Sequence[Case], explained: Explained) -> list[Record]:
     """The cases' records with every method's values and curves."""
-    together = [e for results in explained.values() for e in results]  # method after method
-    times = len(explained)
-    curves = draw(plan, together, [case.target for case in cases] * times, [case.foil for case in cases] * times)
-    others = other_explanations(plan, cases)
-    models = [explained_by_prediction(plan, cases, explained), *explained_by_seeds(plan, cases)] if plan.seeds else []
-    alike = [likeness_of(models, i, plan.measures("models")) for i in range(len(cases))] if models else []
+    curves = draw(plan, model, cases, explained)
+    others = other_explanations(plan, model, cases)
+    alike = []
+    if plan.seeds:
+        models = [explained_by_prediction(plan, model, explained), *explained_by_seeds(plan, cases)]
+        alike = [likeness_of(models, i, plan.measures("models")) for i in range(len(cases))]
     records = []
     for i, case in enumerate(cases):
         methods = {}
@@ -109,17 +139,26 @@ def measure_cases(plan: Plan, cases: Sequence[Case], explained: Explained) -> li
 
 
 def draw(
-    plan: Plan, explanations: Sequence[Explanation], targets: list[Any], foils: list[Any]
+    plan: MeasuringPlan, model: ReadyModel, cases: Sequence[Case], explained: Explained
 ) -> dict[Perturbation, list[Curve]]:
-    wanted = [measure.settled for measure in plan.measures("curves")]
-    return trace_curves(plan.explainer, explanations, wanted, targets, foils, TOKENS, False)
+    """Of all methods together, method after method."""
+    times = len(explained)
+    return trace_curves(
+        model.explainer,
+        model.twin,
+        model.rows * times,
+        [e for results in explained.values() for e in results],
+        [measure.settled for measure in plan.measures("curves")],
+        [case.target for case in cases] * times,
+        [case.foil for case in cases] * times,
+    )
 
 
-def curve_values(plan: Plan, curves: Mapping[Perturbation, Curve]) -> dict[str, float]:
+def curve_values(plan: MeasuringPlan, curves: Mapping[Perturbation, Curve]) -> dict[str, float]:
     return {m.label: measure_curve(m, curves[m.settled]) for m in plan.measures("curves")}
 
 
-def curve_points(plan: Plan, curves: Mapping[Perturbation, Curve]) -> dict[str, list[float]]:
+def curve_points(plan: MeasuringPlan, curves: Mapping[Perturbation, Curve]) -> dict[str, list[float]]:
     """Each distinct curve under the first measure that reads it."""
     names: dict[Perturbation, str] = {}
     for measure in plan.measures("curves"):
@@ -133,19 +172,21 @@ def values_beside(
     return {measure.label: compare(measure, one, second) for measure in measures}
 
 
-def other_explanations(plan: Plan, cases: Sequence[Case]) -> Explained | None:
+def other_explanations(plan: MeasuringPlan, model: ReadyModel, cases: Sequence[Case]) -> Explained | None:
     """The same for another class, where a measure compares classes."""
     if plan.inverse or not plan.measures("others"):
         return None
-    return explain_cases(plan, cases, [other_class(case.target) for case in cases])
+    return explain_cases(plan, model, cases, [other_class(case.target) for case in cases])
 
 
-def explained_by_prediction(plan: Plan, cases: Sequence[Case], explained: Explained) -> Explained:
-    if plan.protocol.target == "predicted":
-        return explained
-    return explain(plan, plan.explainer, plan.jobs, cases, None, None)
+def explained_by_prediction(plan: MeasuringPlan, model: ReadyModel, explained: Explained) -> Explained:
+    return explained if plan.protocol.target == "predicted" else explain(plan, model, None, None)
 
 
-def explained_by_seeds(plan: Plan, cases: Sequence[Case]) -> list[Explained]:
+def explained_by_seeds(plan: MeasuringPlan, cases: Sequence[Case]) -> list[Explained]:
     """The other models' own predictions, explained."""
-    return [explain(plan, explainer, jobs, cases, None, None) for explainer, jobs in plan.seeds]
+    texts = [case.draft.example.text for case in cases]
+    return [
+        explain(plan, ReadyModel(explainer, jobs, Twin(explainer.model), explainer.encode(texts)), None, None)
+        for explainer, jobs in plan.seeds
+    ]

@@ -1,0 +1,6 @@
+"""What a benchmark can be told in a word."""
+
+from typing import Literal
+
+BadRows = Literal["skip", "refuse"]
+Perturb = Literal["delete", "pad", "mask"]  # how tokens are taken away

@@ -1,0 +1,46 @@
+"""What can be chosen about explaining a corpus; kept with the results, which depend on it."""
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+ScoreType = Literal["float32", "float16"]
+TOKENS = {"cpu": 512, "cuda": 8192}  # more do not make a processor faster, but take more memory
+
+
+@dataclass(frozen=True)
+class CorpusSettings:
+    """How the texts of a corpus are read, explained and written."""
+
+    part_rows: int = 1000  # lost when the process is killed, and done again
+    tokens: int | None = None  # that run together, padding included; None: as suits the device
+    window: int | None = None  # tokens; longer texts are read in windows. None: they are cut off
+    overlap: int | None = None  # tokens that windows share; None: a quarter of them
+    dtype: ScoreType = "float32"  # of the scores that are written
+    keep_text: bool = True
+    target: str | int | None = None  # the same for every text; None: what the model predicts
+    foil: str | int | None = None
+    low_memory: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("part_rows", "tokens", "window"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} is a positive number, found {value}")
+        if self.dtype not in get_args(ScoreType):
+            raise ValueError(f"dtype is 'float32' or 'float16', found {self.dtype!r}")
+        if self.window is None and self.overlap is not None:
+            raise ValueError("an overlap is one of windows: say how many tokens a window has")
+        if self.window is not None and not 0 <= self.shared_tokens < self.window:
+            raise ValueError(f"windows of {self.window} tokens overlap by 0 to {self.window - 1}, found {self.overlap}")
+
+    @property
+    def shared_tokens(self) -> int:
+        """Of neighbouring windows."""
+        return (self.window or 0) // 4 if self.overlap is None else self.overlap
+
+    def tokens_on(self, device: str) -> int:
+        """That run together."""
+        return TOKENS.get(device, TOKENS["cpu"]) if self.tokens is None else self.tokens
+
+
+DEFAULT_SETTINGS = CorpusSettings()

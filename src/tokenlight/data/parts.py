@@ -1,0 +1,26 @@
+"""Data in parts of so many rows: what is done together, and lost together when the process is killed."""
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from itertools import count, islice
+
+from tokenlight.data.examples import BadRow, Example, NumberedRow
+
+
+@dataclass(frozen=True)
+class Part:
+    """Rows with their numbers in the data."""
+
+    number: int  # of the part
+    rows: tuple[NumberedRow, ...]
+
+
+def in_parts(read: Callable[[], Iterator[Example | BadRow]], size: int, done: Collection[int] = ()) -> Iterator[Part]:
+    """All rows, `size` at a time, without the parts that are done."""
+    rows = enumerate(read())
+    for number in count():
+        some = tuple(islice(rows, size))
+        if not some:
+            return
+        if number not in done:
+            yield Part(number, some)
