@@ -2,7 +2,6 @@
 
 import json
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -11,6 +10,7 @@ from starlette.testclient import TestClient
 
 import tokenlight as tl
 from tests.tokenizers_ import explainer_for
+from tests.waiting import GIVE_UP, until
 from tokenlight.masks.choosing import own_heads
 from tokenlight.masks.head_mask import HeadMask
 from tokenlight.serve.app import make_app
@@ -63,7 +63,7 @@ def listening(explainer: tl.Explainer) -> Iterator[tuple[Server, str]]:
     finally:
         server.line.stop()
         server.should_exit = True
-        thread.join(20)
+        thread.join(GIVE_UP)
         sock.close()
         assert not thread.is_alive()
 
@@ -83,11 +83,3 @@ def lines(client: Any, route: str, question: dict[str, Any]) -> list[dict[str, A
     *events, last = [json.loads(line) for line in response.text.splitlines()]
     assert last == {"event": "done"}
     return events
-
-
-def until(true: Any, seconds: float = 20.0) -> None:
-    """Wait for something that happens in another thread."""
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.005)

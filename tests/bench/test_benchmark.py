@@ -1,11 +1,10 @@
 """The benchmark's runner: the same numbers as `evaluate`, bad rows, other tasks, and being killed at any moment."""
 
 import json
-import os
-import subprocess
 import sys
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import pytest
 import torch
 
 import tokenlight as tl
+from tests.copies import run_killed
 from tests.tokenizers_ import explainer_for
 from tokenlight.bench import benchmark as run
 from tokenlight.bench import measuring
@@ -471,52 +471,16 @@ def test_a_run_goes_on_where_it_stopped(data, tmp_path, small_parts, monkeypatch
     assert done[0] % 2 == 0  # a part that was begun is done again as a whole
 
 
-KILLING = """
-import os, random, signal, sys, time
-import torch
-torch.set_num_threads(1)
-import tokenlight as tl
-from tokenlight.bench import benchmark as run
-from tokenlight.bench import measuring
-
-run.PART_ROWS = 2
-explainer, (data, folder, seed) = tl.load(), sys.argv[1:]
-settings = dict(methods=["attcat", "raw_attention"], metrics=["aopc"], progress=False)
-
-def start(output):
-    child = os.fork()
-    if child == 0:
-        try:
-            run.bench(explainer, data, output=output, **settings)
-        finally:
-            os._exit(0)
-    return child
-
-def finish(output):
-    began = time.monotonic()
-    os.waitpid(start(output), 0)
-    return time.monotonic() - began
-
-needed = finish(folder + "/whole")
-dice, killed = random.Random(int(seed)), 0
-for _ in range(5):
-    child = start(folder + "/killed")
-    time.sleep(dice.uniform(0.02, 0.5) * needed)
-    os.kill(child, signal.SIGKILL)
-    killed += os.WIFSIGNALED(os.waitpid(child, 0)[1])
-print(killed)
-finish(folder + "/killed")
-"""
+def bench_by_two(data: Path, output: Path) -> None:
+    run.PART_ROWS = 2
+    bench(explainer_for("bert"), data, ["attcat", "raw_attention"], ["aopc"], progress=False, output=output)
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are killed the way of Unix")
-def test_killed_at_random_moments_it_ends_with_the_same_table(tmp_path):
-    texts = ["it 's slow", "a charming film", "not bad at all", "dull", "i loved it", "a mess", "fine acting", "why ?"]
-    (tmp_path / "data.txt").write_text("\n".join(texts) + "\n")
-    arguments = [sys.executable, "-c", KILLING, str(tmp_path / "data.txt"), str(tmp_path), "3"]
-    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert int(done.stdout) >= 2, "none of the processes lived long enough to be killed"
+@pytest.mark.xdist_group("copies")
+@pytest.mark.usefixtures("small_parts")
+@pytest.mark.skipif(sys.platform == "win32", reason="processes are killed the way of Unix")
+def test_killed_at_random_moments_it_ends_with_the_same_table(data, tmp_path):
+    run_killed(partial(bench_by_two, data), tmp_path / "whole", tmp_path / "killed", seed=3)
     assert read_table(tmp_path / "killed").to_csv() == read_table(tmp_path / "whole").to_csv()
     for name in ("results-00000.jsonl", "results-00001.jsonl", "examples.json", "table.csv", "report.html"):
         assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name

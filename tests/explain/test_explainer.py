@@ -11,6 +11,7 @@ from transformers import BertConfig, PythonBackend
 
 import tokenlight as tl
 from tests import models
+from tests.rounding import assert_near, tolerance
 from tests.tokenizers_ import (
     TOKENIZERS,
     byte_bpe,
@@ -42,9 +43,8 @@ def assert_equal(one: tl.Explanation, two: tl.Explanation) -> None:
     for name in ("text", "tokens", "segments", "spans", "target", "foil", "prediction", "method", "position", "notes"):
         assert getattr(one, name) == getattr(two, name)
     assert torch.equal(one.special, two.special)
-    assert one.score == pytest.approx(two.score, rel=1e-4, abs=1e-5)
-    scale = float(two.scores.abs().max())
-    torch.testing.assert_close(one.scores, two.scores, rtol=1e-4, atol=1e-5 * scale)
+    assert one.score == pytest.approx(two.score, abs=tolerance(torch.float32, max(1.0, abs(two.score))))
+    assert_near(one.scores, two.scores)
 
 
 # --- Lists and batches ----------------------------------------------------------------------------------------------
@@ -94,7 +94,7 @@ def test_a_decoder_classifier_without_a_padding_id_refuses_padded_token_ids():
     ids, mask = torch.randint(5, 50, (2, 6)), torch.ones(2, 6, dtype=torch.long)
     model = model_for("gpt2", pad_token_id=None)
     even = tl.attribute(model, ids, method="attcat", target=1)
-    torch.testing.assert_close(even[1:], tl.attribute(model, ids[1:], method="attcat", target=1))
+    assert_near(even[1:], tl.attribute(model, ids[1:], method="attcat", target=1))
     mask[1, 4:] = 0
     with pytest.raises(ValueError, match="no padding id"):
         tl.attribute(model, ids, mask, method="attcat", target=1)

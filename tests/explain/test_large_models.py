@@ -18,6 +18,7 @@ from tests import models
 from tests.cli.test_explain import fail, succeed
 from tests.methods.test_relevance import uneven
 from tests.model.test_untouched import assert_same, state
+from tests.rounding import SHARES, assert_near
 from tests.tokenizers_ import explainer_for
 from tokenlight.explain import doctor, footprint
 from tokenlight.explain import free_memory as free
@@ -43,12 +44,12 @@ def target_of(task: str, foil: Any = None) -> Target:
 
 
 def same(ordinary: Any, saved: Any) -> None:
-    torch.testing.assert_close(saved.scores, ordinary.scores, rtol=1e-11, atol=1e-13)
+    assert_near(saved.scores, ordinary.scores, growth=SHARES)
     for kind in ("extras", "maps"):
         before, after = getattr(ordinary, kind), getattr(saved, kind)
         assert before.keys() == after.keys()
         for name, value in before.items():
-            torch.testing.assert_close(after[name], value, rtol=1e-11, atol=1e-13)
+            assert_near(after[name], value, size=torch.cat([value.flatten(), ordinary.scores.flatten()]), growth=SHARES)
 
 
 # --- low_memory -----------------------------------------------------------------------------------------------------
@@ -91,9 +92,7 @@ def test_methods_that_ask_again_give_the_same(family, name):
     model, task = models.model(family, models.default_task(family), torch.float64), models.default_task(family)
     wanted = {"method": name, "target": models.target(task), **models.quick_options(name)}
     ordinary = tl.attribute(model, models.ids(), **wanted)
-    torch.testing.assert_close(
-        tl.attribute(model, models.ids(), low_memory=True, **wanted), ordinary, rtol=1e-9, atol=1e-12
-    )
+    assert_near(tl.attribute(model, models.ids(), low_memory=True, **wanted), ordinary)
 
 
 def test_the_graph_of_one_block_is_held_at_a_time(monkeypatch):
@@ -137,7 +136,7 @@ def test_hooks_of_the_users_run_again_with_their_block(name):
     before = state(model)
     ordinary = tl.attribute(model, models.ids(), **wanted)
     saved = tl.attribute(model, models.ids(), low_memory=True, **wanted)
-    torch.testing.assert_close(saved, ordinary, rtol=1e-6, atol=1e-7)
+    assert_near(saved, ordinary)
     assert not torch.allclose(ordinary, tl.attribute(models.model("bert"), models.ids(), **wanted), rtol=1e-3)
     assert_same(before, state(model))
 
@@ -170,8 +169,8 @@ def test_the_ledger_counts_what_lies_above_the_lowest_signal(needs):
     )
     assert isinstance(ordinary.bias_share, torch.Tensor)
     assert ordinary.bias_share.abs().min() > 0
-    torch.testing.assert_close(saved.bias_share, ordinary.bias_share, rtol=1e-12, atol=1e-14)
-    torch.testing.assert_close(saved.softmax_deficit, ordinary.softmax_deficit, rtol=1e-12, atol=1e-14)
+    assert_near(saved.bias_share, ordinary.bias_share)
+    assert_near(saved.softmax_deficit, ordinary.softmax_deficit, size=ordinary.bias_share)
 
 
 def test_gradients_of_gradients_need_the_whole_graph():
@@ -192,10 +191,11 @@ def test_explain_and_the_command_line_take_low_memory(tmp_path):
     saved = explainer.explain_all([text, "Not bad ."], ["attn_lrp", "attcat"], detail="layers", low_memory=True)
     for name, results in ordinary.items():
         for one, other in zip(results, saved[name], strict=True):
-            torch.testing.assert_close(one.scores, other.scores, rtol=1e-5, atol=1e-6)
-    assert torch.allclose(explainer.explain(text, low_memory=True).scores, ordinary["attn_lrp"][0].scores, atol=1e-6)
+            assert_near(one.scores, other.scores)
+    alone = explainer.explain(text, low_memory=True).scores
+    assert_near(alone, ordinary["attn_lrp"][0].scores)
     (read,) = json.loads(succeed("explain", text, "--low-memory", "--format", "json"))
-    assert read["scores"] == pytest.approx(ordinary["attn_lrp"][0].scores.tolist(), abs=1e-5)
+    assert_near(torch.tensor(read["scores"]), alone)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -232,7 +232,7 @@ def test_logits_are_computed_where_texts_end(family):
         Twin(model), batch, plan_passes(target_of("text-generation"), [Job(METHODS["attn_lrp"], {})]), saving=Saving()
     )
     assert shapes[1] == (3, 9, 16)
-    torch.testing.assert_close(scores, everywhere.scores, rtol=1e-11, atol=1e-13)
+    assert_near(scores, everywhere.scores)
 
 
 def test_functions_of_the_output_see_all_logits():
@@ -252,11 +252,10 @@ def test_the_next_token_stays_the_same_when_the_last_one_is_hidden():
     """Erasure hides the last token; what is read stays where it was."""
     model = models.model("gpt2", "text-generation", torch.float64)
     jobs = [Job(METHODS["erasure"], {})]
-    _, (ordinary,) = run_jobs(Twin(model), uneven(), plan_passes(target_of("text-generation"), jobs))
-    _, (saved,) = run_jobs(
-        Twin(model), uneven(), plan_passes(target_of("text-generation"), jobs), saving=Saving(last_logits=True)
-    )
-    torch.testing.assert_close(saved.scores, ordinary.scores, rtol=1e-10, atol=1e-12)
+    plan = plan_passes(target_of("text-generation"), jobs)
+    _, (ordinary,) = run_jobs(Twin(model), uneven(), plan)
+    _, (saved,) = run_jobs(Twin(model), uneven(), plan, saving=Saving(last_logits=True))
+    assert_near(saved.scores, ordinary.scores)
 
 
 def test_predictions_are_named_from_the_logits_that_were_kept():
@@ -298,7 +297,7 @@ def test_weights_on_disk_come_when_they_are_needed(family, low, tmp_path):
         wanted = {"method": method, "target": models.target(task), **models.quick_options(method)}
         expected = tl.attribute(models.model(family, task), models.ids(), **wanted)
         found = tl.attribute(model, models.ids(), low_memory=low, **wanted)
-        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+        assert_near(found, expected)
         assert away == [name for name, parameter in model.named_parameters() if parameter.is_meta]
 
 
@@ -322,7 +321,7 @@ def test_weights_that_wait_in_memory(low):
     wanted = {"method": "attn_lrp", "target": 7}
     expected = tl.attribute(models.model("llama", "text-generation"), models.ids(), **wanted)
     found = tl.attribute(model, models.ids(), low_memory=low, **wanted)
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+    assert_near(found, expected)
     with pytest.raises(UnsupportedModelError, match="decompositions read the weights themselves"):
         tl.attribute(model, models.ids(), method="alti", target=7, low_memory=low)
 

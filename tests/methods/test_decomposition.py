@@ -7,6 +7,7 @@ import torch
 
 import tokenlight as tl
 from tests import models
+from tests.rounding import assert_near
 from tokenlight.explain.jobs import Job
 from tokenlight.explain.passes import plan_passes
 from tokenlight.explain.running import run_jobs
@@ -89,10 +90,10 @@ def test_vectors_sum_to_the_real_output_of_the_attention_block(family, number):
         total = total + norm.bias + norm.linear(bias) * one.scale[:, None]
     elif bias is not None:
         total = total + bias
-    torch.testing.assert_close(total, one.output, rtol=1e-10, atol=1e-10)
+    assert_near(total, one.output)
     real, _ = real_outputs(family, number)
     narrow = family not in (*models.ENCODERS, "gpt2", "opt")  # RMSNorm and rotary positions cast to float32
-    torch.testing.assert_close(one.output, real[0], rtol=0, atol=1e-5 if narrow else 1e-10)
+    assert_near(one.output, real[0], precision=torch.float32 if narrow else DOUBLE)
 
 
 @pytest.mark.parametrize("family", models.FAMILIES)
@@ -100,11 +101,11 @@ def test_vectors_sum_to_the_real_output_of_the_attention_block(family, number):
 def test_shortcuts_equal_the_long_way(family, number):
     one = layer(trace_of(family), number, row=1)
     vectors = long_way(one)
-    torch.testing.assert_close(one.vector_lengths(), vectors.norm(dim=-1), rtol=1e-9, atol=1e-9)
+    assert_near(one.vector_lengths(), vectors.norm(dim=-1))
     difference = one.output[:, None] - vectors
-    torch.testing.assert_close(one.distances("l1"), difference.abs().sum(-1), rtol=1e-9, atol=1e-9)
-    # The square root of what rounding leaves of 0, where a vector is the whole output.
-    torch.testing.assert_close(one.distances("l2"), difference.norm(dim=-1), rtol=1e-9, atol=1e-6)
+    assert_near(one.distances("l1"), difference.abs().sum(-1))
+    # Of squares, because the root of what rounding leaves of 0 is large, where a vector is the whole output.
+    assert_near(one.distances("l2") ** 2, difference.norm(dim=-1) ** 2)
 
 
 def test_small_chunks_change_nothing(monkeypatch):
@@ -159,7 +160,7 @@ def test_logit_terms_add_up_to_the_score(family, task, name):
     job = Job(METHODS[name], {"detail": ("layers", "heads")})
     recording, (result,) = run_jobs(Twin(models.model(family, task, DOUBLE)), uneven(), plan_passes(goal(task), [job]))
     total = result.scores.sum(1) + result.extras["mlp_share"] + result.extras["bias_share"]
-    torch.testing.assert_close(total, recording.score, rtol=1e-10, atol=1e-10)
+    assert_near(total, recording.score, size=torch.stack([*result.extras.values(), *result.scores.T]))
     torch.testing.assert_close(result.maps["mlp"].sum(1), result.extras["mlp_share"])
     torch.testing.assert_close(result.maps["layers"].sum(1) * uneven().attention_mask, result.scores)
     if name == "logit":
@@ -195,7 +196,7 @@ def test_alti_logit_is_the_papers_formula(family):
             terms = logit(vectors)
             expected += terms @ below if number else terms
         expected[position] += logit(trace.hidden[0].value[row, position])
-        torch.testing.assert_close(result.scores[row, : position + 1], expected, rtol=1e-5, atol=1e-6)
+        assert_near(result.scores[row, : position + 1], expected)
     torch.testing.assert_close(recording.score, recording.traces[0].score)
 
 

@@ -7,6 +7,7 @@ import torch
 
 import tokenlight as tl
 from tests import models
+from tests.rounding import SHARES, assert_near, tolerance
 from tests.tokenizers_ import explainer_for
 from tokenlight.explain.jobs import Job
 from tokenlight.explain.passes import plan_passes
@@ -57,12 +58,12 @@ def relevances(heads, variant="paper", family="bert", **options) -> Any:
 def test_all_ones_is_transformer_attribution(family, task):
     ours = attribute(family=family, task=task, heads=ONES)
     theirs = attribute("transformer_attribution", family, task)
-    torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
+    assert_near(ours, theirs, growth=SHARES)
 
 
 def test_all_ones_in_the_two_groups_is_transformer_attribution_too():
     both = HeadMask(ONES.double(), torch.zeros(2, 4).double())
-    torch.testing.assert_close(attribute(heads=both), attribute("transformer_attribution"), rtol=1e-12, atol=1e-12)
+    assert_near(attribute(heads=both), attribute("transformer_attribution"), growth=SHARES)
 
 
 @pytest.mark.parametrize(("family", "task"), CASES)
@@ -70,7 +71,7 @@ def test_relevance_is_conserved_with_a_head_in_every_block(family, task):
     model = models.model(family, task, torch.float64)
     masked = run("zplus_lrp", model, wanted=models.task(task).want_ids(models.target(task), None), heads=SOME)
     for name in ("residual", "masked_share"):
-        assert (masked.extras[name].abs() < 1e-9).all()
+        assert_near(masked.extras[name], 0, size=masked.scores, growth=SHARES)
     assert (masked.extras["bias_share"].abs() < 0.05).all()  # relevance at exact zeros: rare, but of some families
     assert not torch.allclose(masked.scores, attribute("zplus_lrp", family, task))
 
@@ -91,7 +92,7 @@ def test_two_groups_are_normalised_as_the_paper_says():
     expected = torch.zeros_like(last)
     expected[:, [0, 2]] += last[:, [0, 2]] * scale_s[:, None, None, None]
     expected[:, [2, 3]] += last[:, [2, 3]] * scale_p[:, None, None, None]
-    torch.testing.assert_close(stored[1], expected, rtol=1e-10, atol=1e-12)
+    assert_near(stored[1], expected, growth=SHARES)
 
 
 def test_masking_a_head_changes_that_blocks_own_stored_relevance_in_the_paper_only():
@@ -106,7 +107,7 @@ def test_masking_a_head_changes_that_blocks_own_stored_relevance_in_the_paper_on
 def test_the_released_variant_doubles_what_it_stores():
     twice, once = relevances(ONES, "released")[0], relevances(ONES)[0]
     for released, paper in zip(twice, once, strict=True):
-        torch.testing.assert_close(released, 2 * paper, rtol=1e-12, atol=1e-15)
+        assert_near(released, 2 * paper, growth=SHARES)
 
 
 def test_the_first_blocks_mask_has_no_effect_in_the_released_variant():
@@ -119,7 +120,7 @@ def test_the_released_variant_loses_the_relevance_of_dark_heads():
     _, trace = relevances(SOME, "released")
     assert (trace.masked_share.abs() > 1e-3).all()
     _, trace = relevances(SOME)
-    assert (trace.masked_share.abs() < 1e-9).all()
+    assert_near(trace.masked_share, 0, size=1, growth=SHARES)
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2", "llama", "gpt_neox"])
@@ -127,15 +128,16 @@ def test_a_block_without_a_lit_head_drops_its_relevance_or_hands_it_on(family):
     dropped = attribute("zplus_lrp", family, heads=TOP_ONLY, empty="drop").sum(1)
     handed_on = attribute("zplus_lrp", family, heads=TOP_ONLY, empty="residual").sum(1)
     assert ((dropped - 1).abs() > 1e-3).all()
-    torch.testing.assert_close(handed_on, torch.ones(3).double(), rtol=1e-9, atol=1e-9)
+    assert_near(handed_on, 1, growth=SHARES)
 
 
 def test_what_is_lost_is_reported_and_adds_up():
     explainer = explainer_for("bert")
     e = explainer.explain("it is a good movie", "zplus_lrp", heads=TOP_ONLY)
-    assert abs(float(e.scores.sum()) + e.extras["bias_share"] + e.extras["masked_share"] - 1) < 1e-5
+    parts = (float(e.scores.sum()), e.extras["bias_share"], e.extras["masked_share"])
+    assert sum(parts) == pytest.approx(1, abs=tolerance(torch.float32, max(map(abs, parts))))
     assert abs(e.extras["masked_share"]) > 1e-3
-    assert abs(explainer.explain("it is a good movie", "mask_lrp", heads=SOME).extras["masked_share"]) < 1e-6
+    assert abs(explainer.explain("it is a good movie", "mask_lrp", heads=SOME).extras["masked_share"]) < 1e-3
     assert any("2 of 8 heads" in note for note in e.notes)
 
 
@@ -143,7 +145,7 @@ def test_what_is_lost_is_reported_and_adds_up():
 def test_masked_relevance_still_adds_up_to_the_score(method):
     result = run(method, models.model("bert", dtype=torch.float64), heads=SOME)
     assert (result.extras["masked_share"].abs() > 1e-6).all()
-    assert (result.extras["residual"].abs() < 1e-10).all()
+    assert_near(result.extras["residual"], 0, size=result.scores, growth=SHARES)
     assert not torch.allclose(result.scores, attribute(method))
 
 
@@ -153,7 +155,7 @@ def test_a_head_that_is_lit_half_passes_half(method):
     lit, dark, half = ONES.clone(), ONES.clone(), ONES.clone()
     dark[1], half[1] = 0.0, 0.5
     scores = [attribute(method, heads=heads) for heads in (lit, dark, half)]
-    torch.testing.assert_close(scores[2], (scores[0] + scores[1]) / 2, rtol=1e-9, atol=1e-12)
+    assert_near(scores[2], (scores[0] + scores[1]) / 2, size=torch.stack(scores[:2]))
 
 
 @pytest.mark.parametrize("variant", ["paper", "released"])
@@ -177,7 +179,7 @@ def test_the_answer_of_the_model_never_changes():
         job = Job.for_model(METHODS["mask_lrp"], {"heads": SOME, "variant": variant}, models.model("bert"))
         (gated, _) = job.passes(split=False)
         masked = record(Twin(models.model("bert", dtype=torch.float64)), batch, target, gated)
-        torch.testing.assert_close(masked.output["logits"].float(), plain.output["logits"], rtol=1e-4, atol=1e-5)
+        assert_near(masked.output["logits"].float(), plain.output["logits"])
     assert gated.rules is ZPLUS
 
 

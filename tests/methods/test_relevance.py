@@ -8,6 +8,7 @@ from torch.nn import functional as F
 
 import tokenlight as tl
 from tests import models
+from tests.rounding import SHARES, assert_near
 from tokenlight.explain.jobs import Job
 from tokenlight.explain.passes import plan_passes
 from tokenlight.explain.running import run_jobs
@@ -52,8 +53,8 @@ def test_without_biases_relevance_sums_to_the_score(family, task, name):
     recording, result = attribution(without_biases(family, task), task, name, read="blocks")
     lost = result.extras["bias_share"]
     if family != "opt" or name == "lrp":  # OPT's ReLU leaves units without any positive contribution
-        assert lost.abs().max() < 1e-12
-    torch.testing.assert_close(result.scores.sum(1) + lost, recording.score, rtol=1e-9, atol=1e-9)
+        assert_near(lost, 0, size=recording.score)
+    assert_near(result.scores.sum(1) + lost, recording.score, size=result.scores, growth=SHARES)
 
 
 @pytest.mark.parametrize(("family", "task"), models.COMBINATIONS)
@@ -63,9 +64,9 @@ def test_scores_and_reported_shares_add_up_to_the_score(family, task, name, read
     recording, result = attribution(models.model(family, task, torch.float64), task, name, read=read)
     assert ("softmax_deficit" in result.extras) == (name == "attn_lrp")
     shares = [share for key, share in result.extras.items() if key != "residual"]
-    total = torch.stack([result.scores.sum(1), *shares]).sum(0)
-    torch.testing.assert_close(total, recording.score, rtol=1e-9, atol=1e-9)
-    assert result.extras["residual"].abs().max() < 1e-9
+    parts = torch.stack([result.scores.sum(1), *shares])
+    assert_near(parts.sum(0), recording.score, size=parts, growth=SHARES)
+    assert_near(result.extras["residual"], 0, size=parts, growth=SHARES)
 
 
 @pytest.mark.parametrize(("family", "task"), models.COMBINATIONS)
@@ -75,11 +76,11 @@ def test_zplus_sums_to_one_and_with_a_foil_to_zero(family, task):
     _, alone = attribution(model, task, "zplus_lrp")
     lost = alone.extras["bias_share"]
     if family != "opt":  # its ReLU leaves units without any positive contribution
-        assert lost.abs().max() < 1e-12
-    torch.testing.assert_close(alone.scores.sum(1) + lost, torch.full_like(lost, parts), rtol=0, atol=1e-9)
+        assert_near(lost, 0, size=1.0)
+    assert_near(alone.scores.sum(1) + lost, parts, size=alone.scores, growth=SHARES)
     foil = (1, 3) if task == "question-answering" else 2
     _, against = attribution(model, task, "zplus_lrp", foil=foil)
-    assert (against.scores.sum(1) + against.extras["bias_share"]).abs().max() < 1e-9
+    assert_near(against.scores.sum(1) + against.extras["bias_share"], 0, size=alone.scores, growth=SHARES)
 
 
 @pytest.mark.parametrize(("family", "task"), models.COMBINATIONS)
@@ -89,7 +90,7 @@ def test_rules_leave_the_forward_pass_as_it_is(family, task):
     for name in ("lrp", "attn_lrp", "alpha_beta_lrp", "zplus_lrp"):
         ruled, _ = attribution(model, task, name)
         for key, value in plain.output.items():
-            torch.testing.assert_close(ruled.output[key], value, rtol=1e-12, atol=1e-12)
+            assert_near(ruled.output[key], value)
 
 
 @pytest.mark.parametrize("family", models.FAMILIES)
@@ -102,7 +103,7 @@ def test_single_precision_weights_give_double_precision_rankings(family, name):
         Twin(models.model(family, task, torch.float64)), uneven(), plan_passes(target, [Job(exact, {})])
     )
     _, result = attribution(models.model(family, task), task, name)
-    assert (result.scores - truth.scores).abs().max() < 5e-4 * truth.scores.abs().max()
+    assert_near(result.scores.double(), truth.scores, precision=torch.float32)
 
 
 def test_transformer_attribution_by_hand_in_one_layer():
@@ -121,7 +122,7 @@ def test_transformer_attribution_by_hand_in_one_layer():
         layer = (r.relevance * g.grad).clamp_min(0).mean(1) + torch.eye(9, dtype=torch.float64)
         product = layer / layer.sum(-1, keepdim=True) @ product
     real = uneven().attention_mask
-    torch.testing.assert_close(result.scores, product[:, 0] * real, rtol=1e-10, atol=1e-14)
+    assert_near(result.scores, product[:, 0] * real)
     last = ruled.attention[-1].relevance
     assert (last[:, :, 1:] == 0).all()  # only the row of [CLS] holds relevance in the last block
     assert last[:, :, 0].abs().sum() > 0

@@ -12,6 +12,7 @@ from torch import nn
 
 import tokenlight as tl
 from tests import models
+from tests.rounding import assert_near
 from tokenlight.model import anatomy
 from tokenlight.model.tape import Tape
 from tokenlight.model.twin import Twin
@@ -22,6 +23,10 @@ from tokenlight.tasks.targets import Target, Wanted
 from tokenlight.text.batches import Batch
 
 DECODERS = [family for family in models.FAMILIES if family not in models.ENCODERS]
+# Of a difference of two scores over two steps of this length: the curve errs by its square, and rounding, 2e-13 of a
+# score by tests/rounding.py, is divided by it.
+STEP = 1e-5
+OF_A_STEP: dict[str, Any] = {"rtol": 1e-6, "atol": 2e-13 / STEP}
 EVERYTHING = ("embeddings.grad", "hidden.grad", "attention.grad", "values.grad")
 
 
@@ -170,9 +175,8 @@ def test_values_and_gradients_equal_a_plain_autograd_pass(family):
             keep = real if name == "hidden" else (real[:, None, :, None] & real[:, None, None]).expand_as(tensor)
             assert torch.equal(signal.value[keep], tensor[keep])
             assert tensor.grad is not None
-            scale = float(tensor.grad.abs().max())
-            assert scale > 0
-            torch.testing.assert_close(signal.grad[keep], tensor.grad[keep], rtol=1e-4, atol=1e-5 * scale)
+            assert float(tensor.grad.abs().max()) > 0
+            assert_near(signal.grad[keep], tensor.grad[keep])
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2", "distilbert"])  # eager in double throughout
@@ -183,7 +187,7 @@ def test_hidden_gradient_equals_finite_differences(family, layer):
     (trace,) = record(
         models.model(family, task, torch.float64), batch, goal(task, 2), PlannedPass({"hidden.grad"})
     ).traces
-    direction, step = torch.randn(2, 5, 16, dtype=torch.float64), 1e-5
+    direction, step = torch.randn(2, 5, 16, dtype=torch.float64), STEP
 
     def score(amount: float) -> torch.Tensor:
         def shift(_, args, kwargs):
@@ -200,7 +204,7 @@ def test_hidden_gradient_equals_finite_differences(family, layer):
         return logits[:, 1] if task == "text-classification" else logits[:, -1, 7]
 
     measured = (score(step) - score(-step)) / (2 * step)
-    torch.testing.assert_close((trace.hidden[layer].grad * direction).sum((1, 2)), measured, rtol=1e-6, atol=1e-8)
+    torch.testing.assert_close((trace.hidden[layer].grad * direction).sum((1, 2)), measured, **OF_A_STEP)
 
 
 def test_embedding_gradient_equals_finite_differences():
@@ -211,14 +215,14 @@ def test_embedding_gradient_equals_finite_differences():
     assert signal is not None
     assert signal.grad is not None
     probe = Probe(Twin(model), batch, recording.choices)
-    direction, step = torch.randn_like(signal.value), 1e-5
+    direction, step = torch.randn_like(signal.value), STEP
     with torch.no_grad():
         up, down = (
             eager("bert", "text-classification", torch.float64)(inputs_embeds=signal.value + sign * step * direction)
             for sign in (1, -1)
         )
     measured = (up.logits - down.logits)[:, 1] / (2 * step)
-    torch.testing.assert_close((signal.grad * direction).sum((1, 2)), measured, rtol=1e-6, atol=1e-8)
+    torch.testing.assert_close((signal.grad * direction).sum((1, 2)), measured, **OF_A_STEP)
     _, again = probe.gradient(signal.value)
     torch.testing.assert_close(again, signal.grad)
 
@@ -308,7 +312,7 @@ def test_padded_classifiers_read_the_right_token(family):
     for i, length in enumerate((9, 4, 6)):
         with torch.no_grad():
             alone = eager(family, "text-classification")(input_ids=batch.input_ids[i : i + 1, :length]).logits[0]
-        torch.testing.assert_close(recording.output["logits"][i], alone, rtol=1e-5, atol=1e-5)
+        assert_near(recording.output["logits"][i], alone)
     grad = recording.traces[0].attention[-1].grad
     assert grad is not None
     rows = recording.traces[0].row.tolist()
@@ -339,7 +343,7 @@ def test_padding_on_the_left_changes_nothing(family, task, method):
     for i, length in enumerate((9, 4, 6)):
         row = batch.input_ids[i : i + 1, 9 - length :]
         alone = tl.attribute(model, row, method=method, target=(2, 7) if asks else label(task))[0]
-        torch.testing.assert_close(together[i, 9 - length :], alone, rtol=1e-9, atol=1e-11 * float(alone.abs().max()))
+        assert_near(together[i, 9 - length :], alone)
         assert (together[i, : 9 - length] == 0).all()
 
 
@@ -503,7 +507,7 @@ def test_lora_equals_the_merged_model(family, method):
     base = tl.attribute(wrapped.get_base_model(), models.ids(), method=method, target=wanted, **options)
     assert torch.equal(adapted, base)
     merged = tl.attribute(wrapped.merge_and_unload(), models.ids(), method=method, target=wanted, **options)
-    torch.testing.assert_close(adapted, merged, rtol=1e-7, atol=1e-9)
+    assert_near(adapted, merged)
     plain = models.model(family, models.default_task(family), torch.float64)
     assert not torch.allclose(adapted, tl.attribute(plain, models.ids(), method=method, target=wanted, **options))
 
@@ -552,11 +556,11 @@ def test_double_stays_double_in_families_that_cast_inside(family):
     probe = Probe(Twin(model), batch, recording.choices)
     signal = recording.traces[0].embeddings
     assert signal is not None
-    direction, step = torch.randn_like(signal.value), 1e-5
+    direction, step = torch.randn_like(signal.value), STEP
     up, down = (probe.gradient(signal.value + sign * step * direction)[0] for sign in (1, -1))
     assert signal.grad is not None
     slope = (signal.grad * direction).sum((1, 2))
-    torch.testing.assert_close(slope, (up - down) / (2 * step), rtol=1e-6, atol=1e-8)  # in float32: 1e-2
+    torch.testing.assert_close(slope, (up - down) / (2 * step), **OF_A_STEP)  # in float32: 1e-2
 
 
 def test_probe_asks_for_some_rows_in_any_order():

@@ -1,24 +1,24 @@
 """Several worker processes under Ray, one of which is killed in the middle: the same files as from one process."""
 
 import os
-import threading
-import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 import tokenlight as tl
 from tests.corpus.test_explain_dataset import METHODS, contents, explain, phrases
+from tests.runs.in_workers import DiesOnce, Refuses
 from tests.tokenizers_ import explainer_for
 from tokenlight.bench import benchmark as bench_run
+from tokenlight.data.parts import Part
+from tokenlight.model import anatomy
 from tokenlight.runs.workers import Workers
 
 ray = pytest.importorskip("ray", reason="the extra `scale` is not installed")
 ray_engine = pytest.importorskip("tokenlight.runs.ray_workers", reason="it needs Ray")
-psutil = pytest.importorskip("psutil", reason="worker processes are found with psutil")
 # Ray and what it brings along warn about themselves.
-pytestmark = pytest.mark.filterwarnings("ignore")
-SLOW = [*METHODS, "integrated_gradients:steps=24"]
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.xdist_group("ray")]
 
 
 @pytest.fixture(scope="module")
@@ -33,40 +33,28 @@ def cluster(tmp_path_factory):
 @pytest.fixture
 def source(tmp_path) -> Path:
     path = tmp_path / "texts.txt"
-    path.write_text("".join(f"{text}\n" for text in [*phrases(150), "", *phrases(50)]))
+    path.write_text("".join(f"{text}\n" for text in [*phrases(35), "", *phrases(25)]))
     return path
-
-
-def workers() -> list:
-    """The processes that hold the model."""
-    children = psutil.Process().children(recursive=True)
-    return [one for one in children if one.is_running() and "MapWorker" in " ".join(one.cmdline())]
-
-
-def kill_one(folder: Path, killed: list[int]) -> None:
-    """A worker, as soon as there are a few results."""
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline:
-        if len(list((folder / "parts").glob("part-*"))) >= 2 and (found := workers()):
-            found[0].kill()
-            killed.append(len(list((folder / "parts").glob("part-*"))))
-            return
-        time.sleep(0.02)
 
 
 @pytest.mark.usefixtures("cluster")
 def test_two_workers_one_of_which_is_killed_write_what_one_process_writes(source, tmp_path):
-    explain(source, tmp_path / "local", SLOW, Workers(threads=1))
-    killed: list[int] = []
-    killer = threading.Thread(target=kill_one, args=(tmp_path / "ray", killed))
-    killer.start()
-    done = explain(source, tmp_path / "ray", SLOW, Workers("ray", 2, threads=1))
-    killer.join()
-    assert (done.parts, done.explained, done.bad) == (21, 200, 1)
-    assert killed, "no worker was killed"
-    assert killed[0] < 21
-    assert contents(tmp_path / "ray") == contents(tmp_path / "local")
+    local, folder, killed = tmp_path / "local", tmp_path / "ray", tmp_path / "killed"
+    explain(source, local, METHODS, Workers(threads=1))
+    second_block = anatomy.blocks(explainer_for("bert").model)[1]
+    hook = second_block.register_forward_pre_hook(DiesOnce(folder / "parts", killed))
+    try:
+        done = explain(source, folder, METHODS, Workers("ray", 2, threads=1))
+    finally:
+        hook.remove()
+    assert killed.exists(), "no worker was killed"
+    assert (done.parts, done.explained, done.bad) == (7, 60, 1)
+    assert contents(folder) == contents(local)
     assert ray.is_initialized()  # it was there before
+    (folder / "_SUCCESS").unlink()
+    (folder / "parts" / "part-000004.parquet").unlink()
+    explain(source, folder, METHODS, Workers(threads=1))  # begun by one engine, ended by the other
+    assert contents(folder) == contents(local)
 
 
 @pytest.mark.usefixtures("cluster")
@@ -76,7 +64,7 @@ def test_the_benchmark_gives_the_same_on_ray(source, tmp_path, monkeypatch):
     texts = Path("few.tsv")
     texts.write_text("text\n" + "".join(f"{text}\n" for text in [*phrases(9), "", *phrases(4)]))
     settings = {"metrics": ["aopc"], "erasure": False, "progress": False}
-    for workers in (Workers(), Workers("ray", 2)):
+    for workers in (Workers(threads=1), Workers("ray", 1, threads=1)):
         output = workers.engine
         tl.benchmark(explainer_for("bert"), texts, ["lrp", "attcat"], output=output, workers=workers, **settings)
     for file in ("results-00000.jsonl", "results-00001.jsonl", "examples.json", "table.csv", "bad_rows.jsonl"):
@@ -84,22 +72,18 @@ def test_the_benchmark_gives_the_same_on_ray(source, tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("cluster")
-def test_what_goes_wrong_is_said_as_without_ray_and_the_folder_is_shared(source, tmp_path):
-    explain(source, tmp_path / "out", ["lrp"])
-    before = contents(tmp_path / "out")
-    (tmp_path / "out" / "parts" / "part-000004.parquet").unlink()
-    (tmp_path / "out" / "bad").rename(tmp_path / "out" / "elsewhere")
-    (tmp_path / "out" / "bad").touch()
-    (tmp_path / "out" / "parts" / "part-000015.parquet").unlink()
-    with pytest.raises(OSError, match="bad"):
-        explain(source, tmp_path / "out", ["lrp"], Workers("ray", 1))
-    (tmp_path / "out" / "bad").unlink()
-    (tmp_path / "out" / "elsewhere").rename(tmp_path / "out" / "bad")
-    explain(source, tmp_path / "out", ["lrp"], Workers("ray", 1))  # begun by one engine, ended by the other
-    assert contents(tmp_path / "out") == before
-    (tmp_path / "out" / "_SUCCESS").unlink()  # killed when all parts were there
-    explain(source, tmp_path / "out", ["lrp"], Workers("ray", 1))
-    assert contents(tmp_path / "out") == before
+def test_what_goes_wrong_is_said_as_without_ray():
+    parts = [Part(number, ()) for number in range(3)]
+    results = ray_engine.find_workers(Workers("ray", 1)).run(Refuses(), partial(iter, parts), lambda rows: None)
+    assert next(results) == 0
+    with pytest.raises(OSError, match="the disk is full"):
+        next(results)
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_results_come_in_order_where_it_is_asked_for(ordered):
+    with ray_engine.settings_of_ray_data(ordered):
+        assert ray.data.DataContext.get_current().execution_options.preserve_order is ordered
 
 
 def test_ray_that_was_started_for_a_run_ends_with_it(monkeypatch):

@@ -4,7 +4,6 @@ import copy
 import json
 import math
 import re
-import time
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +15,7 @@ from tests import models
 from tests.model.test_untouched import assert_same, state
 from tests.serving import QUESTIONS, TEXT, ask, in_process, lines, small_explainer
 from tests.tokenizers_ import explainer_for
+from tests.waiting import Clock
 from tokenlight.foundation.first_look import EMBEDDED
 from tokenlight.masks.head_mask import HeadMask
 from tokenlight.methods import METHODS
@@ -24,7 +24,7 @@ from tokenlight.metrics.evaluate import draw_curves
 from tokenlight.metrics.perturbation import Perturbation
 from tokenlight.record.planned_pass import PlannedPass
 from tokenlight.record.recording import record
-from tokenlight.serve import explaining, session
+from tokenlight.serve import explaining, session, waiting_line
 from tokenlight.tasks.targets import Target, Wanted
 
 HOSTILE = [
@@ -627,21 +627,21 @@ def test_a_download_lacks_nothing(client):
 
 
 def test_the_time_limit_is_told():
-    with in_process(small_explainer(), seconds=0.0) as client:
+    with in_process(small_explainer(), seconds=-1.0) as client:  # up before it begins
         response = client.post("/api/explain", json={"text": TEXT, "methods": ["lrp", "erasure"]})
         assert response.status_code == 504
-        assert "longer than 0 s" in response.json()["error"]
+        assert "longer than -1 s" in response.json()["error"]
         assert ask(client, "predict", {"text": TEXT}, 504)["error"]
 
 
 def test_what_was_found_in_time_is_told(monkeypatch):
-    with in_process(small_explainer()) as client:
+    clock = Clock().watched_by(monkeypatch, waiting_line.__name__)
+    with in_process(small_explainer(), seconds=60.0) as client:
         explained(client, {"text": TEXT, "methods": ["lrp"]})  # known: needs no pass
-        client.line.seconds = 0.05
         real = explaining.explain_inquiry
 
         def slowly(*args, **kwargs):
-            time.sleep(0.1)
+            clock.now += 61.0
             return real(*args, **kwargs)
 
         monkeypatch.setattr(explaining, "explain_inquiry", slowly)
@@ -651,7 +651,7 @@ def test_what_was_found_in_time_is_told(monkeypatch):
             ("failed", "attcat"),
             ("failed", "erasure"),
         ]
-        assert all("longer than 0.05 s" in event["error"] for event in events[1:])
+        assert all("longer than 60 s" in event["error"] for event in events[1:])
 
 
 def test_numbers_that_json_does_not_have(client, monkeypatch):

@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -18,17 +17,21 @@ import torch
 from typer.testing import CliRunner
 
 import tokenlight as tl
-from tests.serving import TEXT, listening, small_explainer, until
+from tests.serving import TEXT, listening, small_explainer
+from tests.waiting import GIVE_UP, Clock, until
+from tests.waiting import gate as gate
+from tests.waiting import left as left
 from tokenlight.cli import app
+from tokenlight.serve import explaining
 from tokenlight.serve import server as serving
-from tokenlight.views.difference import LINE
+from tokenlight.serve.waiting_line import ROOM
 
 HEADERS = {"Content-Type": "application/json"}
 LONG = "good movie and the key to the book " * 8
 
 
 def connect(address: str) -> http.client.HTTPConnection:
-    return http.client.HTTPConnection(address.removeprefix("http://"), timeout=60)
+    return http.client.HTTPConnection(address.removeprefix("http://"), timeout=GIVE_UP)
 
 
 def post(address: str, route: str, question: dict[str, Any]) -> tuple[int, Any, bytes]:
@@ -73,7 +76,7 @@ def test_fifty_at_once_are_answered_or_told_to_wait(embedded):
         found = list(pool.map(one, range(50)))
     answered = [(i, body) for i, (status, _, body) in enumerate(found) if status == 200]
     assert {status for status, _, _ in found} <= {200, 503}
-    assert len(answered) >= LINE
+    assert len(answered) >= ROOM
     assert len(answered) + len(refused) == 50
     assert all(int(seconds) > 0 for seconds in refused)
     for i, body in answered:
@@ -135,44 +138,34 @@ def begin():
         connection.close()
 
 
-class Stuck:
-    """Makes every pass take a while, and counts them."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, seconds: float = 0.02):
-        from tokenlight.model import twin
-
-        self.passes, real = 0, twin.pass_begins
-
-        def slowly() -> None:
-            self.passes += 1
-            time.sleep(seconds)
-            real()
-
-        monkeypatch.setattr("tokenlight.model.twin.pass_begins", slowly)
+@pytest.fixture
+def many_passes(monkeypatch) -> None:
+    """Erasure takes as many as there are tokens."""
+    monkeypatch.setattr("tokenlight.methods.perturbation.CHUNK", 1)
 
 
+@pytest.mark.usefixtures("many_passes")
 @pytest.mark.parametrize("route", ["explain", "curves", "download"])
-def test_a_client_that_disconnects_frees_its_work(small, route, monkeypatch, begin):
+def test_a_client_that_disconnects_frees_its_work(small, route, begin, gate, left):
     server, address = small
-    monkeypatch.setattr("tokenlight.methods.perturbation.CHUNK", 1)  # as many passes as tokens
-    stuck = Stuck(monkeypatch)
+    gate.allow(2)
     question: dict[str, Any] = {"text": f"{LONG} {route}", "methods": ["erasure"]}
     question |= {"format": "json"} if route == "download" else {}
     connection = begin(address, question, route)
-    until(lambda: stuck.passes >= 3)
+    gate.await_pass(3)
     connection.close()
+    assert left.wait(GIVE_UP)
+    gate.open()
     until(lambda: server.line.idle)
-    assert stuck.passes < 40  # the work has more than sixty
+    assert gate.passes == 3  # the work has more than sixty
     status, _, body = post(address, "predict", {"text": TEXT})
     assert (status, json.loads(body)["tokens"][0]) == (200, "[CLS]")
 
 
-def test_a_client_that_disconnects_while_waiting_leaves_the_line(small, monkeypatch, begin):
+def test_a_client_that_disconnects_while_waiting_leaves_the_line(small, begin, gate):
     server, address = small
-    monkeypatch.setattr("tokenlight.methods.perturbation.CHUNK", 1)
-    stuck = Stuck(monkeypatch)
     first = begin(address, {"text": f"{LONG} first", "methods": ["erasure"]})
-    until(lambda: stuck.passes >= 1)
+    gate.await_pass(1)
     waiting = [begin(address, {"text": f"{LONG} {i}", "methods": ["erasure"]}) for i in range(5)]
     until(lambda: server.line.waiting == 5)
     for connection in waiting:
@@ -180,36 +173,43 @@ def test_a_client_that_disconnects_while_waiting_leaves_the_line(small, monkeypa
     until(lambda: server.line.waiting == 0)
     assert not server.line.idle
     first.close()
+    gate.open()
     until(lambda: server.line.idle)
 
 
-def test_lines_arrive_as_they_are_said(small, monkeypatch, begin):
+@pytest.mark.usefixtures("many_passes")
+def test_lines_arrive_as_they_are_said(small, monkeypatch, begin, gate):
     _, address = small
-    monkeypatch.setattr("tokenlight.methods.perturbation.CHUNK", 1)
-    Stuck(monkeypatch)
+    monkeypatch.setattr("tokenlight.serve.explaining.SPEAK", 0.0)  # about every pass
+    gate.allow(5)
     response = begin(address, {"text": f"{LONG} streams", "methods": ["erasure", "lrp"]}).getresponse()
-    began = time.monotonic()
-    assert json.loads(response.readline())["method"] == "lrp"
-    first = time.monotonic() - began
-    rest = [json.loads(line) for line in response.read().splitlines()]
-    whole = time.monotonic() - began
-    assert [event["event"] for event in rest[-2:]] == ["result", "done"]
-    progress = [event["done"] for event in rest[:-2]]
-    assert progress == sorted(progress)
-    assert len(progress) >= 2
-    assert len(progress) <= whole / 0.2 + 1
-    assert first < whole / 2
+    assert json.loads(response.readline())["method"] == "lrp"  # though the other one still stands at the gate
+    assert json.loads(response.readline()).items() >= {"event": "progress", "method": "erasure", "done": 1}.items()
+    gate.open()
+    *progress, result, done = [json.loads(line) for line in response.read().splitlines()]
+    assert (result["event"], result["method"], done["event"]) == ("result", "erasure", "done")
+    assert [event["done"] for event in progress] == list(range(2, 2 + len(progress)))
+    assert len(progress) > 60
 
 
-def test_those_who_wait_are_told_how_many_are_ahead(small, monkeypatch, begin):
+def test_progress_is_told_now_and_then(monkeypatch):
+    clock, told = Clock().watched_by(monkeypatch, explaining.__name__), []
+    count = explaining.Counter("erasure", 20, told.append, spoken=clock.now)
+    for _ in range(20):
+        clock.now += 0.06
+        count()
+    assert [progress.done for progress in told] == [3, 7, 11, 15, 19]  # every fifth of a second
+
+
+def test_those_who_wait_are_told_how_many_are_ahead(small, begin, gate, left):
     server, address = small
-    monkeypatch.setattr("tokenlight.methods.perturbation.CHUNK", 1)
-    stuck = Stuck(monkeypatch)
     first = begin(address, {"text": f"{LONG} ahead", "methods": ["erasure"]})
-    until(lambda: stuck.passes >= 1)
+    gate.await_pass(1)
     response = begin(address, {"text": TEXT, "methods": ["lrp"], "target": "?"}).getresponse()
     assert json.loads(response.readline()) == {"event": "waiting", "ahead": 1}
     first.close()
+    assert left.wait(GIVE_UP)
+    gate.open()
     failed, done = [json.loads(line) for line in response.read().splitlines()]
     assert (failed["event"], failed["method"], done["event"]) == ("failed", "lrp", "done")
     assert "no label '?'" in failed["error"]
@@ -259,7 +259,7 @@ def test_nonsense_on_the_line_does_not_stop_the_server(small):
     ):
         with socket.create_connection(("127.0.0.1", port)) as raw:
             raw.sendall(sent)
-            raw.settimeout(5)
+            raw.settimeout(GIVE_UP)
             answer = raw.recv(200)
             assert b" 400 " in answer or b" 403 " in answer
     assert post(address, "predict", {"text": TEXT})[0] == 200
@@ -310,15 +310,15 @@ def start_command(*arguments: str) -> tuple[subprocess.Popen[str], str]:
 def test_ctrl_c_stops_at_once_in_the_middle_of_work(begin):
     process, address = start_command()
     until(lambda: answers(address))
-    question = {"text": "a charming and often affecting journey " * 40, "methods": ["integrated_gradients"]}
-    begin(address, question)
-    time.sleep(0.5)
-    began = time.monotonic()
+    question = {"text": "a charming and often affecting journey " * 200, "methods": ["attcat", "erasure"]}  # a minute
+    answer = begin(address, question).getresponse()
+    assert json.loads(answer.readline())["method"] == "attcat"  # the other one is being computed from here on
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=20)
+    _, errors = process.communicate(timeout=GIVE_UP)
     assert process.returncode == 0
     assert "Traceback" not in errors
-    assert time.monotonic() - began < 10
+    said = [json.loads(line) for line in answer.read().splitlines()]
+    assert "result" not in [one["event"] for one in said]  # it did not wait for the work to end
 
 
 def answers(address: str) -> bool:
@@ -365,10 +365,21 @@ def test_without_the_extra_the_command_says_what_to_install(missing, monkeypatch
     assert line == f'tokenlight: the page needs {missing}: pip install "tokenlight[serve]"'
 
 
+class AtOnce:
+    """A timer that does not wait."""
+
+    def __init__(self, seconds: float, call: Any, values: list[Any]):
+        self.call, self.values, self.daemon = call, values, False
+
+    def start(self) -> None:
+        self.call(*self.values)
+
+
 def test_the_browser_is_opened_unless_told_not_to(monkeypatch):
     opened: list[str] = []
     monkeypatch.setattr("webbrowser.open", opened.append)
-    monkeypatch.setattr(serving.Server, "run", lambda self, sockets: time.sleep(1.0))
+    monkeypatch.setattr("threading.Timer", AtOnce)
+    monkeypatch.setattr(serving.Server, "run", lambda self, sockets: None)
     result = run("--port", "0")
     assert result.exit_code == 0, result.output
     assert opened[0] in result.stdout

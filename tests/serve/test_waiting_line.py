@@ -2,16 +2,16 @@
 
 import asyncio
 import threading
-import time
 from typing import Any
 
 import pytest
 
 from tests import models
-from tests.serving import until
+from tests.waiting import GIVE_UP, Clock, until
 from tokenlight.foundation.progress import at_each_pass, pass_begins
 from tokenlight.model.tape import Tape
 from tokenlight.model.twin import Twin
+from tokenlight.serve import waiting_line
 from tokenlight.serve.cache import Cache
 from tokenlight.serve.events import Progress, Waiting
 from tokenlight.serve.waiting_line import Busy, Ending, WaitingLine
@@ -26,17 +26,15 @@ def line():
 
 
 class Slow:
-    """Work of many passes that can be watched and released."""
+    """Work of any number of passes that can be watched and released."""
 
     def __init__(self) -> None:
-        self.begun, self.released, self.passes = threading.Event(), threading.Event(), 0
+        self.begun, self.released = threading.Event(), threading.Event()
 
     def __call__(self, say: Any) -> str:
         self.begun.set()
-        while not self.released.is_set():
+        while not self.released.wait(0.002):
             pass_begins()
-            self.passes += 1
-            time.sleep(0.002)
         return "slow"
 
 
@@ -130,24 +128,37 @@ def test_who_leaves_stops_the_work_at_the_next_pass(line):
     assert answer(line, lambda say: 1).answer == 1
 
 
-def test_work_that_takes_too_long_is_stopped_and_says_so():
-    line = WaitingLine(seconds=0.05)
-    problem = answer(line, Slow()).problem
+@pytest.fixture
+def clock(monkeypatch):
+    return Clock().watched_by(monkeypatch, waiting_line.__name__)
+
+
+def lasting(clock: Clock, seconds: float) -> Any:
+    """Work of two passes."""
+
+    def work(say: Any) -> str:
+        pass_begins()
+        clock.now += seconds
+        pass_begins()
+        return "done"
+
+    return work
+
+
+def test_work_that_takes_too_long_is_stopped_and_says_so(clock, line):
+    problem = answer(line, lasting(clock, 61.0)).problem
     assert problem is not None
     assert problem.status == 504
-    assert "longer than 0.05 s" in problem.message
+    assert "longer than 60 s" in problem.message
     assert answer(line, lambda say: 1).answer == 1
-    line.close()
 
 
-def test_time_in_the_line_does_not_count(line):
-    line.seconds = 1.0
-
+def test_time_in_the_line_does_not_count(clock, line):
     async def run():
-        tickets = [line.submit(lambda say: [time.sleep(0.4), pass_begins()]) for _ in range(3)]
+        tickets = [line.submit(lasting(clock, 59.0)) for _ in range(3)]
         return [await ticket.ending() for ticket in tickets]
 
-    assert [ending.problem for ending in asyncio.run(run())] == [None] * 3
+    assert asyncio.run(run()) == [Ending(answer="done")] * 3
 
 
 def test_errors_are_sentences_and_the_worker_lives_on(line, capsys):
@@ -174,7 +185,7 @@ def test_closing_stops_the_work_and_tells_those_who_wait():
     async def run():
         tickets = [line.submit(slow), line.submit(lambda say: 1)]
         await asyncio.to_thread(slow.begun.wait)
-        line.close()
+        line.close(patience=GIVE_UP)
         return [await ticket.ending() for ticket in tickets]
 
     problems = [ending.problem for ending in asyncio.run(run())]
