@@ -14,8 +14,8 @@ from tokenlight.bench.cases import Case, Item
 from tokenlight.bench.chunk import Explained, Plan, run_chunk
 from tokenlight.bench.protocol import Protocol
 from tokenlight.bench.protocol import protocol as find_protocol
-from tokenlight.bench.shown import keep_shown, read_shown
-from tokenlight.bench.tabulate import FORMAT, STAGES, VERSION, best_method, read_table
+from tokenlight.bench.shown_examples import keep_shown, read_shown
+from tokenlight.bench.tabulate import FORMAT, INVERSE, STAGES, VERSION, best_method, read_table
 from tokenlight.data.examples import Example
 from tokenlight.data.source import Source
 from tokenlight.explain.explainer import Explainer
@@ -25,7 +25,7 @@ from tokenlight.metrics import metrics_between
 from tokenlight.metrics.evaluate import DEFAULT_METRICS, Measure
 from tokenlight.metrics.probability import check_probabilities
 from tokenlight.results.explanation import library_versions
-from tokenlight.results.table import INVERSE, Table
+from tokenlight.results.table import Table
 from tokenlight.runs.engines import Engine, check_local
 from tokenlight.runs.hashing import hash_model
 from tokenlight.runs.method_specs import (
@@ -39,7 +39,7 @@ from tokenlight.runs.method_specs import (
 from tokenlight.runs.store import Journal, Record, claim, settle_run
 from tokenlight.tasks.task import Gap
 from tokenlight.text.rows import Text
-from tokenlight.views.report import write_views
+from tokenlight.views.benchmark_report import write_views
 
 CHUNK = 32  # rows that are done together, and lost together when the process is killed
 EVIDENCE_METRICS = ("pointing_game", "mean_reciprocal_rank", "relevance_mass", "per_token_accuracy")

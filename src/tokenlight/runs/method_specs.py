@@ -24,7 +24,8 @@ DEFAULT_METHODS = (
     "gradient_x_input",
     "raw_attention",
 )
-CONTROLS = ("random", "erasure")  # what every table is read against; never called the best
+# What every table is read against; never called the best.
+CONTROLS = {"random": "random scores", "erasure": "erasure (a costly reference)"}
 WORDS = {"true": True, "false": False, "none": None}
 
 

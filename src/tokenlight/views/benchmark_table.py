@@ -12,15 +12,10 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from tokenlight.results.explanation import printable
-from tokenlight.results.table import FEWEST, INVERSE, Cell, Line, Table
+from tokenlight.results.table import FEWEST, Cell, Line, Table
 
 ARROWS = {"higher": "↑", "lower": "↓"}
 DAGGER = "†"
-CONTROLS = {
-    "random": "random scores",
-    "erasure": "erasure (a costly reference)",
-    INVERSE: "the best method turned round",
-}
 LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"} | {
     c: f"\\{c}" for c in "&%$#_{}"
 }
@@ -129,7 +124,7 @@ def comma_separated(table: Table) -> str:
     for line in table.lines:
         for column, cell in zip(table.columns, line.cells, strict=True):
             numbers = [repr(float(value)) for value in (cell.mean, cell.low, cell.high)]
-            names = [line.label, line.title, int(line.control), column.label, column.direction]
+            names = [line.label, line.title, int(line.control is not None), column.label, column.direction]
             writer.writerow([*names, *numbers, int(cell.best), int(cell.level), table.run.examples])
     return file.getvalue()
 
@@ -171,12 +166,8 @@ def legend(table: Table, best: str = "bold") -> list[str]:
     return [
         "Mean with 95 % bootstrap interval over examples; arrows say which way is better",
         f"{best.capitalize()}: the best method; {DAGGER}: not distinguishable from it ({sure})",
-        f"Controls are never called the best: {', '.join(CONTROLS[kind_of(line)] for line in table.controls)}",
+        f"Controls are never called the best: {', '.join(line.control for line in table.controls if line.control)}",
     ]
-
-
-def kind_of(control: Line) -> str:
-    return INVERSE if control.label.startswith(INVERSE) else control.label.partition(":")[0]
 
 
 def all_decimals(table: Table) -> list[int]:
