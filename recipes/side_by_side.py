@@ -11,9 +11,9 @@ from rich.table import Table as RichTable
 
 from tokenlight.bench.tabulate import INTERVAL, resampled_means, weighted_means
 from tokenlight.results.table import Cell, Table
-from tokenlight.views.chart import styles_of
+from tokenlight.views.benchmark_table import ARROWS, facts, minus
+from tokenlight.views.curve_chart import styles_of
 from tokenlight.views.figure import new_figure
-from tokenlight.views.tables import ARROWS, facts, minus
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -13,8 +13,8 @@ from tokenlight.bench.measuring import MeasuringPlan
 from tokenlight.bench.options import BadRows, Perturb
 from tokenlight.bench.protocol import Protocol
 from tokenlight.bench.protocol import protocol as find_protocol
-from tokenlight.bench.shown import keep_shown, read_shown
-from tokenlight.bench.tabulate import FORMAT, STAGES, VERSION, best_method, read_table
+from tokenlight.bench.shown_examples import keep_shown, read_shown
+from tokenlight.bench.tabulate import FORMAT, INVERSE, STAGES, VERSION, best_method, read_table
 from tokenlight.data.examples import Example
 from tokenlight.data.parts import in_parts
 from tokenlight.data.reading_examples import COLUMNS, first_example, read_examples
@@ -40,6 +40,7 @@ from tokenlight.runs.model_hash import describe_model
 from tokenlight.runs.run_folder import claim, describe_run, settle_run
 from tokenlight.runs.workers import THIS_PROCESS, Workers
 from tokenlight.tasks.task import Gap
+from tokenlight.views.benchmark_report import write_views
 from tokenlight.views.report import write_views
 
 PART_ROWS = 32  # rows that are done together, and lost together when the process is killed

@@ -7,12 +7,14 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from tokenlight.bench.results import Array, Results, read_results
+from tokenlight.bench.stored_results import Array, Results, read_results
 from tokenlight.metrics.evaluate import Measure
 from tokenlight.metrics.perturbation import Perturbation
-from tokenlight.results.table import FEWEST, INVERSE, Cell, Column, Line, Panel, Table
+from tokenlight.results.table import FEWEST, Cell, Column, Line, Panel, Table
+from tokenlight.runs.method_specs import CONTROLS
 
 FORMAT, VERSION = "tokenlight.bench", 1
+INVERSE = "inverse of "  # begins the label of the control that turns a method round
 STAGES = ("results-00000.jsonl", "results-00001.jsonl")  # the methods; the inverse of the best of them
 DRAWS = 2000  # bootstrap samples
 BLOCK = 100  # of them in memory
@@ -53,7 +55,7 @@ def make_lines(results: Results, seed: int) -> tuple[Line, ...]:
             beside = best is not None and m != best and not np.isnan(means[m, k])
             cells[m].append(Cell(means[m, k], low[m, k], high[m, k], m == best, bool(beside and level[m])))
     return tuple(
-        Line(label, title_of(results, label), is_control(results, label), tuple(cells[m]))
+        Line(label, title_of(results, label), control_of(results, label), tuple(cells[m]))
         for m, label in enumerate(results.labels)
     )
 
@@ -161,6 +163,13 @@ def sign_of(measure: Measure) -> int:
 
 def is_control(results: Results, label: str) -> bool:
     return label.startswith(INVERSE) or results.run.settings["methods"][label]["control"]
+
+
+def control_of(results: Results, label: str) -> str | None:
+    """What a control is; a label says nothing about that, since callers choose them."""
+    if label.startswith(INVERSE):
+        return "the best method turned round"
+    return CONTROLS[results.run.settings["methods"][label]["name"]] if is_control(results, label) else None
 
 
 def title_of(results: Results, label: str) -> str:

@@ -65,9 +65,11 @@ def bench(
     workers: WorkersOption = None,
 ) -> None:
     """Compare methods by metrics on your own model and data; stopped, the same command goes on."""
-    from tokenlight.bench.shown import read_shown
+    from tokenlight.bench.shown_examples import read_shown
     from tokenlight.bench.tabulate import read_table
     from tokenlight.data.source import Source
+    from tokenlight.views.benchmark_report import write_views
+    from tokenlight.views.benchmark_table import show_table
     from tokenlight.views.report import write_views
     from tokenlight.views.tables import show_table
 
@@ -142,7 +144,7 @@ def sanity(
     from tokenlight.data.source import Source
     from tokenlight.explain.explainer import DEFAULT_METHOD
     from tokenlight.runs.method_specs import MethodSpec
-    from tokenlight.views.shuffling import sanity_figure, sanity_table
+    from tokenlight.views.shuffled_layers import sanity_figure, sanity_table
 
     with readable_errors():
         if figure is not None:

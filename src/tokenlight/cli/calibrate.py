@@ -55,7 +55,7 @@ def calibrate(
     from tokenlight.data.source import Source
     from tokenlight.metrics.evaluate import Measure
     from tokenlight.metrics.perturbation import Perturbation
-    from tokenlight.views.heads import head_map
+    from tokenlight.views.head_map import head_map
 
     with readable_errors():
         if figure is not None:
@@ -90,6 +90,7 @@ def calibrate(
         checkpoint_of(output).unlink(missing_ok=True)
         wide_console().print(head_map(mask))
         if figure is not None:
-            from tokenlight.views.figure import head_figure, save
+            from tokenlight.views.figure import save
+            from tokenlight.views.head_figure import head_figure
 
             save(head_figure(mask), figure)

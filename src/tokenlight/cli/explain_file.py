@@ -143,7 +143,7 @@ def corpus(
 ) -> None:
     """The words that support each label most often and most strongly, over a whole corpus."""
     from tokenlight.corpus.summary import summarise
-    from tokenlight.views.corpus import comparison_table, summary_csv, summary_figure
+    from tokenlight.views.corpus_words import comparison_table, summary_csv, summary_figure
     from tokenlight.views.figure import check_figure_name, save
 
     with readable_errors():
@@ -170,7 +170,7 @@ def corpus(
 
 
 def show(found: "list[CorpusSummary]", top: int, file: Path | None) -> None:
-    from tokenlight.views.corpus import summary_csv, summary_table
+    from tokenlight.views.corpus_words import summary_csv, summary_table
 
     for one in found:
         wide_console().print(summary_table(one, top))

@@ -45,7 +45,7 @@ def heads(
     """Find the heads that follow syntax or position, and write them as a mask for `explain --heads`."""
     from tokenlight.heads.parsed_texts import parse_source
     from tokenlight.masks.head_mask import HeadMask
-    from tokenlight.views.heads import head_map
+    from tokenlight.views.head_map import head_map
 
     with readable_errors():
         if figure is not None:
@@ -68,7 +68,8 @@ def heads(
             checkpoint_of(output).unlink(missing_ok=True)
         wide_console().print(head_map(mask))
         if figure is not None:
-            from tokenlight.views.figure import head_figure, save
+            from tokenlight.views.figure import save
+            from tokenlight.views.head_figure import head_figure
 
             save(head_figure(mask), figure)
 

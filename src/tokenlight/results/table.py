@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-INVERSE = "inverse of "  # begins the label of the control that turns a method round
 FEWEST = 10  # examples: with fewer, resampling them says little, and no method is told from another
 
 
@@ -37,7 +36,7 @@ class Line:
 
     label: str
     title: str
-    control: bool
+    control: str | None  # what a control is; None for a method
     cells: tuple[Cell, ...]
 
 
@@ -91,7 +90,7 @@ class Table:
 
     def show(self) -> None:
         """Print it."""
-        from tokenlight.views.tables import show_table
+        from tokenlight.views.benchmark_table import show_table
 
         show_table(self)
 
@@ -99,16 +98,16 @@ class Table:
         return f"<Table: {len(self.methods)} methods and {len(self.controls)} controls × {len(self.columns)} metrics>"
 
     def to_markdown(self) -> str:
-        from tokenlight.views.tables import markdown
+        from tokenlight.views.benchmark_table import markdown
 
         return markdown(self)
 
     def to_latex(self) -> str:
-        from tokenlight.views.tables import latex
+        from tokenlight.views.benchmark_table import latex
 
         return latex(self)
 
     def to_csv(self) -> str:
-        from tokenlight.views.tables import comma_separated
+        from tokenlight.views.benchmark_table import comma_separated
 
         return comma_separated(self)

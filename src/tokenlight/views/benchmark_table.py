@@ -13,7 +13,7 @@ from rich.text import Text
 
 from tokenlight.methods import METHODS
 from tokenlight.results.explanation import printable
-from tokenlight.results.table import FEWEST, INVERSE, Cell, Line, Table
+from tokenlight.results.table import FEWEST, Cell, Line, Table
 
 ARROWS = {"higher": "↑", "lower": "↓"}
 DAGGER = "†"
@@ -125,7 +125,7 @@ def comma_separated(table: Table) -> str:
     for line in table.lines:
         for column, cell in zip(table.columns, line.cells, strict=True):
             numbers = [repr(float(value)) for value in (cell.mean, cell.low, cell.high)]
-            names = [line.label, line.title, int(line.control), column.label, column.direction]
+            names = [line.label, line.title, int(line.control is not None), column.label, column.direction]
             writer.writerow([*names, *numbers, int(cell.best), int(cell.level), table.run.examples])
     return file.getvalue()
 
@@ -167,6 +167,7 @@ def legend(table: Table, best: str = "bold") -> list[str]:
     return [
         "Mean with 95 % bootstrap interval over examples; arrows say which way is better",
         f"{best.capitalize()}: the best method; {DAGGER}: not distinguishable from it ({sure})",
+<<<<<<< A
         f"Controls are never called the best: {', '.join(map(control_words, table.controls))}",
     ]
 
@@ -179,6 +180,12 @@ def control_words(control: Line) -> str:
     return control.label if entry is None else entry.control
 
 
+=======
+        f"Controls are never called the best: {', '.join(line.control for line in table.controls if line.control)}",
+    ]
+
+
+>>>>>>> B
 def all_decimals(table: Table) -> list[int]:
     return [decimals([line.cells[k] for line in table.lines]) for k in range(len(table.columns))]
 

@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tokenlight.results.shuffled_layers import Similarities
-from tokenlight.views.chart import COLOURS
+from tokenlight.views.curve_chart import COLOURS
 from tokenlight.views.figure import new_figure
 
 if TYPE_CHECKING:

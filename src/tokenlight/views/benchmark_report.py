@@ -10,8 +10,18 @@ from tokenlight.foundation.files import write_whole
 from tokenlight.results.explanation import Explanation
 from tokenlight.results.table import Line, Table
 from tokenlight.views import html
-from tokenlight.views.chart import chart, styles_of
-from tokenlight.views.tables import ARROWS, DAGGER, all_decimals, comma_separated, facts, latex, legend, markdown, minus
+from tokenlight.views.benchmark_table import (
+    ARROWS,
+    DAGGER,
+    all_decimals,
+    comma_separated,
+    facts,
+    latex,
+    legend,
+    markdown,
+    minus,
+)
+from tokenlight.views.curve_chart import chart, styles_of
 
 STYLE = """
 body { max-width: 72rem; font: 15px/1.5 system-ui, sans-serif; color: #1b1f24 }
