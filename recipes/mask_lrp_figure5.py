@@ -11,13 +11,11 @@ from pathlib import Path
 
 from mask_lrp_published import find_mask
 from side_by_side import arguments
-from tokenlight.heads.sources import parse_source
-from tokenlight.views.heads import head_map
 
 from tokenlight.cli.app import load_model, wide_console
 from tokenlight.heads.count import count_heads
 from tokenlight.heads.parsed_texts import parse_source
-from tokenlight.views.figure import head_figure, save
+from tokenlight.views.figure import save
 from tokenlight.views.head_figure import head_figure
 from tokenlight.views.head_map import head_map
 

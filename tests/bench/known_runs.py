@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tokenlight.runs.store import Journal
 
 from tokenlight.foundation.files import write_whole
+from tokenlight.runs.journal import Journal
 
 METHODS = {"good": "Good & <b>_new_</b>", "twin": "Twin | of it", "poor": "Poor", "random": "Random"}
 

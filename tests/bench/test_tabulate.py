@@ -8,55 +8,6 @@ import pytest
 
 from tests.bench.known_runs import write_four_methods, write_run
 from tokenlight.bench.tabulate import best_method, level_with, read_table, resampled_means, weighted_means
-<<<<<<< A
-from tokenlight.foundation.files import write_whole
-from tokenlight.runs.journal import Journal
-from tokenlight.views.chart import nice_range, number, styles_of
-from tokenlight.views.report import report, write_views
-from tokenlight.views.tables import decimals, show_table
-
-METHODS = {"good": "Good & <b>_new_</b>", "twin": "Twin | of it", "poor": "Poor", "random": "Random"}
-
-
-def measure(metric: str, **more: Any) -> dict[str, Any]:
-    return {"metric": metric, "perturbation": None, "options": {}, "eligible": "words", "name": "", **more}
-
-
-def write_run(folder: Path, values: dict[str, np.ndarray], metrics: list[str], marked: list[int] | None = None) -> Path:
-    """A run's folder with these values [example, metric] for each method."""
-    settings = {
-        "model": {"name": "a/model"},
-        "data": {"source": "/somewhere/data/dev.tsv", "hub": None},
-        "methods": {name: {"title": METHODS[name], "control": name == "random"} for name in values},
-        "protocol": {"name": "clean", "measures": [measure(metric) for metric in metrics]},
-    }
-    folder.mkdir(exist_ok=True)
-    write_whole(folder / "run.json", json.dumps(settings))
-    examples = len(next(iter(values.values())))
-    records = [
-        {
-            "row": i,
-            "set_aside": None,
-            "cut": 0,
-            "right": None,
-            "marked": marked[i] if marked else None,
-            "methods": {
-                name: {
-                    "values": dict(zip(metrics, one[i].tolist(), strict=True)),
-                    "curves": {"aopc": [1.0, *np.linspace(0.9, 0.1, 10).tolist()]} if "aopc" in metrics else {},
-                }
-                for name, one in values.items()
-            },
-        }
-        for i in range(examples)
-    ]
-    Journal(folder / "results-00000.jsonl").append(0, records)
-    turned = [{**r, "methods": {"inverse of good": r["methods"]["poor"]}} for r in records if "poor" in values]
-    if turned:
-        Journal(folder / "results-00001.jsonl").append(0, turned)
-    return folder
-=======
->>>>>>> B
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from tokenlight.methods import METHODS
 from tokenlight.metrics import metrics_between
 from tokenlight.metrics.evaluate import DEFAULT_METRICS, Measure
 from tokenlight.metrics.probability import check_probabilities
-from tokenlight.results.table import INVERSE, Table
+from tokenlight.results.table import Table
 from tokenlight.runs.engines import Place, open_place
 from tokenlight.runs.journal import Journal
 from tokenlight.runs.method_specs import (
@@ -41,7 +41,6 @@ from tokenlight.runs.run_folder import claim, describe_run, settle_run
 from tokenlight.runs.workers import THIS_PROCESS, Workers
 from tokenlight.tasks.task import Gap
 from tokenlight.views.benchmark_report import write_views
-from tokenlight.views.report import write_views
 
 PART_ROWS = 32  # rows that are done together, and lost together when the process is killed
 EVIDENCE_METRICS = ("pointing_game", "mean_reciprocal_rank", "relevance_mass", "per_token_accuracy")

@@ -8,10 +8,10 @@ import numpy as np
 import torch
 
 from tokenlight.bench.stored_results import Array, Results, read_results
+from tokenlight.methods import METHODS
 from tokenlight.metrics.evaluate import Measure
 from tokenlight.metrics.perturbation import Perturbation
 from tokenlight.results.table import FEWEST, Cell, Column, Line, Panel, Table
-from tokenlight.runs.method_specs import CONTROLS
 
 FORMAT, VERSION = "tokenlight.bench", 1
 INVERSE = "inverse of "  # begins the label of the control that turns a method round
@@ -169,7 +169,7 @@ def control_of(results: Results, label: str) -> str | None:
     """What a control is; a label says nothing about that, since callers choose them."""
     if label.startswith(INVERSE):
         return "the best method turned round"
-    return CONTROLS[results.run.settings["methods"][label]["name"]] if is_control(results, label) else None
+    return METHODS[results.run.settings["methods"][label]["name"]].control if is_control(results, label) else None
 
 
 def title_of(results: Results, label: str) -> str:

@@ -70,8 +70,6 @@ def bench(
     from tokenlight.data.source import Source
     from tokenlight.views.benchmark_report import write_views
     from tokenlight.views.benchmark_table import show_table
-    from tokenlight.views.report import write_views
-    from tokenlight.views.tables import show_table
 
     with readable_errors():
         if data is None:

@@ -24,13 +24,7 @@ DEFAULT_METHODS = (
     "gradient_x_input",
     "raw_attention",
 )
-<<<<<<< A
 WORDS: dict[str, bool | None] = {"true": True, "false": False, "none": None}
-=======
-# What every table is read against; never called the best.
-CONTROLS = {"random": "random scores", "erasure": "erasure (a costly reference)"}
-WORDS = {"true": True, "false": False, "none": None}
->>>>>>> B
 
 
 @dataclass(frozen=True)

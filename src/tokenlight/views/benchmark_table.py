@@ -11,7 +11,6 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from tokenlight.methods import METHODS
 from tokenlight.results.explanation import printable
 from tokenlight.results.table import FEWEST, Cell, Line, Table
 
@@ -167,25 +166,10 @@ def legend(table: Table, best: str = "bold") -> list[str]:
     return [
         "Mean with 95 % bootstrap interval over examples; arrows say which way is better",
         f"{best.capitalize()}: the best method; {DAGGER}: not distinguishable from it ({sure})",
-<<<<<<< A
-        f"Controls are never called the best: {', '.join(map(control_words, table.controls))}",
-    ]
-
-
-def control_words(control: Line) -> str:
-    """What a control is; a label that the caller chose speaks for itself."""
-    if control.label.startswith(INVERSE):
-        return "the best method turned round"
-    entry = METHODS.get(control.label.partition(":")[0])
-    return control.label if entry is None else entry.control
-
-
-=======
         f"Controls are never called the best: {', '.join(line.control for line in table.controls if line.control)}",
     ]
 
 
->>>>>>> B
 def all_decimals(table: Table) -> list[int]:
     return [decimals([line.cells[k] for line in table.lines]) for k in range(len(table.columns))]
 
