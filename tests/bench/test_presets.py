@@ -11,6 +11,7 @@ import torch
 
 import tokenlight as tl
 from tests import literal_protocols as literal
+from tests.rounding import tolerance
 from tests.tokenizers_ import explainer_for
 from tokenlight.bench.benchmark import bench
 from tokenlight.bench.presets import ALTI, ALTI_ROBUSTNESS, ARRAS, ATTCAT, ATTCAT_SQUAD, MASK_LRP, MASK_LRP_SQUAD
@@ -24,6 +25,7 @@ from tokenlight.metrics.evidence import micro_average
 from tokenlight.metrics.perturbation import Perturbation
 
 CLOSE = 1e-7  # in double precision, where rounding decides no order; single precision is held to 1e-5 below
+CASTING = tolerance(torch.float32, 1.0)  # eager Llama casts to single precision inside, ours does not
 CASES = [  # gold labels, not always what the model says
     (
         "The story wanders for two long hours, the jokes fall flat, and yet the last ten minutes are so warm and "
@@ -119,8 +121,10 @@ def test_the_explained_pass_sees_what_the_releases_let_it_see(method, hide):
         np.testing.assert_allclose(e.scores.numpy(), expected, rtol=0, atol=CLOSE)
 
 
-@pytest.mark.parametrize("method", ["raw_attention", "attention_cam", "attcat"])
-@pytest.mark.parametrize("paper", ["attcat", "mask_lrp"])
+@pytest.mark.parametrize(
+    ("paper", "method"),
+    [("attcat", "raw_attention"), ("attcat", "attcat"), ("mask_lrp", "attention_cam"), ("mask_lrp", "attcat")],
+)
 def test_classification(paper, method):
     explainer = embedded()
     transcribed = getattr(literal, f"{paper}_protocol")
@@ -338,7 +342,8 @@ def test_arras(family, task, method):
     own = explained(preset, fitted, texts, method, rights, wrongs)
     marks = [torch.tensor([i in cases[k][-1][-1] for i in range(len(rows[k]))]) for k in kept]
     found = evaluate(fitted, own, preset.measures, marks=marks)
-    assert {name: np.mean([one[name] for one in found]) for name in found[0]} == pytest.approx(expected, abs=CLOSE)
+    means = {name: np.mean([one[name] for one in found]) for name in found[0]}
+    assert means == pytest.approx(expected, abs=CASTING if family == "llama" else CLOSE)
 
 
 # --- The whole way, through the benchmark ------------------------------------------------------------------------
@@ -377,7 +382,8 @@ def test_the_benchmark_gives_the_same_means_for_evidence(family, task):
     for (text, right, wrong, *_), (_, _, _, subject) in zip(cases, AGREEMENT, strict=True):
         place = (text.index(subject), text.index(subject) + len(subject))
         examples.append(Example(text, text, target=right, foil=wrong, evidence=(place,)))
-    assert table_means(explainer, examples, "arras", "gradient_l1") == pytest.approx(expected, abs=CLOSE)
+    found = table_means(explainer, examples, "arras", "gradient_l1")
+    assert found == pytest.approx(expected, abs=CASTING if family == "llama" else CLOSE)
 
 
 # --- Protocols themselves ----------------------------------------------------------------------------------------

@@ -177,14 +177,18 @@ def planted(monkeypatch):
 
 def test_a_planted_mask_is_found(planted):
     explainer = explainer_for("bert", "text-classification")
-    mask = tl.calibrate(explainer, TEXTS, steps=150, progress=False)
+    mask = tl.calibrate(explainer, TEXTS[:12], steps=60, progress=False)
     assert mask.made["helped"]
     found = mask.made["agreement"]
     assert found["all heads"] < 0.9
     assert found["all heads"] + found["gain"] > 0.99
     torch.testing.assert_close(mask.lit, planted, atol=0.15, rtol=0)
-    again = tl.calibrate(explainer, TEXTS, steps=150, progress=False)
-    assert again.lit.equal(mask.lit)
+
+
+def test_calibrating_again_finds_the_same(planted):
+    one, again = (tl.calibrate(explainer_for("bert"), TEXTS[:12], steps=3, progress=False) for _ in range(2))
+    assert not one.lit.equal(torch.ones(2, 4).double())
+    assert again.lit.equal(one.lit)
 
 
 def test_nothing_is_found_in_noise(monkeypatch):
@@ -197,7 +201,7 @@ def test_nothing_is_found_in_noise(monkeypatch):
 
     monkeypatch.setattr(stages, "measure_effects", noise)
     explainer = explainer_for("bert", "text-classification")
-    masks = [tl.calibrate(explainer, TEXTS, steps=8, seed=seed, progress=False) for seed in range(12)]
+    masks = [tl.calibrate(explainer, TEXTS, steps=4, seed=seed, progress=False) for seed in range(8)]
     assert sum(mask.made["helped"] for mask in masks) <= 2
     spared = [mask for mask in masks if not mask.made["helped"]]
     assert all(mask.lit.equal(torch.ones(2, 4).double()) for mask in spared)

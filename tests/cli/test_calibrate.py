@@ -9,8 +9,8 @@ from tokenlight.masks.head_mask import HeadMask
 
 TEXTS = [
     f"{first} {second}"
-    for first in ("a warm film", "the jokes fall flat", "hardly a bad idea", "dull", "no plot", "a joy")
-    for second in ("with a heart", "and never boring", "but slow", "for once", "again")
+    for first in ("a warm film", "the jokes fall flat", "dull", "a joy")
+    for second in ("with a heart", "but slow", "again")
 ]
 
 
