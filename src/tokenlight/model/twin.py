@@ -17,6 +17,7 @@ from transformers import PreTrainedModel
 from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.foundation.progress import pass_begins
 from tokenlight.model import anatomy, inputs, placement
+from tokenlight.model.activations import is_written_out
 from tokenlight.model.copying import INTERFACE, private_copy, refuse_inexact, unwrap
 from tokenlight.model.precision import KeepDouble
 from tokenlight.model.tape import BlockCall, Tape, tensors_in, without_graph
@@ -127,7 +128,7 @@ class Twin:
     def _install_hooks(self) -> None:
         for module in self.model.modules():
             module.__dict__["tokenlight"] = self  # how the attention function finds the tape
-            if type(module).__module__ == "transformers.activations":
+            if is_written_out(module):
                 module.forward = partial(activation, formula=module.forward)  # one operation for the rules
         if not self._blocks:
             raise UnsupportedModelError(f"{type(self.model).__name__} has no blocks that can be hooked. " + INTERFACE)
