@@ -6,8 +6,8 @@ else. So a tolerance is precision × size of what is added × number of operatio
 small numbers, which makes errors grow, × how much they grow.
 
 What a tolerance must still catch is larger. One token of padding that is taken for text moves the scores of the models
-in tests/models.py by 0.1 % to 100 % of the largest one (80 % in the median of all methods and families), an
-activation without its rule by 17 % to 38 %, two rows that change places by all of it. The widest tolerance of a pass is 0.012 % in
+in tests/models.py by 0.1 % to 100 % of the largest one (80 % in the median of all methods and families), an activation
+without its rule by 17 % to 38 %, two rows that change places by all of it. The widest tolerance of a pass is 0.012 % in
 single precision and 2e-12 in double.
 """
 
