@@ -1,9 +1,10 @@
 # make demo    explains three sentences with several methods, in the terminal and as demo.html
 # make test    runs all tests; both set everything up on a fresh machine first
+# make catalogue  writes what the command line knows of methods, metrics, protocols and tasks without importing torch
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup browser demo test lint
+.PHONY: setup browser demo test lint catalogue
 
 setup: .venv/ready
 
@@ -30,3 +31,6 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyright
+
+catalogue: setup
+	$(BIN)/python -m tokenlight.cli.write_catalogue

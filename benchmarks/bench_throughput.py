@@ -23,7 +23,7 @@ from tokenlight.data.examples import Example
 from tokenlight.data.parts import in_parts
 from tokenlight.data.reading_examples import read_examples
 from tokenlight.data.source import Source
-from tokenlight.explain.running import Job
+from tokenlight.explain.jobs import Job
 from tokenlight.methods import METHODS
 from tokenlight.metrics.perturbation import TENTHS
 from tokenlight.metrics.ranking import order, share_up
@@ -37,7 +37,7 @@ TAILS = ("", "from start to finish", "despite its small budget", "even for those
 
 def plain_methods(explainer: tl.Explainer) -> list[str]:
     """Those that read the plain pass and nothing else."""
-    entries = [entry for entry in METHODS.values() if entry.fits(explainer.task.model)]
+    entries = [entry for entry in METHODS.values() if entry.fits(explainer.inner)]
     return [entry.name for entry in entries if entry.passes and all(one.rules is None for one in entry.passes)]
 
 

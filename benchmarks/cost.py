@@ -19,7 +19,9 @@ from rich.table import Table
 from torch import Tensor
 from transformers import AutoModelForSequenceClassification, BertConfig, LlamaConfig, PreTrainedModel
 
-from tokenlight.explain.running import Job, run_jobs
+from tokenlight.explain.jobs import Job
+from tokenlight.explain.passes import plan_passes
+from tokenlight.explain.running import run_jobs
 from tokenlight.methods import METHODS
 from tokenlight.model.twin import Twin
 from tokenlight.tasks import task_of
@@ -85,7 +87,7 @@ def table_for(model: PreTrainedModel, eager: PreTrainedModel, batch: int, length
 
     def ours(*names: str) -> Callable[[], object]:
         jobs = [Job(METHODS[name], {}) for name in names]
-        return lambda: run_jobs(Twin(model), inputs, target, jobs)
+        return lambda: run_jobs(Twin(model), inputs, plan_passes(target, jobs))
 
     tasks: dict[str, Callable[[], object]] = {"by hand": lambda: gradient_x_input(eager, ids)}
     tasks |= {name: ours(name) for name in SCHOOLS if METHODS[name].fits(model)}
@@ -108,7 +110,7 @@ def together_or_alone(model: PreTrainedModel, repeats: int) -> str:
 
     def run(rows: Tensor) -> None:
         target = Target(task_of(model), (Wanted(1),) * len(rows))
-        run_jobs(Twin(model), Batch(rows, torch.ones_like(rows)), target, [Job(METHODS["attcat"], {})])
+        run_jobs(Twin(model), Batch(rows, torch.ones_like(rows)), plan_passes(target, [Job(METHODS["attcat"], {})]))
 
     def one_at_a_time() -> None:
         for row in ids:

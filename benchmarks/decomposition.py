@@ -21,7 +21,9 @@ from rich.console import Console
 from rich.table import Table
 from transformers import BertConfig, BertForSequenceClassification
 
-from tokenlight.explain.running import Job, run_jobs
+from tokenlight.explain.jobs import Job
+from tokenlight.explain.passes import plan_passes
+from tokenlight.explain.running import run_jobs
 from tokenlight.methods import METHODS
 from tokenlight.model.twin import Twin
 from tokenlight.tasks import task_of
@@ -52,7 +54,7 @@ def run_one(name: str, length: int) -> None:
     tasks: dict[str, Callable[[], object]] = {"forward": forward}
     if name != "forward":
         job = Job(METHODS[CASES[name][0]], CASES[name][1])
-        tasks["method"] = lambda: run_jobs(Twin(model), batch, target, [job])
+        tasks["method"] = lambda: run_jobs(Twin(model), batch, plan_passes(target, [job]))
     times: dict[str, list[float]] = {task: [] for task in tasks}
     for _ in range(4):
         for task, function in tasks.items():

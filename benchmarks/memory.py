@@ -25,8 +25,10 @@ from rich.console import Console
 from rich.table import Table
 from transformers import PreTrainedModel
 
-from tokenlight.explain.footprint import Shape, need_of_jobs
-from tokenlight.explain.running import Job, run_jobs
+from tokenlight.explain.footprint import Shape, need_of_plan
+from tokenlight.explain.jobs import Job
+from tokenlight.explain.passes import plan_passes
+from tokenlight.explain.running import run_jobs
 from tokenlight.methods import METHODS
 from tokenlight.model.twin import Twin
 from tokenlight.record.recording import Saving
@@ -96,7 +98,7 @@ def measure(case: Case) -> Measured:
     def run(texts: int, tokens: int) -> Target:
         ids = torch.randint(5, case.vocabulary, (texts, tokens))
         target = Target(task_of(twin.model), (Wanted(1),) * texts)
-        run_jobs(twin, Batch(ids, torch.ones_like(ids)), target, [job], saving=saving)
+        run_jobs(twin, Batch(ids, torch.ones_like(ids)), plan_passes(target, [job]), saving=saving)
         return target
 
     run(1, 8)  # whatever is made once
@@ -105,7 +107,7 @@ def measure(case: Case) -> Measured:
     before, began = resident("VmRSS"), time.process_time()  # other work on the machine does not count
     target = run(case.texts, case.tokens)
     seconds = time.process_time() - began
-    estimate = need_of_jobs(Shape.of(model), [job], target, case.texts, case.tokens, saving)
+    estimate = need_of_plan(Shape.of(model), plan_passes(target, [job]), case.texts, case.tokens, saving)
     return Measured(resident("VmHWM") - before, seconds, estimate)
 
 

@@ -18,7 +18,9 @@ from rich.table import Table
 from torch import Tensor
 
 import tokenlight as tl
-from tokenlight.explain.running import Job, run_jobs
+from tokenlight.explain.jobs import Job
+from tokenlight.explain.passes import plan_passes
+from tokenlight.explain.running import run_jobs
 from tokenlight.methods import METHODS, Method
 from tokenlight.model.twin import Twin
 from tokenlight.tasks.targets import Target, Wanted
@@ -55,7 +57,7 @@ def main() -> None:
         for first in range(0, len(rows), 16):
             some = rows[first : first + 16]
             target = Target(explainer.task, (Wanted(1),) * len(some))
-            _, (result,) = run_jobs(twin, collate(some, explainer.tokenizer), target, [Job(method, {})])
+            _, (result,) = run_jobs(twin, collate(some, explainer.tokenizer), plan_passes(target, [Job(method, {})]))
             found += [result.scores[i, : len(row)].double() for i, row in enumerate(some)]
         return found
 

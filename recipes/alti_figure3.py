@@ -11,7 +11,7 @@ paper shows is not at hand: choose with --text and --layer.
 from alti_published import SETTINGS, load
 from side_by_side import arguments
 
-from tokenlight.explain.running import Job
+from tokenlight.explain.jobs import Job
 from tokenlight.methods import find_method
 from tokenlight.views.figure import new_figure, save
 

@@ -49,4 +49,4 @@ table = bench(
 )
 table.show()
 save(curve_figure(table), args.output / "curves.png")
-print(f"{args.output / 'curves.png'}: {model}, {table.results.examples} texts")
+print(f"{args.output / 'curves.png'}: {model}, {table.run.examples} texts")

@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 from arras_published import measured_records
 
-from tokenlight.bench.shown import read_shown
+from tokenlight.bench.shown_examples import read_shown
 from tokenlight.bench.tabulate import INTERVAL, read_table, resampled_means
-from tokenlight.views.chart import styles_of
+from tokenlight.views.curve_chart import styles_of
 from tokenlight.views.figure import new_figure, save
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

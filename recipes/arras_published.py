@@ -94,9 +94,9 @@ TABLE_3 = {
 def load(model: str, double: bool = False) -> tl.Explainer:
     """In double precision as in the paper (Llama-3.2-3B apart), or as the checkpoint says."""
     explainer = tl.load(model, dtype=torch.float64) if double else tl.load(model)
-    if explainer.task not in ("fill-mask", "text-generation"):
+    if explainer.task.gap is None:
         raise ValueError(
-            f"{model} does {explainer.task}: this benchmark asks language models for the next or masked word"
+            f"{model} does {explainer.task.name}: this benchmark asks language models for the next or masked word"
         )
     return explainer
 

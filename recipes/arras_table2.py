@@ -30,7 +30,7 @@ paper = args.published or (model if model in TABLE_2 else None)
 
 explainer = load(model, args.double)
 methods = ["lrp", "attn_lrp", *GRADIENTS, "gradient_x_input"]
-if explainer.task == "text-generation":
+if explainer.task.gap == "end":
     methods = ["alti_logit", *methods]
 table = bench(
     explainer,

@@ -17,9 +17,9 @@ from tokenlight.bench.benchmark import bench
 from tokenlight.cli.app import load_model, wide_console
 from tokenlight.data.source import Source
 from tokenlight.metrics.evaluate import Measure
-from tokenlight.views.chart import COLOURS
+from tokenlight.views.benchmark_table import show_table
+from tokenlight.views.curve_chart import COLOURS
 from tokenlight.views.figure import new_figure, save
-from tokenlight.views.tables import show_table
 
 parser = arguments(__doc__)
 parser.add_argument("--set", choices=[*DATASETS, *QUESTIONS], default="sst2")

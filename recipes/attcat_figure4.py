@@ -17,7 +17,8 @@ from tokenlight.cli.app import load_model
 from tokenlight.data.examples import Example
 from tokenlight.data.reading_examples import read_examples
 from tokenlight.data.source import Source
-from tokenlight.embedded.sentences import SENTENCES
+from tokenlight.explain.running import Running
+from tokenlight.foundation.first_look import SENTENCES
 from tokenlight.runs.method_specs import MethodSpec
 from tokenlight.views.figure import new_figure, save
 
@@ -34,9 +35,9 @@ if args.data:
     rows = read_examples(Source(args.data, split=args.split, limit=args.limit or 4), explainer.task.gap)
     texts = [row.text for row in rows if isinstance(row, Example)]
 specs = [MethodSpec(title, title.lower(), {"detail": "layers"}) for title in ("AttCAT", "CAT")]
-jobs = {spec.label: spec.job(explainer.task.model) for spec in specs}
+jobs = {spec.label: spec.job(explainer.inner) for spec in specs}
 prepare = None if args.plain else ATTCAT.prepare(explainer.tokenizer)
-explained = explainer.explain_jobs(texts, jobs, target=args.target, prepare=prepare)
+explained = explainer.explain_jobs(texts, jobs, target=args.target, running=Running(prepare=prepare))
 
 args.output.mkdir(parents=True, exist_ok=True)
 for number in range(len(texts)):

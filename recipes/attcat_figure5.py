@@ -47,7 +47,7 @@ side_by_side(
 
 figure = new_figure(9, 3.4)
 for k, (axes, column) in enumerate(zip(figure.subplots(1, 2, sharey=True), table.columns, strict=True)):
-    values = [table.results.values[:, table.results.labels.index(line.label), k] for line in table.methods]
+    values = [table.values[:, i, k] for i, line in enumerate(table.lines) if not line.control]
     axes.boxplot(values, tick_labels=[line.title for line in table.methods], showmeans=True, widths=0.6)
     axes.axhline(0, color="grey", linewidth=0.6)
     axes.tick_params(axis="x", rotation=45, labelsize=7)

@@ -14,9 +14,10 @@ from side_by_side import NOT_AT_HAND, arguments, show
 
 from tokenlight.cli.app import load_model
 from tokenlight.heads.count import count_heads
-from tokenlight.heads.sources import parse_source
+from tokenlight.heads.parsed_texts import parse_source
 from tokenlight.masks.statistics import SYNTAX_MARGIN
-from tokenlight.views.figure import distance_figure, save
+from tokenlight.views.figure import save
+from tokenlight.views.head_figure import distance_figure
 
 parser = arguments(__doc__)
 parser.add_argument("--heads", type=Path, help="head mask with its statistics; default: the model's own")

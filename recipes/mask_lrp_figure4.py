@@ -15,8 +15,8 @@ from side_by_side import arguments, differences, mean_cells, show
 from tokenlight.bench.benchmark import bench
 from tokenlight.cli.app import load_model
 from tokenlight.data.source import Source
+from tokenlight.views.benchmark_table import ARROWS, minus
 from tokenlight.views.figure import new_figure, save
-from tokenlight.views.tables import ARROWS, minus
 
 parser = arguments(__doc__)
 parser.add_argument("--dataset", choices=DATASETS, default="sst2")

@@ -14,9 +14,10 @@ from side_by_side import arguments
 
 from tokenlight.cli.app import load_model, wide_console
 from tokenlight.heads.count import count_heads
-from tokenlight.heads.sources import parse_source
-from tokenlight.views.figure import head_figure, save
-from tokenlight.views.heads import head_map
+from tokenlight.heads.parsed_texts import parse_source
+from tokenlight.views.figure import save
+from tokenlight.views.head_figure import head_figure
+from tokenlight.views.head_map import head_map
 
 parser = arguments(__doc__)
 parser.add_argument("--heads", type=Path, help="head mask; default: the model's own")

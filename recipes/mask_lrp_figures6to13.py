@@ -16,7 +16,7 @@ from tokenlight.cli.app import load_model
 from tokenlight.data.examples import Example
 from tokenlight.data.reading_examples import read_examples
 from tokenlight.data.source import Source
-from tokenlight.embedded.sentences import SENTENCES
+from tokenlight.foundation.first_look import SENTENCES
 from tokenlight.runs.method_specs import MethodSpec
 from tokenlight.views.difference import difference_figure, difference_page
 from tokenlight.views.figure import save
@@ -35,7 +35,7 @@ if args.data:
     rows = read_examples(Source(args.data, split=args.split, limit=args.limit), explainer.task.gap)
     texts = [row.text for row in rows if isinstance(row, Example)]
 specs = [masked("Mask-LRP", mask, args.variant), *(MethodSpec.parse(name) for name in args.against)]
-jobs = {spec.label: spec.job(explainer.task.model) for spec in specs}
+jobs = {spec.label: spec.job(explainer.inner) for spec in specs}
 explained = explainer.explain_jobs(texts, jobs)
 
 args.output.mkdir(parents=True, exist_ok=True)

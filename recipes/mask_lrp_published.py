@@ -131,6 +131,6 @@ def table_1_methods(mask: HeadMask, seeds: int) -> list[str | MethodSpec]:
 
 def find_mask(path: Path | None, explainer: Explainer) -> HeadMask:
     """The mask in a file, or the model's own; without either the error names the command that makes one."""
-    mask = choose_heads(OWN if path is None else path, explainer.task.model)
+    mask = choose_heads(OWN if path is None else path, explainer.inner)
     assert mask is not None
     return mask

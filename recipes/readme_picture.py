@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.terminal_theme import TerminalTheme
 
 import tokenlight as tl
-from tokenlight.embedded.sentences import METHODS, SENTENCES
+from tokenlight.foundation.first_look import DEMO_METHODS, SENTENCES
 from tokenlight.views.terminal import legend
 
 # White paper, black ink: the picture stands on a light page and on a dark one.
@@ -29,7 +29,7 @@ GREYS = [
 THEME = TerminalTheme((255, 255, 255), (20, 20, 20), GREYS, GREYS)
 
 console = Console(record=True, force_terminal=True, color_system="truecolor", width=116, file=io.StringIO())
-explained = tl.load().explain_all(SENTENCES, METHODS)
+explained = tl.load().explain_all(SENTENCES, DEMO_METHODS)
 for group in zip(*explained.values(), strict=True):
     tl.show(list(group), console)
     console.print()

@@ -9,10 +9,11 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table as RichTable
 
-from tokenlight.bench.tabulate import INTERVAL, Cell, Table, resampled_means, weighted_means
-from tokenlight.views.chart import styles_of
+from tokenlight.bench.tabulate import INTERVAL, resampled_means, weighted_means
+from tokenlight.results.table import Cell, Table
+from tokenlight.views.benchmark_table import ARROWS, facts, minus
+from tokenlight.views.curve_chart import styles_of
 from tokenlight.views.figure import new_figure
-from tokenlight.views.tables import ARROWS, facts, minus
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -101,10 +102,10 @@ def show(heading: str, head: Sequence[str], rows: Sequence[Sequence[str]], remar
 
 def mean_cells(table: Table, labels: Sequence[str], seed: int = 0) -> list[Cell]:
     """For each metric the mean over methods, with a bootstrap interval over examples."""
-    results = table.results
-    values = results.values[:, [results.labels.index(label) for label in labels]].mean(1)  # [example, metric]
-    means = weighted_means(values, results.weights)
-    low, high = np.nanpercentile(resampled_means(values, results.weights, seed), INTERVAL, axis=0)
+    places = {line.label: i for i, line in enumerate(table.lines)}
+    values = table.values[:, [places[label] for label in labels]].mean(1)  # [example, metric]
+    means = weighted_means(values, table.weights)
+    low, high = np.nanpercentile(resampled_means(values, table.weights, seed), INTERVAL, axis=0)
     return [Cell(float(mean), float(a), float(b)) for mean, a, b in zip(means, low, high, strict=True)]
 
 

@@ -42,5 +42,6 @@ tokenizer.save_pretrained(args.output)
 # What was saved is what users load: it must know that keys are many.
 explainer = tl.load(args.output)
 explained = explainer.explain("The keys to the cabinet", "attn_lrp", target=" are", foil=" is", progress=False)
-print(f"{args.output}: {explainer.task}, {sum(p.numel() for p in explainer.model.parameters()) / 1e6:.0f}M parameters")
+millions = sum(p.numel() for p in explainer.model.parameters()) / 1e6
+print(f"{args.output}: {explainer.task.name}, {millions:.0f}M parameters")
 print(f"'The keys to the cabinet': logit of 'are' minus 'is' is {explained.score:.2f}; it should be above 0")

@@ -10,6 +10,7 @@ from transformers import PreTrainedModel
 from tokenlight.masks.choosing import PACKAGED
 from tokenlight.methods import METHODS
 from tokenlight.tasks import TASKS
+from tokenlight.tasks.targets import TargetLike
 from tokenlight.tasks.task import Task
 
 VOCABULARY = 60
@@ -103,7 +104,7 @@ def quick_options(name: str) -> dict[str, Any]:
     return {**options, "heads": SOME_HEADS} if known.get("heads") in PACKAGED else options
 
 
-def target(task: str) -> object:
+def target(task: str) -> TargetLike:
     """A target that `attribute` understands for this head."""
     return {
         "text-classification": 1,

@@ -39,7 +39,7 @@ def small_explainer(kind: str = "text-classification") -> tl.Explainer:
 @contextmanager
 def in_process(explainer: tl.Explainer, mask: HeadMask | None = None, **settings: Any) -> Iterator[Any]:
     """A client that needs no socket; `client.line` and `client.session` are what answers it."""
-    session = Session(explainer, mask or own_heads(explainer.task.model))
+    session = Session(explainer, mask or own_heads(explainer.inner))
     line = WaitingLine(**settings)
     client: Any = TestClient(make_app(session, line, PORT), base_url=ADDRESS)
     client.line, client.session = line, session

@@ -3,17 +3,20 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
+from tokenlight import methods, metrics
 from tokenlight.bench.protocol import PROTOCOLS
 from tokenlight.cli import app
-from tokenlight.methods import ALIASES, METHODS
+from tokenlight.methods import METHODS
 from tokenlight.metrics import METRICS
+from tokenlight.model.anatomy import ANATOMIES
+from tokenlight.tasks import TASKS
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 FENCE = re.compile(r"^```(?P<kind>[^\n`]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?P<target>[^)\s]+)\)")
 
@@ -51,16 +54,17 @@ def anchors(page: Path) -> set[str]:
 
 
 @pytest.fixture
-def _own_methods() -> Iterator[None]:
-    """Methods that a page registers are gone afterwards."""
-    methods, aliases = dict(METHODS), dict(ALIASES)
+def _registries_as_before() -> Iterator[None]:
+    """What a page registers is gone afterwards."""
+    registries: list[dict[str, Any]] = [METHODS, methods.ALIASES, METRICS, metrics.ALIASES, TASKS, ANATOMIES]
+    before = [dict(registry) for registry in registries]
     yield
-    for registry, before in ((METHODS, methods), (ALIASES, aliases)):
+    for registry, entries in zip(registries, before, strict=True):
         registry.clear()
-        registry.update(before)  # type: ignore[arg-type]
+        registry.update(entries)
 
 
-@pytest.mark.usefixtures("_own_methods")
+@pytest.mark.usefixtures("_registries_as_before")
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=page_name)
 def test_programs_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

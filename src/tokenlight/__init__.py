@@ -1,28 +1,40 @@
 """Which tokens made a Transformer say that, by every published way of asking, and which of those ways can you trust?"""
 
-from tokenlight.bench.benchmark import bench as benchmark
-from tokenlight.calibration.calibrate import calibrate
-from tokenlight.corpus.explain_dataset import explain_dataset
-from tokenlight.corpus.settings import CorpusSettings
-from tokenlight.data.source import Source
-from tokenlight.explain.attribute import attribute
-from tokenlight.explain.explainer import Explainer, load
-from tokenlight.foundation.errors import UnsupportedModelError
-from tokenlight.masks.head_mask import HeadMask
-from tokenlight.methods import METHODS
-from tokenlight.metrics import METRICS
-from tokenlight.metrics.evaluate import evaluate
-from tokenlight.results.explanation import Explanation, Word
-from tokenlight.runs.workers import Workers
-from tokenlight.views.terminal import show
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tokenlight.bench.benchmark import bench as benchmark
+    from tokenlight.calibration.calibrate import calibrate
+    from tokenlight.corpus.explain_dataset import explain_dataset
+    from tokenlight.corpus.settings import CorpusSettings
+    from tokenlight.data.examples import Example
+    from tokenlight.data.source import Source
+    from tokenlight.explain.attribute import attribute
+    from tokenlight.explain.explainer import Explainer, load
+    from tokenlight.explain.from_scores import from_scores
+    from tokenlight.foundation.errors import UnsupportedModelError
+    from tokenlight.masks.head_mask import HeadMask
+    from tokenlight.methods import METHODS
+    from tokenlight.metrics import METRICS
+    from tokenlight.metrics.evaluate import Measure, evaluate
+    from tokenlight.metrics.perturbation import Perturbation
+    from tokenlight.results.explanation import Explanation, Word
+    from tokenlight.runs.workers import Workers
+    from tokenlight.tasks import TASKS
+    from tokenlight.views.terminal import show
 
 __all__ = [
     "METHODS",
     "METRICS",
+    "TASKS",
     "CorpusSettings",
+    "Example",
     "Explainer",
     "Explanation",
     "HeadMask",
+    "Measure",
+    "Perturbation",
     "Source",
     "UnsupportedModelError",
     "Word",
@@ -32,7 +44,50 @@ __all__ = [
     "calibrate",
     "evaluate",
     "explain_dataset",
+    "from_scores",
     "load",
     "show",
 ]
 __version__ = "0.1.0"
+
+# The same once more, for when a name is first used: torch takes seconds to import, and `--help` needs none of it.
+_PLACES = {
+    "METHODS": "methods:METHODS",
+    "METRICS": "metrics:METRICS",
+    "TASKS": "tasks:TASKS",
+    "CorpusSettings": "corpus.settings:CorpusSettings",
+    "Example": "data.examples:Example",
+    "Explainer": "explain.explainer:Explainer",
+    "Explanation": "results.explanation:Explanation",
+    "HeadMask": "masks.head_mask:HeadMask",
+    "Measure": "metrics.evaluate:Measure",
+    "Perturbation": "metrics.perturbation:Perturbation",
+    "Source": "data.source:Source",
+    "UnsupportedModelError": "foundation.errors:UnsupportedModelError",
+    "Word": "results.explanation:Word",
+    "Workers": "runs.workers:Workers",
+    "attribute": "explain.attribute:attribute",
+    "benchmark": "bench.benchmark:bench",
+    "calibrate": "calibration.calibrate:calibrate",
+    "evaluate": "metrics.evaluate:evaluate",
+    "explain_dataset": "corpus.explain_dataset:explain_dataset",
+    "from_scores": "explain.from_scores:from_scores",
+    "load": "explain.explainer:load",
+    "show": "views.terminal:show",
+}
+
+
+if not TYPE_CHECKING:  # a type checker would take every misspelt name for one that is found here
+
+    def __getattr__(name: str) -> object:
+        """A public name is imported when it is first used (PEP 562)."""
+        if name not in _PLACES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        module, original = _PLACES[name].split(":")
+        found = getattr(import_module(f"{__name__}.{module}"), original)
+        globals()[name] = found  # the next use does not come here
+        return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

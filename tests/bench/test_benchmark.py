@@ -96,7 +96,7 @@ def test_metrics_are_written_with_their_options():
 
 
 def test_controls_come_last_and_once():
-    model = explainer_for("bert").task.model
+    model = explainer_for("bert").inner
     specs = choose_methods(["erasure:how=mask", "attcat"], model)
     assert [spec.label for spec in specs] == ["attcat", "erasure:how=mask", "random"]
     assert [s.label for s in choose_methods(["attcat"], model, erasure=False)] == ["attcat", "random"]
@@ -191,8 +191,8 @@ def test_filters_set_examples_aside_with_their_reason(tmp_path):
     file = write_table(tmp_path / "d.tsv", [(said, TEXTS[0]), (wrong, TEXTS[0]), (said, TEXTS[1]), (said, TEXTS[0])])
     protocol = replace(clean(["aopc"]), shortest=7, only_right=True)
     table = bench(explainer, file, ["attcat"], protocol=protocol, output=tmp_path / "out", progress=False)
-    assert table.results.set_aside == Counter({"fewer than 7 tokens": 1, "predicted wrongly": 1})
-    assert (table.results.right, table.results.judged, table.results.examples) == (3, 4, 2)  # set aside, but judged
+    assert table.run.set_aside == Counter({"fewer than 7 tokens": 1, "predicted wrongly": 1})
+    assert (table.run.right, table.run.judged, table.run.examples) == (3, 4, 2)  # set aside, but judged
 
 
 def test_the_other_class_is_explained_where_classes_are_compared(data, tmp_path):
@@ -273,8 +273,8 @@ def test_masked_words_with_evidence(tmp_path):
     )
     assert [column.label for column in table.columns] == names
     right = bench(explainer, examples, ["attn_lrp"], protocol="arras", output=tmp_path / "arras", progress=False)
-    assert right.results.examples == 1
-    assert right.results.set_aside == Counter({"predicted wrongly": 1, "a form of the word is not one token": 1})
+    assert right.run.examples == 1
+    assert right.run.set_aside == Counter({"predicted wrongly": 1, "a form of the word is not one token": 1})
 
 
 def test_prefixes_with_evidence_from_a_file(tmp_path):
@@ -282,8 +282,8 @@ def test_prefixes_with_evidence_from_a_file(tmp_path):
     file.write_text("prefix,target,foil,evidence\nThe keys to the table,are,is,keys\n,are,is,keys\n", encoding="utf-8")
     explainer = explainer_for("gpt2", "text-generation")
     table = bench(explainer, file, ["attn_lrp"], ["pointing_game", "aopc"], output=tmp_path / "out", progress=False)
-    assert table.results.examples == 1
-    assert [record["bad"] for record in table.results.bad] == ["expected a prefix, a right and a wrong word"]
+    assert table.run.examples == 1
+    assert [record["bad"] for record in table.run.bad] == ["expected a prefix, a right and a wrong word"]
     explanation = explainer.explain("The keys to the table", "attn_lrp", target=" are", foil=" is")
     value = evaluate(explainer, [explanation], ["aopc"])[0]["aopc"]
     assert records(tmp_path / "out")[0]["methods"]["attn_lrp"]["values"]["aopc"] == pytest.approx(value, abs=1e-5)
@@ -328,7 +328,7 @@ def test_robustness_counts_texts_on_which_the_models_agree(data, tmp_path):
     assert found[0].mean == pytest.approx(sum(expected) / len(expected))
     table = bench(models[0], data, seed_models=models[1:], output=tmp_path / "out", **QUICK)
     assert table.cell("attcat", "spearman").mean == pytest.approx(found[0].mean)
-    assert table.results.weights[:, 3].tolist() == [float(i in same) for i in range(len(TEXTS))]
+    assert table.weights[:, 3].tolist() == [float(i in same) for i in range(len(TEXTS))]
     with pytest.raises(ValueError, match="two models or more"):
         robustness(models[:1], TEXTS, ["attcat"])
     with pytest.raises(ValueError, match="name others as seed models"):
@@ -342,14 +342,14 @@ def test_bad_rows_are_reported_and_skipped_or_refused(tmp_path):
     file = write_table(tmp_path / "d.tsv", [(0, TEXTS[0]), ("great", TEXTS[1]), (1, " "), (2, TEXTS[2] + "\tmore")])
     explainer = explainer_for("bert")
     table = bench(explainer, file, output=tmp_path / "out", **QUICK)
-    assert table.results.examples == 1
+    assert table.run.examples == 1
     reasons = [json.loads(line)["bad"] for line in (tmp_path / "out/bad_rows.jsonl").read_text().splitlines()]
     assert reasons[0] == "the model has no label 'great'; it has 0 ('negative'), 1 ('neutral'), 2 ('positive')"
     assert reasons[1:] == ["text: expected a text, found an empty one", "expected 2 columns, found 3"]
     with pytest.raises(ValueError, match="example 3: the model has no label 'great'"):
         bench(explainer, file, output=tmp_path / "strict", bad_rows="refuse", **QUICK)
     assert records(tmp_path / "strict") == []
-    assert bench(explainer, file, output=tmp_path / "strict", **QUICK).results.examples == 1  # and goes on with skip
+    assert bench(explainer, file, output=tmp_path / "strict", **QUICK).run.examples == 1  # and goes on with skip
     with pytest.raises(ValueError, match="bad_rows is"):
         bench(explainer, file, bad_rows="hide", **QUICK)  # type: ignore[arg-type]
 
@@ -377,7 +377,7 @@ def test_data_of_which_nothing_is_left_is_an_error(tmp_path):
 def test_texts_that_were_cut_are_counted(tmp_path):
     explainer = explainer_for("bert", max_position_embeddings=8)
     table = bench(explainer, [Example(str(i), text) for i, text in enumerate(TEXTS[:2])], **QUICK)
-    assert table.results.cut == 1
+    assert table.run.cut == 1
 
 
 # --- the store ---------------------------------------------------------------------------------------------------
@@ -505,14 +505,14 @@ def test_random_scores_of_two_models_are_two_draws():
 
 def test_a_row_without_words_is_set_aside(tmp_path):
     table = bench(explainer_for("bert"), [TEXTS[0], "[SEP]", TEXTS[1]], **QUICK, output=tmp_path / "out")
-    assert table.results.set_aside == Counter({"no token can be taken away": 1})
-    assert table.results.examples == 2
+    assert table.run.set_aside == Counter({"no token can be taken away": 1})
+    assert table.run.examples == 2
 
 
 def test_labels_of_classes_say_nothing_of_a_language_model(tmp_path):
     file = write_table(tmp_path / "d.tsv", [(0, TEXTS[0]), (9, TEXTS[1])])
     table = bench(explainer_for("gpt2", "text-generation"), file, ["attcat"], ["aopc"], erasure=False, progress=False)
-    assert (table.results.examples, table.results.judged, table.results.bad) == (2, 0, ())
+    assert (table.run.examples, table.run.judged, table.run.bad) == (2, 0, ())
 
 
 def test_a_wrong_option_leaves_the_folder_as_it_was(tmp_path):

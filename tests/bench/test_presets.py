@@ -17,7 +17,8 @@ from tokenlight.bench.benchmark import bench
 from tokenlight.bench.presets import ALTI, ALTI_ROBUSTNESS, ARRAS, ATTCAT, ATTCAT_SQUAD, MASK_LRP, MASK_LRP_SQUAD
 from tokenlight.bench.protocol import PROTOCOLS, HidingBatch, Protocol, clean, other_class, protocol
 from tokenlight.data.examples import Example
-from tokenlight.explain.running import Job
+from tokenlight.explain.jobs import Job
+from tokenlight.explain.running import Running
 from tokenlight.methods import METHODS, find_method
 from tokenlight.metrics.evaluate import Measure, compare, evaluate
 from tokenlight.metrics.evidence import micro_average
@@ -71,9 +72,13 @@ def data(cases: list[tuple[Any, int]]) -> tuple[list[Any], list[int]]:
 def explained(
     protocol: Protocol, explainer: tl.Explainer, texts: list[Any], method: str, targets: Any, foils: Any = None
 ) -> list[tl.Explanation]:
-    jobs = {"it": Job.for_model(find_method(method), {}, explainer.task.model)}
+    jobs = {"it": Job.for_model(find_method(method), {}, explainer.inner)}
     found = explainer.explain_jobs(
-        texts, jobs, target=targets, foil=foils, batch_size=3, prepare=protocol.prepare(explainer.tokenizer)
+        texts,
+        jobs,
+        target=targets,
+        foil=foils,
+        running=Running(batch_size=3, prepare=protocol.prepare(explainer.tokenizer)),
     )
     return [protocol.adjust(e) for e in found["it"]]
 

@@ -1,79 +1,18 @@
-"""The table: means, intervals, who is level with the best, and what the views make of it."""
+"""The table: means, intervals, and who is level with the best."""
 
-import csv
-import io
 import json
-import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from rich.console import Console
 
+from tests.bench.known_runs import write_four_methods, write_run
 from tokenlight.bench.tabulate import best_method, level_with, read_table, resampled_means, weighted_means
-from tokenlight.foundation.files import write_whole
-from tokenlight.runs.journal import Journal
-from tokenlight.views.chart import nice_range, number, styles_of
-from tokenlight.views.report import report, write_views
-from tokenlight.views.tables import decimals, show_table
-
-METHODS = {"good": "Good & <b>_new_</b>", "twin": "Twin | of it", "poor": "Poor", "random": "Random"}
-
-
-def measure(metric: str, **more: Any) -> dict[str, Any]:
-    return {"metric": metric, "perturbation": None, "options": {}, "eligible": "words", "name": "", **more}
-
-
-def write_run(folder: Path, values: dict[str, np.ndarray], metrics: list[str], marked: list[int] | None = None) -> Path:
-    """A run's folder with these values [example, metric] for each method."""
-    settings = {
-        "model": {"name": "a/model"},
-        "data": {"source": "/somewhere/data/dev.tsv", "hub": None},
-        "methods": {name: {"title": METHODS[name], "control": name == "random"} for name in values},
-        "protocol": {"name": "clean", "measures": [measure(metric) for metric in metrics]},
-    }
-    folder.mkdir(exist_ok=True)
-    write_whole(folder / "run.json", json.dumps(settings))
-    examples = len(next(iter(values.values())))
-    records = [
-        {
-            "row": i,
-            "set_aside": None,
-            "cut": 0,
-            "right": None,
-            "marked": marked[i] if marked else None,
-            "methods": {
-                name: {
-                    "values": dict(zip(metrics, one[i].tolist(), strict=True)),
-                    "curves": {"aopc": [1.0, *np.linspace(0.9, 0.1, 10).tolist()]} if "aopc" in metrics else {},
-                }
-                for name, one in values.items()
-            },
-        }
-        for i in range(examples)
-    ]
-    Journal(folder / "results-00000.jsonl").append(0, records)
-    turned = [{**r, "methods": {"inverse of good": r["methods"]["poor"]}} for r in records if "poor" in values]
-    if turned:
-        Journal(folder / "results-00001.jsonl").append(0, turned)
-    return folder
 
 
 @pytest.fixture
 def folder(tmp_path) -> Path:
-    generator = np.random.default_rng(2)
-    texts = generator.normal(0, 1, (200, 1))  # hard and easy texts: the same for all methods
-    metrics = np.array([[1.0, -1.0]])  # the second is better when lower
-    noise = generator.normal(0, 0.1, (4, 200, 1))
-    noise -= noise.mean(1, keepdims=True)  # so that the means are what stands here
-    values = {
-        "twin": (texts + 0.499 + noise[0]) * metrics,
-        "good": (texts + 0.5 + noise[1]) * metrics,
-        "poor": (texts + 0.4 + noise[2]) * metrics,
-        "random": (texts + 0.6 + noise[3]) * metrics,
-    }
-    return write_run(tmp_path / "run", values, ["aopc", "log_odds"])
+    return write_four_methods(tmp_path / "run")
 
 
 def test_means_and_intervals():
@@ -119,6 +58,17 @@ def test_who_is_level_with_the_best(folder):
     assert [line.label for line in table.controls] == ["random", "inverse of good"]
 
 
+def test_a_control_is_known_by_its_method_and_not_by_its_label(folder):
+    controls = {line.label: line.control for line in read_table(folder).lines}
+    assert controls["good"] is None
+    assert controls["random"] == "random scores"
+    assert controls["inverse of good"] == "the best method turned round"
+    settings = json.loads((folder / "run.json").read_text())
+    settings["methods"]["random"]["name"] = "erasure"  # under a label that the caller chose
+    (folder / "run.json").write_text(json.dumps(settings))
+    assert "the best: erasure (a costly reference), the best method turned round" in read_table(folder).to_markdown()
+
+
 def test_an_unfinished_run_says_so(folder):
     (folder / "results-00001.jsonl").unlink()
     table = read_table(folder)
@@ -132,90 +82,6 @@ def test_panels_hold_what_the_metrics_average(folder):
     assert [cell.mean for cell in falls.curves["good"]] == pytest.approx([0, *np.linspace(0.1, 0.9, 10)])
     assert [cell.mean for cell in odds.curves["good"]] == pytest.approx([0, *np.log(np.linspace(0.9, 0.1, 10))])
     assert (falls.quantity, odds.quantity) == ("p − p_k", "ln(p_k / p)")
-
-
-# --- views -------------------------------------------------------------------------------------------------------
-
-
-def shown(folder: Path, **settings: Any) -> str:
-    file = io.StringIO()
-    show_table(read_table(folder), Console(file=file, **settings))
-    return file.getvalue()
-
-
-def test_terminal(folder):
-    plain = shown(folder, width=200)
-    assert "a/model on data/dev.tsv: 200 examples, protocol clean" in plain
-    assert re.search(r"good +0\.\d{3}\* \[0\.\d{3}, 0\.\d{3}\] +−0\.\d{3}\* \[−0", plain)
-    assert re.search(r"twin +0\.\d{3}† ", plain)
-    assert "AOPC ↑" in plain
-    assert "LOdds ↓" in plain
-    assert plain.index("controls") < plain.index("random ") < plain.index("inverse of good")
-    coloured = shown(folder, width=200, force_terminal=True, color_system="truecolor")
-    assert "*" not in coloured
-    assert "\x1b[1;32m0." in coloured
-    narrow = shown(folder, width=60)
-    assert max(map(len, narrow.splitlines())) <= 60
-    assert "…" not in shown(folder, width=44)  # broken into lines, not cut
-
-
-def test_markdown(folder):
-    lines = read_table(folder).to_markdown().splitlines()
-    rows = [line for line in lines if line.startswith("|")]
-    assert rows[0] == "| method | AOPC ↑ | LOdds ↓ |"
-    assert all(len(re.findall(r"(?<!\\)\|", row)) == 4 for row in rows)
-    assert rows[2].startswith(r"| Twin \| of it | 0.")
-    assert rows[3].startswith(r"| Good & \<b\>\_new\_\</b\> | **0.")
-    assert "†" in rows[2]
-    assert rows[5] == "| *controls* | | |"
-
-
-def test_latex(folder):
-    text = read_table(folder).to_latex()
-    assert r"\toprule" in text
-    assert text.count(r"\midrule") == 2
-    assert r"Good \& <b>\_new\_</b> & $\mathbf{0." in text
-    assert r"$^\dagger$ {\scriptsize[" in text
-    assert r"AOPC $\uparrow$ & LOdds $\downarrow$ \\" in text
-    assert text.count("{") == text.count("}")
-    assert r"95 \%" in text
-
-
-def test_comma_separated(folder):
-    rows = list(csv.DictReader(io.StringIO(read_table(folder).to_csv())))
-    assert len(rows) == 5 * 2
-    first = next(row for row in rows if row["method"] == "good" and row["metric"] == "aopc")
-    assert float(first["mean"]) == read_table(folder).cell("good", "aopc").mean
-    assert (first["best"], first["not_distinguishable"], first["control"], first["examples"]) == ("1", "0", "0", "200")
-
-
-def test_the_report_is_one_escaped_page_without_assets(folder):
-    page = report(read_table(folder), [])
-    assert "<b>_new_</b>" not in page
-    assert "Good &amp; &lt;b&gt;" in page
-    assert page.count("<svg viewBox") == 2 + 5  # panels, and the lines of the legend
-    assert page.count("<polygon") == 2 * 5
-    for outside in ("<script", "http://", "https://", "<link", "@import", "url("):
-        assert outside not in page
-    assert len(re.findall(r"<tbody>", page)) == 2
-    assert {path.name for path in write_views(read_table(folder), folder)} <= {path.name for path in folder.iterdir()}
-
-
-def test_decimals_and_ticks(folder):
-    cell = read_table(folder).cell("good", "aopc")
-    assert decimals([cell]) == 3
-    low, high, ticks = nice_range(-0.03, 0.71)
-    assert (low, high) == pytest.approx((-0.2, 0.8))
-    assert [number(tick, ticks) for tick in ticks] == ["−0.2", "0.0", "0.2", "0.4", "0.6", "0.8"]
-    low, high, ticks = nice_range(1.0, 1.0)
-    assert low < 1 < high
-    low, high, ticks = nice_range(0.0, 1.2)
-    assert [number(tick, ticks) for tick in ticks] == ["0.00", "0.25", "0.50", "0.75", "1.00", "1.25"]
-
-
-def test_methods_and_controls_look_different():
-    styles = styles_of([f"m{i}" for i in range(12)], ["random", "erasure", "inverse"])
-    assert len(set(styles.values())) == 15
 
 
 def test_equal_methods_are_seldom_told_apart():

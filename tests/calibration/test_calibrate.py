@@ -27,13 +27,13 @@ TEXTS = [" ".join(random.Random(i).choices(WORDS, k=5 + i % 4)) for i in range(4
 
 def effects_of(explainer, texts, orders, points=30, perturbation=None):
     rows = explainer.encode(texts)
-    fitted = (perturbation or Perturbation()).fit(explainer.task.model, explainer.tokenizer)
+    fitted = (perturbation or Perturbation()).fit(explainer.inner, explainer.tokenizer)
     goals = [Goal((1,))] * len(rows)
     return rows, measure_effects(explainer, Twin(explainer.model), rows, goals, texts, fitted, orders, points)
 
 
 def log_odds(explainer, row, gone):
-    fitted = Perturbation().fit(explainer.task.model, explainer.tokenizer)
+    fitted = Perturbation().fit(explainer.inner, explainer.tokenizer)
     question = ask(explainer, change(row, gone, fitted, 0.0), Goal((1,)))
     return float(torch.logit(probabilities(explainer, [question]))[0])
 
@@ -76,7 +76,7 @@ def test_with_every_order_effects_are_shapley_values():
 def test_orders_cover_every_token_once_and_every_second_one_runs_backwards():
     explainer = explainer_for("bert", "text-classification")
     (row,) = explainer.encode([TEXTS[0]])
-    fitted = Perturbation().fit(explainer.task.model, explainer.tokenizer)
+    fitted = Perturbation().fit(explainer.inner, explainer.tokenizer)
     plan = list(random_orders(row, Goal((1,)), "a name", fitted, orders=4, points=3))
     flat = [[token for group in order for token in group] for order in plan]
     words = [i for i, special in enumerate(row.special) if not special]
@@ -210,9 +210,7 @@ def test_nothing_is_found_in_noise(monkeypatch):
 
 def test_no_text_teaches_the_climb_that_it_judges(monkeypatch):
     explainer = explainer_for("bert", "text-classification")
-    settings = stages.CalibrationSettings(
-        Perturbation().fit(explainer.task.model, explainer.tokenizer), 1, 2, 3, seed=5
-    )
+    settings = stages.CalibrationSettings(Perturbation().fit(explainer.inner, explainer.tokenizer), 1, 2, 3, seed=5)
     nothing = [None] * len(TEXTS)
     calibration = stages.Calibration(explainer, METHODS["attn_lrp"], TEXTS, nothing, nothing, settings)
     assert [len(fold) for fold in calibration.folds] == [14, 13, 13]

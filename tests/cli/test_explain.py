@@ -241,7 +241,7 @@ def test_doctor_says_what_does_not_work_and_why(folders, monkeypatch):
             raise ValueError("no rollout today")
 
     monkeypatch.setattr(tl.Explainer, "explain", refuse)
-    findings = {finding.method: finding for finding in doctor.examine(explainer_for("bert"))}
+    findings = {finding.method: finding for finding in doctor.examine(explainer_for("bert")).findings}
     assert findings["rollout"].error == "no rollout today"
     assert findings["attcat"].error is None
 

@@ -1,13 +1,10 @@
-"""The words of a corpus: counted by hand on scores that are known, shown as table, CSV and figure."""
+"""The words of a corpus, counted by hand on scores that are known."""
 
-import csv
 import dataclasses
-import io
 import json
 
 import pytest
 import torch
-from rich.console import Console
 
 from tests.corpus.test_explain_dataset import explain, phrases
 from tests.tokenizers_ import explainer_for
@@ -15,9 +12,9 @@ from tokenlight.corpus import summary as summary
 from tokenlight.corpus.explaining_parts import ExplainedPart, ExplainedText
 from tokenlight.corpus.settings import CorpusSettings
 from tokenlight.corpus.shards import write_part
-from tokenlight.corpus.summary import WordSupport, summarise
+from tokenlight.corpus.summary import summarise
 from tokenlight.data.examples import Example
-from tokenlight.views.corpus import comparison_table, summary_csv, summary_figure, summary_table
+from tokenlight.results.corpus_words import WordSupport
 
 
 def write_known(folder, texts, name="model", method="lrp"):
@@ -63,12 +60,6 @@ def folder(tmp_path):
     return write_known(tmp_path / "one", KNOWN)
 
 
-def printed(table) -> str:
-    console = Console(file=io.StringIO(), width=200)
-    console.print(table)
-    return console.file.getvalue()  # type: ignore[attr-defined]
-
-
 def test_words_are_counted_and_weighed(folder):
     (found,) = summarise(folder)
     assert (found.model, found.method) == ("model", "lrp")
@@ -90,50 +81,6 @@ def test_shards_are_read_in_pieces(folder, monkeypatch):
     whole = summarise(folder)
     monkeypatch.setattr(summary, "BATCH", 1)
     assert summarise(folder) == whole
-
-
-def test_table_csv_and_figure(folder):
-    (found,) = summarise(folder)
-    lines = [line.split() for line in printed(summary_table(found, 2)).splitlines()]
-    assert ["positive", "(2", "texts)", "good", "3", "2", "+0.75"] in lines
-    assert ["key", "1", "0", "+0.50"] in lines
-    assert not any("movie" in line for line in lines)  # it speaks against
-    rows = list(csv.DictReader(io.StringIO(summary_csv([found]))))
-    assert len(rows) == sum(len(label.words) for label in found.labels)
-    assert rows[-1] == {
-        "model": "model",
-        "method": "lrp",
-        "label": "positive",
-        "texts": "2",
-        "word": "movie",
-        "uses": "1",
-        "strongest": "0",
-        "strength": "-0.5",
-        "total": "-0.5",
-    }
-    figure = summary_figure([found], 2)
-    assert [axes.get_title(loc="left") for axes in figure.axes] == ["negative", "positive"]
-    assert [label.get_text() for label in figure.axes[1].get_yticklabels()] == ["good", "key"]
-    assert figure.axes[1].dataLim.x1 == 2.25
-
-
-def test_two_checkpoints_side_by_side(folder, tmp_path):
-    changed = [("a good movie", "positive", [0.5, -2.0, 1.0]), *KNOWN[1:4]]
-    one, two = summarise(folder)[0], summarise(write_known(tmp_path / "two", changed, "other"))[0]
-    lines = [line.split() for line in printed(comparison_table(one, two, 3)).splitlines()]
-    first = next(line for line in lines if line[:1] == ["positive"])
-    assert first == ["positive", "movie", "1", "-0.50", "1", "+0.50", "+1.00"]  # the greatest change
-    assert ["good", "3", "+0.75", "3", "+0.08", "-0.67"] in lines
-    assert ["negative", "unbelievable", "1", "+1.00", "0", "-1.00"] in lines
-    figure = summary_figure([one, two], 3)
-    assert len(figure.axes[1].patches) == 6
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["model, lrp", "other, lrp"]
-
-
-def test_dollars_are_no_formula(tmp_path):
-    folder = write_known(tmp_path / "money", [("$ a $", "positive", [1.0, 0.5, 1.0])])
-    figure = summary_figure(summarise(folder), 5)
-    figure.savefig(tmp_path / "money.png")
 
 
 def test_pairs_and_contrasts(tmp_path):

@@ -70,7 +70,7 @@ def test_accuracy_on_a_small_set(explainer):
 def test_it_is_an_ordinary_classifier_of_a_useful_size(explainer):
     config = explainer.model.config
     assert type(explainer.model) is BertForSequenceClassification
-    assert explainer.task == "text-classification"
+    assert explainer.task.name == "text-classification"
     assert config.num_hidden_layers >= 4
     assert config.num_attention_heads >= 4
     assert config.architectures == ["BertForSequenceClassification"]

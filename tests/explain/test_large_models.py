@@ -22,11 +22,14 @@ from tests.rounding import SHARES, assert_near
 from tests.tokenizers_ import explainer_for
 from tokenlight.explain import doctor, footprint
 from tokenlight.explain import free_memory as free
-from tokenlight.explain.running import Job, run_jobs
+from tokenlight.explain.jobs import Job
+from tokenlight.explain.passes import plan_passes
+from tokenlight.explain.running import run_jobs
 from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.methods import METHODS
 from tokenlight.model.placement import hooks_of
 from tokenlight.model.twin import Twin
+from tokenlight.record.planned_pass import PlannedPass
 from tokenlight.record.recording import Saving, record
 from tokenlight.rules.tables import ATTN_LRP
 from tokenlight.tasks.targets import Target, Wanted
@@ -70,8 +73,8 @@ def test_blocks_that_run_again_give_the_same(family, task, foiled):
     jobs = [Job.for_model(METHODS[name], models.quick_options(name), model) for name in names]
     target = target_of(task, ((1, 3) if task == "question-answering" else 2) if foiled else None)
     twin = Twin(model)
-    first, ordinary = run_jobs(twin, uneven(), target, jobs)
-    again, saved = run_jobs(twin, uneven(), target, jobs, saving=LOW)
+    first, ordinary = run_jobs(twin, uneven(), plan_passes(target, jobs))
+    again, saved = run_jobs(twin, uneven(), plan_passes(target, jobs), saving=LOW)
     assert torch.equal(first.score, again.score)
     for one, other in zip(ordinary, saved, strict=True):
         same(one, other)
@@ -84,8 +87,8 @@ def test_shares_maps_and_gates_are_the_same(name, read):
     options = {"read": read, "detail": ("layers", "heads", "neurons"), "layer": 1, "heads": models.SOME_HEADS}
     jobs = [Job.for_model(METHODS[name], options, model)]
     twin, target = Twin(model), target_of("text-generation")
-    _, (ordinary,) = run_jobs(twin, uneven(), target, jobs)
-    _, (saved,) = run_jobs(twin, uneven(), target, jobs, saving=LOW)
+    _, (ordinary,) = run_jobs(twin, uneven(), plan_passes(target, jobs))
+    _, (saved,) = run_jobs(twin, uneven(), plan_passes(target, jobs), saving=LOW)
     assert ordinary.extras["masked_share"].abs().max() > 0 or name == "zplus_lrp"
     assert ordinary.maps.keys() == {"layers", "heads", "neurons"}
     same(ordinary, saved)
@@ -169,7 +172,8 @@ def test_blocks_that_read_more_of_the_input_are_refused():
 def test_the_ledger_counts_what_lies_above_the_lowest_signal(needs):
     model, target = models.model("bert", dtype=torch.float64), target_of("text-classification")
     (ordinary,), (saved,) = (
-        record(model, uneven(), target, needs, rules=ATTN_LRP, saving=saving).traces for saving in (Saving(), LOW)
+        record(model, uneven(), target, PlannedPass(set(needs), rules=ATTN_LRP), saving=saving).traces
+        for saving in (Saving(), LOW)
     )
     assert isinstance(ordinary.bias_share, torch.Tensor)
     assert ordinary.bias_share.abs().min() > 0
@@ -180,7 +184,12 @@ def test_the_ledger_counts_what_lies_above_the_lowest_signal(needs):
 def test_gradients_of_gradients_need_the_whole_graph():
     with pytest.raises(ValueError, match="leave low_memory off"):
         record(
-            models.model("bert"), uneven(), target_of("text-classification"), ["hidden.grad"], graph=True, saving=LOW
+            models.model("bert"),
+            uneven(),
+            target_of("text-classification"),
+            PlannedPass({"hidden.grad"}),
+            graph=True,
+            saving=LOW,
         )
 
 
@@ -228,7 +237,7 @@ def test_logits_are_computed_where_texts_end(family):
     scores = tl.attribute(model, batch.input_ids, batch.attention_mask, method="attn_lrp", target=7)
     assert shapes == [(3, 2, 16)]  # of nine tokens, the two that texts end at
     _, (everywhere,) = run_jobs(
-        Twin(model), batch, target_of("text-generation"), [Job(METHODS["attn_lrp"], {})], saving=Saving()
+        Twin(model), batch, plan_passes(target_of("text-generation"), [Job(METHODS["attn_lrp"], {})]), saving=Saving()
     )
     assert shapes[1] == (3, 9, 16)
     assert_near(scores, everywhere.scores)
@@ -251,8 +260,9 @@ def test_the_next_token_stays_the_same_when_the_last_one_is_hidden():
     """Erasure hides the last token; what is read stays where it was."""
     model = models.model("gpt2", "text-generation", torch.float64)
     jobs = [Job(METHODS["erasure"], {})]
-    _, (ordinary,) = run_jobs(Twin(model), uneven(), target_of("text-generation"), jobs)
-    _, (saved,) = run_jobs(Twin(model), uneven(), target_of("text-generation"), jobs, saving=Saving(last_logits=True))
+    plan = plan_passes(target_of("text-generation"), jobs)
+    _, (ordinary,) = run_jobs(Twin(model), uneven(), plan)
+    _, (saved,) = run_jobs(Twin(model), uneven(), plan, saving=Saving(last_logits=True))
     assert_near(saved.scores, ordinary.scores)
 
 
@@ -394,7 +404,9 @@ def outlook(name: str, rows: int = 32, tokens: int = 40, blocks: int = 2, model:
     entry = METHODS[name]
     job = Job(entry, {"heads": None} if "heads" in entry.options else {})
     target = Target(models.task("text-classification"), (Wanted(),) * rows)
-    return footprint.need_of_jobs(replace(shape, blocks=blocks), [job], target, rows, tokens, Saving(**saving))
+    return footprint.need_of_plan(
+        replace(shape, blocks=blocks), plan_passes(target, [job]), rows, tokens, Saving(**saving)
+    )
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -464,11 +476,13 @@ def test_the_largest_batch_is_the_last_that_fits(name):
     shape, entry = footprint.Shape.of(models.model("bert")), METHODS[name]
     target, room = Target(models.task("text-classification"), (Wanted(),)), 3_000_000
     jobs = [Job(entry, {})]
-    count = free.largest_batch(shape, jobs, target, 40, Saving(), room)
-    needs = [footprint.need_of_jobs(shape, jobs, target, rows, 40, Saving()) for rows in (count, count + 1)]
+    count = free.largest_batch(shape, plan_passes(target, jobs), 40, Saving(), room)
+    needs = [
+        footprint.need_of_plan(shape, plan_passes(target, jobs), rows, 40, Saving()) for rows in (count, count + 1)
+    ]
     assert count > 0
     assert needs[0] <= room < needs[1]
-    assert free.largest_batch(shape, jobs, target, 40, Saving(), 0) == 0
+    assert free.largest_batch(shape, plan_passes(target, jobs), 40, Saving(), 0) == 0
 
 
 def test_free_memory_is_read_from_the_system_and_its_limits(tmp_path):
@@ -492,13 +506,17 @@ def test_free_memory_is_read_from_the_system_and_its_limits(tmp_path):
 def test_doctor_foresees_what_methods_need(monkeypatch):
     explainer = explainer_for("bert")
     monkeypatch.setattr(doctor, "free_memory", lambda device: 2_000_000_000)
-    found = {one.method: one for one in doctor.foresee(explainer, tokens=512)}
+    foreseen = doctor.foresee(explainer)
+    assert foreseen.tokens == explainer.task.max_length
+    found = {one.method: one for one in foreseen.needs}
     assert found.keys() == METHODS.keys()
-    assert found["attn_lrp"].need == outlook("attn_lrp", tokens=512, model=explainer.model, last_logits=True)
+    assert found["attn_lrp"].need == outlook(
+        "attn_lrp", tokens=foreseen.tokens, model=explainer.model, last_logits=True
+    )
     assert 0 < (found["attn_lrp"].fitting or 0) < (found["attn_lrp"].fitting_low or 0)
     assert found["random"].need < found["erasure"].need / 1.9  # the control asks once, about the text as it is
     monkeypatch.setattr(doctor, "free_memory", lambda device: None)
-    assert doctor.foresee(explainer, tokens=512)[0].fitting is None
+    assert doctor.foresee(explainer).needs[0].fitting is None
 
 
 def test_doctor_prints_the_outlook(tmp_path):

@@ -8,7 +8,9 @@ import torch
 import tokenlight as tl
 from tests import models
 from tests.tokenizers_ import explainer_for
-from tokenlight.explain.running import Job, run_jobs
+from tokenlight.explain.jobs import Job
+from tokenlight.explain.passes import plan_passes
+from tokenlight.explain.running import run_jobs
 from tokenlight.methods import METHODS, Pass
 from tokenlight.model.twin import Twin
 from tokenlight.rules.tables import LRP
@@ -80,7 +82,7 @@ def test_reading_at_different_depths_keeps_the_books_apart():
     ids = models.ids()
     batch, target = Batch(ids, torch.ones_like(ids)), Target(models.task("text-classification"), (Wanted(1),) * 3)
     jobs = [Job(METHODS["lrp"], {"read": "blocks"}), Job(deep, {})]
-    _, (result, _) = run_jobs(Twin(models.model("bert", dtype=torch.float64)), batch, target, jobs)
+    _, (result, _) = run_jobs(Twin(models.model("bert", dtype=torch.float64)), batch, plan_passes(target, jobs))
     assert result.extras["residual"].abs().max() < 1e-9
 
 

@@ -11,6 +11,7 @@ from tests import models
 from tests.rounding import assert_near, tolerance
 from tests.tokenizers_ import explainer_for
 from tokenlight.model.twin import Twin
+from tokenlight.record.planned_pass import PlannedPass
 from tokenlight.record.recording import record
 from tokenlight.rules import replacements as rules
 from tokenlight.rules.mode import RuleMode
@@ -57,7 +58,7 @@ def test_a_finished_twin_holds_no_recording():
         twin,
         Batch(ids, torch.ones_like(ids)),
         Target(models.task("text-classification"), (Wanted(1),) * 3),
-        ["attention.grad"],
+        PlannedPass({"attention.grad"}),
     )
     assert not any(twin.tape.signals.values())
 

@@ -15,7 +15,7 @@ import tokenlight as tl
 from tests.tokenizers_ import TOKENIZERS, explainer_for, model_for
 from tokenlight.heads import count as counting
 from tokenlight.heads.count import count_heads
-from tokenlight.heads.sources import parse_source
+from tokenlight.heads.parsed_texts import parse_source
 from tokenlight.masks.choosing import choose_heads
 from tokenlight.masks.head_mask import HeadMask
 from tokenlight.masks.roles import roles

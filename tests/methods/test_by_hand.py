@@ -12,7 +12,9 @@ from torch import Tensor
 import tokenlight as tl
 from tests import models
 from tests.rounding import assert_near
-from tokenlight.explain.running import Job, run_jobs
+from tokenlight.explain.jobs import Job
+from tokenlight.explain.passes import plan_passes
+from tokenlight.explain.running import run_jobs
 from tokenlight.methods import METHODS, Attribution
 from tokenlight.methods.gradients import quadrature_rule
 from tokenlight.model import anatomy
@@ -192,7 +194,7 @@ def run(family: str, method: str, **options: Any) -> Attribution:
     model = models.model(family, TASKS[family], torch.float64)
     batch = Batch(IDS, torch.ones_like(IDS))
     target = Target(models.task(TASKS[family]), (Wanted(LABEL[family]),))
-    return run_jobs(Twin(model), batch, target, [Job(METHODS[method], options)])[1][0]
+    return run_jobs(Twin(model), batch, plan_passes(target, [Job(METHODS[method], options)]))[1][0]
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -8,11 +8,14 @@ import torch
 import tokenlight as tl
 from tests import models
 from tests.rounding import assert_near
-from tokenlight.explain.running import Job, run_jobs
+from tokenlight.explain.jobs import Job
+from tokenlight.explain.passes import plan_passes
+from tokenlight.explain.running import run_jobs
 from tokenlight.methods import METHODS
 from tokenlight.methods.contributions import alti_matrix, join_heads, layer_of, normalise
 from tokenlight.model import anatomy
 from tokenlight.model.twin import Twin
+from tokenlight.record.planned_pass import PlannedPass
 from tokenlight.record.recording import record
 from tokenlight.tasks.targets import Target
 from tokenlight.text.batches import Batch
@@ -34,7 +37,7 @@ def uneven():
 
 def trace_of(family, task=None):
     task = task or models.default_task(family)
-    return record(models.model(family, task, DOUBLE), uneven(), goal(task), SIGNALS).traces[0]
+    return record(models.model(family, task, DOUBLE), uneven(), goal(task), PlannedPass(set(SIGNALS))).traces[0]
 
 
 def layer(trace, number, row=0, second=False):
@@ -117,7 +120,7 @@ def test_small_chunks_change_nothing(monkeypatch):
 def test_alti_rows_are_shares(family, norm):
     task = models.default_task(family)
     job = Job(METHODS["alti"], {"norm": norm, "layers": True})
-    _, (result,) = run_jobs(Twin(models.model(family, task, DOUBLE)), uneven(), goal(task), [job])
+    _, (result,) = run_jobs(Twin(models.model(family, task, DOUBLE)), uneven(), plan_passes(goal(task), [job]))
     matrices = result.maps["contributions"]
     assert matrices.shape == (3, 2, 9, 9)
     assert (matrices >= 0).all()
@@ -155,7 +158,7 @@ def test_second_norm_sums_short_of_the_output_by_the_mlp_alone():
 @pytest.mark.parametrize("name", ["alti_logit", "logit"])
 def test_logit_terms_add_up_to_the_score(family, task, name):
     job = Job(METHODS[name], {"detail": ("layers", "heads")})
-    recording, (result,) = run_jobs(Twin(models.model(family, task, DOUBLE)), uneven(), goal(task), [job])
+    recording, (result,) = run_jobs(Twin(models.model(family, task, DOUBLE)), uneven(), plan_passes(goal(task), [job]))
     total = result.scores.sum(1) + result.extras["mlp_share"] + result.extras["bias_share"]
     assert_near(total, recording.score, size=torch.stack([*result.extras.values(), *result.scores.T]))
     torch.testing.assert_close(result.maps["mlp"].sum(1), result.extras["mlp_share"])
@@ -172,8 +175,8 @@ def test_alti_logit_is_the_papers_formula(family):
     """Ferrando et al. 2023: unembedding times final norm, linear at its real scale, of what attention adds."""
     model = models.model(family, "text-generation", DOUBLE)
     job = Job(METHODS["alti_logit"], {})
-    recording, (result,) = run_jobs(Twin(model), uneven(), goal("text-generation", foil=8), [job])
-    trace = record(model, uneven(), goal("text-generation"), SIGNALS).traces[0]
+    recording, (result,) = run_jobs(Twin(model), uneven(), plan_passes(goal("text-generation", foil=8), [job]))
+    trace = record(model, uneven(), goal("text-generation"), PlannedPass(set(SIGNALS))).traces[0]
     paths = {"gpt2": "transformer.ln_f", "gpt_neox": "gpt_neox.final_layer_norm"}
     norm = anatomy.norm_at(trace.model, paths.get(family, "model.norm"))
     output: Any = trace.model.get_output_embeddings()
@@ -239,7 +242,7 @@ def test_any_position_can_be_read(method):
     model, ids = models.model("bert", dtype=DOUBLE), models.ids()
     target = goal("text-classification")
     job = Job(METHODS[method], {"layers": True, "position": 4})
-    _, (result,) = run_jobs(Twin(model), Batch(ids, torch.ones_like(ids)), target, [job])
+    _, (result,) = run_jobs(Twin(model), Batch(ids, torch.ones_like(ids)), plan_passes(target, [job]))
     matrices = result.maps["contributions"]
     torch.testing.assert_close(result.scores, (matrices[:, 1] @ matrices[:, 0])[:, 4])
     with pytest.raises(ValueError, match="position 9"):

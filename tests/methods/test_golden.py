@@ -12,7 +12,9 @@ from transformers import AutoModelForCausalLM, AutoModelForSequenceClassificatio
 
 import tokenlight as tl
 from tests import models
-from tokenlight.explain.running import Job, run_jobs
+from tokenlight.explain.jobs import Job
+from tokenlight.explain.passes import plan_passes
+from tokenlight.explain.running import run_jobs
 from tokenlight.methods import METHODS
 from tokenlight.model.twin import Twin
 from tokenlight.tasks.targets import Target, Wanted
@@ -137,7 +139,7 @@ def test_the_first_layers_whole_matrix_equals_the_release(family):
     model, ids = golden_model(family), golden_ids()
     target = Target(models.task("text-classification"), (Wanted(1),) * 3)
     job = Job(METHODS["alti"], {"layers": True})
-    _, (result,) = run_jobs(Twin(model), Batch(ids, torch.ones_like(ids)), target, [job])
+    _, (result,) = run_jobs(Twin(model), Batch(ids, torch.ones_like(ids)), plan_passes(target, [job]))
     theirs = golden_rows(Case("alti", "alti_layer0", family, "alti"))
     torch.testing.assert_close(result.maps["contributions"][:, 0], theirs, rtol=0, atol=1e-4)
 
@@ -146,7 +148,7 @@ def test_mlp_contributions_equal_the_release():
     model, ids = golden_model("gpt2"), golden_ids()
     target = Target(models.task("text-generation"), (Wanted(7, 8),) * 3)
     recording, (result,) = run_jobs(
-        Twin(model), Batch(ids, torch.ones_like(ids)), target, [Job(METHODS["alti_logit"], {})]
+        Twin(model), Batch(ids, torch.ones_like(ids)), plan_passes(target, [Job(METHODS["alti_logit"], {})])
     )
     case = Case("alti_logit", "mlp", "gpt2", "alti_logit")
     torch.testing.assert_close(result.maps["mlp"], golden_rows(case), rtol=0, atol=1e-6)

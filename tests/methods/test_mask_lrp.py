@@ -9,7 +9,9 @@ import tokenlight as tl
 from tests import models
 from tests.rounding import SHARES, assert_near, tolerance
 from tests.tokenizers_ import explainer_for
-from tokenlight.explain.running import Job, run_jobs
+from tokenlight.explain.jobs import Job
+from tokenlight.explain.passes import plan_passes
+from tokenlight.explain.running import run_jobs
 from tokenlight.masks.head_mask import HeadMask
 from tokenlight.methods import METHODS
 from tokenlight.model.twin import Twin
@@ -35,7 +37,7 @@ def attribute(method="mask_lrp", family="bert", task=None, **options):
 def run(method, model, wanted=Wanted(1), **options):  # noqa: B008
     ids, twin = models.ids(), Twin(model)
     job, target = Job.for_model(METHODS[method], options, model), Target(task_of(twin.model), (wanted,) * len(ids))
-    return run_jobs(twin, Batch(ids, torch.ones_like(ids)), target, [job])[1][0]
+    return run_jobs(twin, Batch(ids, torch.ones_like(ids)), plan_passes(target, [job]))[1][0]
 
 
 def relevances(heads, variant="paper", family="bert", **options) -> Any:
@@ -45,7 +47,7 @@ def relevances(heads, variant="paper", family="bert", **options) -> Any:
     ids = models.ids()
     twin = Twin(models.model(family, dtype=torch.float64))
     target = Target(models.task("text-classification"), (Wanted(1),) * len(ids))
-    trace: Any = gated.record(twin, Batch(ids, torch.ones_like(ids)), target).traces[0]
+    trace: Any = record(twin, Batch(ids, torch.ones_like(ids)), target, gated).traces[0]
     if variant == "paper":
         return [signal.relevance for signal in trace.attention], trace
     pairs = zip(trace.attention, trace.gated, trace.values, strict=True)
@@ -176,7 +178,7 @@ def test_the_answer_of_the_model_never_changes():
     for variant in ("paper", "released"):
         job = Job.for_model(METHODS["mask_lrp"], {"heads": SOME, "variant": variant}, models.model("bert"))
         (gated, _) = job.passes(split=False)
-        masked = gated.record(Twin(models.model("bert", dtype=torch.float64)), batch, target)
+        masked = record(Twin(models.model("bert", dtype=torch.float64)), batch, target, gated)
         assert_near(masked.output["logits"].float(), plain.output["logits"])
     assert gated.rules is ZPLUS
 
@@ -187,7 +189,7 @@ def test_an_answer_is_explained_from_where_it_stands():
     job = Job.for_model(METHODS["mask_lrp"], {"heads": SOME}, model)
     (gated, _) = job.passes(split=False)
     target = Target(models.task("question-answering"), (models.task("question-answering").want_ids((2, 4), None),))
-    traces = gated.record(Twin(model), Batch(ids, torch.ones_like(ids)), target).traces
+    traces = record(Twin(model), Batch(ids, torch.ones_like(ids)), target, gated).traces
     assert [int(trace.row) for trace in traces] == [2, 4]
     for trace in traces:
         rows = trace.attention[-1].relevance.abs().sum((1, 3))[0]  # [query]

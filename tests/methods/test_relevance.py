@@ -9,9 +9,12 @@ from torch.nn import functional as F
 import tokenlight as tl
 from tests import models
 from tests.rounding import SHARES, assert_near
-from tokenlight.explain.running import Job, run_jobs
+from tokenlight.explain.jobs import Job
+from tokenlight.explain.passes import plan_passes
+from tokenlight.explain.running import run_jobs
 from tokenlight.methods import METHODS
 from tokenlight.model.twin import Twin
+from tokenlight.record.planned_pass import PlannedPass
 from tokenlight.record.recording import record
 from tokenlight.rules import replacements as rules
 from tokenlight.rules.tables import LRP, ZPLUS
@@ -30,7 +33,7 @@ def uneven():
 
 def attribution(model, task, name, foil=None, **options):
     target = Target(models.task(task), tuple(models.task(task).want_ids(models.target(task), foil) for _ in range(3)))
-    recording, (result,) = run_jobs(Twin(model), uneven(), target, [Job(METHODS[name], options)])
+    recording, (result,) = run_jobs(Twin(model), uneven(), plan_passes(target, [Job(METHODS[name], options)]))
     return recording, result
 
 
@@ -96,7 +99,9 @@ def test_single_precision_weights_give_double_precision_rankings(family, name):
     task = models.default_task(family)
     exact = replace(METHODS[name], passes=tuple(replace(one, double=False) for one in METHODS[name].passes))
     target = Target(models.task(task), tuple(models.task(task).want_ids(models.target(task), None) for _ in range(3)))
-    _, (truth,) = run_jobs(Twin(models.model(family, task, torch.float64)), uneven(), target, [Job(exact, {})])
+    _, (truth,) = run_jobs(
+        Twin(models.model(family, task, torch.float64)), uneven(), plan_passes(target, [Job(exact, {})])
+    )
     _, result = attribution(models.model(family, task), task, name)
     assert_near(result.scores.double(), truth.scores, precision=torch.float32)
 
@@ -108,9 +113,9 @@ def test_transformer_attribution_by_hand_in_one_layer():
         tuple(models.task("text-classification").want_ids(1, None) for _ in range(3)),
     )
     names = ("transformer_attribution", "partial_lrp")
-    _, (result, _) = run_jobs(Twin(model), uneven(), target, [Job(METHODS[n], {}) for n in names])
-    ruled = record(Twin(model), uneven(), target, ["attention.grad"], rules=ZPLUS, unit=True).traces[0]
-    plain = record(Twin(model), uneven(), target, ["attention.grad"]).traces[0]
+    _, (result, _) = run_jobs(Twin(model), uneven(), plan_passes(target, [Job(METHODS[n], {}) for n in names]))
+    ruled = record(Twin(model), uneven(), target, PlannedPass({"attention.grad"}, rules=ZPLUS, unit=True)).traces[0]
+    plain = record(Twin(model), uneven(), target, PlannedPass({"attention.grad"})).traces[0]
     product = torch.eye(9, dtype=torch.float64).expand(3, 9, 9)
     for r, g in zip(ruled.attention, plain.attention, strict=True):
         assert g.grad is not None
@@ -150,7 +155,9 @@ def test_a_layers_heads_hold_what_reaches_its_attention():
     model, task = models.model("bert", dtype=torch.float64), "text-classification"
     _, result = attribution(model, task, "zplus_lrp", detail=("heads", "layers"))
     target = Target(models.task(task), tuple(models.task(task).want_ids(1, None) for _ in range(3)))
-    trace = record(model, uneven(), target, ["attention.grad", "values.grad"], rules=ZPLUS, unit=True).traces[0]
+    trace = record(
+        model, uneven(), target, PlannedPass({"attention.grad", "values.grad"}, rules=ZPLUS, unit=True)
+    ).traces[0]
     halves = [signal.relevance.sum((2, 3)) for signal in (trace.attention[-1], trace.values[-1])]
     torch.testing.assert_close(result.maps["heads"][:, -1], halves[0] + halves[1])
     torch.testing.assert_close(halves[0], halves[1])

@@ -1,7 +1,10 @@
 """The entry point: every metric from a list of explanations, what was explained found again, helpful errors."""
 
+import ast
 import copy
 from dataclasses import replace
+from math import log
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +13,7 @@ import torch
 import tokenlight as tl
 from tests.tokenizers_ import LABELS, explainer_for
 from tokenlight.explain.from_scores import from_scores
-from tokenlight.metrics import METRICS, curves, find_metric, probability
+from tokenlight.metrics import METRICS, curves, find_metric, metrics_between, probability
 from tokenlight.metrics.evaluate import DEFAULT_METRICS, Measure, draw_curves, evaluate
 from tokenlight.metrics.perturbation import BINS, TENTHS, Perturbation
 
@@ -38,6 +41,61 @@ def test_every_entry_says_what_it_is():
     assert {n for n, e in METRICS.items() if e.direction == "lower"} == {
         *("log_odds", "sufficiency", "deletion", "kendall_confidence"),
     }
+
+
+@pytest.mark.parametrize("name", ["aopc", "log_odds", "comprehensiveness", "sufficiency"])
+def test_a_metric_is_the_mean_of_its_points(name):
+    curve = torch.tensor([0.9, 0.7, 0.4, 0.0], dtype=torch.float64)
+    entry = METRICS[name]
+    axis, points = entry.at_points(curve.expand(2, 3, 4), {})
+    points = points if entry.needs == "kept" else points[..., 1:]  # where the whole input is the first point
+    assert axis == ("ln(p_k / p)" if name == "log_odds" else "p − p_k")
+    assert points.shape == (2, 3, 3)
+    assert points.mean(-1).flatten().tolist() == pytest.approx([entry.function(curve)] * 6)
+
+
+def test_points_take_the_options_that_concern_them():
+    curve = torch.tensor([0.5, 0.0], dtype=torch.float64)
+    assert METRICS["log_odds"].at_points(curve, {"floor": 0.25})[1].tolist() == pytest.approx([0.0, -log(2)])
+    assert METRICS["comprehensiveness"].at_points(curve, {"envelope": True})[1].tolist() == [0.0, 0.5]
+    grown = torch.tensor([0.9, 0.1, 0.5], dtype=torch.float64)
+    assert METRICS["insertion"].at_points(grown, {}) == ("probability", pytest.approx([0.1, 0.5]))
+
+
+def test_titles_hold_the_number_that_belongs_to_them():
+    wanted = {"recall_at_k": "Recall@20", "precision_at_k": "Precision@20", "pointing_game": "PG-2"}
+    assert {name: METRICS[name].title_with({}) for name in wanted} == wanted
+    assert METRICS["pointing_game"].title_with({"k": 1, "ties": "first"}) == "PG-1"
+    assert METRICS["jaccard_top"].title_with({}) == METRICS["jaccard_top"].title
+    assert METRICS["jaccard_top"].title_with({"share": 0.5}) == "Jaccard-50%"
+    assert METRICS["aopc"].title_with({"absolute": True}) == "AOPC"
+
+
+def test_an_entry_without_its_facts_is_refused():
+    assert metrics_between("models") == ("jaccard_top", "spearman")
+    assert metrics_between("classes") == ("kendall_confidence",)
+    with pytest.raises(
+        TypeError, match=r"points= is what every perturbation metric says .* aopc \(perturbation\) has none"
+    ):
+        replace(METRICS["aopc"], points=None)
+    with pytest.raises(TypeError, match=r"compares= is what every agreement metric says .* aopc .* has 'models'"):
+        replace(METRICS["aopc"], compares="models")
+
+
+def test_only_metrics_know_metrics_by_name():
+    """Whoever wants to know something about a metric asks its entry."""
+    package = Path(tl.__file__).parent
+    outside = [path for path in package.rglob("*.py") if path.parent.name != "metrics"]
+    assert len(outside) > 50
+    comparisons = [
+        (path.name, node.value)
+        for path in outside
+        for compare in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(compare, ast.Compare)
+        for node in ast.walk(compare)
+        if isinstance(node, ast.Constant) and node.value in METRICS
+    ]
+    assert comparisons == []
 
 
 def test_a_wrong_name_lists_the_right_ones():
@@ -294,7 +352,7 @@ def test_what_is_missing_is_named():
     with pytest.raises(ValueError, match="aopc is asked for twice"):
         evaluate(explainer, explanations, ["aopc", "AOPC"])
     with pytest.raises(ValueError, match="list of explanations"):
-        evaluate(explainer, explanations[0])
+        evaluate(explainer, explanations[0])  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="list of explanations"):
         evaluate(explainer, [])
 

@@ -13,7 +13,7 @@ from tokenlight.explain.from_scores import from_scores
 from tokenlight.metrics import probability
 from tokenlight.metrics.evaluate import draw_curves
 from tokenlight.metrics.perturbation import Perturbation
-from tokenlight.metrics.probability import probabilities
+from tokenlight.metrics.probability import Asking, probabilities
 from tokenlight.tasks.targets import GONE, Goal, Question, squeeze
 
 TEXTS = ["it is a good movie and they are not bad at all", "the key is here", "ok", "unbelievable films are rarely bad"]
@@ -65,7 +65,7 @@ def check(explainer, texts, how, keep, reader, protected=lambda e: (), **asked) 
     token = TOKENS.get(how)
     perturbation = replace(EACH, how="replace" if token else "delete", token=token, keep=keep)
     explanations = made(explainer, texts, **asked)
-    found = draw_curves(explainer, explanations, perturbation, tokens=40)
+    found = draw_curves(explainer, explanations, perturbation, asking=Asking(tokens=40))
     for e, curve in zip(explanations, found, strict=True):
         expected = one_at_a_time(explainer, e, how, keep, reader(e), protected(e))
         torch.testing.assert_close(curve.probabilities, torch.tensor(expected, dtype=torch.float64), rtol=0, atol=1e-12)
@@ -219,7 +219,7 @@ def test_a_decoder_classifier_with_and_without_padding(pad):
     if not pad:
         explainer.model.config.pad_token_id = None
     explanations = made(explainer, TEXTS)
-    together, alone = (draw_curves(explainer, explanations, tokens=tokens) for tokens in (4096, 1))
+    together, alone = (draw_curves(explainer, explanations, asking=Asking(tokens)) for tokens in (4096, 1))
     for one, two in zip(together, alone, strict=True):
         torch.testing.assert_close(one.probabilities, two.probabilities, rtol=0, atol=1e-12)
 
@@ -249,7 +249,7 @@ def test_batches_keep_to_their_budget(monkeypatch):
         return batch
 
     monkeypatch.setattr(probability, "make_batch", spy)
-    draw_curves(explainer, made(explainer, TEXTS), Perturbation(how="delete"), tokens=50)
+    draw_curves(explainer, made(explainer, TEXTS), Perturbation(how="delete"), asking=Asking(tokens=50))
     assert all(rows * width <= 50 for rows, width in sizes)
     assert max(rows for rows, width in sizes) > 3
     assert [width for rows, width in sizes] == sorted(width for rows, width in sizes)
@@ -288,4 +288,4 @@ def test_broken_weights_are_named():
     with pytest.raises(ValueError, match="not finite"):
         probabilities(explainer, [question])
     with pytest.raises(ValueError, match="1 or more"):
-        probabilities(explainer, [question], tokens=0)
+        probabilities(explainer, [question], Asking(tokens=0))

@@ -60,15 +60,15 @@ def test_every_parameter_that_runs_is_in_one_part(family):
 def test_the_explained_target_stays():
     explainer = explainer_for("bert")
     targets: list[object] = []
-    explain = tl.Explainer.explain
+    explain = tl.Explainer.explain_jobs
 
-    def spy(self, texts, method="attn_lrp", **asked):
-        found = explain(self, texts, method, **asked)
-        targets.append([e.target for e in found])
+    def spy(self, *args, **asked):
+        found = explain(self, *args, **asked)
+        targets.append([e.target for e in found["attcat"]])
         return found
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tl.Explainer, "explain", spy)
+        patch.setattr(tl.Explainer, "explain_jobs", spy)
         sanity(explainer, TEXTS, "attcat")
     assert len(targets) == 5
     assert all(one == targets[0] for one in targets)

@@ -194,7 +194,7 @@ def test_qa_model(recipe, tmp_path):
     contexts = [{p["context"] for p in part["data"][0]["paragraphs"]} for part in kept]
     assert contexts[0].isdisjoint(contexts[1])
     assert contexts[0] | contexts[1] == set(QUESTIONS)
-    assert tl.load("out").task == "question-answering"
+    assert tl.load("out").task.name == "question-answering"
 
 
 def test_published_numbers_stand_in_their_rows(monkeypatch):

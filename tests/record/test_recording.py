@@ -16,6 +16,7 @@ from tests.rounding import assert_near
 from tokenlight.model import anatomy
 from tokenlight.model.tape import Tape
 from tokenlight.model.twin import Twin
+from tokenlight.record.planned_pass import PlannedPass
 from tokenlight.record.probe import Probe
 from tokenlight.record.recording import record
 from tokenlight.tasks.targets import Target, Wanted
@@ -67,7 +68,7 @@ def answers(output: Any) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize(("family", "task"), models.COMBINATIONS)
 def test_logits_are_bit_equal_to_eager_attention(family, task, needs):
     batch = uneven_batch()
-    recorded = record(models.model(family, task), batch, goal(task), needs).output
+    recorded = record(models.model(family, task), batch, goal(task), PlannedPass(set(needs))).output
     with torch.no_grad():
         expected = answers(eager(family, task)(input_ids=batch.input_ids, attention_mask=batch.attention_mask))
     real = batch.attention_mask.bool()
@@ -96,7 +97,7 @@ def test_score_is_the_wanted_number_of_the_output(family, task):
 @pytest.mark.parametrize("graded", [False, True])
 def test_only_what_is_asked_for_is_kept(signal, graded):
     need = f"{signal}.grad" if graded else signal
-    (trace,) = record(models.model("bert"), uneven_batch(), goal("text-classification"), [need]).traces
+    (trace,) = record(models.model("bert"), uneven_batch(), goal("text-classification"), PlannedPass({need})).traces
     kept = {"embeddings": (trace.embeddings,) if trace.embeddings else ()}
     kept |= {name: getattr(trace, name) for name in ("hidden", "attention", "values")}
     assert {name for name, signals in kept.items() if signals} == {signal}
@@ -107,7 +108,7 @@ def test_only_what_is_asked_for_is_kept(signal, graded):
 
 def test_a_value_beside_a_gradient_has_no_gradient_itself():
     needs = ("hidden.grad", "attention")
-    (trace,) = record(models.model("bert"), uneven_batch(), goal("text-classification"), needs).traces
+    (trace,) = record(models.model("bert"), uneven_batch(), goal("text-classification"), PlannedPass(set(needs))).traces
     assert all(s.grad is not None for s in trace.hidden)
     assert all(s.grad is None for s in trace.attention)
 
@@ -115,13 +116,13 @@ def test_a_value_beside_a_gradient_has_no_gradient_itself():
 @pytest.mark.parametrize("need", ["logits", "attention.gradient", "atention.grad"])
 def test_unknown_need_is_named_and_the_known_are_listed(need):
     with pytest.raises(ValueError, match=rf"{need.removesuffix('.grad')}.*embeddings, hidden, attention, values"):
-        record(models.model("bert"), uneven_batch(), goal("text-classification"), [need])
+        record(models.model("bert"), uneven_batch(), goal("text-classification"), PlannedPass({need}))
 
 
 @pytest.mark.parametrize("family", models.FAMILIES)
 def test_shapes_of_the_signals(family):
     task = models.default_task(family)
-    (trace,) = record(models.model(family, task), uneven_batch(), goal(task), EVERYTHING).traces
+    (trace,) = record(models.model(family, task), uneven_batch(), goal(task), PlannedPass(set(EVERYTHING))).traces
     assert trace.embeddings is not None
     assert trace.embeddings.value.shape[:2] == (3, 9)
     assert [s.value.shape for s in trace.hidden] == [(3, 9, 16)] * 3
@@ -165,7 +166,7 @@ def test_values_and_gradients_equal_a_plain_autograd_pass(family):
         "text-generation": lambda output: output.logits[torch.arange(3), last, 7],
     }[task]
     expected = plain_pass(family, task, batch, pick)
-    (trace,) = record(models.model(family, task), batch, goal(task), EVERYTHING).traces
+    (trace,) = record(models.model(family, task), batch, goal(task), PlannedPass(set(EVERYTHING))).traces
     real = batch.attention_mask.bool()
     for name, tensors in expected.items():
         signals = getattr(trace, name)
@@ -183,7 +184,9 @@ def test_values_and_gradients_equal_a_plain_autograd_pass(family):
 def test_hidden_gradient_equals_finite_differences(family, layer):
     task = models.default_task(family)
     model, batch = eager(family, task, torch.float64), Batch(models.ids(2, 5), torch.ones(2, 5, dtype=torch.long))
-    (trace,) = record(models.model(family, task, torch.float64), batch, goal(task, 2), ["hidden.grad"]).traces
+    (trace,) = record(
+        models.model(family, task, torch.float64), batch, goal(task, 2), PlannedPass({"hidden.grad"})
+    ).traces
     direction, step = torch.randn(2, 5, 16, dtype=torch.float64), STEP
 
     def score(amount: float) -> torch.Tensor:
@@ -207,7 +210,7 @@ def test_hidden_gradient_equals_finite_differences(family, layer):
 def test_embedding_gradient_equals_finite_differences():
     model, ids = models.model("bert", dtype=torch.float64), models.ids(2, 5)
     batch = Batch(ids, torch.ones_like(ids))
-    recording = record(model, batch, goal("text-classification", 2), ["embeddings.grad"])
+    recording = record(model, batch, goal("text-classification", 2), PlannedPass({"embeddings.grad"}))
     signal = recording.traces[0].embeddings
     assert signal is not None
     assert signal.grad is not None
@@ -227,7 +230,10 @@ def test_embedding_gradient_equals_finite_differences():
 @pytest.mark.parametrize("family", models.ENCODERS)
 def test_extractive_answers_give_a_trace_for_start_and_one_for_end(family):
     recording = record(
-        models.model(family, "question-answering"), uneven_batch(), goal("question-answering"), ["attention.grad"]
+        models.model(family, "question-answering"),
+        uneven_batch(),
+        goal("question-answering"),
+        PlannedPass({"attention.grad", "row"}),
     )
     start, end = recording.traces
     assert torch.equal(start.score, recording.output["start_logits"][:, 1])
@@ -253,7 +259,7 @@ def test_last_hidden_is_the_raw_output_of_the_last_block(family):
         states = model(
             input_ids=batch.input_ids, attention_mask=batch.attention_mask, output_hidden_states=True
         ).hidden_states
-    (trace,) = record(models.model(family, task), batch, goal(task), ["hidden"]).traces
+    (trace,) = record(models.model(family, task), batch, goal(task), PlannedPass({"hidden"})).traces
     real = batch.attention_mask.bool()
     assert torch.equal(trace.hidden[-1].value[real], seen[0][real])
     if family not in models.ENCODERS:  # transformers gives the state after the final norm there
@@ -263,7 +269,9 @@ def test_last_hidden_is_the_raw_output_of_the_last_block(family):
 @pytest.mark.parametrize("family", DECODERS)
 def test_decoders_do_not_look_ahead(family):
     batch = uneven_batch()
-    (trace,) = record(models.model(family, "text-generation"), batch, goal("text-generation"), ["attention"]).traces
+    (trace,) = record(
+        models.model(family, "text-generation"), batch, goal("text-generation"), PlannedPass({"attention"})
+    ).traces
     ahead = torch.ones(9, 9).triu(1).bool() & batch.attention_mask[:, None, :, None].bool()
     for signal in trace.attention:
         assert (signal.value.masked_select(ahead) == 0).all()
@@ -287,7 +295,7 @@ def test_padding_is_not_attended_to(family, side):
     if side == "left" and family in models.ENCODERS:
         task = "fill-mask"
     (trace,) = record(
-        models.model(family, task), batch, goal(task, position=8 if side == "left" else 2), ["attention"]
+        models.model(family, task), batch, goal(task, position=8 if side == "left" else 2), PlannedPass({"attention"})
     ).traces
     real, pad = batch.attention_mask.bool(), ~batch.attention_mask.bool()
     for signal in trace.attention:
@@ -300,7 +308,7 @@ def test_padding_is_not_attended_to(family, side):
 def test_padded_classifiers_read_the_right_token(family):
     batch = uneven_batch()
     model = models.model(family)
-    recording = record(model, batch, goal("text-classification"), ["attention.grad"])
+    recording = record(model, batch, goal("text-classification"), PlannedPass({"attention.grad", "row"}))
     for i, length in enumerate((9, 4, 6)):
         with torch.no_grad():
             alone = eager(family, "text-classification")(input_ids=batch.input_ids[i : i + 1, :length]).logits[0]
@@ -544,7 +552,7 @@ def test_half_precision_runs_and_is_close(family, dtype, method, monkeypatch):
 def test_double_stays_double_in_families_that_cast_inside(family):
     task, ids = models.default_task(family), models.ids(2, 5)
     model, batch = models.model(family, task, torch.float64), Batch(ids, torch.ones_like(ids))
-    recording = record(model, batch, goal(task, 2), ["embeddings.grad"])
+    recording = record(model, batch, goal(task, 2), PlannedPass({"embeddings.grad"}))
     probe = Probe(Twin(model), batch, recording.choices)
     signal = recording.traces[0].embeddings
     assert signal is not None

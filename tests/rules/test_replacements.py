@@ -158,7 +158,7 @@ def test_softmax_by_its_gradient_reports_what_it_loses():
 
 
 @pytest.mark.parametrize("table", [LRP, ATTN_LRP, ALPHA_BETA, ZPLUS])
-@pytest.mark.parametrize("function", [torch.exp, torch.sin, F.softplus, torch.cumsum])
+@pytest.mark.parametrize("function", [torch.exp, torch.sin, F.glu, torch.cumsum])
 def test_an_operation_without_a_rule_raises_and_names_it(table, function):
     extra = (0,) if function is torch.cumsum else ()
     with pytest.raises(ValueError, match=function.__name__):

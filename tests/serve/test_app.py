@@ -16,12 +16,13 @@ from tests.model.test_untouched import assert_same, state
 from tests.serving import QUESTIONS, TEXT, ask, in_process, lines, small_explainer
 from tests.tokenizers_ import explainer_for
 from tests.waiting import Clock
-from tokenlight.embedded import NAME
+from tokenlight.foundation.first_look import EMBEDDED
 from tokenlight.masks.head_mask import HeadMask
 from tokenlight.methods import METHODS
 from tokenlight.metrics.curves import aopc, log_odds
 from tokenlight.metrics.evaluate import draw_curves
 from tokenlight.metrics.perturbation import Perturbation
+from tokenlight.record.planned_pass import PlannedPass
 from tokenlight.record.recording import record
 from tokenlight.serve import explaining, session, waiting_line
 from tokenlight.tasks.targets import Target, Wanted
@@ -148,7 +149,7 @@ def test_a_calibrated_mask_from_a_file_is_the_default_of_methods_that_want_one()
 def test_the_embedded_model_has_its_own_mask():
     with in_process(tl.load()) as client:
         model = client.get("/api/model").json()
-    assert model["name"] == NAME
+    assert model["name"] == EMBEDDED
     assert [one["name"] for one in model["masks"]][:3] == ["paper", "syntactic", "positional"]
     assert any(head["relation"] for layer in model["map"] for head in layer)
     assert model["fields"]["second"] is None
@@ -478,7 +479,7 @@ def test_attention_of_one_head(client, monkeypatch):
     explainer = client.session.explainer
     batch = explainer.collate(explainer.encode([TEXT]))
     wanted = Target(models.task("text-classification"), (Wanted(),))
-    (trace,) = record(explainer.model, batch, wanted, ["attention"]).traces
+    (trace,) = record(explainer.model, batch, wanted, PlannedPass({"attention"})).traces
     expected = trace.attention[1].value[0, 2]
     assert torch.allclose(torch.tensor(said["attention"]), expected, atol=5.1e-5)
     assert len(said["tokens"]) == len(said["attention"])
@@ -638,13 +639,13 @@ def test_what_was_found_in_time_is_told(monkeypatch):
     clock = Clock().watched_by(monkeypatch, waiting_line.__name__)
     with in_process(small_explainer(), seconds=60.0) as client:
         explained(client, {"text": TEXT, "methods": ["lrp"]})  # known: needs no pass
-        real = client.session.explainer.explain_jobs
+        real = explaining.explain_inquiry
 
         def slowly(*args, **kwargs):
             clock.now += 61.0
             return real(*args, **kwargs)
 
-        client.session.explainer.explain_jobs = slowly
+        monkeypatch.setattr(explaining, "explain_inquiry", slowly)
         events = lines(client, "explain", {"text": TEXT, "methods": ["lrp", "attcat", "erasure"]})
         assert [(event["event"], event["method"]) for event in events] == [
             ("result", "lrp"),

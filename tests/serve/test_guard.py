@@ -3,7 +3,7 @@
 import pytest
 
 from tests.serving import PORT, TEXT, in_process, small_explainer
-from tokenlight.serve.app import BODY, folder
+from tokenlight.serve.app import BODY, page_files
 from tokenlight.serve.guard import own_hosts
 
 QUESTIONS = ("predict", "explain", "curves", "attention", "remove", "download")
@@ -108,13 +108,13 @@ def test_the_page_and_its_files(client):
     assert page.status_code == 200
     assert page.headers["content-type"] == "text/html; charset=utf-8"
     kinds = {"js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
-    names = [one.name for one in folder().iterdir() if one.name.rsplit(".", 1)[-1] in kinds]
-    assert {"style.css", "heatmap.js"} <= set(names)
-    for name in names:
+    found = {name: file for name, file in page_files().items() if name.rsplit(".", 1)[-1] in kinds}
+    assert {"main.js", "page.css", "style.css", "heatmap.js"} <= set(found)  # the last two lie with the views
+    for name, file in found.items():
         response = client.get(f"/static/{name}")
         assert response.status_code == 200
         assert response.headers["content-type"] == f"{kinds[name.rsplit('.', 1)[-1]]}; charset=utf-8"
-        assert response.content == (folder() / name).read_bytes()
+        assert response.content == file.read_bytes()
 
 
 @pytest.mark.parametrize("route", QUESTIONS)

@@ -9,7 +9,8 @@ import torch
 import tokenlight as tl
 from tests.models import SOME_HEADS
 from tests.tokenizers_ import explainer_for
-from tokenlight.explain.running import Job
+from tokenlight.explain.jobs import Job
+from tokenlight.explain.running import Running
 from tokenlight.foundation.progress import at_each_pass
 from tokenlight.methods import METHODS
 from tokenlight.record.pass_memory import PassMemory
@@ -27,9 +28,9 @@ def explain(explainer: tl.Explainer, memory: PassMemory | None, method: str, tex
     """The result, and how many passes it took."""
     goal = {name: settings.pop(name) for name in ("target", "foil") if name in settings}
     passes: list[int] = []
-    jobs = {"it": Job.for_model(METHODS[method], settings, explainer.task.model)}
+    jobs = {"it": Job.for_model(METHODS[method], settings, explainer.inner)}
     with at_each_pass(lambda: passes.append(1)):
-        found = explainer.explain_jobs(text, jobs, progress=False, memory=memory, **goal)["it"]
+        found = explainer.explain_jobs(text, jobs, running=Running(progress=False, memory=memory), **goal)["it"]
     return found, len(passes)
 
 

@@ -362,7 +362,7 @@ def test_without_the_extra_the_command_says_what_to_install(missing, monkeypatch
     result = run("--port", "0")
     assert result.exit_code == 2
     (line,) = result.stderr.splitlines()
-    assert line == f"tokenlight: the page needs {missing}: install it with `pip install 'tokenlight[serve]'`"
+    assert line == f'tokenlight: the page needs {missing}: pip install "tokenlight[serve]"'
 
 
 class AtOnce:

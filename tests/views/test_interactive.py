@@ -95,11 +95,13 @@ def test_the_policy_allows_these_elements_alone(explainer):
     assert not any(name in ("src", "href") for _, has in elements.found for name in has)
 
 
-def test_the_script_needs_no_other_file(explainer):
-    script = interactive.program()
-    assert not re.search(r"^\s*(import|export)\b", script, re.MULTILINE)
-    assert "function drawHeatmaps(" in script
-    assert "function paint(" in script
+def test_the_script_is_the_page_s_own_drawing_and_needs_no_other_file(explainer):
+    (script,) = Elements(report([explainer.explain("a movie", "attcat")])).all("script", type="module")
+    drawing = interactive.static("heatmap.js")
+    assert script.startswith(drawing)  # as it is: nothing is rewritten
+    assert not re.search(r"^\s*import\b|\bimport\(|\bfrom\s*[\"']", drawing, re.MULTILINE)
+    assert "function drawHeatmaps(" in drawing
+    assert "function paint(" in drawing
 
 
 def test_texts_and_targets_have_boxes_of_their_own(explainer):

@@ -12,7 +12,6 @@ from rich.console import Console
 
 import tokenlight as tl
 from tests.tokenizers_ import explainer_for
-from tokenlight.methods import METHODS
 from tokenlight.views import html, terminal
 from tokenlight.views.layout import explained, headline, pieces
 from tokenlight.views.palette import AGAINST, PAPER, SUPPORT, css, ink, shade
@@ -169,15 +168,6 @@ def test_a_note_is_printed_once(colour):
 def test_show_prints_to_standard_output(capsys):
     explanation().show()
     assert "good" in capsys.readouterr().out
-
-
-def test_the_method_table_lists_every_method():
-    console = Console(file=io.StringIO(), width=400, record=True)
-    console.print(terminal.method_table())
-    text = console.export_text()
-    for name, entry in METHODS.items():
-        assert name in text
-        assert entry.title in text
 
 
 # --- HTML -----------------------------------------------------------------------------------------------------------

@@ -13,9 +13,8 @@ from tokenlight.bench.measuring import MeasuringPlan
 from tokenlight.bench.options import BadRows, Perturb
 from tokenlight.bench.protocol import Protocol
 from tokenlight.bench.protocol import protocol as find_protocol
-from tokenlight.bench.robustness import BETWEEN_MODELS
-from tokenlight.bench.shown import keep_shown
-from tokenlight.bench.tabulate import FORMAT, INVERSE, STAGES, VERSION, Table, best_method, read_table
+from tokenlight.bench.shown_examples import keep_shown, read_shown
+from tokenlight.bench.tabulate import FORMAT, INVERSE, STAGES, VERSION, best_method, read_table
 from tokenlight.data.examples import Example
 from tokenlight.data.parts import in_parts
 from tokenlight.data.reading_examples import COLUMNS, first_example, read_examples
@@ -23,8 +22,10 @@ from tokenlight.data.source import Data, Source, as_source
 from tokenlight.explain.explainer import Explainer
 from tokenlight.foundation.progress import counting
 from tokenlight.methods import METHODS
+from tokenlight.metrics import metrics_between
 from tokenlight.metrics.evaluate import DEFAULT_METRICS, Measure
 from tokenlight.metrics.probability import check_probabilities
+from tokenlight.results.table import Table
 from tokenlight.runs.engines import Place, open_place
 from tokenlight.runs.journal import Journal
 from tokenlight.runs.method_specs import (
@@ -39,7 +40,7 @@ from tokenlight.runs.model_hash import describe_model
 from tokenlight.runs.run_folder import claim, describe_run, settle_run
 from tokenlight.runs.workers import THIS_PROCESS, Workers
 from tokenlight.tasks.task import Gap
-from tokenlight.views.report import write_views
+from tokenlight.views.benchmark_report import write_views
 
 PART_ROWS = 32  # rows that are done together, and lost together when the process is killed
 EVIDENCE_METRICS = ("pointing_game", "mean_reciprocal_rank", "relevance_mass", "per_token_accuracy")
@@ -77,11 +78,11 @@ def bench(
     check_probabilities(explainer)
     judge = settle_protocol(protocol, metrics, perturb, data, explainer.task.gap, bool(seed_models))
     models = [explainer, *seed_models]
-    specs = choose_methods(methods or defaults_for(models, heads), explainer.task.model, heads, erasure)
+    specs = choose_methods(methods or defaults_for(models, heads), explainer.inner, heads, erasure)
     fitted = [judge.fit(one) for one in models]
     check_models(fitted, judge)
     judge = replace(judge, measures=tuple(fit_measure(one, fitted[0]) for one in judge.measures))
-    jobs = [{spec.label: spec.job(one.task.model, heads, seed) for spec in specs} for seed, one in enumerate(fitted)]
+    jobs = [{spec.label: spec.job(one.inner, heads, seed) for spec in specs} for seed, one in enumerate(fitted)]
     for job in jobs[0].values():
         job.passes(split=False)  # an option with a wrong value is refused before anything is written
     plan = MeasuringPlan(fitted[0], judge, jobs[0], tuple(zip(fitted[1:], jobs[1:], strict=True)))
@@ -120,7 +121,7 @@ class Runner:
         best = best_method(self.folder)
         self.stage(STAGES[1], inverse_of(self.plan, best))
         table = read_table(self.folder)
-        write_views(table, self.folder)
+        write_views(table, self.folder, read_shown(self.folder))
         return table
 
     def stage(self, name: str, plan: MeasuringPlan) -> None:
@@ -167,11 +168,11 @@ def settle_protocol(
     else:
         named = metrics or suiting_metrics(example)
         judge = Protocol("clean", tuple(with_change(parse_measure(one), perturb) for one in named))
-    asked = [m.label for m in judge.measures if m.entry.name in BETWEEN_MODELS]
+    asked = [m.label for m in judge.measures if m.entry.compares == "models"]
     if asked and not seeds:
         raise ValueError(f"{', '.join(asked)} compares models that differ in their seed: name others as seed models")
     if seeds and not asked:
-        judge = replace(judge, measures=(*judge.measures, *(Measure(name) for name in BETWEEN_MODELS)))
+        judge = replace(judge, measures=(*judge.measures, *(Measure(name) for name in metrics_between("models"))))
     return judge
 
 
@@ -192,14 +193,14 @@ def fit_measure(measure: Measure, explainer: Explainer) -> Measure:
     """With everything settled that depends on the model, so that a stored run says what was done."""
     if measure.entry.kind != "perturbation":
         return measure
-    return replace(measure, perturbation=measure.settled.fit(explainer.task.model, explainer.tokenizer))
+    return replace(measure, perturbation=measure.settled.fit(explainer.inner, explainer.tokenizer))
 
 
 def defaults_for(models: Sequence[Explainer], heads: Any) -> list[str] | None:
     """None, or with several models those default methods that all of them can run."""
     if len(models) == 1:
         return None
-    return [n for n in DEFAULT_METHODS if all(is_ready(METHODS[n], one.task.model, heads) for one in models)]
+    return [n for n in DEFAULT_METHODS if all(is_ready(METHODS[n], one.inner, heads) for one in models)]
 
 
 def check_models(models: Sequence[Explainer], judge: Protocol) -> None:
@@ -207,7 +208,7 @@ def check_models(models: Sequence[Explainer], judge: Protocol) -> None:
     classify = all(one.task.compares_classes for one in models)
     if len(models) > 1 and (not classify or len({str(m.task.labels) for m in models}) > 1):
         raise ValueError("seed models must be text classifiers with the same labels")
-    compares = [m.label for m in judge.measures if m.entry.needs == "others" and m.entry.name not in BETWEEN_MODELS]
+    compares = [m.label for m in judge.measures if m.entry.compares == "classes"]
     if compares and (not classify or models[0].task.outputs < 2):
         raise ValueError(f"{', '.join(compares)} compares classes: it needs a text classifier with two or more")
 

@@ -8,12 +8,14 @@ from torch import Tensor
 
 from tokenlight.bench.cases import Case, in_order, sort_out
 from tokenlight.bench.protocol import Protocol, other_class
-from tokenlight.bench.robustness import BETWEEN_MODELS, likeness_of
+from tokenlight.bench.robustness import likeness_of
 from tokenlight.data.parts import Part
 from tokenlight.explain.explainer import Explainer
-from tokenlight.explain.running import Job
+from tokenlight.explain.jobs import Job
+from tokenlight.explain.running import Running
 from tokenlight.metrics.evaluate import Curve, Measure, compare, measure_curve, trace_curves
 from tokenlight.metrics.perturbation import Perturbation
+from tokenlight.metrics.probability import Asking
 from tokenlight.model.twin import Twin
 from tokenlight.results.explanation import Explanation
 from tokenlight.runs.engines import Tell
@@ -53,13 +55,10 @@ class MeasuringPlan:
         return found
 
     def measures(self, needs: str) -> list[Measure]:
-        """Those that read this; "models" are those that compare models."""
-        between = {m.label for m in self.protocol.measures if m.entry.name in BETWEEN_MODELS}
-        if needs == "models":
-            return [m for m in self.protocol.measures if m.label in between]
+        """Those that read curves or marks, or compare classes or models."""
         if needs == "curves":
             return [m for m in self.protocol.measures if m.entry.kind == "perturbation"]
-        return [m for m in self.protocol.measures if m.entry.needs == needs and m.label not in between]
+        return [m for m in self.protocol.measures if needs in (m.entry.needs, m.entry.compares)]
 
 
 @dataclass(frozen=True)
@@ -95,10 +94,12 @@ def explain(plan: MeasuringPlan, model: ReadyModel, targets: Any, foils: Any) ->
         model.jobs,
         target=targets,
         foil=foils,
-        batch_size=max(1, min(32, EXPLAINED_AT_ONCE // longest)),
-        progress=False,
-        prepare=plan.protocol.prepare(model.explainer.tokenizer),
-        twin=model.twin,
+        running=Running(
+            batch_size=max(1, min(32, EXPLAINED_AT_ONCE // longest)),
+            progress=False,
+            prepare=plan.protocol.prepare(model.explainer.tokenizer),
+            twin=model.twin,
+        ),
     )
     adjusted = {label: [plan.protocol.adjust(e) for e in results] for label, results in found.items()}
     if not plan.inverse:
@@ -130,7 +131,7 @@ def measure_cases(plan: MeasuringPlan, model: ReadyModel, cases: Sequence[Case],
             values = curve_values(plan, own)
             values |= values_beside(plan.measures("marks"), results[i], case.draft.marks)
             if others:  # not for the inverse: turned round twice, it agrees as before
-                values |= values_beside(plan.measures("others"), results[i], others[label][i])
+                values |= values_beside(plan.measures("classes"), results[i], others[label][i])
             values |= alike[i][1].get(label, {}) if alike else {}
             methods[label] = {"values": values, "curves": curve_points(plan, own)}
         pairs = {"pairs": alike[i][0]} if alike else {}
@@ -145,12 +146,11 @@ def draw(
     times = len(explained)
     return trace_curves(
         model.explainer,
-        model.twin,
-        model.rows * times,
         [e for results in explained.values() for e in results],
         [measure.settled for measure in plan.measures("curves")],
         [case.target for case in cases] * times,
         [case.foil for case in cases] * times,
+        Asking(twin=model.twin, rows=model.rows * times),
     )
 
 
@@ -174,7 +174,7 @@ def values_beside(
 
 def other_explanations(plan: MeasuringPlan, model: ReadyModel, cases: Sequence[Case]) -> Explained | None:
     """The same for another class, where a measure compares classes."""
-    if plan.inverse or not plan.measures("others"):
+    if plan.inverse or not plan.measures("classes"):
         return None
     return explain_cases(plan, model, cases, [other_class(case.target) for case in cases])
 

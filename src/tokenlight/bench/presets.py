@@ -38,7 +38,7 @@ FIRST_IS_ZERO = frozenset(
     }
 )
 KENDALL = Measure("kendall_confidence", options={"variant": "argsort"}, eligible="all")
-TOP_20 = {"k": 20, "ties": "first"}
+TOP_20: dict[str, int | str] = {"k": 20, "ties": "first"}
 
 ATTCAT = Protocol(
     "attcat",

@@ -6,12 +6,13 @@ from itertools import combinations, permutations
 from statistics import fmean
 
 from tokenlight.explain.explainer import Explainer, check_texts
+from tokenlight.explain.running import Running
+from tokenlight.metrics import metrics_between
 from tokenlight.metrics.evaluate import Measure, compare
 from tokenlight.results.explanation import Explanation
 from tokenlight.runs.method_specs import MethodSpec
 from tokenlight.text.rows import Text
 
-BETWEEN_MODELS = ("jaccard_top", "spearman")
 Explained = Mapping[str, Sequence[Explanation]]  # of one model: method -> text
 
 
@@ -30,17 +31,19 @@ def robustness(
     explainers: Sequence[Explainer],
     texts: Sequence[Text],
     methods: Sequence[str | MethodSpec],
-    metrics: Sequence[str | Measure] = BETWEEN_MODELS,
+    metrics: Sequence[str | Measure] | None = None,
     *,
     progress: bool = True,
 ) -> list[Likeness]:
-    """For every ordered pair of models, each method and metric."""
+    """For every ordered pair of models, each method and metric; by default the metrics that compare models."""
     if len(explainers) < 2:
         raise ValueError(f"robustness compares two models or more, found {len(explainers)}")
     listed, specs = check_texts(texts), [MethodSpec.parse(one) for one in methods]
-    measures = [one if isinstance(one, Measure) else Measure(one) for one in metrics]
+    measures = [one if isinstance(one, Measure) else Measure(one) for one in metrics or metrics_between("models")]
     explained = [
-        e.explain_jobs(listed, {spec.label: spec.job(e.task.model, seed=i) for spec in specs}, progress=progress)
+        e.explain_jobs(
+            listed, {spec.label: spec.job(e.inner, seed=i) for spec in specs}, running=Running(progress=progress)
+        )
         for i, e in enumerate(explainers)
     ]
     found = []

@@ -1,6 +1,6 @@
 """The weights of a model shuffled layer by layer, for several methods on texts of a data source."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from tokenlight.bench.cases import with_own_mask
@@ -9,10 +9,9 @@ from tokenlight.data.reading_examples import read_examples
 from tokenlight.data.source import Source
 from tokenlight.explain.explainer import Explainer
 from tokenlight.metrics.sanity import sanity
+from tokenlight.results.shuffled_layers import Similarities
 from tokenlight.runs.method_specs import MethodSpec
 from tokenlight.text.rows import Text
-
-Similarities = Mapping[str, list[tuple[str, float]]]  # method -> (layer, similarity), from the head down
 
 
 def check_methods(

@@ -1,118 +1,32 @@
 """The table: methods × metrics, mean with a 95 % bootstrap interval, and who cannot be told from the best."""
 
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
+import torch
 
-from tokenlight.bench.results import Array, Results, read_results
+from tokenlight.bench.stored_results import Array, Results, read_results
+from tokenlight.methods import METHODS
 from tokenlight.metrics.evaluate import Measure
 from tokenlight.metrics.perturbation import Perturbation
+from tokenlight.results.table import FEWEST, Cell, Column, Line, Panel, Table
 
 FORMAT, VERSION = "tokenlight.bench", 1
-INVERSE = "inverse of "
+INVERSE = "inverse of "  # begins the label of the control that turns a method round
 STAGES = ("results-00000.jsonl", "results-00001.jsonl")  # the methods; the inverse of the best of them
 DRAWS = 2000  # bootstrap samples
 BLOCK = 100  # of them in memory
 INTERVAL = (2.5, 97.5)  # percentiles
-FEWEST = 10  # examples: with fewer, resampling them says little, and no method is told from another
-
-
-@dataclass(frozen=True)
-class Column:
-    """A metric."""
-
-    label: str
-    title: str
-    direction: Literal["higher", "lower"]
-
-
-@dataclass(frozen=True)
-class Cell:
-    """A mean with its interval."""
-
-    mean: float
-    low: float
-    high: float
-    best: bool = False  # of the methods; a control is never called the best
-    level: bool = False  # the paired difference to the best may be 0
-
-
-@dataclass(frozen=True)
-class Line:
-    """A method."""
-
-    label: str
-    title: str
-    control: bool
-    cells: tuple[Cell, ...]
-
-
-@dataclass(frozen=True)
-class Panel:
-    """The curves of all methods for one metric, whose value is about the mean of the points."""
-
-    column: Column
-    axis: str
-    quantity: str
-    places: tuple[float, ...]
-    curves: Mapping[str, tuple[Cell, ...]]  # label -> points
-
-
-@dataclass(frozen=True, eq=False)
-class Table:
-    """Everything that the views show."""
-
-    columns: tuple[Column, ...]
-    lines: tuple[Line, ...]
-    panels: tuple[Panel, ...]
-    results: Results
-
-    @property
-    def methods(self) -> list[Line]:
-        return [line for line in self.lines if not line.control]
-
-    @property
-    def controls(self) -> list[Line]:
-        return [line for line in self.lines if line.control]
-
-    def cell(self, method: str, metric: str) -> Cell:
-        line = next(line for line in self.lines if line.label == method)
-        return line.cells[[column.label for column in self.columns].index(metric)]
-
-    def show(self) -> None:
-        """Print it."""
-        from tokenlight.views.tables import show_table
-
-        show_table(self)
-
-    def __repr__(self) -> str:
-        return f"<Table: {len(self.methods)} methods and {len(self.controls)} controls × {len(self.columns)} metrics>"
-
-    def to_markdown(self) -> str:
-        from tokenlight.views.tables import markdown
-
-        return markdown(self)
-
-    def to_latex(self) -> str:
-        from tokenlight.views.tables import latex
-
-        return latex(self)
-
-    def to_csv(self) -> str:
-        from tokenlight.views.tables import comma_separated
-
-        return comma_separated(self)
 
 
 def read_table(folder: str | Path, seed: int = 0) -> Table:
     """The table of a run's folder, without model or data."""
     results = read_results(Path(folder), STAGES)
     columns = make_columns(results.measures)
-    return Table(columns, make_lines(results, seed), make_panels(results, columns, seed), results)
+    lines, panels = make_lines(results, seed), make_panels(results, columns, seed)
+    return Table(columns, lines, panels, results.values, results.weights, results.run)
 
 
 def best_method(folder: Path) -> str:
@@ -141,7 +55,7 @@ def make_lines(results: Results, seed: int) -> tuple[Line, ...]:
             beside = best is not None and m != best and not np.isnan(means[m, k])
             cells[m].append(Cell(means[m, k], low[m, k], high[m, k], m == best, bool(beside and level[m])))
     return tuple(
-        Line(label, title_of(results, label), is_control(results, label), tuple(cells[m]))
+        Line(label, title_of(results, label), control_of(results, label), tuple(cells[m]))
         for m, label in enumerate(results.labels)
     )
 
@@ -204,7 +118,8 @@ def make_panels(results: Results, columns: tuple[Column, ...], seed: int) -> tup
 
 
 def make_panel(results: Results, curves: Array, measure: Measure, column: Column, seed: int) -> Panel:
-    quantity, points = quantity_of(measure, curves)
+    quantity, averaged = measure.entry.at_points(torch.from_numpy(curves), measure.options)
+    points = averaged.numpy()  # [example, method, point]
     there = ~np.isnan(points).any(1)  # [example, point]
     points = points[:, :, there.mean(0) >= 0.5]  # curves end where fewer than half of the texts go on
     examples, methods, length = points.shape
@@ -218,17 +133,6 @@ def make_panel(results: Results, curves: Array, measure: Measure, column: Column
         for m, label in enumerate(results.labels)
     }
     return Panel(column, axis, quantity, places, lines)
-
-
-def quantity_of(measure: Measure, curves: Array) -> tuple[str, Array]:
-    """What the metric averages at each point [example, method, point]; the whole input is no point of a kept curve."""
-    whole, rest = curves[:, :, :1], curves[:, :, 1:] if measure.entry.needs == "kept" else curves
-    if measure.entry.name == "log_odds":
-        floor = measure.options.get("floor", measure.entry.options["floor"])
-        return "ln(p_k / p)", np.log(np.maximum(rest, floor)) - np.log(np.maximum(whole, floor))
-    if measure.entry.name in ("deletion", "insertion"):
-        return "probability", rest
-    return "p − p_k", whole - rest
 
 
 def places_of(measure: Measure, points: int) -> tuple[str, tuple[float, ...]]:
@@ -246,19 +150,11 @@ def places_of(measure: Measure, points: int) -> tuple[str, tuple[float, ...]]:
 
 def make_columns(measures: Sequence[Measure]) -> tuple[Column, ...]:
     """With the papers' titles; two of the same metric also have what they differ in."""
-    titles = [title_of_metric(measure) for measure in measures]
+    titles = [measure.entry.title_with(measure.options) for measure in measures]
     return tuple(
         Column(measure.label, title if titles.count(title) == 1 else measure.label, measure.entry.direction)
         for measure, title in zip(measures, titles, strict=True)
     )
-
-
-def title_of_metric(measure: Measure) -> str:
-    """With the number that belongs to it: Recall@20, PG-2."""
-    k, title = measure.options.get("k", measure.entry.options.get("k")), measure.entry.title
-    if k is None:
-        return title
-    return title.replace("@K", f"@{k}") if "@K" in title else f"{title}-{k}"
 
 
 def sign_of(measure: Measure) -> int:
@@ -266,10 +162,17 @@ def sign_of(measure: Measure) -> int:
 
 
 def is_control(results: Results, label: str) -> bool:
-    return label.startswith(INVERSE) or results.settings["methods"][label]["control"]
+    return label.startswith(INVERSE) or results.run.settings["methods"][label]["control"]
+
+
+def control_of(results: Results, label: str) -> str | None:
+    """What a control is; a label says nothing about that, since callers choose them."""
+    if label.startswith(INVERSE):
+        return "the best method turned round"
+    return METHODS[results.run.settings["methods"][label]["name"]].control if is_control(results, label) else None
 
 
 def title_of(results: Results, label: str) -> str:
     if label.startswith(INVERSE):
         return INVERSE + title_of(results, label.removeprefix(INVERSE))
-    return results.settings["methods"][label]["title"]
+    return results.run.settings["methods"][label]["title"]

@@ -53,7 +53,7 @@ def calibrate(
     """
     if steps < 1:
         raise ValueError(f"steps is a positive number, found {steps}")
-    model = explainer.task.model
+    model = explainer.inner
     groups = own_heads(model) if heads is None else choose_heads(heads, model)
     fitted = (perturbation or Perturbation()).fit(model, explainer.tokenizer)
     settings = CalibrationSettings(fitted, orders, points, folds, seed)
@@ -89,7 +89,7 @@ def calibrate(
 
 
 def as_mask(explainer: Explainer, strengths: Tensor, groups: HeadMask | None, made: dict[str, Any]) -> HeadMask:
-    model, dark = explainer.task.model, torch.zeros_like(strengths)
+    model, dark = explainer.inner, torch.zeros_like(strengths)
     return HeadMask(
         syntactic=dark if groups is None else groups.syntactic,
         positional=dark if groups is None else groups.positional,

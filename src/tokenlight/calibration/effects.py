@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tokenlight.explain.explainer import Explainer
 from tokenlight.metrics.perturbation import Perturbation, change, takeable
-from tokenlight.metrics.probability import ask, probabilities
+from tokenlight.metrics.probability import Asking, ask, probabilities
 from tokenlight.model.twin import Twin
 from tokenlight.tasks.targets import Goal, Question
 from tokenlight.text.rows import Row
@@ -66,7 +66,7 @@ def measure_effects(
         for order in plan
         for question in ask_along(explainer, row, goal, order, perturbation)
     ]
-    found = probabilities(explainer, questions, twin=twin)
+    found = probabilities(explainer, questions, Asking(twin=twin))
     log_odds = torch.logit(found.clamp(FLOOR, 1 - FLOOR))
     lines = iter(log_odds.split([len(order) + 1 for plan in plans for order in plan]))
     return [

@@ -8,7 +8,9 @@ from torch import Tensor
 
 from tokenlight.calibration.effects import Effects
 from tokenlight.explain.explainer import Explainer
-from tokenlight.explain.running import Job, run_jobs
+from tokenlight.explain.jobs import Job
+from tokenlight.explain.passes import plan_passes
+from tokenlight.explain.running import run_jobs
 from tokenlight.masks.head_mask import HeadMask
 from tokenlight.methods import Method
 from tokenlight.model import pooling
@@ -46,7 +48,7 @@ class MeasuredBatch:
 def measured_batches(explainer: Explainer, twin: Twin, texts: Sequence[Measured]) -> list[MeasuredBatch]:
     """Similar lengths together; texts with a foil and those without are kept apart."""
     batches = []
-    exact = pooling.needs_equal_lengths(explainer.task.model)
+    exact = pooling.needs_equal_lengths(explainer.inner)
     for foiled in (False, True):
         group = [i for i, text in enumerate(texts) if text.foiled is foiled]
         for inside in length_batches([len(texts[i].row) for i in group], TOKENS, exact):
@@ -82,6 +84,6 @@ def agree(twin: Twin, one: MeasuredBatch, method: Method, strengths: Tensor) -> 
     """[text of the batch]; differentiable where the strengths are."""
     dark = torch.zeros_like(strengths)
     job = Job(method, {"heads": HeadMask(dark, dark, calibrated=strengths)})
-    _, (found,) = run_jobs(twin, one.batch, one.target, [job], graph=strengths.requires_grad)
+    _, (found,) = run_jobs(twin, one.batch, plan_passes(one.target, [job]), graph=strengths.requires_grad)
     rows = zip(found.scores.cpu(), one.effects, strict=True)
     return torch.stack([effects.agreement(scores[: len(effects.values)]) for scores, effects in rows])

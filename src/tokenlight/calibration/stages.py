@@ -99,7 +99,7 @@ class Calibration:
         known = [(e.text, e.indices, e.foil_indices, e.position) for e in self.plain]
         settings = {**asdict(self.settings), "perturbation": repr(self.settings.perturbation)}
         digest = hashlib.sha256(repr(known).encode()).hexdigest()
-        model = list(fingerprint(self.explainer.task.model))
+        model = list(fingerprint(self.explainer.inner))
         return {"model": model, "method": self.method.name, "texts": digest, **settings}
 
     def measure(self, store: Checkpoint, progress: bool) -> list[Effects]:
@@ -138,7 +138,7 @@ class Calibration:
         return state
 
     def start(self, unseen: Sequence[Sequence[MeasuredBatch]]) -> Search:
-        config = self.explainer.task.model.config.get_text_config()
+        config = self.explainer.inner.config.get_text_config()
         climb = Climb.start(config.num_hidden_layers, config.num_attention_heads)
         judged = self.judge(unseen, [climb.strengths] * len(unseen))
         return Search((climb,) * (len(unseen) + 1), judged[None])

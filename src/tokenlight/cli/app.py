@@ -4,19 +4,19 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
-app = typer.Typer(
+if TYPE_CHECKING:
+    from rich.console import Console
+
+app: typer.Typer = typer.Typer(
     help="Which tokens made a Transformer say that, by every published way of asking.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 DEFAULT = "default"  # the name of the embedded model
-
 
 ModelOption = Annotated[
     str, typer.Option("--model", "-m", help="Checkpoint name or path; 'default' is the one inside.")
@@ -41,8 +41,10 @@ def load_model(name: str, task: str | None) -> Any:
         raise ValueError(f"there is no model {name!r}: {reason}") from error
 
 
-def wide_console() -> Console:
+def wide_console() -> "Console":
     """For tables: as wide as the terminal, and without line breaks in a file or a pipe."""
+    from rich.console import Console
+
     console = Console()
     return console if console.is_terminal else Console(width=400)
 

@@ -5,24 +5,29 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tokenlight.bench.options import BadRows, Perturb
+from tokenlight.bench.options import BadRows
 from tokenlight.cli.app import app, load_model, readable_errors, wide_console
-from tokenlight.runs.workers import Engine, Workers
+from tokenlight.cli.completion import complete_metric, complete_protocol
+from tokenlight.cli.shared_options import (
+    DataArgument,
+    EngineOption,
+    HeadsOption,
+    KindOption,
+    MethodsOption,
+    MethodSpecsOption,
+    ModelArgument,
+    PairOption,
+    PerturbOption,
+    SplitOption,
+    TaskOption,
+    TextOption,
+    WorkersOption,
+)
+from tokenlight.runs.workers import Workers
 
 if TYPE_CHECKING:
-    from tokenlight.bench.tabulate import Table
     from tokenlight.data.source import Source
-
-ModelArgument = Annotated[str, typer.Argument(help="Checkpoint name or path; 'default' is the one inside.")]
-DataOption = Annotated[
-    str, typer.Argument(help="TSV, CSV, JSON lines, Parquet, SQuAD JSON, CoNLL-U, plain text, or hf:NAME.")
-]
-TextOption = Annotated[str | None, typer.Option(help="The column with the text.")]
-PairOption = Annotated[tuple[str, str] | None, typer.Option(help="The two columns of a pair.")]
-SplitOption = Annotated[str | None, typer.Option(help="The split of a Hugging Face dataset.")]
-KindOption = Annotated[str | None, typer.Option(help="The kind of file, where its name does not say it.")]
-HeadsOption = Annotated[str | None, typer.Option(help="A head mask: see `tokenlight heads`.")]
-TaskOption = Annotated[str | None, typer.Option(help="Default: as the checkpoint's config says.")]
+    from tokenlight.results.table import Table
 
 
 @app.command()
@@ -32,13 +37,17 @@ def bench(
         str | None, typer.Argument(help="A data file (TSV, CSV, JSON, Parquet, CoNLL-U), or hf:NAME.")
     ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="The folder for the results.")] = None,
-    method: Annotated[
-        list[str] | None, typer.Option(help="Repeat; also with options: mask_lrp:variant=released.")
+    method: MethodSpecsOption = None,
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(help="Repeat; also with options: pointing_game:k=1.", autocompletion=complete_metric),
     ] = None,
-    metric: Annotated[list[str] | None, typer.Option(help="Repeat; also with options: pointing_game:k=1.")] = None,
     preset: Annotated[
         str | None,
-        typer.Option(help="A paper's protocol: attcat, mask_lrp, alti, arras, attcat_squad ...: docs/presets.md."),
+        typer.Option(
+            help="A paper's protocol: attcat, mask_lrp, alti, arras, attcat_squad ...: docs/presets.md.",
+            autocompletion=complete_protocol,
+        ),
     ] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many rows.")] = None,
     bad_rows: Annotated[BadRows, typer.Option(help="Skip rows that cannot be used, or refuse to go on.")] = "skip",
@@ -47,21 +56,20 @@ def bench(
     label: Annotated[str | None, typer.Option(help="The column with the gold label.")] = None,
     split: SplitOption = None,
     kind: KindOption = None,
-    perturb: Annotated[
-        Perturb | None, typer.Option(help="How tokens are taken away; default: as suits the model.")
-    ] = None,
+    perturb: PerturbOption = None,
     heads: HeadsOption = None,
     erasure: Annotated[bool, typer.Option(help="Erasure as a control: one forward pass for every token.")] = True,
     seed_model: Annotated[list[str] | None, typer.Option(help="Repeat; models that differ in their seed.")] = None,
     task: TaskOption = None,
-    engine: Annotated[Engine, typer.Option(help="In this process, or spread by Ray.")] = "local",
-    workers: Annotated[int | None, typer.Option(min=1, help="Ray's processes that hold the model.")] = None,
+    engine: EngineOption = "local",
+    workers: WorkersOption = None,
 ) -> None:
     """Compare methods by metrics on your own model and data; stopped, the same command goes on."""
+    from tokenlight.bench.shown_examples import read_shown
     from tokenlight.bench.tabulate import read_table
     from tokenlight.data.source import Source
-    from tokenlight.views.report import write_views
-    from tokenlight.views.tables import show_table
+    from tokenlight.views.benchmark_report import write_views
+    from tokenlight.views.benchmark_table import show_table
 
     with readable_errors():
         if data is None:
@@ -70,7 +78,7 @@ def bench(
             if output is not None or method or metric or preset or limit:
                 raise ValueError(f"{model} holds results, which are shown as they are: name the data for a new run")
             table, folder = read_table(model), Path(model)
-            write_views(table, folder)
+            write_views(table, folder, read_shown(folder))
         elif output is None:
             raise ValueError("name the folder for the results with -o DIR")
         else:
@@ -116,8 +124,8 @@ def run_bench(
 @app.command()
 def sanity(
     model: ModelArgument,
-    data: DataOption,
-    method: Annotated[list[str] | None, typer.Option(help="Repeat for several; see `tokenlight methods`.")] = None,
+    data: DataArgument,
+    method: MethodsOption = None,
     limit: Annotated[int, typer.Option(min=1, help="Only the first so many rows.")] = 50,
     absolute: Annotated[bool, typer.Option(help="Compare |scores|.")] = False,
     seed: Annotated[int, typer.Option(help="Of the shuffling.")] = 0,
@@ -134,7 +142,7 @@ def sanity(
     from tokenlight.data.source import Source
     from tokenlight.explain.explainer import DEFAULT_METHOD
     from tokenlight.runs.method_specs import MethodSpec
-    from tokenlight.views.shuffling import sanity_figure, sanity_table
+    from tokenlight.views.shuffled_layers import sanity_figure, sanity_table
 
     with readable_errors():
         if figure is not None:

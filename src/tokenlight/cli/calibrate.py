@@ -6,30 +6,31 @@ from typing import Annotated
 
 import typer
 
-from tokenlight.bench.options import Perturb
 from tokenlight.cli.app import app, load_model, readable_errors, wide_console
-from tokenlight.cli.bench import (
-    DataOption,
+from tokenlight.cli.completion import complete_method
+from tokenlight.cli.heads import checkpoint_of
+from tokenlight.cli.shared_options import (
+    DataArgument,
     KindOption,
     ModelArgument,
     PairOption,
+    PerturbOption,
     SplitOption,
     TaskOption,
     TextOption,
 )
-from tokenlight.cli.heads import checkpoint_of
 
 
 @app.command()
 def calibrate(
     model: ModelArgument,
-    texts: DataOption,
+    texts: DataArgument,
     output: Annotated[Path, typer.Option("--output", "-o", help="The mask file to write.")],
-    method: Annotated[str, typer.Option(help="A relevance method that takes heads.")] = "attn_lrp",
+    method: Annotated[
+        str, typer.Option(help="A relevance method that takes heads.", autocompletion=complete_method)
+    ] = "attn_lrp",
     limit: Annotated[int, typer.Option(min=1, help="Only the first so many rows; 50 to 500 are best.")] = 200,
-    perturb: Annotated[
-        Perturb | None, typer.Option(help="How tokens are taken away; default: as suits the model.")
-    ] = None,
+    perturb: PerturbOption = None,
     folds: Annotated[
         int, typer.Option(min=2, help="Parts of the texts; each is judged by what the others taught.")
     ] = 4,
@@ -54,7 +55,7 @@ def calibrate(
     from tokenlight.data.source import Source
     from tokenlight.metrics.evaluate import Measure
     from tokenlight.metrics.perturbation import Perturbation
-    from tokenlight.views.heads import head_map
+    from tokenlight.views.head_map import head_map
 
     with readable_errors():
         if figure is not None:
@@ -89,6 +90,7 @@ def calibrate(
         checkpoint_of(output).unlink(missing_ok=True)
         wide_console().print(head_map(mask))
         if figure is not None:
-            from tokenlight.views.figure import head_figure, save
+            from tokenlight.views.figure import save
+            from tokenlight.views.head_figure import head_figure
 
             save(head_figure(mask), figure)

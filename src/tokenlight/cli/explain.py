@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from tokenlight.cli.app import DEFAULT, ModelOption, app, load_model, readable_errors, wide_console
+from tokenlight.cli.shared_options import MethodsOption, TaskOption
 
 
 class Format(StrEnum):
@@ -22,7 +22,7 @@ class Format(StrEnum):
 def explain(
     text: Annotated[str, typer.Argument(help="The text to explain.")],
     model: ModelOption = DEFAULT,
-    method: Annotated[list[str] | None, typer.Option(help="Repeat for several; see `tokenlight methods`.")] = None,
+    method: MethodsOption = None,
     target: Annotated[str | None, typer.Option(help="Label or token; default: what the model predicts.")] = None,
     foil: Annotated[str | None, typer.Option(help="Explain target minus this.")] = None,
     context: Annotated[str | None, typer.Option(help="The second text of a pair: a question's context.")] = None,
@@ -30,7 +30,7 @@ def explain(
         int | None, typer.Option(help="The token to explain, where the model answers for each.")
     ] = None,
     heads: Annotated[str | None, typer.Option(help="A head mask: see `tokenlight heads`.")] = None,
-    task: Annotated[str | None, typer.Option(help="Default: as the checkpoint's config says.")] = None,
+    task: TaskOption = None,
     low_memory: Annotated[bool, typer.Option("--low-memory", help="Less memory, more time, the same scores.")] = False,
     format: Annotated[Format, typer.Option(help="How to show the result.")] = Format.terminal,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write to this file.")] = None,
@@ -54,13 +54,15 @@ def demo(
     output: Annotated[Path, typer.Option("--output", "-o", help="Where the same goes as HTML.")] = Path("demo.html"),
 ) -> None:
     """Explain three sentences with several methods: the first thing to look at."""
-    from tokenlight.embedded.sentences import METHODS, SENTENCES
+    from rich.console import Console
+
+    from tokenlight.foundation.first_look import DEMO_METHODS, SENTENCES
     from tokenlight.views.html import page
     from tokenlight.views.terminal import legend, show
 
     with readable_errors():
         explainer, console = load_model(DEFAULT, None), Console()
-        by_method = explainer.explain_all(SENTENCES, METHODS)
+        by_method = explainer.explain_all(SENTENCES, DEMO_METHODS)
         groups = [list(group) for group in zip(*by_method.values(), strict=True)]
         for group in groups:
             show(group, console)
@@ -73,26 +75,28 @@ def demo(
 @app.command()
 def methods() -> None:
     """List all methods."""
-    from tokenlight.views.terminal import method_table
+    from tokenlight.cli.catalogue import read_catalogue
+    from tokenlight.views.method_table import method_table
 
-    wide_console().print(method_table())
+    wide_console().print(method_table(read_catalogue().methods))
 
 
 @app.command()
 def doctor(
     model: Annotated[str, typer.Argument(help="Checkpoint name or path; 'default' is the one inside.")] = DEFAULT,
-    task: Annotated[str | None, typer.Option(help="Default: as the checkpoint's config says.")] = None,
+    task: TaskOption = None,
     tokens: Annotated[
         int | None, typer.Option(min=1, help="Length of texts for the estimate; default: the longest, at most 512.")
     ] = None,
 ) -> None:
     """How much memory methods need on this model, which of them work, and what they cost on a short input."""
-    from tokenlight.explain.doctor import examine, outlook_report, report
+    from tokenlight.explain.doctor import examine, foresee
+    from tokenlight.views.doctor import examination_table, outlook_table
 
     with readable_errors():
         explainer = load_model(model, task)
-        wide_console().print(outlook_report(explainer, tokens))
-        wide_console().print(report(explainer, examine(explainer)))
+        wide_console().print(outlook_table(foresee(explainer, tokens)))
+        wide_console().print(examination_table(examine(explainer)))
 
 
 def write(explanations: list[Any], format: Format, output: Path | None) -> None:
@@ -104,6 +108,8 @@ def write(explanations: list[Any], format: Format, output: Path | None) -> None:
 
         document = page([explanations])
     else:
+        from rich.console import Console
+
         from tokenlight.views.terminal import show
 
         if output is None:

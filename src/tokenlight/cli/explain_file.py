@@ -7,18 +7,26 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tokenlight.cli.app import DEFAULT, ModelOption, app, load_model, readable_errors, wide_console
+from tokenlight.cli.completion import complete_method
+from tokenlight.cli.shared_options import (
+    EngineOption,
+    HeadsOption,
+    KindOption,
+    MethodSpecsOption,
+    PairOption,
+    SplitOption,
+    TaskOption,
+    TextOption,
+    WorkersOption,
+)
 from tokenlight.corpus.settings import CorpusSettings, ScoreType
 from tokenlight.runs.workers import Engine, Workers
 
 if TYPE_CHECKING:
-    from tokenlight.corpus.summary import CorpusSummary
     from tokenlight.explain.explainer import Explainer
+    from tokenlight.results.corpus_words import CorpusSummary
 
 INTERRUPTED = 130  # how shells say that a command was stopped by Ctrl-C
-MethodsOption = Annotated[
-    list[str] | None,
-    typer.Option(help="Repeat for several; also with options: mask_lrp:variant=released. Default: attn_lrp."),
-]
 
 
 @app.command("explain-file")
@@ -27,18 +35,18 @@ def explain_file(
         str, typer.Argument(metavar="INPUT", help="Parquet, JSON lines, CSV, TSV or text; a folder of such; hf:NAME.")
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="The folder for the results.")],
-    method: MethodsOption = None,
+    method: MethodSpecsOption = None,
     model: ModelOption = DEFAULT,
-    heads: Annotated[str | None, typer.Option(help="A head mask: see `tokenlight heads`.")] = None,
+    heads: HeadsOption = None,
     target: Annotated[str | None, typer.Option(help="Label or token; default: what the model predicts.")] = None,
     foil: Annotated[str | None, typer.Option(help="Explain target minus this.")] = None,
-    text: Annotated[str | None, typer.Option(help="The column with the text.")] = None,
-    pair: Annotated[tuple[str, str] | None, typer.Option(help="The two columns of a pair.")] = None,
+    text: TextOption = None,
+    pair: PairOption = None,
     id_column: Annotated[str | None, typer.Option("--id", help="The column with names of the rows.")] = None,
     target_column: Annotated[str | None, typer.Option(help="The column with each row's target.")] = None,
     foil_column: Annotated[str | None, typer.Option(help="The column with each row's foil.")] = None,
-    kind: Annotated[str | None, typer.Option(help="The kind of file, where its name does not say it.")] = None,
-    split: Annotated[str | None, typer.Option(help="The split of a Hugging Face dataset.")] = None,
+    kind: KindOption = None,
+    split: SplitOption = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many rows.")] = None,
     window: Annotated[
         int | None, typer.Option(min=1, help="Read longer texts in windows of so many tokens; default: cut them off.")
@@ -56,11 +64,11 @@ def explain_file(
         int, typer.Option(min=1, help="Rows of one file; a run that is stopped does no more than these again.")
     ] = 1000,
     low_memory: Annotated[bool, typer.Option(help="Less memory, more time, the same scores.")] = False,
-    engine: Annotated[Engine, typer.Option(help="In this process, or in several under Ray.")] = "local",
-    workers: Annotated[int | None, typer.Option(min=1, help="Ray's processes that hold the model.")] = None,
+    engine: EngineOption = "local",
+    workers: WorkersOption = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Of torch, in each process.")] = None,
     summary: Annotated[bool, typer.Option(help="Then show the words that support each label.")] = False,
-    task: Annotated[str | None, typer.Option(help="Default: as the checkpoint's config says.")] = None,
+    task: TaskOption = None,
 ) -> None:
     """Explain every text of a file into a folder of Parquet files; stopped, the same command goes on."""
     from tokenlight.corpus.explain_dataset import explain_dataset
@@ -125,7 +133,9 @@ def count(number: int, what: str) -> str:
 def corpus(
     folder: Annotated[Path, typer.Argument(help="A folder that `tokenlight explain-file` wrote.")],
     other: Annotated[Path | None, typer.Option(help="The same texts explained for another checkpoint.")] = None,
-    method: Annotated[str | None, typer.Option(help="One of its methods; default: all.")] = None,
+    method: Annotated[
+        str | None, typer.Option(help="One of its methods; default: all.", autocompletion=complete_method)
+    ] = None,
     top: Annotated[int, typer.Option(min=1, help="Words of each label.")] = 15,
     min_uses: Annotated[int, typer.Option(min=1, help="Leave out words with fewer uses.")] = 2,
     csv: Annotated[Path | None, typer.Option(help="Write all words here.")] = None,
@@ -133,7 +143,7 @@ def corpus(
 ) -> None:
     """The words that support each label most often and most strongly, over a whole corpus."""
     from tokenlight.corpus.summary import summarise
-    from tokenlight.views.corpus import comparison_table, summary_csv, summary_figure
+    from tokenlight.views.corpus_words import comparison_table, summary_csv, summary_figure
     from tokenlight.views.figure import check_figure_name, save
 
     with readable_errors():
@@ -160,7 +170,7 @@ def corpus(
 
 
 def show(found: "list[CorpusSummary]", top: int, file: Path | None) -> None:
-    from tokenlight.views.corpus import summary_csv, summary_table
+    from tokenlight.views.corpus_words import summary_csv, summary_table
 
     for one in found:
         wide_console().print(summary_table(one, top))

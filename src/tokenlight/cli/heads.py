@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tokenlight.cli.app import app, load_model, readable_errors, wide_console
+from tokenlight.cli.shared_options import TaskOption
 
 if TYPE_CHECKING:
     from tokenlight.explain.explainer import Explainer
-    from tokenlight.heads.sources import ParseSource
+    from tokenlight.heads.parsed_texts import ParseSource
     from tokenlight.masks.statistics import HeadStatistics
 
 
@@ -39,12 +40,12 @@ def heads(
     position_share: Annotated[float, typer.Option(help="The paper's ξ_pos.")] = 0.8,
     count_self: Annotated[bool, typer.Option(help="Attention to the token itself is positional too.")] = False,
     figure: Annotated[Path | None, typer.Option(help="Draw the map of heads here: png, svg or pdf.")] = None,
-    task: Annotated[str | None, typer.Option(help="Default: as the checkpoint's config says.")] = None,
+    task: TaskOption = None,
 ) -> None:
     """Find the heads that follow syntax or position, and write them as a mask for `explain --heads`."""
-    from tokenlight.heads.sources import parse_source
+    from tokenlight.heads.parsed_texts import parse_source
     from tokenlight.masks.head_mask import HeadMask
-    from tokenlight.views.heads import head_map
+    from tokenlight.views.head_map import head_map
 
     with readable_errors():
         if figure is not None:
@@ -67,7 +68,8 @@ def heads(
             checkpoint_of(output).unlink(missing_ok=True)
         wide_console().print(head_map(mask))
         if figure is not None:
-            from tokenlight.views.figure import head_figure, save
+            from tokenlight.views.figure import save
+            from tokenlight.views.head_figure import head_figure
 
             save(head_figure(mask), figure)
 

@@ -6,6 +6,8 @@ from typing import Annotated
 import typer
 
 from tokenlight.cli.app import DEFAULT, app, load_model, readable_errors
+from tokenlight.cli.shared_options import TaskOption
+from tokenlight.foundation.extras import from_extra
 
 
 @app.command()
@@ -18,21 +20,16 @@ def serve(
     heads: Annotated[
         Path | None, typer.Option(help="The mask that the head map is drawn from: see `tokenlight heads`.")
     ] = None,
-    task: Annotated[str | None, typer.Option(help="Default: as the checkpoint's config says.")] = None,
+    task: TaskOption = None,
 ) -> None:
     """Open a page on this machine on which to explore explanations; Ctrl-C stops it."""
     with readable_errors():
-        try:
+        with from_extra("serve", "the page"):
             from tokenlight.serve.server import HOST, listen, run
-        except ModuleNotFoundError as error:
-            missing = (error.name or "").split(".")[0]
-            if missing == "tokenlight":
-                raise
-            raise ImportError(f"the page needs {missing}: install it with `pip install 'tokenlight[serve]'`") from error
         from tokenlight.masks.choosing import choose_heads
 
         with listen(port) as sock:  # before the model: loading is slow
             explainer = load_model(model, task)
-            mask = choose_heads(heads, explainer.task.model)
+            mask = choose_heads(heads, explainer.inner)
             typer.echo(f"The page is at http://{HOST}:{sock.getsockname()[1]}/ (Ctrl-C stops it)")
             run(explainer, sock, browser, mask)

@@ -13,7 +13,7 @@ from tokenlight.data.parts import Part, in_parts
 from tokenlight.data.reading_texts import COLUMNS, check_corpus, read_texts
 from tokenlight.data.source import Data, Source, as_source
 from tokenlight.explain.explainer import DEFAULT_METHOD, Explainer
-from tokenlight.explain.running import Job
+from tokenlight.explain.jobs import Job
 from tokenlight.runs.engines import Place, Tell, open_place
 from tokenlight.runs.method_specs import MethodSpec, describe_job
 from tokenlight.runs.pace import pacing
@@ -118,7 +118,7 @@ def make_jobs(explainer: Explainer, methods: Sequence[str | MethodSpec], heads: 
     labels = [spec.label for spec in specs]
     if not labels or len(set(labels)) < len(labels):
         raise ValueError(f"name at least one method, and each once; found {', '.join(labels) or 'none'}")
-    jobs = {spec.label: spec.job(explainer.task.model, heads) for spec in specs}
+    jobs = {spec.label: spec.job(explainer.inner, heads) for spec in specs}
     for job in jobs.values():
         job.passes(split=False)
     return jobs

@@ -14,7 +14,8 @@ from tokenlight.corpus.windows import Window, cut, mean_logits, merge
 from tokenlight.data.examples import BadRow, Example
 from tokenlight.data.parts import Part
 from tokenlight.explain.explainer import Explainer
-from tokenlight.explain.running import Job
+from tokenlight.explain.jobs import Job
+from tokenlight.explain.running import Running
 from tokenlight.model import pooling
 from tokenlight.model.tape import Tape
 from tokenlight.model.twin import Twin
@@ -44,7 +45,7 @@ class ExplainingPlan:
 
     @property
     def equal_lengths(self) -> bool:
-        return pooling.needs_equal_lengths(self.explainer.task.model)
+        return pooling.needs_equal_lengths(self.explainer.inner)
 
 
 @dataclass(frozen=True)
@@ -169,8 +170,8 @@ def explain_windows(
 
     def run(places: list[int]) -> list[dict[str, Explanation]]:
         _, rows, targets, foils = zip(*(units[i] for i in places), strict=True)
-        how = {"batch_size": len(places), "low_memory": plan.settings.low_memory, "progress": False, "twin": twin}
-        found = plan.explainer.explain_rows(rows, plan.jobs, target=list(targets), foil=list(foils), **how)
+        running = Running(len(places), plan.settings.low_memory, progress=False, twin=twin)
+        found = plan.explainer.explain_rows(rows, plan.jobs, target=list(targets), foil=list(foils), running=running)
         # Maps, which some options ask for, are not written; those of a whole part would not fit in memory.
         return [{label: replace(results[i], maps={}) for label, results in found.items()} for i in range(len(places))]
 

@@ -16,13 +16,12 @@ from uuid import uuid4
 
 from tokenlight.corpus.explaining_parts import ExplainedPart, ExplainedText
 from tokenlight.corpus.settings import CorpusSettings
+from tokenlight.foundation.extras import from_extra
 from tokenlight.foundation.files import settle
 
-try:
+with from_extra("scale", "Parquet"):
     import pyarrow
     import pyarrow.parquet
-except ImportError as missing:
-    raise ImportError('Parquet needs pyarrow: pip install "tokenlight[scale]"') from missing
 
 SHARD = re.compile(r"part-(\d{6,})\.parquet")
 ADDED = -1  # the segment of tokens that the tokenizer adds: they are in no text

@@ -6,50 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from tokenlight.corpus.explain_dataset import FORMAT
+from tokenlight.foundation.extras import from_extra
+from tokenlight.results.corpus_words import CorpusSummary, LabelWords, WordSupport
 from tokenlight.runs.run_folder import read_run
 from tokenlight.text.words import group_tokens
 
 READ = ("text", "text_pair", "method", "target", "foil", "starts", "ends", "segments", "special", "scores")
 BATCH = 256  # rows in memory
-
-
-@dataclass(frozen=True)
-class WordSupport:
-    """A word in texts that were explained for one label; upper and lower case are the same."""
-
-    word: str
-    uses: int
-    strongest: int  # how often no other word of the text supported the label more
-    strength: float  # mean over uses of score / largest |score| of a word in that text: 1 is the strongest support
-
-    @property
-    def total(self) -> float:
-        """Often and strongly in one number."""
-        return self.uses * self.strength
-
-
-@dataclass(frozen=True)
-class LabelWords:
-    """The words of one label, the greatest total first."""
-
-    label: str
-    texts: int
-    words: tuple[WordSupport, ...]
-
-    def find(self, word: str) -> WordSupport | None:
-        return next((one for one in self.words if one.word == word), None)
-
-
-@dataclass(frozen=True)
-class CorpusSummary:
-    """What one method says about one model on a corpus; the most frequent label first."""
-
-    model: str
-    method: str
-    labels: tuple[LabelWords, ...]
-
-    def find(self, label: str) -> LabelWords | None:
-        return next((one for one in self.labels if one.label == label), None)
 
 
 @dataclass
@@ -109,7 +72,8 @@ def sort_labels(found: Mapping[str, Tally], min_uses: int) -> tuple[LabelWords, 
 
 def read_rows(folder: Path, method: str | None) -> Iterator[dict[str, Any]]:
     """The rows of all shards that are there, by columns."""
-    from pyarrow.parquet import ParquetFile
+    with from_extra("scale", "Parquet"):
+        from pyarrow.parquet import ParquetFile
 
     from tokenlight.corpus.shards import shards
 

@@ -14,6 +14,7 @@ from typing import Any
 from tokenlight.data.examples import BadRow, Example, TableRow
 from tokenlight.data.file_kinds import PREVIEW
 from tokenlight.data.subject_verb import AgreementCase, lgd_cases, treebank_cases
+from tokenlight.foundation.extras import from_extra
 from tokenlight.syntax.parses import array_items
 
 Rows = Iterator[TableRow | BadRow | Example]
@@ -120,10 +121,8 @@ def json_row(number: str, where: str, record: object) -> TableRow | BadRow:
 
 
 def parquet_rows(path: Path, errors: str = "strict") -> Rows:
-    try:
+    with from_extra("bench", "reading Parquet"):
         import pyarrow.parquet
-    except ImportError as error:
-        raise ImportError('reading Parquet needs pyarrow: pip install "tokenlight[bench]"') from error
     number = 0
     with pyarrow.parquet.ParquetFile(path) as file:
         for batch in file.iter_batches(PARQUET_BATCH):
@@ -148,10 +147,8 @@ def squad_rows(path: Path, errors: str = "strict") -> Rows:
 
 def hub_rows(source: str, split: str | None) -> Rows:
     """A Hugging Face dataset, "hf:NAME" or "hf:NAME:config", read as a stream."""
-    try:
+    with from_extra("bench", "reading from the Hugging Face Hub"):
         import datasets  # pyright: ignore[reportMissingImports]
-    except ImportError as error:
-        raise ImportError('Hugging Face datasets need the extra: pip install "tokenlight[bench]"') from error
     name, _, config = source.removeprefix("hf:").partition(":")
     if split is None:
         found = ", ".join(datasets.get_dataset_split_names(name, config or None))

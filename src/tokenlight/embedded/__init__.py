@@ -9,8 +9,9 @@ from safetensors.torch import load_file
 from torch import Tensor
 from transformers import BertConfig, BertForSequenceClassification, BertTokenizer
 
+from tokenlight.foundation.first_look import EMBEDDED
+
 FILES = Path(__file__).parent / "files"
-NAME = "tokenlight/sst2-minilm"
 SCALE = ".row_scale"  # the int8 matrix `name` has its scales under `name + SCALE`
 
 
@@ -22,7 +23,7 @@ def load_embedded(folder: Path = FILES) -> tuple[BertForSequenceClassification, 
     weights = folder / "model.safetensors"
     try:
         config = BertConfig.from_pretrained(folder)
-        config._name_or_path = NAME  # not where it happens to be installed
+        config._name_or_path = EMBEDDED  # not where it happens to be installed
         model = BertForSequenceClassification(config)
         model.load_state_dict(widen(load_file(weights)))
     except (SafetensorError, RuntimeError, KeyError) as error:

@@ -1,21 +1,20 @@
 """Explaining token ids: for those who tokenise themselves."""
 
-from typing import Any
-
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from tokenlight.explain.footprint import Shape
 from tokenlight.explain.free_memory import refuse_too_large
-from tokenlight.explain.running import Job, run_jobs
+from tokenlight.explain.jobs import Job, Option
+from tokenlight.explain.passes import plan_passes
+from tokenlight.explain.running import Running, run_jobs
 from tokenlight.methods import find_method
 from tokenlight.model import inputs, pooling
 from tokenlight.model.twin import Twin
-from tokenlight.record.recording import Saving
 from tokenlight.rules.mode import RuleTable
 from tokenlight.tasks import task_of
-from tokenlight.tasks.targets import Target, Wanted, shared_function, spread
+from tokenlight.tasks.targets import Target, Targets, Wanted, shared_function, spread
 from tokenlight.text.batches import Batch
 
 
@@ -26,11 +25,11 @@ def attribute(
     token_type_ids: Tensor | None = None,
     *,
     method: str,
-    target: Any = None,
-    foil: Any = None,
+    target: Targets | Tensor = None,
+    foil: Targets | Tensor = None,
     rules: RuleTable | None = None,
     low_memory: bool = False,
-    **options: Any,
+    **options: Option,
 ) -> Tensor:
     """Scores [batch, token] for those who tokenise themselves.
 
@@ -45,9 +44,9 @@ def attribute(
     function = shared_function(targets, foils)
     task = task_of(twin.model)
     wanted = [Wanted() if function else task.want_ids(t, f) for t, f in zip(targets, foils, strict=True)]
-    goal, saving = Target(task, tuple(wanted), function), Saving(by_block=low_memory, last_logits=True)
-    refuse_too_large(Shape.of(twin.model), [job], goal, input_ids.shape, saving, twin.device)
-    _, (attribution,) = run_jobs(twin, batch, goal, [job], saving=saving)
+    plan, saving = plan_passes(Target(task, tuple(wanted), function), [job]), Running(low_memory=low_memory).saving
+    refuse_too_large(Shape.of(twin.model), plan, input_ids.shape, saving, twin.device)
+    _, (attribution,) = run_jobs(twin, batch, plan, saving=saving)
     return attribution.scores
 
 
@@ -87,5 +86,5 @@ def raw_batch(ids: Tensor, mask: Tensor | None, types: Tensor | None, model: Pre
     return inputs.fix_positions(model, batch)  # padding on the left would shift them
 
 
-def plain(target: Any) -> Any:
+def plain(target: Targets | Tensor) -> Targets:
     return target.tolist() if isinstance(target, Tensor) else target

@@ -4,39 +4,26 @@ Sizes are counted in three kinds of tensors of a block: states [batch, token, di
 [batch, token, inner] and maps [batch, head, query, key]. docs/large-models.md has the derivation and what was measured.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from torch import Tensor
-from torch.nn import functional as F
 from transformers import PreTrainedModel
 
-from tokenlight.explain.running import Job, PlannedPass, plan
+from tokenlight.explain.block_graph import Counts, is_foreign, kept_by_block
+from tokenlight.explain.jobs import Job
+from tokenlight.explain.passes import PassPlan
 from tokenlight.model import anatomy
+from tokenlight.record.planned_pass import PlannedPass
 from tokenlight.record.recording import Saving
-from tokenlight.rules import replacements as rules
-from tokenlight.rules.mode import RuleTable
-from tokenlight.rules.points import mix_values, query_key
 from tokenlight.tasks import task_of_class
-from tokenlight.tasks.targets import Target
 from tokenlight.tasks.task import Task
 
-SIZES = {  # of a block's signals, in states and in maps
+SIZES: dict[str, tuple[int, int]] = {  # of a block's signals, in states and in maps
     "embeddings": (0, 0),
     **dict.fromkeys(("hidden", "values", "context", "gated", "second_norm"), (1, 0)),
     "attention": (0, 1),
 }
-PROBED_GRADIENTS, PROBED_SCORES = 32, 64  # rows that run together in methods that ask the model again
 LOGIT_COPIES = 2.5  # logits, their gradient, and what naming the answer makes of them
-
-
-@dataclass(frozen=True)
-class Counts:
-    """Tensors of a block, by kind."""
-
-    states: float = 0
-    inner: float = 0
-    maps: float = 0
 
 
 @dataclass(frozen=True)
@@ -86,33 +73,6 @@ class Shape:
         return rows * tokens * (numbers + counts.maps * self.heads * tokens * one_map)
 
 
-def kept_by_graph(table: RuleTable | None, gated: bool) -> Counts:
-    """What one block leaves for the backward pass, in the values' precision (see `kept_in_single`)."""
-    if table is None:  # inputs of two norms, queries, keys, values; attention; activation, and both sides of a gate
-        return Counts(states=5, inner=3 if gated else 1, maps=1)
-    constant = rules.constant
-    norms = 2 if table.get(F.layer_norm) is rules.identity_norm else 0
-    queries_keys = 0 if table.get(query_key) is constant else 2
-    attention = table.get(mix_values) is not constant
-    weights = attention and table.get(F.softmax) is not constant  # attention weights are a signal too
-    sums = 6 if table.get(Tensor.add) is rules.conserving_sum else 0
-    activations = table.get(F.gelu) is not rules.cut
-    gates = (1 if table.get(Tensor.mul) is rules.through_signal else 2) if gated and activations else 0
-    return Counts(
-        states=norms + queries_keys + weights + sums,
-        inner=activations + gates,
-        maps=attention + weights,
-    )
-
-
-def kept_in_single(table: RuleTable | None, gated: bool) -> Counts:
-    """What linear layers keep under rules for positive contributions: signs and ratios, never in double precision."""
-    positive = (rules.zplus_linear, rules.alpha_beta_linear)
-    if table is None or table.get(F.linear) not in positive:
-        return Counts()
-    return Counts(states=10, inner=3 if gated else 2)
-
-
 PASSING = Counts(states=6, inner=3, maps=4)  # what a block holds for a moment, forward or backward
 
 
@@ -132,8 +92,7 @@ class Need:
 def need_of_pass(shape: Shape, one: PlannedPass, rows: int, tokens: int, saving: Saving) -> Need:
     """One recorded pass on a batch of `rows` texts of `tokens` tokens."""
     precision = 8 if one.double else shape.precision
-    graded = {need.removesuffix(".grad") for need in one.needs if need.endswith(".grad")}
-    wanted = {need.removesuffix(".grad") for need in one.needs}
+    graded, wanted = one.graded, one.signals
 
     def size(counts: Counts, width: int = precision) -> float:
         return shape.bytes(counts, rows, tokens, width)
@@ -141,18 +100,18 @@ def need_of_pass(shape: Shape, one: PlannedPass, rows: int, tokens: int, saving:
     def signals(names: Iterable[str]) -> float:
         return sum(size(Counts(states=SIZES[name][0], maps=SIZES[name][1])) for name in names)
 
-    exact = one.double and one.split  # differences of relevance leave nothing in single precision
-    signs = size(kept_in_single(one.rules, shape.gated), 8 if exact else 4)
-    block = size(kept_by_graph(one.rules, shape.gated)) + signs
+    kept = kept_by_block(one.rules, shape.gated)
+    exact = one.double and (one.split or is_foreign(one.rules))  # nothing that would be in single precision
+    block = size(kept.values) + size(kept.single, 8 if exact else 4)
     held = 1 if saving.by_block else shape.blocks
     graph = 0.0
     if graded:
         graph = held * block + shape.waiting * held / shape.blocks
         if saving.by_block and "hidden" not in wanted:
             graph += shape.blocks * size(Counts(states=1))
-        if kept_in_single(one.rules, shape.gated).states and shape.precision < 4:
+        if kept.single.states and shape.precision < 4:
             graph += shape.weights / shape.precision * 4 * held / shape.blocks  # weights in float32
-    in_graph = graded and not saving.by_block and kept_by_graph(one.rules, shape.gated).maps
+    in_graph = graded and not saving.by_block and kept.values.maps
     values = wanted - {"attention"} if in_graph else wanted
     parts = (2 if one.split else 1) * shape.task.parts
     trace = shape.blocks * (signals(values) + parts * signals(graded)) + 2 * size(Counts(states=1))
@@ -169,30 +128,24 @@ def logits_of(shape: Shape, rows: int, tokens: int, precision: int, saving: Savi
     return LOGIT_COPIES * rows * at * shape.vocabulary * max(4, precision)
 
 
-def need_of_jobs(shape: Shape, jobs: Sequence[Job], target: Target, rows: int, tokens: int, saving: Saving) -> int:
+def need_of_plan(shape: Shape, plan: PassPlan, rows: int, tokens: int, saving: Saving) -> int:
     """Bytes beside the weights at the worst moment: all traces so far, and one pass under way."""
-    planned, _ = plan(target, jobs)
-    if target.function is not None:
+    if plan.target.function is not None:
         saving = Saving(by_block=saving.by_block)
     worst, held = 0.0, 0.0
-    for one in planned.values():
+    for one in plan.passes.values():
         need = need_of_pass(shape, one, rows, tokens, saving)
         worst = max(worst, held + need.total)
         held += need.trace
-    for job in jobs:
+    for job in plan.jobs:
         if job.method.asks_model:
             worst = max(worst, held + need_of_probe(shape, job, rows, tokens, saving))
-    return int(max(worst, held + shape.bytes(Counts(maps=2), rows, tokens, shape.precision) * bool(planned)))
+    return int(max(worst, held + shape.bytes(Counts(maps=2), rows, tokens, shape.precision) * bool(plan.passes)))
 
 
 def need_of_probe(shape: Shape, job: Job, rows: int, tokens: int, saving: Saving) -> int:
     """A method that asks the model again, many changed texts at once."""
-    steps = job.full_options.get("steps")
-    if saving.by_block or not job.method.asks_often:
-        together = rows
-    elif steps is None:
-        together = max(rows, min(PROBED_SCORES, rows * tokens))
-    else:
-        together = rows * min(steps, max(1, PROBED_GRADIENTS // rows))
-    one = PlannedPass(set() if steps is None else {"embeddings.grad"}, None, None, False, False, False)
+    asks = job.method.asks
+    together = rows if saving.by_block else asks.together(job.full_options, rows, tokens)
+    one = PlannedPass({"embeddings.grad"} if asks.gradient else frozenset())
     return need_of_pass(shape, one, together, tokens, saving).total

@@ -1,50 +1,82 @@
 """Scores that were made elsewhere, as explanations that can be shown, saved and evaluated like our own."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, overload
 
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
 from tokenlight.explain.explainer import Explainer, check_texts
+from tokenlight.explain.in_batches import explain_in_batches
+from tokenlight.explain.inquiry import inquire
+from tokenlight.explain.jobs import Job
 from tokenlight.explain.remarks import input_notes
-from tokenlight.explain.running import Job
+from tokenlight.explain.running import Running
 from tokenlight.methods import METHODS
 from tokenlight.results.explanation import Explanation, keep_precision
-from tokenlight.text.rows import Text
+from tokenlight.tasks.targets import Targets
+from tokenlight.text.rows import Text, Texts
+
+ScoresLike = Tensor | NDArray[Any] | Sequence[float]  # one for every token of a text
+
+
+@overload
+def from_scores(
+    explainer: Explainer,
+    texts: Text,
+    scores: ScoresLike,
+    *,
+    target: Targets = ...,
+    foil: Targets = ...,
+    method: str = ...,
+    signed: bool = ...,
+) -> Explanation: ...
+
+
+@overload
+def from_scores(
+    explainer: Explainer,
+    texts: Texts,
+    scores: Iterable[ScoresLike],
+    *,
+    target: Targets = ...,
+    foil: Targets = ...,
+    method: str = ...,
+    signed: bool = ...,
+) -> list[Explanation]: ...
 
 
 def from_scores(
     explainer: Explainer,
-    texts: Text | Sequence[Text],
-    scores: Any,
+    texts: Text | Texts,
+    scores: ScoresLike | Iterable[ScoresLike],
     *,
-    target: Any = None,
-    foil: Any = None,
+    target: Targets = None,
+    foil: Targets = None,
     method: str = "outside",
     signed: bool = True,
-) -> Any:
+) -> Explanation | list[Explanation]:
     """An explanation with these scores: one for every token, special tokens included.
 
     A list of texts takes a list of scores and gives a list, as `explain` does; `target` and `foil` are as there.
     """
-    listed = check_texts(texts)
     many = not isinstance(texts, str | tuple)
     given = list(scores) if many else [scores]
-    rows = explainer.encode(listed)
+    rows = explainer.encode(check_texts(texts))
     if len(given) != len(rows):
         raise ValueError(f"{len(given)} rows of scores for {len(rows)} texts")
     tensors = [keep_precision(torch.as_tensor(values)) for values in given]
     for row, tensor in zip(rows, tensors, strict=True):
         if tensor.shape != (len(row),) or not torch.isfinite(tensor).all():
             raise ValueError(f"expected {len(row)} finite scores, for the tokens {row.tokens}; found {tensor.tolist()}")
-    control = METHODS["random"]  # costs the prediction only
-    said: list[Explanation] = explainer.explain(listed, control.name, target=target, foil=foil, progress=False)
+    control = Job(METHODS["random"], {})  # costs the prediction only
+    inquiries = inquire(explainer.task, rows, target, foil)
+    said = explain_in_batches(explainer, inquiries, {"said": control}, Running(progress=False))["said"]
     changes = {"method": method, "options": {}, "signed": signed}
     made = [
-        replace(e, scores=tensor, notes=tuple(input_notes(explainer.task, row, Job(control, {}), False)), **changes)
+        replace(e, scores=tensor, notes=tuple(input_notes(explainer.task, row, control, False)), **changes)
         for e, row, tensor in zip(said, rows, tensors, strict=True)
     ]
-    for explanation in made:
-        object.__setattr__(explanation, "explainer", explainer)  # for evaluate(), as in explain
     return made if many else made[0]

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from torch import Tensor
 
-from tokenlight.explain.running import Job
+from tokenlight.explain.jobs import Job
 from tokenlight.masks.head_mask import HeadMask
 from tokenlight.tasks.task import Task
 from tokenlight.text.rows import Row

@@ -15,7 +15,6 @@ from tokenlight.foundation.files import write_whole
 from tokenlight.foundation.progress import counting
 from tokenlight.masks.choosing import model_name
 from tokenlight.masks.statistics import RELATIONS, HeadStatistics
-from tokenlight.model.copying import unwrap
 from tokenlight.model.fingerprint import fingerprint
 from tokenlight.model.tape import Tape
 from tokenlight.model.twin import Twin
@@ -85,7 +84,7 @@ def chunks(parses: Iterable[Parse]) -> Iterator[list[Parse]]:
 
 def nothing(explainer: Explainer, relations: tuple[str, ...], direction: str, source: str) -> HeadStatistics:
     """Statistics over no texts."""
-    model = unwrap(explainer.model)
+    model = explainer.inner
     config = model.config.get_text_config()
     return HeadStatistics(
         relations=relations,

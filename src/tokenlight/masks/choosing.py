@@ -2,21 +2,22 @@
 
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from tokenlight.masks.head_mask import HeadMask
+from tokenlight.masks.head_mask import HeadMask, Strengths
 from tokenlight.model.fingerprint import fingerprint, same_model
 
+# A mask, a mask file, "own" or "calibrated", numbers [layer, head] by hand, or None: relevance flows through all heads.
+HeadsLike = HeadMask | str | Path | Strengths | None
 OWN, CALIBRATED = "own", "calibrated"  # heads="own": the mask that comes with the model
 FILES = Path(__file__).parent.parent / "embedded" / "files"
 PACKAGED = {OWN: FILES / "heads.json", CALIBRATED: FILES / "calibrated.json"}
 COMMANDS = {OWN: "heads", CALIBRATED: "calibrate"}  # that make such a mask
 
 
-def choose_heads(asked: Any, model: PreTrainedModel) -> HeadMask | None:
+def choose_heads(asked: HeadsLike, model: PreTrainedModel) -> HeadMask | None:
     """A mask for this model from a mask, a file, a tensor, "own" or "calibrated"; None stays None: all heads."""
     if asked is None:
         return None
@@ -41,7 +42,7 @@ def choose_heads(asked: Any, model: PreTrainedModel) -> HeadMask | None:
     return mask
 
 
-def has_heads(asked: Any, model: PreTrainedModel) -> bool:
+def has_heads(asked: HeadsLike, model: PreTrainedModel) -> bool:
     """False where a mask is asked for by a name that this model has none under."""
     return not (isinstance(asked, str) and asked in PACKAGED) or named_heads(asked, model) is not None
 

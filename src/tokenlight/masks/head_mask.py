@@ -1,12 +1,13 @@
 """Head masks: which attention heads relevance flows through, and why."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from tokenlight.foundation.files import write_whole
@@ -14,6 +15,7 @@ from tokenlight.foundation.files import write_whole
 if TYPE_CHECKING:
     from tokenlight.masks.statistics import HeadStatistics
 
+Strengths = Tensor | NDArray[Any] | Sequence[Sequence[float]]  # [layer, head], numbers from 0 to 1
 FORMAT, VERSION = "tokenlight.heads", 1
 
 
@@ -43,13 +45,13 @@ class HeadMask:
                 raise ValueError(f"a head mask holds numbers from 0 to 1; {name} heads hold others")
 
     @classmethod
-    def by_hand(cls, lit: Any) -> "HeadMask":
+    def by_hand(cls, lit: Strengths) -> "HeadMask":
         """From a tensor or nested list [layer, head]; one group, so everything counts as syntactic."""
         try:
-            lit = torch.as_tensor(lit, dtype=torch.float64).detach().cpu()
+            strengths = torch.as_tensor(lit, dtype=torch.float64).detach().cpu()
         except (TypeError, ValueError) as error:
             raise ValueError(f"a head mask is a tensor [layer, head]; found {type(lit).__name__}: {error}") from error
-        return cls(lit, torch.zeros_like(lit), {"by": "hand"})
+        return cls(strengths, torch.zeros_like(strengths), {"by": "hand"})
 
     @property
     def lit(self) -> Tensor:

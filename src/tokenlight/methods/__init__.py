@@ -51,6 +51,18 @@ class Pass:
 
 
 @dataclass(frozen=True)
+class Asking:
+    """How a method that records no pass asks the model again, about changed texts."""
+
+    passes: Callable[[Mapping[str, Any], int], int]  # options, tokens of a text -> forward passes for this one text
+    together: Callable[[Mapping[str, Any], int, int], int]  # options, texts, tokens of each -> changed texts at once
+    gradient: bool = False  # every pass is also one backward, to the embeddings
+
+
+NEVER = Asking(passes=lambda options, tokens: 0, together=lambda options, texts, tokens: texts)  # looks at texts alone
+
+
+@dataclass(frozen=True)
 class Method:
     """An entry of METHODS: the function and everything that is known about it."""
 
@@ -63,8 +75,9 @@ class Method:
     passes: tuple[Pass, ...]  # the function takes a trace of each; a method that asks the model itself has none
     fits: Callable[[PreTrainedModel], bool]  # whether the method is defined for the model
     split: bool  # explains target and foil apart and returns the difference
-    reads_row: bool  # reads [query, key] maps at the explained position
     cost: str  # in words, for tables
+    asks: Asking  # NEVER where recorded passes say it all
+    control: str  # what it is in a table as something to compare methods with, in words; "" for methods themselves
 
     @property
     def summary(self) -> str:
@@ -73,8 +86,12 @@ class Method:
     @cached_property
     def options(self) -> dict[str, Any]:
         """The method's own keywords and their defaults."""
-        parameters = inspect.signature(self.function).parameters.values()
-        return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+        return options_of(self.function)
+
+    @property
+    def reads_row(self) -> bool:
+        """Whether, by default, it reads [query, key] maps at the token whose output is explained."""
+        return any("row" in one.needs_with(self.options) for one in self.passes)
 
     @property
     def asks_model(self) -> bool:
@@ -82,15 +99,16 @@ class Method:
 
     @property
     def asks_often(self) -> bool:
-        """Whether many changed texts are asked about; the control only looks at the text."""
-        return self.asks_model and self.name != "random"
+        """Whether many changed texts are asked about."""
+        return self.asks is not NEVER
 
     def explains_apart(self, task: Task | type[Task], foiled: bool) -> bool:
         """Whether target and foil get explanations of their own, whose difference is the result.
 
-        A foil that is read at a row of its own needs a pass of its own, too, where methods read rows.
+        A foil that is read at a row of its own needs a pass of its own, too, where methods that know it read rows.
         """
-        return foiled and (self.split or (self.reads_row and task.foil_has_own_row))
+        own_row = task.foil_has_own_row and self.class_specific and self.reads_row
+        return foiled and (self.split or own_row)
 
     def check_options(self, options: Mapping[str, Any]) -> None:
         if unknown := sorted(set(options) - set(self.options)):
@@ -112,27 +130,31 @@ def method(
     passes: tuple[Pass, ...] = (),
     fits: Callable[[PreTrainedModel], bool] = lambda model: True,
     split: bool = False,
-    reads_row: bool = False,
     cost: str | None = None,
+    asks: Asking | None = None,
+    control: str = "",
     aliases: tuple[str, ...] = (),
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register a method under its function's name. `needs` is short for one plain pass."""
     passes = passes or ((Pass(needs),) if needs else ())
+    if not passes and asks is None:
+        raise TypeError(f"{title} records no pass: say how it asks the model (asks=Asking(...), or asks=NEVER)")
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         name = function.__name__
         METHODS[name] = Method(
-            name,
-            function,
-            title,
-            paper,
-            signed,
-            class_specific,
-            passes,
-            fits,
-            split,
-            reads_row,
-            cost or describe_cost(passes),
+            name=name,
+            function=function,
+            title=title,
+            paper=paper,
+            signed=signed,
+            class_specific=class_specific,
+            passes=passes,
+            fits=fits,
+            split=split,
+            cost=cost or describe_cost(passes, options_of(function)),
+            asks=asks or NEVER,
+            control=control,
         )
         ALIASES.update({alias.lower(): name for alias in (name, title, *aliases)})
         return function
@@ -148,10 +170,15 @@ def details(asked: Any, known: Iterable[str]) -> tuple[str, ...]:
     return names
 
 
-def describe_cost(passes: tuple[Pass, ...]) -> str:
+def options_of(function: Callable[..., Any]) -> dict[str, Any]:
+    parameters = inspect.signature(function).parameters.values()
+    return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+
+
+def describe_cost(passes: tuple[Pass, ...], options: Mapping[str, Any]) -> str:
     words = []
     for one in passes:
-        backward = callable(one.needs) or any(need.endswith(".grad") for need in one.needs)
+        backward = any(need.endswith(".grad") for need in one.needs_with(options))
         words.append(("forward + backward" if backward else "forward") + (" under rules" if one.rules else ""))
     return ", ".join(words)
 

@@ -12,7 +12,7 @@ from tokenlight.record.trace import Trace
     paper="Bahdanau et al. 2015; Vaswani et al. 2017",
     signed=False,
     class_specific=False,
-    needs=("attention",),
+    needs=("attention", "row"),
     aliases=("Raw Attention",),
 )
 def raw_attention(trace: Trace) -> Tensor:
@@ -25,7 +25,7 @@ def raw_attention(trace: Trace) -> Tensor:
     paper="Abnar & Zuidema 2020",
     signed=False,
     class_specific=False,
-    needs=("attention",),
+    needs=("attention", "row"),
     aliases=("Attention Rollout",),
 )
 def rollout(trace: Trace) -> Tensor:

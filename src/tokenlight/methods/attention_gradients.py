@@ -7,15 +7,16 @@ from tokenlight.methods import method
 from tokenlight.record.trace import Signal, Trace
 
 NEEDS = ("attention.grad",)
+WITH_ROW = (*NEEDS, "row")
 
 
-@method(title="Grads", paper="Qiang et al. 2022 (AttCAT), figure 2", signed=True, needs=NEEDS, reads_row=True)
+@method(title="Grads", paper="Qiang et al. 2022 (AttCAT), figure 2", signed=True, needs=WITH_ROW)
 def attention_gradient(trace: Trace) -> Tensor:
     """Gradient of the last layer's attention, mean over heads."""
     return trace.read_row(gradient(trace.attention[-1]).mean(1))
 
 
-@method(title="AttGrads", paper="Qiang et al. 2022 (AttCAT), figure 2", signed=True, needs=NEEDS, reads_row=True)
+@method(title="AttGrads", paper="Qiang et al. 2022 (AttCAT), figure 2", signed=True, needs=WITH_ROW)
 def attention_x_gradient(trace: Trace) -> Tensor:
     """Attention times gradient, summed over layers: sum_l E_h(A * G)."""
     return trace.read_row(sum_layers([signal.relevance.mean(1) for signal in trace.attention]))
@@ -41,8 +42,7 @@ def attention_cam(trace: Trace) -> Tensor:
     title="GradCAM",
     paper="Chefer et al. 2021b, baseline",
     signed=False,
-    needs=NEEDS,
-    reads_row=True,
+    needs=WITH_ROW,
     aliases=("Grad-CAM",),
 )
 def attention_grad_cam(trace: Trace) -> Tensor:
@@ -61,8 +61,7 @@ def attention_grad_cam(trace: Trace) -> Tensor:
     title="GAE",
     paper="Chefer et al. 2021a",
     signed=False,
-    needs=NEEDS,
-    reads_row=True,
+    needs=WITH_ROW,
     aliases=("Generic Attention Explainability",),
 )
 def generic_attention(trace: Trace) -> Tensor:

@@ -16,8 +16,10 @@ from tokenlight.rules.tables import STREAM
 BLOCK = ("hidden", "attention", "values", "context")
 
 
-def second_needs(options: Mapping[str, Any]) -> tuple[str, ...]:
-    return (*BLOCK, "second_norm") if options["second_norm"] else BLOCK
+def mixing_needs(options: Mapping[str, Any]) -> tuple[str, ...]:
+    """The row of what is explained, unless the caller names a position."""
+    row = ("row",) if options["position"] is None else ()
+    return (*BLOCK, "second_norm", *row) if options.get("second_norm") else (*BLOCK, *row)
 
 
 def is_post_norm(model: PreTrainedModel) -> bool:
@@ -35,7 +37,7 @@ def is_known(model: PreTrainedModel) -> bool:
     signed=False,
     class_specific=False,
     fits=is_post_norm,
-    needs=BLOCK,
+    needs=mixing_needs,
     aliases=("Value Norms",),
 )
 def value_norms(trace: Trace, *, layers: bool = False, position: int | None = None) -> Attribution:
@@ -49,7 +51,7 @@ def value_norms(trace: Trace, *, layers: bool = False, position: int | None = No
     signed=False,
     class_specific=False,
     fits=is_post_norm,
-    needs=(*BLOCK, "second_norm"),
+    needs=lambda options: mixing_needs({**options, "second_norm": True}),
 )
 def globenc(trace: Trace, *, layers: bool = False, position: int | None = None) -> Attribution:
     """As value_norms, seen after the block's second norm; rows are not normalised. Post-norm encoders only."""
@@ -62,8 +64,7 @@ def globenc(trace: Trace, *, layers: bool = False, position: int | None = None) 
     signed=False,
     class_specific=False,
     fits=is_known,
-    needs=second_needs,
-    cost="forward",
+    needs=mixing_needs,
     aliases=("ALTC",),
 )
 def alti(
@@ -105,7 +106,7 @@ def logit(trace: Trace, *, detail: Any = ()) -> Attribution:
 
 def mix(trace: Trace, matrices: list[Tensor], layers: bool, position: int | None) -> Attribution:
     """The row of the explained (or the given) position in C^L ... C^1; with `layers`, also the matrices themselves."""
-    rows = trace.row if position is None else torch.full_like(trace.row, position)
+    rows = trace.row if position is None else torch.full_like(trace.batch.last, position)
     if position is not None and not 0 <= position < int(trace.batch.lengths.min()):
         raise ValueError(
             f"position {position} is not a token of every text; the shortest has {trace.batch.lengths.min()}"

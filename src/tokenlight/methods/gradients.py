@@ -1,13 +1,14 @@
 """Gradients at the embeddings and at the block inputs. X = a hidden state, y = what is explained."""
 
 from collections.abc import Mapping
+from math import ceil
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from tokenlight.methods import Attribution, details, method
+from tokenlight.methods import Asking, Attribution, details, method
 from tokenlight.methods.attention_gradients import mean_queries
 from tokenlight.record.probe import Probe
 from tokenlight.record.trace import Signal, Trace
@@ -70,11 +71,24 @@ def add_layers(layers: list[Tensor], detail: Any) -> Attribution:
     return Attribution(terms.sum(1), maps=dict.fromkeys(details(detail, ("layers",)), terms))
 
 
+TOGETHER = 32  # places on the way that run together, over all texts
+
+
+def steps_together(options: Mapping[str, Any], texts: int) -> int:
+    """Steps that share a batch: several where the texts are few."""
+    return min(check_steps(options["steps"]), max(1, TOGETHER // texts))
+
+
 @method(
     title="Integrated Gradients",
     paper="Sundararajan et al. 2017",
     signed=True,
     cost="steps × (forward + backward)",
+    asks=Asking(
+        passes=lambda options, tokens: 2 + ceil(options["steps"] / steps_together(options, 1)),  # both ends, the way
+        together=lambda options, texts, tokens: texts * steps_together(options, texts),
+        gradient=True,
+    ),
     aliases=("IG",),
 )
 def integrated_gradients(
@@ -94,7 +108,7 @@ def integrated_gradients(
     points, weights = quadrature_rule(steps, quadrature)
     rows = torch.arange(len(way), device=way.device)
     mean = torch.zeros_like(way)
-    at_once = max(1, 32 // len(way))  # steps that share a batch when the texts are few
+    at_once = steps_together({"steps": steps}, len(way))
     for first in range(0, steps, at_once):
         alphas = points[first : first + at_once].to(way)
         many = rows.repeat(len(alphas))
@@ -109,8 +123,7 @@ def integrated_gradients(
 
 def quadrature_rule(steps: int, name: str) -> tuple[Tensor, Tensor]:
     """Points in [0, 1] and their weights."""
-    if not isinstance(steps, int) or steps < 1:
-        raise ValueError(f"steps is a positive number, found {steps!r}")
+    check_steps(steps)
     if name == "gauss-legendre":
         points, weights = np.polynomial.legendre.leggauss(steps)
         return torch.tensor((points + 1) / 2), torch.tensor(weights / 2)
@@ -118,6 +131,12 @@ def quadrature_rule(steps: int, name: str) -> tuple[Tensor, Tensor]:
         points = torch.arange(1, steps + 1, dtype=torch.float64) / steps
         return points, torch.full_like(points, 1 / steps)
     raise ValueError(f"quadrature is 'gauss-legendre' or 'riemann', found {name!r}")
+
+
+def check_steps(steps: Any) -> int:
+    if not isinstance(steps, int) or steps < 1:
+        raise ValueError(f"steps is a positive number, found {steps!r}")
+    return steps
 
 
 def baseline_embeddings(probe: Probe, baseline: str | int | None) -> Tensor:

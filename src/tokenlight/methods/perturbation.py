@@ -2,11 +2,12 @@
 
 import zlib
 from dataclasses import replace
+from math import ceil
 
 import torch
 from torch import Tensor
 
-from tokenlight.methods import method
+from tokenlight.methods import NEVER, Asking, method
 from tokenlight.model.inputs import fix_positions
 from tokenlight.record.probe import Probe
 
@@ -18,6 +19,11 @@ CHUNK = 64  # changed texts that run together
     paper="Zeiler & Fergus 2014; Li et al. 2016",
     signed=True,
     cost="tokens × forward",
+    asks=Asking(
+        passes=lambda options, tokens: 1 + ceil(tokens / CHUNK),  # the whole text, the changed ones
+        together=lambda options, texts, tokens: max(texts, min(CHUNK, texts * tokens)),
+    ),
+    control="erasure (a costly reference)",
     aliases=("Occlusion", "Leave-one-out"),
 )
 def erasure(probe: Probe, *, how: str = "hide") -> Tensor:
@@ -40,7 +46,15 @@ def erasure(probe: Probe, *, how: str = "hide") -> Tensor:
     return scores
 
 
-@method(title="Random", paper="control", signed=True, class_specific=False, cost="none beyond the prediction")
+@method(
+    title="Random",
+    paper="control",
+    signed=True,
+    class_specific=False,
+    cost="none beyond the prediction",
+    asks=NEVER,
+    control="random scores",
+)
 def random(probe: Probe, *, seed: int = 0) -> Tensor:
     """Uniform in [-1, 1); the same text and seed give the same scores in any batch."""
     scores = torch.zeros(probe.batch.input_ids.shape)

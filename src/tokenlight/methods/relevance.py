@@ -153,7 +153,7 @@ def zplus_lrp(
     paper="Voita et al. 2019, as used by Chefer et al. 2021b",
     signed=False,
     split=True,
-    passes=(Pass(("attention.grad",), ZPLUS, unit=True, double=True),),
+    passes=(Pass(("attention.grad", "row"), ZPLUS, unit=True, double=True),),
     aliases=("Partial LRP",),
 )
 def partial_lrp(trace: Trace) -> Tensor:
@@ -167,7 +167,7 @@ def partial_lrp(trace: Trace) -> Tensor:
     signed=False,
     split=True,
     passes=(
-        Pass(("attention.grad",), ZPLUS, unit=True, double=True, gates=conserving_gates),
+        Pass(("attention.grad", "row"), ZPLUS, unit=True, double=True, gates=conserving_gates),
         Pass(("attention.grad",)),
     ),
     aliases=("Transformer Attribution", "Trans. Attr."),
@@ -184,7 +184,8 @@ def transformer_attribution(relevance: Trace, plain: Trace, *, normalise: bool =
 def mask_needs(options: Mapping[str, Any]) -> tuple[str, ...]:
     if options["variant"] not in ("paper", "released"):
         raise ValueError(f"variant is 'paper' or 'released', found {options['variant']!r}")
-    return ("attention.grad",) if options["variant"] == "paper" else ("attention", "values", "gated.grad")
+    signals = ("attention.grad",) if options["variant"] == "paper" else ("attention", "values", "gated.grad")
+    return (*signals, "row")
 
 
 def mask_gates(options: Mapping[str, Any]) -> Gates | None:

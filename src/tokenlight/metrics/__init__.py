@@ -1,15 +1,26 @@
 """The registry: a metric is a pure function with a decorator that says what it needs and which way is better."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
+
+from torch import Tensor
 
 from tokenlight.foundation.registry import look_up
 from tokenlight.metrics.perturbation import Perturbation
 
 Needs = Literal["removed", "kept", "marks", "others"]
+Compares = Literal["classes", "models"]
 KINDS = {"removed": "perturbation", "kept": "perturbation", "marks": "evidence", "others": "agreement"}
+
+
+@dataclass(frozen=True)
+class Points:
+    """What a metric averages over the points of a curve, as a chart shows it."""
+
+    axis: str
+    of: Callable[..., Tensor]  # p of the whole input and p_k of changed ones, with options of the metric -> p_k's shape
 
 
 @dataclass(frozen=True)
@@ -26,6 +37,17 @@ class Metric:
     needs: Needs
     perturbation: Perturbation  # the default where a curve is needed
     weighted: bool  # texts count by their number of marked tokens in a mean
+    points: Points | None  # of metrics that read a curve
+    compares: Compares | None  # of metrics that read other scores: whose scores these are in a benchmark
+    numbered: str  # the title with the option that belongs to it, "Recall@{k}"; empty where none does
+
+    def __post_init__(self) -> None:
+        for fact, kind, given in (("points", "perturbation", self.points), ("compares", "agreement", self.compares)):
+            if (given is not None) is not (self.kind == kind):
+                found = "has none" if given is None else f"has {given!r}"
+                raise TypeError(
+                    f"{fact}= is what every {kind} metric says and no other; {self.name} ({self.kind}) {found}"
+                )
 
     @property
     def kind(self) -> str:
@@ -38,12 +60,29 @@ class Metric:
     @property
     def options(self) -> dict[str, Any]:
         """The metric's own keywords and their defaults."""
-        parameters = inspect.signature(self.function).parameters.values()
-        return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+        return keywords(self.function)
+
+    def title_with(self, options: Mapping[str, Any]) -> str:
+        """What papers call it with these options: Recall@20, PG-2."""
+        return self.numbered.format(**{**self.options, **options}) if self.numbered else self.title
+
+    def at_points(self, curves: Tensor, options: Mapping[str, Any]) -> tuple[str, Tensor]:
+        """What is averaged, for curves [..., point], and its name; the whole input is no point of a kept curve."""
+        if self.points is None:
+            raise ValueError(f"metric '{self.name}' reads no curve, so it has no points")
+        own = {name: value for name, value in options.items() if name in keywords(self.points.of)}
+        changed = curves[..., 1:] if self.needs == "kept" else curves
+        return self.points.axis, self.points.of(curves[..., :1], changed, **own)
 
 
 METRICS: dict[str, Metric] = {}
 ALIASES: dict[str, str] = {}  # papers' names in lower case -> identifier
+
+
+def keywords(function: Callable[..., Any]) -> dict[str, Any]:
+    """Its keyword-only parameters and their defaults."""
+    parameters = inspect.signature(function).parameters.values()
+    return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
 
 
 def metric(
@@ -54,12 +93,27 @@ def metric(
     needs: Needs,
     perturbation: Perturbation | None = None,
     weighted: bool = False,
+    points: Points | None = None,
+    compares: Compares | None = None,
+    numbered: str = "",
 ) -> Callable[[Callable[..., float]], Callable[..., float]]:
     """Register a metric under its function's name."""
 
     def register(function: Callable[..., float]) -> Callable[..., float]:
         name = function.__name__
-        METRICS[name] = Metric(name, function, title, paper, direction, needs, perturbation or Perturbation(), weighted)
+        METRICS[name] = Metric(
+            name=name,
+            function=function,
+            title=title,
+            paper=paper,
+            direction=direction,
+            needs=needs,
+            perturbation=perturbation or Perturbation(),
+            weighted=weighted,
+            points=points,
+            compares=compares,
+            numbered=numbered,
+        )
         ALIASES.update({name: name, title.lower(): name})
         return function
 
@@ -69,6 +123,11 @@ def metric(
 def find_metric(name: str) -> Metric:
     """By identifier or by a paper's name, in any case; a wrong name lists the right ones."""
     return METRICS[look_up(name, ALIASES, "metric", METRICS)]
+
+
+def metrics_between(compared: Compares) -> tuple[str, ...]:
+    """The names of the metrics that compare explanations of two classes, or of two models."""
+    return tuple(name for name, entry in METRICS.items() if entry.compares == compared)
 
 
 # Importing a kind registers its metrics.

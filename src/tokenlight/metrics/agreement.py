@@ -12,7 +12,7 @@ from tokenlight.metrics import metric
 from tokenlight.metrics.ranking import check_scores, order, ranks, share_up, top
 
 
-@metric(title="Kendall-τ", paper="Qiang et al. 2022", direction="lower", needs="others")
+@metric(title="Kendall-τ", paper="Qiang et al. 2022", direction="lower", needs="others", compares="classes")
 def kendall_confidence(scores: Tensor, others: Tensor, *, variant: str = "ranks") -> float:
     """Kendall's τ-b between the scores for two classes.
 
@@ -27,7 +27,14 @@ def kendall_confidence(scores: Tensor, others: Tensor, *, variant: str = "ranks"
     return kendall(one, two)
 
 
-@metric(title="Jaccard-25%", paper="Ferrando et al. 2022", direction="higher", needs="others")
+@metric(
+    title="Jaccard-25%",
+    numbered="Jaccard-{share:.0%}",
+    paper="Ferrando et al. 2022",
+    direction="higher",
+    needs="others",
+    compares="models",
+)
 def jaccard_top(scores: Tensor, others: Tensor, *, share: float = 0.25) -> float:
     """Tokens that are in the top share of both, divided by those in the top share of either; rounded up."""
     if not 0 < share <= 1:
@@ -38,7 +45,13 @@ def jaccard_top(scores: Tensor, others: Tensor, *, share: float = 0.25) -> float
     return len(first & second) / len(first | second)
 
 
-@metric(title="Spearman", paper="Spearman 1904; Ferrando et al. 2022", direction="higher", needs="others")
+@metric(
+    title="Spearman",
+    paper="Spearman 1904; Ferrando et al. 2022",
+    direction="higher",
+    needs="others",
+    compares="models",
+)
 def spearman(scores: Tensor, others: Tensor, *, variant: str = "ranks") -> float:
     """Correlation of the ranks, where equal scores share the average of their ranks.
 

@@ -3,10 +3,28 @@
 import torch
 from torch import Tensor
 
-from tokenlight.metrics import metric
+from tokenlight.metrics import Points, metric
 from tokenlight.metrics.perturbation import BINS, Perturbation
 
 FLOOR = 1e-12
+
+
+def fall(p: Tensor, p_k: Tensor) -> Tensor:
+    return p - p_k
+
+
+def log_ratio(p: Tensor, p_k: Tensor, *, floor: float = FLOOR) -> Tensor:
+    """ln(p_k / p); probabilities below `floor` count as the floor, since a deleted answer has probability 0."""
+    return p_k.clamp_min(floor).log() - p.clamp_min(floor).log()
+
+
+def height(p: Tensor, p_k: Tensor) -> Tensor:
+    return p_k
+
+
+FALL = Points("p − p_k", fall)
+LOG_RATIO = Points("ln(p_k / p)", log_ratio)
+HEIGHT = Points("probability", height)
 
 
 @metric(
@@ -14,18 +32,24 @@ FLOOR = 1e-12
     paper="Samek et al. 2017; Nguyen 2018; Qiang et al. 2022",
     direction="higher",
     needs="removed",
+    points=FALL,
 )
 def aopc(curve: Tensor, *, absolute: bool = False) -> float:
     """Mean fall of the probability, p − p_k; absolute=True is the AttCAT release, the mean of |p − p_k|."""
-    falls = check_curve(curve)[0] - curve[1:]
+    falls = fall(check_curve(curve)[0], curve[1:])
     return float((falls.abs() if absolute else falls).mean())
 
 
-@metric(title="LOdds", paper="Shrikumar et al. 2017; Qiang et al. 2022", direction="lower", needs="removed")
+@metric(
+    title="LOdds",
+    paper="Shrikumar et al. 2017; Qiang et al. 2022",
+    direction="lower",
+    needs="removed",
+    points=LOG_RATIO,
+)
 def log_odds(curve: Tensor, *, floor: float = FLOOR) -> float:
     """Mean of ln(p_k / p); probabilities below `floor` count as the floor, since a deleted answer has probability 0."""
-    logs = check_curve(curve).clamp_min(floor).log()
-    return float((logs[1:] - logs[0]).mean())
+    return float(log_ratio(check_curve(curve)[0], curve[1:], floor=floor).mean())
 
 
 @metric(
@@ -34,6 +58,7 @@ def log_odds(curve: Tensor, *, floor: float = FLOOR) -> float:
     direction="higher",
     needs="removed",
     perturbation=Perturbation(grid=BINS),
+    points=FALL,
 )
 def comprehensiveness(curve: Tensor, *, envelope: bool = False, plus_one: bool = False) -> float:
     """Mean of p − p_k, where p_k is the probability without the top k tokens.
@@ -43,7 +68,7 @@ def comprehensiveness(curve: Tensor, *, envelope: bool = False, plus_one: bool =
     """
     curve = check_curve(curve)
     points = curve.cummin(0).values if envelope else curve
-    return average(curve[0] - points[1:], plus_one)
+    return average(fall(curve[0], points[1:]), plus_one)
 
 
 @metric(
@@ -52,6 +77,7 @@ def comprehensiveness(curve: Tensor, *, envelope: bool = False, plus_one: bool =
     direction="lower",
     needs="kept",
     perturbation=Perturbation(grid=BINS, keep="top"),
+    points=FALL,
 )
 def sufficiency(curve: Tensor, *, envelope: bool = False, plus_one: bool = False, empty: bool = False) -> float:
     """Mean of p − p_k, where p_k is the probability with the top k tokens alone.
@@ -61,10 +87,10 @@ def sufficiency(curve: Tensor, *, envelope: bool = False, plus_one: bool = False
     """
     curve = check_curve(curve, 3 if empty else 2)
     points = curve[1:].cummax(0).values if envelope else curve[1:]
-    return average(curve[0] - points[1 if empty else 0 :], plus_one)
+    return average(fall(curve[0], points[1 if empty else 0 :]), plus_one)
 
 
-@metric(title="Deletion", paper="Petsiuk et al. 2018", direction="lower", needs="removed")
+@metric(title="Deletion", paper="Petsiuk et al. 2018", direction="lower", needs="removed", points=HEIGHT)
 def deletion(curve: Tensor, *, at: Tensor | None = None) -> float:
     """Area under the probability while the top tokens go; `at` is the share of tokens gone at each point."""
     return area(check_curve(curve), at)
@@ -76,6 +102,7 @@ def deletion(curve: Tensor, *, at: Tensor | None = None) -> float:
     direction="higher",
     needs="kept",
     perturbation=Perturbation(keep="top", empty=True),
+    points=HEIGHT,
 )
 def insertion(curve: Tensor, *, at: Tensor | None = None) -> float:
     """Area under the probability while the top tokens come, from none on; `at` is the share there at each point."""

@@ -11,10 +11,10 @@ from tokenlight.explain.explainer import Explainer
 from tokenlight.metrics import Metric, find_metric
 from tokenlight.metrics.goals import goals_of
 from tokenlight.metrics.perturbation import Perturbation, steps
-from tokenlight.metrics.probability import TOKENS, ask, probabilities
+from tokenlight.metrics.probability import ASKING, TOKENS, Asking, ask, probabilities
 from tokenlight.model.twin import Twin
 from tokenlight.results.explanation import Explanation
-from tokenlight.tasks.targets import Goal, spread
+from tokenlight.tasks.targets import Goal, Targets, spread
 from tokenlight.text.rows import Row
 
 DEFAULT_METRICS = ("aopc", "log_odds", "comprehensiveness", "sufficiency")
@@ -76,8 +76,8 @@ def evaluate(
     perturbation: Perturbation | None = None,
     marks: Sequence[Tensor] | None = None,
     others: Sequence[Explanation | Tensor] | None = None,
-    target: Any = None,
-    foil: Any = None,
+    target: Targets = None,
+    foil: Targets = None,
     tokens: int = TOKENS,
     progress: bool = False,
 ) -> list[dict[str, float]]:
@@ -99,7 +99,7 @@ def evaluate(
         if given is not None and len(given) != len(explanations):
             raise ValueError(f"{len(given)} {needs} for {len(explanations)} explanations")
     wanted = [measure.settled for measure in measures if measure.entry.kind == "perturbation"]
-    drawn = trace_explained(explainer, explanations, wanted, target, foil, tokens, progress)
+    drawn = trace_curves(explainer, explanations, wanted, target, foil, Asking(tokens, progress))
     results: list[dict[str, float]] = []
     for i, explanation in enumerate(explanations):
         found = {}
@@ -119,17 +119,16 @@ def draw_curves(
     explanations: Sequence[Explanation],
     perturbation: Perturbation | None = None,
     *,
-    target: Any = None,
-    foil: Any = None,
-    tokens: int = TOKENS,
-    progress: bool = False,
+    target: Targets = None,
+    foil: Targets = None,
+    asking: Asking = ASKING,
 ) -> list[Curve]:
     """The whole curve of each explanation."""
     wanted = perturbation or Perturbation()
-    return trace_explained(explainer, explanations, [wanted], target, foil, tokens, progress)[wanted]
+    return trace_curves(explainer, explanations, [wanted], target, foil, asking)[wanted]
 
 
-def named(metric: Any, perturbation: Perturbation | None) -> Measure:
+def named(metric: str, perturbation: Perturbation | None) -> Measure:
     entry = find_metric(metric)
     return Measure(entry.name, perturbation if entry.kind == "perturbation" else None)
 
@@ -142,41 +141,22 @@ def check_labels(measures: Sequence[Measure]) -> None:
         raise ValueError(f"{', '.join(twice)} is asked for twice: give each Measure a name of its own")
 
 
-def trace_explained(
-    explainer: Explainer,
-    explanations: Sequence[Explanation],
-    wanted: Sequence[Perturbation],
-    target: Any,
-    foil: Any,
-    tokens: int,
-    progress: bool,
-) -> dict[Perturbation, list[Curve]]:
-    """For each perturbation the curves of all explanations, of which only the texts are there."""
-    if not wanted:
-        return {}
-    rows = rows_of(explainer, explanations)
-    goals = spread(target, len(rows), "target"), spread(foil, len(rows), "foil")
-    how = {"tokens": tokens, "progress": progress}
-    return trace_curves(explainer, Twin(explainer.model), rows, explanations, wanted, *goals, **how)
-
-
 def trace_curves(
     explainer: Explainer,
-    twin: Twin,
-    rows: Sequence[Row],
     explanations: Sequence[Explanation],
     wanted: Sequence[Perturbation],
-    targets: Sequence[Any],
-    foils: Sequence[Any],
-    *,
-    tokens: int = TOKENS,
-    progress: bool = False,
+    target: Targets = None,
+    foil: Targets = None,
+    asking: Asking = ASKING,
 ) -> dict[Perturbation, list[Curve]]:
     """For each perturbation the curves of all explanations, from one collection of questions to the model."""
     if not wanted:
         return {}
+    twin = asking.twin or Twin(explainer.model)
+    rows = rows_of(explainer, explanations, asking.rows)
+    targets, foils = spread(target, len(rows), "target"), spread(foil, len(rows), "foil")
     goals = goals_of(explainer, twin, rows, explanations, targets, foils)
-    fitted = {one: one.fit(explainer.task.model, explainer.tokenizer) for one in dict.fromkeys(wanted)}
+    fitted = {one: one.fit(explainer.inner, explainer.tokenizer) for one in dict.fromkeys(wanted)}
     lines = [
         steps(row, e.scores, one, goal.protected)
         for one in fitted.values()
@@ -184,7 +164,7 @@ def trace_curves(
     ]
     asked: list[Goal] = goals * len(fitted)
     questions = [ask(explainer, point, goal) for line, goal in zip(lines, asked, strict=True) for point in line]
-    found = probabilities(explainer, questions, twin=twin, tokens=tokens, progress=progress)
+    found = probabilities(explainer, questions, replace(asking, twin=twin))
     pieces = iter(found.split([len(line) for line in lines]))
     remaining = iter(lines)
     return {
@@ -196,19 +176,21 @@ def trace_curves(
     }
 
 
-def rows_of(explainer: Explainer, explanations: Sequence[Explanation]) -> list[Row]:
-    """The texts as this model reads them, each tokenised once."""
+def rows_of(explainer: Explainer, explanations: Sequence[Explanation], known: Sequence[Row] | None = None) -> list[Row]:
+    """The texts as this model reads them, each tokenised once, or not again where they are known."""
     if isinstance(explanations, Explanation) or not len(explanations):
         raise ValueError("expected a list of explanations, with one or more in it")
-    distinct = list(dict.fromkeys(e.text for e in explanations))
-    rows = dict(zip(distinct, explainer.encode(distinct), strict=True))
-    for e in explanations:
-        if rows[e.text].tokens != e.tokens:
+    if known is None:
+        distinct = list(dict.fromkeys(e.text for e in explanations))
+        read = dict(zip(distinct, explainer.encode(distinct), strict=True))
+        known = [read[e.text] for e in explanations]
+    for row, e in zip(known, explanations, strict=True):
+        if row.tokens != e.tokens:
             raise ValueError(
-                f"the explanation has the tokens {e.tokens}, but this model reads {rows[e.text].tokens}: "
+                f"the explanation has the tokens {e.tokens}, but this model reads {row.tokens}: "
                 "evaluate it with the model that was explained"
             )
-    return [rows[e.text] for e in explanations]
+    return list(known)
 
 
 def measure_curve(measure: Measure, curve: Curve) -> float:
@@ -217,7 +199,7 @@ def measure_curve(measure: Measure, curve: Curve) -> float:
     return measure.entry.function(curve.probabilities, **known, **measure.options)
 
 
-def compare(measure: Measure, explanation: Explanation, second: Any) -> float:
+def compare(measure: Measure, explanation: Explanation, second: Explanation | Tensor | None) -> float:
     """Evidence or agreement, over the eligible tokens."""
     values = second.scores if isinstance(second, Explanation) else torch.as_tensor(second)
     if isinstance(second, Explanation) and second.tokens != explanation.tokens:

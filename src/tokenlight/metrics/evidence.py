@@ -17,7 +17,7 @@ from tokenlight.metrics.ranking import check_scores, ranks
 TIES = ("expected", "first")
 
 
-@metric(title="Precision@K", paper="Qiang et al. 2022", direction="higher", needs="marks")
+@metric(title="Precision@K", numbered="Precision@{k}", paper="Qiang et al. 2022", direction="higher", needs="marks")
 def precision_at_k(scores: Tensor, marks: Tensor, *, k: int = 20, ties: str = "expected") -> float:
     """How many marked tokens are among the k highest: a count, as in AttCAT."""
     scores, marks = broken_ties(scores, marks, ties)
@@ -28,7 +28,14 @@ def precision_at_k(scores: Tensor, marks: Tensor, *, k: int = 20, ties: str = "e
     return float((above & marks).sum() + seats * (level & marks).sum() / level.sum())
 
 
-@metric(title="Recall@K", paper="Song et al. 2024", direction="higher", needs="marks", weighted=True)
+@metric(
+    title="Recall@K",
+    numbered="Recall@{k}",
+    paper="Song et al. 2024",
+    direction="higher",
+    needs="marks",
+    weighted=True,
+)
 def recall_at_k(scores: Tensor, marks: Tensor, *, k: int = 20, ties: str = "expected") -> float:
     """Share of the marked tokens that are among the k highest, in %.
 
@@ -37,7 +44,13 @@ def recall_at_k(scores: Tensor, marks: Tensor, *, k: int = 20, ties: str = "expe
     return 100 * precision_at_k(scores, marks, k=k, ties=ties) / int(check_marks(scores, marks).sum())
 
 
-@metric(title="PG", paper="Zhang et al. 2018; Arras et al. 2025", direction="higher", needs="marks")
+@metric(
+    title="PG",
+    numbered="PG-{k}",
+    paper="Zhang et al. 2018; Arras et al. 2025",
+    direction="higher",
+    needs="marks",
+)
 def pointing_game(scores: Tensor, marks: Tensor, *, k: int = 2, ties: str = "expected") -> float:
     """1 if a marked token is among the k highest, else 0; with ties the chance of it."""
     scores, marks = broken_ties(scores, marks, ties)

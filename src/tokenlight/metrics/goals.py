@@ -1,7 +1,6 @@
 """Whose probability is measured: what an explanation explained, or what the caller names."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
@@ -9,9 +8,9 @@ from tokenlight.explain.explainer import Explainer
 from tokenlight.model.tape import Tape
 from tokenlight.model.twin import Twin
 from tokenlight.results.explanation import Explanation
-from tokenlight.tasks.targets import Goal, Target, Wanted, chosen_indices
+from tokenlight.tasks.targets import Goal, Target, TargetLike, Wanted, chosen_indices
 from tokenlight.tasks.task import Task
-from tokenlight.text.rows import Row
+from tokenlight.text.rows import Row, Text
 
 BATCH = 32  # texts that run together
 
@@ -21,8 +20,8 @@ def goals_of(
     twin: Twin,
     rows: Sequence[Row],
     explanations: Sequence[Explanation],
-    targets: Sequence[Any],
-    foils: Sequence[Any],
+    targets: Sequence[TargetLike],
+    foils: Sequence[TargetLike],
 ) -> list[Goal]:
     """For each explanation what the caller names, or else what it explained itself."""
     goals: list[Goal | None] = []
@@ -57,7 +56,7 @@ def predictions(explainer: Explainer, twin: Twin, rows: Sequence[Row], wanted: d
     """What the model says where nothing else decides; several methods' explanations of one text are one question."""
     asked = list({(rows[i].text, one): i for i, one in wanted.items()}.values())
     foiled = [wanted[i].foiled for i in asked]
-    goals: dict[Any, Goal] = {}
+    goals: dict[tuple[Text, Wanted], Goal] = {}
     for places in explainer.batches([rows[i] for i in asked], BATCH, foiled):
         some = [asked[place] for place in places]
         batch = explainer.collate([rows[i] for i in some], twin.device)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from torch import Tensor
+from transformers import PreTrainedModel
 
 from tokenlight.metrics.ranking import order, share_up
 from tokenlight.model import pooling
@@ -71,7 +72,7 @@ class Perturbation:
             return replace(self, how="replace", token=name)
         raise ValueError(f"tokens are taken away by 'delete', 'pad' or 'mask', found {name!r}")
 
-    def fit(self, model: Any, tokenizer: Any) -> "Perturbation":
+    def fit(self, model: PreTrainedModel, tokenizer: Any) -> "Perturbation":
         """With how and token settled for this model; a token becomes its id."""
         reads_by_padding = pooling.pools_last_token(model)
         causal = task_of_class(type(model).__name__).reads_on

@@ -1,6 +1,7 @@
 """How probable the model finds its target on many changed inputs: each asked once, similar lengths together."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -14,9 +15,27 @@ from tokenlight.model.tape import Tape
 from tokenlight.model.twin import Twin
 from tokenlight.tasks.targets import Goal, Question
 from tokenlight.text.batches import Batch, length_batches
+from tokenlight.text.rows import Row
 
 TOKENS = 4096  # that run together
 OUTPUTS = 2**26  # numbers that a language model may answer with at once: 256 MB in float32
+
+
+@dataclass(frozen=True)
+class Asking:
+    """How the model is asked about many changed inputs."""
+
+    tokens: int = TOKENS  # that run together, padding included
+    progress: bool = False
+    rows: Sequence[Row] | None = None  # the texts of the explanations, where they were read before
+    twin: Twin | None = None  # of the explainer's model, where there is one already
+
+    def __post_init__(self) -> None:
+        if self.tokens < 1:
+            raise ValueError(f"tokens is how many run together, 1 or more; found {self.tokens}")
+
+
+ASKING = Asking()
 
 
 def ask(explainer: Explainer, changed: Changed, goal: Goal) -> Question:
@@ -38,24 +57,15 @@ def start_token(explainer: Explainer) -> int:
     return found[0]
 
 
-def probabilities(
-    explainer: Explainer,
-    questions: Sequence[Question],
-    *,
-    twin: Twin | None = None,
-    tokens: int = TOKENS,
-    progress: bool = False,
-) -> Tensor:
-    """[question] in double precision. `tokens` is how many run together, padding included."""
-    if tokens < 1:
-        raise ValueError(f"tokens is how many run together, 1 or more; found {tokens}")
+def probabilities(explainer: Explainer, questions: Sequence[Question], asking: Asking = ASKING) -> Tensor:
+    """[question] in double precision."""
     check_probabilities(explainer)
-    twin = twin or Twin(explainer.model)
+    twin = asking.twin or Twin(explainer.model)
     distinct = list(dict.fromkeys(questions))
     values: dict[Question, float] = {}
-    batches = batches_of(explainer, distinct, tokens)
+    batches = batches_of(explainer, distinct, asking.tokens)
     with torch.inference_mode(), torch.autocast(twin.device.type, enabled=False):
-        for some in track(batches, "evaluating", map(len, batches), progress):
+        for some in track(batches, "evaluating", map(len, batches), asking.progress):
             output = twin.run(make_batch(explainer, twin, some), Tape())
             answers = [explainer.task.probability(output, question, i) for i, question in enumerate(some)]
             values.update(zip(some, torch.stack(answers).tolist(), strict=True))
@@ -78,7 +88,7 @@ def batches_of(explainer: Explainer, questions: Sequence[Question], tokens: int)
     """Similar lengths together, at most `tokens` of them with padding, fewer where every token gets a vocabulary."""
     if explainer.task.with_words:
         tokens = min(tokens, OUTPUTS // explainer.task.outputs)
-    places = length_batches(list(map(len, questions)), tokens, pooling.needs_equal_lengths(explainer.task.model))
+    places = length_batches(list(map(len, questions)), tokens, pooling.needs_equal_lengths(explainer.inner))
     return [[questions[i] for i in some] for some in places]
 
 

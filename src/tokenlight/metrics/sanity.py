@@ -1,7 +1,7 @@
 """Do scores depend on what the model has learnt? Its weights are shuffled from the top down (Adebayo et al. 2018)."""
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -9,17 +9,18 @@ import torch
 from torch import nn
 
 from tokenlight.explain.explainer import DEFAULT_METHOD, Explainer, check_texts
+from tokenlight.explain.jobs import Job, Option
+from tokenlight.explain.running import Running
 from tokenlight.foundation.progress import track
-from tokenlight.masks.choosing import choose_heads
+from tokenlight.masks.head_mask import HeadMask
 from tokenlight.methods import find_method
 from tokenlight.metrics.agreement import spearman
 from tokenlight.metrics.evaluate import rows_of
 from tokenlight.metrics.goals import goals_of
 from tokenlight.model import anatomy, inputs
-from tokenlight.model.copying import unwrap
 from tokenlight.model.twin import Twin
 from tokenlight.results.explanation import Explanation
-from tokenlight.tasks.targets import spread
+from tokenlight.tasks.targets import TargetLike, Targets, spread
 from tokenlight.text.rows import Text
 
 
@@ -28,11 +29,11 @@ def sanity(
     texts: Sequence[Text],
     method: str = DEFAULT_METHOD,
     *,
-    target: Any = None,
+    target: Targets = None,
     absolute: bool = False,
     seed: int = 0,
     progress: bool = False,
-    **options: Any,
+    **options: Option,
 ) -> list[tuple[str, float]]:
     """(layer, mean Spearman similarity to the model's own scores) as layer after layer is shuffled, from the head down.
 
@@ -40,9 +41,9 @@ def sanity(
     shuffled, each tensor in itself, so that only what was learnt is lost; the model is left as it is.
     """
     listed = check_texts(texts)
-    options = with_any_models_heads(method, options, explainer)
-    own: list[Explanation] = explainer.explain(listed, method, target=target, progress=progress, **options)
-    model = copy.deepcopy(unwrap(explainer.model))
+    jobs = {method: job_for_any_model(explainer, method, options)}
+    own = explainer.explain_jobs(listed, jobs, target=target, running=Running(progress=progress))[method]
+    model = copy.deepcopy(explainer.inner)
     targets = fixed_targets(explainer, own, target)
     shuffled = Explainer(model, explainer.tokenizer)
     generator = torch.Generator().manual_seed(seed)
@@ -51,17 +52,19 @@ def sanity(
     for name, parameters in track(layers, "shuffling", show=progress):
         for parameter in parameters:
             shuffle(parameter, generator)
-        again = shuffled.explain(listed, method, target=targets, progress=False, **options)
+        again = shuffled.explain_jobs(listed, jobs, target=targets, running=Running(progress=False))[method]
         pairs = [alike(one, two, absolute) for one, two in zip(own, again, strict=True)]
         similarities.append((name, sum(pairs) / len(pairs)))
     return similarities
 
 
-def with_any_models_heads(method: str, options: dict[str, Any], explainer: Explainer) -> dict[str, Any]:
-    """The head mask of the model itself, without its fingerprint: the shuffled copies are explained through it too."""
-    known = find_method(method).options
-    mask = choose_heads(options.get("heads", known.get("heads")), explainer.task.model)
-    return options if mask is None else {**options, "heads": replace(mask, model=None, fingerprint=())}
+def job_for_any_model(explainer: Explainer, method: str, options: Mapping[str, Option]) -> Job:
+    """With the head mask of the model itself, without its fingerprint: the shuffled copies are explained through it."""
+    job = Job.for_model(find_method(method), options, explainer.inner)
+    mask = job.options.get("heads")
+    if not isinstance(mask, HeadMask):
+        return job
+    return replace(job, options={**job.options, "heads": replace(mask, model=None, fingerprint=())})
 
 
 def alike(one: Explanation, two: Explanation, absolute: bool) -> float:
@@ -70,7 +73,7 @@ def alike(one: Explanation, two: Explanation, absolute: bool) -> float:
     return spearman(first, second)
 
 
-def fixed_targets(explainer: Explainer, own: Sequence[Explanation], target: Any) -> list[Any]:
+def fixed_targets(explainer: Explainer, own: Sequence[Explanation], target: Targets) -> list[TargetLike]:
     """What was explained, in indices: another model would predict something else."""
     rows = rows_of(explainer, own)
     targets = spread(target, len(rows), "target")
@@ -85,7 +88,7 @@ def parts_from_top(explainer: Explainer, text: Text) -> list[tuple[str, list[nn.
 
     A head that shares its weights with the embeddings is shuffled together with them.
     """
-    model = explainer.task.model
+    model = explainer.inner
     blocks = anatomy.blocks(model)
     inside = {id(module): i for i, block in enumerate(blocks) for module in block.modules()}
     groups: list[list[nn.Parameter]] = [[] for _ in range(len(blocks) + 2)]  # embeddings, blocks, head

@@ -41,6 +41,7 @@ class Tape:
     gates: Gates | None = None  # which heads relevance flows through
     signals: dict[str, list[Tensor]] = field(default_factory=lambda: {name: [] for name in SIGNALS})
     calls: Counter[str] = field(default_factory=Counter)
+    head_only: bool = False  # the graph begins at the last block's output, a leaf in `block_outputs`
     cut: bool = False  # blocks leave no graph: what follows hangs on their outputs as leaves, and they run again later
     block_calls: list[BlockCall] = field(default_factory=list)
     block_outputs: list[Tensor] = field(default_factory=list)

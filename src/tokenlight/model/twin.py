@@ -17,6 +17,7 @@ from transformers import PreTrainedModel
 from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.foundation.progress import pass_begins
 from tokenlight.model import anatomy, inputs, placement
+from tokenlight.model.activations import is_written_out
 from tokenlight.model.copying import INTERFACE, private_copy, refuse_inexact, unwrap
 from tokenlight.model.precision import KeepDouble
 from tokenlight.model.tape import BlockCall, Tape, tensors_in, without_graph
@@ -27,6 +28,9 @@ from tokenlight.text.batches import Batch
 
 class Twin:
     """Runs the model on a batch and returns its output together with the tape."""
+
+    model: PreTrainedModel
+    tape: Tape
 
     def __init__(self, model: PreTrainedModel):
         model = unwrap(model)
@@ -124,7 +128,7 @@ class Twin:
     def _install_hooks(self) -> None:
         for module in self.model.modules():
             module.__dict__["tokenlight"] = self  # how the attention function finds the tape
-            if type(module).__module__ == "transformers.activations":
+            if is_written_out(module):
                 module.forward = partial(activation, formula=module.forward)  # one operation for the rules
         if not self._blocks:
             raise UnsupportedModelError(f"{type(self.model).__name__} has no blocks that can be hooked. " + INTERFACE)
@@ -145,7 +149,7 @@ class Twin:
         tensor = output if tape.embeddings_instead is None else tape.embeddings_instead
         if tape.double:
             tensor = tensor.double()
-        if tape.differentiable:
+        if tape.differentiable and not tape.head_only:
             tensor = tensor.detach().requires_grad_()  # the leaf: everything after it has a gradient
         return tape.add("embeddings", tensor)
 
@@ -178,8 +182,13 @@ class Twin:
     def _on_second_norm(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         self.tape.add("second_norm", args[0])
 
-    def _on_last_block(self, module: nn.Module, args: Any, output: Any) -> None:
-        self.tape.add("hidden", output if isinstance(output, Tensor) else output[0])
+    def _on_last_block(self, module: nn.Module, args: Any, output: Any) -> Any:
+        state = self.tape.add("hidden", output if isinstance(output, Tensor) else output[0])
+        if not self.tape.head_only:
+            return None
+        leaf = state.detach().requires_grad_()
+        self.tape.block_outputs.append(leaf)
+        return leaf if isinstance(output, Tensor) else (leaf, *output[1:])
 
 
 def inside_block(inside: bool) -> None:

@@ -17,7 +17,7 @@ OutputFunction = Callable[[Any], Tensor]  # the model's output -> [batch]
 class Choice:
     """One output number per example, maybe minus another; fixed, so it can be read again on changed inputs."""
 
-    row: Tensor  # [batch] query row of attention maps
+    row: Tensor | None  # [batch] query row of attention maps; None: a function of the output may read anywhere
     index: Tensor | None = None  # [batch]
     foil: Tensor | None = None  # [batch]
     position: Tensor | None = None  # [batch] token axis of the logits, where they have one
@@ -37,7 +37,7 @@ class Choice:
     def score(self, output: Any) -> Tensor:
         """[batch]"""
         if self.function is not None:
-            return check_score(self.function(output), len(self.row))
+            return check_score(self.function(output), texts_in(output))
         logits = output[self.field]
         rows = torch.arange(len(logits), device=logits.device)
         if self.position is not None:
@@ -77,6 +77,11 @@ class Settled:
 def logits_at(logits: Tensor, position: Tensor) -> Tensor:
     """[batch, token, index] -> [batch, index]; logits without a token axis were computed at the position alone."""
     return logits if logits.ndim == 2 else logits[torch.arange(len(logits), device=logits.device), position]
+
+
+def texts_in(output: Any) -> int:
+    """Every part of an output has the batch as its first axis."""
+    return next(len(part) for part in output.values() if isinstance(part, Tensor))
 
 
 def check_score(score: Any, batch: int) -> Tensor:

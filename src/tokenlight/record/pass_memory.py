@@ -1,11 +1,12 @@
 """Plain passes over one text, kept for those who ask about it again and again with other masks or rules."""
 
+from collections.abc import Set
 from dataclasses import dataclass, field
-from typing import Any
 
 from torch import Tensor, nn
 
 from tokenlight.record.choices import Asked
+from tokenlight.record.planned_pass import Key, PlannedPass
 from tokenlight.record.recording import Recording
 from tokenlight.record.trace import Signal, Trace
 from tokenlight.text.batches import Batch
@@ -19,8 +20,8 @@ class PassMemory:
     """
 
     limit: int = 64 * 2**20  # bytes that one pass may take
-    _question: Any = None
-    _passes: dict[Any, tuple[frozenset[str], Recording]] = field(default_factory=dict)
+    _question: object = None
+    _passes: dict[Key, tuple[Set[str], Recording]] = field(default_factory=dict)
 
     def open(self, model: nn.Module, batch: Batch, target: Asked) -> None:
         """Say what is asked from now on."""
@@ -31,15 +32,15 @@ class PassMemory:
             self._passes.clear()
             self._question = question
 
-    def recall(self, key: Any, needs: set[str]) -> Recording | None:
-        """A pass with this key, if it holds all that is needed."""
-        held, recording = self._passes.get(key, (frozenset(), None))
-        return recording if needs <= held else None
+    def recall(self, one: PlannedPass) -> Recording | None:
+        """The same pass, if it was kept with all that is needed of it."""
+        held, recording = self._passes.get(one.key, (frozenset(), None))
+        return recording if one.needs <= held else None
 
-    def keep(self, key: Any, needs: set[str], recording: Recording) -> None:
+    def keep(self, one: PlannedPass, recording: Recording) -> None:
         answer = sum(tensor.nbytes for tensor in recording.output.values())
         if sum(map(trace_bytes, recording.traces)) + answer <= self.limit:
-            self._passes[key] = (frozenset(needs), recording)
+            self._passes[one.key] = (one.needs, recording)
 
 
 def trace_bytes(trace: Trace) -> int:

@@ -1,7 +1,6 @@
 """Recording: one forward pass, one backward pass for each part of the target, and a Trace. The only autograd."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -11,9 +10,10 @@ from tokenlight.model.tape import SIGNALS, Tape
 from tokenlight.model.twin import Twin
 from tokenlight.record.blockwise import Blockwise
 from tokenlight.record.choices import Asked, Choice
+from tokenlight.record.planned_pass import PlannedPass
+from tokenlight.record.rows import with_rows
 from tokenlight.record.trace import SignalGroups, Trace, flat, with_gradients
-from tokenlight.rules.gates import Gates
-from tokenlight.rules.mode import RuleMode, RuleTable
+from tokenlight.rules.mode import RuleMode
 from tokenlight.rules.primitives import Ledger
 from tokenlight.text.batches import Batch
 
@@ -27,6 +27,7 @@ class Saving:
 
 
 NO_SAVING = Saving()
+PLAIN = PlannedPass()
 
 
 @dataclass(frozen=True)
@@ -47,30 +48,19 @@ def record(
     model: PreTrainedModel | Twin,
     batch: Batch,
     target: Asked,
-    needs: Iterable[str] = (),
+    one: PlannedPass = PLAIN,
     *,
-    rules: RuleTable | None = None,
-    gates: Gates | None = None,
-    split: bool = False,
-    unit: bool = False,
-    double: bool = False,
     graph: bool = False,
     saving: Saving = NO_SAVING,
 ) -> Recording:
-    """Run the model on a batch and keep the signals named in `needs`.
+    """Run the model on a batch as the pass says, and keep the signals that it needs.
 
-    A need is the name of a signal ("attention") or of a signal with its gradient ("attention.grad").
-    Without any gradient among them there is no backward pass. Under a table of `rules`, value times gradient is
-    relevance. `split` gives target and foil traces of their own; `unit` starts from relevance 1, not from the score;
-    `double` computes in double precision, whatever the weights' own (for tables whose rules allow it); `gates` say
-    which heads relevance flows through. With `graph`, gradients can themselves be differentiated for the gates.
-    `saving` says how memory is saved; the results are the same.
+    With `graph`, gradients can themselves be differentiated for the gates. `saving` says how memory is saved; the
+    results are the same.
     """
-    needs = frozenset(needs)
-    wanted = frozenset(need.removesuffix(".grad") for need in needs)
+    wanted, graded = one.signals, one.graded
     if unknown := wanted - set(SIGNALS):
         raise ValueError(f"unknown signals {sorted(unknown)}; there are {', '.join(SIGNALS)}")
-    graded = frozenset(need.removesuffix(".grad") for need in needs if need.endswith(".grad"))
     twin = model if isinstance(model, Twin) else Twin(model)
     cut = saving.by_block and bool(graded)
     if cut and graph:
@@ -78,15 +68,17 @@ def record(
     tape = Tape(
         keep=wanted & {"embeddings"} if cut else wanted,
         differentiable=bool(graded),
-        double=double,
-        gates=gates,
+        double=one.double,
+        gates=one.gates,
         cut=cut,
     )
-    ledger = Ledger(len(batch.input_ids), exact=split and double)
-    mode = None if rules is None else RuleMode(rules, ledger)
+    ledger = Ledger(len(batch.input_ids), exact=one.split and one.double)
+    mode = None if one.rules is None else RuleMode(one.rules, ledger)
     output = twin.run(batch, tape, mode, read_at=target.reads_at(batch) if saving.last_logits else None)
     choices = target.choose(output, batch, twin.model)
-    parts = tuple(part for choice in choices for part in choice.split()) if split else choices
+    if one.reads_row:
+        choices = with_rows(choices, twin, batch)
+    parts = tuple(part for choice in choices for part in choice.split()) if one.split else choices
     traces = []
     for i, part in enumerate(parts):
         with torch.set_grad_enabled(bool(graded)):
@@ -94,12 +86,13 @@ def record(
         check_finite(score)
         ledger.clear()
         # Relevance that starts from 1 is gradient x input divided by the score; an exact 0 has none to give.
-        start = torch.where(score == 0, 0.0, 1 / score).detach() if unit else torch.ones_like(score)
+        start = torch.where(score == 0, 0.0, 1 / score).detach() if one.unit else torch.ones_like(score)
         last = i + 1 == len(parts)
         if cut:
             signals = Blockwise(twin, tape, wanted, graded, mode).differentiate(score, start, last)
         else:
             signals = differentiate(score, start, tape, graded, last, graph)
+        part = part if one.reads_row else replace(part, row=None)
         traces.append(make_trace(batch, score.detach(), part, signals, ledger, twin.model))
     answer = {name: part.detach() for name, part in output.items() if isinstance(part, Tensor)}
     return Recording(tuple(traces), choices, answer)
@@ -129,7 +122,7 @@ def make_trace(
     return Trace(
         batch=batch,
         score=score,
-        row=choice.row,
+        row_read=choice.row,
         sign=choice.sign,
         embeddings=next(iter(signals["embeddings"]), None),
         hidden=signals["hidden"],

@@ -53,7 +53,7 @@ class Trace:
 
     batch: Batch
     score: Tensor  # [batch] what is explained
-    row: Tensor  # [batch] the query row that [query, key] maps are read at
+    row_read: Tensor | None  # [batch] the query row that [query, key] maps are read at; None: nobody asked for it
     sign: int  # -1 for the trace of a foil
     embeddings: Signal | None  # [batch, token, dim] output of get_input_embeddings()
     hidden: tuple[Signal, ...]  # the input of every block, then the last block's output; [batch, token, dim]
@@ -72,6 +72,13 @@ class Trace:
     def mask(self) -> Tensor:
         """[batch, token] bool: the real tokens."""
         return self.batch.attention_mask.bool()
+
+    @property
+    def row(self) -> Tensor:
+        """[batch] the token whose output is explained: the query row that [query, key] maps are read at."""
+        if self.row_read is None:
+            raise ValueError('the row was not asked for: a method that reads one names "row" among its needs')
+        return self.row_read
 
     def read_row(self, maps: Tensor) -> Tensor:
         """[batch, query, key] -> [batch, key]: the row of the position whose output is explained."""

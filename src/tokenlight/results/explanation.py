@@ -3,7 +3,7 @@
 import json
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from tokenlight.foundation.extras import from_extra
+from tokenlight.tasks.targets import TargetLike
 from tokenlight.text.rows import Text
 from tokenlight.text.words import group_tokens
 
@@ -19,9 +21,11 @@ if TYPE_CHECKING:
     import pandas
 
     from tokenlight.explain.explainer import Explainer
+    from tokenlight.metrics.evaluate import Measure
+    from tokenlight.metrics.perturbation import Perturbation
 
 FORMAT, VERSION = "tokenlight.explanation", 1
-MAP_AXES = {
+MAP_AXES: dict[str, tuple[str, ...]] = {
     "layers": ("layer", "token"),
     "heads": ("layer", "head"),
     "neurons": ("token", "dim"),
@@ -69,6 +73,8 @@ class Explanation:
     maps: Mapping[str, Tensor] = field(default_factory=dict)  # what was asked for with detail=; axes in MAP_AXES
     notes: tuple[str, ...] = ()  # what a reader should know: truncation, a target that had no effect
     versions: Mapping[str, str] = field(default_factory=dict)
+    # For evaluate(); no part of the result: not compared, not saved, and not taken along by copies and pickles.
+    explainer: "Explainer | None" = field(default=None, repr=False, compare=False)
 
     def words(self) -> list[Word]:
         """Tokens merged to words of the original text, special tokens included."""
@@ -108,7 +114,7 @@ class Explanation:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain lists, strings and numbers."""
-        plain = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        plain = {name: getattr(self, name) for name in saved_fields()}
         plain |= {
             "scores": self.scores.tolist(),
             "dtype": str(self.scores.dtype).removeprefix("torch."),
@@ -133,7 +139,7 @@ class Explanation:
             raise ValueError(f"this is not a saved explanation: expected format {FORMAT!r}, found {found!r}")
         if plain.get("version") != VERSION:
             raise ValueError(f"saved in version {plain.get('version')}, but this tokenlight reads version {VERSION}")
-        if wrong := {"format", "version", "dtype", *cls.__dataclass_fields__} ^ set(plain):
+        if wrong := {"format", "version", "dtype", *saved_fields()} ^ set(plain):
             raise ValueError(f"this saved explanation is damaged: missing or unknown {', '.join(sorted(wrong))}")
         fields = {name: value for name, value in plain.items() if name not in ("format", "version", "dtype")}
         dtype = getattr(torch, plain["dtype"])
@@ -158,42 +164,59 @@ class Explanation:
         return cls.from_dict(json.loads(Path(path).read_text(encoding="utf-8")))
 
     def evaluate(
-        self, metrics: Sequence[str] | None = None, *, explainer: "Explainer | None" = None, **settings: Any
+        self,
+        metrics: "Sequence[str | Measure] | None" = None,
+        *,
+        explainer: "Explainer | None" = None,
+        perturbation: "Perturbation | None" = None,
+        marks: Tensor | None = None,
+        others: "Explanation | Tensor | None" = None,
+        target: TargetLike = None,
+        foil: TargetLike = None,
     ) -> dict[str, float]:
-        """How faithful this result is, by each metric: see `tokenlight.evaluate`, which takes the same settings.
+        """How faithful this result is, by each metric: see `tokenlight.evaluate`, which takes lists of the same.
 
         A result that was loaded from a file does not know its model: give the `explainer`.
         """
         from tokenlight.metrics.evaluate import DEFAULT_METRICS, evaluate
 
-        explainer = explainer or self.__dict__.get("explainer")
+        explainer = explainer or self.explainer
         if explainer is None:
             raise ValueError("this result does not know its model: call evaluate(explainer=tokenlight.load(...))")
-        for name in ("marks", "others"):  # one result, so one of each
-            if settings.get(name) is not None:
-                settings[name] = [settings[name]]
-        return evaluate(explainer, [self], metrics or DEFAULT_METRICS, **settings)[0]
+        (found,) = evaluate(
+            explainer,
+            [self],
+            metrics or DEFAULT_METRICS,
+            perturbation=perturbation,
+            marks=None if marks is None else [marks],
+            others=None if others is None else [others],
+            target=target,
+            foil=foil,
+        )
+        return found
 
     def to_pandas(self) -> "pandas.DataFrame":
         """A table with a row for each token."""
-        import pandas
-
+        with from_extra("pandas", "to_pandas"):
+            import pandas
         starts, ends = zip(*self.spans, strict=True)
         columns = {"token": self.tokens, "score": self.scores.tolist(), "special": self.special.tolist()}
         return pandas.DataFrame({**columns, "segment": self.segments, "start": starts, "end": ends})
 
     def __getstate__(self) -> dict[str, Any]:
         """Copies and pickles do not take the model along."""
-        return {name: value for name, value in self.__dict__.items() if name != "explainer"}
+        return {**self.__dict__, "explainer": None}
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Explanation) and self.to_dict() == other.to_dict()
 
-    __hash__ = None  # type: ignore[assignment]  # holds tensors
-
     def __repr__(self) -> str:
         top = ", ".join(f"{printable(word.text)} {word.score:+.3g}" for word in self.top(3))
         return f"<Explanation of {self.target!r} by {self.method}: {top}>"
+
+
+def saved_fields() -> list[str]:
+    return [one.name for one in fields(Explanation) if one.name != "explainer"]
 
 
 def printable(text: str) -> str:

@@ -1,1 +1,65 @@
-"""Relevance propagation as data: tables {torch function: rule}, under which value × gradient is relevance."""
+"""Relevance propagation as data: tables {torch function: rule}, under which value × gradient is relevance.
+
+What a table of one's own is made of can be had from here: `from tokenlight import rules`.
+"""
+
+from tokenlight.rules.mode import Rule, RuleTable, is_signal
+from tokenlight.rules.points import activation, mask_scores, mix_values, query_key
+from tokenlight.rules.primitives import ScaleGradient, like
+from tokenlight.rules.replacements import (
+    absorbing_addmm,
+    absorbing_linear,
+    absorbing_sum,
+    alpha_beta_addmm,
+    alpha_beta_linear,
+    conserving_sum,
+    constant,
+    cut,
+    cut_gated,
+    gradient_softmax,
+    halved,
+    identity,
+    identity_norm,
+    linear_norm,
+    plain,
+    through_signal,
+    zplus_addmm,
+    zplus_linear,
+)
+from tokenlight.rules.tables import ALPHA_BETA, ATTN_LRP, LRP, LRP_UNIFORM, STREAM, ZPLUS
+
+__all__ = [
+    "ALPHA_BETA",
+    "ATTN_LRP",
+    "LRP",
+    "LRP_UNIFORM",
+    "STREAM",
+    "ZPLUS",
+    "Rule",
+    "RuleTable",
+    "ScaleGradient",
+    "absorbing_addmm",
+    "absorbing_linear",
+    "absorbing_sum",
+    "activation",
+    "alpha_beta_addmm",
+    "alpha_beta_linear",
+    "conserving_sum",
+    "constant",
+    "cut",
+    "cut_gated",
+    "gradient_softmax",
+    "halved",
+    "identity",
+    "identity_norm",
+    "is_signal",
+    "like",
+    "linear_norm",
+    "mask_scores",
+    "mix_values",
+    "plain",
+    "query_key",
+    "through_signal",
+    "zplus_addmm",
+    "zplus_linear",
+]

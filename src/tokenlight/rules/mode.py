@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode, resolve_name
 
+from tokenlight.rules.origins import note_origins, refuse_own_source
 from tokenlight.rules.primitives import LEDGER, Ledger
 
 Function = Callable[..., Any]
@@ -20,6 +21,9 @@ RuleTable = dict[Any, Rule]  # torch function (or one of points.py): replacement
 
 class RuleMode(TorchFunctionMode):
     """While active, functions in the table are replaced; a non-linear function of a signal without a rule raises."""
+
+    table: RuleTable
+    ledger: Ledger
 
     def __init__(self, table: RuleTable, ledger: Ledger):
         super().__init__()
@@ -37,18 +41,18 @@ class RuleMode(TorchFunctionMode):
         self, func: Function, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
+        refuse_own_source(func, args, kwargs)
         rule = self.table.get(func)
-        if rule is not None:
-            return rule(func, *args, **kwargs)
-        result = func(*args, **kwargs)
+        result = func(*args, **kwargs) if rule is None else rule(func, *args, **kwargs)
         parts = result if isinstance(result, tuple | list) else (result,)
-        if func not in LINEAR and any(is_signal(part) for part in parts):
+        if rule is None and func not in LINEAR and any(is_signal(part) for part in parts):
             refuse_nonlinear(func, [*args, *kwargs.values()])
+        note_origins(func, args, kwargs, parts)
         return result
 
 
 # Linear in their one signal: the plain gradient is the rule.
-LINEAR = {
+LINEAR: set[Callable[..., Any]] = {
     *(Tensor.__getitem__, Tensor.contiguous, Tensor.expand, Tensor.flatten, Tensor.mean, Tensor.neg, Tensor.permute),
     *(Tensor.repeat_interleave, Tensor.reshape, Tensor.squeeze, Tensor.sum, Tensor.transpose, Tensor.unsqueeze),
     *(Tensor.view, Tensor.masked_fill, Tensor.clone, Tensor.unflatten, Tensor.repeat),
@@ -59,7 +63,16 @@ LINEAR = {
     *(F.dropout, F.linear),
 }
 # Linear in either operand, so at most one may be a signal.
-PRODUCTS = {Tensor.mul, torch.mul, torch.matmul, Tensor.matmul, torch.bmm, torch.einsum, Tensor.div, torch.div}
+PRODUCTS: set[Callable[..., Any]] = {
+    Tensor.mul,
+    torch.mul,
+    torch.matmul,
+    Tensor.matmul,
+    torch.bmm,
+    torch.einsum,
+    Tensor.div,
+    torch.div,
+}
 
 
 def refuse_nonlinear(function: Function, args: Sequence[Any]) -> None:

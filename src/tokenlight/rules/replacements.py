@@ -1,6 +1,7 @@
 """The rules: replacements of functions that leave the value as it is and bend the gradient.
 
-So value times gradient is the relevance. A rule is called as rule(function, *args, **kwargs).
+So value times gradient is the relevance. A rule is called as rule(function, *args, **kwargs); `@keeps` says what it
+keeps for the backward pass.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tokenlight.rules.facts import keeps
 from tokenlight.rules.mode import Function, is_signal
 from tokenlight.rules.primitives import (
     LEDGER,
@@ -22,17 +24,20 @@ from tokenlight.rules.primitives import (
 )
 
 
+@keeps(own=1)
 def plain(function: Function, *args: Any, **kwargs: Any) -> Any:
     """The gradient as it is."""
     return function(*args, **kwargs)
 
 
+@keeps(passes=False)
 def constant(function: Function, *args: Any, **kwargs: Any) -> Any:
     """No relevance passes."""
     with torch.no_grad():
         return function(*args, **kwargs)
 
 
+@keeps(results=1)  # the ratio
 def identity(function: Function, x: Tensor, *args: Any, **kwargs: Any) -> Any:
     """Relevance passes unchanged, element by element. What comes out is marked: it may be a gate."""
     with torch.no_grad():
@@ -44,12 +49,14 @@ def identity(function: Function, x: Tensor, *args: Any, **kwargs: Any) -> Any:
     return result
 
 
+@keeps(own=1)
 def halved(function: Function, a: Any, b: Any, *args: Any, **kwargs: Any) -> Any:
     """A product of two signals: each takes half (the uniform rule)."""
     result = function(a, b, *args, **kwargs)
     return ScaleGradient.apply(result, 0.5) if is_signal(a) and is_signal(b) else result
 
 
+@keeps(own=0.5)  # the gate alone
 def through_signal(function: Function, a: Any, b: Any, *args: Any, **kwargs: Any) -> Any:
     """A product of a gate (an activation's output) and a signal: the signal takes all."""
     if is_signal(a) and is_signal(b):
@@ -62,6 +69,7 @@ def through_signal(function: Function, a: Any, b: Any, *args: Any, **kwargs: Any
     return function(a, b, *args, **kwargs)
 
 
+@keeps(passes=False)
 def cut(function: Function, x: Tensor, *args: Any, **kwargs: Any) -> Any:
     """Inside a block an activation ends the MLP's branch: what comes out is a constant. In the head: identity."""
     ledger = LEDGER.get()
@@ -72,6 +80,7 @@ def cut(function: Function, x: Tensor, *args: Any, **kwargs: Any) -> Any:
     return result
 
 
+@keeps(passes=False)
 def cut_gated(function: Function, a: Any, b: Any, *args: Any, **kwargs: Any) -> Any:
     """The product of a gated MLP is a constant like its gate."""
     ledger = LEDGER.get()
@@ -80,6 +89,7 @@ def cut_gated(function: Function, a: Any, b: Any, *args: Any, **kwargs: Any) -> 
     return (constant if gated else plain)(function, a, b, *args, **kwargs)
 
 
+@keeps(own=1)
 def absorbing_sum(function: Function, a: Any, b: Any, *args: Any, **kwargs: Any) -> Any:
     """A sum shares by its gradient; what a constant summand takes is noted."""
     refuse_scaled_sum(args, kwargs)
@@ -104,18 +114,21 @@ def refuse_scaled_sum(args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         raise ValueError("a sum with alpha= has no rule: scale the summand first")
 
 
+@keeps(own=1)
 def absorbing_linear(function: Function, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
     """LRP-0 at a linear layer: the plain gradient; the bias takes its share."""
     result = function(x, weight, bias)
     return result if bias is None or not is_signal(result) else Absorb.apply(result, bias, "bias")
 
 
+@keeps(own=1)
 def absorbing_addmm(function: Function, bias: Tensor, x: Tensor, weight: Tensor) -> Any:
     """The same for GPT-2's Conv1D."""
     result = function(bias, x, weight)
     return Absorb.apply(result, bias, "bias") if is_signal(result) else result
 
 
+@keeps()  # a scale for each token
 def linear_norm(
     function: Function,
     x: Tensor,
@@ -131,11 +144,13 @@ def linear_norm(
     return result if bias is None else Absorb.apply(result, bias, "bias")
 
 
+@keeps(results=1)  # the scores; the weights are kept by what follows
 def gradient_softmax(function: Function, x: Tensor, dim: int = -1, _level: int = 3, dtype: Any = None, **_: Any) -> Any:
     """Softmax by its gradient (Achtibat et al. 2024, eq. 13)."""
     return GradientSoftmax.apply(x, dim, dtype) if is_signal(x) else function(x, dim=dim, dtype=dtype)
 
 
+@keeps(results=3)  # both sides and the sum
 def conserving_sum(function: Function, a: Any, b: Any, *args: Any, **kwargs: Any) -> Any:
     """Chefer's residual rule where both sides are signals; beside a branch that is a constant, the signal takes all."""
     refuse_scaled_sum(args, kwargs)
@@ -151,26 +166,31 @@ def positive_linear(x: Tensor, weight: Tensor, bias: Tensor | None, with_bias: b
         return PositiveLinear.apply(x, weight, bias, with_bias)
 
 
+@keeps(inputs=1, results=1, single=True)  # signs and ratios
 def zplus_linear(function: Function, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
     """z+ rule without bias: only positive contributions count (Chefer et al. 2021b)."""
     return positive_linear(x, weight.T, bias, False)
 
 
+@keeps(inputs=1, results=1, single=True)
 def zplus_addmm(function: Function, bias: Tensor, x: Tensor, weight: Tensor) -> Any:
     """The same for GPT-2's Conv1D."""
     return positive_linear(x, weight, bias, False)
 
 
+@keeps(inputs=1, results=1, single=True)
 def alpha_beta_linear(function: Function, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
     """LRP-α1β0: as z+, with the bias' positive part in the denominator (Arras et al. 2025, appendix D.2)."""
     return positive_linear(x, weight.T, bias, True)
 
 
+@keeps(inputs=1, results=1, single=True)
 def alpha_beta_addmm(function: Function, bias: Tensor, x: Tensor, weight: Tensor) -> Any:
     """The same for GPT-2's Conv1D."""
     return positive_linear(x, weight, bias, True)
 
 
+@keeps(results=1)
 def identity_norm(
     function: Function,
     x: Tensor,

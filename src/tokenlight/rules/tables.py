@@ -1,4 +1,4 @@
-"""The LRP variants as tables: data only. Combine with `|`: `LRP | {F.silu: rules.constant}`."""
+"""The LRP variants as tables: data only. Combine with `|`: `LRP | {activation: rules.constant}`."""
 
 import torch
 from torch import Tensor
@@ -8,7 +8,13 @@ from tokenlight.rules import replacements as rules
 from tokenlight.rules.mode import RuleTable
 from tokenlight.rules.points import activation, mask_scores, mix_values, query_key
 
-ACTIVATIONS = (activation, F.gelu, F.silu, F.relu, torch.relu, torch.tanh, Tensor.tanh, torch.sigmoid, F.leaky_relu)
+ACTIVATIONS = (  # those of transformers are one operation of ours; torch's, as modules or bare, are these functions
+    *(activation, F.gelu, F.silu, F.relu, torch.relu, Tensor.relu, torch.tanh, Tensor.tanh, torch.sigmoid),
+    *(Tensor.sigmoid, F.leaky_relu, F.mish, F.elu, F.selu, F.celu, F.prelu, F.rrelu, F.relu6, F.threshold),
+    *(F.hardtanh, F.hardswish, F.hardsigmoid, F.hardshrink, F.softshrink, F.tanhshrink, F.softplus, F.softsign),
+    F.logsigmoid,
+)
+LINEAR_LAYERS = (F.linear, torch.addmm)
 SUMS = (Tensor.add, torch.add)
 PRODUCTS = (Tensor.mul, torch.mul)
 SQUARES = (Tensor.pow, torch.pow, Tensor.square, torch.rsqrt, Tensor.rsqrt)  # how RMSNorm writes its scale
@@ -57,3 +63,5 @@ ZPLUS: RuleTable = (
     | {F.linear: rules.zplus_linear, torch.addmm: rules.zplus_addmm, F.layer_norm: rules.identity_norm}
     | {query_key: rules.halved, F.softmax: rules.identity, mix_values: rules.halved}
 )
+
+TABLES = (LRP, LRP_UNIFORM, ATTN_LRP, ALPHA_BETA, STREAM, ZPLUS)

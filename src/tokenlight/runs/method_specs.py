@@ -7,7 +7,7 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
-from tokenlight.explain.running import Job
+from tokenlight.explain.jobs import Job
 from tokenlight.masks.choosing import has_heads
 from tokenlight.masks.head_mask import HeadMask
 from tokenlight.methods import METHODS, Method, find_method
@@ -24,8 +24,7 @@ DEFAULT_METHODS = (
     "gradient_x_input",
     "raw_attention",
 )
-CONTROLS = ("random", "erasure")  # what every table is read against; never called the best
-WORDS = {"true": True, "false": False, "none": None}
+WORDS: dict[str, bool | None] = {"true": True, "false": False, "none": None}
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,7 @@ class MethodSpec:
 
     @property
     def control(self) -> bool:
-        return self.name in CONTROLS
+        return bool(self.entry.control)
 
     def job(self, model: PreTrainedModel, heads: Any = None, seed: int = 0) -> Job:
         """`heads` is for the methods that take some and do not name their own.
@@ -68,7 +67,7 @@ class MethodSpec:
         Random scores are drawn with `seed`: drawn alike for two models, they would agree.
         """
         options = dict(self.options)
-        if self.name == "random":
+        if "seed" in self.entry.options:
             options.setdefault("seed", seed)
         if heads is not None and "heads" in self.entry.options:
             options.setdefault("heads", heads)
@@ -86,12 +85,17 @@ def choose_methods(
     if not [spec for spec in specs if not spec.control]:
         raise ValueError("name at least one method beside the controls")
     listed = {spec.name for spec in specs}
-    wanted = CONTROLS if erasure else ("random",)
-    specs += [MethodSpec(name, name) for name in wanted if name not in listed]
+    specs += [MethodSpec(name, name) for name in controls(costly=erasure) if name not in listed]
     labels = [spec.label for spec in specs]
     if twice := sorted({label for label in labels if labels.count(label) > 1}):
         raise ValueError(f"{', '.join(twice)} is named twice: give each MethodSpec a label of its own")
     return sorted(specs, key=lambda spec: spec.control)
+
+
+def controls(costly: bool) -> list[str]:
+    """What every table is read against; never called the best. The costly ones, if wanted, come last."""
+    found = [entry for entry in METHODS.values() if entry.control and (costly or not entry.asks_often)]
+    return [entry.name for entry in sorted(found, key=lambda entry: entry.asks_often)]
 
 
 def is_ready(entry: Method, model: PreTrainedModel, heads: Any) -> bool:

@@ -14,7 +14,7 @@ NOT_THE_MODEL = ("_name_or_path", "transformers_version", "architectures", "dtyp
 
 def hash_model(explainer: Explainer) -> str:
     """From memory, so the embedded model, a folder and a model made by hand are all the same to it."""
-    model = explainer.task.model
+    model = explainer.inner
     digest = hashlib.sha256()
     config = {name: value for name, value in model.config.to_dict().items() if name not in NOT_THE_MODEL}
     digest.update(json.dumps(config, sort_keys=True, default=str).encode())
@@ -31,4 +31,4 @@ def hash_model(explainer: Explainer) -> str:
 
 def describe_model(explainer: Explainer) -> dict[str, str]:
     """What it is called, and what it is."""
-    return {"name": explainer.task.model.config._name_or_path, "sha256": hash_model(explainer)}
+    return {"name": explainer.inner.config._name_or_path, "sha256": hash_model(explainer)}

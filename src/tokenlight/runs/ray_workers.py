@@ -15,16 +15,15 @@ from typing import Any
 import torch
 
 from tokenlight.data.parts import Part
+from tokenlight.foundation.extras import from_extra
 from tokenlight.runs.engines import Parts, Procedure, Result, Tell
 from tokenlight.runs.workers import Workers
 
-try:
+with from_extra("scale", 'engine="ray"'):
     import pyarrow
     import ray
     import ray.data
     from ray.data.block import BlockMetadata
-except ImportError as missing:
-    raise ImportError('engine="ray" needs Ray: pip install "tokenlight[scale]"') from missing
 
 
 @dataclass(frozen=True)
@@ -89,6 +88,9 @@ def running_ray() -> Iterator[None]:
 
 class PartSource(ray.data.Datasource):
     """Parts that one task reads, one after another, and hands on as they come."""
+
+    parts: Parts
+    folder: str
 
     def __init__(self, parts: Parts):
         self.parts, self.folder = parts, os.getcwd()

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from typing import Any
 
 from starlette.applications import Starlette
@@ -102,20 +103,22 @@ async def index(request: Request) -> Response:
 
 
 async def static(request: Request) -> Response:
-    """A file that lies in the package's own folder, by its plain name; there is no other way to name one."""
+    """A file of the page, by its plain name; there is no other way to name one."""
     name = request.path_params["name"]
     kind = next((kind for ending, kind in KINDS.items() if name.endswith(ending)), None)
-    if kind is None or name not in {one.name for one in folder().iterdir()}:
+    if kind is None or name not in page_files():
         raise HTTPException(404)
     return static_file(name, kind)
 
 
 def static_file(name: str, kind: str) -> Response:
-    return Response((folder() / name).read_bytes(), media_type=f"{kind}; charset=utf-8")
+    return Response(page_files()[name].read_bytes(), media_type=f"{kind}; charset=utf-8")
 
 
-def folder() -> Any:
-    return files("tokenlight.serve") / "static"
+def page_files() -> dict[str, Traversable]:
+    """The page's own files, and those that it shares with standalone reports."""
+    folders = [files(package) / "static" for package in ("tokenlight.serve", "tokenlight.views")]
+    return {file.name: file for folder in folders for file in folder.iterdir()}
 
 
 async def refused(request: Request, error: Exception) -> Response:

@@ -5,19 +5,20 @@ from dataclasses import replace
 
 import torch
 
-from tokenlight.explain.running import Job
+from tokenlight.explain.inquiry import Inquiry
+from tokenlight.explain.jobs import Job
 from tokenlight.foundation.progress import at_each_pass
 from tokenlight.methods import METHODS
 from tokenlight.metrics.curves import aopc, log_odds
 from tokenlight.metrics.evaluate import Curve, draw_curves
 from tokenlight.metrics.perturbation import Perturbation
-from tokenlight.metrics.probability import check_probabilities
+from tokenlight.metrics.probability import Asking, check_probabilities
 from tokenlight.results.explanation import Explanation
 from tokenlight.serve.events import CurveDrawn, Failed
-from tokenlight.serve.explaining import Counter, explain_methods
+from tokenlight.serve.explaining import Counter, explain_inquiry, explain_methods
 from tokenlight.serve.questions import CurvesAsked, Refused
 from tokenlight.serve.removing import perturbation_of
-from tokenlight.serve.session import Placed, Session, place
+from tokenlight.serve.session import Session, place
 from tokenlight.serve.waiting_line import Say
 
 CHANCE, BEST = "random", "erasure"  # always drawn beside the others
@@ -36,25 +37,26 @@ def answer_curves(session: Session, asked: CurvesAsked, say: Say) -> None:
         check_probabilities(session.explainer)
     except ValueError as error:
         raise Refused(str(error)) from error
-    placed = place(session, asked)
+    inquiry = place(session, asked)
     names = [name for name in curve_names(asked) if name != CHANCE]
     quick = tuple(name for name in names if not METHODS[name].asks_often)
-    draw(session, replace(asked, methods=quick), perturbation, say, chance_draws(session, placed))
+    draw(session, replace(asked, methods=quick), inquiry, perturbation, say, chance_draws(session, inquiry))
     for name in names:
         if name not in quick:
-            draw(session, replace(asked, methods=(name,)), perturbation, say)
+            draw(session, replace(asked, methods=(name,)), inquiry, perturbation, say)
 
 
 def draw(
     session: Session,
     asked: CurvesAsked,
+    inquiry: Inquiry,
     perturbation: Perturbation,
     say: Say,
     draws: Sequence[Explanation] = (),
 ) -> None:
     """Explain, take away, and tell: the curves of a group share the model's answers."""
     explanations: list[Explanation] = list(draws)
-    for one in explain_methods(session, asked, say):
+    for one in explain_methods(session, asked, inquiry, say):
         if one.explanation is None:
             say(Failed(one.method, one.error))
         else:
@@ -62,7 +64,8 @@ def draw(
     if not explanations:
         return
     with at_each_pass(Counter(asked.methods[0] if asked.methods else CHANCE, None, say)):
-        found = draw_curves(session.explainer, explanations, perturbation)
+        asking = Asking(rows=[inquiry.row] * len(explanations))
+        found = draw_curves(session.explainer, explanations, perturbation, asking=asking)
     for explanation, curve in zip(explanations[len(draws) :], found[len(draws) :], strict=True):
         say(told(explanation.method, [curve]))
     if draws:
@@ -81,9 +84,6 @@ def told(method: str, curves: Sequence[Curve]) -> CurveDrawn:
     )
 
 
-def chance_draws(session: Session, placed: Placed) -> list[Explanation]:
+def chance_draws(session: Session, inquiry: Inquiry) -> list[Explanation]:
     jobs = {str(seed): Job(METHODS[CHANCE], {"seed": seed}) for seed in range(DRAWS)}
-    found = session.explainer.explain_jobs(
-        placed.text, jobs, target=placed.target, foil=placed.foil, progress=False, memory=session.memory
-    )
-    return list(found.values())
+    return list(explain_inquiry(session, inquiry, jobs).values())

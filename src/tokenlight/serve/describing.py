@@ -31,7 +31,7 @@ def describe(session: Session) -> dict[str, Any]:
     layers, heads = session.shape
     task = session.explainer.task
     return {
-        "name": model_name(task.model),
+        "name": model_name(session.explainer.inner),
         "task": task.name,
         "asks": {
             "position": task.names_position,  # a question says which token it is about
@@ -53,9 +53,9 @@ def describe(session: Session) -> dict[str, Any]:
 
 
 def describe_method(session: Session, method: Method) -> dict[str, Any]:
-    available = method.fits(session.explainer.task.model)
+    available = method.fits(session.explainer.inner)
     needs_heads = lacks_mask(session, method)
-    reason = None if available else f"{method.title} is not defined for {type(session.explainer.task.model).__name__}"
+    reason = None if available else f"{method.title} is not defined for {type(session.explainer.inner).__name__}"
     if available and needs_heads:
         reason = "this model comes without such a head mask: light heads on the map, or start with --heads FILE"
     return {

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from tokenlight.serve.explaining import explain_methods
 from tokenlight.serve.questions import DownloadAsked, Refused
-from tokenlight.serve.session import Session
+from tokenlight.serve.session import Session, place
 from tokenlight.serve.waiting_line import Say
 from tokenlight.views import interactive, latex
 
@@ -21,7 +21,7 @@ class File:
 
 def answer_download(session: Session, asked: DownloadAsked, say: Say) -> File:
     """All methods or no file: one that lacks some would be taken for the whole."""
-    found = {one.method: one for one in explain_methods(session, asked, say)}
+    found = {one.method: one for one in explain_methods(session, asked, place(session, asked), say)}
     explanations = []
     for name in asked.methods:
         explanation = found[name].explanation

@@ -6,13 +6,13 @@ from typing import Any, ClassVar
 
 @dataclass(frozen=True)
 class Waiting:
-    name: ClassVar = "waiting"
+    name: ClassVar[str] = "waiting"
     ahead: int  # requests that are served first
 
 
 @dataclass(frozen=True)
 class Progress:
-    name: ClassVar = "progress"
+    name: ClassVar[str] = "progress"
     method: str
     done: int
     total: int | None
@@ -20,7 +20,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Result:
-    name: ClassVar = "result"
+    name: ClassVar[str] = "result"
     method: str
     explanation: dict[str, Any]
     seconds: float  # of the passes it shared with the others, where it did
@@ -29,7 +29,7 @@ class Result:
 
 @dataclass(frozen=True)
 class CurveDrawn:
-    name: ClassVar = "curve"
+    name: ClassVar[str] = "curve"
     method: str
     shares: list[float]
     probabilities: list[float]
@@ -39,14 +39,14 @@ class CurveDrawn:
 
 @dataclass(frozen=True)
 class Failed:
-    name: ClassVar = "failed"
+    name: ClassVar[str] = "failed"
     method: str
     error: str
 
 
 @dataclass(frozen=True)
 class Done:
-    name: ClassVar = "done"
+    name: ClassVar[str] = "done"
 
 
 Event = Waiting | Progress | Result | CurveDrawn | Failed | Done

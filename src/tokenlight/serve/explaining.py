@@ -4,19 +4,20 @@ import time
 from collections.abc import Hashable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from math import ceil
 from typing import Any
 
-from tokenlight.explain.running import Job
+from tokenlight.explain.in_batches import explain_in_batches
+from tokenlight.explain.inquiry import Inquiry
+from tokenlight.explain.jobs import Job
+from tokenlight.explain.running import Running
 from tokenlight.foundation.progress import at_each_pass
 from tokenlight.masks.head_mask import HeadMask
 from tokenlight.methods import METHODS, Method
-from tokenlight.methods.perturbation import CHUNK
 from tokenlight.results.explanation import Explanation
 from tokenlight.serve.events import Failed, Progress, Result
 from tokenlight.serve.masks import default_mask, lit_heads
 from tokenlight.serve.questions import ExplainAsked, MethodsAsked
-from tokenlight.serve.session import Placed, Session, place
+from tokenlight.serve.session import Session, place
 from tokenlight.serve.waiting_line import Say
 from tokenlight.views.interactive import drawable
 
@@ -36,16 +37,17 @@ class Explained:
 
 
 def answer_explain(session: Session, asked: ExplainAsked, say: Say) -> None:
-    for one in explain_methods(session, asked, say, asked.layers):
+    for one in explain_methods(session, asked, place(session, asked), say, asked.layers):
         if one.explanation is None:
             say(Failed(one.method, one.error))
         else:
             say(Result(one.method, drawable(one.explanation), one.seconds, one.reused))
 
 
-def explain_methods(session: Session, asked: MethodsAsked, say: Say, layers: bool = False) -> Iterator[Explained]:
+def explain_methods(
+    session: Session, asked: MethodsAsked, inquiry: Inquiry, say: Say, layers: bool = False
+) -> Iterator[Explained]:
     """Each method's result: what is known at once, what shares passes together, then what asks the model again."""
-    placed = place(session, asked)
     heads = None if asked.heads is None else lit_heads(session, asked.heads)
     fresh: list[Method] = []
     for name in asked.methods:
@@ -57,30 +59,28 @@ def explain_methods(session: Session, asked: MethodsAsked, say: Say, layers: boo
     chosen = {method.name: options(session, asked, method, heads, layers) for method in fresh}
     together = [name for name in chosen if not METHODS[name].asks_often]
     for group in (together, *([name] for name in chosen if METHODS[name].asks_often)):
-        for one in explain_group(session, placed, {name: chosen[name] for name in group}, say):
+        for one in explain_group(session, inquiry, {name: chosen[name] for name in group}, say):
             if one.explanation is not None:
                 session.keep_explanation(result_key(asked, METHODS[one.method], layers), one.explanation)
             yield one
 
 
 def explain_group(
-    session: Session, placed: Placed, group: Mapping[str, Mapping[str, Any]], say: Say
+    session: Session, inquiry: Inquiry, group: Mapping[str, Mapping[str, Any]], say: Say
 ) -> Iterator[Explained]:
     """Methods with their options together; where that fails one by one, so that only those fail that have to."""
     jobs: dict[str, Job] = {}
     for name, chosen in group.items():
         try:
-            jobs[name] = Job.for_model(METHODS[name], chosen, session.explainer.task.model)
+            jobs[name] = Job.for_model(METHODS[name], chosen, session.explainer.inner)
         except ERRORS as error:
             yield Explained(name, None, str(error))
     if not jobs:
         return
     began = time.perf_counter()
     try:
-        with counting(next(iter(jobs.values())), placed, say):
-            found = session.explainer.explain_jobs(
-                placed.text, jobs, target=placed.target, foil=placed.foil, progress=False, memory=session.memory
-            )
+        with counting(next(iter(jobs.values())), inquiry, say):
+            found = explain_inquiry(session, inquiry, jobs)
     except ERRORS as error:
         if len(jobs) == 1:
             yield Explained(next(iter(jobs)), None, str(error))
@@ -90,7 +90,13 @@ def explain_group(
         yield from (Explained(name, explanation, seconds=seconds) for name, explanation in found.items())
         return
     for name in jobs:
-        yield from explain_group(session, placed, {name: group[name]}, say)
+        yield from explain_group(session, inquiry, {name: group[name]}, say)
+
+
+def explain_inquiry(session: Session, inquiry: Inquiry, jobs: Mapping[str, Job]) -> dict[str, Explanation]:
+    running = Running(progress=False, memory=session.memory)
+    found = explain_in_batches(session.explainer, [inquiry], jobs, running)
+    return {name: explanation for name, (explanation,) in found.items()}
 
 
 def options(
@@ -121,11 +127,11 @@ def result_key(asked: MethodsAsked, method: Method, layers: bool) -> Hashable:
     return (asked.question, method.name, heads, layers and has_layers(method))
 
 
-def counting(job: Job, placed: Placed, say: Say) -> AbstractContextManager[None]:
+def counting(job: Job, inquiry: Inquiry, say: Say) -> AbstractContextManager[None]:
     """Speak about the progress of a slow method, not too often."""
     if not job.method.asks_often:
         return nullcontext()
-    total = passes_of(job, len(placed.row))
+    total = 1 + job.method.asks.passes(job.full_options, len(inquiry.row))  # what the model says comes first
     return at_each_pass(Counter(job.method.name, total, say))
 
 
@@ -145,12 +151,3 @@ class Counter:
             self.say(Progress(self.method, self.done, self.total))
             self.spoken = now
         self.done += 1
-
-
-def passes_of(job: Job, tokens: int) -> int | None:
-    """How many forward passes a method that asks the model again takes, on one text of so many tokens."""
-    if job.method.name == "erasure":
-        return 2 + ceil(tokens / CHUNK)  # what the model says, the whole text, the changed ones
-    if job.method.name == "integrated_gradients":
-        return 3 + ceil(job.full_options["steps"] / 32)  # what it says, the way, both ends
-    return None

@@ -25,7 +25,7 @@ TITLES = {
 
 def presets(session: Session) -> list[dict[str, Any]]:
     """Masks to start from, by name; the first is the model's own, if it has one."""
-    mask, calibrated = session.mask, calibrated_heads(session.explainer.task.model)
+    mask, calibrated = session.mask, calibrated_heads(session.explainer.inner)
     masks: dict[str, HeadMask] = {}
     titles = dict(TITLES)
     if mask is not None:
@@ -50,9 +50,7 @@ def default_mask(session: Session, method: Method) -> HeadMask | None:
 
 def lacks_mask(session: Session, method: Method) -> bool:
     """Whether the method cannot run before somebody lights heads for it."""
-    return default_mask(session, method) is None and not has_heads(
-        method.options.get("heads"), session.explainer.task.model
-    )
+    return default_mask(session, method) is None and not has_heads(method.options.get("heads"), session.explainer.inner)
 
 
 def head_map(session: Session) -> list[list[dict[str, Any]]] | None:
@@ -75,7 +73,7 @@ def lit_heads(session: Session, lit: Lit) -> HeadMask:
         raise Refused(f"heads has {len(lit)} rows of {counts} numbers; the model has {layers} layers of {heads} heads")
     strength = torch.tensor(lit, dtype=torch.float64)
     own = session.mask
-    for known in (own, calibrated_heads(session.explainer.task.model)):
+    for known in (own, calibrated_heads(session.explainer.inner)):
         if known is not None and torch.equal(strength, known.lit):
             return known
     if own is None or own.calibrated is not None:  # a calibrated mask is one group

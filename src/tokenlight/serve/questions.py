@@ -1,7 +1,7 @@
 """What the browser may ask: JSON becomes frozen dataclasses, or is refused with a sentence that says why."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal, TypeVar, get_args
 
@@ -74,7 +74,7 @@ class RemoveAsked(Question):
     perturbation: Perturbed | None = None
 
 
-REQUIRED = {
+REQUIRED: dict[type[Question], tuple[str, ...]] = {
     Question: ("text",),
     ExplainAsked: ("text", "methods"),
     CurvesAsked: ("text", "methods"),
@@ -247,7 +247,7 @@ def short(value: Any) -> str:
     return written if len(written) <= 60 else f"{written[:60]} …"
 
 
-CHECKS = {
+CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "text": some_text,
     "second": maybe_text,
     "target": some_target,

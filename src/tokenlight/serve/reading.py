@@ -3,10 +3,12 @@
 from dataclasses import dataclass
 from typing import Any
 
+from tokenlight.explain.inquiry import Inquiry
+from tokenlight.explain.passes import plan_passes
 from tokenlight.explain.running import run_jobs
 from tokenlight.model.twin import Twin
 from tokenlight.serve.questions import Question
-from tokenlight.serve.session import Placed, Session, place
+from tokenlight.serve.session import Session, place
 from tokenlight.tasks.targets import Candidate, Goal, Target, chosen_indices
 from tokenlight.text.rows import Row
 from tokenlight.text.words import group_tokens
@@ -16,21 +18,21 @@ from tokenlight.text.words import group_tokens
 class Reading:
     """The model's answer to one question."""
 
-    placed: Placed
+    inquiry: Inquiry
     goal: Goal  # target and foil in indices, also where the prediction decided
     prediction: str
     probability: float | None
     choices: tuple[Candidate, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        row = self.placed.row
+        row = self.inquiry.row
         return {
             "tokens": row.tokens,
             "words": words_of(row),
             "prediction": self.prediction,
             "probability": self.probability,
             "choices": [choice.to_dict() for choice in self.choices],
-            "position": self.placed.wanted.position,
+            "position": self.inquiry.wanted.position,
             "truncated": row.truncated,
         }
 
@@ -41,21 +43,19 @@ def read_question(session: Session, asked: Question) -> Reading:
     known = session.cache.get(key)
     if known is None:
         known = run_question(session, place(session, asked))
-        session.cache.put(key, known, 1000 * len(known.placed.row))
+        session.cache.put(key, known, 1000 * len(known.inquiry.row))
     return known
 
 
-def run_question(session: Session, placed: Placed) -> Reading:
-    explainer = session.explainer
-    twin = Twin(explainer.model)
-    target = Target(explainer.task, (placed.wanted,))
-    recording, _ = run_jobs(twin, explainer.collate([placed.row], twin.device), target, [])
-    task = explainer.task
-    goal = task.goal(*chosen_indices(recording.choices, 0), placed.wanted.position)
-    prediction, probability = task.prediction(placed.row, recording.output, placed.wanted, 0)
-    asked = [i for i in (placed.wanted.index, placed.wanted.foil) if i is not None]
-    choices = task.candidates(placed.row, recording.output, placed.wanted, asked)
-    return Reading(placed, goal, prediction, probability, choices)
+def run_question(session: Session, inquiry: Inquiry) -> Reading:
+    explainer, row, wanted = session.explainer, inquiry.row, inquiry.wanted
+    twin, task = Twin(explainer.model), explainer.task
+    plan = plan_passes(Target(task, (wanted,)), [])
+    recording, _ = run_jobs(twin, explainer.collate([row], twin.device), plan)
+    goal = task.goal(*chosen_indices(recording.choices, 0), wanted.position)
+    prediction, probability = task.prediction(row, recording.output, wanted, 0)
+    asked = [i for i in (wanted.index, wanted.foil) if i is not None]
+    return Reading(inquiry, goal, prediction, probability, task.candidates(row, recording.output, wanted, asked))
 
 
 def words_of(row: Row) -> list[dict[str, Any]]:

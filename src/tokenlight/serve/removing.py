@@ -6,13 +6,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tokenlight.explain.inquiry import Inquiry
 from tokenlight.metrics.perturbation import Changed, Perturbation, change
 from tokenlight.metrics.probability import ask, check_probabilities, make_batch
 from tokenlight.model.tape import Tape
 from tokenlight.model.twin import Twin
 from tokenlight.serve.questions import AttentionAsked, Perturbed, Refused, RemoveAsked
 from tokenlight.serve.reading import read_question
-from tokenlight.serve.session import Placed, Session, place
+from tokenlight.serve.session import Session, place
 from tokenlight.tasks.targets import Candidate, Goal
 from tokenlight.text.rows import Row
 
@@ -33,7 +34,7 @@ def perturbation_of(session: Session, asked: Perturbed | None) -> Perturbation:
     """How tokens go: as the page says, or as suits the model."""
     chosen = Perturbation() if asked is None else Perturbation().by(asked)
     try:
-        return chosen.fit(session.explainer.task.model, session.explainer.tokenizer)
+        return chosen.fit(session.explainer.inner, session.explainer.tokenizer)
     except ValueError as error:
         raise Refused(str(error)) from error
 
@@ -51,9 +52,9 @@ def remove(session: Session, asked: RemoveAsked) -> dict[str, Any]:
     perturbation = perturbation_of(session, asked.perturbation)
     check_probabilities(session.explainer)
     reading = read_question(session, asked)
-    refuse_tokens(reading.placed, asked.gone)
-    before = say_about(session, reading.placed, reading.goal, (), perturbation)
-    after = say_about(session, reading.placed, reading.goal, asked.gone, perturbation)
+    refuse_tokens(reading.inquiry, asked.gone)
+    before = say_about(session, reading.inquiry, reading.goal, (), perturbation)
+    after = say_about(session, reading.inquiry, reading.goal, asked.gone, perturbation)
     return {
         "prediction": after.prediction,
         "probability": after.probability,
@@ -63,24 +64,26 @@ def remove(session: Session, asked: RemoveAsked) -> dict[str, Any]:
     }
 
 
-def refuse_tokens(placed: Placed, gone: tuple[int, ...]) -> None:
+def refuse_tokens(inquiry: Inquiry, gone: tuple[int, ...]) -> None:
     """Only words can go, and never the one whose output is read."""
-    row = placed.row
+    row = inquiry.row
     for token in gone:
         if token >= len(row):
             raise Refused(f"there is no token {token}: the text has tokens 0 to {len(row) - 1}")
-        if row.special[token] or token == placed.wanted.position:
+        if row.special[token] or token == inquiry.wanted.position:
             raise Refused(f"token {token} ({row.tokens[token]}) cannot go: it is special, or read by the target")
 
 
-def say_about(session: Session, placed: Placed, goal: Goal, gone: tuple[int, ...], perturbation: Perturbation) -> Said:
+def say_about(
+    session: Session, inquiry: Inquiry, goal: Goal, gone: tuple[int, ...], perturbation: Perturbation
+) -> Said:
     """Run the model on the text without some of its tokens."""
-    changed = change(placed.row, gone, perturbation, 0.0)
+    changed = change(inquiry.row, gone, perturbation, 0.0)
     if not changed.input_ids:
         raise Refused("every token is gone: leave at least one, or replace instead of deleting")
-    row = changed_row(placed.row, changed)
+    row = changed_row(inquiry.row, changed)
     question = ask(session.explainer, changed, goal)
-    wanted = session.explainer.task.moved(placed.wanted, row, question.goal)
+    wanted = session.explainer.task.moved(inquiry.wanted, row, question.goal)
     twin = Twin(session.explainer.model)
     with torch.inference_mode(), torch.autocast(twin.device.type, enabled=False):
         output = twin.run(make_batch(session.explainer, twin, [question]), Tape())
@@ -105,20 +108,20 @@ def answer_attention(session: Session, asked: AttentionAsked) -> dict[str, Any]:
     for name, found, most in (("layer", asked.layer, layers), ("head", asked.head, heads)):
         if found >= most:
             raise Refused(f"there is no {name} {found}: the model has {name}s 0 to {most - 1}")
-    placed = place(session, asked)
-    parts = attention_parts(session, placed)[asked.layer, asked.head]
-    return {"tokens": placed.row.tokens, "attention": [[n / DIGITS for n in row] for row in parts.tolist()]}
+    inquiry = place(session, asked)
+    parts = attention_parts(session, inquiry)[asked.layer, asked.head]
+    return {"tokens": inquiry.row.tokens, "attention": [[n / DIGITS for n in row] for row in parts.tolist()]}
 
 
-def attention_parts(session: Session, placed: Placed) -> Tensor:
+def attention_parts(session: Session, inquiry: Inquiry) -> Tensor:
     """[layer, head, query, key] of every head at once, since the next question is about the next head."""
-    key = ("attention", placed.text)
+    key = ("attention", inquiry.row.text)
     known = session.cache.get(key)
     if known is None:
         twin = Twin(session.explainer.model)
         tape = Tape(keep=frozenset({"attention"}))
         with torch.inference_mode(), torch.autocast(twin.device.type, enabled=False):
-            twin.run(session.explainer.collate([placed.row], twin.device), tape)
+            twin.run(session.explainer.collate([inquiry.row], twin.device), tape)
             blocks = [(block[0].float() * DIGITS).round().to(torch.int16).cpu() for block in tape.signals["attention"]]
         known = torch.stack(blocks)
         session.cache.put(key, known, known.nbytes)

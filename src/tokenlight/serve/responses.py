@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from tokenlight.serve.events import CurveDrawn, Done, Event, Failed, Result, plain
 from tokenlight.serve.waiting_line import Ending, Problem, Ticket
@@ -86,7 +86,7 @@ class Lines:
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-START = {
+START: Message = {
     "type": "http.response.start",
     "status": 200,
     "headers": [(b"content-type", b"application/x-ndjson")],

@@ -24,6 +24,9 @@ HOST, PORT, TRIES = "127.0.0.1", 8765, 20
 class Server(uvicorn.Server):
     """Ctrl-C stops the work first, so that no open answer holds the server up."""
 
+    session: Session
+    line: WaitingLine
+
     def __init__(self, config: uvicorn.Config, session: Session, line: WaitingLine):
         super().__init__(config)
         self.session = session
@@ -59,7 +62,7 @@ def listen(port: int | None) -> socket.socket:
 
 def make_server(explainer: Explainer, sock: socket.socket, mask: HeadMask | None = None) -> Server:
     """A server for this socket. Without a mask the head map is drawn from the one that comes with the model."""
-    session = Session(explainer, own_heads(explainer.task.model) if mask is None else mask)
+    session = Session(explainer, own_heads(explainer.inner) if mask is None else mask)
     line = WaitingLine()
     app = make_app(session, line, sock.getsockname()[1])
     config = uvicorn.Config(

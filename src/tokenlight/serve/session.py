@@ -2,16 +2,17 @@
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import Any
 
 from tokenlight.explain.explainer import Explainer
+from tokenlight.explain.inquiry import Inquiry, inquire
 from tokenlight.masks.head_mask import HeadMask
 from tokenlight.record.pass_memory import PassMemory
 from tokenlight.results.explanation import Explanation
 from tokenlight.serve.cache import Cache
 from tokenlight.serve.questions import Question, Refused
-from tokenlight.tasks.targets import Wanted
-from tokenlight.text.rows import Row, Text
+from tokenlight.tasks.targets import TargetLike
+from tokenlight.tasks.task import Task
+from tokenlight.text.rows import Row
 
 TOKENS = 1024  # of one text: attention of every head on more would not fit into memory beside the model
 TOKEN_BYTES = 400  # that a token's strings and numbers take in Python
@@ -29,7 +30,7 @@ class Session:
     @property
     def shape(self) -> tuple[int, int]:
         """Layers and heads."""
-        config = self.explainer.task.model.config.get_text_config()
+        config = self.explainer.inner.config.get_text_config()
         return config.num_hidden_layers, config.num_attention_heads
 
     def keep_explanation(self, key: Hashable, explanation: Explanation) -> None:
@@ -38,37 +39,23 @@ class Session:
         self.cache.put(key, explanation, size + 4 * sum(map(len, explanation.text)))
 
 
-@dataclass(frozen=True)
-class Placed:
-    """A question as the model counts: its tokens, and what is asked about them."""
-
-    row: Row
-    target: Any  # as `explain` takes it
-    foil: Any
-    wanted: Wanted
-
-    @property
-    def text(self) -> Text:
-        return self.row.text
-
-
-def place(session: Session, asked: Question) -> Placed:
+def place(session: Session, asked: Question) -> Inquiry:
     """The question on this model, or the reason why it cannot be asked."""
+    explainer = session.explainer
     try:
-        if asked.second is not None and not session.explainer.task.reads_pairs:
-            raise Refused(f"this {session.explainer.task.name} model reads one text: leave out the second")
+        if asked.second is not None and not explainer.task.reads_pairs:
+            raise Refused(f"this {explainer.task.name} model reads one text: leave out the second")
         text = asked.text if asked.second is None else (asked.text, asked.second)
-        (row,) = session.explainer.encode([text])
+        (row,) = explainer.encode([text])
         if len(row) > TOKENS:
             raise Refused(f"the text has {len(row)} tokens, the page takes {TOKENS}: shorten it")
-        target, foil = goal_of(session, asked, row)
-        return Placed(row, target, foil, session.explainer.task.want(row, target, foil))
+        (inquiry,) = inquire(explainer.task, [row], *goal_of(explainer.task, asked, row))
+        return inquiry
     except (ValueError, TypeError) as error:
         raise Refused(str(error)) from error
 
 
-def goal_of(session: Session, asked: Question, row: Row) -> tuple[Any, Any]:
+def goal_of(task: Task, asked: Question, row: Row) -> tuple[TargetLike, TargetLike]:
     """Target and foil as `explain` takes them."""
-    task = session.explainer.task
     position = task.default_position(row) if asked.position is None else asked.position
     return task.compose(asked.target, position, asked.target_span), task.compose(asked.foil, span=asked.foil_span)

@@ -50,6 +50,9 @@ class Ending(Generic[Answer]):
 class Ticket(Generic[Answer]):
     """A request's place in the line; belongs to the event loop that asked. What the worker says arrives here."""
 
+    compute: Compute[Answer]
+    abandoned: bool
+
     def __init__(self, line: "WaitingLine", compute: Compute[Answer]):
         self.compute = compute
         self.abandoned = False
@@ -84,6 +87,8 @@ class Ticket(Generic[Answer]):
 
 class WaitingLine:
     """Computes one request after another, in the order they came."""
+
+    seconds: float
 
     def __init__(self, room: int = ROOM, seconds: float = SECONDS):
         self.seconds = seconds

@@ -7,6 +7,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, TextIO
 
+from tokenlight.foundation.extras import from_extra
 from tokenlight.syntax.placing import Entry, Span, place_words, written_forms
 from tokenlight.text.rows import Text, check_text
 
@@ -66,11 +67,9 @@ def spacy_parses(texts: Iterable[Text], pipeline: str = SPACY_PIPELINE, batch_si
 
 def load_spacy(pipeline: str = SPACY_PIPELINE, exclude: Sequence[str] = NOT_FOR_SYNTAX) -> Any:
     """A spaCy pipeline with a dependency parser, without the parts that are not needed."""
-    hint = f'pip install "tokenlight[syntax]" brings spaCy and its English pipeline {SPACY_PIPELINE}'
-    try:
+    with from_extra("syntax", "parsing"):
         import spacy
-    except ImportError as error:
-        raise ImportError(f"parsing needs spaCy, which is not installed: {hint}") from error
+    hint = f'pip install "tokenlight[syntax]" brings spaCy and its English pipeline {SPACY_PIPELINE}'
     try:
         language = spacy.load(pipeline, exclude=list(exclude))
     except OSError as error:

@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from tokenlight.embedded import NAME
-from tokenlight.embedded.sentences import SENTENCES
+from tokenlight.foundation.first_look import EMBEDDED, SENTENCES
 from tokenlight.model.pooling import pooled_position
 from tokenlight.tasks import register
 from tokenlight.tasks.labels import Labelled, label_index
@@ -53,7 +52,7 @@ class Classification(Labelled):
     @property
     def fields(self) -> Fields:
         text = super().fields.text
-        if self.model.config._name_or_path == NAME:  # reads single sentences
+        if self.model.config._name_or_path == EMBEDDED:  # reads single sentences
             return Fields(text)
         return Fields(text, Field("Second text (for models of pairs)", "Leave empty for a single text"))
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from tokenlight.embedded.sentences import SAMPLE
+from tokenlight.foundation.first_look import SAMPLE
 from tokenlight.record.choices import Choice
 from tokenlight.tasks import register
 from tokenlight.tasks.targets import (

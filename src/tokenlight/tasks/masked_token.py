@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from tokenlight.embedded.sentences import SAMPLE
+from tokenlight.foundation.first_look import SAMPLE
 from tokenlight.tasks import register
 from tokenlight.tasks.positioned import Positioned
 from tokenlight.tasks.targets import TargetLike, Wanted

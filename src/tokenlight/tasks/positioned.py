@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor
 
 from tokenlight.tasks.targets import Span, TargetLike, Wanted, check_position, check_positions
-from tokenlight.tasks.task import Task
+from tokenlight.tasks.task import LogitsFor, Task
 from tokenlight.text.batches import Batch
 from tokenlight.text.rows import Row
 from tokenlight.text.words import number_words
@@ -17,7 +17,7 @@ from tokenlight.text.words import number_words
 class Positioned(Task):
     """A task whose targets are (position, label or token)."""
 
-    logits_for = "every token"
+    logits_for: ClassVar[LogitsFor] = "every token"
     names_position = True
 
     def want(self, row: Row, target: TargetLike, foil: TargetLike) -> Wanted:

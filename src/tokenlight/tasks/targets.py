@@ -17,10 +17,13 @@ if TYPE_CHECKING:
 
 Span = tuple[int, int]  # first and last token of an answer, both inside
 GONE: Span = (-1, -1)  # an answer of which no token is left
-# What people may ask for: nothing (the prediction), a label or token by name or index, an answer as text or as
-# (first token, last token), (position, label or token) where the model answers for every token, or their own function.
 Position = int | str  # a token's index, or a word of the text
-TargetLike = None | int | str | tuple[Position, int | str | None] | OutputFunction
+Named = int | str  # a label or a token, by index or by name; an answer by its text
+# What people may ask for: nothing (the prediction); a label, a token or an answer; an answer as (first token, last
+# token); (position, label or token) where the model answers for every token; a function of the model's output; and
+# where probabilities are measured, token ids that follow one another.
+TargetLike = Named | tuple[int, ...] | tuple[Position, Named | None] | OutputFunction | None
+Targets = TargetLike | Sequence[TargetLike]  # one for all texts, or a list with one for each
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,7 @@ class Goal:
         return () if self.position is None else (self.position,)
 
     @property
-    def target(self) -> Any:
+    def target(self) -> TargetLike:
         """As `explain` takes it."""
         if self.span is not None:
             return self.span
@@ -186,8 +189,8 @@ def refuse_equal(target: object, foil: object, name: object) -> None:
         raise ValueError(f"target and foil are both {name!r}: there is nothing to compare")
 
 
-def spread(value: Any, count: int, name: str) -> list[Any]:
-    """One value for each text; a list has them already."""
+def spread(value: Any, count: int, name: str) -> list[TargetLike]:
+    """One of these `Targets` for each text; a list has them already, any other sequence is a single target."""
     if not isinstance(value, list):
         return [value] * count
     if len(value) != count:
@@ -195,9 +198,9 @@ def spread(value: Any, count: int, name: str) -> list[Any]:
     return value
 
 
-def shared_function(targets: Sequence[Any], foils: Sequence[Any]) -> OutputFunction | None:
+def shared_function(targets: Sequence[TargetLike], foils: Sequence[TargetLike]) -> OutputFunction | None:
     """The caller's own target function, which must be the same for all texts."""
-    functions: list[Any] = [target for target in targets if callable(target)]
+    functions = [target for target in targets if callable(target)]
     if not functions:
         return None
     if any(target is not functions[0] for target in targets) or any(foil is not None for foil in foils):

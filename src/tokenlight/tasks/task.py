@@ -6,14 +6,14 @@ fact (a class attribute) or in a method. Nothing outside this folder asks which 
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from tokenlight.embedded.sentences import SAMPLE
+from tokenlight.foundation.first_look import SAMPLE
 from tokenlight.model.inputs import max_length
 from tokenlight.record.choices import Choice, logits_at
 from tokenlight.tasks.targets import (
@@ -32,6 +32,7 @@ from tokenlight.tasks.targets import (
 from tokenlight.text.batches import Batch
 from tokenlight.text.rows import Cut, Row, Text, encode
 
+LogitsFor = Literal["text", "every token", "last token"]
 Gap = Literal["inside", "end"]  # of a text: where the word stands that a model answers with
 MOST = 10  # candidates to pick from, where the model could say anything
 
@@ -57,15 +58,15 @@ class Fields:
 class Task(ABC):
     """What this model is asked. Texts are given as rows; `i` is a text's place in the batch that was run."""
 
-    model: PreTrainedModel  # the user's own, without wrappers
-    tokenizer: Any = None  # None: the caller tokenises
+    model: PreTrainedModel = field(repr=False)  # the user's own, without wrappers
+    tokenizer: Any = field(default=None, repr=False)  # None: the caller tokenises
 
     name: ClassVar[str]  # as transformers' pipelines call it
     heads: ClassVar[tuple[str, ...]]  # how the names of model classes with such a head end
     auto_class: ClassVar[str]  # transformers' class that loads one
 
     cut: ClassVar[Cut] = "longest_first"  # which tokens of a long text give way
-    logits_for: ClassVar[Literal["text", "every token", "last token"]] = "text"
+    logits_for: ClassVar[LogitsFor] = "text"
     parts: ClassVar[int] = 1  # numbers of the output that are added up
     with_words: ClassVar[bool] = False  # the model answers with a word of its vocabulary
     gap: ClassVar[Gap | None] = None
@@ -174,8 +175,8 @@ class Task(ABC):
         """The parts whose scores add up to what is explained; `model` is the one that has answered."""
         positions = self.positions(target.wanted, batch)
         row = self.rows(batch, model, positions)
-        if target.function is not None:
-            return (Choice(row=row, function=target.function),)
+        if target.function is not None:  # of one answer for the whole text, or of answers for every token
+            return (Choice(row=row if self.logits_for == "text" else None, function=target.function),)
         logits = output["logits"]
         check_indices([w.index for w in target.wanted] + [w.foil for w in target.wanted], logits.shape[-1])
         predicted = (logits if positions is None else logits_at(logits, positions)).argmax(-1).tolist()

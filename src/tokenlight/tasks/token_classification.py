@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from tokenlight.embedded.sentences import SAMPLE
+from tokenlight.foundation.first_look import SAMPLE
 from tokenlight.tasks import register
 from tokenlight.tasks.labels import Labelled
 from tokenlight.tasks.positioned import Positioned

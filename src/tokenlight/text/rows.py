@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 Text = str | tuple[str, str]
+Texts = list[str] | list[tuple[str, str]] | list[Text]
 Cut = Literal["longest_first", "only_second", "start"]  # what gives way where a text or a pair is too long
 
 

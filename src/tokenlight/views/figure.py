@@ -1,36 +1,20 @@
-"""Figures for papers. Written with matplotlib (the extra `figures`) to whatever format the file name says."""
+"""What every figure needs. Written with matplotlib (the extra `figures`) to the format that the file name says."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy
-import torch
-
-from tokenlight.masks.head_mask import HeadMask
-from tokenlight.masks.roles import KINDS, Role, roles
-from tokenlight.masks.statistics import HeadStatistics
+from tokenlight.foundation.extras import from_extra
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FORMATS: dict[str, Any] = {".png": {}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}  # and what is left out
-COLOURS = {
-    "dark": "#f2f2f2",
-    "syntactic": "#2166ac",
-    "positional": "#f4a582",
-    "both": "#762a83",
-    "calibrated": "#1b7837",
-}
-INKS = {"dark": "#f2f2f2", "syntactic": "white", "positional": "black", "both": "white", "calibrated": "white"}
 
 
 def new_figure(width: float, height: float) -> "Figure":
     """Without pyplot: no window, no state of the process."""
-    try:
+    with from_extra("figures", "a figure"):
         from matplotlib.figure import Figure
-    except ModuleNotFoundError as error:
-        raise ValueError('figures need matplotlib: pip install "tokenlight[figures]"') from error
     return Figure(figsize=(width, height), layout="constrained")
 
 
@@ -46,64 +30,3 @@ def save(figure: "Figure", path: str | Path) -> None:
 def check_figure_name(path: str | Path) -> None:
     if Path(path).suffix not in FORMATS:
         raise ValueError(f"a figure's name ends in {', '.join(FORMATS)}; found {Path(path).name!r}")
-
-
-def head_figure(mask: HeadMask, title: str | None = None) -> "Figure":
-    """Layer × head, coloured by what each head follows (Mask-LRP, figure 5); calibrated strengths next to that."""
-    maps = {title or f"{mask.model or 'mask'}: {mask}": mask}
-    if mask.calibrated is not None and torch.maximum(mask.syntactic, mask.positional).any():
-        maps |= {"syntactic and positional": replace(mask, calibrated=None)}
-    layers, heads = mask.lit.shape
-    figure = new_figure((1.2 + 0.52 * heads) * len(maps), 1.4 + 0.36 * layers)
-    panels = numpy.atleast_1d(figure.subplots(1, len(maps)))
-    for axes, (name, one) in zip(panels, maps.items(), strict=True):
-        draw_heads(axes, one, name)
-    add_kinds(figure, mask.calibrated is not None)
-    return figure
-
-
-def draw_heads(axes: Any, mask: HeadMask, title: str) -> None:
-    layers, heads = mask.lit.shape
-    for row in roles(mask):
-        for role in row:
-            draw_head(axes, role)
-    axes.set(xlim=(-0.5, heads - 0.5), ylim=(layers - 0.5, -0.5), xlabel="head", ylabel="layer", aspect="auto")
-    axes.set_xticks(range(heads))
-    axes.set_yticks(range(layers))
-    axes.tick_params(length=0)
-    for spine in axes.spines.values():
-        spine.set_visible(False)
-    axes.set_title(title, fontsize=9, loc="left")
-
-
-def draw_head(axes: Any, role: Role) -> None:
-    from matplotlib.patches import Rectangle
-
-    corner = (role.head - 0.46, role.layer - 0.46)
-    strength = role.strength if role.kind != "dark" else 1.0
-    axes.add_patch(Rectangle(corner, 0.92, 0.92, color=COLOURS[role.kind], alpha=max(0.25, strength), linewidth=0))
-    label = role.label.replace(" ", "\n")
-    ink = INKS[role.kind] if strength > 0.5 else "black"  # on a faint ground
-    axes.text(role.head, role.layer, label, ha="center", va="center", fontsize=6.5, color=ink)
-
-
-def add_kinds(figure: "Figure", calibrated: bool) -> None:
-    from matplotlib.patches import Patch
-
-    kinds = [kind for kind in KINDS if calibrated or kind != "calibrated"]
-    patches = [Patch(color=COLOURS[kind], label=kind) for kind in kinds]
-    figure.legend(handles=patches, loc="outside lower center", ncols=len(kinds), fontsize=7, frameon=False)
-
-
-def distance_figure(counts: HeadStatistics, reach: int = 6) -> "Figure":
-    """How far a dependent stands from its head, per relation (Mask-LRP, figure 1)."""
-    figure = new_figure(2.2 * len(counts.relations), 2.2)
-    panels = numpy.atleast_1d(figure.subplots(1, len(counts.relations), sharey=True))
-    for axes, relation, distances in zip(panels, counts.relations, counts.distances, strict=True):
-        places = [i for i in range(-reach, reach + 1) if i != 0]
-        axes.bar(places, [distances[i] / max(distances.total(), 1) for i in places], color=COLOURS["syntactic"])
-        axes.set_title(relation, fontsize=9)
-        axes.set_xlabel("word − head", fontsize=8)
-        axes.tick_params(labelsize=7)
-    panels[0].set_ylabel("share λ", fontsize=8)
-    return figure

@@ -6,7 +6,6 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from tokenlight.methods import METHODS
 from tokenlight.results.explanation import Explanation, printable
 from tokenlight.views.layout import explained, headline, pieces
 from tokenlight.views.palette import css, ink, shade
@@ -79,20 +78,3 @@ def legend() -> Text:
         (" speaks against it ", f"{css(ink(orange))} on {css(orange)}"),
         "   shade = strength, relative to the strongest word of the line",
     )
-
-
-def method_table() -> Table:
-    """All methods: identifier, paper's name, paper, signed, class-specific, passes."""
-    table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
-    for column in ("method", "papers call it", "paper", "signed", "class-specific", "passes"):
-        table.add_column(column, no_wrap=column == "method", style="cyan" if column == "method" else "")
-    for entry in METHODS.values():
-        table.add_row(
-            entry.name,
-            entry.title,
-            entry.paper,
-            "yes" if entry.signed else "no",
-            "yes" if entry.class_specific else "no",
-            entry.cost,
-        )
-    return table

@@ -1,8 +1,7 @@
 // Through the layers: the relevance of every token in every layer, for methods that have it.
 import { explain, wasCancelled } from "./api.js";
-import { paint } from "./colours.js";
 import { byId, el, fillSelect } from "./dom.js";
-import { signedNumber } from "./heatmap.js";
+import { paint, signedNumber } from "./heatmap.js";
 import { usesMap } from "./results.js";
 import { roveGrid } from "./roving.js";
 import { same } from "./state.js";

@@ -1,6 +1,6 @@
 // The heatmaps as one SVG picture with plain attributes, for downloads: light, whatever the page is.
-import { ink, shade } from "./colours.js";
 import { svg } from "./dom.js";
+import { ink, shade } from "./heatmap.js";
 
 const WIDTH = 860;
 const NAMES = 170; // room for the methods' names

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from math import ceil, floor, log10
 
-from tokenlight.bench.tabulate import Panel
+from tokenlight.results.table import Panel
 
 WIDTH, HEIGHT = 440, 300
 LEFT, RIGHT, TOP, BOTTOM = 58, 12, 30, 44

@@ -1,10 +1,19 @@
-"""What is shown first: sentences for the model inside the package, methods of every school."""
+"""What people see first: the model inside the package, sentences to try, methods of every school."""
 
+EMBEDDED = "tokenlight/sst2-minilm"  # how the model inside calls itself
 # Two that disagree, and one with a negation.
 SENTENCES = [
     "A charming, often affecting journey with a luminous lead.",
     "The plot is a mess, the jokes fall flat, the ending is dull.",
     "It isn't a bad film at all, and I never looked at my watch.",
 ]
-METHODS = ["rollout", "attcat", "alti", "transformer_attribution", "attn_lrp", "calibrated_lrp", "integrated_gradients"]
+DEMO_METHODS = [
+    "rollout",
+    "attcat",
+    "alti",
+    "transformer_attribution",
+    "attn_lrp",
+    "calibrated_lrp",
+    "integrated_gradients",
+]
 SAMPLE = "The old man the boat and , quite unexpectedly , it is not bad at all ."  # any model can read it

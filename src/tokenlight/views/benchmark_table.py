@@ -11,16 +11,11 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from tokenlight.bench.tabulate import FEWEST, INVERSE, Cell, Line, Table
 from tokenlight.results.explanation import printable
+from tokenlight.results.table import FEWEST, Cell, Line, Table
 
 ARROWS = {"higher": "↑", "lower": "↓"}
 DAGGER = "†"
-CONTROLS = {
-    "random": "random scores",
-    "erasure": "erasure (a costly reference)",
-    INVERSE: "the best method turned round",
-}
 LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"} | {
     c: f"\\{c}" for c in "&%$#_{}"
 }
@@ -129,27 +124,27 @@ def comma_separated(table: Table) -> str:
     for line in table.lines:
         for column, cell in zip(table.columns, line.cells, strict=True):
             numbers = [repr(float(value)) for value in (cell.mean, cell.low, cell.high)]
-            names = [line.label, line.title, int(line.control), column.label, column.direction]
-            writer.writerow([*names, *numbers, int(cell.best), int(cell.level), table.results.examples])
+            names = [line.label, line.title, int(line.control is not None), column.label, column.direction]
+            writer.writerow([*names, *numbers, int(cell.best), int(cell.level), table.run.examples])
     return file.getvalue()
 
 
 def facts(table: Table) -> list[str]:
     """What was run, and what became of the rows."""
-    results, settings = table.results, table.results.settings
+    run, settings = table.run, table.run.settings
     name, protocol = settings["model"]["name"] or "a model in memory", settings["protocol"]["name"]
-    lines = [f"{name} on {short_source(settings)}: {results.examples:,} examples, protocol {protocol}"]
-    if results.judged:
-        lines.append(f"The model is right on {results.right / results.judged:.1%} of {results.judged:,} examples")
-    bad = Counter(record["bad"] for record in results.bad)
-    lines += [f"Set aside {n:,}: {reason}" for reason, n in results.set_aside.most_common()]
+    lines = [f"{name} on {short_source(settings)}: {run.examples:,} examples, protocol {protocol}"]
+    if run.judged:
+        lines.append(f"The model is right on {run.right / run.judged:.1%} of {run.judged:,} examples")
+    bad = Counter(record["bad"] for record in run.bad)
+    lines += [f"Set aside {n:,}: {reason}" for reason, n in run.set_aside.most_common()]
     lines += [f"Not usable {n:,}: {reason}" for reason, n in few(bad)]
-    if not results.ended:
+    if not run.ended:
         lines.append("This run has not ended: start it again to finish it")
-    if results.examples < FEWEST:
+    if run.examples < FEWEST:
         lines.append(f"Fewer than {FEWEST} examples: no method can be told from another")
-    if results.cut:
-        lines.append(f"{results.cut:,} texts were too long for the model and were cut")
+    if run.cut:
+        lines.append(f"{run.cut:,} texts were too long for the model and were cut")
     return lines
 
 
@@ -171,12 +166,8 @@ def legend(table: Table, best: str = "bold") -> list[str]:
     return [
         "Mean with 95 % bootstrap interval over examples; arrows say which way is better",
         f"{best.capitalize()}: the best method; {DAGGER}: not distinguishable from it ({sure})",
-        f"Controls are never called the best: {', '.join(CONTROLS[kind_of(line)] for line in table.controls)}",
+        f"Controls are never called the best: {', '.join(line.control for line in table.controls if line.control)}",
     ]
-
-
-def kind_of(control: Line) -> str:
-    return INVERSE if control.label.startswith(INVERSE) else control.label.partition(":")[0]
 
 
 def all_decimals(table: Table) -> list[int]:

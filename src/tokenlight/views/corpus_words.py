@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy
 from rich.table import Table
 
-from tokenlight.corpus.summary import CorpusSummary, LabelWords, WordSupport
+from tokenlight.results.corpus_words import CorpusSummary, LabelWords, WordSupport
 from tokenlight.results.explanation import printable
 from tokenlight.views.figure import new_figure
 from tokenlight.views.palette import AGAINST, SUPPORT, css

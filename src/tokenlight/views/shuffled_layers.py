@@ -6,8 +6,8 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from tokenlight.bench.shuffled_models import Similarities
-from tokenlight.views.chart import COLOURS
+from tokenlight.results.shuffled_layers import Similarities
+from tokenlight.views.curve_chart import COLOURS
 from tokenlight.views.figure import new_figure
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from tokenlight.bench.robustness import BETWEEN_MODELS
 from tokenlight.metrics.evaluate import Measure
 from tokenlight.metrics.perturbation import Perturbation
+from tokenlight.results.table import RunFacts
 from tokenlight.runs.journal import Journal, Record
 from tokenlight.runs.run_folder import read_run
 
@@ -34,16 +34,15 @@ class Stage:
 
 
 @dataclass(frozen=True, eq=False)
-class Results(Stage):
+class Results:
     """All numbers of a run."""
 
-    settings: Mapping[str, Any]  # as run.json has them
+    labels: tuple[str, ...]  # of the methods, those of later stages too
     measures: tuple[Measure, ...]
-    ended: bool  # whether the last control is there as well
-
-    @property
-    def examples(self) -> int:
-        return len(self.values)
+    values: Array  # [example, method, measure]; NaN where there is none
+    weights: Array  # [example, measure]
+    curves: Mapping[str, Array]  # by the first measure that reads it: [example, method, point]; NaN behind the end
+    run: RunFacts
 
 
 def read_results(folder: Path, stages: Sequence[str]) -> Results:
@@ -56,12 +55,24 @@ def read_results(folder: Path, stages: Sequence[str]) -> Results:
         listed = "; ".join(f"{reason} ({n})" for reason, n in reasons.most_common(5))
         raise ValueError(f"no example was measured: {listed or 'there are no results yet'}")
     whole = [stage for stage in more if stage.rows == first.rows]
-    together = {
-        "labels": tuple(label for stage in (first, *whole) for label in stage.labels),
-        "values": np.concatenate([first.values, *(stage.values for stage in whole)], 1),
-        "curves": {name: join([stage.curves[name] for stage in (first, *whole)]) for name in first.curves},
-    }
-    return Results(**{**vars(first), **together}, settings=settings, measures=measures, ended=len(whole) == len(more))
+    all_stages = (first, *whole)
+    return Results(
+        labels=tuple(label for stage in all_stages for label in stage.labels),
+        measures=measures,
+        values=np.concatenate([stage.values for stage in all_stages], 1),
+        weights=first.weights,
+        curves={name: join([stage.curves[name] for stage in all_stages]) for name in first.curves},
+        run=RunFacts(
+            settings=settings,
+            examples=len(first.values),
+            right=first.right,
+            judged=first.judged,
+            set_aside=first.set_aside,
+            bad=first.bad,
+            cut=first.cut,
+            ended=len(whole) == len(more),
+        ),
+    )
 
 
 def read_stage(journal: Journal, measures: Sequence[Measure]) -> Stage:
@@ -100,7 +111,7 @@ def values_of(method: Mapping[str, Any], measures: Sequence[Measure]) -> list[fl
 
 def weight_of(record: Record, measure: Measure) -> float:
     """Examples count alike, but for marked tokens in a micro-average, and for pairs of models."""
-    if measure.entry.name in BETWEEN_MODELS:
+    if measure.entry.compares == "models":
         return record["pairs"]
     return record["marked"] if measure.entry.weighted else 1.0
 

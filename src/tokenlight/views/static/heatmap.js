@@ -1,5 +1,26 @@
-// Heatmaps of one text, one under another, over the original text. Also drawn in the standalone report.
-import { DIFFERENCE, HEAT, paint } from "./colours.js";
+// Heatmaps of one text, one under another, over the original text, in the library's two colours.
+// It imports nothing: the standalone report holds this file as it is, the page imports from it.
+
+// Colours that colour-blind people tell apart, for a light and for a dark page.
+const THEMES = {
+  light: {
+    paper: [255, 255, 255],
+    support: [33, 102, 172],
+    against: [204, 85, 0],
+    more: [0, 120, 60],
+    less: [190, 30, 45],
+  },
+  dark: {
+    paper: [22, 27, 34],
+    support: [92, 160, 225],
+    against: [240, 136, 62],
+    more: [63, 170, 106],
+    less: [240, 98, 104],
+  },
+};
+
+const HEAT = ["support", "against"];
+const DIFFERENCE = ["more", "less"];
 
 const FAINT = 0.05; // smaller differences have no line under them: they would be nearly white
 const boards = new WeakMap(); // container -> its board
@@ -42,6 +63,35 @@ export function drawLegend(container, kind = "heat") {
   if (kind === "difference") parts[1].classList.add("less");
   container.classList.add("legend");
   container.replaceChildren(...parts);
+}
+
+/** Paper at 0, the full colour at -1 and 1. */
+export function shade(strength, sides = HEAT, theme = "light") {
+  const { paper, [strength >= 0 ? sides[0] : sides[1]]: colour } = THEMES[theme];
+  const share = Math.min(1, Math.abs(strength));
+  return paper.map((part, i) => Math.round(part + (colour[i] - part) * share));
+}
+
+/** Black or white, whichever can be read better on it (WCAG's relative luminance). */
+export function ink(background) {
+  const [red, green, blue] = background.map((part) => {
+    const share = part / 255;
+    return share <= 0.03928 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
+  });
+  return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.179 ? [0, 0, 0] : [255, 255, 255];
+}
+
+function css(colour) {
+  return `rgb(${colour.join(" ")})`;
+}
+
+/** Give an element its shade for both themes; style.css picks one, so that a change of theme needs no redrawing. */
+export function paint(element, strength, sides = HEAT) {
+  for (const theme of Object.keys(THEMES)) {
+    const background = shade(strength, sides, theme);
+    element.style.setProperty(`--${theme}-shade`, css(background));
+    element.style.setProperty(`--${theme}-ink`, css(ink(background)));
+  }
 }
 
 /** "+0.312", "−1.2e-5"; without the plus where a method knows no sign. */

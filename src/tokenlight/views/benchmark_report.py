@@ -6,13 +6,22 @@ from dataclasses import replace
 from html import escape
 from pathlib import Path
 
-from tokenlight.bench.shown import read_shown
-from tokenlight.bench.tabulate import Line, Table
 from tokenlight.foundation.files import write_whole
 from tokenlight.results.explanation import Explanation
+from tokenlight.results.table import Line, Table
 from tokenlight.views import html
-from tokenlight.views.chart import chart, styles_of
-from tokenlight.views.tables import ARROWS, DAGGER, all_decimals, comma_separated, facts, latex, legend, markdown, minus
+from tokenlight.views.benchmark_table import (
+    ARROWS,
+    DAGGER,
+    all_decimals,
+    comma_separated,
+    facts,
+    latex,
+    legend,
+    markdown,
+    minus,
+)
+from tokenlight.views.curve_chart import chart, styles_of
 
 STYLE = """
 body { max-width: 72rem; font: 15px/1.5 system-ui, sans-serif; color: #1b1f24 }
@@ -48,14 +57,14 @@ details { font-size: 13px } pre { white-space: pre-wrap; overflow-wrap: anywhere
 """
 
 
-def write_views(table: Table, folder: Path) -> list[Path]:
-    """table.md, table.tex, table.csv, report.html, bad_rows.jsonl; each whole or not at all."""
-    bad = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in table.results.bad)
+def write_views(table: Table, folder: Path, examples: Sequence[Sequence[Explanation]]) -> list[Path]:
+    """Into a run's folder: table.md, table.tex, table.csv, report.html, bad_rows.jsonl; each whole or not at all."""
+    bad = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in table.run.bad)
     documents = {
         "table.md": markdown(table),
         "table.tex": latex(table),
         "table.csv": comma_separated(table),
-        "report.html": report(table, read_shown(folder)),
+        "report.html": report(table, examples),
         "bad_rows.jsonl": bad,
     }
     for name, text in documents.items():
@@ -135,5 +144,5 @@ def heatmaps(table: Table, examples: Sequence[Sequence[Explanation]]) -> str:
 
 
 def settings(table: Table) -> str:
-    text = json.dumps(table.results.settings, ensure_ascii=False, indent=1)
+    text = json.dumps(table.run.settings, ensure_ascii=False, indent=1)
     return f"<section><details><summary>All settings of this run</summary><pre>{escape(text)}</pre></details></section>"

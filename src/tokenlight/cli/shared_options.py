@@ -1,0 +1,35 @@
+"""Arguments and options that several commands have."""
+
+from typing import Annotated
+
+import typer
+
+from tokenlight.bench.options import Perturb
+from tokenlight.cli.completion import complete_method, complete_task
+from tokenlight.runs.workers import Engine
+
+ModelArgument = Annotated[str, typer.Argument(help="Checkpoint name or path; 'default' is the one inside.")]
+DataArgument = Annotated[
+    str, typer.Argument(help="TSV, CSV, JSON lines, Parquet, SQuAD JSON, CoNLL-U, plain text, or hf:NAME.")
+]
+TextOption = Annotated[str | None, typer.Option(help="The column with the text.")]
+PairOption = Annotated[tuple[str, str] | None, typer.Option(help="The two columns of a pair.")]
+SplitOption = Annotated[str | None, typer.Option(help="The split of a Hugging Face dataset.")]
+KindOption = Annotated[str | None, typer.Option(help="The kind of file, where its name does not say it.")]
+HeadsOption = Annotated[str | None, typer.Option(help="A head mask: see `tokenlight heads`.")]
+TaskOption = Annotated[
+    str | None, typer.Option(help="Default: as the checkpoint's config says.", autocompletion=complete_task)
+]
+MethodsOption = Annotated[
+    list[str] | None,
+    typer.Option(help="Repeat for several; see `tokenlight methods`.", autocompletion=complete_method),
+]
+MethodSpecsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Repeat for several; also with options: mask_lrp:variant=released.", autocompletion=complete_method
+    ),
+]
+EngineOption = Annotated[Engine, typer.Option(help="In this process, or in several under Ray.")]
+WorkersOption = Annotated[int | None, typer.Option(min=1, help="Ray's processes that hold the model.")]
+PerturbOption = Annotated[Perturb | None, typer.Option(help="How tokens are taken away; default: as suits the model.")]

@@ -1,0 +1,31 @@
+"""Writes the catalogue of the command line from the registries: `make catalogue`."""
+
+import json
+from dataclasses import asdict, fields
+
+from tokenlight.bench.protocol import PROTOCOLS
+from tokenlight.cli.catalogue import FILE, Catalogue
+from tokenlight.methods import METHODS
+from tokenlight.metrics import METRICS
+from tokenlight.tasks import TASKS
+from tokenlight.views.method_table import MethodRow
+
+COLUMNS = [field.name for field in fields(MethodRow)]
+
+
+def current_catalogue() -> Catalogue:
+    """As the registries are now."""
+    return Catalogue(
+        tuple(MethodRow(**{column: getattr(entry, column) for column in COLUMNS}) for entry in METHODS.values()),
+        {name: entry.title for name, entry in METRICS.items()},
+        tuple(PROTOCOLS),
+        tuple(TASKS),
+    )
+
+
+def write_catalogue() -> None:
+    FILE.write_text(json.dumps(asdict(current_catalogue()), ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write_catalogue()

@@ -1,0 +1,42 @@
+"""Many texts: similar lengths together, every job on each batch, results in the order of the texts."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from tokenlight.explain.assembling import assemble
+from tokenlight.explain.footprint import Shape
+from tokenlight.explain.free_memory import refuse_too_large
+from tokenlight.explain.inquiry import Inquiry
+from tokenlight.explain.jobs import Job
+from tokenlight.explain.passes import plan_passes
+from tokenlight.explain.running import Running, run_jobs
+from tokenlight.foundation.progress import track
+from tokenlight.model.twin import Twin
+from tokenlight.results.explanation import Explanation
+from tokenlight.tasks.targets import Target
+
+if TYPE_CHECKING:
+    from tokenlight.explain.explainer import Explainer
+
+
+def explain_in_batches(
+    explainer: "Explainer", inquiries: Sequence[Inquiry], jobs: Mapping[str, Job], running: Running
+) -> dict[str, list[Explanation]]:
+    """For every job its explanations of all texts."""
+    twin, listed = running.twin or Twin(explainer.model), list(jobs.values())
+    shape = Shape.of(twin.model)
+    found: dict[str, dict[int, Explanation]] = {name: {} for name in jobs}
+    rows = [one.row for one in inquiries]
+    batches = explainer.batches(rows, running.batch_size, [one.wanted.foiled for one in inquiries])
+    for indices in track(batches, "explaining", map(len, batches), running.progress):
+        asked = [inquiries[i] for i in indices]
+        target = Target(explainer.task, tuple(one.wanted for one in asked), asked[0].function)
+        batch = explainer.collate([one.row for one in asked], twin.device)
+        batch = running.prepare(batch) if running.prepare else batch
+        plan = plan_passes(target, listed)
+        refuse_too_large(shape, plan, batch.input_ids.shape, running.saving, twin.device)
+        recording, attributions = run_jobs(twin, batch, plan, memory=running.memory, saving=running.saving)
+        for (name, job), attribution in zip(jobs.items(), attributions, strict=True):
+            for place, (i, one) in enumerate(zip(indices, asked, strict=True)):
+                found[name][i] = assemble(explainer, one, job, recording, attribution, place)
+    return {name: [results[i] for i in range(len(inquiries))] for name, results in found.items()}

@@ -1,0 +1,82 @@
+"""Methods with everything that was chosen about them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from transformers import PreTrainedModel
+
+from tokenlight.masks.choosing import HeadsLike, choose_heads, has_heads
+from tokenlight.masks.head_mask import HeadMask
+from tokenlight.methods import METHODS, Method, Pass, find_method
+from tokenlight.record.planned_pass import PlannedPass
+from tokenlight.rules.mode import RuleTable
+
+Option = HeadsLike | Sequence[str] | bool | int | float  # what a method's own keywords may be
+
+
+@dataclass(frozen=True)
+class Job:
+    """A method with its options, and the user's own rule table if there is one."""
+
+    method: Method
+    options: Mapping[str, Any]  # each an Option; the method's own signature says which
+    rules: RuleTable | None = None
+
+    def __post_init__(self) -> None:
+        self.method.check_options(self.options)
+        if self.rules is not None and not any(one.rules for one in self.method.passes):
+            raise TypeError(f"method '{self.method.name}' has no rule table that could be replaced")
+
+    @classmethod
+    def for_model(
+        cls, method: Method, options: Mapping[str, Any], model: PreTrainedModel, rules: RuleTable | None = None
+    ) -> "Job":
+        """With the heads that the options name, or that the method takes by default, looked up and checked."""
+        method.check_options(options)
+        if "heads" in method.options:
+            options = {**options, "heads": choose_heads(options.get("heads", method.options["heads"]), model)}
+        return cls(method, options, rules)
+
+    def passes(self, split: bool) -> list[PlannedPass]:
+        """The method's passes, each with what the options or the user say."""
+        return [self._plan(one, split) for one in self.method.passes]
+
+    def _plan(self, one: Pass, split: bool) -> PlannedPass:
+        options = self.full_options
+        table, double = one.rules_with(options), one.double
+        if table is not None and self.rules is not None:  # only our own tables can mix precisions
+            table, double = self.rules, False
+        needs = frozenset(one.needs_with(options))
+        return PlannedPass(needs, table, one.gates_with(options), split, one.unit, double)
+
+    @property
+    def full_options(self) -> dict[str, Any]:
+        return {**self.method.options, **self.options}
+
+    @property
+    def described_options(self) -> dict[str, Any]:
+        """As a result keeps them: in words where they are objects."""
+        return {name: str(v) if isinstance(v, HeadMask) else v for name, v in self.full_options.items()}
+
+
+def jobs_for(model: PreTrainedModel, methods: Sequence[str] | None, options: Mapping[str, Option]) -> dict[str, Job]:
+    """A job for each method, with those of the options that it has."""
+    if isinstance(methods, str):
+        raise TypeError(f"methods is a list of names; for one method call explain(..., method={methods!r})")
+    known: dict[str, Any] = dict(options)
+    if "heads" in known:
+        known["heads"] = choose_heads(known["heads"], model)
+    fitting = [entry for entry in METHODS.values() if not entry.asks_model and entry.fits(model)]
+    if "heads" not in options:
+        fitting = [entry for entry in fitting if has_heads(entry.options.get("heads"), model)]
+    chosen = fitting if methods is None else [find_method(name) for name in methods]
+    if not chosen:
+        raise ValueError("name at least one method")
+    for name in options:
+        if not any(name in entry.options for entry in chosen):
+            raise TypeError(f"none of the methods {', '.join(e.name for e in chosen)} has an option '{name}'")
+    return {
+        entry.name: Job.for_model(entry, {n: v for n, v in known.items() if n in entry.options}, model)
+        for entry in chosen
+    }

@@ -1,0 +1,39 @@
+"""Which passes jobs read: each distinct one is planned once, with all that anybody needs of it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tokenlight.explain.jobs import Job
+from tokenlight.record.planned_pass import Key, PlannedPass
+from tokenlight.tasks.targets import Target
+
+
+@dataclass(frozen=True)
+class PassPlan:
+    """What runs on a batch to explain this target with these jobs."""
+
+    target: Target
+    jobs: Sequence[Job]
+    passes: Mapping[Key, PlannedPass]  # the distinct ones
+    reads: Sequence[Sequence[Key]]  # for every job the passes that it reads
+
+    @property
+    def readers(self) -> list[tuple[Job, Sequence[Key]]]:
+        return list(zip(self.jobs, self.reads, strict=True))
+
+    @property
+    def in_double(self) -> bool:
+        """Whether any pass is in double precision, whatever the model's own."""
+        return any(one.double for one in self.passes.values())
+
+
+def plan_passes(target: Target, jobs: Sequence[Job]) -> PassPlan:
+    passes: dict[Key, PlannedPass] = {}
+    reads: list[list[Key]] = []
+    for job in jobs:
+        own = job.passes(job.method.explains_apart(target.task, target.foiled))
+        for one in own:
+            known = passes.get(one.key)
+            passes[one.key] = one if known is None else known.needing(one.needs)
+        reads.append([one.key for one in own])
+    return PassPlan(target, jobs, passes, reads)

@@ -1,0 +1,50 @@
+"""A pass before it runs: under which rules, through which heads, and what is kept of it."""
+
+from collections.abc import Set
+from dataclasses import dataclass, replace
+
+from tokenlight.rules.gates import Gates
+from tokenlight.rules.mode import RuleTable
+
+Key = tuple[object, ...]  # same key, same pass
+
+
+@dataclass(frozen=True)
+class PlannedPass:
+    """A pass to record, and all that is needed of it.
+
+    A need is the name of a signal ("attention"), of a signal with its gradient ("attention.grad"), or "row": the token
+    whose output is explained, at which [query, key] maps are read. Without any gradient among them there is no
+    backward pass.
+    """
+
+    needs: Set[str] = frozenset()
+    rules: RuleTable | None = None  # under a table, value times gradient is relevance
+    gates: Gates | None = None  # through which heads relevance flows; None: all
+    split: bool = False  # target and foil get traces of their own
+    unit: bool = False  # relevance starts from 1, not from the score
+    double: bool = False  # in double precision, whatever the weights' own; for tables whose rules allow it
+
+    @property
+    def key(self) -> Key:
+        # Under rules, relevance that is lost below the blocks counts only for those who read below them.
+        below = self.rules is not None and "embeddings.grad" in self.needs
+        return (id(self.rules), self.gates and self.gates.key, self.split, self.unit, self.double, below)
+
+    @property
+    def signals(self) -> frozenset[str]:
+        """The names of what is kept."""
+        return frozenset(need.removesuffix(".grad") for need in self.needs if need != "row")
+
+    @property
+    def reads_row(self) -> bool:
+        return "row" in self.needs
+
+    @property
+    def graded(self) -> frozenset[str]:
+        """Of these, what is kept with its gradient."""
+        return frozenset(need.removesuffix(".grad") for need in self.needs if need.endswith(".grad"))
+
+    def needing(self, more: Set[str]) -> "PlannedPass":
+        """The same pass for another reader as well."""
+        return replace(self, needs=self.needs | more)

@@ -1,0 +1,113 @@
+"""The benchmark's result: methods × metrics, and what became of the examples."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+FEWEST = 10  # examples: with fewer, resampling them says little, and no method is told from another
+
+
+@dataclass(frozen=True)
+class Column:
+    """A metric."""
+
+    label: str
+    title: str
+    direction: Literal["higher", "lower"]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A mean with its interval."""
+
+    mean: float
+    low: float
+    high: float
+    best: bool = False  # of the methods; a control is never called the best
+    level: bool = False  # the paired difference to the best may be 0
+
+
+@dataclass(frozen=True)
+class Line:
+    """A method."""
+
+    label: str
+    title: str
+    control: str | None  # what a control is; None for a method
+    cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True)
+class Panel:
+    """The curves of all methods for one metric, whose value is about the mean of the points."""
+
+    column: Column
+    axis: str
+    quantity: str
+    places: tuple[float, ...]
+    curves: Mapping[str, tuple[Cell, ...]]  # label -> points
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """What was run, and what became of its rows."""
+
+    settings: Mapping[str, Any]  # as run.json has them
+    examples: int  # that were measured
+    right: int  # examples that the model gets right
+    judged: int  # examples whose right answer is known
+    set_aside: Counter[str]  # reason -> rows
+    bad: tuple[Mapping[str, Any], ...]  # records of rows that could not be used
+    cut: int  # texts that were too long
+    ended: bool  # whether the last control is there as well
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Everything that the views show, and the numbers behind it."""
+
+    columns: tuple[Column, ...]
+    lines: tuple[Line, ...]
+    panels: tuple[Panel, ...]
+    values: np.ndarray  # [example, line, column]; NaN where there is none
+    weights: np.ndarray  # [example, column]: how much an example counts in a mean
+    run: RunFacts
+
+    @property
+    def methods(self) -> list[Line]:
+        return [line for line in self.lines if not line.control]
+
+    @property
+    def controls(self) -> list[Line]:
+        return [line for line in self.lines if line.control]
+
+    def cell(self, method: str, metric: str) -> Cell:
+        line = next(line for line in self.lines if line.label == method)
+        return line.cells[[column.label for column in self.columns].index(metric)]
+
+    def show(self) -> None:
+        """Print it."""
+        from tokenlight.views.benchmark_table import show_table
+
+        show_table(self)
+
+    def __repr__(self) -> str:
+        return f"<Table: {len(self.methods)} methods and {len(self.controls)} controls × {len(self.columns)} metrics>"
+
+    def to_markdown(self) -> str:
+        from tokenlight.views.benchmark_table import markdown
+
+        return markdown(self)
+
+    def to_latex(self) -> str:
+        from tokenlight.views.benchmark_table import latex
+
+        return latex(self)
+
+    def to_csv(self) -> str:
+        from tokenlight.views.benchmark_table import comma_separated
+
+        return comma_separated(self)

@@ -1,0 +1,105 @@
+"""Where tensors come from, element by element: to notice an activation that is written out in several operations.
+
+Its last operation multiplies a signal with a gate that was computed from the same signal, as in x * sigmoid(x). Rules
+that see one operation at a time would take that for a gated MLP, whose two factors come from layers of their own.
+"""
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import count
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tokenlight.foundation.errors import UnsupportedModelError
+from tokenlight.rules.points import mix_values, query_key
+
+Origins = frozenset[Any]  # numbers of tensors that mixing layers made, or places within them
+NUMBERS = count()
+MULTIPLIED = {Tensor.mul, torch.mul}
+# Elements of different places meet in what comes out: it begins anew.
+MIXING = {
+    *(
+        F.linear,
+        torch.addmm,
+        torch.baddbmm,
+        torch.matmul,
+        Tensor.matmul,
+        torch.bmm,
+        torch.einsum,
+        query_key,
+        mix_values,
+    ),
+    *(Tensor.mean, torch.mean, Tensor.sum, torch.sum, F.softmax, torch.softmax, Tensor.softmax, F.log_softmax),
+    *(F.layer_norm, F.rms_norm, F.group_norm, F.conv1d, F.embedding, torch.cat, torch.stack),
+}
+# Of these arguments only the shape, the kind or the place counts.
+EMPTY = {torch.zeros_like, torch.ones_like, torch.full_like, torch.empty_like, torch.rand_like, torch.randn_like}
+FIRST_ONLY = {Tensor.to, Tensor.type_as, Tensor.view_as, Tensor.expand_as, Tensor.reshape_as}
+# A part of a tensor is its own origin: fused layers compute a gate and its signal at once and cut the result in two.
+CUTTING = {
+    *(Tensor.__getitem__, Tensor.split, Tensor.chunk, Tensor.unbind, Tensor.narrow, Tensor.select),
+    *(torch.split, torch.chunk, torch.unbind, torch.narrow, torch.select),
+}
+
+
+def refuse_own_source(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Refuse a product whose factors were computed from the same elements."""
+    if function not in MULTIPLIED:
+        return
+    factors = [origins(part) for part in (*args, *kwargs.values()) if isinstance(part, Tensor)]
+    if len(factors) == 2 and factors[0] & factors[1]:
+        raise UnsupportedModelError(
+            f"{running_module()} multiplies a signal with a gate that it computes from the same signal: an activation "
+            "written out in several operations, which relevance rules cannot follow one by one. Put an activation of "
+            "torch.nn or transformers.activations in its place, or make it one operation with "
+            "tokenlight.rules.points.activation(x, formula)"
+        )
+
+
+def note_origins(
+    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], results: Iterable[Any]
+) -> None:
+    """Write on what comes out of a function where it comes from."""
+    if function in MIXING or function in EMPTY:
+        return
+    sources = [part for part in (*args, *kwargs.values()) if isinstance(part, Tensor)]
+    sources = sources[:1] if function in FIRST_ONLY else sources
+    found = frozenset().union(*map(origins, sources))
+    if not found:
+        return
+    for result in results:
+        if isinstance(result, Tensor) and result.is_floating_point():
+            place = origins_of_part(result, sources[0], found) if function in CUTTING else found
+            result.tokenlight_origins = place  # type: ignore[attr-defined]
+
+
+def origins(tensor: Tensor) -> Origins:
+    """A signal that nobody has written on yet is its own origin; constants that no signal went into have none."""
+    known: Origins | None = getattr(tensor, "tokenlight_origins", None)
+    if known is None and tensor.requires_grad:
+        known = tensor.tokenlight_origins = frozenset({next(NUMBERS)})  # type: ignore[attr-defined]
+    return known or frozenset()
+
+
+def origins_of_part(part: Tensor, whole: Tensor, found: Origins) -> Origins:
+    """The same part cut out twice has the same origins."""
+    if part.shape == whole.shape:
+        return found
+    if part.untyped_storage().data_ptr() != whole.untyped_storage().data_ptr():
+        return frozenset({next(NUMBERS)})  # picked by an index: copied in another order
+    offset = part.storage_offset() - whole.storage_offset()
+    return frozenset((origin, offset, tuple(part.shape), part.stride()) for origin in found)
+
+
+def running_module() -> str:
+    """The module whose code is running, for messages."""
+    frame = inspect.currentframe()
+    while frame is not None:
+        owner = frame.f_locals.get("self")
+        if isinstance(owner, nn.Module):
+            return type(owner).__name__
+        frame = frame.f_back
+    return "the model"

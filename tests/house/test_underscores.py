@@ -1,0 +1,59 @@
+"""A leading underscore is a promise: nobody outside the file depends on the name."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.house.plan import PACKAGE, modules
+
+
+def private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__")
+
+
+def own_names(tree: ast.AST) -> Iterator[str]:
+    """Underscored names that a file makes: methods, attributes, fields, functions."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                yield name
+            case ast.Attribute(value=ast.Name(id="self"), attr=name, ctx=ast.Store()):
+                yield name
+            case ast.Name(id=name, ctx=ast.Store()):
+                yield name
+
+
+def used_names(tree: ast.AST) -> Iterator[str]:
+    """Underscored names of other objects than the object itself, and underscored names that are imported."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(value=ast.Name(id="self" | "cls")):
+                continue
+            case ast.Attribute(attr=name):
+                yield name
+            case ast.ImportFrom(module=str(module), names=names) if module.startswith("tokenlight"):
+                yield from (one.name for one in names)
+
+
+TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in modules()}
+OURS = {path: {name for name in own_names(tree) if private(name)} for path, tree in TREES.items()}
+
+
+def reaches_into(tree: ast.AST, own: set[str]) -> set[str]:
+    """Names of ours that belong to other files; those of torch and transformers are none of ours."""
+    return {name for name in used_names(tree) if name in set().union(*OURS.values()) - own}
+
+
+@pytest.mark.parametrize("path", TREES, ids=lambda path: path.relative_to(PACKAGE).as_posix())
+def test_no_file_reaches_into_anothers_underscore(path: Path):
+    found = reaches_into(TREES[path], OURS[path])
+    assert not found, f"{path.name} uses {', '.join(sorted(found))} of another file: make it public under a good name"
+
+
+@pytest.mark.parametrize("line", ["twin._blocks", "from tokenlight.model.twin import _blocks", "a.b()._blocks.c"])
+def test_the_check_sees_every_kind_of_use(line):
+    assert reaches_into(ast.parse(line), set()) == {"_blocks"}
+    assert not reaches_into(ast.parse(line), {"_blocks"})
+    assert not reaches_into(ast.parse("self._blocks\nmodel.config._attn_implementation_internal"), set())

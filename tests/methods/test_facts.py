@@ -1,0 +1,71 @@
+"""What methods say of themselves is true, and nobody else has to know their names."""
+
+import ast
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import tokenlight
+import tokenlight as tl
+from tests import models
+from tokenlight.foundation.progress import at_each_pass
+from tokenlight.methods import METHODS, NEVER, method
+from tokenlight.model.twin import Twin
+
+ASKING = [name for name, entry in METHODS.items() if entry.asks_model]
+PACKAGE = Path(tokenlight.__file__).parent
+
+
+@pytest.mark.parametrize(("texts", "tokens"), [(1, 5), (1, 39), (3, 39), (40, 5)])
+@pytest.mark.parametrize("name", ASKING)
+def test_methods_ask_as_often_as_they_say(name, texts, tokens, monkeypatch):
+    entry, seen, run = METHODS[name], [], Twin.run
+    options: dict[str, Any] = {"steps": 35} if "steps" in entry.options else {}
+
+    def watched(self: Twin, batch: Any, tape: Any, *more: Any, **settings: Any) -> Any:
+        seen.append((len(batch.input_ids), tape.differentiable))
+        return run(self, batch, tape, *more, **settings)
+
+    monkeypatch.setattr(Twin, "run", watched)
+    count = 0
+
+    def ring() -> None:
+        nonlocal count
+        count += 1
+
+    with at_each_pass(ring):
+        tl.attribute(models.model("bert"), models.ids(texts, tokens), method=name, target=1, **options)
+    full = {**entry.options, **options}
+    if texts == 1:
+        assert count == 1 + entry.asks.passes(full, tokens)  # what the model says comes first
+    assert max(rows for rows, _ in seen) == entry.asks.together(full, texts, tokens)
+    assert any(differentiable for _, differentiable in seen) == entry.asks.gradient
+
+
+def test_recorded_methods_do_not_ask_again():
+    assert all(entry.asks is NEVER for entry in METHODS.values() if entry.passes)
+    assert [name for name, entry in METHODS.items() if entry.asks_often] == ["integrated_gradients", "erasure"]
+
+
+def test_a_method_without_a_pass_has_to_say_how_it_asks():
+    with pytest.raises(TypeError, match=r"Silent records no pass: say how it asks the model \(asks=Asking"):
+        method(title="Silent", paper="none", signed=True)(lambda probe: torch.zeros(1))
+    assert "Silent" not in [entry.title for entry in METHODS.values()]
+
+
+def test_controls_say_what_they_are():
+    assert {name for name, entry in METHODS.items() if entry.control} == {"random", "erasure"}
+
+
+def compared_names(path: Path) -> list[str]:
+    """Names of methods that a file compares something with."""
+    compares = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Compare)]
+    constants = [leaf.value for node in compares for leaf in ast.walk(node) if isinstance(leaf, ast.Constant)]
+    return [value for value in constants if isinstance(value, str) and value in METHODS]
+
+
+def test_nobody_asks_for_a_method_by_name():
+    files = [path for path in PACKAGE.rglob("*.py") if path.parent.name != "methods"]
+    assert {path.name: names for path in files if (names := compared_names(path))} == {}
