@@ -5,9 +5,10 @@ them (Higham 2002, chapter 4). Processors, threads and the numbers of rows in a 
 else. So a tolerance is precision × size of what is added × number of operations, and where a computation divides by
 small numbers, which makes errors grow, × how much they grow.
 
-What a tolerance must still catch is far larger. On the models of tests/models.py one token of padding that is attended
-to moves the scores of every method by 1 % to 100 % of the largest one, a norm's gradient that is not stopped by 40 %,
-two rows that change places by all of it. The widest tolerance here is 0.1 % in single precision, 1e-9 in double.
+What a tolerance must still catch is larger. One token of padding that is taken for text moves the scores of the models
+in tests/models.py by 0.1 % to 100 % of the largest one (80 % in the median of all methods and families), an activation
+without its rule by 17 % to 38 %, two rows that change places by all of it. The widest tolerance of a pass is 0.012 % in
+single precision and 2e-12 in double.
 """
 
 import torch
@@ -16,9 +17,9 @@ from torch import Tensor
 # A forward and a backward pass of the models in tests/models.py: 2 blocks of about 10 sums each, one after another, of
 # 16 to 24 terms, there and back.
 PASS = 1000
-# Relevance is handed down in shares of sums of positive parts. Such a sum can be a hundred times smaller than what
+# Relevance is handed down in shares of sums of positive parts. Such a sum can be ten times smaller than what
 # was added to find its terms; that is why these passes run in double precision, whatever the model's own is.
-SHARES = 100.0
+SHARES = 10.0
 
 
 def tolerance(precision: torch.dtype, size: float, operations: int = PASS, growth: float = 1.0) -> float:

@@ -1,5 +1,6 @@
 """Killed at random moments, interrupted, in use twice: nothing is lost, nothing is doubled."""
 
+import math
 import signal
 import sys
 from functools import partial
@@ -43,7 +44,8 @@ def control_c():
     signal.signal(signal.SIGINT, before)
 
 
-def test_control_c_stops_cleanly_and_the_same_command_goes_on(source, tmp_path, checkpoint, control_c):
+def test_control_c_stops_cleanly_and_the_same_command_goes_on(source, tmp_path, checkpoint, control_c, monkeypatch):
+    monkeypatch.setattr("tokenlight.runs.pace.LINE_EVERY", math.inf)  # a slow machine would say how far it is
     settings = ["--method", "erasure", "--part-rows", "10", "--tokens", "64", "--threads", "1"]
     command = ["explain-file", str(source), "-m", checkpoint, *settings, "-o", str(tmp_path / "stopped")]
 

@@ -486,7 +486,7 @@ def test_the_largest_batch_is_the_last_that_fits(name):
 
 
 def test_free_memory_is_read_from_the_system_and_its_limits(tmp_path):
-    assert (free.free_memory(torch.device("cpu")) or 1) > 0
+    assert sys.platform != "linux" or (free.free_memory(torch.device("cpu")) or 0) > 0
     assert free.free_memory(torch.device("meta")) is None
     meminfo = tmp_path / "meminfo"
     meminfo.write_text("MemTotal:  100 kB\nMemAvailable:  60 kB\n")

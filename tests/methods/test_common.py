@@ -46,7 +46,7 @@ def run(family, name, ids, mask=None, dtype=torch.float32):
 
 
 def growth(name):
-    """Of rounding errors; in single precision models, methods that hand down shares run in double all the same."""
+    """Of rounding errors, in double precision: methods that hand down shares run in it whatever the model's own is."""
     return SHARES if any(one.double for one in METHODS[name].passes) else 1.0
 
 
@@ -91,7 +91,7 @@ def test_padding_in_single_precision(name, family):
     together = run(family, name, ids, mask)
     for i, row in enumerate(rows):
         alone = run(family, name, row[None])[0]
-        assert_near(together[i, : len(row)], alone)
+        assert_near(together[i, : len(row)], alone, precision=torch.float32)
 
 
 @pytest.mark.parametrize(("name", "family"), SOME_CASES)
