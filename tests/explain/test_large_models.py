@@ -22,9 +22,9 @@ from tests.tokenizers_ import explainer_for
 from tokenlight.explain import doctor, footprint
 from tokenlight.explain import free_memory as free
 from tokenlight.explain.running import Job, run_jobs
+from tokenlight.foundation.accelerate_internals import hooks_of
 from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.methods import METHODS
-from tokenlight.model.placement import hooks_of
 from tokenlight.model.twin import Twin
 from tokenlight.record.recording import Saving, record
 from tokenlight.rules.tables import ATTN_LRP

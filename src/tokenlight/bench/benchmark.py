@@ -251,7 +251,7 @@ def check_models(models: Sequence[Explainer], judge: Protocol) -> None:
 
 def describe_run(models: Sequence[Explainer], data: Source, specs: Sequence[MethodSpec], plan: Plan) -> dict[str, Any]:
     """Everything that the results depend on."""
-    named = [{"name": one.task.model.config._name_or_path, "sha256": hash_model(one)} for one in models]
+    named = [{"name": one.task.model.config.name_or_path, "sha256": hash_model(one)} for one in models]
     methods = {
         spec.label: {"title": spec.title, "control": spec.control, **describe_job(plan.jobs[spec.label])}
         for spec in specs

@@ -244,7 +244,7 @@ def has_results(folder: Path) -> bool:
 def describe_run(plan: Plan, corpus: Corpus) -> dict[str, Any]:
     """Everything that the results depend on."""
     explainer = plan.explainer
-    name = explainer.task.model.config._name_or_path
+    name = explainer.task.model.config.name_or_path
     return {
         "format": FORMAT,
         "version": VERSION,

@@ -216,7 +216,7 @@ class Explainer:
             method=job.method.name,
             options=job.described_options,
             task=self.task.name,
-            model=self.task.model.config._name_or_path or type(self.task.model).__name__,
+            model=self.task.model.config.name_or_path or type(self.task.model).__name__,
             signed=is_signed(job, self.task, foil),
             position=wanted.position,
             indices=indices,

@@ -23,7 +23,8 @@ try:
     import pyarrow
     import ray
     import ray.data
-    from ray.data.block import BlockMetadata
+
+    from tokenlight.foundation.ray_internals import reading_task, under
 except ImportError as missing:
     raise ImportError('engine="ray" needs Ray: pip install "tokenlight[scale]"') from missing
 
@@ -127,8 +128,7 @@ class ItemSource(ray.data.Datasource):
         return None
 
     def get_read_tasks(self, parallelism: int, *settings: Any, **more: Any) -> list[ray.data.ReadTask]:
-        nothing_known = BlockMetadata(num_rows=None, size_bytes=None, input_files=None, exec_stats=None)
-        return [ray.data.ReadTask(self.read, nothing_known)]
+        return [reading_task(self.read)]
 
     def read(self) -> Iterator[pyarrow.Table]:
         if os.path.isdir(self.folder):
@@ -166,7 +166,7 @@ def settings_of_ray_data(ordered: bool) -> Iterator[None]:
     level = log.level
     log.setLevel(logging.ERROR)
     try:
-        with ray.data.DataContext.current(context):
+        with under(context):
             yield
     finally:
         log.setLevel(level)

@@ -7,11 +7,11 @@ import socket
 import sys
 import threading
 import webbrowser
-from types import FrameType
 
 import uvicorn
 
 from tokenlight.explain.explainer import Explainer
+from tokenlight.foundation.uvicorn_internals import WarnedServer
 from tokenlight.masks.choosing import own_heads
 from tokenlight.masks.head_mask import HeadMask
 from tokenlight.serve.app import make_app
@@ -21,21 +21,13 @@ from tokenlight.serve.waiting_line import Engine
 HOST, PORT, TRIES = "127.0.0.1", 8765, 20
 
 
-class Server(uvicorn.Server):
+class Server(WarnedServer):
     """Ctrl-C stops the work first, so that no open answer holds the server up."""
 
     def __init__(self, config: uvicorn.Config, session: Session, engine: Engine):
-        super().__init__(config)
+        super().__init__(config, on_signal=engine.stop, on_end=lambda: engine.close(patience=0.0))
         self.session = session
         self.engine = engine
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        self.engine.stop()
-        super().handle_exit(sig, frame)
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self.engine.close(patience=0.0)
-        await super().shutdown(sockets)
 
 
 def listen(port: int | None) -> socket.socket:
