@@ -25,9 +25,9 @@ from tokenlight.explain import free_memory as free
 from tokenlight.explain.jobs import Job
 from tokenlight.explain.passes import plan_passes
 from tokenlight.explain.running import run_jobs
+from tokenlight.foundation.accelerate_internals import hooks_of
 from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.methods import METHODS
-from tokenlight.model.placement import hooks_of
 from tokenlight.model.twin import Twin
 from tokenlight.record.planned_pass import PlannedPass
 from tokenlight.record.recording import Saving, record

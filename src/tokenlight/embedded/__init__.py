@@ -23,7 +23,7 @@ def load_embedded(folder: Path = FILES) -> tuple[BertForSequenceClassification, 
     weights = folder / "model.safetensors"
     try:
         config = BertConfig.from_pretrained(folder)
-        config._name_or_path = EMBEDDED  # not where it happens to be installed
+        config.name_or_path = EMBEDDED  # not where it happens to be installed
         model = BertForSequenceClassification(config)
         model.load_state_dict(widen(load_file(weights)))
     except (SafetensorError, RuntimeError, KeyError) as error:

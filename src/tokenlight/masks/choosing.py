@@ -27,7 +27,7 @@ def choose_heads(asked: HeadsLike, model: PreTrainedModel) -> HeadMask | None:
             kind = "calibrated head mask" if asked == CALIBRATED else "head mask"
             raise ValueError(
                 f"{model_name(model)} comes without a {kind}. Make one: `tokenlight {COMMANDS[asked]} "
-                f"{model.config._name_or_path or 'MODEL'} TEXTS -o masks.json`, then heads='masks.json'"
+                f"{model.config.name_or_path or 'MODEL'} TEXTS -o masks.json`, then heads='masks.json'"
             )
         return mask
     if isinstance(asked, HeadMask):
@@ -82,4 +82,4 @@ def check_fit(mask: HeadMask, model: PreTrainedModel) -> None:
 
 
 def model_name(model: PreTrainedModel) -> str:
-    return model.config._name_or_path or type(model).__name__
+    return model.config.name_or_path or type(model).__name__

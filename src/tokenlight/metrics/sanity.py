@@ -100,11 +100,11 @@ def parts_from_top(explainer: Explainer, text: Text) -> list[tuple[str, list[nn.
         place = inside.get(id(module))
         begun = begun or place is not None
         group = groups[-1 if begun else 0] if place is None else groups[place + 1]
-        fresh = [p for p in module._parameters.values() if p is not None and id(p) not in seen]
+        fresh = [p for p in module.parameters(recurse=False) if id(p) not in seen]
         seen.update(map(id, fresh))
         group.extend(fresh)
 
-    hooks = [module.register_forward_pre_hook(note) for module in model.modules() if module._parameters]
+    hooks = [module.register_forward_pre_hook(note) for module in model.modules()]
     try:
         with torch.no_grad():
             given = explainer.collate(explainer.encode([text]), model.device).inputs()

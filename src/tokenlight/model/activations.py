@@ -7,8 +7,13 @@ from torch import nn
 from torch.nn.modules import activation as torch_activations
 from transformers.activations import ACT2CLS
 
-CLASSES = {entry[0] if isinstance(entry, tuple) else entry for entry in ACT2CLS.values()}  # some come with settings
-WRITTEN_OUT = tuple(kind for kind in CLASSES if kind not in vars(torch_activations).values())
+CLASSES: set[type[nn.Module]] = {
+    entry[0] if isinstance(entry, tuple) else entry  # some come with settings
+    for entry in ACT2CLS.values()
+}
+WRITTEN_OUT: tuple[type[nn.Module], ...] = tuple(
+    kind for kind in CLASSES if kind not in vars(torch_activations).values()
+)
 
 
 def is_written_out(module: nn.Module) -> bool:

@@ -6,15 +6,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
-from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.pytorch_utils import Conv1D
 
 from tokenlight.foundation.errors import UnsupportedModelError
+from tokenlight.foundation.transformers_internals import is_block
 
 
 def blocks(model: PreTrainedModel) -> list[nn.Module]:
-    """The Transformer blocks in order; every family derives them from GradientCheckpointingLayer."""
-    return [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
+    """The Transformer blocks in order."""
+    return [module for module in model.modules() if is_block(module)]
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
-from transformers.masking_utils import eager_mask
 
 from tokenlight.foundation.errors import UnsupportedModelError
+from tokenlight.foundation.transformers_internals import additive_mask
 from tokenlight.rules.points import mask_scores, mix_values, query_key
 
 NAME = "tokenlight"
@@ -60,4 +60,4 @@ def refuse_unknown_terms(module: nn.Module, kwargs: dict[str, Any]) -> None:
 
 # Both are needed: without the mask function, decoders would look ahead and padding would be attended to.
 AttentionInterface.register(NAME, attention)
-AttentionMaskInterface.register(NAME, eager_mask)
+AttentionMaskInterface.register(NAME, additive_mask)

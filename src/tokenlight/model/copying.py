@@ -7,6 +7,8 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from tokenlight.foundation.errors import UnsupportedModelError
+from tokenlight.foundation.torch_internals import drop_backward_hooks, hooks_on, is_compiled, is_compiled_wrapper
+from tokenlight.foundation.transformers_internals import attention_of
 from tokenlight.model import placement, pooling
 from tokenlight.model.attention import NAME
 
@@ -14,7 +16,6 @@ INTERFACE = (
     "tokenlight explains families whose blocks call attention through transformers' AttentionInterface: "
     "BERT, RoBERTa, XLM-R, DistilBERT, ELECTRA, GPT-2, OPT, GPT-NeoX, Llama, Mistral, Qwen, Gemma, Phi-3, OLMo2"
 )
-HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
 def unwrap(model: nn.Module) -> PreTrainedModel:
@@ -28,7 +29,7 @@ def unwrap(model: nn.Module) -> PreTrainedModel:
                 "a PEFT prompt adds virtual tokens that no text has; use an adapter such as LoRA"
             )
         model = model.get_base_model()  # type: ignore[operator]  # the adapters live inside its layers
-    if hasattr(model, "_orig_mod"):
+    if is_compiled_wrapper(model):
         raise UnsupportedModelError("the model is compiled: pass the original, which is model._orig_mod")
     if not isinstance(model, PreTrainedModel):
         raise TypeError(f"expected a transformers model, found {type(model).__name__}")
@@ -43,9 +44,7 @@ def refuse_inexact(model: PreTrainedModel) -> None:
     if model.is_gradient_checkpointing:
         raise UnsupportedModelError("gradient checkpointing is on: call model.gradient_checkpointing_disable() first")
     for module in model.modules():
-        if module._compiled_call_impl is not None or hasattr(
-            module.__dict__.get("forward"), "_torchdynamo_orig_callable"
-        ):
+        if is_compiled(module):
             raise UnsupportedModelError(f"{type(module).__name__} is compiled: load the model without compiling it")
         if type(module).__module__.startswith("torch.ao."):
             raise UnsupportedModelError(f"{type(module).__name__} is quantised: load the model in floating point")
@@ -66,22 +65,22 @@ def private_copy(model: PreTrainedModel) -> PreTrainedModel:
     inside = {id(module) for module in model.modules()}
     for module in model.modules():
         # What is not structure is shared as it is: buffers, tensors kept on a module, owners of the user's hooks.
-        owners = [getattr(hook, "__self__", hook) for kind in HOOKS for hook in getattr(module, kind).values()]
-        shared |= {id(x): x for x in [*module._buffers.values(), *vars(module).values()] if isinstance(x, Tensor)}
+        owners = [getattr(hook, "__self__", hook) for hook in hooks_on(module)]
+        kept = [*module.buffers(recurse=False), *(x for x in vars(module).values() if isinstance(x, Tensor))]
+        shared |= {id(x): x for x in kept}
         shared |= {id(owner): owner for owner in owners if id(owner) not in inside}
         # Most of a module is a dozen empty collections; handing out new ones is much faster than copying them.
         shared |= {id(x): type(x)() for x in vars(module).values() if isinstance(x, dict | set) and not x}
         shared |= placement.shared_with_copy(module, shared)
     twin = copy.deepcopy(model, shared).eval()
     for module in twin.modules():  # forward hooks are part of what the model computes, backward hooks are not
-        module._backward_hooks.clear()
-        module._backward_pre_hooks.clear()
+        drop_backward_hooks(module)
     for name, setting in {"output_attentions": False, "output_hidden_states": False, "use_cache": False}.items():
         setattr(twin.config, name, setting)
     settings = twin.config.get_text_config()
     if pooling.pools_last_token(twin) and settings.pad_token_id is None:
         settings.pad_token_id = pooling.NO_PADDING  # otherwise transformers takes such texts one at a time only
     twin.set_attn_implementation(NAME)
-    if twin.config._attn_implementation != NAME:
+    if attention_of(twin.config) != NAME:
         raise UnsupportedModelError(f"{type(model).__name__} does not use the attention interface. " + INTERFACE)
     return twin

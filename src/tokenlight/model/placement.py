@@ -1,7 +1,4 @@
-"""Models that accelerate has spread over devices (`device_map`): weights that come to memory while a module runs.
-
-accelerate wraps the forward of modules and keeps its own object in `_hf_hook`. Nothing of it is imported here.
-"""
+"""Models that accelerate has spread over devices (`device_map`): weights that come to memory while a module runs."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -9,19 +6,22 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-
-def hooks_of(module: nn.Module) -> list[Any]:
-    """What accelerate has put around a module."""
-    hook = module.__dict__.get("_hf_hook")
-    return [] if hook is None else list(getattr(hook, "hooks", [hook]))
+from tokenlight.foundation.accelerate_internals import (
+    brings_weights,
+    hooks_of,
+    reaches_below,
+    runs_on,
+    tied_weights,
+    waiting_weights,
+)
 
 
 def brought_weights(model: nn.Module) -> Iterator[tuple[nn.Module, Tensor]]:
     """The weights that are brought to memory when their module runs, and the module whose hook does so."""
     for module in model.modules():
         for hook in hooks_of(module):
-            if getattr(hook, "offload", False):
-                for weight in module.parameters(recurse=getattr(hook, "place_submodules", False)):
+            if brings_weights(hook):
+                for weight in module.parameters(recurse=reaches_below(hook)):
                     yield module, weight
 
 
@@ -29,10 +29,10 @@ def shared_with_copy(module: nn.Module, known: Mapping[int, Any]) -> dict[int, A
     """What a copy of the module takes over as it is (where weights wait), or as its own around the same tensors."""
     found: dict[int, Any] = {}
     for hook in hooks_of(module):
-        waiting, tied = getattr(hook, "weights_map", None), getattr(hook, "tied_params_map", None)
+        waiting, tied = waiting_weights(hook), tied_weights(hook)
         if waiting is not None:
             found[id(waiting)] = waiting
-        if tied is not None and id(tied) not in known:  # written while modules run
+        if tied is not None and id(tied) not in known:
             found[id(tied)] = {place: dict(copies) for place, copies in tied.items()}
     return found
 
@@ -42,4 +42,4 @@ def device_of(module: nn.Module) -> torch.device:
     weight = next(module.parameters())
     if not weight.is_meta:
         return weight.device
-    return next(torch.device(hook.execution_device) for hook in hooks_of(module) if hook.execution_device is not None)
+    return next(torch.device(device) for hook in hooks_of(module) if (device := runs_on(hook)) is not None)

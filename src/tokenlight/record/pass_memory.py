@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor, nn
 
+from tokenlight.foundation.torch_internals import changes_of
 from tokenlight.record.choices import Asked
 from tokenlight.record.planned_pass import Key, PlannedPass
 from tokenlight.record.recording import Recording
@@ -25,7 +26,7 @@ class PassMemory:
 
     def open(self, model: nn.Module, batch: Batch, target: Asked) -> None:
         """Say what is asked from now on."""
-        weights = [(parameter.data_ptr(), parameter._version) for parameter in model.parameters()]
+        weights = [(parameter.data_ptr(), changes_of(parameter)) for parameter in model.parameters()]
         rows = {name: tensor.tolist() for name, tensor in batch.inputs().items()}
         question = (weights, rows, target)
         if question != self._question:

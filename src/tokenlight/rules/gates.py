@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tokenlight.foundation.torch_internals import without_torch_functions
 from tokenlight.rules.primitives import LEDGER
 
 
@@ -31,7 +32,7 @@ class Gates:
         gates = self.groups[:, layer].to(context)
         if self.empty == "residual" and not gates.any():
             return context.detach()  # a constant: the residual sum hands its relevance to the other side
-        with torch._C.DisableTorchFunction():  # no operation of the model: nothing for a rule table
+        with without_torch_functions():  # no operation of the model: nothing for a rule table
             return GateHeads.apply(context, gates, self.conserve)  # type: ignore[return-value]
 
 

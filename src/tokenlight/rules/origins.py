@@ -16,11 +16,12 @@ from torch.nn import functional as F
 from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.rules.points import mix_values, query_key
 
+Functions = set[Callable[..., Any]]
 Origins = frozenset[Any]  # numbers of tensors that mixing layers made, or places within them
 NUMBERS = count()
-MULTIPLIED = {Tensor.mul, torch.mul}
+MULTIPLIED: Functions = {Tensor.mul, torch.mul}
 # Elements of different places meet in what comes out: it begins anew.
-MIXING = {
+MIXING: Functions = {
     *(
         F.linear,
         torch.addmm,
@@ -36,10 +37,17 @@ MIXING = {
     *(F.layer_norm, F.rms_norm, F.group_norm, F.conv1d, F.embedding, torch.cat, torch.stack),
 }
 # Of these arguments only the shape, the kind or the place counts.
-EMPTY = {torch.zeros_like, torch.ones_like, torch.full_like, torch.empty_like, torch.rand_like, torch.randn_like}
-FIRST_ONLY = {Tensor.to, Tensor.type_as, Tensor.view_as, Tensor.expand_as, Tensor.reshape_as}
+EMPTY: Functions = {
+    torch.zeros_like,
+    torch.ones_like,
+    torch.full_like,
+    torch.empty_like,
+    torch.rand_like,
+    torch.randn_like,
+}
+FIRST_ONLY: Functions = {Tensor.to, Tensor.type_as, Tensor.view_as, Tensor.expand_as, Tensor.reshape_as}
 # A part of a tensor is its own origin: fused layers compute a gate and its signal at once and cut the result in two.
-CUTTING = {
+CUTTING: Functions = {
     *(Tensor.__getitem__, Tensor.split, Tensor.chunk, Tensor.unbind, Tensor.narrow, Tensor.select),
     *(torch.split, torch.chunk, torch.unbind, torch.narrow, torch.select),
 }

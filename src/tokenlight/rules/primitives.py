@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from tokenlight.foundation.torch_internals import softmax_gradient
+
 
 @dataclass
 class Ledger:
@@ -195,7 +197,7 @@ class GradientSoftmax(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         scores, weights = ctx.saved_tensors
-        grad = torch.ops.aten._softmax_backward_data(grads[0], weights, ctx.dim, weights.dtype).to(scores.dtype)
+        grad = softmax_gradient(grads[0], weights, ctx.dim).to(scores.dtype)
         if ctx.ledger is not None:  # a masked score holds nothing: its gradient is exactly 0
             total, kept = (torch.linalg.vecdot(x, g, dim=ctx.dim) for x, g in ((weights, grads[0]), (scores, grad)))
             ctx.ledger.enter("softmax", total - kept)

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tokenlight.foundation.torch_internals import without_torch_functions
 from tokenlight.rules.facts import keeps
 from tokenlight.rules.mode import Function, is_signal
 from tokenlight.rules.primitives import (
@@ -162,7 +163,7 @@ def conserving_sum(function: Function, a: Any, b: Any, *args: Any, **kwargs: Any
 
 
 def positive_linear(x: Tensor, weight: Tensor, bias: Tensor | None, with_bias: bool) -> Any:
-    with torch._C.DisableTorchFunction():  # its casts to the weights' precision are meant
+    with without_torch_functions():  # its casts to the weights' precision are meant
         return PositiveLinear.apply(x, weight, bias, with_bias)
 
 

@@ -6,10 +6,11 @@ import json
 import torch
 
 from tokenlight.explain.explainer import Explainer
+from tokenlight.foundation.transformers_internals import WHERE_IT_LAY, tokenizer_json
 
 BLOCK = 1 << 22
 # Where it lay, who wrote the file, and what saving notes in the config: the weights' own types are hashed with them.
-NOT_THE_MODEL = ("_name_or_path", "transformers_version", "architectures", "dtype")
+NOT_THE_MODEL = (WHERE_IT_LAY, "transformers_version", "architectures", "dtype")
 
 
 def hash_model(explainer: Explainer) -> str:
@@ -18,7 +19,7 @@ def hash_model(explainer: Explainer) -> str:
     digest = hashlib.sha256()
     config = {name: value for name, value in model.config.to_dict().items() if name not in NOT_THE_MODEL}
     digest.update(json.dumps(config, sort_keys=True, default=str).encode())
-    tokenizer = json.loads(explainer.tokenizer.backend_tokenizer.to_str())
+    tokenizer = json.loads(tokenizer_json(explainer.tokenizer))
     tokenizer |= {"truncation": None, "padding": None}  # whatever the last call left switched on
     digest.update(json.dumps(tokenizer, sort_keys=True).encode())
     for name, tensor in sorted(model.state_dict().items()):
@@ -29,6 +30,6 @@ def hash_model(explainer: Explainer) -> str:
     return digest.hexdigest()
 
 
-def describe_model(explainer: Explainer) -> dict[str, str]:
+def describe_model(explainer: Explainer) -> dict[str, str | None]:
     """What it is called, and what it is."""
-    return {"name": explainer.inner.config._name_or_path, "sha256": hash_model(explainer)}
+    return {"name": explainer.inner.config.name_or_path, "sha256": hash_model(explainer)}

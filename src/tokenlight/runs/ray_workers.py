@@ -23,7 +23,8 @@ with from_extra("scale", 'engine="ray"'):
     import pyarrow
     import ray
     import ray.data
-    from ray.data.block import BlockMetadata
+
+    from tokenlight.foundation.ray_internals import reading_task, under
 
 
 @dataclass(frozen=True)
@@ -99,8 +100,7 @@ class PartSource(ray.data.Datasource):
         return None
 
     def get_read_tasks(self, parallelism: int, *settings: Any, **more: Any) -> list[ray.data.ReadTask]:
-        nothing_known = BlockMetadata(num_rows=None, size_bytes=None, input_files=None, exec_stats=None)
-        return [ray.data.ReadTask(self.read, nothing_known)]
+        return [reading_task(self.read)]
 
     def read(self) -> Iterator[pyarrow.Table]:
         if os.path.isdir(self.folder):
@@ -139,7 +139,7 @@ def settings_of_ray_data(ordered: bool) -> Iterator[None]:
     level = log.level
     log.setLevel(logging.ERROR)
     try:
-        with ray.data.DataContext.current(context):
+        with under(context):
             yield
     finally:
         log.setLevel(level)

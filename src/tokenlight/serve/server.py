@@ -7,11 +7,11 @@ import socket
 import sys
 import threading
 import webbrowser
-from types import FrameType
 
 import uvicorn
 
 from tokenlight.explain.explainer import Explainer
+from tokenlight.foundation.uvicorn_internals import WarnedServer
 from tokenlight.masks.choosing import own_heads
 from tokenlight.masks.head_mask import HeadMask
 from tokenlight.serve.app import make_app
@@ -21,24 +21,16 @@ from tokenlight.serve.waiting_line import WaitingLine
 HOST, PORT, TRIES = "127.0.0.1", 8765, 20
 
 
-class Server(uvicorn.Server):
+class Server(WarnedServer):
     """Ctrl-C stops the work first, so that no open answer holds the server up."""
 
     session: Session
     line: WaitingLine
 
     def __init__(self, config: uvicorn.Config, session: Session, line: WaitingLine):
-        super().__init__(config)
+        super().__init__(config, on_signal=line.stop, on_end=lambda: line.close(patience=0.0))
         self.session = session
         self.line = line
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        self.line.stop()
-        super().handle_exit(sig, frame)
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self.line.close(patience=0.0)
-        await super().shutdown(sockets)
 
 
 def listen(port: int | None) -> socket.socket:

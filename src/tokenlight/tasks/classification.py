@@ -52,7 +52,7 @@ class Classification(Labelled):
     @property
     def fields(self) -> Fields:
         text = super().fields.text
-        if self.model.config._name_or_path == EMBEDDED:  # reads single sentences
+        if self.model.config.name_or_path == EMBEDDED:  # reads single sentences
             return Fields(text)
         return Fields(text, Field("Second text (for models of pairs)", "Leave empty for a single text"))
 

@@ -1,0 +1,46 @@
+"""What tokenlight uses of torch although torch does not promise it. Nobody else in the package does."""
+
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+FORWARD_HOOKS = ("_forward_hooks", "_forward_pre_hooks")
+BACKWARD_HOOKS = ("_backward_hooks", "_backward_pre_hooks")
+
+
+def without_torch_functions() -> AbstractContextManager[Any]:
+    """Inside, no TorchFunctionMode sees what is called."""
+    return torch._C.DisableTorchFunction()
+
+
+def changes_of(tensor: Tensor) -> int:
+    """How often it was written in place; writing through `.data` is not counted."""
+    return tensor._version
+
+
+def softmax_gradient(grad: Tensor, weights: Tensor, dim: int) -> Tensor:
+    """The gradient of a softmax from its result, as torch's own backward pass computes it."""
+    return torch.ops.aten._softmax_backward_data(grad, weights, dim, weights.dtype)
+
+
+def hooks_on(module: nn.Module) -> list[Any]:
+    """Everything that was registered to run with a module."""
+    return [hook for kind in (*FORWARD_HOOKS, *BACKWARD_HOOKS) for hook in getattr(module, kind).values()]
+
+
+def drop_backward_hooks(module: nn.Module) -> None:
+    for kind in BACKWARD_HOOKS:
+        getattr(module, kind).clear()
+
+
+def is_compiled_wrapper(model: nn.Module) -> bool:
+    """Whether torch.compile(model) gave this; the model itself is in `_orig_mod`."""
+    return hasattr(model, "_orig_mod")
+
+
+def is_compiled(module: nn.Module) -> bool:
+    """Whether module.compile() was called, or its forward was compiled."""
+    forward = module.__dict__.get("forward")
+    return module._compiled_call_impl is not None or hasattr(forward, "_torchdynamo_orig_callable")
