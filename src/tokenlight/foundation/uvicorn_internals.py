@@ -10,6 +10,9 @@ import uvicorn
 class WarnedServer(uvicorn.Server):
     """A server that tells others first: of a signal to end, and of its end."""
 
+    on_signal: Callable[[], object]
+    on_end: Callable[[], object]
+
     def __init__(self, config: uvicorn.Config, on_signal: Callable[[], object], on_end: Callable[[], object]):
         super().__init__(config)
         self.on_signal, self.on_end = on_signal, on_end
