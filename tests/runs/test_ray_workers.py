@@ -25,6 +25,8 @@ pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.xdist_group("ray
 def cluster(tmp_path_factory):
     """This machine alone; nothing is sent anywhere."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    # Otherwise workers give way to whatever else runs, and the other tests always do.
+    os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 (its name)
     ray.init("local", num_cpus=2, object_store_memory=80 * 2**20, include_dashboard=False, log_to_driver=False)
     yield
     ray.shutdown()

@@ -12,9 +12,8 @@ from tests.browser import served as served
 pytestmark = pytest.mark.xdist_group("browser")
 HOSTILE = {
     "html": '<img src=x onerror="alert(1)"><script>alert(2)</script> a </p></textarea> bad & good film &amp; {{7*7}}',
-    "long": "a really long and dull film, " * 345,
     "one word": "w" * 10_000,
-    "cut off": "a film " * 400 + '<img src=x onerror="alert(1)"> <script>alert(2)</script>',
+    "cut off": "a really long and dull film, " * 345 + '<img src=x onerror="alert(1)"> <script>alert(2)</script>',
     "emoji": "👩‍👩‍👧‍👦 a great film 🏳️‍🌈 👍🏽 🇫🇷 e\u0301",
     "right to left": "פילם נהדר وفيلم رائع a film \u202eesrever\u202c end",
     "zero-width": "a\u200b good\u200d\ufeff fi\u2060lm \u00ad\u200b",

@@ -21,6 +21,7 @@ from tokenlight.data.reading_examples import COLUMNS, first_example, read_exampl
 from tokenlight.data.source import Data, Source, as_source
 from tokenlight.explain.explainer import Explainer
 from tokenlight.foundation.progress import counting
+from tokenlight.masks.choosing import HeadsLike
 from tokenlight.methods import METHODS
 from tokenlight.metrics import metrics_between
 from tokenlight.metrics.evaluate import DEFAULT_METRICS, Measure
@@ -55,7 +56,7 @@ def bench(
     protocol: str | Protocol | None = None,
     output: str | Path | None = None,
     perturb: Perturb | None = None,
-    heads: Any = None,
+    heads: HeadsLike = None,
     erasure: bool = True,
     seed_models: Sequence[Explainer] = (),
     bad_rows: BadRows = "skip",
@@ -196,7 +197,7 @@ def fit_measure(measure: Measure, explainer: Explainer) -> Measure:
     return replace(measure, perturbation=measure.settled.fit(explainer.inner, explainer.tokenizer))
 
 
-def defaults_for(models: Sequence[Explainer], heads: Any) -> list[str] | None:
+def defaults_for(models: Sequence[Explainer], heads: HeadsLike) -> list[str] | None:
     """None, or with several models those default methods that all of them can run."""
     if len(models) == 1:
         return None

@@ -8,6 +8,7 @@ from tokenlight.data.examples import Example
 from tokenlight.data.reading_examples import read_examples
 from tokenlight.data.source import Source
 from tokenlight.explain.explainer import Explainer
+from tokenlight.masks.choosing import HeadsLike
 from tokenlight.metrics.sanity import sanity
 from tokenlight.results.shuffled_layers import Similarities
 from tokenlight.runs.method_specs import MethodSpec
@@ -15,7 +16,7 @@ from tokenlight.text.rows import Text
 
 
 def check_methods(
-    explainer: Explainer, texts: Sequence[Text], specs: Sequence[MethodSpec], heads: Any = None, **settings: Any
+    explainer: Explainer, texts: Sequence[Text], specs: Sequence[MethodSpec], heads: HeadsLike = None, **settings: Any
 ) -> Similarities:
     """Each method's similarity to its own scores as more and more layers are shuffled."""
     found = {}

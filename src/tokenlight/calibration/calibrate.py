@@ -11,7 +11,7 @@ from torch import Tensor
 from tokenlight.calibration.checkpoint import Checkpoint
 from tokenlight.calibration.stages import Calibration, CalibrationSettings, chance_of, interval
 from tokenlight.explain.explainer import Explainer, check_texts
-from tokenlight.masks.choosing import CALIBRATED, choose_heads, model_name, own_heads
+from tokenlight.masks.choosing import CALIBRATED, HeadsLike, choose_heads, model_name, own_heads
 from tokenlight.masks.head_mask import HeadMask
 from tokenlight.methods import METHODS, Method, find_method
 from tokenlight.metrics.perturbation import Perturbation
@@ -36,7 +36,7 @@ def calibrate(
     folds: int = 4,
     steps: int = 60,
     seed: int = 0,
-    heads: Any = None,
+    heads: HeadsLike = None,
     source: str | None = None,
     checkpoint: str | Path | None = None,
     progress: bool = True,

@@ -14,6 +14,7 @@ from tokenlight.data.reading_texts import COLUMNS, check_corpus, read_texts
 from tokenlight.data.source import Data, Source, as_source
 from tokenlight.explain.explainer import DEFAULT_METHOD, Explainer
 from tokenlight.explain.jobs import Job
+from tokenlight.masks.choosing import HeadsLike
 from tokenlight.runs.engines import Place, Tell, open_place
 from tokenlight.runs.method_specs import MethodSpec, describe_job
 from tokenlight.runs.pace import pacing
@@ -60,7 +61,7 @@ def explain_dataset(
     output: str | Path,
     methods: Sequence[str | MethodSpec] = (DEFAULT_METHOD,),
     *,
-    heads: Any = None,
+    heads: HeadsLike = None,
     settings: CorpusSettings = DEFAULT_SETTINGS,
     workers: Workers = THIS_PROCESS,
     progress: bool = True,
@@ -110,7 +111,7 @@ def write_shards(writer: ShardWriter, source: Source, place: Place, progress: bo
     return ExplainedCorpus(folder, len(found), counts.rows, counts.explained, counts.bad)
 
 
-def make_jobs(explainer: Explainer, methods: Sequence[str | MethodSpec], heads: Any) -> dict[str, Job]:
+def make_jobs(explainer: Explainer, methods: Sequence[str | MethodSpec], heads: HeadsLike) -> dict[str, Job]:
     """By label; an option with a wrong value is refused before anything is written."""
     if isinstance(methods, str):
         raise TypeError(f"methods is a list of names, found {methods!r}")

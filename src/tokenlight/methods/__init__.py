@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from tokenlight.foundation.registry import look_up
+from tokenlight.foundation.registry import import_all, look_up
 from tokenlight.rules.gates import Gates
 from tokenlight.rules.mode import RuleTable
 from tokenlight.tasks.task import Task
@@ -188,10 +188,4 @@ def find_method(name: str) -> Method:
     return METHODS[look_up(name, ALIASES, "method", METHODS)]
 
 
-# Importing a school registers its methods.
-from tokenlight.methods import attention as attention  # noqa: E402
-from tokenlight.methods import attention_gradients as attention_gradients  # noqa: E402
-from tokenlight.methods import decomposition as decomposition  # noqa: E402
-from tokenlight.methods import gradients as gradients  # noqa: E402
-from tokenlight.methods import perturbation as perturbation  # noqa: E402
-from tokenlight.methods import relevance as relevance  # noqa: E402
+import_all(__path__, __name__)  # importing a school registers its methods

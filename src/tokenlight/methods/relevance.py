@@ -1,4 +1,4 @@
-"""Layer-wise relevance propagation: value times gradient under a rule table (see `rulesets.py`)."""
+"""Layer-wise relevance propagation: value times gradient under a rule table (see `rules/tables.py`)."""
 
 from collections.abc import Mapping
 from dataclasses import replace

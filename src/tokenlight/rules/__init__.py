@@ -3,6 +3,7 @@
 What a table of one's own is made of can be had from here: `from tokenlight import rules`.
 """
 
+from tokenlight.rules.facts import keeps
 from tokenlight.rules.mode import Rule, RuleTable, is_signal
 from tokenlight.rules.points import activation, mask_scores, mix_values, query_key
 from tokenlight.rules.primitives import ScaleGradient, like
@@ -53,6 +54,7 @@ __all__ = [
     "identity",
     "identity_norm",
     "is_signal",
+    "keeps",
     "like",
     "linear_norm",
     "mask_scores",

@@ -8,7 +8,7 @@ from typing import Any
 from transformers import PreTrainedModel
 
 from tokenlight.explain.jobs import Job
-from tokenlight.masks.choosing import has_heads
+from tokenlight.masks.choosing import HeadsLike, has_heads
 from tokenlight.masks.head_mask import HeadMask
 from tokenlight.methods import METHODS, Method, find_method
 from tokenlight.metrics import find_metric
@@ -61,7 +61,7 @@ class MethodSpec:
     def control(self) -> bool:
         return bool(self.entry.control)
 
-    def job(self, model: PreTrainedModel, heads: Any = None, seed: int = 0) -> Job:
+    def job(self, model: PreTrainedModel, heads: HeadsLike = None, seed: int = 0) -> Job:
         """`heads` is for the methods that take some and do not name their own.
 
         Random scores are drawn with `seed`: drawn alike for two models, they would agree.
@@ -75,7 +75,7 @@ class MethodSpec:
 
 
 def choose_methods(
-    written: Sequence[str | MethodSpec] | None, model: PreTrainedModel, heads: Any = None, erasure: bool = True
+    written: Sequence[str | MethodSpec] | None, model: PreTrainedModel, heads: HeadsLike = None, erasure: bool = True
 ) -> list[MethodSpec]:
     """The methods that were named, or a handful that fit the model; the controls come last."""
     if isinstance(written, str):
@@ -98,7 +98,7 @@ def controls(costly: bool) -> list[str]:
     return [entry.name for entry in sorted(found, key=lambda entry: entry.asks_often)]
 
 
-def is_ready(entry: Method, model: PreTrainedModel, heads: Any) -> bool:
+def is_ready(entry: Method, model: PreTrainedModel, heads: HeadsLike) -> bool:
     """Whether a method can run without being told more."""
     return entry.fits(model) and (heads is not None or has_heads(entry.options.get("heads"), model))
 
