@@ -18,7 +18,7 @@ from tokenlight.model.tape import Tape
 from tokenlight.model.twin import Twin
 from tokenlight.record.planned_pass import PlannedPass
 from tokenlight.record.probe import Probe
-from tokenlight.record.recording import record
+from tokenlight.record.recording import Saving, record
 from tokenlight.tasks.targets import Target, Wanted
 from tokenlight.text.batches import Batch
 
@@ -60,6 +60,9 @@ def goal(task: str, count: int = 3, position: int = 2) -> Target:
     return Target(models.task(task), (wanted,) * count)
 
 
+WRITTEN_OUT = Saving(fused=False)  # the operations of eager attention, one by one
+
+
 def answers(output: Any) -> dict[str, torch.Tensor]:
     return {name: output[name] for name in ("logits", "start_logits", "end_logits") if name in output}
 
@@ -68,7 +71,7 @@ def answers(output: Any) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize(("family", "task"), models.COMBINATIONS)
 def test_logits_are_bit_equal_to_eager_attention(family, task, needs):
     batch = uneven_batch()
-    recorded = record(models.model(family, task), batch, goal(task), PlannedPass(set(needs))).output
+    recorded = record(models.model(family, task), batch, goal(task), PlannedPass(set(needs)), saving=WRITTEN_OUT).output
     with torch.no_grad():
         expected = answers(eager(family, task)(input_ids=batch.input_ids, attention_mask=batch.attention_mask))
     real = batch.attention_mask.bool()
@@ -259,7 +262,7 @@ def test_last_hidden_is_the_raw_output_of_the_last_block(family):
         states = model(
             input_ids=batch.input_ids, attention_mask=batch.attention_mask, output_hidden_states=True
         ).hidden_states
-    (trace,) = record(models.model(family, task), batch, goal(task), PlannedPass({"hidden"})).traces
+    (trace,) = record(models.model(family, task), batch, goal(task), PlannedPass({"hidden"}), saving=WRITTEN_OUT).traces
     real = batch.attention_mask.bool()
     assert torch.equal(trace.hidden[-1].value[real], seen[0][real])
     if family not in models.ENCODERS:  # transformers gives the state after the final norm there

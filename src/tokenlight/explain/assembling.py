@@ -54,6 +54,7 @@ def assemble(
         extras=extras,
         maps={name: trim_map(name, value[place], len(row)) for name, value in attribution.maps.items()},
         notes=tuple(notes),
+        fused=attribution.fused,
         versions=library_versions(),
         explainer=explainer,
     )

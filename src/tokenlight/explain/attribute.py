@@ -29,13 +29,15 @@ def attribute(
     foil: Targets | Tensor = None,
     rules: RuleTable | None = None,
     low_memory: bool = False,
+    fused: bool | None = None,
     **options: Option,
 ) -> Tensor:
     """Scores [batch, token] for those who tokenise themselves.
 
     `target` and `foil`: an index for all rows, one for each row, or for `target` a function of the model output.
     Heads that answer for every token take (position, index); extractive answers (first token, last token). With
-    `low_memory`, blocks are computed again in the backward pass: less memory, more time, the same scores.
+    `low_memory`, blocks are computed again in the backward pass: less memory, more time, the same scores. `fused`
+    decides whether attention is one operation or written out; left away, it is fused wherever nobody needs its weights.
     """
     chosen, twin = find_method(method), Twin(model)
     job = Job.for_model(chosen, options, twin.model, rules)
@@ -44,7 +46,8 @@ def attribute(
     function = shared_function(targets, foils)
     task = task_of(twin.model)
     wanted = [Wanted() if function else task.want_ids(t, f) for t, f in zip(targets, foils, strict=True)]
-    plan, saving = plan_passes(Target(task, tuple(wanted), function), [job]), Running(low_memory=low_memory).saving
+    plan = plan_passes(Target(task, tuple(wanted), function), [job])
+    saving = Running(low_memory=low_memory, fused=fused).saving
     refuse_too_large(Shape.of(twin.model), plan, input_ids.shape, saving, twin.device)
     _, (attribution,) = run_jobs(twin, batch, plan, saving=saving)
     return attribution.scores

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from tokenlight.rules.facts import PLAIN, Keeps, kept_by
 from tokenlight.rules.mode import RuleTable
-from tokenlight.rules.points import mix_values, query_key
+from tokenlight.rules.points import attend, mix_values, query_key
 from tokenlight.rules.tables import ACTIVATIONS, LINEAR_LAYERS, PRODUCTS, SUMS, TABLES
 
 
@@ -55,10 +55,11 @@ class Kept:
     single: Counts  # in single precision, whatever theirs
 
 
-def kept_by_block(table: RuleTable | None, gated: bool) -> Kept:
+def kept_by_block(table: RuleTable | None, gated: bool, fused: bool = False) -> Kept:
     """Under a table of rules, or by the plain gradient; `gated`: the MLP multiplies two branches."""
     values, single = Counts(), Counts()
-    for place in places(gated, weights_vary=any(rule.passes for rule in rules_at(SOFTMAX, table or {}))):
+    weights_vary = any(rule.passes for rule in rules_at(SOFTMAX, table or {}))
+    for place in (*(FUSED if fused else written_out(weights_vary)), *places(gated)):
         rule = max(rules_at(place, table or {}), key=lambda rule: place.kept(rule).number)
         if rule.single:
             single += place.kept(rule)
@@ -86,14 +87,21 @@ def is_foreign(table: RuleTable | None) -> bool:
     return any(kept_by(rule) is None for rule in (table or {}).values())
 
 
-def places(gated: bool, weights_vary: bool) -> Iterator[Place]:
-    """`weights_vary`: attention weights are a signal, so that their product keeps the values, too."""
-    yield Place((F.layer_norm,), own=Counts(states=2), results=Counts(states=2))
-    six = Counts(states=5, inner=1)  # queries, keys, values, output; the MLP's two
-    yield Place(LINEAR_LAYERS, inputs=six, results=six + Counts(inner=gated))
+def written_out(weights_vary: bool) -> Iterator[Place]:
+    """Attention in three operations; `weights_vary`: its weights are a signal, so that values are kept, too."""
     yield Place((query_key,), own=Counts(states=2), results=Counts(maps=1))
     yield SOFTMAX
     yield Place((mix_values,), own=Counts(states=weights_vary, maps=1), results=Counts(states=1))
+
+
+FUSED = (Place((attend,), own=Counts(states=4), results=Counts(states=1)),)  # queries, keys, values and what comes out
+
+
+def places(gated: bool) -> Iterator[Place]:
+    """What lies around attention."""
+    yield Place((F.layer_norm,), own=Counts(states=2), results=Counts(states=2))
+    six = Counts(states=5, inner=1)  # queries, keys, values, output; the MLP's two
+    yield Place(LINEAR_LAYERS, inputs=six, results=six + Counts(inner=gated))
     yield Place(SUMS, results=Counts(states=2))
     yield Place(ACTIVATIONS, own=Counts(inner=1), results=Counts(inner=1))
     if gated:

@@ -59,6 +59,7 @@ class Explainer:
         rules: RuleTable | None = ...,
         batch_size: int = ...,
         low_memory: bool = ...,
+        fused: bool | None = ...,
         progress: bool = ...,
         **options: Option,
     ) -> Explanation: ...
@@ -74,6 +75,7 @@ class Explainer:
         rules: RuleTable | None = ...,
         batch_size: int = ...,
         low_memory: bool = ...,
+        fused: bool | None = ...,
         progress: bool = ...,
         **options: Option,
     ) -> list[Explanation]: ...
@@ -88,6 +90,7 @@ class Explainer:
         rules: RuleTable | None = None,
         batch_size: int = 32,
         low_memory: bool = False,
+        fused: bool | None = None,
         progress: bool = True,
         **options: Option,
     ) -> Explanation | list[Explanation]:
@@ -97,11 +100,12 @@ class Explainer:
         label, a token, an index, a function of the model output, or a list with one of these for each text. With a
         `foil`, the explained number is target minus foil. `rules` is a table in place of a relevance method's own.
         With `low_memory`, blocks are computed again in the backward pass: less memory, more time, the same scores.
-        Further keywords are the method's options.
+        `fused` decides whether attention is one operation or written out; left away, it is fused wherever nobody
+        needs its weights. Further keywords are the method's options.
         """
         chosen = find_method(method)
         jobs = {chosen.name: Job.for_model(chosen, options, self.inner, rules)}
-        running = Running(batch_size, low_memory, progress)
+        running = Running(batch_size, low_memory, progress, fused)
         return self.explain_jobs(texts, jobs, target=target, foil=foil, running=running)[chosen.name]
 
     @overload
@@ -114,6 +118,7 @@ class Explainer:
         foil: Targets = ...,
         batch_size: int = ...,
         low_memory: bool = ...,
+        fused: bool | None = ...,
         progress: bool = ...,
         **options: Option,
     ) -> dict[str, Explanation]: ...
@@ -128,6 +133,7 @@ class Explainer:
         foil: Targets = ...,
         batch_size: int = ...,
         low_memory: bool = ...,
+        fused: bool | None = ...,
         progress: bool = ...,
         **options: Option,
     ) -> dict[str, list[Explanation]]: ...
@@ -141,6 +147,7 @@ class Explainer:
         foil: Targets = None,
         batch_size: int = 32,
         low_memory: bool = False,
+        fused: bool | None = None,
         progress: bool = True,
         **options: Option,
     ) -> dict[str, Explanation] | dict[str, list[Explanation]]:
@@ -149,7 +156,7 @@ class Explainer:
         An option goes to every method that has it.
         """
         jobs = jobs_for(self.inner, methods, options)
-        running = Running(batch_size, low_memory, progress)
+        running = Running(batch_size, low_memory, progress, fused)
         return self.explain_jobs(texts, jobs, target=target, foil=foil, running=running)
 
     @overload

@@ -5,13 +5,14 @@ Sizes are counted in three kinds of tensors of a block: states [batch, token, di
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from transformers import PreTrainedModel
 
 from tokenlight.explain.block_graph import Counts, is_foreign, kept_by_block
 from tokenlight.explain.jobs import Job
 from tokenlight.explain.passes import PassPlan
+from tokenlight.foundation.transformers_internals import knows_fused_attention
 from tokenlight.model import anatomy
 from tokenlight.record.planned_pass import PlannedPass
 from tokenlight.record.recording import Saving
@@ -41,6 +42,7 @@ class Shape:
     weights: int  # bytes of all
     waiting: int  # bytes of those that device_map keeps elsewhere until their module runs
     largest: int  # bytes of the largest matrix of a block or of a head that answers with words
+    fusable: bool  # attention can be one operation
 
     @classmethod
     def of(cls, model: PreTrainedModel) -> "Shape":
@@ -64,6 +66,7 @@ class Shape:
             weights=sum(p.nbytes for p in model.parameters()),
             waiting=sum(p.nbytes for p in model.parameters() if p.is_meta),
             largest=max(parameter.nbytes for parameter in behind),
+            fusable=knows_fused_attention(model) and getattr(config, "attn_logit_softcapping", None) is None,
         )
 
     def bytes(self, counts: Counts, rows: int, tokens: int, precision: int) -> float:
@@ -100,7 +103,8 @@ def need_of_pass(shape: Shape, one: PlannedPass, rows: int, tokens: int, saving:
     def signals(names: Iterable[str]) -> float:
         return sum(size(Counts(states=SIZES[name][0], maps=SIZES[name][1])) for name in names)
 
-    kept = kept_by_block(one.rules, shape.gated)
+    fused = shape.fusable and one.can_fuse and saving.fused is not False
+    kept = kept_by_block(one.rules, shape.gated, fused)
     exact = one.double and (one.split or is_foreign(one.rules))  # nothing that would be in single precision
     block = size(kept.values) + size(kept.single, 8 if exact else 4)
     held = 1 if saving.by_block else shape.blocks
@@ -115,7 +119,7 @@ def need_of_pass(shape: Shape, one: PlannedPass, rows: int, tokens: int, saving:
     values = wanted - {"attention"} if in_graph else wanted
     parts = (2 if one.split else 1) * shape.task.parts
     trace = shape.blocks * (signals(values) + parts * signals(graded)) + 2 * size(Counts(states=1))
-    passing = size(PASSING) + logits_of(shape, rows, tokens, precision, saving)
+    passing = size(replace(PASSING, maps=0) if fused else PASSING) + logits_of(shape, rows, tokens, precision, saving)
     if one.double:
         passing += 4 * shape.largest * 4 / shape.precision
     return Need(graph, passing, trace)
@@ -140,7 +144,8 @@ def need_of_plan(shape: Shape, plan: PassPlan, rows: int, tokens: int, saving: S
     for job in plan.jobs:
         if job.method.asks_model:
             worst = max(worst, held + need_of_probe(shape, job, rows, tokens, saving))
-    return int(max(worst, held + shape.bytes(Counts(maps=2), rows, tokens, shape.precision) * bool(plan.passes)))
+    read = 2 * any("attention" in one.signals for one in plan.passes.values())  # what methods make of maps
+    return int(max(worst, held + shape.bytes(Counts(maps=read), rows, tokens, shape.precision)))
 
 
 def need_of_probe(shape: Shape, job: Job, rows: int, tokens: int, saving: Saving) -> int:

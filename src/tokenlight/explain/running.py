@@ -9,6 +9,7 @@ from torch import Tensor
 from tokenlight.explain.jobs import Job
 from tokenlight.explain.passes import PassPlan
 from tokenlight.methods import METHODS, Attribution
+from tokenlight.model.tape import Tape
 from tokenlight.model.twin import Twin
 from tokenlight.record.choices import Asked, Settled
 from tokenlight.record.pass_memory import PassMemory
@@ -26,13 +27,14 @@ class Running:
     batch_size: int = 32
     low_memory: bool = False  # blocks are computed again in the backward pass: less memory, more time, the same scores
     progress: bool = True
+    fused: bool | None = None  # attention as one operation; None: wherever no method or rule needs its weights
     prepare: Callable[[Batch], Batch] | None = None  # changes what the passes see, as the protocols of some papers do
     memory: PassMemory | None = None  # for those who ask about one text again and again
     twin: Twin | None = None  # of the explainer's model, where there is one already
 
     @property
     def saving(self) -> Saving:
-        return Saving(by_block=self.low_memory, last_logits=True)
+        return Saving(by_block=self.low_memory, last_logits=True, fused=self.fused)
 
 
 def run_jobs(
@@ -48,6 +50,8 @@ def run_jobs(
 
     With `graph`, scores can be differentiated for the strengths of a head mask whose tensors ask for it.
     """
+    if saving.fused:
+        refuse_to_write_out(plan)
     # The caller's inference mode or autocast must not change what is computed.
     with torch.inference_mode(False), torch.autocast(twin.device.type, enabled=False):
         batch = batch.map(Tensor.clone)
@@ -82,6 +86,13 @@ def run_jobs(
         return first, found
 
 
+def refuse_to_write_out(plan: PassPlan) -> None:
+    """Attention was to be one operation."""
+    readers = [job.method.name for job, keys in plan.readers if not all(plan.passes[key].can_fuse for key in keys)]
+    if readers:
+        raise ValueError(f"fused=True: {', '.join(readers)} need the attention weights written out; leave fused away")
+
+
 def describe_readers(jobs: Sequence[Job]) -> str:
     """What to do where there is no row to read."""
     readers = [job.method.name for job in jobs if any(one.reads_row for one in job.passes(split=False))]
@@ -100,6 +111,9 @@ def run_job(job: Job, recordings: list[Recording], probe: Probe) -> Attribution:
         parts = [as_attribution(job.method.function(*group, **job.options)) for group in groups]
     else:
         signs, parts = [1], [as_attribution(job.method.function(probe, **job.options))]
+    fused = (
+        all(recording.fused for recording in recordings) if recordings else probe.twin.fuses(Tape(fused=probe.fused))
+    )
     real = probe.batch.attention_mask.bool()
     scores = add_up([part.scores for part in parts], signs)
     scores = torch.where(real, scores.to(real.device), 0.0)
@@ -107,7 +121,7 @@ def run_job(job: Job, recordings: list[Recording], probe: Probe) -> Attribution:
         raise ValueError(f"method '{job.method.name}' gave scores that are not finite on this input")
     extras = {name: add_up([part.extras[name] for part in parts], signs) for name in parts[0].extras}
     maps = {name: add_up([part.maps[name] for part in parts], signs) for name in parts[0].maps}
-    return Attribution(scores, extras, maps)
+    return Attribution(scores, extras, maps, fused)
 
 
 def add_up(tensors: list[Tensor], signs: list[int]) -> Tensor:

@@ -3,11 +3,15 @@
 from typing import Any
 
 from torch import nn
-from transformers import PreTrainedConfig
-from transformers.masking_utils import eager_mask
+from transformers import PreTrainedConfig, PreTrainedModel
+from transformers.masking_utils import bidirectional_mask_function, eager_mask, sdpa_mask
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 additive_mask = eager_mask  # makes the mask that eager attention adds to its scores
+boolean_mask = (
+    sdpa_mask  # makes the mask of torch's fused attention: True where a token may look; None if it need not be
+)
+looks_everywhere = bidirectional_mask_function  # how the masks of encoders begin, before padding is hidden
 WHERE_IT_LAY = "_name_or_path"  # the key under which a configuration's dictionary notes its folder
 
 
@@ -19,6 +23,16 @@ def is_block(module: nn.Module) -> bool:
 def attention_of(config: PreTrainedConfig) -> str | None:
     """The name of the attention function that a model runs with."""
     return config._attn_implementation
+
+
+def set_attention(config: PreTrainedConfig, name: str) -> None:
+    """From now on, modules with this configuration call the attention function of this name."""
+    config._attn_implementation = name
+
+
+def knows_fused_attention(model: PreTrainedModel) -> bool:
+    """Whether the family runs with torch's fused attention, where a module says itself if it looks ahead."""
+    return model._supports_sdpa
 
 
 def tokenizer_json(tokenizer: Any) -> str:

@@ -115,7 +115,7 @@ def count_chunk(
         *hits.shape[1:], 2 * longest - 1, dtype=torch.long
     )  # [layer, head, key - query + longest - 1]
     for indices in length_batches(list(map(len, rows)), TOKEN_BUDGET):
-        batch, tape = explainer.collate([rows[i] for i in indices], twin.device), StrongestTape()
+        batch, tape = explainer.collate([rows[i] for i in indices], twin.device), StrongestTape(fused=False)
         twin.run(batch, tape)
         strongest = torch.stack(tape.strongest).transpose(1, 2).cpu()  # [layer, head, batch, query]
         add_offsets(offsets, strongest, batch.attention_mask.bool().cpu())

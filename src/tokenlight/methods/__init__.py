@@ -22,6 +22,7 @@ class Attribution:
     scores: Tensor
     extras: Mapping[str, Tensor] = field(default_factory=dict)
     maps: Mapping[str, Tensor] = field(default_factory=dict)
+    fused: bool | None = None  # whether attention was one operation; whoever ran the passes fills it in
 
 
 # Fixed, or a function of the options.

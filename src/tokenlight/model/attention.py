@@ -1,7 +1,8 @@
-"""The one attention function. Registered with transformers, so no modelling code is copied or patched.
+"""The two attention functions. Registered with transformers, so no modelling code is copied or patched.
 
-It computes what eager attention computes, for every family: grouped-query heads, soft-capping, any additive mask.
-What it sees goes to the tape of the private model copy it runs in (see `twin.py`).
+Both compute what eager attention computes, for every family: grouped-query heads, any mask. The one writes the weights
+out, which some methods read and some rules need. The other leaves them to torch's fused kernels, whose memory grows
+with the length of a text, not with its square. What both see goes to the tape of the twin they run in (`twin.py`).
 """
 
 from typing import Any
@@ -11,11 +12,16 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 
 from tokenlight.foundation.errors import UnsupportedModelError
-from tokenlight.foundation.transformers_internals import additive_mask
-from tokenlight.rules.points import mask_scores, mix_values, query_key
+from tokenlight.foundation.transformers_internals import additive_mask, boolean_mask, looks_everywhere
+from tokenlight.model.tape import Tape
+from tokenlight.rules.points import attend, mask_scores, mix_values, query_key
 
-NAME = "tokenlight"
+WRITTEN_OUT, FUSED = "tokenlight", "tokenlight_fused"
 HARMLESS = {"position_ids", "cache_position", "position_embeddings", "token_type_ids", "mm_token_type_ids"}
+
+
+class CannotFuse(Exception):
+    """Attention has a term that the fused operation does not know: it must be written out."""
 
 
 def attention(
@@ -29,24 +35,65 @@ def attention(
     **kwargs: Any,  # transformers owns this signature
 ) -> tuple[Tensor, Tensor]:
     """Softmax attention, written out in operations that relevance rules can replace."""
-    refuse_unknown_terms(module, kwargs)
-    tape = module.__dict__["tokenlight"].tape
-    groups = query.shape[1] // key.shape[1]
-    if groups > 1:
-        key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
-    value = tape.add("values", value)
-    scores = query_key(query, key) * (query.shape[-1] ** -0.5 if scaling is None else scaling)
+    tape, key, value = prepare(module, query, key, value, kwargs)
+    scores = query_key(query, key) * scale_of(query, scaling)
     if softcap is not None:
         scores = torch.tanh(scores / softcap) * softcap
     if attention_mask is not None:
         scores = mask_scores(scores, attention_mask)
     weights = nn.functional.softmax(scores, dim=-1, dtype=torch.promote_types(scores.dtype, torch.float32))
     weights = tape.add("attention", weights.to(value.dtype))
-    context = tape.add("context", mix_values(weights, value))
+    return finish(tape, mix_values(weights, value)), weights
+
+
+def fused_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    softcap: float | None = None,
+    is_causal: bool | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, None]:
+    """The same in one operation, which has rules of its own. Without a mask, a module says itself if it looks ahead."""
+    if softcap is not None:
+        raise CannotFuse
+    tape, key, value = prepare(module, query, key, value, kwargs)
+    tape.calls["attention"] += 1
+    causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
+    if attention_mask is not None:
+        mask = (
+            attention_mask[:, :, :1] if attention_mask.stride(-2) == 0 else attention_mask
+        )  # all queries see the same
+        attention_mask = mask.to(query.dtype)
+    causal = causal and attention_mask is None and query.shape[2] > 1
+    return finish(tape, attend(query, key, value, attention_mask, scale_of(query, scaling), causal)), None
+
+
+def prepare(
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, others: dict[str, Any]
+) -> tuple[Tape, Tensor, Tensor]:
+    """The tape, keys and values, one for every head."""
+    refuse_unknown_terms(module, others)
+    tape = module.__dict__["tokenlight"].tape
+    groups = query.shape[1] // key.shape[1]
+    if groups > 1:
+        key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
+    return tape, key, tape.add("values", value)
+
+
+def finish(tape: Tape, context: Tensor) -> Tensor:
+    """The heads' outputs [batch, head, query, dim], noted and gated; as blocks want them: [batch, query, head, dim]."""
+    context = tape.add("context", context)
     if tape.gates is not None:
         context = tape.gates(context, layer=tape.calls["context"] - 1)
-    context = tape.add("gated", context)
-    return context.transpose(1, 2).contiguous(), weights
+    return tape.add("gated", context).transpose(1, 2).contiguous()
+
+
+def scale_of(query: Tensor, scaling: float | None) -> float:
+    return query.shape[-1] ** -0.5 if scaling is None else scaling
 
 
 def refuse_unknown_terms(module: nn.Module, kwargs: dict[str, Any]) -> None:
@@ -58,6 +105,35 @@ def refuse_unknown_terms(module: nn.Module, kwargs: dict[str, Any]) -> None:
             )
 
 
+def fused_mask(
+    *,
+    attention_mask: Tensor | None = None,
+    allow_is_causal_skip: bool = True,
+    dtype: torch.dtype = torch.float32,
+    **settings: Any,
+) -> Tensor | None:
+    """What is added to the scores; None where nothing is hidden but what lies ahead, which takes no memory.
+
+    Behind a text, padding lies ahead of all its tokens: a causal model needs no mask for it. Where tokens look at
+    everything but padding, the mask is the same for all of them, and is made for one.
+    """
+    if allow_is_causal_skip and attention_mask is not None and not (attention_mask.long().diff(dim=-1) > 0).any():
+        attention_mask = None
+    if settings.get("mask_function") is looks_everywhere:
+        settings["mask_function"] = lambda batch, head, query, key: key >= 0
+    mask = boolean_mask(attention_mask=attention_mask, allow_is_causal_skip=allow_is_causal_skip, **settings)
+    if mask is None:
+        return None
+    shape = mask.shape
+    if mask.stride(-2) == 0:
+        mask = mask[:, :, :1]
+    # Finite, as transformers' own: a token that may look nowhere (padding) looks everywhere, and nothing becomes NaN.
+    hidden = torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(~mask, torch.finfo(dtype).min)
+    return hidden.expand(shape)
+
+
 # Both are needed: without the mask function, decoders would look ahead and padding would be attended to.
-AttentionInterface.register(NAME, attention)
-AttentionMaskInterface.register(NAME, additive_mask)
+AttentionInterface.register(WRITTEN_OUT, attention)
+AttentionMaskInterface.register(WRITTEN_OUT, additive_mask)
+AttentionInterface.register(FUSED, fused_attention)
+AttentionMaskInterface.register(FUSED, fused_mask)

@@ -10,7 +10,7 @@ from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.foundation.torch_internals import drop_backward_hooks, hooks_on, is_compiled, is_compiled_wrapper
 from tokenlight.foundation.transformers_internals import attention_of
 from tokenlight.model import placement, pooling
-from tokenlight.model.attention import NAME
+from tokenlight.model.attention import WRITTEN_OUT
 
 INTERFACE = (
     "tokenlight explains families whose blocks call attention through transformers' AttentionInterface: "
@@ -80,7 +80,7 @@ def private_copy(model: PreTrainedModel) -> PreTrainedModel:
     settings = twin.config.get_text_config()
     if pooling.pools_last_token(twin) and settings.pad_token_id is None:
         settings.pad_token_id = pooling.NO_PADDING  # otherwise transformers takes such texts one at a time only
-    twin.set_attn_implementation(NAME)
-    if attention_of(twin.config) != NAME:
+    twin.set_attn_implementation(WRITTEN_OUT)
+    if attention_of(twin.config) != WRITTEN_OUT:
         raise UnsupportedModelError(f"{type(model).__name__} does not use the attention interface. " + INTERFACE)
     return twin

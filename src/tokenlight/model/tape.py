@@ -39,12 +39,23 @@ class Tape:
     double: bool = False  # values from the embeddings on in double precision; only rules can follow other weights
     embeddings_instead: Tensor | None = None  # goes in place of the embedding layer's output
     gates: Gates | None = None  # which heads relevance flows through
+    fused: bool = True  # attention may be one operation, without weights
     signals: dict[str, list[Tensor]] = field(default_factory=lambda: {name: [] for name in SIGNALS})
     calls: Counter[str] = field(default_factory=Counter)
     head_only: bool = False  # the graph begins at the last block's output, a leaf in `block_outputs`
     cut: bool = False  # blocks leave no graph: what follows hangs on their outputs as leaves, and they run again later
     block_calls: list[BlockCall] = field(default_factory=list)
     block_outputs: list[Tensor] = field(default_factory=list)
+
+    @property
+    def may_fuse(self) -> bool:
+        return self.fused and "attention" not in self.keep
+
+    def clear(self) -> None:
+        """As before a run."""
+        for group in (*self.signals.values(), self.block_calls, self.block_outputs):
+            group.clear()
+        self.calls.clear()
 
     def add(self, name: str, tensor: Tensor) -> Tensor:
         """Note a tensor on its way; the caller goes on with what comes back."""

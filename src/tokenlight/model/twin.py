@@ -16,8 +16,10 @@ from transformers import PreTrainedModel
 
 from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.foundation.progress import pass_begins
+from tokenlight.foundation.transformers_internals import knows_fused_attention, set_attention
 from tokenlight.model import anatomy, inputs, placement
 from tokenlight.model.activations import is_written_out
+from tokenlight.model.attention import FUSED, WRITTEN_OUT, CannotFuse
 from tokenlight.model.copying import INTERFACE, private_copy, refuse_inexact, unwrap
 from tokenlight.model.precision import KeepDouble
 from tokenlight.model.tape import BlockCall, Tape, tensors_in, without_graph
@@ -38,6 +40,9 @@ class Twin:
         with torch.inference_mode(False):  # of the caller: its tensors could not take part in a backward pass
             self.model = private_copy(model)
         self._blocks = anatomy.blocks(self.model)
+        found: list[Any] = [module.config for module in self.model.modules() if hasattr(module, "config")]
+        self._configs = list({id(config): config for config in found}.values())
+        self._fusable = knows_fused_attention(self.model)
         self._accepted = inputs.accepted_inputs(self.model)
         self.tape = Tape()
         self._install_hooks()
@@ -69,13 +74,16 @@ class Twin:
         if read_at is not None and "logits_to_keep" in self._accepted:
             # Every version of transformers takes positions that all texts share: those that any of them is read at.
             inputs["logits_to_keep"], place = read_at.unique(return_inverse=True)
-        with self._writing(tape, rules):
-            output = self._call(inputs)
+        output = self._forward(inputs, tape, rules)
         if place is not None:
             with torch.set_grad_enabled(tape.differentiable):
                 output["logits"] = output["logits"][torch.arange(len(place)), place.to(output["logits"].device)]
         self._refuse_unseen_parts(tape)
         return output
+
+    def fuses(self, tape: Tape) -> bool:
+        """Whether attention is one operation in a run with this tape."""
+        return tape.may_fuse and self._fusable
 
     def run_block(
         self, number: int, call: BlockCall, tape: Tape, rules: AbstractContextManager[Any] | None = None
@@ -89,6 +97,8 @@ class Twin:
     def _writing(self, tape: Tape, rules: AbstractContextManager[Any] | None) -> Iterator[None]:
         """Inside, hooks write to this tape."""
         self.tape = tape
+        for config in self._configs:
+            set_attention(config, FUSED if self.fuses(tape) else WRITTEN_OUT)
         try:
             with (
                 torch.set_grad_enabled(tape.differentiable),
@@ -104,6 +114,15 @@ class Twin:
         self.tape = Tape()
         with torch.no_grad():
             return self.model.get_input_embeddings()(input_ids)
+
+    def _forward(self, inputs: dict[str, Tensor], tape: Tape, rules: AbstractContextManager[Any] | None) -> Any:
+        try:
+            with self._writing(tape, rules):
+                return self._call(inputs)
+        except CannotFuse:  # the first attention of the model said so
+            self._fusable = False
+        tape.clear()
+        return self._forward(inputs, tape, rules)
 
     def _call(self, inputs: dict[str, Tensor]) -> Any:
         try:

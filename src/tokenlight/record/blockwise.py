@@ -46,7 +46,8 @@ class Blockwise:
         call, output = self.tape.block_calls[number], self.tape.block_outputs[number]
         arriving, output.grad = output.grad, None
         state = without_graph(call.state).requires_grad_()
-        tape = Tape(keep=self.wanted, differentiable=True, double=self.tape.double, gates=self.tape.gates)
+        first = self.tape
+        tape = Tape(self.wanted, True, double=first.double, gates=first.gates, fused=first.fused)
         result = self.twin.run_block(number, call.with_state(state), tape, self.rules)
         passes_on = number > 0 or "embeddings" in self.graded
         inputs = flat(tape.signals, self.graded) + [state] * passes_on

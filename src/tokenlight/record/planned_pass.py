@@ -3,6 +3,7 @@
 from collections.abc import Set
 from dataclasses import dataclass, replace
 
+from tokenlight.rules.fused import can_fuse
 from tokenlight.rules.gates import Gates
 from tokenlight.rules.mode import RuleTable
 
@@ -44,6 +45,11 @@ class PlannedPass:
     def graded(self) -> frozenset[str]:
         """Of these, what is kept with its gradient."""
         return frozenset(need.removesuffix(".grad") for need in self.needs if need.endswith(".grad"))
+
+    @property
+    def can_fuse(self) -> bool:
+        """Whether attention may be one operation: nobody reads its weights, and the rules have one for all of it."""
+        return "attention" not in self.signals and can_fuse(self.rules)
 
     def needing(self, more: Set[str]) -> "PlannedPass":
         """The same pass for another reader as well."""

@@ -25,6 +25,11 @@ class Probe:
     saving: Saving = NO_SAVING
     at_once: int | None = None  # texts that may run together; None: all
 
+    @property
+    def fused(self) -> bool:
+        """Whether attention may be one operation."""
+        return self.saving.fused is not False
+
     def rows(self, rows: Tensor) -> "Probe":
         """The same question for some rows of the batch, in any order, repeated at will."""
         return replace(self, batch=self.batch.map(lambda t: t[rows]), choices=repeat_choices(self.choices, rows))
@@ -48,11 +53,11 @@ class Probe:
             yield self.rows(rows), rows
 
     def _score(self) -> Tensor:
-        return self._total(self.twin.run(self.batch, Tape(), read_at=self._read_at)).detach()
+        return self._total(self.twin.run(self.batch, Tape(fused=self.fused), read_at=self._read_at)).detach()
 
     def _gradient(self, embeddings: Tensor) -> tuple[Tensor, Tensor]:
         cut, only = self.saving.by_block, frozenset({"embeddings"})
-        tape = Tape(keep=only, differentiable=True, embeddings_instead=embeddings, cut=cut)
+        tape = Tape(keep=only, differentiable=True, embeddings_instead=embeddings, cut=cut, fused=self.fused)
         output = self.twin.run(self.batch, tape, read_at=self._read_at)
         with torch.enable_grad():
             score = self._total(output)

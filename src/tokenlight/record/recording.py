@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.model.tape import SIGNALS, Tape
 from tokenlight.model.twin import Twin
 from tokenlight.record.blockwise import Blockwise
@@ -24,6 +25,7 @@ class Saving:
 
     by_block: bool = False  # keep the graph of one block at a time; each block runs again in the backward pass
     last_logits: bool = False  # a causal language model's logits where the next token is read, and nowhere else
+    fused: bool | None = None  # attention as one operation, which writes no weights out; None: in passes that allow it
 
 
 NO_SAVING = Saving()
@@ -37,6 +39,7 @@ class Recording:
     traces: tuple[Trace, ...]
     choices: tuple[Choice, ...]
     output: dict[str, Tensor]
+    fused: bool = False  # attention was one operation
 
     @property
     def score(self) -> Tensor:
@@ -70,11 +73,14 @@ def record(
         differentiable=bool(graded),
         double=one.double,
         gates=one.gates,
+        fused=saving.fused is not False and one.can_fuse and not graph,  # it has no second derivative
         cut=cut,
     )
     ledger = Ledger(len(batch.input_ids), exact=one.split and one.double)
     mode = None if one.rules is None else RuleMode(one.rules, ledger)
     output = twin.run(batch, tape, mode, read_at=target.reads_at(batch) if saving.last_logits else None)
+    if saving.fused and not twin.fuses(tape):
+        raise UnsupportedModelError(f"{type(twin.model).__name__} has no fused attention: leave fused=True away")
     choices = target.choose(output, batch, twin.model)
     if one.reads_row:
         choices = with_rows(choices, twin, batch)
@@ -95,7 +101,7 @@ def record(
         part = part if one.reads_row else replace(part, row=None)
         traces.append(make_trace(batch, score.detach(), part, signals, ledger, twin.model))
     answer = {name: part.detach() for name, part in output.items() if isinstance(part, Tensor)}
-    return Recording(tuple(traces), choices, answer)
+    return Recording(tuple(traces), choices, answer, twin.fuses(tape))
 
 
 def differentiate(

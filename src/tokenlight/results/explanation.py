@@ -73,6 +73,7 @@ class Explanation:
     maps: Mapping[str, Tensor] = field(default_factory=dict)  # what was asked for with detail=; axes in MAP_AXES
     notes: tuple[str, ...] = ()  # what a reader should know: truncation, a target that had no effect
     versions: Mapping[str, str] = field(default_factory=dict)
+    fused: bool | None = None  # whether attention was one operation, whose weights nobody saw; None: nobody said
     # For evaluate(); no part of the result: not compared, not saved, and not taken along by copies and pickles.
     explainer: "Explainer | None" = field(default=None, repr=False, compare=False)
 

@@ -5,7 +5,7 @@ What a table of one's own is made of can be had from here: `from tokenlight impo
 
 from tokenlight.rules.facts import keeps
 from tokenlight.rules.mode import Rule, RuleTable, is_signal
-from tokenlight.rules.points import activation, mask_scores, mix_values, query_key
+from tokenlight.rules.points import activation, attend, mask_scores, mix_values, query_key
 from tokenlight.rules.primitives import ScaleGradient, like
 from tokenlight.rules.replacements import (
     absorbing_addmm,
@@ -45,6 +45,7 @@ __all__ = [
     "activation",
     "alpha_beta_addmm",
     "alpha_beta_linear",
+    "attend",
     "conserving_sum",
     "constant",
     "cut",

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tokenlight.foundation.errors import UnsupportedModelError
-from tokenlight.rules.points import mix_values, query_key
+from tokenlight.rules.points import attend, mix_values, query_key
 
 Functions = set[Callable[..., Any]]
 Origins = frozenset[Any]  # numbers of tensors that mixing layers made, or places within them
@@ -32,6 +32,7 @@ MIXING: Functions = {
         torch.einsum,
         query_key,
         mix_values,
+        attend,
     ),
     *(Tensor.mean, torch.mean, Tensor.sum, torch.sum, F.softmax, torch.softmax, Tensor.softmax, F.log_softmax),
     *(F.layer_norm, F.rms_norm, F.group_norm, F.conv1d, F.embedding, torch.cat, torch.stack),

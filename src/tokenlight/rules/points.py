@@ -6,6 +6,7 @@ from typing import ParamSpec
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 from torch.overrides import handle_torch_function, has_torch_function
 
 P = ParamSpec("P")
@@ -45,3 +46,9 @@ def mask_scores(scores: Tensor, mask: Tensor) -> Tensor:
 def mix_values(weights: Tensor, value: Tensor) -> Tensor:
     """[batch, head, query, dim]"""
     return torch.matmul(weights, value)
+
+
+@rule_point
+def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scaling: float, causal: bool) -> Tensor:
+    """[batch, head, query, dim]: all of attention in one operation, which writes no weights out."""
+    return F.scaled_dot_product_attention(query, key, value, mask, is_causal=causal, scale=scaling)

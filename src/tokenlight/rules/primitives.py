@@ -82,6 +82,23 @@ class ScaleGradient(torch.autograd.Function):
         return grads[0] * ctx.factor, None
 
 
+class BookedGradient(torch.autograd.Function):
+    """The value as it is, the gradient times a factor; a share of value times gradient goes into the ledger."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, factor: float, account: str, share: float) -> Tensor:
+        ctx.save_for_backward(x)
+        ctx.settings, ctx.ledger = (factor, account, share), LEDGER.get()
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        (x,), (factor, account, share) = ctx.saved_tensors, ctx.settings
+        if ctx.ledger is not None:
+            ctx.ledger.enter(account, share * torch.linalg.vecdot(x, grads[0]))
+        return grads[0] * factor, None, None, None
+
+
 class Absorb(torch.autograd.Function):
     """Note the relevance that the constant part of a sum takes: constant times gradient."""
 

@@ -4,9 +4,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from tokenlight.rules import fused
 from tokenlight.rules import replacements as rules
 from tokenlight.rules.mode import RuleTable
-from tokenlight.rules.points import activation, mask_scores, mix_values, query_key
+from tokenlight.rules.points import activation, attend, mask_scores, mix_values, query_key
 
 ACTIVATIONS = (  # those of transformers are one operation of ours; torch's, as modules or bare, are these functions
     *(activation, F.gelu, F.silu, F.relu, torch.relu, Tensor.relu, torch.tanh, Tensor.tanh, torch.sigmoid),
@@ -31,7 +32,7 @@ LRP: RuleTable = (
     | dict.fromkeys(SUMS, rules.absorbing_sum)
     | dict.fromkeys(PRODUCTS, rules.through_signal)
     | {F.linear: rules.absorbing_linear, torch.addmm: rules.absorbing_addmm}
-    | {query_key: rules.constant, F.softmax: rules.constant, mix_values: rules.plain}
+    | {query_key: rules.constant, F.softmax: rules.constant, mix_values: rules.plain, attend: fused.through_values}
 )
 
 # The same with gates that share evenly.
@@ -42,6 +43,7 @@ ATTN_LRP: RuleTable = LRP_UNIFORM | {
     query_key: rules.halved,
     F.softmax: rules.gradient_softmax,
     mix_values: rules.halved,
+    attend: fused.by_gradient,
 }
 
 # Arras et al. 2025, appendix D.2: positive contributions at linear layers, otherwise as LRP.
@@ -52,7 +54,7 @@ STREAM: RuleTable = (
     LRP
     | dict.fromkeys(ACTIVATIONS, rules.cut)
     | dict.fromkeys(PRODUCTS, rules.cut_gated)
-    | {mix_values: rules.constant}
+    | {mix_values: rules.constant, attend: fused.nothing_passes}
 )
 
 # Chefer et al. 2021b: z+ without bias, identity through norms and softmax, the conserving residual sum.

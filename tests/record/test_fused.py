@@ -1,0 +1,214 @@
+"""Attention as one operation gives what attention written out gives, and no map of weights is ever made."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+import tokenlight as tl
+from tests import models
+from tests.rounding import SHARES, assert_near
+from tests.tokenizers_ import explainer_for
+from tokenlight import rules
+from tokenlight.explain.jobs import Job
+from tokenlight.explain.passes import plan_passes
+from tokenlight.explain.running import run_jobs
+from tokenlight.foundation.errors import UnsupportedModelError
+from tokenlight.methods import METHODS, Attribution
+from tokenlight.model.twin import Twin
+from tokenlight.record.recording import Saving
+from tokenlight.rules.fused import can_fuse
+from tokenlight.tasks.targets import Target
+from tokenlight.text.batches import Batch
+
+FUSABLE = (  # those that never look at attention weights
+    *("gradient_l1", "gradient_l2", "gradient_x_input", "cat", "integrated_gradients", "erasure"),
+    *("lrp", "attn_lrp", "calibrated_lrp", "alpha_beta_lrp"),
+)
+CAPPED = "gemma2"  # caps its scores, which no fused kernel does
+
+
+def padded(side: str) -> Batch:
+    ids, mask = models.ids(), torch.ones(3, 9, dtype=torch.long)
+    hidden = slice(6, None) if side == "right" else slice(0, 3)
+    ids[1, hidden], mask[1, hidden] = 1, 0
+    return Batch(ids, mask)
+
+
+def explained(
+    model: Any, task: str, name: str, batch: Batch, saving: Saving, options: Mapping[str, Any] | None = None
+) -> Attribution:
+    job = Job.for_model(METHODS[name], {**models.quick_options(name), **(options or {})}, model)
+    wanted = models.task(task).want_ids(models.target(task), None)
+    target = Target(models.task(task), (wanted,) * len(batch.input_ids))
+    return run_jobs(Twin(model), batch, plan_passes(target, [job]), saving=saving)[1][0]
+
+
+def assert_same(found: Attribution, expected: Attribution) -> None:
+    size = max(float(expected.scores.abs().max()), *(float(x.abs().max()) for x in expected.extras.values()), 0.0)
+    assert_near(found.scores, expected.scores, growth=SHARES)
+    assert found.extras.keys() == expected.extras.keys()
+    for name, value in expected.extras.items():
+        assert_near(found.extras[name], value, size=size, growth=SHARES)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_which_methods_never_look_at_weights(name):
+    found = explained(models.model("bert"), "text-classification", name, padded("right"), Saving())
+    assert found.fused is (name in (*FUSABLE, "random"))
+
+
+@pytest.mark.parametrize(("family", "task"), models.COMBINATIONS)
+def test_every_family_and_head(family, task):
+    model, batch = models.model(family, task, torch.float64), padded("right")
+    for number, name in enumerate(FUSABLE):
+        expected = explained(model, task, name, batch, Saving(fused=False))
+        found = explained(model, task, name, batch, Saving(by_block=number % 2 == 1))
+        assert (found.fused, expected.fused) == (family != CAPPED, False)
+        assert_same(found, expected)
+
+
+@pytest.mark.parametrize("family", [family for family in models.FAMILIES if family not in models.ENCODERS])
+@pytest.mark.parametrize("name", ["gradient_x_input", "attn_lrp"])
+def test_padding_on_the_left(family, name):
+    model = models.model(family, models.default_task(family), torch.float64)
+    batch, task = padded("left"), models.default_task(family)
+    wanted = {"method": name, "target": models.target(task)}
+    expected = tl.attribute(model, batch.input_ids, batch.attention_mask, fused=False, **wanted)
+    assert_near(tl.attribute(model, batch.input_ids, batch.attention_mask, **wanted), expected, growth=SHARES)
+
+
+@pytest.mark.parametrize("name", FUSABLE)
+def test_single_precision(name):
+    for family in ("bert", "llama"):
+        task = models.default_task(family)
+        model = models.model(family, task)
+        expected = explained(model, task, name, padded("right"), Saving(fused=False))
+        assert_near(explained(model, task, name, padded("right"), Saving()).scores, expected.scores, growth=SHARES)
+
+
+@pytest.mark.parametrize("name", ["lrp", "attn_lrp", "alpha_beta_lrp"])
+@pytest.mark.parametrize("by_block", [False, True])
+def test_head_gates_and_details(name, by_block):
+    model = models.model("llama", "text-generation", torch.float64)
+    options = {"heads": models.SOME_HEADS, "detail": ("layers", "heads", "neurons"), "layer": 1}
+    one, other = (
+        explained(model, "text-generation", name, padded("right"), Saving(by_block=by_block, fused=way), options)
+        for way in (None, False)
+    )
+    assert one.fused
+    assert_same(one, other)
+    for kind, value in other.maps.items():
+        assert_near(one.maps[kind], value, growth=SHARES)
+
+
+# --- rules ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("part", [rules.query_key, F.softmax, rules.mix_values, rules.mask_scores])
+def test_a_table_that_changes_a_part_of_attention_writes_it_out(part):
+    assert can_fuse(rules.ATTN_LRP)
+    assert not can_fuse(rules.ATTN_LRP | {part: lambda function, *args, **kwargs: function(*args, **kwargs)})
+    assert not can_fuse({name: rule for name, rule in rules.ATTN_LRP.items() if name is not rules.attend})
+
+
+def test_published_tables():
+    tables = {"LRP", "LRP_UNIFORM", "ATTN_LRP", "ALPHA_BETA", "STREAM", "ZPLUS"}
+    assert {name for name in tables if can_fuse(getattr(rules, name))} == tables - {"ZPLUS"}
+
+
+def test_a_rule_of_ones_own_for_the_whole_of_attention():
+    table = rules.LRP | {rules.attend: rules.constant}
+    ids = models.ids()
+    found = tl.attribute(models.model("llama", "text-generation"), ids, method="lrp", target=7, rules=table)
+    expected = tl.attribute(models.model("llama", "text-generation"), ids, method="lrp", target=7)
+    assert (found[:, :-1] == 0).all()  # nothing comes from other tokens
+    assert (expected[:, :-1] != 0).any()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_gradients_that_are_not_contiguous(dtype):
+    """The order in memory that blocks give them: [batch, query, head, dim]."""
+    torch.manual_seed(0)
+    parts = [torch.randn(2, 4, 70, 8, dtype=dtype, requires_grad=True) for _ in range(3)]
+    arriving = torch.randn(2, 70, 4, 8, dtype=dtype).transpose(1, 2)
+    assert not arriving.is_contiguous()
+    one = torch.autograd.grad(rules.attend(*parts, None, 0.3, True), parts, arriving)
+    scores = (parts[0] @ parts[1].transpose(-1, -2) * 0.3).masked_fill(torch.ones(70, 70).triu(1).bool(), -torch.inf)
+    other = torch.autograd.grad(scores.softmax(-1) @ parts[2], parts, arriving)
+    for found, expected in zip(one, other, strict=True):
+        assert_near(found, expected)
+
+
+# --- memory -----------------------------------------------------------------------------------------------------------
+
+
+class Largest(TorchDispatchMode):
+    """The largest tensor that any operation makes, backward pass included."""
+
+    numbers = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for tensor in tree_leaves(result):
+            if isinstance(tensor, Tensor):  # what it holds; an expanded tensor claims more
+                self.numbers = max(self.numbers, tensor.untyped_storage().nbytes() // tensor.element_size())
+        return result
+
+
+@pytest.mark.parametrize(
+    ("family", "name"),
+    # Decoders cannot hide a token inside a text without a mask [query, key] for each.
+    [
+        (family, name)
+        for family in ("bert", "llama", "gpt2")
+        for name in FUSABLE
+        if (family, name) != ("llama", "erasure")
+    ],
+)
+def test_the_largest_tensor_grows_with_the_text_and_not_with_its_square(family, name):
+    task = models.default_task(family)
+    model = models.model(family, task)
+
+    def largest(tokens: int, fused: bool | None) -> int:
+        ids, mask = models.ids(2, tokens), torch.ones(2, tokens, dtype=torch.long)
+        ids[1, 15:], mask[1, 15:] = 1, 0
+        with Largest() as watch:
+            explained(model, task, name, Batch(ids, mask), Saving(last_logits=True, fused=fused))
+        return watch.numbers
+
+    twice = 2 * 41 / 21 if name == "erasure" else 2  # which runs one text more than it has tokens
+    assert largest(40, None) <= twice * largest(20, None)
+    assert largest(40, False) > 1.2 * twice * largest(20, False)
+
+
+# --- what users see ---------------------------------------------------------------------------------------------------
+
+
+def test_results_say_how_attention_was_computed(tmp_path):
+    explainer, text = explainer_for("bert"), "the book is good"
+    found = explainer.explain_all(text, ["attn_lrp", "rollout", "integrated_gradients"], steps=2)
+    assert {name: e.fused for name, e in found.items()} == {
+        "attn_lrp": True,
+        "rollout": False,
+        "integrated_gradients": True,
+    }
+    written_out = explainer.explain(text, "attn_lrp", fused=False)
+    assert written_out.fused is False
+    assert_near(found["attn_lrp"].scores, written_out.scores, growth=SHARES)
+    written_out.save(tmp_path / "e.json")
+    assert tl.Explanation.load(tmp_path / "e.json").fused is False
+
+
+def test_what_needs_weights_cannot_be_forced():
+    ids = models.ids()
+    with pytest.raises(ValueError, match="rollout need the attention weights written out"):
+        tl.attribute(models.model("bert"), ids, method="rollout", target=1, fused=True)
+    capped = models.model(CAPPED, "text-generation")
+    with pytest.raises(UnsupportedModelError, match="has no fused attention"):
+        tl.attribute(capped, ids, method="attn_lrp", target=1, fused=True)
