@@ -32,6 +32,10 @@ def explain(
     heads: Annotated[str | None, typer.Option(help="A head mask: see `tokenlight heads`.")] = None,
     task: TaskOption = None,
     low_memory: Annotated[bool, typer.Option("--low-memory", help="Less memory, more time, the same scores.")] = False,
+    fused: Annotated[
+        bool | None,
+        typer.Option("--fused/--written-out", help="Attention as one operation or not; default: where it can be."),
+    ] = None,
     format: Annotated[Format, typer.Option(help="How to show the result.")] = Format.terminal,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write to this file.")] = None,
 ) -> None:
@@ -45,7 +49,9 @@ def explain(
         goal = explainer.task.compose(target, position)
         words = text if context is None else (text, context)
         options = {} if heads is None else {"heads": heads}
-        results = explainer.explain_all(words, chosen, target=goal, foil=foil, low_memory=low_memory, **options)
+        results = explainer.explain_all(
+            words, chosen, target=goal, foil=foil, low_memory=low_memory, fused=fused, **options
+        )
         write(list(results.values()), format, output)
 
 
