@@ -153,7 +153,7 @@ def test_cancel_frees_the_server(page: Any, served: Served, gate: Gate, left: Ev
     monkeypatch.setattr("tokenlight.serve.explaining.SPEAK", 0.0)  # about every pass
     gate.allow(4)
     choose(page, ("attn_lrp", "integrated_gradients", "erasure"))
-    page.fill("#text", "a film that goes on and on and never quite ends " * 12)
+    page.fill("#text", "a film that goes on and on and never quite ends " * 4)
     expect(page.locator("#says")).to_contain_text("The model says")  # with a pass of its own
     page.click("#explain")
     expect(page.locator("#waiting progress").first).to_be_visible()
