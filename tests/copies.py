@@ -58,7 +58,7 @@ def run_killed(work: Callable[[Path], Any], whole: Path, killed: Path, seed: int
     calls = count_calls(partial(work, whole))
     dice = random.Random(seed)
     exits = []
-    for _ in range(6):
+    for _ in range(4):
         moment = int(dice.uniform(0.02, 0.7) * calls)
         copy: Any = SERVER.Process(target=die_at_call, args=(moment, partial(work, killed)))
         copy.start()

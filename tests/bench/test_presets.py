@@ -27,11 +27,6 @@ from tokenlight.metrics.perturbation import Perturbation
 CLOSE = 1e-7  # in double precision, where rounding decides no order; single precision is held to 1e-5 below
 CASTING = tolerance(torch.float32, 1.0)  # eager Llama casts to single precision inside, ours does not
 CASES = [  # gold labels, not always what the model says
-    (
-        "The story wanders for two long hours, the jokes fall flat, and yet the last ten minutes are so warm and "
-        "honest that I left the cinema smiling.",
-        1,
-    ),
     ("It is neither as clever as it believes nor as dull as its trailer, but I would never watch it twice.", 1),
     (("the river rose during the night and the old bridge was closed", "nobody could walk over the bridge"), 0),
     ("What a lovely little film about patience.", 0),  # from 10 to 19 tokens
@@ -112,7 +107,7 @@ def judge(protocol: Protocol, explainer: tl.Explainer, cases: list[tuple[Any, in
 def test_the_explained_pass_sees_what_the_releases_let_it_see(method, hide):
     """Hidden [CLS] and [SEP] look at others, and have scores; segment ids are 0. A pair has a [SEP] inside."""
     explainer = embedded()
-    texts, labels = data(CASES[1:3])
+    texts, labels = data(CASES[:2])
     own = explained(replace(ATTCAT, hide=hide), explainer, texts, method, labels)
     hidden = tuple({"cls": "[CLS]", "sep": "[SEP]"}[role] for role in hide)
     for e, text, label in zip(own, texts, labels, strict=True):
@@ -154,7 +149,7 @@ def test_mask_lrp_filters(notebook):
 
 @pytest.mark.parametrize("paper", ["attcat", "mask_lrp"])
 def test_single_precision_agrees_to_five_digits(paper):
-    explainer, cases = tl.load(), CASES[1:4]
+    explainer, cases = tl.load(), CASES[:3]
     transcribed = getattr(literal, f"{paper}_protocol")
     expected = transcribed(literal.slow_copy(explainer.model), explainer.tokenizer, *data(cases), "attcat")
     assert judge(protocol(paper), explainer, cases, "attcat") == pytest.approx(expected, abs=1e-5)

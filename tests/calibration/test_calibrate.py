@@ -23,6 +23,7 @@ from tokenlight.tasks.targets import Goal
 
 WORDS = ["the", "keys", "are", "good", "bad", "movie", "they", "is", "not", "here", "book", "author", "young", "film"]
 TEXTS = [" ".join(random.Random(i).choices(WORDS, k=5 + i % 4)) for i in range(40)]
+FEW = TEXTS[:12]
 
 
 def effects_of(explainer, texts, orders, points=30, perturbation=None):
@@ -177,7 +178,7 @@ def planted(monkeypatch):
 
 def test_a_planted_mask_is_found(planted):
     explainer = explainer_for("bert", "text-classification")
-    mask = tl.calibrate(explainer, TEXTS[:12], steps=60, progress=False)
+    mask = tl.calibrate(explainer, FEW, steps=60, folds=2, progress=False)
     assert mask.made["helped"]
     found = mask.made["agreement"]
     assert found["all heads"] < 0.9
@@ -186,7 +187,7 @@ def test_a_planted_mask_is_found(planted):
 
 
 def test_calibrating_again_finds_the_same(planted):
-    one, again = (tl.calibrate(explainer_for("bert"), TEXTS[:12], steps=3, progress=False) for _ in range(2))
+    one, again = (tl.calibrate(explainer_for("bert"), FEW, steps=3, progress=False) for _ in range(2))
     assert not one.lit.equal(torch.ones(2, 4).double())
     assert again.lit.equal(one.lit)
 
@@ -201,7 +202,7 @@ def test_nothing_is_found_in_noise(monkeypatch):
 
     monkeypatch.setattr(stages, "measure_effects", noise)
     explainer = explainer_for("bert", "text-classification")
-    masks = [tl.calibrate(explainer, TEXTS, steps=4, seed=seed, progress=False) for seed in range(8)]
+    masks = [tl.calibrate(explainer, TEXTS[:20], steps=4, seed=seed, progress=False) for seed in range(8)]
     assert sum(mask.made["helped"] for mask in masks) <= 2
     spared = [mask for mask in masks if not mask.made["helped"]]
     assert all(mask.lit.equal(torch.ones(2, 4).double()) for mask in spared)
@@ -247,15 +248,15 @@ def test_constant_scores_have_no_slope():
 
 def test_some_texts_may_have_a_foil():
     explainer = explainer_for("gpt2", "text-generation")
-    foils = [" are" if i % 2 else None for i in range(len(TEXTS))]
-    mask = tl.calibrate(explainer, TEXTS, target=" is", foil=foils, orders=1, points=2, steps=1, progress=False)
-    assert mask.made["texts"] == len(TEXTS)
+    foils = [" are" if i % 2 else None for i in range(len(FEW))]
+    mask = tl.calibrate(explainer, FEW, target=" is", foil=foils, orders=1, points=2, steps=1, progress=False)
+    assert mask.made["texts"] == len(FEW)
 
 
 def test_calibration_with_real_effects_leaves_the_model_as_it_is():
     explainer = explainer_for("gpt2", "text-classification")
     before = {name: tensor.clone() for name, tensor in explainer.model.state_dict().items()}
-    mask = tl.calibrate(explainer, TEXTS, "lrp", orders=2, steps=3, progress=False)
+    mask = tl.calibrate(explainer, FEW, "lrp", orders=2, steps=3, progress=False)
     assert all(tensor.equal(before[name]) for name, tensor in explainer.model.state_dict().items())
     assert all(parameter.grad is None and parameter.requires_grad for parameter in explainer.model.parameters())
     assert mask.made["method"] == "lrp"
@@ -265,7 +266,7 @@ def test_calibration_with_real_effects_leaves_the_model_as_it_is():
 
 def test_next_tokens_are_calibrated_against_a_foil():
     explainer = explainer_for("gpt2", "text-generation")
-    mask = tl.calibrate(explainer, TEXTS, target=" is", foil=" are", orders=2, steps=2, progress=False)
+    mask = tl.calibrate(explainer, FEW, target=" is", foil=" are", orders=2, steps=2, progress=False)
     assert mask.made["perturbation"]["how"] == "delete"
     plain = explainer.explain(TEXTS[0], target=" is", foil=" are")
     assert explainer.explain(TEXTS[0], heads=mask, target=" is", foil=" are").score == plain.score
@@ -273,7 +274,7 @@ def test_next_tokens_are_calibrated_against_a_foil():
 
 def test_a_run_that_was_stopped_goes_on(tmp_path, monkeypatch):
     explainer = explainer_for("bert", "text-classification")
-    settings = {"orders": 2, "steps": 6, "progress": False}
+    settings = {"orders": 2, "steps": 4, "progress": False}
     whole = tl.calibrate(explainer, TEXTS, **settings)
     path, honest, measured = tmp_path / "heads.json.partial", stages.measure_effects, []
 
@@ -308,11 +309,11 @@ def test_a_run_that_was_stopped_goes_on(tmp_path, monkeypatch):
 def test_a_checkpoint_of_another_calibration_is_refused(tmp_path):
     explainer = explainer_for("bert", "text-classification")
     path = tmp_path / "partial"
-    tl.calibrate(explainer, TEXTS, orders=1, steps=1, checkpoint=path, progress=False)
+    tl.calibrate(explainer, FEW, orders=1, steps=1, checkpoint=path, progress=False)
     with pytest.raises(ValueError, match="with other orders, seed: delete it"):
-        tl.calibrate(explainer, TEXTS, orders=2, seed=1, checkpoint=path, progress=False)
+        tl.calibrate(explainer, FEW, orders=2, seed=1, checkpoint=path, progress=False)
     with pytest.raises(ValueError, match="with other texts"):
-        tl.calibrate(explainer, [*TEXTS[:-1], "good"], orders=1, checkpoint=path, progress=False)
+        tl.calibrate(explainer, [*FEW[:-1], "good"], orders=1, checkpoint=path, progress=False)
     whole = json.loads(path.read_text())
     damages = [
         ["list"],
@@ -328,7 +329,7 @@ def test_a_checkpoint_of_another_calibration_is_refused(tmp_path):
     for damage in damages:
         path.write_text(json.dumps(damage))
         with pytest.raises(ValueError, match="not a calibration's checkpoint"):
-            tl.calibrate(explainer, TEXTS, orders=1, steps=2, checkpoint=path, progress=False)
+            tl.calibrate(explainer, FEW, orders=1, steps=2, checkpoint=path, progress=False)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from tests.browser import SENTENCE, colours, expect, explain, scores
 from tests.browser import chromium as chromium
 from tests.browser import page as page
 from tests.browser import served as served
+from tests.browser import window as window
 
 pytestmark = pytest.mark.xdist_group("browser")
 THREE = ("rollout", "attcat", "attn_lrp")
@@ -21,6 +22,10 @@ def shown(page: Any) -> list[str]:
 
 
 def test_as_many_heatmaps_as_methods_over_the_original_text(page: Any) -> None:
+    page.click("#methods-none")
+    closed = page.locator("#methods details:not([open]) > summary")
+    while closed.count():  # every school opens with a click
+        closed.first.click()
     explain(page, methods=THREE)
     assert sorted(shown(page)) == sorted(THREE)
     for text in page.locator("#heatmaps .heatmap-text").all_text_contents():

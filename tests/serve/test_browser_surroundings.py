@@ -4,19 +4,32 @@ from typing import Any
 
 import pytest
 
-from tests.browser import NARROW, SENTENCE, WIDE, Served, choose, colours, contrast, expect, explain, opened, scores
+from tests.browser import (
+    NARROW,
+    SENTENCE,
+    WIDE,
+    Served,
+    choose,
+    colours,
+    contrast,
+    expect,
+    explain,
+    new_tab,
+    opened,
+    scores,
+)
 from tests.browser import chromium as chromium
 from tests.browser import page as page
 from tests.browser import served as served
+from tests.browser import window as window
 
 pytestmark = pytest.mark.xdist_group("browser")
 HOSTILE = {
     "html": '<img src=x onerror="alert(1)"><script>alert(2)</script> a </p></textarea> bad & good film &amp; {{7*7}}',
     "one word": "w" * 10_000,
     "cut off": "a really long and dull film, " * 345 + '<img src=x onerror="alert(1)"> <script>alert(2)</script>',
-    "emoji": "👩‍👩‍👧‍👦 a great film 🏳️‍🌈 👍🏽 🇫🇷 e\u0301",
-    "right to left": "פילם נהדר وفيلم رائع a film \u202eesrever\u202c end",
-    "zero-width": "a\u200b good\u200d\ufeff fi\u2060lm \u00ad\u200b",
+    "marks": "👩‍👩‍👧‍👦 a great film 🏳️‍🌈 👍🏽 🇫🇷 e\u0301 "  # emoji, right to left, zero width
+    "פילם נהדר وفيلم رائع a film \u202eesrever\u202c end a\u200b good\u200d\ufeff fi\u2060lm \u00ad\u200b",
     "lines": "a good film\n\n\tand\r\na bad one\u2028here \x07\x00",
 }
 MANY = ("rollout", "attcat", "alti", "attn_lrp", "mask_lrp")
@@ -187,8 +200,8 @@ def test_the_empty_page_teaches(page: Any) -> None:
     assert focused(page, "id") == "text"
 
 
-def test_errors_are_told_in_place(chromium: Any, served: Served) -> None:
-    with opened(chromium, served.url, forgiven="Failed to load resource") as tab:
+def test_errors_are_told_in_place(window: Any, served: Served) -> None:
+    with new_tab(window, served.url, forgiven="Failed to load resource") as tab:
         page = tab.page
         choose(page, ("attn_lrp",))
         page.fill("#text", "far too long " * 2000)

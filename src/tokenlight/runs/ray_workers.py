@@ -10,14 +10,14 @@ import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from tokenlight.data.parts import Part
 from tokenlight.foundation.extras import from_extra
-from tokenlight.runs.engines import Parts, Procedure, Result, Tell
 from tokenlight.runs.workers import Workers
+
+if TYPE_CHECKING:  # Ray's processes import this file: what they do not need of torch, they do not wait for
+    from tokenlight.runs.engines import Parts, Procedure, Result, Tell
 
 with from_extra("scale", 'engine="ray"'):
     import pyarrow
@@ -40,7 +40,9 @@ class RayWorkers:
     def device(self) -> str:
         return "cuda" if self.gpus else "cpu"
 
-    def run(self, procedure: Procedure[Result], parts: Parts, tell: Tell, ordered: bool = True) -> Iterator[Result]:
+    def run(
+        self, procedure: "Procedure[Result]", parts: "Parts", tell: "Tell", ordered: bool = True
+    ) -> "Iterator[Result]":
         if any(one.model.device.type != "cpu" for one in procedure.explainers):
             raise ValueError("every worker moves a copy of the model to its own device: load the model on the CPU")
         held = ray.put(procedure)  # must live as long as actors may be restarted
@@ -90,10 +92,10 @@ def running_ray() -> Iterator[None]:
 class PartSource(ray.data.Datasource):
     """Parts that one task reads, one after another, and hands on as they come."""
 
-    parts: Parts
+    parts: "Parts"
     folder: str
 
-    def __init__(self, parts: Parts):
+    def __init__(self, parts: "Parts"):
         self.parts, self.folder = parts, os.getcwd()
 
     def estimate_inmemory_data_size(self) -> int | None:
@@ -114,7 +116,10 @@ class Worker:
 
     def __init__(self, held: list[Any], device: str, threads: int):
         self.procedure: Procedure[Any] = ray.get(held[0])
-        torch.set_num_threads(threads)
+        if self.procedure.explainers:
+            import torch  # by now it is there
+
+            torch.set_num_threads(threads)
         for explainer in self.procedure.explainers:
             model: Any = explainer.model
             model.to(device)
