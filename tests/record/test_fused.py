@@ -135,12 +135,12 @@ def test_a_rule_of_ones_own_for_the_whole_of_attention():
 def test_gradients_that_are_not_contiguous(dtype):
     """The order in memory that blocks give them: [batch, query, head, dim]."""
     torch.manual_seed(0)
-    parts = [torch.randn(2, 4, 70, 8, dtype=dtype, requires_grad=True) for _ in range(3)]
+    query, key, value = parts = [torch.randn(2, 4, 70, 8, dtype=dtype, requires_grad=True) for _ in range(3)]
     arriving = torch.randn(2, 70, 4, 8, dtype=dtype).transpose(1, 2)
     assert not arriving.is_contiguous()
-    one = torch.autograd.grad(rules.attend(*parts, None, 0.3, True), parts, arriving)
-    scores = (parts[0] @ parts[1].transpose(-1, -2) * 0.3).masked_fill(torch.ones(70, 70).triu(1).bool(), -torch.inf)
-    other = torch.autograd.grad(scores.softmax(-1) @ parts[2], parts, arriving)
+    one = torch.autograd.grad(rules.attend(query, key, value, None, 0.3, True), parts, arriving)
+    scores = (query @ key.transpose(-1, -2) * 0.3).masked_fill(torch.ones(70, 70).triu(1).bool(), -torch.inf)
+    other = torch.autograd.grad(scores.softmax(-1) @ value, parts, arriving)
     for found, expected in zip(one, other, strict=True):
         assert_near(found, expected)
 
