@@ -1,3 +1,4 @@
+import gc
 import os
 
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -8,6 +9,10 @@ import pytest
 import torch
 
 torch.set_num_threads(1)  # tiny models; the tests run side by side instead
+
+
+def pytest_collection_finish():
+    gc.freeze()  # looking for garbage, Python would walk all that torch and transformers have made, again and again
 
 
 @pytest.fixture(autouse=True)

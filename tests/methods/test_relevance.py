@@ -87,10 +87,12 @@ def test_zplus_sums_to_one_and_with_a_foil_to_zero(family, task):
 def test_rules_leave_the_forward_pass_as_it_is(family, task):
     model = models.model(family, task, torch.float64)
     plain, _ = attribution(model, task, "gradient_x_input")
+    real = uneven().attention_mask.bool()  # what a decoder computes at padding depends on how attention is computed
     for name in ("lrp", "attn_lrp", "alpha_beta_lrp", "zplus_lrp"):
         ruled, _ = attribution(model, task, name)
         for key, value in plain.output.items():
-            assert_near(ruled.output[key], value)
+            keep = real if value.shape[:2] == real.shape else slice(None)
+            assert_near(ruled.output[key][keep], value[keep])
 
 
 @pytest.mark.parametrize("family", models.FAMILIES)
