@@ -66,9 +66,9 @@ def test_which_methods_never_look_at_weights(name):
 @pytest.mark.parametrize(("family", "task"), models.COMBINATIONS)
 def test_every_family_and_head(family, task):
     model, batch = models.model(family, task, torch.float64), padded("right")
-    number = models.COMBINATIONS.index((family, task))
-    names = FUSABLE if task == models.default_task(family) else FUSABLE[number % 3 :: 3]  # others for the next head
-    for number, name in enumerate(names, number):
+    first = models.COMBINATIONS.index((family, task))
+    names = FUSABLE if task == models.default_task(family) else FUSABLE[first % 3 :: 3]  # others for the next head
+    for number, name in enumerate(names, first):
         expected = explained(model, task, name, batch, Saving(fused=False))
         found = explained(model, task, name, batch, Saving(by_block=number % 2 == 1))
         assert (found.fused, expected.fused) == (family != CAPPED, False)
