@@ -76,6 +76,21 @@ def test_sub_words_on_demand(page: Any) -> None:
     assert text.strip() == "[CLS] An unrepeatable, overwroughtly melodramatized picture. [SEP]"
 
 
+def test_the_same_answer_again_leaves_the_buttons_alone(page: Any) -> None:
+    """Otherwise one that is replaced between pressing and letting go loses the click."""
+    explain(page, methods=("attcat",))
+    page.locator("#choices .pick").first.evaluate("button => { window.kept = button }")
+    there_and_back = """field => [field.value + "x", field.value].forEach((text) => {
+        field.value = text;
+        field.dispatchEvent(new Event("input"));
+    })"""
+    with page.expect_response("**/api/predict"):
+        page.locator("#text").evaluate(there_and_back)
+    expect(page.locator("#waiting progress")).to_have_count(0)
+    page.evaluate("new Promise((done) => setTimeout(done, 0))")  # behind what the answer has set off
+    assert page.evaluate("document.contains(window.kept)")
+
+
 def test_target_and_foil_by_clicking(page: Any) -> None:
     explain(page, methods=("attn_lrp",))
     expect(page.locator("#says")).to_contain_text("positive")

@@ -119,22 +119,34 @@ function drawPrediction(app, problem) {
   drawChoices(app);
 }
 
+const drawn = new WeakMap(); // place: what it shows
+
+/** Draw anew only what differs: a button that is replaced while it is being clicked loses the click. */
+function redraw(place, facts, draw) {
+  const content = JSON.stringify(facts);
+  if (drawn.get(place) === content) return;
+  drawn.set(place, content);
+  place.replaceChildren(...draw());
+}
+
 /** Which token is labelled or filled in, where there is more than one that could be. */
 function drawPositions(app) {
   const found = app.prediction;
+  redraw(byId("positions"), [found?.tokens, found?.words, found?.position], () => positionButtons(app, found));
+}
+
+function positionButtons(app, found) {
   const { asks } = app.model;
-  const place = byId("positions");
-  place.replaceChildren();
-  if (!found || found.position === null || !asks.position) return;
+  if (!found || found.position === null || !asks.position) return [];
   const same = (token) => asks.any_position || token === found.tokens[found.position];
   const indices = [...found.tokens.keys()].filter((i) => same(found.tokens[i]) && !specialAt(found, i, asks));
-  if (indices.length < 2) return;
-  place.append(el("p", { class: "quiet" }, "Of which token?"));
-  for (const i of indices) {
+  if (indices.length < 2) return [];
+  const buttons = indices.map((i) => {
     const pick = () => app.store.change({ position: i, target: null, foil: null });
     const attributes = { type: "button", class: "chip", "aria-pressed": String(i === found.position), onclick: pick };
-    place.append(el("button", attributes, found.tokens[i]));
-  }
+    return el("button", attributes, found.tokens[i]);
+  });
+  return [el("p", { class: "quiet" }, "Of which token?"), ...buttons];
 }
 
 function specialAt(found, token, asks) {
@@ -143,7 +155,8 @@ function specialAt(found, token, asks) {
 
 function drawChoices(app) {
   const choices = (app.prediction?.choices ?? []).slice(0, SHOWN);
-  byId("choices").replaceChildren(...choices.map((choice) => choiceRow(app, choice)));
+  const { target, foil } = app.store.get();
+  redraw(byId("choices"), [choices, target, foil], () => choices.map((choice) => choiceRow(app, choice)));
   byId("why").replaceChildren(...why(app, choices));
 }
 
