@@ -193,6 +193,15 @@ def test_ray_takes_settings_for_a_while():
         assert data.DataContext.get_current().target_max_block_size != 123
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Ctrl-C raises KeyboardInterrupt, as it does unless the tests were started in the background of a shell."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_uvicorn_calls_what_a_server_overrides():
     uvicorn = pytest.importorskip("uvicorn")
     import asyncio
