@@ -54,7 +54,7 @@ def known_anatomy(model: PreTrainedModel) -> Anatomy:
     if found is None:
         raise UnsupportedModelError(
             f"decompositions need to know where '{model.config.model_type}' keeps its output projection and norms, "
-            f"one line in tokenlight/anatomy.py; known: {', '.join(ANATOMIES)}"
+            f"one line in tokenlight/model/anatomy.py; known: {', '.join(ANATOMIES)}"
         )
     devices = {parameter.device for parameter in model.parameters()}
     if len(devices) > 1 or torch.device("meta") in devices:
