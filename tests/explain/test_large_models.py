@@ -436,6 +436,15 @@ def outlook(name: str, rows: int = 32, tokens: int = 40, blocks: int = 2, model:
     )
 
 
+def test_attention_that_is_written_out_is_foreseen_for_functions_as_well():
+    shape, job = footprint.Shape.of(models.model("bert")), Job(METHODS["gradient_x_input"], {})
+    target = Target(models.task("text-classification"), (Wanted(),) * 8, lambda output: output["logits"][:, 0])
+    fused, written_out = (
+        footprint.need_of_plan(shape, plan_passes(target, [job]), 8, 80, Saving(fused=way)) for way in (None, False)
+    )
+    assert written_out > fused
+
+
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_has_an_estimate_that_grows(name):
     alone, many, longer = outlook(name, rows=100), outlook(name, rows=400), outlook(name, rows=100, tokens=80)

@@ -103,7 +103,7 @@ def need_of_pass(shape: Shape, one: PlannedPass, rows: int, tokens: int, saving:
     def signals(names: Iterable[str]) -> float:
         return sum(size(Counts(states=SIZES[name][0], maps=SIZES[name][1])) for name in names)
 
-    fused = shape.fusable and one.can_fuse and saving.fused is not False
+    fused = shape.fusable and one.can_fuse and saving.may_fuse
     kept = kept_by_block(one.rules, shape.gated, fused)
     exact = one.double and (one.split or is_foreign(one.rules))  # nothing that would be in single precision
     block = size(kept.values) + size(kept.single, 8 if exact else 4)
@@ -135,7 +135,7 @@ def logits_of(shape: Shape, rows: int, tokens: int, precision: int, saving: Savi
 def need_of_plan(shape: Shape, plan: PassPlan, rows: int, tokens: int, saving: Saving) -> int:
     """Bytes beside the weights at the worst moment: all traces so far, and one pass under way."""
     if plan.target.function is not None:
-        saving = Saving(by_block=saving.by_block)
+        saving = replace(saving, last_logits=False)
     worst, held = 0.0, 0.0
     for one in plan.passes.values():
         need = need_of_pass(shape, one, rows, tokens, saving)
