@@ -9,7 +9,6 @@ from torch import Tensor
 from tokenlight.explain.jobs import Job
 from tokenlight.explain.passes import PassPlan
 from tokenlight.methods import METHODS, Attribution
-from tokenlight.model.tape import Tape
 from tokenlight.model.twin import Twin
 from tokenlight.record.choices import Asked, Settled
 from tokenlight.record.pass_memory import PassMemory
@@ -111,9 +110,7 @@ def run_job(job: Job, recordings: list[Recording], probe: Probe) -> Attribution:
         parts = [as_attribution(job.method.function(*group, **job.options)) for group in groups]
     else:
         signs, parts = [1], [as_attribution(job.method.function(probe, **job.options))]
-    fused = (
-        all(recording.fused for recording in recordings) if recordings else probe.twin.fuses(Tape(fused=probe.fused))
-    )
+    fused = all(recording.fused for recording in recordings) if recordings else probe.fused
     real = probe.batch.attention_mask.bool()
     scores = add_up([part.scores for part in parts], signs)
     scores = torch.where(real, scores.to(real.device), 0.0)

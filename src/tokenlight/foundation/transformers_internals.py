@@ -8,9 +8,7 @@ from transformers.masking_utils import bidirectional_mask_function, eager_mask, 
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 additive_mask = eager_mask  # makes the mask that eager attention adds to its scores
-boolean_mask = (
-    sdpa_mask  # makes the mask of torch's fused attention: True where a token may look; None if it need not be
-)
+boolean_mask = sdpa_mask  # makes the mask of fused attention: True where a token may look; None if there need be none
 looks_everywhere = bidirectional_mask_function  # how the masks of encoders begin, before padding is hidden
 WHERE_IT_LAY = "_name_or_path"  # the key under which a configuration's dictionary notes its folder
 

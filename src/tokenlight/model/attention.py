@@ -63,13 +63,9 @@ def fused_attention(
     tape, key, value = prepare(module, query, key, value, kwargs)
     tape.calls["attention"] += 1
     causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
-    if attention_mask is not None:
-        mask = (
-            attention_mask[:, :, :1] if attention_mask.stride(-2) == 0 else attention_mask
-        )  # all queries see the same
-        attention_mask = mask.to(query.dtype)
-    causal = causal and attention_mask is None and query.shape[2] > 1
-    return finish(tape, attend(query, key, value, attention_mask, scale_of(query, scaling), causal)), None
+    mask = None if attention_mask is None else made_once(attention_mask).to(query.dtype)
+    causal = causal and mask is None and query.shape[2] > 1
+    return finish(tape, attend(query, key, value, mask, scale_of(query, scaling), causal)), None
 
 
 def prepare(
@@ -124,12 +120,15 @@ def fused_mask(
     mask = boolean_mask(attention_mask=attention_mask, allow_is_causal_skip=allow_is_causal_skip, **settings)
     if mask is None:
         return None
-    shape = mask.shape
-    if mask.stride(-2) == 0:
-        mask = mask[:, :, :1]
+    shape, mask = mask.shape, made_once(mask)
     # Finite, as transformers' own: a token that may look nowhere (padding) looks everywhere, and nothing becomes NaN.
     hidden = torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(~mask, torch.finfo(dtype).min)
     return hidden.expand(shape)
+
+
+def made_once(mask: Tensor) -> Tensor:
+    """[batch, 1, query, key], or [batch, 1, 1, key] where all queries share one row in memory."""
+    return mask[:, :, :1] if mask.stride(-2) == 0 else mask
 
 
 # Both are needed: without the mask function, decoders would look ahead and padding would be attended to.

@@ -27,8 +27,8 @@ class Probe:
 
     @property
     def fused(self) -> bool:
-        """Whether attention may be one operation."""
-        return self.saving.fused is not False
+        """Whether attention is one operation."""
+        return self.twin.fuses(Tape(fused=self.saving.may_fuse))
 
     def rows(self, rows: Tensor) -> "Probe":
         """The same question for some rows of the batch, in any order, repeated at will."""

@@ -27,6 +27,10 @@ class Saving:
     last_logits: bool = False  # a causal language model's logits where the next token is read, and nowhere else
     fused: bool | None = None  # attention as one operation, which writes no weights out; None: in passes that allow it
 
+    @property
+    def may_fuse(self) -> bool:
+        return self.fused is not False
+
 
 NO_SAVING = Saving()
 PLAIN = PlannedPass()
@@ -73,7 +77,7 @@ def record(
         differentiable=bool(graded),
         double=one.double,
         gates=one.gates,
-        fused=saving.fused is not False and one.can_fuse and not graph,  # it has no second derivative
+        fused=saving.may_fuse and one.can_fuse and not graph,  # it has no second derivative
         cut=cut,
     )
     ledger = Ledger(len(batch.input_ids), exact=one.split and one.double)

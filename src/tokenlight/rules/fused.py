@@ -6,7 +6,6 @@ Where these are others, as in a table of one's own that changes one of them, att
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -14,7 +13,7 @@ from tokenlight.rules import replacements as rules
 from tokenlight.rules.facts import keeps
 from tokenlight.rules.mode import Function, Rule, RuleTable, is_signal
 from tokenlight.rules.points import attend, mask_scores, mix_values, query_key
-from tokenlight.rules.primitives import BookedGradient, ScaleGradient
+from tokenlight.rules.primitives import Book, ScaleGradient
 
 STANDS_FOR: dict[Rule, RuleTable] = {}
 
@@ -48,8 +47,7 @@ def through_values(function: Function, query: Tensor, key: Tensor, value: Tensor
 @keeps(passes=False)
 def nothing_passes(function: Function, *args: Any) -> Any:
     """All of attention is a constant."""
-    with torch.no_grad():
-        return function(*args)
+    return rules.constant(function, *args)
 
 
 @stands_for(rules.halved, rules.gradient_softmax, rules.halved)
@@ -65,6 +63,7 @@ def by_gradient(function: Function, query: Tensor, key: Tensor, value: Tensor, *
         return function(query, key, value, *settings)
     if not all(signals):
         raise ValueError("queries, keys and values do not all depend on the input: no rule says who takes what")
-    query = BookedGradient.apply(query, 0.25, "softmax", -0.5)
-    key, value = ScaleGradient.apply(key, 0.25), ScaleGradient.apply(value, 0.5)
-    return BookedGradient.apply(function(query, key, value, *settings), 1.0, "softmax", 0.5)
+    query, key = ScaleGradient.apply(query, 0.25), ScaleGradient.apply(key, 0.25)
+    value = ScaleGradient.apply(value, 0.5)
+    context = function(Book.apply(query, "softmax", -0.5), key, value, *settings)
+    return Book.apply(context, "softmax", 0.5)

@@ -82,21 +82,21 @@ class ScaleGradient(torch.autograd.Function):
         return grads[0] * ctx.factor, None
 
 
-class BookedGradient(torch.autograd.Function):
-    """The value as it is, the gradient times a factor; a share of value times gradient goes into the ledger."""
+class Book(torch.autograd.Function):
+    """Value and gradient as they are; a share of value times gradient goes into the ledger."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, factor: float, account: str, share: float) -> Tensor:
+    def forward(ctx: Any, x: Tensor, account: str, share: float) -> Tensor:
         ctx.save_for_backward(x)
-        ctx.settings, ctx.ledger = (factor, account, share), LEDGER.get()
+        ctx.ledger, ctx.account, ctx.share = LEDGER.get(), account, share
         return x.view_as(x)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        (x,), (factor, account, share) = ctx.saved_tensors, ctx.settings
+        (x,) = ctx.saved_tensors
         if ctx.ledger is not None:
-            ctx.ledger.enter(account, share * torch.linalg.vecdot(x, grads[0]))
-        return grads[0] * factor, None, None, None
+            ctx.ledger.enter(ctx.account, ctx.share * torch.linalg.vecdot(x, grads[0]))
+        return grads[0], None, None
 
 
 class Absorb(torch.autograd.Function):
