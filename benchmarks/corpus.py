@@ -66,12 +66,12 @@ def timing() -> Iterator[tuple[Stopwatch, Stopwatch]]:
     """Inside, forward and backward passes are timed, and what methods compute from what was recorded."""
     passes = Stopwatch()
     reading = Stopwatch(passes)
-    forward, backward, read = Twin.run, torch.autograd.grad, run.run_job
-    Twin.run, torch.autograd.grad, run.run_job = passes.wrap(forward), passes.wrap(backward), reading.wrap(read)
+    forward, backward, read = Twin.run, torch.autograd.grad, run.read_parts
+    Twin.run, torch.autograd.grad, run.read_parts = passes.wrap(forward), passes.wrap(backward), reading.wrap(read)
     try:
         yield passes, reading
     finally:
-        Twin.run, torch.autograd.grad, run.run_job = forward, backward, read
+        Twin.run, torch.autograd.grad, run.read_parts = forward, backward, read
 
 
 def resident() -> float:

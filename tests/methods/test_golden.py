@@ -147,9 +147,9 @@ def test_the_first_layers_whole_matrix_equals_the_release(family):
 def test_mlp_contributions_equal_the_release():
     model, ids = golden_model("gpt2"), golden_ids()
     target = Target(models.task("text-generation"), (Wanted(7, 8),) * 3)
-    recording, (result,) = run_jobs(
+    answer, (result,) = run_jobs(
         Twin(model), Batch(ids, torch.ones_like(ids)), plan_passes(target, [Job(METHODS["alti_logit"], {})])
     )
     case = Case("alti_logit", "mlp", "gpt2", "alti_logit")
     torch.testing.assert_close(result.maps["mlp"], golden_rows(case), rtol=0, atol=1e-6)
-    torch.testing.assert_close(recording.score, golden_rows(case._replace(key="score")), rtol=0, atol=1e-6)
+    torch.testing.assert_close(answer.score, golden_rows(case._replace(key="score")), rtol=0, atol=1e-6)

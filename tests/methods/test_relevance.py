@@ -33,8 +33,8 @@ def uneven():
 
 def attribution(model, task, name, foil=None, **options):
     target = Target(models.task(task), tuple(models.task(task).want_ids(models.target(task), foil) for _ in range(3)))
-    recording, (result,) = run_jobs(Twin(model), uneven(), plan_passes(target, [Job(METHODS[name], options)]))
-    return recording, result
+    answer, (result,) = run_jobs(Twin(model), uneven(), plan_passes(target, [Job(METHODS[name], options)]))
+    return answer, result
 
 
 def without_biases(family, task):
@@ -50,22 +50,22 @@ def without_biases(family, task):
 @pytest.mark.parametrize(("family", "task"), models.COMBINATIONS)
 @pytest.mark.parametrize("name", ["lrp", "alpha_beta_lrp"])
 def test_without_biases_relevance_sums_to_the_score(family, task, name):
-    recording, result = attribution(without_biases(family, task), task, name, read="blocks")
+    answer, result = attribution(without_biases(family, task), task, name, read="blocks")
     lost = result.extras["bias_share"]
     if family != "opt" or name == "lrp":  # OPT's ReLU leaves units without any positive contribution
-        assert_near(lost, 0, size=recording.score)
-    assert_near(result.scores.sum(1) + lost, recording.score, size=result.scores, growth=SHARES)
+        assert_near(lost, 0, size=answer.score)
+    assert_near(result.scores.sum(1) + lost, answer.score, size=result.scores, growth=SHARES)
 
 
 @pytest.mark.parametrize(("family", "task"), models.COMBINATIONS)
 @pytest.mark.parametrize("read", ["blocks", "embeddings"])
 @pytest.mark.parametrize("name", CONSERVING)
 def test_scores_and_reported_shares_add_up_to_the_score(family, task, name, read):
-    recording, result = attribution(models.model(family, task, torch.float64), task, name, read=read)
+    answer, result = attribution(models.model(family, task, torch.float64), task, name, read=read)
     assert ("softmax_deficit" in result.extras) == (name == "attn_lrp")
     shares = [share for key, share in result.extras.items() if key != "residual"]
     parts = torch.stack([result.scores.sum(1), *shares])
-    assert_near(parts.sum(0), recording.score, size=parts, growth=SHARES)
+    assert_near(parts.sum(0), answer.score, size=parts, growth=SHARES)
     assert_near(result.extras["residual"], 0, size=parts, growth=SHARES)
 
 

@@ -93,7 +93,7 @@ def test_score_is_the_wanted_number_of_the_output(family, task):
         "text-generation": lambda: output["logits"][[0, 1, 2], [8, 3, 5], 7],
         "question-answering": lambda: output["start_logits"][:, 1] + output["end_logits"][:, 3],
     }[task]()
-    assert torch.equal(recording.score, expected)
+    assert torch.equal(recording.answer.score, expected)
 
 
 @pytest.mark.parametrize("signal", ["embeddings", "hidden", "attention", "values"])
@@ -574,7 +574,7 @@ def test_probe_asks_for_some_rows_in_any_order():
     probe = Probe(Twin(model), batch, recording.choices)
     rows = torch.tensor([2, 0, 2])
     some = probe.rows(rows)
-    torch.testing.assert_close(some.score(some.batch), recording.score[rows])
+    torch.testing.assert_close(some.score(some.batch), recording.answer.score[rows])
 
 
 def test_embeddings_put_in_place_of_the_layers_own():

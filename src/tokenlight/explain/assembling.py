@@ -9,7 +9,7 @@ from tokenlight.explain.jobs import Job
 from tokenlight.explain.remarks import input_notes, is_signed, result_notes
 from tokenlight.masks.choosing import model_name
 from tokenlight.methods import Attribution
-from tokenlight.record.recording import Recording
+from tokenlight.record.recording import Answer
 from tokenlight.results.explanation import Explanation, keep_precision, library_versions, trim_map
 from tokenlight.tasks.targets import chosen_indices
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 
 def assemble(
-    explainer: "Explainer", inquiry: Inquiry, job: Job, recording: Recording, attribution: Attribution, place: int
+    explainer: "Explainer", inquiry: Inquiry, job: Job, answer: Answer, attribution: Attribution, place: int
 ) -> Explanation:
     """The explanation of the text at this place of the batch."""
     task, row = explainer.task, inquiry.row
-    target, foil = task.describe(row, recording.choices, place)
-    prediction, probability = task.prediction(row, recording.output, inquiry.wanted, place)
+    target, foil = task.describe(row, answer.choices, place)
+    prediction, probability = task.prediction(row, answer.output, inquiry.wanted, place)
     scores = keep_precision(attribution.scores[place, : len(row)])
     extras = {name: float(value[place]) for name, value in attribution.extras.items()}
-    score = float(recording.score[place])
+    score = float(answer.score[place])
     notes = [*input_notes(task, row, job, inquiry.named), *result_notes(job, score, scores, extras)]
-    indices, foil_indices = chosen_indices(recording.choices, place)
+    indices, foil_indices = chosen_indices(answer.choices, place)
     if indices and indices == foil_indices:
         notes.append("the model predicts the foil itself: the explained difference is 0")
     return Explanation(

@@ -4,7 +4,7 @@ Sizes are counted in three kinds of tensors of a block: states [batch, token, di
 [batch, token, inner] and maps [batch, head, query, key]. docs/large-models.md has the derivation and what was measured.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from transformers import PreTrainedModel
@@ -77,6 +77,7 @@ class Shape:
 
 
 PASSING = Counts(states=6, inner=3, maps=4)  # what a block holds for a moment, forward or backward
+MAPS_ALONE = 2.5  # instead, of a block that runs on its own
 
 
 @dataclass(frozen=True)
@@ -85,17 +86,19 @@ class Need:
 
     graph: float = 0  # kept for the backward pass
     passing: float = 0  # held for a moment by one block, the head or a cast of weights
+    inputs: float = 0  # of blocks that run again, until the pass has ended
+    block: float = 0  # the signals of one of them, on their way to the methods
     trace: float = 0  # what methods read afterwards
 
     @property
     def total(self) -> int:
-        return int(self.graph + self.passing + self.trace)
+        return int(self.graph + self.passing + self.inputs + self.block + self.trace)
 
 
 def need_of_pass(shape: Shape, one: PlannedPass, rows: int, tokens: int, saving: Saving) -> Need:
     """One recorded pass on a batch of `rows` texts of `tokens` tokens."""
     precision = 8 if one.double else shape.precision
-    graded, wanted = one.graded, one.signals
+    graded = one.graded
 
     def size(counts: Counts, width: int = precision) -> float:
         return shape.bytes(counts, rows, tokens, width)
@@ -106,23 +109,25 @@ def need_of_pass(shape: Shape, one: PlannedPass, rows: int, tokens: int, saving:
     fused = shape.fusable and one.can_fuse and saving.may_fuse
     kept = kept_by_block(one.rules, shape.gated, fused)
     exact = one.double and (one.split or is_foreign(one.rules))  # nothing that would be in single precision
-    block = size(kept.values) + size(kept.single, 8 if exact else 4)
-    held = 1 if saving.by_block else shape.blocks
-    graph = 0.0
+    cut = saving.by_block and bool(graded or one.in_passing)
+    held = 1 if cut else shape.blocks
+    graph, inputs = 0.0, 0.0
     if graded:
-        graph = held * block + shape.waiting * held / shape.blocks
-        if saving.by_block and "hidden" not in wanted:
-            graph += shape.blocks * size(Counts(states=1))
+        graph = held * (size(kept.values) + size(kept.single, 8 if exact else 4)) + shape.waiting * held / shape.blocks
         if kept.single.states and shape.precision < 4:
             graph += shape.weights / shape.precision * 4 * held / shape.blocks  # weights in float32
-    in_graph = graded and not saving.by_block and kept.values.maps
-    values = wanted - {"attention"} if in_graph else wanted
+    if cut and "hidden" not in one.kept:
+        inputs = shape.blocks * size(Counts(states=1))
+    read = one.kept if cut else one.signals
+    values = read - {"attention"} if graded and not cut and kept.values.maps else read  # the others are in the graph
     parts = (2 if one.split else 1) * shape.task.parts
-    trace = shape.blocks * (signals(values) + parts * signals(graded)) + 2 * size(Counts(states=1))
-    passing = size(replace(PASSING, maps=0) if fused else PASSING) + logits_of(shape, rows, tokens, precision, saving)
+    trace = shape.blocks * (signals(values) + parts * signals(read & graded)) + 2 * size(Counts(states=1))
+    block = signals(one.signals - read - {"attention"}) + signals(graded - read) if cut else 0.0
+    maps = 0 if fused else MAPS_ALONE if cut else PASSING.maps
+    passing = size(replace(PASSING, maps=maps)) + logits_of(shape, rows, tokens, precision, saving)
     if one.double:
         passing += 4 * shape.largest * 4 / shape.precision
-    return Need(graph, passing, trace)
+    return Need(graph, passing, inputs, block, trace)
 
 
 def logits_of(shape: Shape, rows: int, tokens: int, precision: int, saving: Saving) -> float:
@@ -133,19 +138,25 @@ def logits_of(shape: Shape, rows: int, tokens: int, precision: int, saving: Savi
 
 
 def need_of_plan(shape: Shape, plan: PassPlan, rows: int, tokens: int, saving: Saving) -> int:
-    """Bytes beside the weights at the worst moment: all traces so far, and one pass under way."""
+    """Bytes beside the weights at the worst moment."""
     if plan.target.function is not None:
         saving = replace(saving, last_logits=False)
-    worst, held = 0.0, 0.0
-    for one in plan.passes.values():
-        need = need_of_pass(shape, one, rows, tokens, saving)
-        worst = max(worst, held + need.total)
+    groups = [[plan.passes[key] for key in keys] for keys in plan.groups]
+    worst = [need_of_group(shape, passes, rows, tokens, saving) for passes in groups]
+    worst += [need_of_probe(shape, job, rows, tokens, saving) for job in plan.jobs if job.method.asks_model]
+    return int(max(worst))
+
+
+def need_of_group(shape: Shape, passes: Sequence[PlannedPass], rows: int, tokens: int, saving: Saving) -> float:
+    """Passes that are read together: all traces so far, and one pass under way; in the end, what methods make of it."""
+    needs = [need_of_pass(shape, one, rows, tokens, saving) for one in passes]
+    held = sum(need.inputs + need.block for need in needs)
+    worst = 0.0
+    for need in needs:
+        worst = max(worst, held + need.graph + need.passing + need.trace)
         held += need.trace
-    for job in plan.jobs:
-        if job.method.asks_model:
-            worst = max(worst, held + need_of_probe(shape, job, rows, tokens, saving))
-    read = 2 * any("attention" in one.signals for one in plan.passes.values())  # what methods make of maps
-    return int(max(worst, held + shape.bytes(Counts(maps=read), rows, tokens, shape.precision)))
+    maps = 2 * any("attention" in one.signals for one in passes)
+    return max(worst, held + shape.bytes(Counts(maps=maps), rows, tokens, shape.precision))
 
 
 def need_of_probe(shape: Shape, job: Job, rows: int, tokens: int, saving: Saving) -> int:

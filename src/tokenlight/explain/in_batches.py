@@ -35,8 +35,8 @@ def explain_in_batches(
         batch = running.prepare(batch) if running.prepare else batch
         plan = plan_passes(target, listed)
         refuse_too_large(shape, plan, batch.input_ids.shape, running.saving, twin.device)
-        recording, attributions = run_jobs(twin, batch, plan, memory=running.memory, saving=running.saving)
+        answer, attributions = run_jobs(twin, batch, plan, memory=running.memory, saving=running.saving)
         for (name, job), attribution in zip(jobs.items(), attributions, strict=True):
             for place, (i, one) in enumerate(zip(indices, asked, strict=True)):
-                found[name][i] = assemble(explainer, one, job, recording, attribution, place)
+                found[name][i] = assemble(explainer, one, job, answer, attribution, place)
     return {name: [results[i] for i in range(len(inquiries))] for name, results in found.items()}

@@ -48,7 +48,15 @@ class Job:
         if table is not None and self.rules is not None:  # only our own tables can mix precisions
             table, double = self.rules, False
         needs = frozenset(one.needs_with(options))
-        return PlannedPass(needs, table, one.gates_with(options), split, one.unit, double)
+        return PlannedPass(
+            needs=frozenset() if self.method.folds else needs,
+            in_passing=needs if self.method.folds else frozenset(),
+            rules=table,
+            gates=one.gates_with(options),
+            split=split,
+            unit=one.unit,
+            double=double,
+        )
 
     @property
     def full_options(self) -> dict[str, Any]:

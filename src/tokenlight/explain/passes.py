@@ -22,6 +22,18 @@ class PassPlan:
         return list(zip(self.jobs, self.reads, strict=True))
 
     @property
+    def groups(self) -> list[list[Key]]:
+        """The passes; in one group those of which somebody reads several at a time."""
+        groups = [[key] for key in self.passes]
+        for keys in self.reads:
+            joined = [group for group in groups if set(group) & set(keys)]
+            if len(joined) > 1:
+                place = groups.index(joined[0])
+                groups = [group for group in groups if group not in joined]
+                groups.insert(place, [key for group in joined for key in group])
+        return groups
+
+    @property
     def in_double(self) -> bool:
         """Whether any pass is in double precision, whatever the model's own."""
         return any(one.double for one in self.passes.values())
@@ -34,6 +46,6 @@ def plan_passes(target: Target, jobs: Sequence[Job]) -> PassPlan:
         own = job.passes(job.method.explains_apart(target.task, target.foiled))
         for one in own:
             known = passes.get(one.key)
-            passes[one.key] = one if known is None else known.needing(one.needs)
+            passes[one.key] = one if known is None else known.together(one)
         reads.append([one.key for one in own])
     return PassPlan(target, jobs, passes, reads)

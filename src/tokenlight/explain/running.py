@@ -1,6 +1,6 @@
 """Methods on one batch: one recording for each rule table, however many methods read it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -10,11 +10,12 @@ from tokenlight.explain.jobs import Job
 from tokenlight.explain.passes import PassPlan
 from tokenlight.methods import METHODS, Attribution
 from tokenlight.model.twin import Twin
-from tokenlight.record.choices import Asked, Settled
+from tokenlight.record.choices import Asked, Choice, Settled
+from tokenlight.record.folding import Folding
 from tokenlight.record.pass_memory import PassMemory
 from tokenlight.record.planned_pass import Key, PlannedPass
 from tokenlight.record.probe import Probe
-from tokenlight.record.recording import NO_SAVING, Recording, Saving, record
+from tokenlight.record.recording import NO_SAVING, Answer, OpenPass, Part, Recording, Saving, record
 from tokenlight.record.rows import NoSingleRow
 from tokenlight.text.batches import Batch
 
@@ -44,8 +45,8 @@ def run_jobs(
     memory: PassMemory | None = None,
     graph: bool = False,
     saving: Saving = NO_SAVING,
-) -> tuple[Recording, list[Attribution]]:
-    """Record every distinct pass once, then let the methods read; those that ask the model again come last.
+) -> tuple[Answer, list[Attribution]]:
+    """Every distinct pass once, read by all methods that need it; those that ask the model again come last.
 
     With `graph`, scores can be differentiated for the strengths of a head mask whose tensors ask for it.
     """
@@ -56,33 +57,112 @@ def run_jobs(
         batch = batch.map(Tensor.clone)
         if memory is not None:
             memory.open(twin.model, batch, plan.target)
-
-        def run(one: PlannedPass, goal: Asked) -> Recording:
-            if memory is None or one.rules is not None or one.gates is not None:
-                return record(twin, batch, goal, one, graph=graph, saving=saving)
-            known = memory.recall(one)  # only plain passes are remembered, which masks and rules do not touch
-            if known is None:
-                known = record(twin, batch, goal, one, graph=graph, saving=saving)
-                memory.keep(one, known)
-            return known
-
-        goal: Asked = plan.target
-        recordings: dict[Key, Recording] = {}
-        said = None
+        passes = Passes(twin, batch, plan, memory, graph, saving)
         if not plan.passes or (plan.in_double and twin.dtype.itemsize < 4):
-            said = record(twin, batch, goal, saving=saving)  # what the model says in its own precision decides
-            goal = Settled(said.choices)
-        for key, one in plan.passes.items():
-            try:
-                recordings[key] = run(one, goal)
-            except NoSingleRow as error:
-                raise ValueError(f"{error}. {describe_readers(plan.jobs)}") from error
-            goal = Settled(recordings[key].choices)  # the same target in every pass, even where rounding ties
-        first = said or next(iter(recordings.values()))
-        probe = Probe(twin, batch, first.choices, saving, at_once=len(batch.input_ids) if saving.by_block else None)
-        with torch.set_grad_enabled(graph):
-            found = [run_job(job, [recordings[key] for key in keys], probe) for job, keys in plan.readers]
-        return first, found
+            passes.ask()  # what the model says in its own precision decides
+        found: dict[int, Attribution] = {}
+        for keys in plan.groups:
+            found |= passes.read(keys)
+        answer = passes.answer
+        assert answer is not None
+        probe = Probe(twin, batch, answer.choices, saving, at_once=len(batch.input_ids) if saving.by_block else None)
+        for number, job in enumerate(plan.jobs):
+            if job.method.asks_model:
+                with torch.set_grad_enabled(graph):
+                    part = as_attribution(job.method.function(probe, **job.options))
+                found[number] = join_parts(job, [part], [1], batch, probe.fused)
+        return answer, [found[number] for number in range(len(plan.jobs))]
+
+
+@dataclass
+class Passes:
+    """The passes over one batch."""
+
+    twin: Twin
+    batch: Batch
+    plan: PassPlan
+    memory: PassMemory | None
+    graph: bool
+    saving: Saving
+    answer: Answer | None = None  # of the first pass
+    chosen: tuple[Choice, ...] | None = None  # by the first pass: the same target in every other, where rounding ties
+
+    def ask(self) -> None:
+        """A pass of which nothing but the answer is read."""
+        self.answer = record(self.twin, self.batch, self._goal, saving=self.saving).answer
+        self.chosen = self.answer.choices
+
+    def read(self, keys: Sequence[Key]) -> dict[int, Attribution]:
+        """Run these passes side by side; what the jobs that read them find, by their numbers."""
+        opened: dict[Key, OpenPass | Recording] = {}
+        for key in keys:
+            opened[key] = self._open(self.plan.passes[key])
+            self.chosen = opened[key].choices
+        readers = {n: (job, reads) for n, (job, reads) in enumerate(self.plan.readers) if set(reads) & set(keys)}
+        found: dict[int, list[Attribution]] = {number: [] for number in readers}
+        signs: list[int] = []
+        scores: list[Tensor] = []
+        with torch.set_grad_enabled(self.graph):
+            for parts in zip(*(one.parts() for one in opened.values()), strict=True):
+                for number, result in read_parts(dict(zip(keys, parts, strict=True)), readers).items():
+                    found[number].append(result)
+                signs.append(parts[0].trace.sign)
+                scores.append(parts[0].trace.sign * parts[0].trace.score)
+        if self.answer is None:
+            first = opened[keys[0]]
+            self.answer = Answer(first.choices, first.output, torch.stack(scores).sum(0))
+        return {
+            number: join_parts(job, found[number], signs, self.batch, all(opened[key].fused for key in reads))
+            for number, (job, reads) in readers.items()
+        }
+
+    @property
+    def _goal(self) -> Asked:
+        return self.plan.target if self.chosen is None else Settled(self.chosen)
+
+    def _open(self, one: PlannedPass) -> OpenPass | Recording:
+        """With `low_memory` ready to be read block by block, otherwise with its graph already gone."""
+        remembered = self.memory if one.rules is None and one.gates is None else None  # what no mask or rule touches
+        if known := remembered and remembered.recall(one):
+            return known
+        try:
+            if self.saving.by_block and remembered is None:
+                return OpenPass(self.twin, self.batch, self._goal, one, graph=self.graph, saving=self.saving)
+            one = one.keeping_all()
+            recording = record(self.twin, self.batch, self._goal, one, graph=self.graph, saving=self.saving)
+        except NoSingleRow as error:
+            raise ValueError(f"{error}. {describe_readers(self.plan.jobs)}") from error
+        if remembered is not None:
+            remembered.keep(one, recording)
+        return recording
+
+
+def read_parts(parts: Mapping[Key, Part], readers: Mapping[int, tuple[Job, Sequence[Key]]]) -> dict[int, Attribution]:
+    """One part of the target in several passes: first for methods that read block by block, then for the others."""
+    foldings = {
+        number: Folding(job.method.function(*(parts[key].trace for key in keys), **job.options))
+        for number, (job, keys) in readers.items()
+        if job.method.folds
+    }
+    read = list(dict.fromkeys(key for number in foldings for key in readers[number][1]))
+    for blocks in zip(*(parts[key].blocks for key in read), strict=True):
+        at = dict(zip(read, blocks, strict=True))
+        for number, folding in foldings.items():
+            folding.feed([at[key] for key in readers[number][1]])
+        for block in blocks:
+            block.forget()
+        if all(folding.done for folding in foldings.values()):
+            break
+    found: dict[int, Attribution] = {}
+    traces = {key: part.close() for key, part in parts.items()}
+    for number, (job, keys) in readers.items():
+        result = (
+            foldings[number].finish()
+            if job.method.folds
+            else job.method.function(*(traces[key] for key in keys), **job.options)
+        )
+        found[number] = as_attribution(result)
+    return found
 
 
 def refuse_to_write_out(plan: PassPlan) -> None:
@@ -102,16 +182,9 @@ def describe_readers(jobs: Sequence[Job]) -> str:
     )
 
 
-def run_job(job: Job, recordings: list[Recording], probe: Probe) -> Attribution:
+def join_parts(job: Job, parts: list[Attribution], signs: list[int], batch: Batch, fused: bool) -> Attribution:
     """Scores are added over the parts of the target, minus those of a foil; padding is exactly 0."""
-    if recordings:
-        groups = list(zip(*(recording.traces for recording in recordings), strict=True))
-        signs = [group[0].sign for group in groups]
-        parts = [as_attribution(job.method.function(*group, **job.options)) for group in groups]
-    else:
-        signs, parts = [1], [as_attribution(job.method.function(probe, **job.options))]
-    fused = all(recording.fused for recording in recordings) if recordings else probe.fused
-    real = probe.batch.attention_mask.bool()
+    real = batch.attention_mask.bool()
     scores = add_up([part.scores for part in parts], signs)
     scores = torch.where(real, scores.to(real.device), 0.0)
     if not torch.isfinite(scores).all():

@@ -68,7 +68,7 @@ class Method:
     """An entry of METHODS: the function and everything that is known about it."""
 
     name: str
-    function: Callable[..., Tensor | Attribution]
+    function: Callable[..., Any]  # gives a Tensor or an Attribution, at once or as a Fold (record/folding.py)
     title: str  # what papers call it
     paper: str
     signed: bool
@@ -93,6 +93,11 @@ class Method:
     def reads_row(self) -> bool:
         """Whether, by default, it reads [query, key] maps at the token whose output is explained."""
         return any("row" in one.needs_with(self.options) for one in self.passes)
+
+    @property
+    def folds(self) -> bool:
+        """Whether it reads its passes block by block, and needs nothing of a block afterwards."""
+        return inspect.isgeneratorfunction(self.function)
 
     @property
     def asks_model(self) -> bool:

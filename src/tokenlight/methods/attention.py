@@ -1,9 +1,9 @@
 """Attention itself: which tokens are looked at, whatever the answer."""
 
-import torch
 from torch import Tensor
 
 from tokenlight.methods import method
+from tokenlight.record.folding import Fold
 from tokenlight.record.trace import Trace
 
 
@@ -15,9 +15,10 @@ from tokenlight.record.trace import Trace
     needs=("attention", "row"),
     aliases=("Raw Attention",),
 )
-def raw_attention(trace: Trace) -> Tensor:
+def raw_attention(trace: Trace) -> Fold[Tensor]:
     """Attention of the last layer, mean over heads."""
-    return trace.read_row(trace.attention[-1].value.mean(1))
+    last = yield
+    return trace.read_row(last.attention.value.mean(1))
 
 
 @method(
@@ -28,16 +29,17 @@ def raw_attention(trace: Trace) -> Tensor:
     needs=("attention", "row"),
     aliases=("Attention Rollout",),
 )
-def rollout(trace: Trace) -> Tensor:
+def rollout(trace: Trace) -> Fold[Tensor]:
     """Attention with residual connections, multiplied over all layers."""
-    return trace.read_row(roll_out([signal.value.mean(1) for signal in trace.attention]))
+    row = trace.first_row()
+    while block := (yield):
+        row = roll_down(row, block.attention.value.mean(1))
+    return row[:, 0]
 
 
-def roll_out(maps: list[Tensor], normalise: bool = True) -> Tensor:
-    """Product of (map + identity), later layers on the left, rows normalised first; maps [batch, query, key]."""
-    identity = torch.eye(maps[0].shape[-1], dtype=maps[0].dtype, device=maps[0].device)
-    result = identity.expand_as(maps[0])
-    for layer in maps:
-        mixed = layer + identity
-        result = (mixed / mixed.sum(-1, keepdim=True) if normalise else mixed) @ result
-    return result
+def roll_down(row: Tensor, layer: Tensor, normalise: bool = True) -> Tensor:
+    """A row [batch, 1, query] through a layer's map [batch, query, key] plus identity, whose rows are normalised."""
+    row = row.to(layer)
+    if normalise:
+        row = row / (layer.sum(-1) + 1)[:, None]
+    return row + row @ layer

@@ -4,6 +4,8 @@ import torch
 from torch import Tensor
 
 from tokenlight.methods import method
+from tokenlight.methods.attention import roll_down
+from tokenlight.record.folding import Fold
 from tokenlight.record.trace import Signal, Trace
 
 NEEDS = ("attention.grad",)
@@ -11,31 +13,38 @@ WITH_ROW = (*NEEDS, "row")
 
 
 @method(title="Grads", paper="Qiang et al. 2022 (AttCAT), figure 2", signed=True, needs=WITH_ROW)
-def attention_gradient(trace: Trace) -> Tensor:
+def attention_gradient(trace: Trace) -> Fold[Tensor]:
     """Gradient of the last layer's attention, mean over heads."""
-    return trace.read_row(gradient(trace.attention[-1]).mean(1))
+    last = yield
+    return trace.read_row(gradient(last.attention).mean(1))
 
 
 @method(title="AttGrads", paper="Qiang et al. 2022 (AttCAT), figure 2", signed=True, needs=WITH_ROW)
-def attention_x_gradient(trace: Trace) -> Tensor:
+def attention_x_gradient(trace: Trace) -> Fold[Tensor]:
     """Attention times gradient, summed over layers: sum_l E_h(A * G)."""
-    return trace.read_row(sum_layers([signal.relevance.mean(1) for signal in trace.attention]))
+    layers: list[Tensor] = []
+    while block := (yield):
+        layers.append(trace.read_row(block.attention.relevance.mean(1)))
+    return torch.stack(layers).sum(0)
 
 
 @method(title="Grad-SAM", paper="Barkan et al. 2021", signed=False, needs=NEEDS, aliases=("GradSAM",))
-def grad_sam(trace: Trace, *, score_per: str = "key") -> Tensor:
+def grad_sam(trace: Trace, *, score_per: str = "key") -> Fold[Tensor]:
     """Attention times positive gradient, mean over layers, heads and queries (score_per="query": keys)."""
     if score_per not in ("key", "query"):
         raise ValueError(f"score_per is 'key' or 'query', found {score_per!r}")
-    weighted = sum_layers([(s.value * gradient(s).clamp_min(0)).mean(1) for s in trace.attention])
-    weighted = weighted / len(trace.attention)  # [batch, query, key]
-    return mean_queries(weighted if score_per == "key" else weighted.transpose(1, 2), trace.mask)
+    layers: list[Tensor] = []
+    while block := (yield):
+        weighted = (block.attention.value * gradient(block.attention).clamp_min(0)).mean(1)  # [batch, query, key]
+        layers.append(mean_queries(weighted if score_per == "key" else weighted.mT, trace.mask))
+    return torch.stack(layers).mean(0)
 
 
 @method(title="CAM", paper="Song et al. 2024 (Mask-LRP), its release", signed=False, needs=NEEDS)
-def attention_cam(trace: Trace) -> Tensor:
+def attention_cam(trace: Trace) -> Fold[Tensor]:
     """Positive part of the last layer's attention gradient, mean over heads and queries."""
-    return mean_queries(gradient(trace.attention[-1]).mean(1), trace.mask).clamp_min(0)
+    last = yield
+    return mean_queries(gradient(last.attention).mean(1), trace.mask).clamp_min(0)
 
 
 @method(
@@ -45,9 +54,10 @@ def attention_cam(trace: Trace) -> Tensor:
     needs=WITH_ROW,
     aliases=("Grad-CAM",),
 )
-def attention_grad_cam(trace: Trace) -> Tensor:
+def attention_grad_cam(trace: Trace) -> Fold[Tensor]:
     """Last layer's heads weighted by their mean gradient, positive part, scaled to [0, 1]; constant maps give 0."""
-    last, real = trace.attention[-1], trace.mask
+    last = (yield).attention
+    real = trace.mask
     inside = real[:, :, None] & real[:, None, :]  # [batch, query, key]
     weights = masked_mean(gradient(last), inside[:, None], dim=(2, 3))  # [batch, head]
     maps = (weights[:, :, None, None] * last.value).mean(1).clamp_min(0)
@@ -64,21 +74,17 @@ def attention_grad_cam(trace: Trace) -> Tensor:
     needs=WITH_ROW,
     aliases=("Generic Attention Explainability",),
 )
-def generic_attention(trace: Trace) -> Tensor:
+def generic_attention(trace: Trace) -> Fold[Tensor]:
     """Product over layers of (I + E_h((A * G)+)), later layers on the left."""
-    row = torch.nn.functional.one_hot(trace.row, trace.mask.shape[1]).to(trace.attention[0].value)[:, None]
-    for signal in reversed(trace.attention):  # one row through the product, from the output down
-        row = row + row @ signal.relevance.clamp_min(0).mean(1)
+    row = trace.first_row()
+    while block := (yield):
+        row = roll_down(row, block.attention.relevance.clamp_min(0).mean(1), normalise=False)
     return row[:, 0]
 
 
 def gradient(signal: Signal) -> Tensor:
     assert signal.grad is not None
     return signal.grad
-
-
-def sum_layers(layers: list[Tensor]) -> Tensor:
-    return torch.stack(layers).sum(0)
 
 
 def mean_queries(maps: Tensor, real: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from tokenlight.model import anatomy
 from tokenlight.model.anatomy import Norm
-from tokenlight.record.trace import Trace
+from tokenlight.record.trace import Block, Trace
 
 CHUNK = 400_000  # elements of token x token x width that exist at a time for each core: what its cache holds
 
@@ -88,46 +88,41 @@ class Joined:
     norms: tuple[Norm | None, ...]  # of the branch, behind the sum, at the block's end
 
 
-def join_heads(trace: Trace, known: anatomy.Anatomy, block: torch.nn.Module, number: int, second: bool) -> Joined:
+def join_heads(known: anatomy.Anatomy, module: torch.nn.Module, block: Block, second: bool) -> Joined:
     # Lengths are sums of squares: half precision would overflow.
-    dtype = torch.promote_types(trace.hidden[number].value.dtype, torch.float32)
-    context = trace.context[number].value.to(dtype)  # [batch, head, token, head dim]
-    weight, bias = anatomy.projection(block, known.projection, context.shape[1])
+    dtype = torch.promote_types(block.hidden.value.dtype, torch.float32)
+    context = block.context.value.to(dtype)  # [batch, head, token, head dim]
+    weight, bias = anatomy.projection(module, known.projection, context.shape[1])
     weight = weight.to(dtype)
     output = torch.einsum("bhid,hde->bie", context, weight)
     paths = (known.branch_norm, known.norm, known.second_norm if second else None)
-    norms = tuple(None if path is None else anatomy.norm_at(block, path) for path in paths)
+    norms = tuple(None if path is None else anatomy.norm_at(module, path) for path in paths)
     for norm in norms:
         weight = weight if norm is None else norm.linear(weight)
     return Joined(weight, output if bias is None else output + bias, norms)
 
 
-def contribution_matrices(trace: Trace, matrix: Callable[[Layer], Tensor], second: bool = False) -> list[Tensor]:
-    """`matrix` of every layer, each [batch, query, key]; with `second`, seen after the block's last norm."""
+def contribution_matrix(trace: Trace, block: Block, matrix: Callable[[Layer], Tensor], second: bool = False) -> Tensor:
+    """`matrix` of one layer, [batch, query, key]; with `second`, seen after the block's last norm."""
     known = anatomy.known_anatomy(trace.model)
     if second and known.second_norm is None:
         raise ValueError(f"{type(trace.model).__name__} has no norm after its blocks: it is not a post-norm model")
-    size = trace.mask.shape[1]
-    result = []
-    for number, block in enumerate(anatomy.blocks(trace.model)):
-        dtype = torch.promote_types(trace.hidden[number].value.dtype, torch.float32)
-        every = torch.zeros(len(trace.mask), size, size, dtype=dtype, device=trace.mask.device)
-        joined = join_heads(trace, known, block, number, second)
-        for row, real in enumerate(trace.mask):  # text by text: the vectors of a layer are large
-            place = real.nonzero()[:, 0]
-            every[row, place[:, None], place] = matrix(layer_of(trace, joined, number, row))
-        result.append(every)
-    return result
+    joined = join_heads(known, anatomy.blocks(trace.model)[block.number], block, second)
+    every = joined.weight.new_zeros(len(trace.mask), trace.mask.shape[1], trace.mask.shape[1])
+    for row, real in enumerate(trace.mask):  # text by text: the vectors of a layer are large
+        place = real.nonzero()[:, 0]
+        every[row, place[:, None], place] = matrix(layer_of(block, joined, row, real))
+    return every
 
 
-def layer_of(trace: Trace, joined: Joined, number: int, row: int) -> Layer:
-    real = slice(None) if bool(trace.mask[row].all()) else trace.mask[row].nonzero()[:, 0]  # a slice copies nothing
+def layer_of(block: Block, joined: Joined, row: int, mask: Tensor) -> Layer:
+    real = slice(None) if bool(mask.all()) else mask.nonzero()[:, 0]  # a slice copies nothing
     dtype = joined.weight.dtype
-    state = trace.hidden[number].value[row, real].to(dtype)  # [token, dim]
+    state = block.hidden.value[row, real].to(dtype)  # [token, dim]
     branch_output = joined.output[row, real]
     layer = Layer(
-        attention=trace.attention[number].value[row][:, real][:, :, real].to(dtype),
-        values=trace.values[number].value[row][:, real].to(dtype),
+        attention=block.attention.value[row][:, real][:, :, real].to(dtype),
+        values=block.values.value[row][:, real].to(dtype),
         weight=joined.weight,
         scale=state.new_ones(len(state)),
         residual=state,
@@ -139,7 +134,7 @@ def layer_of(trace: Trace, joined: Joined, number: int, row: int) -> Layer:
     if norm is not None:
         layer = behind(layer, norm, layer.output, norm(layer.output))
     if second is not None:
-        before, after = trace.second_norm[number].value, trace.hidden[number + 1].value
+        before, after = block.second_norm.value, block.after.value
         before = before.reshape(after.shape)  # some families fold batch and tokens into one axis there
         layer = behind(layer, second, before[row, real].to(dtype), after[row, real].to(dtype))
     return layer

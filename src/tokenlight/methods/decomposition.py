@@ -1,6 +1,7 @@
 """Decompose each layer into what every token brings, and mix over layers. C = a layer's contribution matrix."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -8,11 +9,13 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from tokenlight.methods import Attribution, Pass, details, method
-from tokenlight.methods.contributions import Layer, alti_matrix, contribution_matrices, norm_matrix, reached
+from tokenlight.methods.contributions import Layer, alti_matrix, contribution_matrix, norm_matrix, reached
 from tokenlight.model.anatomy import anatomy_of, known_anatomy
-from tokenlight.record.trace import Trace
+from tokenlight.record.folding import Fold
+from tokenlight.record.trace import Block, Trace
 from tokenlight.rules.tables import STREAM
 
+Matrix = Callable[[Layer], Tensor]  # of one text: [query, key]
 BLOCK = ("hidden", "attention", "values", "context")
 
 
@@ -40,9 +43,9 @@ def is_known(model: PreTrainedModel) -> bool:
     needs=mixing_needs,
     aliases=("Value Norms",),
 )
-def value_norms(trace: Trace, *, layers: bool = False, position: int | None = None) -> Attribution:
+def value_norms(trace: Trace, *, layers: bool = False, position: int | None = None) -> Fold[Attribution]:
     """Lengths of the vectors that each token sends, norm included, multiplied over layers."""
-    return mix(trace, contribution_matrices(post_norm(trace), norm_matrix), layers, position)
+    return (yield from mix(post_norm(trace), norm_matrix, layers, position))
 
 
 @method(
@@ -53,9 +56,9 @@ def value_norms(trace: Trace, *, layers: bool = False, position: int | None = No
     fits=is_post_norm,
     needs=lambda options: mixing_needs({**options, "second_norm": True}),
 )
-def globenc(trace: Trace, *, layers: bool = False, position: int | None = None) -> Attribution:
+def globenc(trace: Trace, *, layers: bool = False, position: int | None = None) -> Fold[Attribution]:
     """As value_norms, seen after the block's second norm; rows are not normalised. Post-norm encoders only."""
-    return mix(trace, contribution_matrices(trace, length_matrix, second=True), layers, position)
+    return (yield from mix(trace, length_matrix, layers, position, second=True))
 
 
 @method(
@@ -69,13 +72,13 @@ def globenc(trace: Trace, *, layers: bool = False, position: int | None = None) 
 )
 def alti(
     trace: Trace, *, norm: str = "l1", second_norm: bool = False, layers: bool = False, position: int | None = None
-) -> Attribution:
+) -> Fold[Attribution]:
     """Contributions by closeness to the block's output, multiplied over layers.
 
     norm="l2" measures closeness by the Euclidean distance; second_norm=True looks after the block's second norm.
     position reads another token's row than that of the explained output.
     """
-    return mix(trace, contribution_matrices(trace, alti_with(norm), second_norm), layers, position)
+    return (yield from mix(trace, alti_with(norm), layers, position, second_norm))
 
 
 @method(
@@ -85,12 +88,12 @@ def alti(
     fits=is_known,
     passes=(Pass((*BLOCK, "context.grad", "hidden.grad"), STREAM),),
 )
-def alti_logit(trace: Trace, *, norm: str = "l1", detail: Any = ()) -> Attribution:
+def alti_logit(trace: Trace, *, norm: str = "l1", detail: Any = ()) -> Fold[Attribution]:
     """What each layer's attention adds to the logit, brought down to the input by the ALTI matrices below it.
 
     The MLPs' and biases' shares are in the extras: with the scores they add up to the score.
     """
-    return logit_parts(trace, contribution_matrices(trace, alti_with(norm)), detail)
+    return (yield from logit_parts(trace, alti_with(norm), detail))
 
 
 @method(
@@ -99,33 +102,40 @@ def alti_logit(trace: Trace, *, norm: str = "l1", detail: Any = ()) -> Attributi
     signed=True,
     passes=(Pass((*BLOCK, "context.grad", "hidden.grad"), STREAM),),
 )
-def logit(trace: Trace, *, detail: Any = ()) -> Attribution:
+def logit(trace: Trace, *, detail: Any = ()) -> Fold[Attribution]:
     """What each layer's attention adds to the logit, counted at the position it comes from."""
-    return logit_parts(trace, None, detail)
+    return (yield from logit_parts(trace, None, detail))
 
 
-def mix(trace: Trace, matrices: list[Tensor], layers: bool, position: int | None) -> Attribution:
+def mix(trace: Trace, matrix: Matrix, layers: bool, position: int | None, second: bool = False) -> Fold[Attribution]:
     """The row of the explained (or the given) position in C^L ... C^1; with `layers`, also the matrices themselves."""
-    rows = trace.row if position is None else torch.full_like(trace.batch.last, position)
     if position is not None and not 0 <= position < int(trace.batch.lengths.min()):
         raise ValueError(
             f"position {position} is not a token of every text; the shortest has {trace.batch.lengths.min()}"
         )
-    start = torch.nn.functional.one_hot(rows, trace.mask.shape[1]).to(matrices[0])
-    maps = {"contributions": torch.stack(matrices, 1)} if layers else {}
-    return Attribution(bring_down(start, matrices), maps=maps)
+    if position is not None:
+        trace = replace(trace, row_read=torch.full_like(trace.batch.last, position))
+    row, kept = trace.first_row(), []
+    while block := (yield):
+        every = contribution_matrix(trace, block, matrix, second)
+        row = row.to(every) @ every
+        if layers:
+            kept.append(every)
+    return Attribution(row[:, 0], maps={"contributions": torch.stack(kept[::-1], 1)} if layers else {})
 
 
-def logit_parts(trace: Trace, matrices: list[Tensor] | None, detail: Any) -> Attribution:
-    """Terms of the logit by layer, head and token; `matrices` bring a layer's terms down to the input."""
+def logit_parts(trace: Trace, matrix: Matrix | None, detail: Any) -> Fold[Attribution]:
+    """Terms of the logit by layer, head and token; the matrices below a layer bring its terms down to the input."""
     asked = details(detail, ("layers", "heads"))
-    heads = torch.stack([head_terms(trace, number) for number in range(len(trace.attention))], 1)
-    terms = heads.sum(2)  # [batch, layer, token]
-    direct = trace.hidden[0].relevance.sum(-1)  # the embedding's own way along the residual stream
-    if matrices is None:
-        by_layer = terms
-    else:
-        by_layer = torch.stack([bring_down(terms[:, n], matrices[:n]) for n in range(terms.shape[1])], 1)
+    heads: list[Tensor] = []  # each [batch, head, token]
+    by_layer = trace.score.new_zeros(*trace.mask.shape, 0).mT  # [batch, layers so far, token]
+    direct = trace.score
+    while block := (yield):
+        if matrix is not None and heads:
+            by_layer = by_layer @ contribution_matrix(trace, block, matrix).to(by_layer)
+        heads.insert(0, head_terms(block))
+        by_layer = torch.cat([heads[0].sum(1, keepdim=True), by_layer], 1)
+        direct = block.hidden.relevance.sum(-1)  # at the first block: the embedding's own way along the stream
     scores = by_layer.sum(1) + direct
     assert trace.branches is not None
     extras = {"mlp_share": trace.branches.sum(1), "bias_share": torch.zeros_like(trace.score) + trace.bias_share}
@@ -134,26 +144,19 @@ def logit_parts(trace: Trace, matrices: list[Tensor] | None, detail: Any) -> Att
     if "layers" in asked:
         maps["layers"] = torch.cat([direct[:, None], by_layer], 1)  # the direct way, then each layer's attention
     if "heads" in asked:
-        maps["heads"] = heads.sum(-1)
+        maps["heads"] = torch.stack(heads, 1).sum(-1)
     return Attribution(scores, {**extras, "residual": residual}, maps)
 
 
-def head_terms(trace: Trace, number: int) -> Tensor:
+def head_terms(block: Block) -> Tensor:
     """[batch, head, token]: what head h moves from token j into the logit, A[h, p, j] <v_j^h, gradient at p>."""
-    gradient = trace.context[number].grad
+    gradient = block.context.grad
     assert gradient is not None
-    along = gradient @ trace.values[number].value.transpose(-1, -2)  # [batch, head, query, key]
-    return (trace.attention[number].value * along).sum(2)
+    along = gradient @ block.values.value.mT  # [batch, head, query, key]
+    return (block.attention.value * along).sum(2)
 
 
-def bring_down(terms: Tensor, below: list[Tensor]) -> Tensor:
-    """[batch, token] through the layers below, the nearest first."""
-    for matrix in reversed(below):
-        terms = (terms[:, None] @ matrix)[:, 0]
-    return terms
-
-
-def alti_with(norm: str) -> Callable[[Layer], Tensor]:
+def alti_with(norm: str) -> Matrix:
     if norm not in ("l1", "l2"):
         raise ValueError(f"norm is 'l1' or 'l2', found {norm!r}")
     return lambda layer: alti_matrix(layer, norm)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from tokenlight.methods import Asking, Attribution, details, method
 from tokenlight.methods.attention_gradients import mean_queries
+from tokenlight.record.folding import Fold
 from tokenlight.record.probe import Probe
 from tokenlight.record.trace import Signal, Trace
 
@@ -50,24 +51,29 @@ def gradient_x_input(trace: Trace, *, reduce: str = "sum", read: str = "embeddin
 
 
 @method(title="CAT", paper="Qiang et al. 2022 (AttCAT), eq. 10", signed=True, needs=("hidden.grad",))
-def cat(trace: Trace, *, detail: Any = ()) -> Attribution:
+def cat(trace: Trace, *, detail: Any = ()) -> Fold[Attribution]:
     """Gradient times state at every block's input, summed over features and layers."""
-    return add_layers([signal.relevance.sum(-1) for signal in trace.hidden[:-1]], detail)
+    layers: list[Tensor] = []
+    while block := (yield):
+        layers.append(block.hidden.relevance.sum(-1))
+    return add_layers(layers, detail)
 
 
 @method(title="AttCAT", paper="Qiang et al. 2022, eq. 11", signed=True, needs=("hidden.grad", "attention"))
-def attcat(trace: Trace, *, detail: Any = ()) -> Attribution:
+def attcat(trace: Trace, *, detail: Any = ()) -> Fold[Attribution]:
     """CAT of each layer weighted by the attention that the token receives there, mean over heads and queries."""
-    layers = [
-        mean_queries(attention.value.mean(1), trace.mask) * state.relevance.sum(-1)
-        for attention, state in zip(trace.attention, trace.hidden[:-1], strict=True)
-    ]
+    layers: list[Tensor] = []
+    while block := (yield):
+        layers.append(mean_queries(block.attention.value.mean(1), trace.mask) * block.hidden.relevance.sum(-1))
     return add_layers(layers, detail)
 
 
 def add_layers(layers: list[Tensor], detail: Any) -> Attribution:
-    """The sum of the layers' terms, each [batch, token]; with detail="layers" also the terms: they add up to it."""
-    terms = torch.stack(layers, 1)  # [batch, layer, token]
+    """The sum of the layers' terms, each [batch, token], from the last layer to the first.
+
+    With detail="layers" also the terms: they add up to it.
+    """
+    terms = torch.stack(layers[::-1], 1)  # [batch, layer, token]
     return Attribution(terms.sum(1), maps=dict.fromkeys(details(detail, ("layers",)), terms))
 
 

@@ -9,8 +9,9 @@ from torch import Tensor
 
 from tokenlight.masks.choosing import CALIBRATED
 from tokenlight.methods import Attribution, Pass, details, method
-from tokenlight.methods.attention import roll_out
+from tokenlight.methods.attention import roll_down
 from tokenlight.methods.gradients import signal_at
+from tokenlight.record.folding import Fold, PairFold
 from tokenlight.record.trace import Signal, Trace
 from tokenlight.rules.gates import Gates
 from tokenlight.rules.mode import RuleTable
@@ -156,9 +157,10 @@ def zplus_lrp(
     passes=(Pass(("attention.grad", "row"), ZPLUS, unit=True, double=True),),
     aliases=("Partial LRP",),
 )
-def partial_lrp(trace: Trace) -> Tensor:
+def partial_lrp(trace: Trace) -> Fold[Tensor]:
     """Positive relevance of the last layer's attention, mean over heads."""
-    return trace.read_row(trace.attention[-1].relevance.clamp_min(0).mean(1))
+    last = yield
+    return trace.read_row(last.attention.relevance.clamp_min(0).mean(1))
 
 
 @method(
@@ -172,13 +174,19 @@ def partial_lrp(trace: Trace) -> Tensor:
     ),
     aliases=("Transformer Attribution", "Trans. Attr."),
 )
-def transformer_attribution(relevance: Trace, plain: Trace, *, normalise: bool = True, heads: Any = None) -> Tensor:
+def transformer_attribution(
+    relevance: Trace, plain: Trace, *, normalise: bool = True, heads: Any = None
+) -> PairFold[Tensor]:
     """Attention relevance times attention gradient, positive part, rolled out over all layers.
 
     normalise=False leaves out the row normalisation, as the paper's formula does and its code does not. With `heads`,
     relevance flows through the lit ones only, as in mask_lrp.
     """
-    return roll_out_relevance([signal.relevance for signal in relevance.attention], relevance, plain, normalise)
+    row = relevance.first_row()
+    while blocks := (yield):
+        stored, gradient = (block.attention for block in blocks)
+        row = roll_down(row, positive_part(stored.relevance, gradient), normalise)
+    return row[:, 0]
 
 
 def mask_needs(options: Mapping[str, Any]) -> tuple[str, ...]:
@@ -208,29 +216,27 @@ def mask_lrp(
     variant: str = "paper",
     empty: str = "drop",
     normalise: bool = True,
-) -> Attribution:
+) -> PairFold[Attribution]:
     """TransAtt with relevance flowing only through heads that follow syntax or position.
 
     `heads` is a HeadMask, its file, or a tensor [layer, head]. variant="released" is what the authors' code computes:
     a block's mask acts on the blocks below it alone, and every stored relevance is doubled. empty="residual" hands
     the attention relevance of a block without a lit head to the residual branch; "drop" loses it.
     """
-    if variant == "paper":
-        stored = [signal.relevance for signal in relevance.attention]
-    else:
-        blocks = zip(relevance.attention, relevance.gated, relevance.values, strict=True)
-        stored = [attention.value * (arriving(gated) @ values.value.mT) for attention, gated, values in blocks]
-    scores = roll_out_relevance(stored, relevance, plain, normalise)
-    return Attribution(scores, {"masked_share": torch.zeros_like(relevance.score) + relevance.masked_share})
+    row = relevance.first_row()
+    while blocks := (yield):
+        block, gradient = blocks[0], blocks[1].attention
+        if variant == "paper":
+            stored = block.attention.relevance
+        else:
+            stored = block.attention.value * (arriving(block.gated) @ block.values.value.mT)
+        row = roll_down(row, positive_part(stored, gradient), normalise)
+    return Attribution(row[:, 0], {"masked_share": torch.zeros_like(relevance.score) + relevance.masked_share})
 
 
-def roll_out_relevance(stored: list[Tensor], relevance: Trace, plain: Trace, normalise: bool) -> Tensor:
-    """Each block's attention relevance times attention gradient, positive part, mean over heads; then rolled out."""
-    maps = [
-        (block * arriving(gradient)).clamp_min(0).mean(1)
-        for block, gradient in zip(stored, plain.attention, strict=True)
-    ]
-    return relevance.read_row(roll_out(maps, normalise))
+def positive_part(stored: Tensor, gradient: Signal) -> Tensor:
+    """Attention relevance times attention gradient, mean over heads: [batch, query, key]."""
+    return (stored * arriving(gradient)).clamp_min(0).mean(1)
 
 
 def arriving(signal: Signal) -> Tensor:

@@ -36,12 +36,12 @@ class PassMemory:
     def recall(self, one: PlannedPass) -> Recording | None:
         """The same pass, if it was kept with all that is needed of it."""
         held, recording = self._passes.get(one.key, (frozenset(), None))
-        return recording if one.needs <= held else None
+        return recording if one.all_needs <= held else None
 
     def keep(self, one: PlannedPass, recording: Recording) -> None:
         answer = sum(tensor.nbytes for tensor in recording.output.values())
         if sum(map(trace_bytes, recording.traces)) + answer <= self.limit:
-            self._passes[one.key] = (one.needs, recording)
+            self._passes[one.key] = (one.all_needs, recording)
 
 
 def trace_bytes(trace: Trace) -> int:

@@ -20,6 +20,7 @@ class PlannedPass:
     """
 
     needs: Set[str] = frozenset()
+    in_passing: Set[str] = frozenset()  # needs of those who read block by block: nothing of them has to be kept
     rules: RuleTable | None = None  # under a table, value times gradient is relevance
     gates: Gates | None = None  # through which heads relevance flows; None: all
     split: bool = False  # target and foil get traces of their own
@@ -29,28 +30,45 @@ class PlannedPass:
     @property
     def key(self) -> Key:
         # Under rules, relevance that is lost below the blocks counts only for those who read below them.
-        below = self.rules is not None and "embeddings.grad" in self.needs
+        below = self.rules is not None and "embeddings.grad" in self.all_needs
         return (id(self.rules), self.gates and self.gates.key, self.split, self.unit, self.double, below)
 
     @property
-    def signals(self) -> frozenset[str]:
-        """The names of what is kept."""
-        return frozenset(need.removesuffix(".grad") for need in self.needs if need != "row")
+    def all_needs(self) -> Set[str]:
+        return self.needs | self.in_passing
 
     @property
-    def reads_row(self) -> bool:
-        return "row" in self.needs
+    def signals(self) -> frozenset[str]:
+        """The names of what is read."""
+        return signals_in(self.all_needs)
+
+    @property
+    def kept(self) -> frozenset[str]:
+        """Of these, what is read of the whole pass."""
+        return signals_in(self.needs)
 
     @property
     def graded(self) -> frozenset[str]:
-        """Of these, what is kept with its gradient."""
-        return frozenset(need.removesuffix(".grad") for need in self.needs if need.endswith(".grad"))
+        """Of these, what is read with its gradient."""
+        return frozenset(need.removesuffix(".grad") for need in self.all_needs if need.endswith(".grad"))
+
+    @property
+    def reads_row(self) -> bool:
+        return "row" in self.all_needs
 
     @property
     def can_fuse(self) -> bool:
         """Whether attention may be one operation: nobody reads its weights, and the rules have one for all of it."""
         return "attention" not in self.signals and can_fuse(self.rules)
 
-    def needing(self, more: Set[str]) -> "PlannedPass":
-        """The same pass for another reader as well."""
-        return replace(self, needs=self.needs | more)
+    def together(self, other: "PlannedPass") -> "PlannedPass":
+        """The same pass for the readers of both."""
+        return replace(self, needs=self.needs | other.needs, in_passing=self.in_passing | other.in_passing)
+
+    def keeping_all(self) -> "PlannedPass":
+        """The same pass for readers who come again."""
+        return replace(self, needs=self.all_needs, in_passing=frozenset())
+
+
+def signals_in(needs: Set[str]) -> frozenset[str]:
+    return frozenset(need.removesuffix(".grad") for need in needs if need != "row")

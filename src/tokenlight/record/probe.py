@@ -63,7 +63,7 @@ class Probe:
             score = self._total(output)
             start = torch.ones_like(score)
             if cut:
-                signals = Blockwise(self.twin, tape, only, only, None).differentiate(score, start, last=True)
+                signals = Blockwise(self.twin, tape, only, only, only).all_signals(score, start)
             else:
                 signals = differentiate(score, start, tape, only, last=True, graph=False)
         (found,) = signals["embeddings"]

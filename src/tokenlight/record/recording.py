@@ -1,6 +1,8 @@
 """Recording: one forward pass, one backward pass for each part of the target, and a Trace. The only autograd."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -13,7 +15,7 @@ from tokenlight.record.blockwise import Blockwise
 from tokenlight.record.choices import Asked, Choice
 from tokenlight.record.planned_pass import PlannedPass
 from tokenlight.record.rows import with_rows
-from tokenlight.record.trace import SignalGroups, Trace, flat, with_gradients
+from tokenlight.record.trace import Block, SignalGroups, Trace, flat, with_gradients
 from tokenlight.rules.mode import RuleMode
 from tokenlight.rules.primitives import Ledger
 from tokenlight.text.batches import Batch
@@ -37,6 +39,15 @@ PLAIN = PlannedPass()
 
 
 @dataclass(frozen=True)
+class Answer:
+    """What the model said, and what is explained of it."""
+
+    choices: tuple[Choice, ...]
+    output: dict[str, Tensor]
+    score: Tensor  # [batch] what is explained
+
+
+@dataclass(frozen=True)
 class Recording:
     """A trace for each part of the target, and the model's answer."""
 
@@ -46,9 +57,118 @@ class Recording:
     fused: bool = False  # attention was one operation
 
     @property
-    def score(self) -> Tensor:
-        """[batch] what is explained."""
-        return torch.stack([trace.sign * trace.score for trace in self.traces]).sum(0)
+    def answer(self) -> Answer:
+        score = torch.stack([trace.sign * trace.score for trace in self.traces]).sum(0)
+        return Answer(self.choices, self.output, score)
+
+    def parts(self) -> "Iterator[Part]":
+        """As of a pass that is still open."""
+        return (WholePart(trace) for trace in self.traces)
+
+
+class Part(Protocol):
+    """One of the numbers that make up a target, on its way from the output down to the input."""
+
+    trace: Trace  # of a part that is read block by block: what is known before the first block
+    blocks: Iterator[Block]  # from the last to the first
+
+    def close(self) -> Trace:
+        """What is kept, when the blocks have been read."""
+        ...
+
+
+class WholePart:
+    """A part whose signals are all there."""
+
+    trace: Trace
+    blocks: Iterator[Block]
+
+    def __init__(self, trace: Trace):
+        self.trace, self.blocks = trace, trace.blocks_downwards()
+
+    def close(self) -> Trace:
+        return self.trace
+
+
+class CutPart:
+    """A part that is differentiated as its blocks are read; of each, only what somebody needs later is kept."""
+
+    trace: Trace
+    blocks: Iterator[Block]
+
+    def __init__(self, trace: Trace, blockwise: Blockwise, score: Tensor, start: Tensor, last: bool):
+        self.trace, self._blockwise = trace, blockwise
+        self.blocks = blockwise.differentiate(score, start, last)
+
+    def close(self) -> Trace:
+        if self._blockwise.kept:
+            for _ in self.blocks:
+                pass
+        return self.trace.with_signals(self._blockwise.found, self.trace.ledger.copy())
+
+
+class OpenPass:
+    """A forward pass; from each part of its target, a backward pass can follow."""
+
+    choices: tuple[Choice, ...]
+    output: dict[str, Tensor]
+    fused: bool  # attention was one operation
+
+    def __init__(
+        self,
+        twin: Twin,
+        batch: Batch,
+        target: Asked,
+        one: PlannedPass = PLAIN,
+        *,
+        graph: bool = False,
+        saving: Saving = NO_SAVING,
+    ):
+        if unknown := one.signals - set(SIGNALS):
+            raise ValueError(f"unknown signals {sorted(unknown)}; there are {', '.join(SIGNALS)}")
+        self._twin, self._batch, self._plan, self._graph = twin, batch, one, graph
+        cut = saving.by_block and bool(one.graded or one.in_passing)
+        if cut and graph:
+            raise ValueError("gradients that can be differentiated need the whole graph: leave low_memory off")
+        self._tape = Tape(
+            keep=one.signals & {"embeddings"} if cut else one.signals,
+            differentiable=bool(one.graded),
+            double=one.double,
+            gates=one.gates,
+            fused=saving.may_fuse and one.can_fuse and not graph,  # it has no second derivative
+            cut=cut,
+        )
+        self._ledger = Ledger(len(batch.input_ids), exact=one.split and one.double)
+        self._mode = None if one.rules is None else RuleMode(one.rules, self._ledger)
+        read_at = target.reads_at(batch) if saving.last_logits else None
+        self._answer = twin.run(batch, self._tape, self._mode, read_at=read_at)
+        self.fused = twin.fuses(self._tape)
+        if saving.fused and not self.fused:
+            raise UnsupportedModelError(f"{type(twin.model).__name__} has no fused attention: leave fused=True away")
+        self.output = {name: part.detach() for name, part in self._answer.items() if isinstance(part, Tensor)}
+        choices = target.choose(self._answer, batch, twin.model)
+        self.choices = with_rows(choices, twin, batch) if one.reads_row else choices
+
+    def parts(self) -> Iterator[Part]:
+        """Each must be closed before the next."""
+        one, tape = self._plan, self._tape
+        parts = tuple(part for choice in self.choices for part in choice.split()) if one.split else self.choices
+        for i, part in enumerate(parts):
+            with torch.set_grad_enabled(bool(one.graded)):
+                score = part.score(self._answer)
+            check_finite(score)
+            self._ledger.clear()
+            # Relevance that starts from 1 is gradient x input divided by the score; an exact 0 has none to give.
+            start = torch.where(score == 0, 0.0, 1 / score).detach() if one.unit else torch.ones_like(score)
+            last = i + 1 == len(parts)
+            row = part.row if one.reads_row else None
+            trace = Trace(self._batch, score.detach(), row, part.sign, self._twin.model, self._ledger)
+            if tape.cut:
+                blockwise = Blockwise(self._twin, tape, one.signals, one.graded, one.kept, self._mode)
+                yield CutPart(trace, blockwise, score, start, last)
+            else:
+                signals = differentiate(score, start, tape, one.graded, last, self._graph)
+                yield WholePart(trace.with_signals(signals, self._ledger.copy()))
 
 
 def record(
@@ -65,47 +185,9 @@ def record(
     With `graph`, gradients can themselves be differentiated for the gates. `saving` says how memory is saved; the
     results are the same.
     """
-    wanted, graded = one.signals, one.graded
-    if unknown := wanted - set(SIGNALS):
-        raise ValueError(f"unknown signals {sorted(unknown)}; there are {', '.join(SIGNALS)}")
     twin = model if isinstance(model, Twin) else Twin(model)
-    cut = saving.by_block and bool(graded)
-    if cut and graph:
-        raise ValueError("gradients that can be differentiated need the whole graph: leave low_memory off")
-    tape = Tape(
-        keep=wanted & {"embeddings"} if cut else wanted,
-        differentiable=bool(graded),
-        double=one.double,
-        gates=one.gates,
-        fused=saving.may_fuse and one.can_fuse and not graph,  # it has no second derivative
-        cut=cut,
-    )
-    ledger = Ledger(len(batch.input_ids), exact=one.split and one.double)
-    mode = None if one.rules is None else RuleMode(one.rules, ledger)
-    output = twin.run(batch, tape, mode, read_at=target.reads_at(batch) if saving.last_logits else None)
-    if saving.fused and not twin.fuses(tape):
-        raise UnsupportedModelError(f"{type(twin.model).__name__} has no fused attention: leave fused=True away")
-    choices = target.choose(output, batch, twin.model)
-    if one.reads_row:
-        choices = with_rows(choices, twin, batch)
-    parts = tuple(part for choice in choices for part in choice.split()) if one.split else choices
-    traces = []
-    for i, part in enumerate(parts):
-        with torch.set_grad_enabled(bool(graded)):
-            score = part.score(output)
-        check_finite(score)
-        ledger.clear()
-        # Relevance that starts from 1 is gradient x input divided by the score; an exact 0 has none to give.
-        start = torch.where(score == 0, 0.0, 1 / score).detach() if one.unit else torch.ones_like(score)
-        last = i + 1 == len(parts)
-        if cut:
-            signals = Blockwise(twin, tape, wanted, graded, mode).differentiate(score, start, last)
-        else:
-            signals = differentiate(score, start, tape, graded, last, graph)
-        part = part if one.reads_row else replace(part, row=None)
-        traces.append(make_trace(batch, score.detach(), part, signals, ledger, twin.model))
-    answer = {name: part.detach() for name, part in output.items() if isinstance(part, Tensor)}
-    return Recording(tuple(traces), choices, answer, twin.fuses(tape))
+    opened = OpenPass(twin, batch, target, one, graph=graph, saving=saving)
+    return Recording(tuple(part.close() for part in opened.parts()), opened.choices, opened.output, opened.fused)
 
 
 def differentiate(
@@ -118,35 +200,6 @@ def differentiate(
         keep = {"retain_graph": graph or not last, "create_graph": graph}
         gradients = torch.autograd.grad(score, tensors, start, **keep, materialize_grads=True)
     return with_gradients(tape.signals, graded, gradients)
-
-
-def make_trace(
-    batch: Batch, score: Tensor, choice: Choice, signals: SignalGroups, ledger: Ledger, model: PreTrainedModel
-) -> Trace:
-    # Blocks may run on devices of their own (device_map); methods find everything on one.
-    device = batch.input_ids.device
-    signals = {name: tuple(signal.to(device) for signal in group) for name, group in signals.items()}
-    branches = [entry.to(device) for entry in reversed(ledger.branch)]
-    shares = (ledger.total(account) for account in ("bias", "softmax", "heads"))
-    bias, softmax, heads = (share.to(device) if isinstance(share, Tensor) else share for share in shares)
-    return Trace(
-        batch=batch,
-        score=score,
-        row_read=choice.row,
-        sign=choice.sign,
-        embeddings=next(iter(signals["embeddings"]), None),
-        hidden=signals["hidden"],
-        attention=signals["attention"],
-        values=signals["values"],
-        context=signals["context"],
-        gated=signals["gated"],
-        second_norm=signals["second_norm"],
-        model=model,
-        bias_share=bias,
-        softmax_deficit=softmax,
-        masked_share=heads,
-        branches=torch.stack(branches, 1) if branches else None,
-    )
 
 
 def check_finite(score: Tensor) -> None:

@@ -1,12 +1,14 @@
 """What one recorded pass leaves behind. Axis words: layer batch head query key token dim."""
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 from transformers import PreTrainedModel
 
+from tokenlight.rules.primitives import Ledger
 from tokenlight.text.batches import Batch
 
 
@@ -28,6 +30,7 @@ class Signal:
         return Signal(self.value.to(device), None if self.grad is None else self.grad.to(device))
 
 
+BY_BLOCK = ("hidden", "attention", "values", "context", "gated", "second_norm")
 SignalGroups = dict[str, tuple[Signal, ...]]  # by the names of Trace's fields
 
 
@@ -48,6 +51,61 @@ def with_gradients(
 
 
 @dataclass(frozen=True)
+class Block:
+    """The signals of one block; only those that were asked for."""
+
+    number: int
+    signals: dict[str, Signal]
+
+    @property
+    def hidden(self) -> Signal:
+        """Its input: [batch, token, dim]"""
+        return self._find("hidden")
+
+    @property
+    def after(self) -> Signal:
+        """Its output: [batch, token, dim], without a gradient; comes with "hidden"."""
+        return self._find("after")
+
+    @property
+    def attention(self) -> Signal:
+        """[batch, head, query, key], after the softmax"""
+        return self._find("attention")
+
+    @property
+    def values(self) -> Signal:
+        """[batch, head, key, dim], key/value heads already repeated"""
+        return self._find("values")
+
+    @property
+    def context(self) -> Signal:
+        """[batch, head, query, dim], the heads' outputs before projection"""
+        return self._find("context")
+
+    @property
+    def gated(self) -> Signal:
+        """The same behind the head gates, where relevance arrives before a gate stops it."""
+        return self._find("gated")
+
+    @property
+    def second_norm(self) -> Signal:
+        """[batch, token, dim], the input of a post-norm block's last norm"""
+        return self._find("second_norm")
+
+    def _find(self, name: str) -> Signal:
+        if name not in self.signals:
+            raise ValueError(
+                f'there is no "{name}" here: a method that reads it names it among its needs, and reads it before it '
+                "asks for the next block"
+            )
+        return self.signals[name]
+
+    def forget(self) -> None:
+        """Its methods are done with it; whoever still holds it holds no memory."""
+        self.signals.clear()
+
+
+@dataclass(frozen=True)
 class Trace:
     """One forward pass and one backward pass from `score`; only the signals that were asked for."""
 
@@ -55,18 +113,54 @@ class Trace:
     score: Tensor  # [batch] what is explained
     row_read: Tensor | None  # [batch] the query row that [query, key] maps are read at; None: nobody asked for it
     sign: int  # -1 for the trace of a foil
-    embeddings: Signal | None  # [batch, token, dim] output of get_input_embeddings()
-    hidden: tuple[Signal, ...]  # the input of every block, then the last block's output; [batch, token, dim]
-    attention: tuple[Signal, ...]  # one a layer: [batch, head, query, key], after the softmax
-    values: tuple[Signal, ...]  # one a layer: [batch, head, key, dim], key/value heads already repeated
-    context: tuple[Signal, ...]  # one a layer: [batch, head, query, dim], the heads' outputs before projection
-    gated: tuple[Signal, ...]  # the same behind the head gates, where relevance arrives before a gate stops it
-    second_norm: tuple[Signal, ...]  # one a layer: [batch, token, dim], the input of a post-norm block's last norm
     model: PreTrainedModel  # the twin's: weights to read, never to change
-    bias_share: Tensor | float = 0.0  # [batch] relevance that biases took, under a rule table
-    softmax_deficit: Tensor | float = 0.0  # [batch] relevance that the softmax lost, under a rule table
-    masked_share: Tensor | float = 0.0  # [batch] relevance that head gates stopped
-    branches: Tensor | None = None  # [batch, layer] relevance of branches that a rule table cut off
+    ledger: Ledger  # where relevance went that did not reach the input, under a rule table
+    embeddings: Signal | None = None  # [batch, token, dim] output of get_input_embeddings()
+    hidden: tuple[Signal, ...] = ()  # the input of every block, then the last block's output; [batch, token, dim]
+    attention: tuple[Signal, ...] = ()  # one a layer: [batch, head, query, key], after the softmax
+    values: tuple[Signal, ...] = ()  # one a layer: [batch, head, key, dim], key/value heads already repeated
+    context: tuple[Signal, ...] = ()  # one a layer: [batch, head, query, dim], the heads' outputs before projection
+    gated: tuple[Signal, ...] = ()  # the same behind the head gates, where relevance arrives before a gate stops it
+    second_norm: tuple[Signal, ...] = ()  # one a layer: [batch, token, dim], the input of a post-norm block's last norm
+
+    def with_signals(self, signals: SignalGroups, ledger: Ledger) -> "Trace":
+        """The same pass, with what was kept of it."""
+        device = self.mask.device  # blocks may run on devices of their own (device_map): methods find all on one
+        groups = {name: tuple(signal.to(device) for signal in group) for name, group in signals.items()}
+        embeddings = next(iter(groups.pop("embeddings", ())), None)
+        return replace(self, ledger=ledger, embeddings=embeddings, **groups)
+
+    @property
+    def bias_share(self) -> Tensor | float:
+        """[batch] relevance that biases took"""
+        return self._total("bias")
+
+    @property
+    def softmax_deficit(self) -> Tensor | float:
+        """[batch] relevance that the softmax lost"""
+        return self._total("softmax")
+
+    @property
+    def masked_share(self) -> Tensor | float:
+        """[batch] relevance that head gates stopped"""
+        return self._total("heads")
+
+    @property
+    def branches(self) -> Tensor | None:
+        """[batch, layer] relevance of branches that a rule table cut off"""
+        found = [entry.to(self.mask.device) for entry in reversed(self.ledger.branch)]
+        return torch.stack(found, 1) if found else None
+
+    def _total(self, account: str) -> Tensor | float:
+        total = self.ledger.total(account)
+        return total.to(self.mask.device) if isinstance(total, Tensor) else total
+
+    def blocks_downwards(self) -> Iterator[Block]:
+        """From the last block to the first."""
+        groups = {name: getattr(self, name) for name in BY_BLOCK}
+        groups |= {"hidden": self.hidden[:-1], "after": [Signal(signal.value) for signal in self.hidden[1:]]}
+        for number in reversed(range(max(map(len, groups.values())))):
+            yield Block(number, {name: group[number] for name, group in groups.items() if group})
 
     @property
     def mask(self) -> Tensor:
@@ -79,6 +173,11 @@ class Trace:
         if self.row_read is None:
             raise ValueError('the row was not asked for: a method that reads one names "row" among its needs')
         return self.row_read
+
+    def first_row(self) -> Tensor:
+        """[batch, 1, token]: 1 at the row. What comes out of it through all layers' maps, the last one first, is the
+        row of their product."""
+        return F.one_hot(self.row, self.mask.shape[1])[:, None].to(self.mask.device, self.score.dtype)
 
     def read_row(self, maps: Tensor) -> Tensor:
         """[batch, query, key] -> [batch, key]: the row of the position whose output is explained."""

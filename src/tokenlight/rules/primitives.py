@@ -4,7 +4,7 @@ Each notes in the ledger what it keeps from the input, so that the sums can be c
 """
 
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -38,6 +38,11 @@ class Ledger:
         """Before another backward pass."""
         for account in (self.bias, self.softmax, self.branch, self.heads):
             account.clear()
+
+    def copy(self) -> "Ledger":
+        """With the entries of now."""
+        entries = {name: list(getattr(self, name)) for name in ("bias", "softmax", "branch", "heads")}
+        return replace(self, **entries)
 
 
 LEDGER: ContextVar[Ledger | None] = ContextVar("tokenlight_ledger", default=None)

@@ -51,11 +51,11 @@ def run_question(session: Session, inquiry: Inquiry) -> Reading:
     explainer, row, wanted = session.explainer, inquiry.row, inquiry.wanted
     twin, task = Twin(explainer.model), explainer.task
     plan = plan_passes(Target(task, (wanted,)), [])
-    recording, _ = run_jobs(twin, explainer.collate([row], twin.device), plan)
-    goal = task.goal(*chosen_indices(recording.choices, 0), wanted.position)
-    prediction, probability = task.prediction(row, recording.output, wanted, 0)
+    answer, _ = run_jobs(twin, explainer.collate([row], twin.device), plan)
+    goal = task.goal(*chosen_indices(answer.choices, 0), wanted.position)
+    prediction, probability = task.prediction(row, answer.output, wanted, 0)
     asked = [i for i in (wanted.index, wanted.foil) if i is not None]
-    return Reading(inquiry, goal, prediction, probability, task.candidates(row, recording.output, wanted, asked))
+    return Reading(inquiry, goal, prediction, probability, task.candidates(row, answer.output, wanted, asked))
 
 
 def words_of(row: Row) -> list[dict[str, Any]]:
