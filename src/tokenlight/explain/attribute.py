@@ -11,7 +11,7 @@ from tokenlight.explain.passes import plan_passes
 from tokenlight.explain.running import Running, run_jobs
 from tokenlight.methods import find_method
 from tokenlight.model import inputs, pooling
-from tokenlight.model.twin import Twin
+from tokenlight.model.kept_twins import borrowed_twin
 from tokenlight.rules.mode import RuleTable
 from tokenlight.tasks import task_of
 from tokenlight.tasks.targets import Target, Targets, Wanted, shared_function, spread
@@ -39,17 +39,17 @@ def attribute(
     `low_memory`, blocks are computed again in the backward pass: less memory, more time, the same scores. `fused`
     decides whether attention is one operation or written out; left away, it is fused wherever nobody needs its weights.
     """
-    chosen, twin = find_method(method), Twin(model)
-    job = Job.for_model(chosen, options, twin.model, rules)
-    batch = raw_batch(input_ids, attention_mask, token_type_ids, twin.model).map(lambda t: t.to(twin.device))
-    targets, foils = (spread(plain(x), len(input_ids), n) for x, n in ((target, "target"), (foil, "foil")))
-    function = shared_function(targets, foils)
-    task = task_of(twin.model)
-    wanted = [Wanted() if function else task.want_ids(t, f) for t, f in zip(targets, foils, strict=True)]
-    plan = plan_passes(Target(task, tuple(wanted), function), [job])
-    saving = Running(low_memory=low_memory, fused=fused).saving
-    refuse_too_large(Shape.of(twin.model), plan, input_ids.shape, saving, twin.device)
-    _, (attribution,) = run_jobs(twin, batch, plan, saving=saving)
+    with borrowed_twin(model) as twin:
+        job = Job.for_model(find_method(method), options, twin.model, rules)
+        batch = raw_batch(input_ids, attention_mask, token_type_ids, twin.model).map(lambda t: t.to(twin.device))
+        targets, foils = (spread(plain(x), len(input_ids), n) for x, n in ((target, "target"), (foil, "foil")))
+        function = shared_function(targets, foils)
+        task = task_of(twin.model)
+        wanted = [Wanted() if function else task.want_ids(t, f) for t, f in zip(targets, foils, strict=True)]
+        plan = plan_passes(Target(task, tuple(wanted), function), [job])
+        saving = Running(low_memory=low_memory, fused=fused).saving
+        refuse_too_large(Shape.of(twin.model), plan, input_ids.shape, saving, twin.device)
+        _, (attribution,) = run_jobs(twin, batch, plan, saving=saving)
     return attribution.scores
 
 

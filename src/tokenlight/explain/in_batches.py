@@ -1,6 +1,7 @@
 """Many texts: similar lengths together, every job on each batch, results in the order of the texts."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from tokenlight.explain.assembling import assemble
@@ -11,6 +12,7 @@ from tokenlight.explain.jobs import Job
 from tokenlight.explain.passes import plan_passes
 from tokenlight.explain.running import Running, run_jobs
 from tokenlight.foundation.progress import track
+from tokenlight.model.kept_twins import borrowed_twin
 from tokenlight.model.twin import Twin
 from tokenlight.results.explanation import Explanation
 from tokenlight.tasks.targets import Target
@@ -23,8 +25,14 @@ def explain_in_batches(
     explainer: "Explainer", inquiries: Sequence[Inquiry], jobs: Mapping[str, Job], running: Running
 ) -> dict[str, list[Explanation]]:
     """For every job its explanations of all texts."""
-    twin, listed = running.twin or Twin(explainer.model), list(jobs.values())
-    shape = Shape.of(twin.model)
+    with nullcontext(running.twin) if running.twin else borrowed_twin(explainer.model) as twin:
+        return explain_with(twin, explainer, inquiries, jobs, running)
+
+
+def explain_with(
+    twin: Twin, explainer: "Explainer", inquiries: Sequence[Inquiry], jobs: Mapping[str, Job], running: Running
+) -> dict[str, list[Explanation]]:
+    shape, listed = Shape.of(twin.model), list(jobs.values())
     found: dict[str, dict[int, Explanation]] = {name: {} for name in jobs}
     rows = [one.row for one in inquiries]
     batches = explainer.batches(rows, running.batch_size, [one.wanted.foiled for one in inquiries])

@@ -123,7 +123,7 @@ class Passes:
     def _open(self, one: PlannedPass) -> OpenPass | Recording:
         """With `low_memory` ready to be read block by block, otherwise with its graph already gone."""
         remembered = self.memory if one.rules is None and one.gates is None else None  # what no mask or rule touches
-        if known := remembered and remembered.recall(one):
+        if known := remembered and remembered.recall(one, self.twin.model):
             return known
         try:
             if self.saving.by_block and remembered is None:

@@ -8,6 +8,8 @@ from torch import Tensor, nn
 
 FORWARD_HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 BACKWARD_HOOKS = ("_backward_hooks", "_backward_pre_hooks")
+HOOKS = (*FORWARD_HOOKS, *BACKWARD_HOOKS)
+WEIGHTS = "_parameters"  # where a module keeps them
 
 
 def without_torch_functions() -> AbstractContextManager[Any]:
@@ -27,7 +29,12 @@ def softmax_gradient(grad: Tensor, weights: Tensor, dim: int) -> Tensor:
 
 def hooks_on(module: nn.Module) -> list[Any]:
     """Everything that was registered to run with a module."""
-    return [hook for kind in (*FORWARD_HOOKS, *BACKWARD_HOOKS) for hook in getattr(module, kind).values()]
+    return [hook for kind in HOOKS for hook in getattr(module, kind).values()]
+
+
+def weights_in(module: nn.Module) -> dict[str, nn.Parameter | None]:
+    """A module's own, where it looks them up: what is put there is what it uses."""
+    return getattr(module, WEIGHTS)
 
 
 def drop_backward_hooks(module: nn.Module) -> None:

@@ -2,7 +2,8 @@
 
 Everything tokenlight does to a model (hooks, attention function, frozen weights, eval mode) it does to a twin.
 So the user's model is never touched, not even for a moment, and threads cannot disturb each other.
-A twin costs a few milliseconds and no memory; it is made for one call and thrown away, so it is never out of date.
+A twin costs a few milliseconds and no memory; it is never out of date, because it is made for one call, or used again
+after a look at the whole model (`kept_twins.py`).
 """
 
 from collections.abc import Iterator
@@ -108,6 +109,11 @@ class Twin:
                 yield
         finally:
             self.tape = Tape()  # a twin holds itself through its modules: what it has recorded must not wait for that
+
+    def rest(self) -> None:
+        """As after it was made."""
+        for config in self._configs:
+            set_attention(config, WRITTEN_OUT)
 
     def embed(self, input_ids: Tensor) -> Tensor:
         """[batch, token] -> [batch, token, dim]: what the embedding layer gives for these ids."""

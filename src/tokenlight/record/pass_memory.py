@@ -1,9 +1,10 @@
 """Plain passes over one text, kept for those who ask about it again and again with other masks or rules."""
 
 from collections.abc import Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 
 from tokenlight.foundation.torch_internals import changes_of
 from tokenlight.record.choices import Asked
@@ -33,10 +34,12 @@ class PassMemory:
             self._passes.clear()
             self._question = question
 
-    def recall(self, one: PlannedPass) -> Recording | None:
-        """The same pass, if it was kept with all that is needed of it."""
+    def recall(self, one: PlannedPass, model: PreTrainedModel) -> Recording | None:
+        """The same pass, if it was kept with all that is needed of it; with a model whose weights can be read."""
         held, recording = self._passes.get(one.key, (frozenset(), None))
-        return recording if one.all_needs <= held else None
+        if recording is None or not one.all_needs <= held:
+            return None
+        return replace(recording, traces=tuple(replace(trace, model=model) for trace in recording.traces))
 
     def keep(self, one: PlannedPass, recording: Recording) -> None:
         answer = sum(tensor.nbytes for tensor in recording.output.values())

@@ -6,7 +6,7 @@ from typing import Any
 from tokenlight.explain.inquiry import Inquiry
 from tokenlight.explain.passes import plan_passes
 from tokenlight.explain.running import run_jobs
-from tokenlight.model.twin import Twin
+from tokenlight.model.kept_twins import borrowed_twin
 from tokenlight.serve.questions import Question
 from tokenlight.serve.session import Session, place
 from tokenlight.tasks.targets import Candidate, Goal, Target, chosen_indices
@@ -49,9 +49,10 @@ def read_question(session: Session, asked: Question) -> Reading:
 
 def run_question(session: Session, inquiry: Inquiry) -> Reading:
     explainer, row, wanted = session.explainer, inquiry.row, inquiry.wanted
-    twin, task = Twin(explainer.model), explainer.task
+    task = explainer.task
     plan = plan_passes(Target(task, (wanted,)), [])
-    answer, _ = run_jobs(twin, explainer.collate([row], twin.device), plan)
+    with borrowed_twin(explainer.model) as twin:
+        answer, _ = run_jobs(twin, explainer.collate([row], twin.device), plan)
     goal = task.goal(*chosen_indices(answer.choices, 0), wanted.position)
     prediction, probability = task.prediction(row, answer.output, wanted, 0)
     asked = [i for i in (wanted.index, wanted.foil) if i is not None]

@@ -9,8 +9,8 @@ from torch import Tensor
 from tokenlight.explain.inquiry import Inquiry
 from tokenlight.metrics.perturbation import Changed, Perturbation, change
 from tokenlight.metrics.probability import ask, check_probabilities, make_batch
+from tokenlight.model.kept_twins import borrowed_twin
 from tokenlight.model.tape import Tape
-from tokenlight.model.twin import Twin
 from tokenlight.serve.questions import AttentionAsked, Perturbed, Refused, RemoveAsked
 from tokenlight.serve.reading import read_question
 from tokenlight.serve.session import Session, place
@@ -84,8 +84,11 @@ def say_about(
     row = changed_row(inquiry.row, changed)
     question = ask(session.explainer, changed, goal)
     wanted = session.explainer.task.moved(inquiry.wanted, row, question.goal)
-    twin = Twin(session.explainer.model)
-    with torch.inference_mode(), torch.autocast(twin.device.type, enabled=False):
+    with (
+        borrowed_twin(session.explainer.model) as twin,
+        torch.inference_mode(),
+        torch.autocast(twin.device.type, enabled=False),
+    ):
         output = twin.run(make_batch(session.explainer, twin, [question]), Tape())
         task = session.explainer.task
         prediction, probability = task.prediction(row, output, wanted, 0)
@@ -118,9 +121,12 @@ def attention_parts(session: Session, inquiry: Inquiry) -> Tensor:
     key = ("attention", inquiry.row.text)
     known = session.cache.get(key)
     if known is None:
-        twin = Twin(session.explainer.model)
         tape = Tape(keep=frozenset({"attention"}))
-        with torch.inference_mode(), torch.autocast(twin.device.type, enabled=False):
+        with (
+            borrowed_twin(session.explainer.model) as twin,
+            torch.inference_mode(),
+            torch.autocast(twin.device.type, enabled=False),
+        ):
             twin.run(session.explainer.collate([inquiry.row], twin.device), tape)
             blocks = [(block[0].float() * DIGITS).round().to(torch.int16).cpu() for block in tape.signals["attention"]]
         known = torch.stack(blocks)

@@ -1,0 +1,187 @@
+"""Twins that wait for the next call, without weights, as long as the model is what it was.
+
+A twin takes a good part of the time that a short text takes. It can be used again if a new one would be the same: the
+same modules with the same attributes and settings, the same weights in the same places. The weights themselves are
+taken from the model anew each time, so that a waiting twin does not keep what the model has moved or converted. A model
+with anything whose changes could not be seen, such as hooks, gets a new twin each time.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from operator import is_
+from threading import Lock
+from types import BuiltinFunctionType, FunctionType, ModuleType
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel
+
+from tokenlight.foundation.torch_internals import HOOKS, WEIGHTS, weights_in
+from tokenlight.model.copying import unwrap
+from tokenlight.model.twin import Twin
+
+Weights = dict[str, nn.Parameter | None]
+UNCHANGING = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size, range, type)
+
+
+class CannotCompare(Exception):
+    """Something about a module could change without being seen."""
+
+
+class Snapshot:
+    """All that a copy of some modules repeats, to see later whether it is still the same.
+
+    Modules and settings are compared by the identity of what they hold, which is fast; lists and the like by value.
+    """
+
+    def __init__(self, model: nn.Module, without: Collection[str] = ()):
+        modules = list(model.modules())
+        self._inside = {id(module) for module in modules}
+        self._without = without
+        self._groups: dict[int, tuple[Mapping[Any, Any], list[Any], list[Any]]] = {}  # by identity
+        self._empty: list[Collection[Any]] = []
+        self._values: list[tuple[Any, Any]] = []  # containers, and what they hold
+        for module in modules:
+            self._watch(vars(module))
+
+    def holds(self) -> bool:
+        """Whether everything is still as it was."""
+        return (
+            not any(self._empty)
+            and all(
+                list(group) == names and all(map(is_, group.values(), values))
+                for group, names, values in self._groups.values()
+            )
+            and all(describe(value) == was for value, was in self._values)
+        )
+
+    def _watch(self, group: Mapping[Any, Any]) -> None:
+        """All that a mapping holds, and all below it."""
+        if id(group) in self._groups:
+            return
+        self._groups[id(group)] = (group, list(group), list(group.values()))
+        for name, value in group.items():
+            if name not in self._without:
+                self._look_into(name, value)
+
+    def _look_into(self, name: str, value: Any) -> None:
+        if isinstance(value, (*UNCHANGING, Tensor)) or is_fixed(value):
+            return  # a copy has the same, or shares it
+        if isinstance(value, nn.Module):
+            if id(value) not in self._inside:
+                raise CannotCompare("a module that is not registered")
+        elif isinstance(value, dict | list | set) and not value:
+            self._empty.append(value)
+        elif name in HOOKS:
+            raise CannotCompare("hooks")
+        elif isinstance(value, dict):
+            self._watch(value)
+        elif is_setting(value):
+            self._watch(vars(value))
+        else:
+            self._values.append((value, describe(value)))
+
+
+def describe(value: Any) -> Any:
+    """What it holds, for comparison."""
+    kind = type(value)
+    if kind in UNCHANGING:
+        return value
+    if isinstance(value, dict):
+        return kind, [(key, describe(one)) for key, one in value.items()]
+    if isinstance(value, list | tuple):
+        return kind, [describe(one) for one in value]
+    if isinstance(value, set | frozenset):
+        return kind, frozenset(describe(one) for one in value)
+    if isinstance(value, partial):
+        return kind, describe(value.func), describe(value.args), describe(value.keywords)
+    if isinstance(value, type) or is_fixed(value):
+        return value
+    if is_setting(value):
+        return kind, describe(vars(value))
+    raise CannotCompare(kind.__name__)
+
+
+def is_setting(value: Any) -> bool:
+    return isinstance(value, PreTrainedConfig | GenerationConfig)
+
+
+def is_fixed(value: Any) -> bool:
+    """A function that has nothing of its own to remember."""
+    if isinstance(value, BuiltinFunctionType):
+        return value.__self__ is None or isinstance(value.__self__, ModuleType)
+    return isinstance(value, FunctionType) and value.__closure__ is None
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A twin, and how it and the model were when it was made."""
+
+    twin: Twin
+    model_was: Snapshot
+    twin_was: Snapshot
+
+    places: list[tuple[Weights, Weights]]  # of each module's weights in the twin, and in the model
+
+    @classmethod
+    def made_for(cls, model: PreTrainedModel) -> "Waiting":
+        twin = Twin(model)
+        own = Snapshot(twin.model, without=("forward", "tokenlight", WEIGHTS, *HOOKS))
+        places = [(weights_in(a), weights_in(b)) for a, b in zip(twin.model.modules(), model.modules(), strict=True)]
+        return cls(twin, Snapshot(model), own, [(a, b) for a, b in places if b])
+
+    def take_weights(self) -> None:
+        views: dict[int, nn.Parameter] = {}  # weights that are tied stay so
+        for own, theirs in self.places:
+            for name, weight in theirs.items():
+                if weight is not None and id(weight) not in views:
+                    views[id(weight)] = nn.Parameter(weight.detach(), requires_grad=False)
+                own[name] = weight if weight is None else views[id(weight)]
+
+    def drop_weights(self) -> None:
+        for own, _ in self.places:
+            own.update({name: weight if weight is None else NO_WEIGHT for name, weight in own.items()})
+
+    @property
+    def fits(self) -> bool:
+        weights = (weight for _, theirs in self.places for weight in theirs.values())
+        return self.model_was.holds() and not any(weight is not None and weight.is_inference() for weight in weights)
+
+
+NO_WEIGHT = nn.Parameter(torch.empty(0), requires_grad=False)
+WAITING: WeakKeyDictionary[PreTrainedModel, Waiting] = WeakKeyDictionary()
+LOCK = Lock()
+
+
+@contextmanager
+def borrowed_twin(model: nn.Module) -> Iterator[Twin]:
+    """A twin for one call; nobody else has it at the same time."""
+    inner = unwrap(model)
+    waiting = waiting_twin(inner)
+    if waiting is None:
+        yield Twin(inner)
+        return
+    yield waiting.twin  # after an exception it is not used again
+    waiting.twin.rest()
+    if waiting.twin_was.holds():  # some modules remember what they have seen
+        waiting.drop_weights()
+        with LOCK:
+            WAITING[inner] = waiting
+
+
+def waiting_twin(model: PreTrainedModel) -> Waiting | None:
+    """With weights; None for a model that cannot be compared with what it was."""
+    with LOCK:
+        waiting = WAITING.pop(model, None)
+    try:
+        if waiting is None or not waiting.fits:
+            return Waiting.made_for(model)
+        with torch.inference_mode(False):
+            waiting.take_weights()
+        return waiting
+    except CannotCompare:
+        return None
