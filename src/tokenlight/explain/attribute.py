@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from tokenlight.explain.footprint import Shape
+from tokenlight.explain.footprint import shape_of
 from tokenlight.explain.free_memory import refuse_too_large
 from tokenlight.explain.jobs import Job, Option
 from tokenlight.explain.passes import plan_passes
@@ -48,7 +48,7 @@ def attribute(
         wanted = [Wanted() if function else task.want_ids(t, f) for t, f in zip(targets, foils, strict=True)]
         plan = plan_passes(Target(task, tuple(wanted), function), [job])
         saving = Running(low_memory=low_memory, fused=fused).saving
-        refuse_too_large(Shape.of(twin.model), plan, input_ids.shape, saving, twin.device)
+        refuse_too_large(shape_of(twin), plan, input_ids.shape, saving, twin.device)
         _, (attribution,) = run_jobs(twin, batch, plan, saving=saving)
     return attribution.scores
 

@@ -6,6 +6,7 @@ Sizes are counted in three kinds of tensors of a block: states [batch, token, di
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from weakref import WeakKeyDictionary
 
 from transformers import PreTrainedModel
 
@@ -14,6 +15,7 @@ from tokenlight.explain.jobs import Job
 from tokenlight.explain.passes import PassPlan
 from tokenlight.foundation.transformers_internals import knows_fused_attention
 from tokenlight.model import anatomy
+from tokenlight.model.twin import Twin
 from tokenlight.record.planned_pass import PlannedPass
 from tokenlight.record.recording import Saving
 from tokenlight.tasks import task_of_class
@@ -76,6 +78,15 @@ class Shape:
         return rows * tokens * (numbers + counts.maps * self.heads * tokens * one_map)
 
 
+def shape_of(twin: Twin) -> Shape:
+    """Found out once; all but its precision stays what it is as long as there is the twin."""
+    known = SHAPES.get(twin)
+    if known is None or known.precision != twin.dtype.itemsize:
+        known = SHAPES[twin] = Shape.of(twin.model)
+    return known
+
+
+SHAPES: WeakKeyDictionary[Twin, Shape] = WeakKeyDictionary()
 PASSING = Counts(states=6, inner=3, maps=4)  # what a block holds for a moment, forward or backward
 MAPS_ALONE = 2.5  # instead, of a block that runs on its own
 

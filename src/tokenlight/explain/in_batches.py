@@ -5,7 +5,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from tokenlight.explain.assembling import assemble
-from tokenlight.explain.footprint import Shape
+from tokenlight.explain.footprint import shape_of
 from tokenlight.explain.free_memory import refuse_too_large
 from tokenlight.explain.inquiry import Inquiry
 from tokenlight.explain.jobs import Job
@@ -32,7 +32,7 @@ def explain_in_batches(
 def explain_with(
     twin: Twin, explainer: "Explainer", inquiries: Sequence[Inquiry], jobs: Mapping[str, Job], running: Running
 ) -> dict[str, list[Explanation]]:
-    shape, listed = Shape.of(twin.model), list(jobs.values())
+    shape, listed = shape_of(twin), list(jobs.values())
     found: dict[str, dict[int, Explanation]] = {name: {} for name in jobs}
     rows = [one.row for one in inquiries]
     batches = explainer.batches(rows, running.batch_size, [one.wanted.foiled for one in inquiries])

@@ -65,7 +65,8 @@ def run_jobs(
             found |= passes.read(keys)
         answer = passes.answer
         assert answer is not None
-        probe = Probe(twin, batch, answer.choices, saving, at_once=len(batch.input_ids) if saving.by_block else None)
+        at_once = len(batch.input_ids) if saving.by_block else None
+        probe = Probe(twin, batch, answer.choices, saving, at_once, answer.score)
         for number, job in enumerate(plan.jobs):
             if job.method.asks_model:
                 with torch.set_grad_enabled(graph):

@@ -91,7 +91,7 @@ def steps_together(options: Mapping[str, Any], texts: int) -> int:
     signed=True,
     cost="steps × (forward + backward)",
     asks=Asking(
-        passes=lambda options, tokens: 2 + ceil(options["steps"] / steps_together(options, 1)),  # both ends, the way
+        passes=lambda options, tokens: 1 + ceil(options["steps"] / steps_together(options, 1)),  # the baseline, the way
         together=lambda options, texts, tokens: texts * steps_together(options, texts),
         gradient=True,
     ),
@@ -123,7 +123,7 @@ def integrated_gradients(
         share = weights[first : first + at_once].to(way)
         mean += torch.einsum("s,sbtd->btd", share, gradients.view(len(alphas), *way.shape))
     signed = (way * mean).sum(-1)
-    change = probe.score(probe.batch) - probe.gradient(origin)[0]
+    change = probe.score_as_it_is() - probe.score_at(origin)
     return Attribution(reduce_features(way * mean, reduce), {"completeness": signed.sum(1) - change})
 
 

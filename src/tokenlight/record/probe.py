@@ -24,6 +24,7 @@ class Probe:
     choices: tuple[Choice, ...]
     saving: Saving = NO_SAVING
     at_once: int | None = None  # texts that may run together; None: all
+    known: Tensor | None = None  # [batch] the explained number, where the model has said it already
 
     @property
     def fused(self) -> bool:
@@ -32,11 +33,21 @@ class Probe:
 
     def rows(self, rows: Tensor) -> "Probe":
         """The same question for some rows of the batch, in any order, repeated at will."""
-        return replace(self, batch=self.batch.map(lambda t: t[rows]), choices=repeat_choices(self.choices, rows))
+        known = None if self.known is None else self.known[rows.to(self.known.device)]
+        choices = repeat_choices(self.choices, rows)
+        return replace(self, batch=self.batch.map(lambda t: t[rows]), choices=choices, known=known)
+
+    def score_as_it_is(self) -> Tensor:
+        """[batch] the explained number."""
+        return self.score(self.batch) if self.known is None else self.known
 
     def score(self, batch: Batch) -> Tensor:
         """[batch] the explained number on another batch of the same shape."""
         return torch.cat([part._score() for part, _ in replace(self, batch=batch)._parts()])
+
+    def score_at(self, embeddings: Tensor) -> Tensor:
+        """[batch] the explained number where the embeddings are these."""
+        return torch.cat([part._score(embeddings[rows]) for part, rows in self._parts()])
 
     def gradient(self, embeddings: Tensor) -> tuple[Tensor, Tensor]:
         """Score [batch] and its gradient [batch, token, dim] where the embeddings are these."""
@@ -52,8 +63,9 @@ class Probe:
         for rows in torch.arange(count, device=self.batch.input_ids.device).split(self.at_once):
             yield self.rows(rows), rows
 
-    def _score(self) -> Tensor:
-        return self._total(self.twin.run(self.batch, Tape(fused=self.fused), read_at=self._read_at)).detach()
+    def _score(self, embeddings: Tensor | None = None) -> Tensor:
+        tape = Tape(embeddings_instead=embeddings, fused=self.fused)
+        return self._total(self.twin.run(self.batch, tape, read_at=self._read_at)).detach()
 
     def _gradient(self, embeddings: Tensor) -> tuple[Tensor, Tensor]:
         cut, only = self.saving.by_block, frozenset({"embeddings"})

@@ -148,7 +148,7 @@ class Trace:
     @property
     def branches(self) -> Tensor | None:
         """[batch, layer] relevance of branches that a rule table cut off"""
-        found = [entry.to(self.mask.device) for entry in reversed(self.ledger.branch)]
+        found = [entry.to(self.mask.device) for entry in reversed(self.ledger.sums("branch"))]
         return torch.stack(found, 1) if found else None
 
     def _total(self, account: str) -> Tensor | float:

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode, resolve_name
 
-from tokenlight.rules.origins import note_origins, refuse_own_source
+from tokenlight.rules.origins import MULTIPLIED, NEW_ORIGIN, note_origins, refuse_own_source
 from tokenlight.rules.primitives import LEDGER, Ledger
 
 Function = Callable[..., Any]
@@ -41,13 +41,15 @@ class RuleMode(TorchFunctionMode):
         self, func: Function, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        refuse_own_source(func, args, kwargs)
+        if func in MULTIPLIED:
+            refuse_own_source(args, kwargs)
         rule = self.table.get(func)
         result = func(*args, **kwargs) if rule is None else rule(func, *args, **kwargs)
         parts = result if isinstance(result, tuple | list) else (result,)
         if rule is None and func not in LINEAR and any(is_signal(part) for part in parts):
             refuse_nonlinear(func, [*args, *kwargs.values()])
-        note_origins(func, args, kwargs, parts)
+        if func not in NEW_ORIGIN:
+            note_origins(func, args, kwargs, parts)
         return result
 
 

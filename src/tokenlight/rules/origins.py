@@ -46,6 +46,8 @@ EMPTY: Functions = {
     torch.rand_like,
     torch.randn_like,
 }
+SHAPES: Functions = {getattr(Tensor, name).__get__ for name in ("shape", "device", "dtype", "ndim")}
+NEW_ORIGIN = MIXING | EMPTY | SHAPES
 FIRST_ONLY: Functions = {Tensor.to, Tensor.type_as, Tensor.view_as, Tensor.expand_as, Tensor.reshape_as}
 # A part of a tensor is its own origin: fused layers compute a gate and its signal at once and cut the result in two.
 CUTTING: Functions = {
@@ -54,10 +56,8 @@ CUTTING: Functions = {
 }
 
 
-def refuse_own_source(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Refuse a product whose factors were computed from the same elements."""
-    if function not in MULTIPLIED:
-        return
+def refuse_own_source(args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Refuse a product, one of MULTIPLIED, whose factors were computed from the same elements."""
     factors = [origins(part) for part in (*args, *kwargs.values()) if isinstance(part, Tensor)]
     if len(factors) == 2 and factors[0] & factors[1]:
         raise UnsupportedModelError(
@@ -71,9 +71,7 @@ def refuse_own_source(function: Callable[..., Any], args: Sequence[Any], kwargs:
 def note_origins(
     function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], results: Iterable[Any]
 ) -> None:
-    """Write on what comes out of a function where it comes from."""
-    if function in MIXING or function in EMPTY:
-        return
+    """Write on what comes out of a function where it comes from; not for those in NEW_ORIGIN."""
     sources = [part for part in (*args, *kwargs.values()) if isinstance(part, Tensor)]
     sources = sources[:1] if function in FIRST_ONLY else sources
     found = frozenset().union(*map(origins, sources))

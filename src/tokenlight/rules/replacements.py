@@ -15,12 +15,12 @@ from tokenlight.rules.facts import keeps
 from tokenlight.rules.mode import Function, is_signal
 from tokenlight.rules.primitives import (
     LEDGER,
-    Absorb,
     ConservingSum,
     GradientSoftmax,
     LinearNorm,
     PositiveLinear,
     ScaleGradient,
+    absorb,
     like,
 )
 
@@ -99,7 +99,7 @@ def absorbing_sum(function: Function, a: Any, b: Any, *args: Any, **kwargs: Any)
     if not is_signal(result) or is_signal(other) or not isinstance(other, Tensor):
         return result
     account = "branch" if is_branch(a, b) else "bias"
-    return Absorb.apply(result, other.expand_as(result) if other.ndim > 1 else other, account)
+    return absorb(result, other.expand_as(result) if other.ndim > 1 else other, account)
 
 
 def is_branch(a: Any, b: Any) -> bool:
@@ -119,14 +119,14 @@ def refuse_scaled_sum(args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
 def absorbing_linear(function: Function, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
     """LRP-0 at a linear layer: the plain gradient; the bias takes its share."""
     result = function(x, weight, bias)
-    return result if bias is None or not is_signal(result) else Absorb.apply(result, bias, "bias")
+    return result if bias is None or not is_signal(result) else absorb(result, bias, "bias")
 
 
 @keeps(own=1)
 def absorbing_addmm(function: Function, bias: Tensor, x: Tensor, weight: Tensor) -> Any:
     """The same for GPT-2's Conv1D."""
     result = function(bias, x, weight)
-    return Absorb.apply(result, bias, "bias") if is_signal(result) else result
+    return absorb(result, bias, "bias") if is_signal(result) else result
 
 
 @keeps()  # a scale for each token
@@ -142,7 +142,7 @@ def linear_norm(
     if not is_signal(x):
         return function(x, shape, weight, bias, eps)
     result: Any = LinearNorm.apply(x, shape, weight, bias, eps)
-    return result if bias is None else Absorb.apply(result, bias, "bias")
+    return result if bias is None else absorb(result, bias, "bias")
 
 
 @keeps(results=1)  # the scores; the weights are kept by what follows
