@@ -470,7 +470,8 @@ def test_every_method_has_an_estimate_that_grows(name):
     assert written_out[1] > 2 * written_out[0] or METHODS[name].asks_model  # maps grow with the square
     deep = outlook(name, rows=100, blocks=12)
     assert outlook(name, rows=100, blocks=12, by_block=True) <= deep
-    assert deep > 2 * alone or METHODS[name].asks_model
+    shallow = METHODS[name].asks_model or all(one.last_block for one in METHODS[name].passes)
+    assert (deep < 1.1 * alone) if shallow and METHODS[name].passes else (deep > 2 * alone or shallow)
 
 
 @pytest.mark.parametrize(("family", "task"), models.COMBINATIONS)

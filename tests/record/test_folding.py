@@ -151,3 +151,28 @@ def test_blocks_that_nobody_reads_do_not_run_again():
         twin = Counting(models.model("bert"))
         run([METHODS[name] for name in names], LOW, twin)
         assert twin.count == expected, names
+
+
+@pytest.mark.parametrize("saving", [NO_SAVING, LOW])
+@pytest.mark.parametrize("name", ["raw_attention", "attention_gradient", "attention_grad_cam", "partial_lrp"])
+def test_a_pass_of_which_only_the_last_block_is_read_gives_the_same(name, saving):
+    assert METHODS[name].passes[0].last_block
+    (alone,) = run([METHODS[name]], saving)
+    together = run([METHODS[name], METHODS["transformer_attribution"], METHODS["rollout"]], saving)[0]
+    torch.testing.assert_close(alone.scores, together.scores)
+    assert alone.scores.abs().max() > 0
+
+
+def test_blocks_below_the_last_leave_no_graph(entry):
+    def last_only(trace):
+        block = yield
+        assert block.number == 1
+        assert len(trace.attention) == 1
+        return block.attention.value.sum((1, 2)) * block.attention.relevance.sum()
+
+    seen = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: seen.append(1) or tensor, lambda tensor: tensor):
+        run([entry(last_only, needs=("attention.grad",), last_block=True)], NO_SAVING)
+        few = len(seen)
+        run([METHODS["attention_x_gradient"]], NO_SAVING)
+    assert 1.6 * few < len(seen) - few  # two blocks instead of one, beside the head

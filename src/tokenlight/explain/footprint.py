@@ -121,7 +121,7 @@ def need_of_pass(shape: Shape, one: PlannedPass, rows: int, tokens: int, saving:
     kept = kept_by_block(one.rules, shape.gated, fused)
     exact = one.double and (one.split or is_foreign(one.rules))  # nothing that would be in single precision
     cut = saving.by_block and bool(graded or one.in_passing)
-    held = 1 if cut else shape.blocks
+    held = 1 if cut or one.last_block else shape.blocks
     graph, inputs = 0.0, 0.0
     if graded:
         graph = held * (size(kept.values) + size(kept.single, 8 if exact else 4)) + shape.waiting * held / shape.blocks
@@ -132,7 +132,8 @@ def need_of_pass(shape: Shape, one: PlannedPass, rows: int, tokens: int, saving:
     read = one.kept if cut else one.signals
     values = read - {"attention"} if graded and not cut and kept.values.maps else read  # the others are in the graph
     parts = (2 if one.split else 1) * shape.task.parts
-    trace = shape.blocks * (signals(values) + parts * signals(read & graded)) + 2 * size(Counts(states=1))
+    blocks = 1 if one.last_block else shape.blocks
+    trace = blocks * (signals(values) + parts * signals(read & graded)) + 2 * size(Counts(states=1))
     block = signals(one.signals - read - {"attention"}) + signals(graded - read) if cut else 0.0
     maps = 0 if fused else MAPS_ALONE if cut else PASSING.maps
     passing = size(replace(PASSING, maps=maps)) + logits_of(shape, rows, tokens, precision, saving)

@@ -56,6 +56,7 @@ class Job:
             split=split,
             unit=one.unit,
             double=double,
+            last_block=one.last_block,
         )
 
     @property

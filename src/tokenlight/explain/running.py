@@ -129,7 +129,7 @@ class Passes:
         try:
             if self.saving.by_block and remembered is None:
                 return OpenPass(self.twin, self.batch, self._goal, one, graph=self.graph, saving=self.saving)
-            one = one.keeping_all()
+            one = one if remembered is None else one.keeping_all()
             recording = record(self.twin, self.batch, self._goal, one, graph=self.graph, saving=self.saving)
         except NoSingleRow as error:
             raise ValueError(f"{error}. {describe_readers(self.plan.jobs)}") from error

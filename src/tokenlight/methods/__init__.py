@@ -40,6 +40,7 @@ class Pass:
     unit: bool = False  # relevance starts from 1, not from the score
     double: bool = False  # in double precision, whatever the model's
     gates: GatesWith | None = None  # which heads relevance flows through; None: all
+    last_block: bool = False  # nothing is read below the last block
 
     def needs_with(self, options: Mapping[str, Any]) -> tuple[str, ...]:
         return self.needs(options) if callable(self.needs) else self.needs
@@ -133,6 +134,7 @@ def method(
     signed: bool,
     class_specific: bool = True,
     needs: Needs = (),
+    last_block: bool = False,
     passes: tuple[Pass, ...] = (),
     fits: Callable[[PreTrainedModel], bool] = lambda model: True,
     split: bool = False,
@@ -141,8 +143,8 @@ def method(
     control: str = "",
     aliases: tuple[str, ...] = (),
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register a method under its function's name. `needs` is short for one plain pass."""
-    passes = passes or ((Pass(needs),) if needs else ())
+    """Register a method under its function's name. `needs` and `last_block` are short for one plain pass."""
+    passes = passes or ((Pass(needs, last_block=last_block),) if needs else ())
     if not passes and asks is None:
         raise TypeError(f"{title} records no pass: say how it asks the model (asks=Asking(...), or asks=NEVER)")
 

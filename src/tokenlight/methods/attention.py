@@ -13,6 +13,7 @@ from tokenlight.record.trace import Trace
     signed=False,
     class_specific=False,
     needs=("attention", "row"),
+    last_block=True,
     aliases=("Raw Attention",),
 )
 def raw_attention(trace: Trace) -> Fold[Tensor]:

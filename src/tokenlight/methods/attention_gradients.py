@@ -12,7 +12,7 @@ NEEDS = ("attention.grad",)
 WITH_ROW = (*NEEDS, "row")
 
 
-@method(title="Grads", paper="Qiang et al. 2022 (AttCAT), figure 2", signed=True, needs=WITH_ROW)
+@method(title="Grads", paper="Qiang et al. 2022 (AttCAT), figure 2", signed=True, needs=WITH_ROW, last_block=True)
 def attention_gradient(trace: Trace) -> Fold[Tensor]:
     """Gradient of the last layer's attention, mean over heads."""
     last = yield
@@ -40,7 +40,7 @@ def grad_sam(trace: Trace, *, score_per: str = "key") -> Fold[Tensor]:
     return torch.stack(layers).mean(0)
 
 
-@method(title="CAM", paper="Song et al. 2024 (Mask-LRP), its release", signed=False, needs=NEEDS)
+@method(title="CAM", paper="Song et al. 2024 (Mask-LRP), its release", signed=False, needs=NEEDS, last_block=True)
 def attention_cam(trace: Trace) -> Fold[Tensor]:
     """Positive part of the last layer's attention gradient, mean over heads and queries."""
     last = yield
@@ -52,6 +52,7 @@ def attention_cam(trace: Trace) -> Fold[Tensor]:
     paper="Chefer et al. 2021b, baseline",
     signed=False,
     needs=WITH_ROW,
+    last_block=True,
     aliases=("Grad-CAM",),
 )
 def attention_grad_cam(trace: Trace) -> Fold[Tensor]:

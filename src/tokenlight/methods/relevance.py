@@ -154,7 +154,7 @@ def zplus_lrp(
     paper="Voita et al. 2019, as used by Chefer et al. 2021b",
     signed=False,
     split=True,
-    passes=(Pass(("attention.grad", "row"), ZPLUS, unit=True, double=True),),
+    passes=(Pass(("attention.grad", "row"), ZPLUS, unit=True, double=True, last_block=True),),
     aliases=("Partial LRP",),
 )
 def partial_lrp(trace: Trace) -> Fold[Tensor]:

@@ -165,6 +165,7 @@ class Twin:
             block.register_forward_hook(lambda *_: inside_block(False))
             if norm := anatomy.second_norm(self.model, block):
                 norm.register_forward_pre_hook(self._on_second_norm)
+        self._blocks[-1].register_forward_pre_hook(self._before_last_block, with_kwargs=True, prepend=True)
         self._blocks[-1].register_forward_hook(self._on_last_block)
         for block in self._blocks:
             block.register_forward_hook(self._cut_after_block)
@@ -174,7 +175,7 @@ class Twin:
         tensor = output if tape.embeddings_instead is None else tape.embeddings_instead
         if tape.double:
             tensor = tensor.double()
-        if tape.differentiable and not tape.head_only:
+        if tape.differentiable and not tape.head_only and not tape.last_block:
             tensor = tensor.detach().requires_grad_()  # the leaf: everything after it has a gradient
         return tape.add("embeddings", tensor)
 
@@ -206,6 +207,14 @@ class Twin:
 
     def _on_second_norm(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         self.tape.add("second_norm", args[0])
+
+    def _before_last_block(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        self.tape.in_last_block = True
+        if not (self.tape.last_block and self.tape.differentiable):
+            return None
+        call = BlockCall(args, kwargs)
+        bare = call.with_state(without_graph(call.state).requires_grad_())
+        return bare.args, bare.kwargs
 
     def _on_last_block(self, module: nn.Module, args: Any, output: Any) -> Any:
         state = self.tape.add("hidden", output if isinstance(output, Tensor) else output[0])

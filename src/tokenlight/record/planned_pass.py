@@ -26,6 +26,7 @@ class PlannedPass:
     split: bool = False  # target and foil get traces of their own
     unit: bool = False  # relevance starts from 1, not from the score
     double: bool = False  # in double precision, whatever the weights' own; for tables whose rules allow it
+    last_block: bool = False  # nobody reads more than the last block
 
     @property
     def key(self) -> Key:
@@ -63,11 +64,16 @@ class PlannedPass:
 
     def together(self, other: "PlannedPass") -> "PlannedPass":
         """The same pass for the readers of both."""
-        return replace(self, needs=self.needs | other.needs, in_passing=self.in_passing | other.in_passing)
+        return replace(
+            self,
+            needs=self.needs | other.needs,
+            in_passing=self.in_passing | other.in_passing,
+            last_block=self.last_block and other.last_block,
+        )
 
     def keeping_all(self) -> "PlannedPass":
         """The same pass for readers who come again."""
-        return replace(self, needs=self.all_needs, in_passing=frozenset())
+        return replace(self, needs=self.all_needs, in_passing=frozenset(), last_block=False)
 
 
 def signals_in(needs: Set[str]) -> frozenset[str]:

@@ -137,6 +137,7 @@ class OpenPass:
             gates=one.gates,
             fused=saving.may_fuse and one.can_fuse and not graph,  # it has no second derivative
             cut=cut,
+            last_block=one.last_block and not cut,
         )
         self._ledger = Ledger(len(batch.input_ids), exact=one.split and one.double)
         self._mode = None if one.rules is None else RuleMode(one.rules, self._ledger)
@@ -162,7 +163,8 @@ class OpenPass:
             start = torch.where(score == 0, 0.0, 1 / score).detach() if one.unit else torch.ones_like(score)
             last = i + 1 == len(parts)
             row = part.row if one.reads_row else None
-            trace = Trace(self._batch, score.detach(), row, part.sign, self._twin.model, self._ledger)
+            first = tape.calls["attention"] - 1 if tape.last_block else 0
+            trace = Trace(self._batch, score.detach(), row, part.sign, self._twin.model, self._ledger, first)
             if tape.cut:
                 blockwise = Blockwise(self._twin, tape, one.signals, one.graded, one.kept, self._mode)
                 yield CutPart(trace, blockwise, score, start, last)

@@ -115,6 +115,7 @@ class Trace:
     sign: int  # -1 for the trace of a foil
     model: PreTrainedModel  # the twin's: weights to read, never to change
     ledger: Ledger  # where relevance went that did not reach the input, under a rule table
+    first_block: int = 0  # whose signals are here: 0, or the number of the last block if nobody reads another
     embeddings: Signal | None = None  # [batch, token, dim] output of get_input_embeddings()
     hidden: tuple[Signal, ...] = ()  # the input of every block, then the last block's output; [batch, token, dim]
     attention: tuple[Signal, ...] = ()  # one a layer: [batch, head, query, key], after the softmax
@@ -160,7 +161,7 @@ class Trace:
         groups = {name: getattr(self, name) for name in BY_BLOCK}
         groups |= {"hidden": self.hidden[:-1], "after": [Signal(signal.value) for signal in self.hidden[1:]]}
         for number in reversed(range(max(map(len, groups.values())))):
-            yield Block(number, {name: group[number] for name, group in groups.items() if group})
+            yield Block(self.first_block + number, {name: group[number] for name, group in groups.items() if group})
 
     @property
     def mask(self) -> Tensor:

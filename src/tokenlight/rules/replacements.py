@@ -163,8 +163,11 @@ def conserving_sum(function: Function, a: Any, b: Any, *args: Any, **kwargs: Any
 
 
 def positive_linear(x: Tensor, weight: Tensor, bias: Tensor | None, with_bias: bool) -> Any:
-    with without_torch_functions():  # its casts to the weights' precision are meant
-        return PositiveLinear.apply(x, weight, bias, with_bias)
+    with without_torch_functions():  # casts between the precisions of values and weights are meant
+        if is_signal(x):
+            return PositiveLinear.apply(x, weight, bias, with_bias)
+        product = x @ weight.to(x.dtype)
+        return product if bias is None else product + bias
 
 
 @keeps(inputs=1, results=1, single=True)  # signs and ratios
