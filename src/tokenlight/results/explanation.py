@@ -2,7 +2,8 @@
 
 import json
 import platform
-from collections.abc import Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cache
 from importlib import metadata
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from tokenlight.foundation.extras import from_extra
 from tokenlight.tasks.targets import TargetLike
+from tokenlight.text import passages
 from tokenlight.text.rows import Text
 from tokenlight.text.words import group_tokens
 
@@ -43,6 +45,17 @@ class Word:
     tokens: tuple[int, ...]
     special: bool
     segment: int | None
+    span: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Passage:
+    """A sentence or a paragraph of the original text; its score is the sum over its tokens."""
+
+    text: str
+    score: float
+    tokens: tuple[int, ...]
+    segment: int
     span: tuple[int, int]
 
 
@@ -91,6 +104,38 @@ class Explanation:
                 Word(text, sum(scores[i] for i in group), tuple(group), bool(special[group[0]]), segment, span)
             )
         return words
+
+    def sentences(self) -> list[Passage]:
+        """Tokens merged to sentences of the original text, special tokens left out."""
+        return self._passages(passages.sentences)
+
+    def paragraphs(self) -> list[Passage]:
+        """Tokens merged to what stands between blank lines, special tokens left out."""
+        return self._passages(passages.paragraphs)
+
+    def strongest(self, k: int = 5) -> list[Passage]:
+        """The k sentences with the largest scores for or against the target."""
+        return sorted(self.sentences(), key=lambda sentence: -abs(sentence.score))[:k]
+
+    def _passages(self, cut: Callable[[str], list[tuple[int, int]]]) -> list[Passage]:
+        texts = self.text if isinstance(self.text, tuple) else (self.text,)
+        scores, special = self.scores.tolist(), self.special.tolist()
+        spans = [cut(text) for text in texts]
+        starts = [[start for start, _ in some] for some in spans]
+        members: dict[tuple[int, int], list[int]] = {}  # of each passage, by text and number
+        for token, (segment, (start, _)) in enumerate(zip(self.segments, self.spans, strict=True)):
+            if segment is not None and not special[token]:
+                members.setdefault((segment, bisect_right(starts[segment], start) - 1), []).append(token)
+        return [
+            Passage(
+                texts[segment][slice(*spans[segment][number])].strip(),
+                sum(scores[token] for token in tokens),
+                tuple(tokens),
+                segment,
+                spans[segment][number],
+            )
+            for (segment, number), tokens in sorted(members.items())
+        ]
 
     def top(self, k: int = 5) -> list[Word]:
         """The k words with the highest scores, special tokens left out."""

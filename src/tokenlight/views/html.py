@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from html import escape
 
 from tokenlight.results.explanation import Explanation
-from tokenlight.views.layout import Piece, explained, headline, pieces
+from tokenlight.views.layout import Piece, explained, headline
+from tokenlight.views.long_texts import Fold, folded, strongest
 from tokenlight.views.palette import css, ink, shade
 
 STYLE = """
@@ -17,6 +18,11 @@ STYLE = """
 .tokenlight td.text { white-space: pre-wrap; overflow-wrap: anywhere }
 .tokenlight .word { border-radius: 3px; padding: .1em 0 }
 .tokenlight .special { color: #a0a7ae; font-size: .8em }
+.tokenlight .strongest { margin: 0 0 .6rem; padding: 0 0 .6rem 1.6rem; line-height: 1.5; white-space: normal }
+.tokenlight .strongest b { font-variant-numeric: tabular-nums }
+.tokenlight details { display: inline }
+.tokenlight details[open] { display: block; border-left: 3px solid #d0d7de; padding-left: .6rem }
+.tokenlight summary { display: inline; cursor: pointer; color: #57606a; font-style: italic; white-space: nowrap }
 .tokenlight .note { color: #9a6700; margin: .3rem 0 0 }
 """
 PAGE_STYLE = """
@@ -47,7 +53,7 @@ def fragment(explanations: Sequence[Explanation]) -> str:
 def body(explanations: Sequence[Explanation]) -> str:
     first = explanations[0]
     rows = "".join(
-        f'<tr><td class="method">{escape(e.method)}</td><td class="text" dir="auto">{heat(e)}</td></tr>'
+        f'<tr><td class="method">{escape(e.method)}</td><td class="text" dir="auto">{front(e)}{heat(e)}</td></tr>'
         for e in explanations
     )
     remarks = dict.fromkeys(note for explanation in explanations for note in explanation.notes)
@@ -60,7 +66,21 @@ def body(explanations: Sequence[Explanation]) -> str:
 
 
 def heat(explanation: Explanation) -> str:
-    return "".join(span(piece) for piece in pieces(explanation))
+    return "".join(part(piece) for piece in folded(explanation))
+
+
+def part(piece: Piece | Fold) -> str:
+    if isinstance(piece, Piece):
+        return span(piece)
+    inside = "".join(map(span, piece.pieces))
+    return f"<details><summary>{escape(piece.label)}</summary>{inside}</details>"
+
+
+def front(explanation: Explanation) -> str:
+    """The strongest sentences of a long text."""
+    found = strongest(explanation)
+    lines = "".join(f"<li><b>{one.score:+.3g}</b> {escape(one.text)}</li>" for one in found)
+    return f'<ol class="strongest">{lines}</ol>' if found else ""
 
 
 def span(piece: Piece) -> str:

@@ -1,17 +1,20 @@
 """Heatmaps as coloured lines; without colour, the scores stand behind the words."""
 
 from collections.abc import Sequence
+from itertools import zip_longest
 
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from tokenlight.results.explanation import Explanation, printable
-from tokenlight.views.layout import explained, headline, pieces
+from tokenlight.views.layout import explained, headline
+from tokenlight.views.long_texts import Fold, folded, strongest
 from tokenlight.views.palette import css, ink, shade
 
 VISIBLE = 0.06  # weaker words stay plain
 WORTH_A_NUMBER = 0.2  # without colour, only these words get one
+SENTENCE = 160  # characters of a sentence that stands in front of a long text
 
 
 def show(explanations: Sequence[Explanation], console: Console | None = None) -> None:
@@ -23,7 +26,9 @@ def show(explanations: Sequence[Explanation], console: Console | None = None) ->
     width = max(len(explanation.method) for explanation in explanations)
     console.print(header(explanations[0]), soft_wrap=True)
     for explanation in explanations:
-        console.print(Text(explanation.method.ljust(width + 2)) + plain_line(explanation), soft_wrap=True)
+        lines = (*front(explanation), plain_line(explanation))
+        for name, line in zip_longest([explanation.method], lines, fillvalue=""):
+            console.print(Text(f"{name:{width + 2}}").append(line), soft_wrap=True)
     for note in notes(explanations):
         console.print(f"note: {note}", soft_wrap=True, markup=False)
 
@@ -34,7 +39,7 @@ def render(explanations: Sequence[Explanation]) -> RenderableType:
     table.add_column(style="cyan", no_wrap=True)
     table.add_column()
     for explanation in explanations:
-        table.add_row(explanation.method, heat_line(explanation))
+        table.add_row(explanation.method, Group(*front(explanation), heat_line(explanation)))
     return Group(header(explanations[0]), table, *(Text(f"note: {n}", style="yellow") for n in notes(explanations)))
 
 
@@ -47,10 +52,22 @@ def notes(explanations: Sequence[Explanation]) -> list[str]:
     return list(dict.fromkeys(printable(note) for explanation in explanations for note in explanation.notes))
 
 
+def front(explanation: Explanation) -> list[Text]:
+    """The strongest sentences of a long text, a line each."""
+    found = [(sentence.score, printable(" ".join(sentence.text.split()))) for sentence in strongest(explanation)]
+    return [Text.assemble((f"{score:+9.3g}  ", "bold"), shorten(text)) for score, text in found]
+
+
+def shorten(text: str) -> str:
+    return text if len(text) <= SENTENCE else text[: SENTENCE - 2].rstrip() + " …"
+
+
 def heat_line(explanation: Explanation) -> Text:
     line = Text()
-    for piece in pieces(explanation):
-        if piece.word is None or piece.word.special:
+    for piece in folded(explanation):
+        if isinstance(piece, Fold):
+            line.append(f" {piece.label} ", style="dim italic")
+        elif piece.word is None or piece.word.special:
             line.append(printable(piece.text), style="dim")
         elif abs(piece.strength) < VISIBLE:
             line.append(printable(piece.text))
@@ -63,7 +80,10 @@ def heat_line(explanation: Explanation) -> Text:
 def plain_line(explanation: Explanation) -> Text:
     """'a charming[+1.00] journey': scores relative to the strongest word."""
     line = Text()
-    for piece in pieces(explanation):
+    for piece in folded(explanation):
+        if isinstance(piece, Fold):
+            line.append(f" {piece.label} ")
+            continue
         line.append(printable(piece.text))
         if piece.word is not None and abs(piece.strength) >= WORTH_A_NUMBER:
             line.append(f"[{piece.strength:+.2f}]")
