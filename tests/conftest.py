@@ -9,10 +9,12 @@ import pytest
 import torch
 
 torch.set_num_threads(1)  # tiny models; the tests run side by side instead
+gc.disable()  # until all is imported: looking for garbage, Python would walk all that torch and transformers have made
 
 
 def pytest_collection_finish():
-    gc.freeze()  # looking for garbage, Python would walk all that torch and transformers have made, again and again
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)

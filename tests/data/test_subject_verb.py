@@ -4,14 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.tokenizers_ import byte_bpe, metaspace_bpe, wordpiece
 from tokenlight.data.examples import MASK_MARK, BadRow, Example
 from tokenlight.data.reading_examples import read_examples
 from tokenlight.data.source import Source
 from tokenlight.data.subject_verb import (
     AgreementCase,
-    describe_sizes,
-    fit_tokenizer,
     lgd_cases,
     treebank_cases,
 )
@@ -241,50 +238,6 @@ def test_lgd_finds_the_subject_of_the_masked_verb(tmp_path):
     path.write_text("")
     with pytest.raises(ValueError, match="found none"):
         list(lgd_cases(path))
-
-
-def example(text: str, evidence: str, target: str = " are", foil: str = " is", group: str | None = None) -> Example:
-    start = text.index(evidence)
-    return Example("1", text, target=target, foil=foil, evidence=((start, start + len(evidence)),), group=group)
-
-
-@pytest.mark.parametrize(("tokenizer", "gap"), [(wordpiece, "inside"), (byte_bpe, "end"), (metaspace_bpe, "end")])
-def test_only_what_fits_the_tokenizer_is_kept(tokenizer, gap):
-    mark = f" {MASK_MARK}" if gap == "inside" else ""
-    fitting = example(f"The keys to the cabinet{mark}", "keys", group="1")
-    rows = [
-        fitting,
-        BadRow("here", "no nsubj"),
-        example(f"The keys{mark}", "keys", target=" xylophone"),
-        example(f"The keys{mark}", "The keys"),
-        example(f"The keys{mark}", "keys", foil=" are"),
-    ]
-    kept, dropped = fit_tokenizer(iter(rows), tokenizer(), gap)
-    assert [e.evidence for e in kept] == [fitting.evidence]
-    assert kept[0].text == "The keys to the cabinet" + (" [MASK]" if mark else "")
-    assert dropped == {
-        "no nsubj": 1,
-        "a form of the word is not one token": 1,
-        "the evidence is the whole input": 1,
-        "both forms are the same token": 1,
-    }
-    assert "1    group 1" in describe_sizes(kept, dropped)
-    assert "4  dropped" in describe_sizes(kept, dropped)
-
-
-def test_an_input_of_one_token_is_dropped():
-    rows = [
-        example(f"key {MASK_MARK}", "key"),
-        Example("2", f"the {MASK_MARK} key", target="is", foil="are", evidence=((3, 4),)),
-    ]
-    kept, dropped = fit_tokenizer(rows, wordpiece(), "inside")
-    assert kept == []
-    assert dropped == {"input of a single token": 1, "the evidence has no token": 1}
-
-
-def test_masked_examples_need_a_mask_token():
-    with pytest.raises(ValueError, match="no mask token"):
-        fit_tokenizer([], metaspace_bpe(), "inside")
 
 
 def test_real_treebank():

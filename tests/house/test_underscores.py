@@ -1,7 +1,8 @@
 """A leading underscore is a promise: nobody outside the file depends on the name."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -37,18 +38,29 @@ def used_names(tree: ast.AST) -> Iterator[str]:
                 yield from (one.name for one in names)
 
 
-TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in modules()}
-OURS = {path: {name for name in own_names(tree) if private(name)} for path, tree in TREES.items()}
+@cache
+def tree_of(path: Path) -> ast.AST:
+    return ast.parse(path.read_text(encoding="utf-8"))
 
 
-def reaches_into(tree: ast.AST, own: set[str]) -> set[str]:
+@cache
+def own(path: Path) -> frozenset[str]:
+    return frozenset(name for name in own_names(tree_of(path)) if private(name))
+
+
+@cache
+def ours() -> frozenset[str]:
+    return frozenset().union(*map(own, modules()))
+
+
+def reaches_into(tree: ast.AST, own: Set[str]) -> set[str]:
     """Names of ours that belong to other files; those of torch and transformers are none of ours."""
-    return {name for name in used_names(tree) if name in set().union(*OURS.values()) - own}
+    return {name for name in used_names(tree) if name in ours() - own}
 
 
-@pytest.mark.parametrize("path", TREES, ids=lambda path: path.relative_to(PACKAGE).as_posix())
+@pytest.mark.parametrize("path", modules(), ids=lambda path: path.relative_to(PACKAGE).as_posix())
 def test_no_file_reaches_into_anothers_underscore(path: Path):
-    found = reaches_into(TREES[path], OURS[path])
+    found = reaches_into(tree_of(path), own(path))
     assert not found, f"{path.name} uses {', '.join(sorted(found))} of another file: make it public under a good name"
 
 

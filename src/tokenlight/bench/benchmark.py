@@ -40,7 +40,7 @@ from tokenlight.runs.method_specs import (
 from tokenlight.runs.model_hash import describe_model
 from tokenlight.runs.run_folder import claim, describe_run, settle_run
 from tokenlight.runs.workers import THIS_PROCESS, Workers
-from tokenlight.tasks.task import Gap
+from tokenlight.text.rows import Gap
 from tokenlight.views.benchmark_report import write_views
 
 PART_ROWS = 32  # rows that are done together, and lost together when the process is killed

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from tokenlight.bench.protocol import Protocol
 from tokenlight.data.examples import MASK_MARK, BadRow, Example, NumberedRow, fill_mask
-from tokenlight.data.subject_verb import misfit
+from tokenlight.data.fitting import misfit
 from tokenlight.explain.explainer import Explainer
 from tokenlight.metrics.perturbation import takeable
 from tokenlight.model.tape import Tape

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tokenlight.data.examples import MASK_MARK, BadRow, Example, TableRow
-from tokenlight.tasks.task import Gap
+from tokenlight.text.rows import Gap
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from tokenlight.data.row_readers import CASE, Rows
 from tokenlight.data.source import Column, Source
 from tokenlight.data.subject_verb import read_case
 from tokenlight.tasks import TASKS
-from tokenlight.tasks.task import Gap
+from tokenlight.text.rows import Gap
 
 Reader = Callable[[TableRow], Example | BadRow]
 COLUMNS: tuple[Column, ...] = ("label",)  # that are read beside the texts

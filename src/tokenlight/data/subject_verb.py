@@ -4,19 +4,16 @@ From gold trees or from the LGD file of Goldberg (2019): a present-tense verb, i
 the one word that is its subject. What is uncertain is dropped, and every drop has a reason that can be counted.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from tokenlight.data.examples import MASK_MARK, BadRow, Example, Span, TableRow, fill_mask
+from tokenlight.data.examples import MASK_MARK, BadRow, Example, Span, TableRow
 from tokenlight.data.verb_forms import other_form
 from tokenlight.syntax.parses import SPACY_PIPELINE, TreebankSentence, conllu_sentences, load_spacy
-from tokenlight.tasks.task import Gap
-from tokenlight.tasks.vocabulary import token_index
-from tokenlight.text.rows import Row, encode
+from tokenlight.text.rows import Gap
 
 FORM, LEMMA, UPOS, XPOS, FEATURES, HEAD, RELATION = 1, 2, 3, 4, 5, 6, 7  # columns of CoNLL-U
 PRESENT_TAGS = ("VBZ", "VBP")
@@ -193,54 +190,3 @@ def agreement_example(case: AgreementCase, gap: Gap) -> Example | BadRow:
         evidence=(subject,),
         group=str(case.attractors),
     )
-
-
-def fit_tokenizer(examples: Iterable[Example | BadRow], tokenizer: Any, gap: Gap) -> tuple[list[Example], Counter[str]]:
-    """The examples that suit a tokenizer, with its own mask token, and how many were dropped for which reason.
-
-    As Arras et al.: both forms are one token, the ground truth is shorter than the input, and that has more than one
-    token beside the special ones.
-    """
-    if gap == "inside" and tokenizer.mask_token is None:
-        raise ValueError("this tokenizer has no mask token: use gap='end'")
-    kept: list[Example] = []
-    dropped: Counter[str] = Counter()
-    stream = iter(examples)
-    while some := list(islice(stream, ROWS_AT_ONCE)):
-        dropped.update(row.reason for row in some if isinstance(row, BadRow))
-        found = [row for row in some if isinstance(row, Example)]
-        if gap == "inside":
-            found = [fill_mask(example, tokenizer.mask_token) for example in found]
-        rows = encode(tokenizer, [example.text for example in found], None) if found else []
-        for example, row in zip(found, rows, strict=True):
-            reason = misfit(example, row, tokenizer)
-            if reason is None:
-                kept.append(example)
-            else:
-                dropped[reason] += 1
-    return kept, dropped
-
-
-def misfit(example: Example, row: Row, tokenizer: Any) -> str | None:
-    """Why a tokenizer cannot take an example."""
-    try:
-        forms = {token_index(form, tokenizer, len(tokenizer)) for form in (example.target, example.foil)}
-    except ValueError:
-        return "a form of the word is not one token"
-    if len(forms) < 2:
-        return "both forms are the same token"
-    ordinary = [span for span, special in zip(row.spans, row.special, strict=True) if not special]
-    evidence = [s for s in ordinary if any(s[0] < end and start < s[1] for start, end in example.evidence)]
-    if example.evidence and not evidence:
-        return "the evidence has no token"
-    if len(ordinary) < 2:
-        return "input of a single token"
-    return None if len(evidence) < len(ordinary) else "the evidence is the whole input"
-
-
-def describe_sizes(kept: Sequence[Example], dropped: Counter[str]) -> str:
-    """How many examples are left, by group, and how many went for which reason."""
-    groups = Counter(example.group or "-" for example in kept)
-    lines = [f"{len(kept):>8}  kept", *(f"{n:>8}    group {group}" for group, n in sorted(groups.items()))]
-    lines += [f"{sum(dropped.values()):>8}  dropped", *(f"{n:>8}    {reason}" for reason, n in dropped.most_common())]
-    return "\n".join(lines)

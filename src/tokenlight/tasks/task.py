@@ -30,10 +30,9 @@ from tokenlight.tasks.targets import (
     refuse_equal,
 )
 from tokenlight.text.batches import Batch
-from tokenlight.text.rows import Cut, Row, Text, encode
+from tokenlight.text.rows import Cut, Gap, Row, Text, encode
 
 LogitsFor = Literal["text", "every token", "last token"]
-Gap = Literal["inside", "end"]  # of a text: where the word stands that a model answers with
 MOST = 10  # candidates to pick from, where the model could say anything
 
 

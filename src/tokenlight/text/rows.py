@@ -7,6 +7,7 @@ from typing import Any, Literal
 Text = str | tuple[str, str]
 Texts = list[str] | list[tuple[str, str]] | list[Text]
 Cut = Literal["longest_first", "only_second", "start"]  # what gives way where a text or a pair is too long
+Gap = Literal["inside", "end"]  # of a text: where the word stands that a model answers with
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,29 @@
+"""Examples that a tokenizer cannot take, and why."""
+
+import pytest
+
+from tests.tokenizers_ import byte_bpe, metaspace_bpe, wordpiece
+from tokenlight.data.examples import Example
+from tokenlight.data.fitting import misfit
+from tokenlight.text.rows import encode
+
+
+def reason(tokenizer, text, evidence, target=" are", foil=" is"):
+    start = text.index(evidence)
+    example = Example("1", text, target=target, foil=foil, evidence=((start, start + len(evidence)),))
+    (row,) = encode(tokenizer, [text], None)
+    return misfit(example, row, tokenizer)
+
+
+@pytest.mark.parametrize("tokenizer", [wordpiece, byte_bpe, metaspace_bpe])
+def test_why_an_example_does_not_fit(tokenizer):
+    tokenizer = tokenizer()
+    assert reason(tokenizer, "The keys to the cabinet", "keys") is None
+    assert reason(tokenizer, "The keys", "keys", target=" xylophone") == "a form of the word is not one token"
+    assert reason(tokenizer, "The keys", "The keys") == "the evidence is the whole input"
+    assert reason(tokenizer, "The keys", "keys", foil=" are") == "both forms are the same token"
+    assert reason(tokenizer, "key", "key") == "input of a single token"
+
+
+def test_evidence_without_a_token():
+    assert reason(wordpiece(), "the  key", "  ") == "the evidence has no token"
