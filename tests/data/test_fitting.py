@@ -22,7 +22,10 @@ def test_why_an_example_does_not_fit(tokenizer):
     assert reason(tokenizer, "The keys", "keys", target=" xylophone") == "a form of the word is not one token"
     assert reason(tokenizer, "The keys", "The keys") == "the evidence is the whole input"
     assert reason(tokenizer, "The keys", "keys", foil=" are") == "both forms are the same token"
-    assert reason(tokenizer, "key", "key") == "input of a single token"
+
+
+def test_an_input_of_one_token_is_no_example():
+    assert reason(wordpiece(), "key", "key") == "input of a single token"
 
 
 def test_evidence_without_a_token():

@@ -1,4 +1,4 @@
-"""Which examples a tokenizer can take: both forms are one token, and the evidence is not all there is (Arras et al.)."""
+"""Which examples a tokenizer can take: both forms are one token, and the evidence is not everything (Arras et al.)."""
 
 from typing import Any
 
