@@ -45,11 +45,6 @@ def explainer_in_double(explainer: tl.Explainer) -> tl.Explainer:
 
 
 @cache
-def embedded() -> tl.Explainer:
-    return explainer_in_double(tl.load())
-
-
-@cache
 def three_classes() -> tl.Explainer:
     return explainer_in_double(explainer_for("bert"))
 
@@ -106,7 +101,7 @@ def judge(protocol: Protocol, explainer: tl.Explainer, cases: list[tuple[Any, in
 @pytest.mark.parametrize("hide", [("cls", "sep"), ("sep",), ()])
 def test_the_explained_pass_sees_what_the_releases_let_it_see(method, hide):
     """Hidden [CLS] and [SEP] look at others, and have scores; segment ids are 0. A pair has a [SEP] inside."""
-    explainer = embedded()
+    explainer = three_classes()
     texts, labels = data(CASES[:2])
     own = explained(replace(ATTCAT, hide=hide), explainer, texts, method, labels)
     hidden = tuple({"cls": "[CLS]", "sep": "[SEP]"}[role] for role in hide)
@@ -121,7 +116,7 @@ def test_the_explained_pass_sees_what_the_releases_let_it_see(method, hide):
     [("attcat", "raw_attention"), ("attcat", "attcat"), ("mask_lrp", "attention_cam"), ("mask_lrp", "attcat")],
 )
 def test_classification(paper, method):
-    explainer = embedded()
+    explainer = three_classes()
     transcribed = getattr(literal, f"{paper}_protocol")
     expected = transcribed(slow(explainer), explainer.tokenizer, *data(CASES), method)
     assert judge(protocol(paper), explainer, CASES, method) == pytest.approx(expected, abs=CLOSE)
@@ -268,7 +263,7 @@ def test_an_answer_that_was_cut_off_is_set_aside_otherwise():
 
 @pytest.mark.parametrize("method", ["raw_attention", "attcat"])
 def test_alti(method):
-    explainer = embedded()
+    explainer = three_classes()
     texts = [text for text, _ in CASES if isinstance(text, str)]
     too_long = "so " * 230 + "good"
     model, tokenizer = slow(explainer), explainer.tokenizer

@@ -366,7 +366,7 @@ def test_weights_that_are_nowhere_are_refused():
 
 SMALL = {"layers": 6, "width": 128, "heads": 4, "inner": 512, "vocabulary": 500, "texts": 8, "tokens": 128}
 LONG = {**SMALL, "family": "llama", "layers": 2, "width": 64, "heads": 2, "inner": 256, "texts": 1}
-MAPS = {**LONG, "tokens": 512, "heads": 4, "low_memory": True}  # 4 MiB a layer, 20 times a state
+MAPS = {**LONG, "tokens": 384, "heads": 4, "low_memory": True}  # 2.4 MB a layer, 24 times a state
 CASES = [
     {**SMALL, "method": "attn_lrp"},
     {**SMALL, "method": "attn_lrp", "low_memory": True},
@@ -379,9 +379,8 @@ CASES = [
     {**SMALL, "method": "lrp", "layers": 16, "width": 64, "heads": 2, "inner": 256, "tokens": 256, "texts": 2},
     *({**LONG, "tokens": tokens, "method": "attn_lrp"} for tokens in (1024, 2048, 4096)),
     *({**LONG, "tokens": tokens, "method": "attn_lrp", "low_memory": True} for tokens in (1024, 2048, 4096)),
-    *({**MAPS, "layers": layers, "method": "rollout"} for layers in (2, 8)),
-    *({**MAPS, "layers": layers, "method": "generic_attention"} for layers in (2, 8)),
-    *({**MAPS, "layers": layers, "method": "transformer_attribution"} for layers in (2, 8)),
+    *({**MAPS, "layers": layers, "method": "generic_attention"} for layers in (2, 7)),
+    *({**MAPS, "layers": layers, "method": "transformer_attribution"} for layers in (2, 7)),
     {**LONG, "tokens": 2048, "method": "alpha_beta_lrp"},
     {**LONG, "tokens": 2048, "method": "integrated_gradients"},
 ]
@@ -431,7 +430,7 @@ def test_memory_grows_with_the_text_and_not_with_its_square(measured, low):
 
 
 @pytest.mark.xdist_group("memory")
-@pytest.mark.parametrize("method", ["rollout", "generic_attention", "transformer_attribution"])
+@pytest.mark.parametrize("method", ["generic_attention", "transformer_attribution"])
 def test_maps_are_held_of_one_layer_however_many_there_are(measured, method):
     few, many = (
         found["peak"] - 4 * case["layers"] * case["tokens"] * case["width"]  # the state before each block stays
@@ -439,7 +438,7 @@ def test_maps_are_held_of_one_layer_however_many_there_are(measured, method):
         if case["method"] == method and case.get("low_memory")
     )
     one_map = 4 * MAPS["heads"] * MAPS["tokens"] ** 2
-    assert many < few + 3 * one_map  # six more layers; in double precision a map is two
+    assert many < few + 3 * one_map  # five more layers; in double precision a map is two
 
 
 def outlook(name: str, rows: int = 32, tokens: int = 40, blocks: int = 2, model: Any = None, **saving: Any) -> int:
