@@ -84,6 +84,15 @@ def another_activation(model):
         layer.intermediate.intermediate_act_fn = nn.ReLU()
 
 
+class HalvedLinear(nn.Linear):
+    def forward(self, input):
+        return super().forward(input) / 2
+
+
+def another_class(model):
+    model.bert.encoder.layer[0].output.dense.__class__ = HalvedLinear
+
+
 def another_setting(model):
     model.bert.encoder.layer[0].output.LayerNorm.eps = 0.5
 
@@ -111,7 +120,7 @@ def another_forward(model):
 
 CHANGES = [
     *(halve, double, new_weight, written_in_place, written_through_data, new_storage, new_module, another_activation),
-    *(another_setting, another_buffer, tied, a_hook, a_hook_before, another_forward),
+    *(another_class, another_setting, another_buffer, tied, a_hook, a_hook_before, another_forward),
 ]
 
 

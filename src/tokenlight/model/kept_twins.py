@@ -40,6 +40,8 @@ class Snapshot:
 
     def __init__(self, model: nn.Module, without: Collection[str] = ()):
         modules = list(model.modules())
+        self._kind = type(model)
+        self._kinds = [(module, type(module)) for module in modules[1:]]  # not the model, which must not be kept alive
         self._inside = {id(module) for module in modules}
         self._without = without
         self._groups: dict[int, tuple[Mapping[Any, Any], list[Any], list[Any]]] = {}  # by identity
@@ -48,10 +50,12 @@ class Snapshot:
         for module in modules:
             self._watch(vars(module))
 
-    def holds(self) -> bool:
-        """Whether everything is still as it was."""
+    def holds(self, model: nn.Module) -> bool:
+        """Whether everything about the same model is still as it was."""
         return (
-            not any(self._empty)
+            type(model) is self._kind
+            and all(type(module) is kind for module, kind in self._kinds)
+            and not any(self._empty)
             and all(
                 list(group) == names and all(map(is_, group.values(), values))
                 for group, names, values in self._groups.values()
@@ -146,10 +150,11 @@ class Waiting:
         for own, _ in self.places:
             own.update({name: weight if weight is None else NO_WEIGHT for name, weight in own.items()})
 
-    @property
-    def fits(self) -> bool:
+    def fits(self, model: PreTrainedModel) -> bool:
+        if not self.model_was.holds(model):
+            return False
         weights = (weight for _, theirs in self.places for weight in theirs.values())
-        return self.model_was.holds() and not any(weight is not None and weight.is_inference() for weight in weights)
+        return not any(weight is not None and weight.is_inference() for weight in weights)
 
 
 NO_WEIGHT = nn.Parameter(torch.empty(0), requires_grad=False)
@@ -167,7 +172,7 @@ def borrowed_twin(model: nn.Module) -> Iterator[Twin]:
         return
     yield waiting.twin  # after an exception it is not used again
     waiting.twin.rest()
-    if waiting.twin_was.holds():  # some modules remember what they have seen
+    if waiting.twin_was.holds(waiting.twin.model):  # some modules remember what they have seen
         waiting.drop_weights()
         with LOCK:
             WAITING[inner] = waiting
@@ -178,7 +183,7 @@ def waiting_twin(model: PreTrainedModel) -> Waiting | None:
     with LOCK:
         waiting = WAITING.pop(model, None)
     try:
-        if waiting is None or not waiting.fits:
+        if waiting is None or not waiting.fits(model):
             return Waiting.made_for(model)
         with torch.inference_mode(False):
             waiting.take_weights()
