@@ -117,10 +117,9 @@ def need_of_pass(shape: Shape, one: PlannedPass, rows: int, tokens: int, saving:
     def signals(names: Iterable[str]) -> float:
         return sum(size(Counts(states=SIZES[name][0], maps=SIZES[name][1])) for name in names)
 
-    fused = shape.fusable and one.can_fuse and saving.may_fuse
+    fused, cut = shape.fusable and saving.fuses(one), saving.cuts(one)
     kept = kept_by_block(one.rules, shape.gated, fused)
     exact = one.double and (one.split or is_foreign(one.rules))  # nothing that would be in single precision
-    cut = saving.by_block and bool(graded or one.in_passing)
     held = 1 if cut or one.last_block else shape.blocks
     graph, inputs = 0.0, 0.0
     if graded:

@@ -6,7 +6,7 @@ from torch import Tensor
 from tokenlight.methods import method
 from tokenlight.methods.attention import roll_down
 from tokenlight.record.folding import Fold
-from tokenlight.record.trace import Signal, Trace
+from tokenlight.record.trace import Trace
 
 NEEDS = ("attention.grad",)
 WITH_ROW = (*NEEDS, "row")
@@ -16,7 +16,7 @@ WITH_ROW = (*NEEDS, "row")
 def attention_gradient(trace: Trace) -> Fold[Tensor]:
     """Gradient of the last layer's attention, mean over heads."""
     last = yield
-    return trace.read_row(gradient(last.attention).mean(1))
+    return trace.read_row(last.attention.gradient.mean(1))
 
 
 @method(title="AttGrads", paper="Qiang et al. 2022 (AttCAT), figure 2", signed=True, needs=WITH_ROW)
@@ -35,7 +35,7 @@ def grad_sam(trace: Trace, *, score_per: str = "key") -> Fold[Tensor]:
         raise ValueError(f"score_per is 'key' or 'query', found {score_per!r}")
     layers: list[Tensor] = []
     while block := (yield):
-        weighted = (block.attention.value * gradient(block.attention).clamp_min(0)).mean(1)  # [batch, query, key]
+        weighted = (block.attention.value * block.attention.gradient.clamp_min(0)).mean(1)  # [batch, query, key]
         layers.append(mean_queries(weighted if score_per == "key" else weighted.mT, trace.mask))
     return torch.stack(layers).mean(0)
 
@@ -44,7 +44,7 @@ def grad_sam(trace: Trace, *, score_per: str = "key") -> Fold[Tensor]:
 def attention_cam(trace: Trace) -> Fold[Tensor]:
     """Positive part of the last layer's attention gradient, mean over heads and queries."""
     last = yield
-    return mean_queries(gradient(last.attention).mean(1), trace.mask).clamp_min(0)
+    return mean_queries(last.attention.gradient.mean(1), trace.mask).clamp_min(0)
 
 
 @method(
@@ -60,7 +60,7 @@ def attention_grad_cam(trace: Trace) -> Fold[Tensor]:
     last = (yield).attention
     real = trace.mask
     inside = real[:, :, None] & real[:, None, :]  # [batch, query, key]
-    weights = masked_mean(gradient(last), inside[:, None], dim=(2, 3))  # [batch, head]
+    weights = masked_mean(last.gradient, inside[:, None], dim=(2, 3))  # [batch, head]
     maps = (weights[:, :, None, None] * last.value).mean(1).clamp_min(0)
     low = maps.masked_fill(~inside, torch.inf).amin((1, 2), keepdim=True)
     high = maps.masked_fill(~inside, -torch.inf).amax((1, 2), keepdim=True)
@@ -81,11 +81,6 @@ def generic_attention(trace: Trace) -> Fold[Tensor]:
     while block := (yield):
         row = roll_down(row, block.attention.relevance.clamp_min(0).mean(1), normalise=False)
     return row[:, 0]
-
-
-def gradient(signal: Signal) -> Tensor:
-    assert signal.grad is not None
-    return signal.grad
 
 
 def mean_queries(maps: Tensor, real: Tensor) -> Tensor:

@@ -79,6 +79,9 @@ class Layer:
         return distances.T
 
 
+Matrix = Callable[[Layer], Tensor]  # of one text: [query, key]
+
+
 @dataclass(frozen=True)
 class Joined:
     """How a block brings heads together, for all texts of a batch at once."""
@@ -102,17 +105,21 @@ def join_heads(known: anatomy.Anatomy, module: torch.nn.Module, block: Block, se
     return Joined(weight, output if bias is None else output + bias, norms)
 
 
-def contribution_matrix(trace: Trace, block: Block, matrix: Callable[[Layer], Tensor], second: bool = False) -> Tensor:
-    """`matrix` of one layer, [batch, query, key]; with `second`, seen after the block's last norm."""
-    known = anatomy.known_anatomy(trace.model)
+def contributions(trace: Trace, matrix: Matrix, second: bool = False) -> Callable[[Block], Tensor]:
+    """What gives the `matrix` of a block, [batch, query, key]; with `second`, seen after the block's last norm."""
+    known, modules = anatomy.known_anatomy(trace.model), anatomy.blocks(trace.model)
     if second and known.second_norm is None:
         raise ValueError(f"{type(trace.model).__name__} has no norm after its blocks: it is not a post-norm model")
-    joined = join_heads(known, anatomy.blocks(trace.model)[block.number], block, second)
-    every = joined.weight.new_zeros(len(trace.mask), trace.mask.shape[1], trace.mask.shape[1])
-    for row, real in enumerate(trace.mask):  # text by text: the vectors of a layer are large
-        place = real.nonzero()[:, 0]
-        every[row, place[:, None], place] = matrix(layer_of(block, joined, row, real))
-    return every
+
+    def of(block: Block) -> Tensor:
+        joined = join_heads(known, modules[block.number], block, second)
+        every = joined.weight.new_zeros(len(trace.mask), trace.mask.shape[1], trace.mask.shape[1])
+        for row, real in enumerate(trace.mask):  # text by text: the vectors of a layer are large
+            place = real.nonzero()[:, 0]
+            every[row, place[:, None], place] = matrix(layer_of(block, joined, row, real))
+        return every
+
+    return of
 
 
 def layer_of(block: Block, joined: Joined, row: int, mask: Tensor) -> Layer:

@@ -1,6 +1,6 @@
 """Decompose each layer into what every token brings, and mix over layers. C = a layer's contribution matrix."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -9,13 +9,12 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from tokenlight.methods import Attribution, Pass, details, method
-from tokenlight.methods.contributions import Layer, alti_matrix, contribution_matrix, norm_matrix, reached
+from tokenlight.methods.contributions import Layer, Matrix, alti_matrix, contributions, norm_matrix, reached
 from tokenlight.model.anatomy import anatomy_of, known_anatomy
 from tokenlight.record.folding import Fold
 from tokenlight.record.trace import Block, Trace
 from tokenlight.rules.tables import STREAM
 
-Matrix = Callable[[Layer], Tensor]  # of one text: [query, key]
 BLOCK = ("hidden", "attention", "values", "context")
 
 
@@ -115,9 +114,9 @@ def mix(trace: Trace, matrix: Matrix, layers: bool, position: int | None, second
         )
     if position is not None:
         trace = replace(trace, row_read=torch.full_like(trace.batch.last, position))
-    row, kept = trace.first_row(), []
+    row, kept, matrix_of = trace.first_row(), [], contributions(trace, matrix, second)
     while block := (yield):
-        every = contribution_matrix(trace, block, matrix, second)
+        every = matrix_of(block)
         row = row.to(every) @ every
         if layers:
             kept.append(every)
@@ -130,9 +129,10 @@ def logit_parts(trace: Trace, matrix: Matrix | None, detail: Any) -> Fold[Attrib
     heads: list[Tensor] = []  # each [batch, head, token]
     by_layer = trace.score.new_zeros(*trace.mask.shape, 0).mT  # [batch, layers so far, token]
     direct = trace.score
+    matrix_of = None if matrix is None else contributions(trace, matrix)
     while block := (yield):
-        if matrix is not None and heads:
-            by_layer = by_layer @ contribution_matrix(trace, block, matrix).to(by_layer)
+        if matrix_of is not None and heads:
+            by_layer = by_layer @ matrix_of(block).to(by_layer)
         heads.insert(0, head_terms(block))
         by_layer = torch.cat([heads[0].sum(1, keepdim=True), by_layer], 1)
         direct = block.hidden.relevance.sum(-1)  # at the first block: the embedding's own way along the stream
@@ -150,9 +150,7 @@ def logit_parts(trace: Trace, matrix: Matrix | None, detail: Any) -> Fold[Attrib
 
 def head_terms(block: Block) -> Tensor:
     """[batch, head, token]: what head h moves from token j into the logit, A[h, p, j] <v_j^h, gradient at p>."""
-    gradient = block.context.grad
-    assert gradient is not None
-    along = gradient @ block.values.value.mT  # [batch, head, query, key]
+    along = block.context.gradient @ block.values.value.mT  # [batch, head, query, key]
     return (block.attention.value * along).sum(2)
 
 

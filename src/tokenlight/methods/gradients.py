@@ -22,7 +22,7 @@ def read_needs(options: Mapping[str, Any]) -> tuple[str, ...]:
 @method(title="Gradient (l1)", paper="Simonyan et al. 2014; Arras et al. 2025", signed=False, needs=read_needs)
 def gradient_l1(trace: Trace, *, read: str = "embeddings") -> Tensor:
     """Sum of the absolute gradient over the features of each token."""
-    return grad_at(trace, read).abs().sum(-1)
+    return signal_at(trace, read).gradient.abs().sum(-1)
 
 
 @method(
@@ -34,7 +34,7 @@ def gradient_l1(trace: Trace, *, read: str = "embeddings") -> Tensor:
 )
 def gradient_l2(trace: Trace, *, read: str = "embeddings", squared: bool = False) -> Tensor:
     """Length of the gradient at each token; squared=True gives its square, as in Arras et al. 2025."""
-    length = torch.linalg.vector_norm(grad_at(trace, read), dim=-1)
+    length = torch.linalg.vector_norm(signal_at(trace, read).gradient, dim=-1)
     return length**2 if squared else length
 
 
@@ -172,12 +172,6 @@ def signal_at(trace: Trace, read: str) -> Signal:
     if read == "blocks":
         return trace.hidden[0]
     raise ValueError(f"read is 'embeddings' or 'blocks', found {read!r}")
-
-
-def grad_at(trace: Trace, read: str) -> Tensor:
-    grad = signal_at(trace, read).grad
-    assert grad is not None
-    return grad
 
 
 def reduce_features(products: Tensor, reduce: str) -> Tensor:

@@ -12,7 +12,7 @@ from tokenlight.methods import Attribution, Pass, details, method
 from tokenlight.methods.attention import roll_down
 from tokenlight.methods.gradients import signal_at
 from tokenlight.record.folding import Fold, PairFold
-from tokenlight.record.trace import Signal, Trace
+from tokenlight.record.trace import Trace
 from tokenlight.rules.gates import Gates
 from tokenlight.rules.mode import RuleTable
 from tokenlight.rules.tables import ALPHA_BETA, ATTN_LRP, LRP, LRP_UNIFORM, ZPLUS
@@ -184,8 +184,8 @@ def transformer_attribution(
     """
     row = relevance.first_row()
     while blocks := (yield):
-        stored, gradient = (block.attention for block in blocks)
-        row = roll_down(row, positive_part(stored.relevance, gradient), normalise)
+        stored, gradient = blocks[0].attention.relevance, blocks[1].attention.gradient
+        row = roll_down(row, positive_part(stored, gradient), normalise)
     return row[:, 0]
 
 
@@ -225,23 +225,18 @@ def mask_lrp(
     """
     row = relevance.first_row()
     while blocks := (yield):
-        block, gradient = blocks[0], blocks[1].attention
+        block, gradient = blocks[0], blocks[1].attention.gradient
         if variant == "paper":
             stored = block.attention.relevance
         else:
-            stored = block.attention.value * (arriving(block.gated) @ block.values.value.mT)
+            stored = block.attention.value * (block.gated.gradient @ block.values.value.mT)
         row = roll_down(row, positive_part(stored, gradient), normalise)
     return Attribution(row[:, 0], {"masked_share": torch.zeros_like(relevance.score) + relevance.masked_share})
 
 
-def positive_part(stored: Tensor, gradient: Signal) -> Tensor:
+def positive_part(stored: Tensor, gradient: Tensor) -> Tensor:
     """Attention relevance times attention gradient, mean over heads: [batch, query, key]."""
-    return (stored * arriving(gradient)).clamp_min(0).mean(1)
-
-
-def arriving(signal: Signal) -> Tensor:
-    assert signal.grad is not None, "recorded without a backward pass"
-    return signal.grad
+    return (stored * gradient).clamp_min(0).mean(1)
 
 
 def read_relevance(trace: Trace, read: str, detail: Any, layer: int, total: Tensor | None = None) -> Attribution:

@@ -98,8 +98,7 @@ class Twin:
     def _writing(self, tape: Tape, rules: AbstractContextManager[Any] | None) -> Iterator[None]:
         """Inside, hooks write to this tape."""
         self.tape = tape
-        for config in self._configs:
-            set_attention(config, FUSED if self.fuses(tape) else WRITTEN_OUT)
+        self._attend_by(FUSED if self.fuses(tape) else WRITTEN_OUT)
         try:
             with (
                 torch.set_grad_enabled(tape.differentiable),
@@ -112,8 +111,11 @@ class Twin:
 
     def rest(self) -> None:
         """As after it was made."""
+        self._attend_by(WRITTEN_OUT)
+
+    def _attend_by(self, name: str) -> None:
         for config in self._configs:
-            set_attention(config, WRITTEN_OUT)
+            set_attention(config, name)
 
     def embed(self, input_ids: Tensor) -> Tensor:
         """[batch, token] -> [batch, token, dim]: what the embedding layer gives for these ids."""

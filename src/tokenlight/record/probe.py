@@ -79,8 +79,7 @@ class Probe:
             else:
                 signals = differentiate(score, start, tape, only, last=True, graph=False)
         (found,) = signals["embeddings"]
-        assert found.grad is not None
-        return score.detach(), found.grad
+        return score.detach(), found.gradient
 
     @property
     def _read_at(self) -> Tensor | None:

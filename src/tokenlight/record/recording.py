@@ -33,6 +33,14 @@ class Saving:
     def may_fuse(self) -> bool:
         return self.fused is not False
 
+    def cuts(self, one: PlannedPass) -> bool:
+        """Whether blocks of the pass run again: for gradients, or for those who read block by block."""
+        return self.by_block and bool(one.graded or one.in_passing)
+
+    def fuses(self, one: PlannedPass) -> bool:
+        """Whether attention is one operation, in a model that knows it."""
+        return self.may_fuse and one.can_fuse
+
 
 NO_SAVING = Saving()
 PLAIN = PlannedPass()
@@ -127,7 +135,7 @@ class OpenPass:
         if unknown := one.signals - set(SIGNALS):
             raise ValueError(f"unknown signals {sorted(unknown)}; there are {', '.join(SIGNALS)}")
         self._twin, self._batch, self._plan, self._graph = twin, batch, one, graph
-        cut = saving.by_block and bool(one.graded or one.in_passing)
+        cut = saving.cuts(one)
         if cut and graph:
             raise ValueError("gradients that can be differentiated need the whole graph: leave low_memory off")
         self._tape = Tape(
@@ -135,7 +143,7 @@ class OpenPass:
             differentiable=bool(one.graded),
             double=one.double,
             gates=one.gates,
-            fused=saving.may_fuse and one.can_fuse and not graph,  # it has no second derivative
+            fused=saving.fuses(one) and not graph,  # it has no second derivative
             cut=cut,
             last_block=one.last_block and not cut,
         )

@@ -20,10 +20,15 @@ class Signal:
     grad: Tensor | None = None
 
     @property
+    def gradient(self) -> Tensor:
+        """For those who asked for it."""
+        assert self.grad is not None, "recorded without a backward pass"
+        return self.grad
+
+    @property
     def relevance(self) -> Tensor:
         """Value times gradient: under a rule table this *is* the relevance."""
-        assert self.grad is not None, "recorded without a backward pass"
-        return self.value * self.grad
+        return self.value * self.gradient
 
     def to(self, device: torch.device) -> "Signal":
         """Itself, where it is there already."""

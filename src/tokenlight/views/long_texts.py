@@ -1,6 +1,6 @@
 """Long texts: the strongest sentences first, and in the text itself what is not relevant is folded."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -27,7 +27,7 @@ class Fold:
 
 
 def is_long(explanation: Explanation) -> bool:
-    return len(explanation.tokens) > LONG and count_words(tuple(pieces(explanation))) > LONG
+    return len(explanation.tokens) > LONG and sum(not word.special for word in explanation.words()) > LONG
 
 
 def strongest(explanation: Explanation) -> list[Passage]:
@@ -38,7 +38,7 @@ def strongest(explanation: Explanation) -> list[Passage]:
 def folded(explanation: Explanation) -> Iterator[Piece | Fold]:
     """All pieces of a short text; of a long one, those that matter, and folds."""
     laid = list(pieces(explanation))
-    if not is_long(explanation):
+    if count_words(laid) <= LONG:
         yield from laid
         return
     for state, group in groupby(zip(laid, states(explanation, laid), strict=True), key=lambda pair: pair[1]):
@@ -63,5 +63,5 @@ def states(explanation: Explanation, laid: list[Piece]) -> Iterator[str]:
         yield "unread" if piece.word is None and len(piece.text.split()) > SHORT else now
 
 
-def count_words(some: tuple[Piece, ...]) -> int:
+def count_words(some: Sequence[Piece]) -> int:
     return sum(piece.word is not None and not piece.word.special for piece in some)
