@@ -13,7 +13,7 @@ from tokenlight.rules import replacements as rules
 from tokenlight.rules.facts import keeps
 from tokenlight.rules.mode import Function, Rule, RuleTable, is_signal
 from tokenlight.rules.points import attend, mask_scores, mix_values, query_key
-from tokenlight.rules.primitives import Book, ScaleGradient
+from tokenlight.rules.primitives import ShareAttention, absorb
 
 STANDS_FOR: dict[Rule, RuleTable] = {}
 
@@ -63,7 +63,5 @@ def by_gradient(function: Function, query: Tensor, key: Tensor, value: Tensor, *
         return function(query, key, value, *settings)
     if not all(signals):
         raise ValueError("queries, keys and values do not all depend on the input: no rule says who takes what")
-    query, key = ScaleGradient.apply(query, 0.25), ScaleGradient.apply(key, 0.25)
-    value = ScaleGradient.apply(value, 0.5)
-    context = function(Book.apply(query, "softmax", -0.5), key, value, *settings)
-    return Book.apply(context, "softmax", 0.5)
+    context = function(*ShareAttention.apply(query, key, value), *settings)
+    return absorb(context, context.detach(), "softmax", 0.5)

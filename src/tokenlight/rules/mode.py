@@ -45,7 +45,7 @@ class RuleMode(TorchFunctionMode):
             refuse_own_source(args, kwargs)
         rule = self.table.get(func)
         result = func(*args, **kwargs) if rule is None else rule(func, *args, **kwargs)
-        parts = result if isinstance(result, tuple | list) else (result,)
+        parts = result if isinstance(result, (tuple, list)) else (result,)
         if rule is None and func not in LINEAR and any(is_signal(part) for part in parts):
             refuse_nonlinear(func, [*args, *kwargs.values()])
         if func not in NEW_ORIGIN:

@@ -74,7 +74,7 @@ def note_origins(
     """Write on what comes out of a function where it comes from; not for those in NEW_ORIGIN."""
     sources = [part for part in (*args, *kwargs.values()) if isinstance(part, Tensor)]
     sources = sources[:1] if function in FIRST_ONLY else sources
-    found = frozenset().union(*map(origins, sources))
+    found = origins(sources[0]) if len(sources) == 1 else frozenset().union(*map(origins, sources))
     if not found:
         return
     for result in results:

@@ -93,36 +93,41 @@ class ScaleGradient(torch.autograd.Function):
         return grads[0] * ctx.factor, None
 
 
-class Book(torch.autograd.Function):
-    """Value and gradient as they are; a share of value times gradient goes into the ledger."""
+def absorb(total: Tensor, constant: Tensor, account: str, share: float = 1.0) -> Tensor:
+    """The same; a share of constant times gradient, which a constant part of a sum takes, goes into the ledger.
+
+    Whoever asks for the gradient of `total` itself gets it before the constant has taken its share.
+    """
+    ledger = LEDGER.get()
+    if ledger is None or total.grad_fn is None:
+        return total
+
+    constant = constant.detach().to(total.dtype)
+
+    def note(grads: tuple[Tensor, ...]) -> None:
+        vector = constant.ndim == 1  # a bias
+        amounts = grads[0] @ constant if vector else torch.linalg.vecdot(grads[0], constant)
+        ledger.enter(account, amounts if share == 1.0 else share * amounts)
+
+    total.grad_fn.register_prehook(note)  # a fraction of what a function of our own, or a hook of the tensor, costs
+    return total
+
+
+class ShareAttention(torch.autograd.Function):
+    """Queries, keys and values as they are; the first two take a quarter of their gradients, the last a half."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, account: str, share: float) -> Tensor:
-        ctx.save_for_backward(x)
-        ctx.ledger, ctx.account, ctx.share = LEDGER.get(), account, share
-        return x.view_as(x)
+    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        ctx.save_for_backward(query)
+        ctx.ledger = LEDGER.get()
+        return query.view_as(query), key.view_as(key), value.view_as(value)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        (x,) = ctx.saved_tensors
+        (query,) = ctx.saved_tensors
         if ctx.ledger is not None:
-            ctx.ledger.enter(ctx.account, ctx.share * torch.linalg.vecdot(x, grads[0]))
-        return grads[0], None, None
-
-
-def absorb(total: Tensor, constant: Tensor, account: str) -> Tensor:
-    """The same; the relevance that the constant part of a sum takes, constant times gradient, goes into the ledger."""
-    ledger = LEDGER.get()
-    if ledger is None:
-        return total
-
-    def note(grad: Tensor) -> None:
-        # A bias is a vector.
-        amounts = grad @ constant.to(grad.dtype) if constant.ndim == 1 else grad * constant
-        ledger.enter(account, amounts)
-
-    total.register_hook(note)  # half the cost of a function of our own
-    return total.view_as(total)  # whoever asks for the gradient here asks before the constant has taken its share
+            ctx.ledger.enter("softmax", torch.linalg.vecdot(query, grads[0]).mul_(-0.5))
+        return grads[0] * 0.25, grads[1] * 0.25, grads[2] * 0.5
 
 
 class ConservingSum(torch.autograd.Function):
