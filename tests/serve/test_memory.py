@@ -35,13 +35,48 @@ def explain(explainer: tl.Explainer, memory: PassMemory | None, method: str, tex
 
 
 @pytest.mark.parametrize("foil", [None, "negative"])
-def test_another_mask_needs_one_pass_less_and_gives_the_same(explainer, foil):
+def test_another_mask_needs_no_forward_pass_and_gives_the_same(explainer, foil):
     memory, goal = PassMemory(), {"target": "positive", "foil": foil}
     _, first = explain(explainer, memory, "mask_lrp", heads=SOME_HEADS, **goal)
     found, second = explain(explainer, memory, "mask_lrp", heads=1 - SOME_HEADS, **goal)
     expected, plain = explain(explainer, None, "mask_lrp", heads=1 - SOME_HEADS, **goal)
     assert found == expected
-    assert (first, second, plain) == (2, 1, 2)
+    assert (first, second, plain) == (2, 0, 2)
+
+
+@pytest.mark.parametrize(
+    ("method", "settings"),
+    [
+        ("attn_lrp", {"detail": ("layers", "heads")}),
+        ("lrp", {}),
+        ("zplus_lrp", {"empty": "residual"}),
+        ("transformer_attribution", {"foil": "negative"}),
+        ("mask_lrp", {"variant": "released"}),
+    ],
+)
+def test_masks_in_any_order_give_what_each_gives_alone(explainer, method, settings):
+    dark = torch.zeros_like(SOME_HEADS)
+    one_dark_layer = torch.cat([dark[:1], torch.ones_like(dark[1:])])
+    memory = PassMemory()
+    for heads in (SOME_HEADS, 1 - SOME_HEADS, one_dark_layer, SOME_HEADS, 0.5 * SOME_HEADS):
+        found, _ = explain(explainer, memory, method, heads=heads, target="positive", **settings)
+        assert found == explain(explainer, None, method, heads=heads, target="positive", **settings)[0]
+
+
+def test_a_graph_is_not_used_for_other_weights(explainer):
+    memory = PassMemory()
+    explain(explainer, memory, "attn_lrp", heads=SOME_HEADS)
+    with torch.no_grad():
+        explainer.model.get_input_embeddings().weight.mul_(1.5)
+    found, passes = explain(explainer, memory, "attn_lrp", heads=1 - SOME_HEADS)
+    assert passes == 1
+    assert found == explain(explainer, None, "attn_lrp", heads=1 - SOME_HEADS)[0]
+
+
+def test_graphs_that_are_too_large_are_not_kept(explainer):
+    memory = PassMemory(graph_limit=100)
+    explain(explainer, memory, "attn_lrp", heads=SOME_HEADS)
+    assert explain(explainer, memory, "attn_lrp", heads=1 - SOME_HEADS)[1] == 1
 
 
 def test_a_pass_that_holds_less_than_is_needed_is_run_again(explainer):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from tokenlight.explain.footprint import need_of_pass, shape_of
 from tokenlight.explain.jobs import Job
 from tokenlight.explain.passes import PassPlan
 from tokenlight.methods import METHODS, Attribution
@@ -129,6 +130,8 @@ class Passes:
         try:
             if self.saving.by_block and remembered is None:
                 return OpenPass(self.twin, self.batch, self._goal, one, graph=self.graph, saving=self.saving)
+            if self.memory is not None and one.gates is not None and self._graph_bytes(one) <= self.memory.graph_limit:
+                return self._with_graph(self.memory, one)
             one = one if remembered is None else one.keeping_all()
             recording = record(self.twin, self.batch, self._goal, one, graph=self.graph, saving=self.saving)
         except NoSingleRow as error:
@@ -136,6 +139,19 @@ class Passes:
         if remembered is not None:
             remembered.keep(one, recording)
         return recording
+
+    def _graph_bytes(self, one: PlannedPass) -> float:
+        rows, tokens = self.batch.input_ids.shape
+        return need_of_pass(shape_of(self.twin), one, rows, tokens, self.saving).graph
+
+    def _with_graph(self, memory: PassMemory, one: PlannedPass) -> OpenPass:
+        """With its graph, so that for another head mask only the backward pass runs again."""
+        known = memory.recall_graph(one)
+        if known is not None:
+            return known.again(self.twin, one)
+        opened = OpenPass(self.twin, self.batch, self._goal, one, saving=self.saving, repeatable=True)
+        memory.keep_graph(one, opened)
+        return opened
 
 
 def read_parts(parts: Mapping[Key, Part], readers: Mapping[int, tuple[Job, Sequence[Key]]]) -> dict[int, Attribution]:

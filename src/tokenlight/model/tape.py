@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from tokenlight.rules.gates import Gates
+from tokenlight.rules.gates import Gatekeeper
 
 SIGNALS = ("embeddings", "hidden", "attention", "values", "context", "gated", "second_norm")
 
@@ -38,7 +38,7 @@ class Tape:
     differentiable: bool = False
     double: bool = False  # values from the embeddings on in double precision; only rules can follow other weights
     embeddings_instead: Tensor | None = None  # goes in place of the embedding layer's output
-    gates: Gates | None = None  # which heads relevance flows through
+    gates: Gatekeeper | None = None  # which heads relevance flows through
     fused: bool = True  # attention may be one operation, without weights
     signals: dict[str, list[Tensor]] = field(default_factory=lambda: {name: [] for name in SIGNALS})
     calls: Counter[str] = field(default_factory=Counter)

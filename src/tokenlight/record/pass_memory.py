@@ -1,4 +1,4 @@
-"""Plain passes over one text, kept for those who ask about it again and again with other masks or rules."""
+"""Passes over one text, kept for those who ask about it again and again with other head masks."""
 
 from collections.abc import Set
 from dataclasses import dataclass, field, replace
@@ -9,7 +9,7 @@ from transformers import PreTrainedModel
 from tokenlight.foundation.torch_internals import changes_of
 from tokenlight.record.choices import Asked
 from tokenlight.record.planned_pass import Key, PlannedPass
-from tokenlight.record.recording import Recording
+from tokenlight.record.recording import OpenPass, Recording
 from tokenlight.record.trace import Signal, Trace
 from tokenlight.text.batches import Batch
 
@@ -22,7 +22,9 @@ class PassMemory:
     """
 
     limit: int = 64 * 2**20  # bytes that one pass may take
+    graph_limit: int = 512 * 2**20  # ... and its graph, of which only the latest is kept
     _question: object = None
+    _graph: tuple[Key, OpenPass] | None = None
     _passes: dict[Key, tuple[Set[str], Recording]] = field(default_factory=dict)
 
     def open(self, model: nn.Module, batch: Batch, target: Asked) -> None:
@@ -32,7 +34,7 @@ class PassMemory:
         question = (weights, rows, target)
         if question != self._question:
             self._passes.clear()
-            self._question = question
+            self._graph, self._question = None, question
 
     def recall(self, one: PlannedPass, model: PreTrainedModel) -> Recording | None:
         """The same pass, if it was kept with all that is needed of it; with a model whose weights can be read."""
@@ -45,6 +47,14 @@ class PassMemory:
         answer = sum(tensor.nbytes for tensor in recording.output.values())
         if sum(map(trace_bytes, recording.traces)) + answer <= self.limit:
             self._passes[one.key] = (one.all_needs, recording)
+
+    def recall_graph(self, one: PlannedPass) -> OpenPass | None:
+        """A pass that differs in its head mask alone, with its graph."""
+        key, opened = self._graph or ((), None)
+        return opened if key == one.graph_key else None
+
+    def keep_graph(self, one: PlannedPass, opened: OpenPass) -> None:
+        self._graph = (one.graph_key, opened)
 
 
 def trace_bytes(trace: Trace) -> int:

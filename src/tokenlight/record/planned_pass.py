@@ -35,6 +35,11 @@ class PlannedPass:
         return (id(self.rules), self.gates and self.gates.key, self.split, self.unit, self.double, below)
 
     @property
+    def graph_key(self) -> Key:
+        """Same key, same graph: which heads are lit counts only in its backward pass."""
+        return (id(self.rules), self.gates and self.gates.handed_over, self.double, self.split, self.all_needs)
+
+    @property
     def all_needs(self) -> Set[str]:
         return self.needs | self.in_passing
 

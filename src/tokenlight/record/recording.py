@@ -16,6 +16,7 @@ from tokenlight.record.choices import Asked, Choice
 from tokenlight.record.planned_pass import PlannedPass
 from tokenlight.record.rows import with_rows
 from tokenlight.record.trace import Block, SignalGroups, Trace, flat, with_gradients
+from tokenlight.rules.gates import Gatekeeper
 from tokenlight.rules.mode import RuleMode
 from tokenlight.rules.primitives import Ledger
 from tokenlight.text.batches import Batch
@@ -116,7 +117,8 @@ class CutPart:
 
 
 class OpenPass:
-    """A forward pass; from each part of its target, a backward pass can follow."""
+    """A forward pass; from each part of its target, a backward pass can follow. One that is `repeatable` keeps its
+    graph for further backward passes."""
 
     choices: tuple[Choice, ...]
     output: dict[str, Tensor]
@@ -131,10 +133,11 @@ class OpenPass:
         *,
         graph: bool = False,
         saving: Saving = NO_SAVING,
+        repeatable: bool = False,
     ):
         if unknown := one.signals - set(SIGNALS):
             raise ValueError(f"unknown signals {sorted(unknown)}; there are {', '.join(SIGNALS)}")
-        self._twin, self._batch, self._plan, self._graph = twin, batch, one, graph
+        self._twin, self._batch, self._plan, self._graph, self._repeatable = twin, batch, one, graph, repeatable
         cut = saving.cuts(one)
         if cut and graph:
             raise ValueError("gradients that can be differentiated need the whole graph: leave low_memory off")
@@ -142,7 +145,7 @@ class OpenPass:
             keep=one.signals & {"embeddings"} if cut else one.signals,
             differentiable=bool(one.graded),
             double=one.double,
-            gates=one.gates,
+            gates=one.gates and Gatekeeper(one.gates),
             fused=saving.fuses(one) and not graph,  # it has no second derivative
             cut=cut,
             last_block=one.last_block and not cut,
@@ -158,6 +161,13 @@ class OpenPass:
         choices = target.choose(self._answer, batch, twin.model)
         self.choices = with_rows(choices, twin, batch) if one.reads_row else choices
 
+    def again(self, twin: Twin, one: PlannedPass) -> "OpenPass":
+        """The same for another pass with this graph, through other heads perhaps; `twin` has weights to be read."""
+        self._twin, self._plan = twin, one
+        if one.gates is not None and self._tape.gates is not None:
+            self._tape.gates.gates = one.gates
+        return self
+
     def parts(self) -> Iterator[Part]:
         """Each must be closed before the next."""
         one, tape = self._plan, self._tape
@@ -169,7 +179,7 @@ class OpenPass:
             self._ledger.clear()
             # Relevance that starts from 1 is gradient x input divided by the score; an exact 0 has none to give.
             start = torch.where(score == 0, 0.0, 1 / score).detach() if one.unit else torch.ones_like(score)
-            last = i + 1 == len(parts)
+            last = i + 1 == len(parts) and not self._repeatable
             row = part.row if one.reads_row else None
             first = tape.calls["attention"] - 1 if tape.last_block else 0
             trace = Trace(self._batch, score.detach(), row, part.sign, self._twin.model, self._ledger, first)

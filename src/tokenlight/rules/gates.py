@@ -27,33 +27,47 @@ class Gates:
         """Equal keys, equal gradients."""
         return (self.groups.shape, tuple(self.groups.flatten().tolist()), self.conserve, self.empty)
 
+    @property
+    def handed_over(self) -> tuple[bool, ...]:
+        """Per layer: whether the residual branch takes what arrives at its attention."""
+        dark = ~self.groups.any(0).any(-1)  # [layer]
+        return tuple((dark & (self.empty == "residual")).tolist())
+
+
+@dataclass(eq=False)
+class Gatekeeper:
+    """The gates of a pass. Another backward pass through the same graph may find others, if the same layers hand over
+    what arrives at them."""
+
+    gates: Gates
+
     def __call__(self, context: Tensor, layer: int) -> Tensor:
         """The heads' outputs [batch, head, query, dim] of one block."""
-        gates = self.groups[:, layer].to(context)
-        if self.empty == "residual" and not gates.any():
+        if self.gates.handed_over[layer]:
             return context.detach()  # a constant: the residual sum hands its relevance to the other side
         with without_torch_functions():  # no operation of the model: nothing for a rule table
-            return GateHeads.apply(context, gates, self.conserve)  # type: ignore[return-value]
+            return GateHeads.apply(context, self, layer)  # type: ignore[return-value]
 
 
 class GateHeads(torch.autograd.Function):
-    """Mask-LRP's gate (Song et al. 2024, eq. 9) on the context [batch, head, query, dim]; gates are [group, head].
+    """Mask-LRP's gate (Song et al. 2024, eq. 9) on the context [batch, head, query, dim].
 
     With `conserve`, the relevance of every group g is scaled to |Σ_g| / Σ_g' |Σ_g'| of the block's whole, as the paper
     does for its syntactic and its positional heads.
     """
 
     @staticmethod
-    def forward(ctx: Any, context: Tensor, gates: Tensor, conserve: bool) -> Tensor:
-        ctx.save_for_backward(context, gates)
-        ctx.conserve, ctx.ledger = conserve, LEDGER.get()
+    def forward(ctx: Any, context: Tensor, keeper: Gatekeeper, layer: int) -> Tensor:
+        ctx.save_for_backward(context)
+        ctx.keeper, ctx.layer, ctx.ledger = keeper, layer, LEDGER.get()
         return context.view_as(context)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        context, gates = ctx.saved_tensors
+        (context,) = ctx.saved_tensors
+        gates = ctx.keeper.gates.groups[:, ctx.layer].to(context)  # [group, head]
         arriving = torch.linalg.vecdot(context.flatten(2), grads[0].flatten(2))  # [batch, head]
-        if ctx.conserve:
+        if ctx.keeper.gates.conserve:
             total = arriving.sum(1, keepdim=True)  # [batch, 1]
             sums = arriving @ gates.T  # [batch, group]
             size = sums.abs().sum(1, keepdim=True)

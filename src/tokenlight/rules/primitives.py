@@ -165,19 +165,20 @@ class PositiveLinear(torch.autograd.Function):
         ledger = LEDGER.get()
         exact = ledger is not None and ledger.exact
         work = x.dtype if exact else torch.promote_types(weight.dtype, torch.float32)
-        value = product = x @ weight.to(x.dtype)
+        value = x @ weight.to(x.dtype)
+        product = value.to(work, copy=True)
         if bias is not None:
-            value = product + bias
+            value += bias
         rough, weight = x.to(work), weight.to(work)
-        size, product = rough.abs() @ weight.abs(), product.to(work)
+        size = rough.abs() @ weight.abs()
         # No positive contribution but what rounding leaves.
         nothing = product <= (64 * torch.finfo(work).eps - 1) * size
-        positive = size.add_(product).div_(2)
-        taken = bias.clamp_min(0).to(work) if with_bias and bias is not None else None
+        doubled = size.add_(product)  # twice the positive part; so is the gradient, and the twos cancel
+        taken = bias.clamp_min(0).to(work).mul_(2) if with_bias and bias is not None else None
         if taken is not None:
-            positive += taken
+            doubled += taken
             nothing &= taken == 0
-        ratio, lost = value.to(work) / positive, None
+        ratio, lost = torch.div(value.to(work), doubled, out=product), None
         if nothing.any():  # there the value passes as a constant
             ratio, lost = ratio.masked_fill_(nothing, 0.0), torch.where(nothing, value, 0.0)
         ctx.save_for_backward(rough.sign_() if rough is not x else x.sign(), weight, ratio, taken, lost)
@@ -192,7 +193,7 @@ class PositiveLinear(torch.autograd.Function):
             ctx.ledger.enter("bias", share * taken)
         if ctx.ledger is not None and lost is not None:
             ctx.ledger.enter("bias", grads[0] * lost)
-        grad = (share @ weight.abs().T).mul_(sign).add_(share @ weight.T).div_(2)
+        grad = (share @ weight.abs().T).mul_(sign).add_(share @ weight.T)
         return grad.to(ctx.dtype), None, None, None
 
 
