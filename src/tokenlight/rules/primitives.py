@@ -171,15 +171,17 @@ class PositiveLinear(torch.autograd.Function):
             value += bias
         rough, weight = x.to(work), weight.to(work)
         size = rough.abs() @ weight.abs()
-        # No positive contribution but what rounding leaves.
-        nothing = product <= (64 * torch.finfo(work).eps - 1) * size
+        above = torch.add(product, size, alpha=1 - 64 * torch.finfo(work).eps)  # of what rounding alone would leave
         doubled = size.add_(product)  # twice the positive part; so is the gradient, and the twos cancel
         taken = bias.clamp_min(0).to(work).mul_(2) if with_bias and bias is not None else None
         if taken is not None:
             doubled += taken
-            nothing &= taken == 0
+            above += taken
         ratio, lost = torch.div(value.to(work), doubled, out=product), None
-        if nothing.any():  # there the value passes as a constant
+        if (
+            above.numel() and above.min() <= 0
+        ):  # no positive contribution somewhere: there the value passes as a constant
+            nothing = above <= 0
             ratio, lost = ratio.masked_fill_(nothing, 0.0), torch.where(nothing, value, 0.0)
         ctx.save_for_backward(rough.sign_() if rough is not x else x.sign(), weight, ratio, taken, lost)
         ctx.ledger, ctx.dtype = ledger, x.dtype
@@ -193,8 +195,18 @@ class PositiveLinear(torch.autograd.Function):
             ctx.ledger.enter("bias", share * taken)
         if ctx.ledger is not None and lost is not None:
             ctx.ledger.enter("bias", grads[0] * lost)
-        grad = (share @ weight.abs().T).mul_(sign).add_(share @ weight.T)
-        return grad.to(ctx.dtype), None, None, None
+        # Behind the last mixing of tokens, relevance is at the one token that is read: no products for the others.
+        reached = share.any(-1)  # [..., token]
+        if reached.all():
+            return along_positive(share, sign, weight).to(ctx.dtype), None, None, None
+        grad = torch.zeros(sign.shape, dtype=ctx.dtype, device=sign.device)
+        grad[reached] = along_positive(share[reached], sign[reached], weight).to(ctx.dtype)
+        return grad, None, None, None
+
+
+def along_positive(share: Tensor, sign: Tensor, weight: Tensor) -> Tensor:
+    """What arrives at the inputs [..., in] of x⁺W⁺ + x⁻W⁻ from shares [..., out], times two."""
+    return (share @ weight.abs().T).mul_(sign).add_(share @ weight.T)
 
 
 class LinearNorm(torch.autograd.Function):
