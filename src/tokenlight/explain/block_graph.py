@@ -9,7 +9,8 @@ from torch.nn import functional as F
 from tokenlight.rules.facts import PLAIN, Keeps, kept_by
 from tokenlight.rules.mode import RuleTable
 from tokenlight.rules.points import attend, mix_values, query_key
-from tokenlight.rules.tables import ACTIVATIONS, LINEAR_LAYERS, PRODUCTS, SUMS, TABLES
+from tokenlight.rules.spellings import ACTIVATIONS, LINEAR_LAYERS, PRODUCTS, SUMS
+from tokenlight.rules.tables import TABLES
 
 
 @dataclass(frozen=True)

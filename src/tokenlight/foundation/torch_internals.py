@@ -22,6 +22,11 @@ def changes_of(tensor: Tensor) -> int:
     return tensor._version
 
 
+def own_function(tensor: Tensor) -> type | None:
+    """The torch.autograd.Function that made a tensor, if it was one that is written in Python."""
+    return getattr(tensor.grad_fn, "_forward_cls", None)
+
+
 def softmax_gradient(grad: Tensor, weights: Tensor, dim: int) -> Tensor:
     """The gradient of a softmax from its result, as torch's own backward pass computes it."""
     return torch.ops.aten._softmax_backward_data(grad, weights, dim, weights.dtype)

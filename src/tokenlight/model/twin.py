@@ -24,6 +24,7 @@ from tokenlight.model.attention import FUSED, WRITTEN_OUT, CannotFuse
 from tokenlight.model.copying import INTERFACE, private_copy, refuse_inexact, unwrap
 from tokenlight.model.precision import KeepDouble
 from tokenlight.model.tape import BlockCall, Tape, tensors_in, without_graph
+from tokenlight.rules.marks import refuse_pending
 from tokenlight.rules.points import activation
 from tokenlight.rules.primitives import LEDGER
 from tokenlight.text.batches import Batch
@@ -164,7 +165,7 @@ class Twin:
             # Before hooks of the user's, which are part of the block: they run again with it.
             block.register_forward_pre_hook(self._cut_before_block, with_kwargs=True, prepend=True)
             block.register_forward_pre_hook(self._on_block, with_kwargs=True)
-            block.register_forward_hook(lambda *_: inside_block(False))
+            block.register_forward_hook(leave_block)
             if norm := anatomy.second_norm(self.model, block):
                 norm.register_forward_pre_hook(self._on_second_norm)
         self._blocks[-1].register_forward_pre_hook(self._before_last_block, with_kwargs=True, prepend=True)
@@ -232,3 +233,8 @@ def inside_block(inside: bool) -> None:
     ledger = LEDGER.get()
     if ledger is not None:
         ledger.inside_block = inside
+
+
+def leave_block(module: nn.Module, args: Any, output: Any) -> None:
+    inside_block(False)
+    refuse_pending((output,), type(module).__name__)

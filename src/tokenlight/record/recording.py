@@ -17,6 +17,7 @@ from tokenlight.record.planned_pass import PlannedPass
 from tokenlight.record.rows import with_rows
 from tokenlight.record.trace import Block, SignalGroups, Trace, flat, with_gradients
 from tokenlight.rules.gates import Gatekeeper
+from tokenlight.rules.marks import refuse_pending
 from tokenlight.rules.mode import RuleMode
 from tokenlight.rules.primitives import Ledger
 from tokenlight.text.batches import Batch
@@ -157,6 +158,7 @@ class OpenPass:
         self.fused = twin.fuses(self._tape)
         if saving.fused and not self.fused:
             raise UnsupportedModelError(f"{type(twin.model).__name__} has no fused attention: leave fused=True away")
+        refuse_pending(self._answer.values(), type(twin.model).__name__)
         self.output = {name: part.detach() for name, part in self._answer.items() if isinstance(part, Tensor)}
         choices = target.choose(self._answer, batch, twin.model)
         self.choices = with_rows(choices, twin, batch) if one.reads_row else choices

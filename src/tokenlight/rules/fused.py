@@ -43,7 +43,7 @@ def through_values(function: Function, query: Tensor, key: Tensor, value: Tensor
     return function(query.detach(), key.detach(), value, *settings)
 
 
-@stands_for(rules.constant, rules.constant, rules.constant)
+@stands_for(rules.constant, rules.constant_gate, rules.constant)
 @keeps(passes=False)
 def nothing_passes(function: Function, *args: Any) -> Any:
     """All of attention is a constant."""

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from tokenlight.foundation.torch_internals import without_torch_functions
-from tokenlight.rules.primitives import LEDGER
+from tokenlight.rules.primitives import LEDGER, OURS
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,3 +78,6 @@ class GateHeads(torch.autograd.Function):
         if ctx.ledger is not None:
             ctx.ledger.enter("heads", arriving * (1 - passing))
         return grads[0] * passing[:, :, None, None], None, None
+
+
+OURS.add(GateHeads)

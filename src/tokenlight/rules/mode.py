@@ -9,10 +9,24 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from torch.overrides import TorchFunctionMode, resolve_name
+from torch.overrides import TorchFunctionMode
 
-from tokenlight.rules.origins import MULTIPLIED, NEW_ORIGIN, note_origins, refuse_own_source
-from tokenlight.rules.primitives import LEDGER, Ledger
+from tokenlight.foundation.errors import UnsupportedModelError
+from tokenlight.foundation.torch_internals import own_function
+from tokenlight.rules import spellings
+from tokenlight.rules.in_place import IN_PLACE, overwrite
+from tokenlight.rules.marks import first_pending, hand_on_gate, is_gate, mark_pending, name_of, tensors
+from tokenlight.rules.origins import (
+    MULTIPLIED,
+    NEW_ORIGIN,
+    have_one_source,
+    note_origins,
+    refuse_own_source,
+    running_module,
+)
+from tokenlight.rules.points import activation
+from tokenlight.rules.primitives import LEDGER, OURS, Ledger
+from tokenlight.rules.steps import STEPS
 
 Function = Callable[..., Any]
 Rule = Callable[..., Any]  # called as rule(function, *args, **kwargs)
@@ -28,6 +42,7 @@ class RuleMode(TorchFunctionMode):
     def __init__(self, table: RuleTable, ledger: Ledger):
         super().__init__()
         self.table, self.ledger = table, ledger
+        self._trusted: set[type | None] = {None, *OURS}  # autograd functions that rules use
 
     def __enter__(self) -> "RuleMode":
         self._token = LEDGER.set(self.ledger)
@@ -40,52 +55,84 @@ class RuleMode(TorchFunctionMode):
     def __torch_function__(
         self, func: Function, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        kwargs = kwargs or {}
-        if func in MULTIPLIED:
-            refuse_own_source(args, kwargs)
+        return self.call(func, *args, **(kwargs or {}))
+
+    def call(self, func: Function, /, *args: Any, **kwargs: Any) -> Any:
+        """Call a function under the rules."""
+        involved = list(tensors((*args, *kwargs.values())))
+        signals = [x for x in involved if x.requires_grad]
+        for signal in signals:
+            if (maker := own_function(signal)) not in self._trusted:
+                refuse_foreign(maker)
+        product = first_pending(involved) if self.ledger.pending else None
+        if func in IN_PLACE and (signals or product):
+            return overwrite(self.call, IN_PLACE[func], *args, **kwargs)
         rule = self.table.get(func)
+        if product is not None and func not in spellings.SOFTMAXES:
+            return scores_go_on(func, product, args, kwargs)
+        if rule is None and signals and func in STEPS:
+            return STEPS[func](self.call, *args, **kwargs)
+        if func in MULTIPLIED and have_one_source(involved):
+            func, rule, args = as_activation(func, self.table[activation], *args)
         result = func(*args, **kwargs) if rule is None else rule(func, *args, **kwargs)
         parts = result if isinstance(result, (tuple, list)) else (result,)
-        if rule is None and func not in LINEAR and any(is_signal(part) for part in parts):
+        if rule is not None:
+            self._trusted.update(own_function(part) for part in parts if is_signal(part))
+        elif func not in LINEAR and any(is_signal(part) for part in parts):
             refuse_nonlinear(func, [*args, *kwargs.values()])
+        if func in KEEPS_GATES:
+            hand_on_gate(involved[:1] if func in FIRST_COUNTS else involved, parts)
         if func not in NEW_ORIGIN:
             note_origins(func, args, kwargs, parts)
         return result
 
 
+def scores_go_on(func: Function, product: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Whatever is done to scores before the softmax is a constant, as they are."""
+    with torch.no_grad():
+        result = func(*args, **kwargs)
+    mark_pending(result, product)
+    return result
+
+
+def as_activation(func: Function, rule: Rule, a: Tensor, b: Tensor) -> tuple[Function, Rule, tuple[Tensor]]:
+    """An activation that is written out ends with a signal times a gate that was computed from it."""
+    if is_gate(a) == is_gate(b):
+        refuse_own_source()
+    signal, gate = (b, a) if is_gate(a) else (a, b)
+    return lambda x: func(x, gate), rule, (signal,)
+
+
 # Linear in their one signal: the plain gradient is the rule.
 LINEAR: set[Callable[..., Any]] = {
-    *(Tensor.__getitem__, Tensor.contiguous, Tensor.expand, Tensor.flatten, Tensor.mean, Tensor.neg, Tensor.permute),
-    *(Tensor.repeat_interleave, Tensor.reshape, Tensor.squeeze, Tensor.sum, Tensor.transpose, Tensor.unsqueeze),
-    *(Tensor.view, Tensor.masked_fill, Tensor.clone, Tensor.unflatten, Tensor.repeat),
-    *(Tensor.float, Tensor.to, Tensor.type, Tensor.type_as, Tensor.requires_grad_, Tensor.detach),
-    *(Tensor.add, Tensor.sub, torch.add, torch.sub, torch.cat, torch.stack, torch.addmm),
-    *(torch.repeat_interleave, torch.transpose, torch.reshape, torch.unsqueeze, torch.squeeze, torch.mean),
-    *(Tensor.split, Tensor.chunk, Tensor.unbind, torch.split, torch.chunk, torch.unbind),
-    *(F.dropout, F.linear),
+    *(*spellings.MOVES, *spellings.TRANSFORMS, *spellings.EXTREMES, *spellings.JOINING, *spellings.SUMS),
+    *(Tensor.sub, torch.sub, torch.addmm, F.linear, Tensor.requires_grad_, Tensor.detach),
 }
 # Linear in either operand, so at most one may be a signal.
-PRODUCTS: set[Callable[..., Any]] = {
-    Tensor.mul,
-    torch.mul,
-    torch.matmul,
-    Tensor.matmul,
-    torch.bmm,
-    torch.einsum,
-    Tensor.div,
-    torch.div,
+PRODUCTS: set[Callable[..., Any]] = {*spellings.PRODUCTS, *spellings.MATRIX_PRODUCTS, *spellings.QUOTIENTS}
+# A gate is still a gate when it was moved, scaled by a constant, or had one added.
+KEEPS_GATES: set[Callable[..., Any]] = {
+    *(*spellings.MOVES, *spellings.CLIPPING, *spellings.SUMS, *spellings.PRODUCTS, *spellings.QUOTIENTS),
 }
+FIRST_COUNTS: set[Callable[..., Any]] = {*spellings.MOVES, *spellings.QUOTIENTS}
 
 
 def refuse_nonlinear(function: Function, args: Sequence[Any]) -> None:
-    signals = [is_signal(arg) for arg in args]
-    divided_by = function in (Tensor.div, torch.div) and signals[1]
-    if function in PRODUCTS and sum(signals) == 1 and not divided_by:
+    divided_by = function in spellings.QUOTIENTS and is_signal(args[1])
+    if function in PRODUCTS and sum(map(is_signal, tensors(args))) == 1 and not divided_by:
         return
-    name = resolve_name(function) or getattr(function, "__name__", repr(function))
     raise ValueError(
-        f"the rule table has no rule for {name}, which the model applies to its input; "
+        f"the rule table has no rule for {name_of(function)}, which the model applies to its input; "
         "add one: table | {function: rule}, for example tokenlight.rules.identity"
+    )
+
+
+def refuse_foreign(function: Any) -> None:
+    """An autograd function of somebody's own does not come by here: it is noticed by what it made."""
+    raise UnsupportedModelError(
+        f"{running_module()} meets what {function.__name__} made, an autograd function of its own, which no rule can "
+        "follow. Put operations of torch in its place, or make it one operation with "
+        "tokenlight.rules.points.activation(x, formula) where it is an activation"
     )
 
 

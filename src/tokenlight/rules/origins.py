@@ -15,26 +15,16 @@ from torch.nn import functional as F
 
 from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.rules.points import attend, mix_values, query_key
+from tokenlight.rules.spellings import LINEAR_LAYERS, MATRIX_PRODUCTS, PRODUCTS, SOFTMAXES
 
 Functions = set[Callable[..., Any]]
 Origins = frozenset[Any]  # numbers of tensors that mixing layers made, or places within them
 NUMBERS = count()
-MULTIPLIED: Functions = {Tensor.mul, torch.mul}
+MULTIPLIED: Functions = set(PRODUCTS)
 # Elements of different places meet in what comes out: it begins anew.
 MIXING: Functions = {
-    *(
-        F.linear,
-        torch.addmm,
-        torch.baddbmm,
-        torch.matmul,
-        Tensor.matmul,
-        torch.bmm,
-        torch.einsum,
-        query_key,
-        mix_values,
-        attend,
-    ),
-    *(Tensor.mean, torch.mean, Tensor.sum, torch.sum, F.softmax, torch.softmax, Tensor.softmax, F.log_softmax),
+    *(*LINEAR_LAYERS, *MATRIX_PRODUCTS, *SOFTMAXES, torch.baddbmm, query_key, mix_values, attend),
+    *(Tensor.mean, torch.mean, Tensor.sum, torch.sum, F.log_softmax, Tensor.cumsum, torch.cumsum),
     *(F.layer_norm, F.rms_norm, F.group_norm, F.conv1d, F.embedding, torch.cat, torch.stack),
 }
 # Of these arguments only the shape, the kind or the place counts.
@@ -56,16 +46,18 @@ CUTTING: Functions = {
 }
 
 
-def refuse_own_source(args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Refuse a product, one of MULTIPLIED, whose factors were computed from the same elements."""
-    factors = [origins(part) for part in (*args, *kwargs.values()) if isinstance(part, Tensor)]
-    if len(factors) == 2 and factors[0] & factors[1]:
-        raise UnsupportedModelError(
-            f"{running_module()} multiplies a signal with a gate that it computes from the same signal: an activation "
-            "written out in several operations, which relevance rules cannot follow one by one. Put an activation of "
-            "torch.nn or transformers.activations in its place, or make it one operation with "
-            "tokenlight.rules.points.activation(x, formula)"
-        )
+def have_one_source(factors: Sequence[Tensor]) -> bool:
+    """Whether the factors of a product, one of MULTIPLIED, were computed from the same elements."""
+    return len(factors) == 2 and not origins(factors[0]).isdisjoint(origins(factors[1]))
+
+
+def refuse_own_source() -> None:
+    raise UnsupportedModelError(
+        f"{running_module()} multiplies a signal with a gate that it computes from the same signal: an activation "
+        "written out in several operations, which relevance rules cannot follow one by one. Put an activation of "
+        "torch.nn or transformers.activations in its place, or make it one operation with "
+        "tokenlight.rules.points.activation(x, formula)"
+    )
 
 
 def note_origins(

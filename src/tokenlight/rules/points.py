@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import wraps
-from typing import ParamSpec
+from typing import Any, ParamSpec
 
 import torch
 from torch import Tensor
@@ -52,3 +52,15 @@ def mix_values(weights: Tensor, value: Tensor) -> Tensor:
 def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scaling: float, causal: bool) -> Tensor:
     """[batch, head, query, dim]: all of attention in one operation, which writes no weights out."""
     return F.scaled_dot_product_attention(query, key, value, mask, is_causal=causal, scale=scaling)
+
+
+def copied(x: Tensor, source: Tensor, *_: Any) -> Tensor:
+    """What x.copy_(source) makes of x."""
+    return source.to(x).expand_as(x)
+
+
+def replaced(x: Tensor, index: Any, value: Any) -> Tensor:
+    """What x[index] = value makes of x."""
+    result = x.clone()
+    result[index] = value
+    return result

@@ -24,6 +24,7 @@ class Ledger:
     branch: list[Tensor] = field(default_factory=list)  # branches that were cut off: each block's MLP
     heads: list[Tensor] = field(default_factory=list)  # what head gates stopped
     inside_block: bool = False  # set by the twin while a block runs
+    pending: bool = False  # there are scores that have met no softmax yet
     exact: bool = False  # no product in a lower precision than the values: differences of relevance will be taken
 
     def enter(self, account: str, amounts: Tensor) -> None:
@@ -58,14 +59,16 @@ class Like(torch.autograd.Function):
     """The value goes forward; backward goes to the surrogate, so that surrogate times gradient keeps the relevance."""
 
     @staticmethod
-    def forward(ctx: Any, surrogate: Tensor, value: Tensor) -> Tensor:
+    def forward(ctx: Any, surrogate: Tensor, values: list[Tensor]) -> Tensor:
+        # In a list, so that torch does not take what comes out for a view of it, which nobody could write into.
+        value = values[0]
         ratio, lost = value / surrogate, None
         if not ratio.sum().isfinite():  # the surrogate is 0 somewhere: there the value passes as a constant
             nothing = surrogate == 0
             ratio, lost = ratio.masked_fill_(nothing, 0.0), torch.where(nothing, value, 0.0)
         ctx.save_for_backward(ratio, lost)
         ctx.ledger = LEDGER.get()
-        return value.view_as(value)
+        return value
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
@@ -77,7 +80,7 @@ class Like(torch.autograd.Function):
 
 def like(surrogate: Tensor, value: Tensor) -> Tensor:
     """`value`, with the gradient of `surrogate` rescaled to conserve relevance; a constant where surrogate is 0."""
-    return Like.apply(surrogate, value.detach())  # type: ignore[return-value]
+    return Like.apply(surrogate, [value.detach()])  # type: ignore[return-value]
 
 
 class ScaleGradient(torch.autograd.Function):
@@ -93,7 +96,14 @@ class ScaleGradient(torch.autograd.Function):
         return grads[0] * ctx.factor, None
 
 
-def absorb(total: Tensor, constant: Tensor, account: str, share: float = 1.0) -> Tensor:
+def scale_gradient(result: Tensor, factor: float) -> Tensor:
+    """The same; the gradient that goes on from here is multiplied with a factor."""
+    if result.grad_fn is not None:
+        result.grad_fn.register_prehook(lambda grads: tuple(grad * factor for grad in grads))
+    return result
+
+
+def absorb(total: Tensor, constant: Tensor | float, account: str, share: float = 1.0) -> Tensor:
     """The same; a share of constant times gradient, which a constant part of a sum takes, goes into the ledger.
 
     Whoever asks for the gradient of `total` itself gets it before the constant has taken its share.
@@ -101,16 +111,24 @@ def absorb(total: Tensor, constant: Tensor, account: str, share: float = 1.0) ->
     ledger = LEDGER.get()
     if ledger is None or total.grad_fn is None:
         return total
-
-    constant = constant.detach().to(total.dtype)
+    if isinstance(constant, Tensor):
+        constant = constant.detach().to(total.dtype)
 
     def note(grads: tuple[Tensor, ...]) -> None:
-        vector = constant.ndim == 1  # a bias
-        amounts = grads[0] @ constant if vector else torch.linalg.vecdot(grads[0], constant)
+        amounts = constant_times(constant, grads[0])
         ledger.enter(account, amounts if share == 1.0 else share * amounts)
 
     total.grad_fn.register_prehook(note)  # a fraction of what a function of our own, or a hook of the tensor, costs
     return total
+
+
+def constant_times(constant: Tensor | float, grad: Tensor) -> Tensor:
+    """Their product, added up over the last axis where there are others."""
+    if grad.ndim == 1:
+        return grad * constant
+    if not isinstance(constant, Tensor) or constant.ndim == 0:
+        return grad.sum(-1) * constant
+    return grad @ constant if constant.ndim == 1 else torch.linalg.vecdot(grad, constant)  # the first: a bias
 
 
 class ShareAttention(torch.autograd.Function):
@@ -241,5 +259,11 @@ class GradientSoftmax(torch.autograd.Function):
         grad = softmax_gradient(grads[0], weights, ctx.dim).to(scores.dtype)
         if ctx.ledger is not None:  # a masked score holds nothing: its gradient is exactly 0
             total, kept = (torch.linalg.vecdot(x, g, dim=ctx.dim) for x, g in ((weights, grads[0]), (scores, grad)))
+            if kept.isnan().any():  # some mask with -inf
+                kept = torch.linalg.vecdot(scores.masked_fill(weights == 0, 0.0), grad, dim=ctx.dim)
             ctx.ledger.enter("softmax", total - kept)
         return grad, None, None
+
+
+# Autograd functions that rules may leave in a graph.
+OURS: set[type] = {Like, ScaleGradient, ShareAttention, ConservingSum, PositiveLinear, LinearNorm, GradientSoftmax}

@@ -4,7 +4,7 @@ So value times gradient is the relevance. A rule is called as rule(function, *ar
 keeps for the backward pass.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from tokenlight.foundation.torch_internals import without_torch_functions
 from tokenlight.rules.facts import keeps
+from tokenlight.rules.marks import is_gate, mark_gate, mark_pending, name_of, tensors
 from tokenlight.rules.mode import Function, is_signal
 from tokenlight.rules.primitives import (
     LEDGER,
@@ -19,10 +20,12 @@ from tokenlight.rules.primitives import (
     GradientSoftmax,
     LinearNorm,
     PositiveLinear,
-    ScaleGradient,
     absorb,
     like,
+    scale_gradient,
 )
+
+POWERS: set[Function] = {Tensor.pow, torch.pow, Tensor.__pow__, Tensor.square, torch.square}
 
 
 @keeps(own=1)
@@ -45,23 +48,38 @@ def identity(function: Function, x: Tensor, *args: Any, **kwargs: Any) -> Any:
         value = function(x, *args, **kwargs)
     if not is_signal(x):
         return value
-    result = like(x, value)
-    result.tokenlight_gate = True  # type: ignore[attr-defined]
-    return result
+    return mark_gate(like(x, value))
 
 
 @keeps(own=1)
-def halved(function: Function, a: Any, b: Any, *args: Any, **kwargs: Any) -> Any:
-    """A product of two signals: each takes half (the uniform rule)."""
-    result = function(a, b, *args, **kwargs)
-    return ScaleGradient.apply(result, 0.5) if is_signal(a) and is_signal(b) else result
+def halved(function: Function, *args: Any, **kwargs: Any) -> Any:
+    """A product of two signals: each takes half (the uniform rule); of three, a third."""
+    result = function(*args, **kwargs)
+    number = signals_among(args, kwargs)
+    return scale_gradient(result, 1 / number) if number > 1 else result
+
+
+@keeps(own=1)
+def into_softmax(function: Function, *args: Any, **kwargs: Any) -> Any:
+    """A product of two signals is one of scores, a constant as the softmax is that it must meet; of one: as it is."""
+    if signals_among(args, kwargs) < 2:
+        return function(*args, **kwargs)
+    result = constant(function, *args, **kwargs)
+    mark_pending(result, name_of(function))
+    if (ledger := LEDGER.get()) is not None:
+        ledger.pending = True
+    return result
+
+
+def signals_among(args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
+    return sum(is_signal(x) for x in tensors((*args, *kwargs.values())))
 
 
 @keeps(own=0.5)  # the gate alone
 def through_signal(function: Function, a: Any, b: Any, *args: Any, **kwargs: Any) -> Any:
     """A product of a gate (an activation's output) and a signal: the signal takes all."""
     if is_signal(a) and is_signal(b):
-        gates = [getattr(x, "tokenlight_gate", False) for x in (a, b)]
+        gates = [is_gate(x) for x in (a, b)]
         if sum(gates) != 1:
             raise ValueError(
                 "a product of two signals, of which not exactly one is a gate: no rule says who takes what"
@@ -76,9 +94,7 @@ def cut(function: Function, x: Tensor, *args: Any, **kwargs: Any) -> Any:
     ledger = LEDGER.get()
     if ledger is None or not ledger.inside_block:
         return identity(function, x, *args, **kwargs)
-    result = constant(function, x, *args, **kwargs)
-    result.tokenlight_gate = True
-    return result
+    return constant_gate(function, x, *args, **kwargs)
 
 
 @keeps(passes=False)
@@ -86,8 +102,21 @@ def cut_gated(function: Function, a: Any, b: Any, *args: Any, **kwargs: Any) -> 
     """The product of a gated MLP is a constant like its gate."""
     ledger = LEDGER.get()
     inside = ledger is not None and ledger.inside_block
-    gated = inside and any(getattr(x, "tokenlight_gate", False) for x in (a, b))
+    gated = inside and (is_gate(a) or is_gate(b))
     return (constant if gated else plain)(function, a, b, *args, **kwargs)
+
+
+@keeps(passes=False)
+def cut_mixed(function: Function, *args: Any, **kwargs: Any) -> Any:
+    """Weights, which a softmax made, times values: all that attention adds is a constant."""
+    gated = any(is_gate(x) for x in tensors((*args, *kwargs.values())))
+    return (constant if gated else into_softmax)(function, *args, **kwargs)
+
+
+@keeps(passes=False)
+def constant_gate(function: Function, *args: Any, **kwargs: Any) -> Any:
+    """No relevance passes, and what it is multiplied with is gated."""
+    return mark_gate(constant(function, *args, **kwargs))
 
 
 @keeps(own=1)
@@ -96,10 +125,64 @@ def absorbing_sum(function: Function, a: Any, b: Any, *args: Any, **kwargs: Any)
     refuse_scaled_sum(args, kwargs)
     result = function(a, b, *args, **kwargs)
     other = b if is_signal(a) else a
-    if not is_signal(result) or is_signal(other) or not isinstance(other, Tensor):
+    if not is_signal(result) or is_signal(other):
         return result
     account = "branch" if is_branch(a, b) else "bias"
-    return absorb(result, other.expand_as(result) if other.ndim > 1 else other, account)
+    if isinstance(other, Tensor) and other.ndim > 0 and other.shape != result.shape[-1:]:
+        other = other.expand_as(result)
+    return absorb(result, other, account)
+
+
+@keeps(own=1)
+def joining(function: Function, *args: Any, **kwargs: Any) -> Any:
+    """Signals and constants side by side: signals keep what is theirs, constants take their share, which is noted."""
+    result = function(*args, **kwargs)
+    if not is_signal(result) or (isinstance(args[0], (tuple, list)) and all(is_signal(x) for x in args[0])):
+        return result
+    with torch.no_grad():  # what comes out where all signals are 0
+        constant = function(*without_signals(args), **dict(zip(kwargs, without_signals(kwargs.values()), strict=True)))
+    constant = constant.nan_to_num(0.0, 0.0, 0.0)  # infinite: a mask, which has no gradient
+    return absorb(result, constant, "bias") if constant.any() else result
+
+
+def without_signals(parts: Iterable[Any]) -> list[Any]:
+    return [
+        torch.zeros_like(part)
+        if is_signal(part)
+        else without_signals(part)
+        if isinstance(part, (tuple, list))
+        else part
+        for part in parts
+    ]
+
+
+@keeps(results=1)
+def clipped(function: Function, x: Tensor, *args: Any, **kwargs: Any) -> Any:
+    """Relevance passes unchanged, as through an activation; of two signals, the one that was chosen takes all."""
+    if not is_signal(x) or any(is_signal(arg) for arg in (*args, *kwargs.values())):
+        return function(x, *args, **kwargs)
+    return like(x, constant(function, x, *args, **kwargs))
+
+
+@keeps(own=1)
+def extreme(function: Function, x: Tensor, *args: Any, **kwargs: Any) -> Any:
+    """The largest or smallest of several elements takes all; beside a constant, as clipped."""
+    between_two = any(isinstance(arg, Tensor) for arg in (*args, *kwargs.values()))
+    return (clipped if between_two else plain)(function, x, *args, **kwargs)
+
+
+@keeps(own=1)
+def divided(function: Function, a: Any, b: Any, *args: Any, **kwargs: Any) -> Any:
+    """What a signal is divided by is a scale, and scales are constants."""
+    if is_signal(b) and not is_signal(a):
+        raise ValueError(f"{name_of(function)} divides a constant by a signal, for which there is no rule")
+    return function(a, b.detach() if is_signal(b) else b, *args, **kwargs)
+
+
+@keeps(passes=False)
+def scale(function: Function, x: Tensor, *args: Any, **kwargs: Any) -> Any:
+    """What norms divide by is a constant; the power of an activation's output is a part of the activation."""
+    return (identity if is_gate(x) and function in POWERS else constant)(function, x, *args, **kwargs)
 
 
 def is_branch(a: Any, b: Any) -> bool:
@@ -146,8 +229,9 @@ def linear_norm(
 
 
 @keeps(results=1)  # the scores; the weights are kept by what follows
-def gradient_softmax(function: Function, x: Tensor, dim: int = -1, _level: int = 3, dtype: Any = None, **_: Any) -> Any:
+def gradient_softmax(function: Function, x: Tensor, dim: int = -1, *settings: Any, dtype: Any = None, **_: Any) -> Any:
     """Softmax by its gradient (Achtibat et al. 2024, eq. 13)."""
+    dtype = next((s for s in settings if isinstance(s, torch.dtype)), dtype)  # F.softmax has an argument before it
     return GradientSoftmax.apply(x, dim, dtype) if is_signal(x) else function(x, dim=dim, dtype=dtype)
 
 

@@ -1,0 +1,62 @@
+"""Operations that write into their first argument: the same as the plain form, whose result is written there."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from tokenlight.foundation.errors import UnsupportedModelError
+from tokenlight.rules.points import copied, replaced
+from tokenlight.rules.primitives import absorb
+
+PLAIN_FORMS = (
+    *("add", "sub", "mul", "div", "true_divide", "neg", "pow", "masked_fill", "index_add", "index_copy", "index_put"),
+    *("scatter", "scatter_add", "masked_scatter", "clamp", "clamp_min", "clamp_max", "relu", "tanh", "sigmoid", "erf"),
+    *("baddbmm", "tril", "triu", "cumsum", "square", "sqrt", "rsqrt", "multiply", "subtract", "divide", "exp", "log"),
+)
+IN_PLACE: dict[Any, Callable[..., Any]] = {
+    **{getattr(Tensor, f"{name}_"): getattr(Tensor, name) for name in PLAIN_FORMS},
+    **{F.relu_: F.relu, F.elu_: F.elu, F.leaky_relu_: F.leaky_relu, F.selu_: F.selu, F.celu_: F.celu},
+    **{F.hardtanh_: F.hardtanh, torch.relu_: torch.relu},
+    Tensor.copy_: copied,
+    Tensor.__setitem__: replaced,
+}
+MARKS = ("tokenlight_gate", "tokenlight_pending", "tokenlight_origins")
+
+
+def overwrite(call: Callable[..., Any], plain: Callable[..., Any], x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    """Write into x what the plain form makes of it under the rules; `call` calls a function under them."""
+    before = call(Tensor.clone, x)  # rules may keep what they were given, so x itself must not be it
+    result = call(plain, before, *args, **kwargs)
+    if x.requires_grad and not result.requires_grad:
+        become_constant(x, result, before)
+    elif x._base is not None and hasattr(result, "tokenlight_pending"):
+        refuse_scores_in_part()
+    else:
+        x.copy_(result)
+    for mark in MARKS:
+        if hasattr(result, mark):
+            setattr(x, mark, getattr(result, mark))
+        elif hasattr(x, mark):
+            delattr(x, mark)
+    return x
+
+
+def become_constant(x: Tensor, result: Tensor, before: Tensor) -> None:
+    """A signal is overwritten with a constant."""
+    if x._base is None:
+        x.detach_()
+        x.copy_(result)
+    elif hasattr(result, "tokenlight_pending"):
+        refuse_scores_in_part()
+    else:  # a part of a signal that stays one: the constant takes the part's share
+        everywhere = torch.ones((), dtype=torch.bool, device=x.device)
+        x.copy_(absorb(torch.where(everywhere, result.to(x), before), result, "bias"))
+
+
+def refuse_scores_in_part() -> None:
+    raise UnsupportedModelError(
+        "a product of two signals is written into a part of a tensor: no rule says who takes what; try attn_lrp"
+    )

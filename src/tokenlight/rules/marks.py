@@ -1,0 +1,63 @@
+"""What rules write on tensors for the rules that come later: gates, and scores that still have to meet a softmax."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from torch import Tensor
+from torch.overrides import resolve_name
+
+from tokenlight.foundation.errors import UnsupportedModelError
+
+
+def tensors(parts: Iterable[Any]) -> Iterator[Tensor]:
+    """Those among the arguments of a function, also in lists."""
+    for part in parts:
+        if isinstance(part, Tensor):
+            yield part
+        elif isinstance(part, (tuple, list)):
+            yield from tensors(part)
+
+
+def is_gate(x: Any) -> bool:
+    """Whether a tensor came out of an activation: in a product with a signal it is the gate."""
+    return getattr(x, "tokenlight_gate", False)
+
+
+def mark_gate(x: Tensor) -> Tensor:
+    x.tokenlight_gate = True  # type: ignore[attr-defined]
+    return x
+
+
+def hand_on_gate(sources: Iterable[Tensor], results: Iterable[Any]) -> None:
+    """What comes out is a gate where all that went in was one, but for constants."""
+    counting = [is_gate(x) for x in sources if x.requires_grad or is_gate(x)]
+    if counting and all(counting):
+        for result in tensors(results):
+            mark_gate(result)
+
+
+def pending(x: Any) -> str | None:
+    """Of a tensor made from a product of two signals that has met no softmax yet: the name of that product."""
+    return getattr(x, "tokenlight_pending", None)
+
+
+def mark_pending(x: Any, product: str) -> None:
+    for part in tensors((x,)):
+        part.tokenlight_pending = product  # type: ignore[attr-defined]
+
+
+def first_pending(parts: Iterable[Any]) -> str | None:
+    return next((name for part in tensors(parts) if (name := pending(part)) is not None), None)
+
+
+def refuse_pending(parts: Iterable[Any], where: str) -> None:
+    """Scores that leave a block, or the model, without a softmax: constants which hide that they hold signals."""
+    if (product := first_pending(parts)) is not None:
+        raise UnsupportedModelError(
+            f"{where}: {product} multiplies two signals, and no softmax follows. Where attention is a constant, no "
+            "rule says who takes what; attn_lrp shares such products evenly"
+        )
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    return resolve_name(function) or getattr(function, "__name__", repr(function))
