@@ -20,6 +20,7 @@ LAYERS = (
     ("results",),
     ("views",),
     ("explain",),
+    ("families",),
     ("metrics",),
     ("data",),
     ("heads",),

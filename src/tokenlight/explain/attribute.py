@@ -9,7 +9,7 @@ from tokenlight.explain.free_memory import refuse_too_large
 from tokenlight.explain.jobs import Job, Option
 from tokenlight.explain.passes import plan_passes
 from tokenlight.explain.running import Running, run_jobs
-from tokenlight.methods import find_method
+from tokenlight.methods import Attribution, find_method
 from tokenlight.model import inputs, pooling
 from tokenlight.model.kept_twins import borrowed_twin
 from tokenlight.rules.mode import RuleTable
@@ -39,6 +39,24 @@ def attribute(
     `low_memory`, blocks are computed again in the backward pass: less memory, more time, the same scores. `fused`
     decides whether attention is one operation or written out; left away, it is fused wherever nobody needs its weights.
     """
+    inputs = (input_ids, attention_mask, token_type_ids)
+    running = Running(low_memory=low_memory, fused=fused)
+    return attribute_ids(model, *inputs, method, options, target, foil, rules, running).scores
+
+
+def attribute_ids(
+    model: PreTrainedModel,
+    input_ids: Tensor,
+    attention_mask: Tensor | None,
+    token_type_ids: Tensor | None,
+    method: str,
+    options: dict[str, Option],
+    target: Targets | Tensor = None,
+    foil: Targets | Tensor = None,
+    rules: RuleTable | None = None,
+    running: Running = Running(),  # noqa: B008  # frozen
+) -> Attribution:
+    """Everything that a method finds, not its scores alone."""
     with borrowed_twin(model) as twin:
         job = Job.for_model(find_method(method), options, twin.model, rules)
         batch = raw_batch(input_ids, attention_mask, token_type_ids, twin.model).map(lambda t: t.to(twin.device))
@@ -47,10 +65,9 @@ def attribute(
         task = task_of(twin.model)
         wanted = [Wanted() if function else task.want_ids(t, f) for t, f in zip(targets, foils, strict=True)]
         plan = plan_passes(Target(task, tuple(wanted), function), [job])
-        saving = Running(low_memory=low_memory, fused=fused).saving
-        refuse_too_large(shape_of(twin), plan, input_ids.shape, saving, twin.device)
-        _, (attribution,) = run_jobs(twin, batch, plan, saving=saving)
-    return attribution.scores
+        refuse_too_large(shape_of(twin), plan, input_ids.shape, running.saving, twin.device)
+        _, (attribution,) = run_jobs(twin, batch, plan, saving=running.saving)
+    return attribution
 
 
 def raw_batch(ids: Tensor, mask: Tensor | None, types: Tensor | None, model: PreTrainedModel) -> Batch:

@@ -2,8 +2,9 @@
 
 from typing import Any
 
+import transformers
 from torch import nn
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import CONFIG_MAPPING, PreTrainedConfig, PreTrainedModel
 from transformers.masking_utils import bidirectional_mask_function, eager_mask, sdpa_mask
 from transformers.modeling_layers import GradientCheckpointingLayer
 
@@ -36,3 +37,12 @@ def knows_fused_attention(model: PreTrainedModel) -> bool:
 def tokenizer_json(tokenizer: Any) -> str:
     """All that a fast tokenizer does, as the file that would be saved."""
     return tokenizer.backend_tokenizer.to_str()
+
+
+def model_types(auto_class: str) -> list[str]:
+    """The model types that one of transformers' auto classes can make."""
+    return list(getattr(transformers, auto_class)._model_mapping._model_mapping)
+
+
+def config_class(model_type: str) -> type[PreTrainedConfig]:
+    return CONFIG_MAPPING[model_type]

@@ -22,6 +22,8 @@ class KeepDouble(TorchFunctionMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
+        if kwargs.get("dtype") in NARROW and args and getattr(args[0], "dtype", None) == torch.float64:
+            kwargs = {name: value for name, value in kwargs.items() if name != "dtype"}  # softmax(scores, dtype=...)
         if func in CASTS and args[0].dtype == torch.float64:
             wanted = {arg for arg in (*args[1:], *kwargs.values()) if isinstance(arg, torch.dtype)}
             if func is Tensor.float or wanted & NARROW:

@@ -1,8 +1,8 @@
 """Answers to a question that stand in a context, letter by letter."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -48,6 +48,7 @@ class ExtractiveAnswers(Task):
     reads_pairs = True
     names_spans = True
     score_word = "logits"
+    trial_settings: ClassVar[Mapping[str, Any]] = {"num_labels": 2}
 
     def want(self, row: Row, target: TargetLike, foil: TargetLike) -> Wanted:
         context = self.context(row)
@@ -75,6 +76,9 @@ class ExtractiveAnswers(Task):
             if span is not None and span[0] > span[1]:
                 raise ValueError(f"an answer goes from its first to its last token; found {span}")
         return Wanted(span=target, foil_span=foil)
+
+    def trial_target(self, last: int) -> Any:
+        return last // 2, last - 1
 
     def compose(self, target: Any, position: int | None = None, span: Span | None = None) -> Any:
         return super().compose(target, position) if span is None else span

@@ -1,8 +1,8 @@
 """The token that follows a text."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -26,6 +26,7 @@ class NextToken(Worded):
     logits_for = "last token"
     gap = "end"
     reads_on = True
+    trial_settings: ClassVar[Mapping[str, Any]] = {"is_decoder": True}
 
     def reads_at(self, batch: Batch) -> Tensor | None:
         return batch.last

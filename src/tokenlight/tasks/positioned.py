@@ -41,6 +41,9 @@ class Positioned(Task):
             )
         return Wanted(index=target[1], position=target[0], foil=foil)
 
+    def trial_target(self, last: int) -> Any:
+        return last // 2, super().trial_target(last)
+
     def compose(self, target: Any, position: int | None = None, span: Span | None = None) -> Any:
         return (
             super().compose(target, None, span) if position is None else (position, super().compose(target, span=span))

@@ -5,7 +5,7 @@ fact (a class attribute) or in a method. Nothing outside this folder asks which 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
@@ -63,6 +63,7 @@ class Task(ABC):
     name: ClassVar[str]  # as transformers' pipelines call it
     heads: ClassVar[tuple[str, ...]]  # how the names of model classes with such a head end
     auto_class: ClassVar[str]  # transformers' class that loads one
+    trial_settings: ClassVar[Mapping[str, Any]] = {}  # of the configuration of a tiny model that is made to be tried
 
     cut: ClassVar[Cut] = "longest_first"  # which tokens of a long text give way
     logits_for: ClassVar[LogitsFor] = "text"
@@ -106,6 +107,10 @@ class Task(ABC):
     def want_ids(self, target: Any, foil: Any) -> Wanted:
         """For those who tokenise themselves."""
         return Wanted(index=target, foil=foil)
+
+    def trial_target(self, last: int) -> Any:
+        """Something to ask about any token row whose last token has this place, as `want_ids` takes it."""
+        return min(1, self.outputs - 1)
 
     def compose(self, target: Any, position: int | None = None, span: Span | None = None) -> Any:
         """What the separate fields of a page or a command say, as `explain` takes it."""

@@ -1,0 +1,240 @@
+"""Methods tried on one model, and what they rest on compared with the model itself."""
+
+import linecache
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+import tokenlight
+from tokenlight.explain.attribute import attribute_ids, raw_batch
+from tokenlight.explain.plain_model import PlainModel, target_of
+from tokenlight.foundation.errors import UnsupportedModelError
+from tokenlight.methods import METHODS, Attribution
+from tokenlight.model.tape import Tape
+from tokenlight.model.twin import Twin
+from tokenlight.record.planned_pass import PlannedPass
+from tokenlight.record.recording import record
+from tokenlight.results.model_check import Check, ModelCheck, Outcome
+from tokenlight.tasks import task_of
+from tokenlight.text.batches import Batch
+
+SWEPT = (  # one of every school
+    "gradient_x_input",
+    "attn_lrp",
+    "lrp",
+    "raw_attention",
+    "attcat",
+    "transformer_attribution",
+    "alti",
+    "alti_logit",
+)
+# Adding n numbers errs by about n roundings of their size: two blocks of ten sums of up to 50 terms, there and back.
+# Sharp softmaxes, norms and shares of sums let errors grow, since they divide by what can be ten times smaller.
+OPERATIONS, GROWTH = 2000, 10
+OURS = str(Path(tokenlight.__file__).parent)
+
+
+def check_model(model: PreTrainedModel, rows: Sequence[Tensor], methods: Sequence[str] = SWEPT) -> ModelCheck:
+    """Two rows of token ids of different lengths, the longer one first."""
+    return Checking(model, tuple(rows), tuple(methods)).all()
+
+
+def try_method(model: PreTrainedModel, rows: Sequence[Tensor], method: str) -> Outcome:
+    """On the first of the rows alone."""
+    return Checking(model, tuple(rows), (method,)).tried(method)
+
+
+@dataclass(frozen=True)
+class Checking:
+    """One model, and the rows it is tried on."""
+
+    model: PreTrainedModel
+    rows: tuple[Tensor, ...]
+    methods: tuple[str, ...]
+
+    def all(self) -> ModelCheck:
+        outcomes = {name: self.tried(name) for name in self.methods}
+        working = tuple(name for name, outcome in outcomes.items() if outcome.verdict == "works")
+        checks: list[Check] = []
+        if working:
+            common = (self.logits, self.gradient, self.attention, self.ids_past_embedding, self.rows_read)
+            checks += [attempt(check, working) for check in common]
+            for name in working:
+                checks += [attempt(self.conservation, (name,)), attempt(self.batch_as_single, (name,))]
+        for check in checks:
+            for name in check.methods if check.passed is False else ():
+                outcomes[name] = outcomes[name].or_worse(Outcome(name, "wrong", describe(check)))
+        kind, task = self.model.config.model_type, task_of(self.model).name
+        names = {"precision": str(self.model.dtype).removeprefix("torch."), "model": type(self.model).__name__}
+        return ModelCheck(
+            kind, task, outcomes=tuple(outcomes.values()), checks=tuple(c for c in checks if c.remark), **names
+        )
+
+    # Methods
+
+    def tried(self, method: str) -> Outcome:
+        try:
+            self.attribution(method, self.rows[:1])
+        except Exception as error:
+            refused = is_refusal(error)
+            return Outcome(method, "refused" if refused else "crashed", one_line(error) if refused else located(error))
+        return Outcome(method, "works")
+
+    def attribution(self, method: str, rows: Sequence[Tensor]) -> Attribution:
+        ids, mask = self.padded(rows)
+        target = task_of(self.model).trial_target(self.last)
+        return attribute_ids(self.model, ids, mask, None, method, {}, target)
+
+    def padded(self, rows: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        pad = getattr(self.model.config.get_text_config(), "pad_token_id", None) or 0
+        width = max(map(len, rows))
+        ids = torch.full((len(rows), width), pad, device=rows[0].device)
+        mask = torch.zeros_like(ids)
+        for i, row in enumerate(rows):
+            ids[i, : len(row)], mask[i, : len(row)] = row, 1
+        return ids, mask
+
+    @property
+    def last(self) -> int:
+        """The place of the last token that every row has."""
+        return min(map(len, self.rows)) - 1
+
+    # What they rest on
+
+    @cached_property
+    def plain(self) -> PlainModel:
+        return PlainModel.of(self.model)
+
+    @cached_property
+    def products(self) -> Tensor:
+        """[1, token, dim] gradient times input"""
+        return self.plain.gradient_x_input(self.batch, target_of(self.model, self.last, 1))
+
+    @property
+    def size_of_products(self) -> float:
+        """Of what is added up for a token: a norm right behind the embeddings lets it cancel."""
+        return float(self.products.abs().sum(-1).max())
+
+    @cached_property
+    def batch(self) -> Batch:
+        return raw_batch(*self.padded(self.rows[:1]), None, self.model)
+
+    @property
+    def tolerance(self) -> float:
+        return torch.finfo(self.model.dtype).eps * OPERATIONS * GROWTH
+
+    def logits(self, working: tuple[str, ...]) -> Check:
+        expected = self.plain.answers(self.batch)
+        found = Twin(self.model).run(self.batch, Tape())
+        apart = max(difference(found[name], part) for name, part in expected.items())
+        return Check("logits", apart, self.tolerance, "the twin's beside the model's own", working)
+
+    def gradient(self, working: tuple[str, ...]) -> Check | None:
+        if "gradient_x_input" not in working:
+            return None
+        found = self.attribution("gradient_x_input", self.rows[:1]).scores
+        apart = difference(found, self.products.sum(-1), self.size_of_products)
+        return Check("gradient", apart, self.tolerance, "plain autograd", ("gradient_x_input",))
+
+    def attention(self, working: tuple[str, ...]) -> Check | None:
+        readers = tuple(name for name in working if reads_attention(name))
+        if not readers:
+            return None
+        expected = self.plain.attention(self.batch)
+        target = target_of(self.model, self.last, 1)
+        trace = record(self.model, self.batch, target, PlannedPass(frozenset({"attention"}))).traces[0]
+        found = [signal.value for signal in trace.attention]
+        if [one.shape for one in found] != [one.shape for one in expected]:
+            shapes = f"{[list(one.shape) for one in expected]} beside {[list(one.shape) for one in found]}"
+            return Check("attention", remark=f"the model gives none, or others: {shapes}", methods=readers)
+        apart = max(difference(one, other) for one, other in zip(found, expected, strict=True))
+        return Check("attention", apart, self.tolerance, "the model's output_attentions", readers)
+
+    def ids_past_embedding(self, working: tuple[str, ...]) -> Check:
+        """The answer may depend on ids through the embedding layer alone."""
+        other = self.batch.input_ids.roll(1, 1)
+        share = self.plain.past_embedding(self.batch, other, target_of(self.model, self.last, 1))
+        return Check("ids past the embedding", share, 1e-4, f"{share:.0%} of the answer", working)
+
+    def rows_read(self, working: tuple[str, ...]) -> Check | None:
+        """Where the head reads, beside where tokenlight reads maps."""
+        readers = tuple(name for name in working if METHODS[name].reads_row)
+        if not readers:
+            return None
+        target = target_of(self.model, self.last, 1)
+        read = self.plain.rows_read(self.batch, target)[0].nonzero()[:, 0].tolist()
+        trace = record(self.model, self.batch, target, PlannedPass(frozenset({"row"})))
+        ours = sorted({int(one.row[0]) for one in trace.traces})
+        wrong = float(read != ours)
+        return Check("rows read", wrong, 0.5, f"the head reads {read}, maps are read at {ours}", readers)
+
+    def conservation(self, working: tuple[str, ...]) -> Check | None:
+        (method,) = working
+        found = self.attribution(method, self.rows[:1])
+        if "residual" not in found.extras:
+            return None
+        parts = [found.scores.abs().sum(1), *(part.abs() for part in found.extras.values())]
+        apart = float((found.extras["residual"].abs() / torch.stack(parts).sum(0)).max())
+        return Check(f"conservation of {method}", apart, self.tolerance, "residual", working)
+
+    def batch_as_single(self, working: tuple[str, ...]) -> Check:
+        (method,) = working
+        together = self.attribution(method, self.rows).scores
+        alone = [self.attribution(method, [row]).scores[0] for row in self.rows]
+        size = self.size_of_products if method == "gradient_x_input" else 0.0
+        apart = max(difference(together[i, : len(one)], one, size) for i, one in enumerate(alone))
+        return Check(f"batch = single of {method}", apart, self.tolerance, "two rows, padded", working)
+
+
+def attempt(check: Callable[[tuple[str, ...]], Check | None], working: tuple[str, ...]) -> Check:
+    """A check that cannot be made says why."""
+    name = check.__name__.replace("_", " ")
+    try:
+        return check(working) or Check(name)
+    except Exception as error:
+        remark = f"refused: {one_line(error)}" if is_refusal(error) else located(error)
+        return Check(name, remark=remark, methods=working)
+
+
+def reads_attention(method: str) -> bool:
+    entry = METHODS[method]
+    return any("attention" in needed for one in entry.passes for needed in one.needs_with(entry.options))
+
+
+def difference(found: Tensor, expected: Tensor, size: float = 0.0) -> float:
+    """As a share of the largest number, or of the size of what was added up to it."""
+    if found.shape != expected.shape or not torch.isfinite(found).all():
+        return float("inf")
+    return float((found - expected).abs().max()) / max(float(expected.abs().max()), size, 1e-30)
+
+
+def describe(check: Check) -> str:
+    apart = "" if check.difference is None else f" off by {check.difference:.0e}"
+    return f"{check.name}{apart} ({check.remark})"
+
+
+def one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Ours, or raised on purpose by a line of ours."""
+    if isinstance(error, UnsupportedModelError):
+        return True
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    line = linecache.getline(last.filename, last.lineno or 0).strip()
+    return isinstance(error, ValueError | TypeError) and last.filename.startswith(OURS) and line.startswith("raise")
+
+
+def located(error: BaseException) -> str:
+    """The error, where it was raised, and the last line of ours before."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if frame.filename.startswith(OURS)]
+    places = dict.fromkeys(f"{Path(one.filename).name}:{one.lineno}" for one in (*own[-1:], frames[-1]))
+    return f"{type(error).__name__}: {one_line(error)[:200]} at {', '.join(places)}"

@@ -1,0 +1,116 @@
+"""The model itself, without anything of ours: what it says, its gradients and its attention, to compare with."""
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from tokenlight.model.inputs import accepted_inputs
+from tokenlight.model.precision import KeepDouble
+from tokenlight.tasks import task_of
+from tokenlight.tasks.targets import Target
+from tokenlight.text.batches import Batch
+
+
+@dataclass(frozen=True)
+class PlainModel:
+    """A copy around the same weights, with eager attention."""
+
+    model: PreTrainedModel
+
+    @classmethod
+    def of(cls, model: PreTrainedModel) -> "PlainModel":
+        made = copy.deepcopy(model, {id(weight): weight for weight in model.parameters()}).eval()
+        made.set_attn_implementation("eager")
+        return cls(made)
+
+    def run(self, batch: Batch, **settings: Any) -> Any:
+        accepted = accepted_inputs(self.model)
+        inputs = {name: tensor for name, tensor in batch.inputs().items() if name in accepted}
+        with KeepDouble() if self.model.dtype == torch.float64 else nullcontext():
+            return self.model(**inputs, return_dict=True, **settings)
+
+    def answers(self, batch: Batch) -> dict[str, Tensor]:
+        """What it says: all parts of the output that are logits."""
+        with torch.no_grad():
+            return {name: part for name, part in self.run(batch).items() if name.endswith("logits")}
+
+    def score(self, batch: Batch, target: Target) -> Tensor:
+        """[batch] what is explained"""
+        output = self.run(batch)
+        choices = target.choose(output, batch, self.model)
+        return torch.stack([choice.score(output) for choice in choices]).sum(0)
+
+    def gradient_x_input(self, batch: Batch, target: Target) -> Tensor:
+        """[batch, token, dim] by plain autograd, from what the embedding layer gives; summed over `dim` it is the
+        method, in which these terms may cancel."""
+        with torch.no_grad():
+            leaf = self.model.get_input_embeddings()(batch.input_ids)
+        leaf.requires_grad_()
+        with answering(self.model.get_input_embeddings(), leaf):
+            (gradient,) = torch.autograd.grad(self.score(batch, target).sum(), leaf)
+        return (leaf * gradient).detach()
+
+    def attention(self, batch: Batch) -> list[Tensor]:
+        """Of every layer [batch, head, query, key]; none where the family gives none."""
+        with torch.no_grad():
+            found = self.run(batch, output_attentions=True).get("attentions") or ()
+        return [one for one in found if isinstance(one, Tensor)]
+
+    def past_embedding(self, batch: Batch, other: Tensor, target: Target) -> float:
+        """How much the score moves with the ids while what the embedding layer gives is held, as a share of how much it
+        moves with both. `other` are other ids."""
+        changed = Batch(other, batch.attention_mask, batch.token_type_ids)
+        embedding = self.model.get_input_embeddings()
+        with torch.no_grad():
+            held = embedding(batch.input_ids)
+            first, second = self.score(batch, target), self.score(changed, target)
+            with answering(embedding, held):
+                without = self.score(changed, target)
+        return float((without - first).abs().max() / (second - first).abs().max())
+
+    def rows_read(self, batch: Batch, target: Target) -> Tensor:
+        """[batch, token] bool: where the score depends on the states after the last block."""
+        states: list[Tensor] = []
+        blocks = members_of_lists(self.model)
+        hooks = [block.register_forward_hook(lambda *call: states.append(state_in(call[2]))) for block in blocks]
+        with torch.enable_grad():
+            leaf = self.model.get_input_embeddings()(batch.input_ids).detach().requires_grad_()
+            with answering(self.model.get_input_embeddings(), leaf):
+                score = self.score(batch, target)
+        for hook in hooks:
+            hook.remove()
+        wanted = [state for state in states if state.shape[:2] == batch.input_ids.shape and state.requires_grad]
+        (gradient,) = torch.autograd.grad(score.sum(), wanted[-1], materialize_grads=True)
+        return (gradient != 0).any(-1)
+
+
+def members_of_lists(model: nn.Module) -> list[nn.Module]:
+    """Blocks stand in lists; of all such members the last block is the last to answer."""
+    return [child for module in model.modules() if isinstance(module, nn.ModuleList) for child in module]
+
+
+def state_in(output: Any) -> Tensor:
+    first = output if isinstance(output, Tensor) else output[0] if isinstance(output, tuple) else None
+    return first if isinstance(first, Tensor) else torch.empty(0)
+
+
+@contextmanager
+def answering(module: nn.Module, answer: Tensor) -> Iterator[None]:
+    """Inside, the module gives this whatever it is asked."""
+    hook = module.register_forward_hook(lambda *_: answer)
+    try:
+        yield
+    finally:
+        hook.remove()
+
+
+def target_of(model: PreTrainedModel, last: int, rows: int) -> Target:
+    """Something to explain on any rows of more than `last` tokens."""
+    task = task_of(model)
+    return Target(task, (task.want_ids(task.trial_target(last), None),) * rows)

@@ -1,0 +1,60 @@
+"""One family with one head: a tiny model of it, every method tried, what they rest on checked."""
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from tokenlight.explain.checking import check_model, located, one_line, try_method
+from tokenlight.explain.plain_model import PlainModel
+from tokenlight.families.small_sizes import VOCABULARY
+from tokenlight.families.tiny_models import NotBuilt, tiny_model
+from tokenlight.results.model_check import ModelCheck
+from tokenlight.text.batches import Batch
+
+LENGTHS = (12, 9)
+FIRST_WORD = 5  # ids below mean something special
+
+
+def check_family(kind: str, task: str) -> ModelCheck:
+    """In double precision, where rounding hides nothing; and in single precision, in which people have their models."""
+    rows = texts()
+    try:
+        single = tiny_model(kind, task)
+    except Exception as error:
+        return ModelCheck(kind, task, problem=f"not built: {reason(error)}")
+    try:
+        run(single, rows[0])
+    except Exception as error:
+        return ModelCheck(kind, task, problem=f"does not run on token ids alone: {reason(error)}")
+    double = tiny_model(kind, task).double()
+    try:
+        run(double, rows[0])
+    except Exception:
+        return replace(check_model(single, rows), kind=kind, task=task)
+    checked = check_model(double, rows)
+    outcomes = tuple(one.or_worse(try_method(single, rows, one.method)) for one in checked.outcomes)
+    return replace(checked, kind=kind, task=task, outcomes=outcomes)
+
+
+def texts() -> tuple[Tensor, ...]:
+    generator = torch.Generator().manual_seed(1)
+    return tuple(torch.randint(FIRST_WORD, VOCABULARY - 1, (length,), generator=generator) for length in LENGTHS)
+
+
+def run(model: PreTrainedModel, row: Tensor) -> None:
+    """Its own answer, which must be finite and depend on what it reads."""
+    plain = PlainModel.of(model)
+    answers = [plain.answers(Batch(ids[None], torch.ones_like(ids[None]))) for ids in (row, row.roll(1))]
+    if not answers[0]:
+        raise NotBuilt("its output has no logits")
+    for name, logits in answers[0].items():
+        if not torch.isfinite(logits).all():
+            raise NotBuilt(f"its {name} are not finite")
+        if torch.equal(logits, answers[1][name]):
+            raise NotBuilt(f"its {name} do not depend on the tokens")
+
+
+def reason(error: Exception) -> str:
+    return one_line(error) if isinstance(error, NotBuilt | ImportError) else located(error)

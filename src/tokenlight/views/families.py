@@ -1,0 +1,43 @@
+"""What `tokenlight families` prints and writes: method × family, and how it was checked."""
+
+from collections.abc import Sequence
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from tokenlight.results.model_check import ModelCheck
+
+MARKS = {
+    "works": ("yes", "green"),
+    "refused": ("refused", "yellow"),
+    "crashed": ("CRASHED", "red"),
+    "wrong": ("WRONG", "red"),
+}
+
+
+def families_table(found: Sequence[ModelCheck]) -> Group:
+    """A row a model, the reasons below."""
+    methods = list(dict.fromkeys(outcome.method for one in found for outcome in one.outcomes))
+    table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
+    for column in ("type", "head", *methods, "precision"):
+        table.add_column(column, style="cyan" if column == "type" else "")
+    for one in found:
+        verdicts = {outcome.method: MARKS[outcome.verdict] for outcome in one.outcomes}
+        cells = [Text(*verdicts.get(method, ("", ""))) for method in methods]
+        table.add_row(one.kind, one.task, *cells, one.precision or Text(one.problem, style="yellow"))
+    return Group(table, *(Text(line) for one in found for line in reasons(one)))
+
+
+def reasons(one: ModelCheck) -> list[str]:
+    """Why a method does not work, the methods with the same reason together; which checks were made."""
+    lines = [f"\n{one.kind}, {one.task} ({one.model or 'no model'}) {one.problem}".rstrip()]
+    by_reason: dict[tuple[str, str], list[str]] = {}
+    for outcome in one.outcomes:
+        by_reason.setdefault((MARKS[outcome.verdict][0], outcome.reason), []).append(outcome.method)
+    lines += [f"  {', '.join(names)}: {mark} {reason}".rstrip() for (mark, reason), names in by_reason.items()]
+    for check in one.checks:
+        state = {True: "ok", False: "WRONG", None: "not checked"}[check.passed]
+        apart = "" if check.difference is None else f" {check.difference:.0e}"
+        lines.append(f"    {check.name}: {state}{apart} ({check.remark})")
+    return lines
