@@ -98,7 +98,7 @@ def test_the_model_is_described(clients, kind):
     assert [method["name"] for method in model["methods"]] == list(METHODS)
     assert (model["labels"] is None) == ("classification" not in task)
     assert model["fields"]["second_required"] == (task == "question-answering")
-    assert model["limits"] == {"characters": 20_000}
+    assert model["limits"] == {"characters": 30_000}
     assert model["versions"]["tokenlight"]
     usable = {m["name"] for m in model["methods"] if m["available"]}
     assert set(model["default_methods"]) <= usable

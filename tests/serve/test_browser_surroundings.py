@@ -204,10 +204,10 @@ def test_errors_are_told_in_place(window: Any, served: Served) -> None:
     with new_tab(window, served.url, forgiven="Failed to load resource") as tab:
         page = tab.page
         choose(page, ("attn_lrp",))
-        page.fill("#text", "far too long " * 2000)
-        expect(page.locator("#prediction-error")).to_contain_text("20,000")
+        page.fill("#text", "far too long " * 2500)
+        expect(page.locator("#prediction-error")).to_contain_text("30,000")
         page.click("#explain")
-        expect(page.locator("#waiting .failed")).to_contain_text("26,000 characters")
+        expect(page.locator("#waiting .failed")).to_contain_text("32,500 characters")
         explain(page)  # and goes on
         expect(page.locator("#waiting .failed")).to_have_count(0)
         page.route("**/api/explain", lambda route: route.abort())

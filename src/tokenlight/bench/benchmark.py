@@ -20,6 +20,7 @@ from tokenlight.data.parts import in_parts
 from tokenlight.data.reading_examples import COLUMNS, first_example, read_examples
 from tokenlight.data.source import Data, Source, as_source
 from tokenlight.explain.explainer import Explainer
+from tokenlight.explain.running import refuse_to_write_out
 from tokenlight.foundation.progress import counting
 from tokenlight.masks.choosing import HeadsLike
 from tokenlight.methods import METHODS
@@ -58,6 +59,7 @@ def bench(
     perturb: Perturb | None = None,
     heads: HeadsLike = None,
     erasure: bool = True,
+    fused: bool | None = None,
     seed_models: Sequence[Explainer] = (),
     bad_rows: BadRows = "skip",
     workers: Workers = THIS_PROCESS,
@@ -69,6 +71,7 @@ def bench(
     read. A method is a name, also with options ("mask_lrp:variant=released"), and so is a metric; `protocol` is a
     paper's way of judging in place of metrics. Results go to the folder `output`, from which a run that was stopped
     goes on. `seed_models` differ from the model in their seed: how alike their explanations are is measured too.
+    `fused` decides for every method whether attention is one operation or written out, as in `explain`.
     `Workers("ray")` spread the examples over processes or machines.
     """
     if bad_rows not in get_args(BadRows):
@@ -86,7 +89,9 @@ def bench(
     jobs = [{spec.label: spec.job(one.inner, heads, seed) for spec in specs} for seed, one in enumerate(fitted)]
     for job in jobs[0].values():
         job.passes(split=False)  # an option with a wrong value is refused before anything is written
-    plan = MeasuringPlan(fitted[0], judge, jobs[0], tuple(zip(fitted[1:], jobs[1:], strict=True)))
+    if fused:
+        refuse_to_write_out(jobs[0].values())
+    plan = MeasuringPlan(fitted[0], judge, jobs[0], tuple(zip(fitted[1:], jobs[1:], strict=True)), fused=fused)
     with ExitStack() as stack:
         place = stack.enter_context(open_place(workers, explainer))
         folder = Path(output or stack.enter_context(TemporaryDirectory()))
@@ -225,6 +230,7 @@ def describe(
     more = {
         "seed_models": [describe_model(one) for one in models[1:]],
         "protocol": json.loads(json.dumps(asdict(plan.protocol), default=sorted)),
+        "fused": plan.fused,
         "chunk": PART_ROWS,
     }
     return describe_run((FORMAT, VERSION), models[0], data.describe(COLUMNS), methods, more)

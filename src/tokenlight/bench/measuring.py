@@ -44,6 +44,7 @@ class MeasuringPlan:
     jobs: Mapping[str, Job]  # by label
     seeds: tuple[tuple[Explainer, Mapping[str, Job]], ...] = ()  # models to compare with
     inverse: bool = False  # the methods' scores turned round: the control that should be worst
+    fused: bool | None = None  # attention as one operation; None: wherever no method needs its weights
 
     @property
     def explainers(self) -> list[Explainer]:
@@ -97,6 +98,7 @@ def explain(plan: MeasuringPlan, model: ReadyModel, targets: Any, foils: Any) ->
         running=Running(
             batch_size=max(1, min(32, EXPLAINED_AT_ONCE // longest)),
             progress=False,
+            fused=plan.fused,
             prepare=plan.protocol.prepare(model.explainer.tokenizer),
             twin=model.twin,
         ),

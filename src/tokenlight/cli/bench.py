@@ -11,6 +11,7 @@ from tokenlight.cli.completion import complete_metric, complete_protocol
 from tokenlight.cli.shared_options import (
     DataArgument,
     EngineOption,
+    FusedOption,
     HeadsOption,
     KindOption,
     MethodsOption,
@@ -60,6 +61,7 @@ def bench(
     heads: HeadsOption = None,
     erasure: Annotated[bool, typer.Option(help="Erasure as a control: one forward pass for every token.")] = True,
     seed_model: Annotated[list[str] | None, typer.Option(help="Repeat; models that differ in their seed.")] = None,
+    fused: FusedOption = None,
     task: TaskOption = None,
     engine: EngineOption = "local",
     workers: WorkersOption = None,
@@ -96,6 +98,7 @@ def bench(
                 perturb=perturb,
                 heads=heads,
                 erasure=erasure,
+                fused=fused,
                 bad_rows=bad_rows,
                 workers=Workers(engine, workers),
             )

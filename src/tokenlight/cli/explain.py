@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from tokenlight.cli.app import DEFAULT, ModelOption, app, load_model, readable_errors, wide_console
-from tokenlight.cli.shared_options import MethodsOption, TaskOption
+from tokenlight.cli.shared_options import FusedOption, MethodsOption, TaskOption
 
 
 class Format(StrEnum):
@@ -32,10 +32,7 @@ def explain(
     heads: Annotated[str | None, typer.Option(help="A head mask: see `tokenlight heads`.")] = None,
     task: TaskOption = None,
     low_memory: Annotated[bool, typer.Option("--low-memory", help="Less memory, more time, the same scores.")] = False,
-    fused: Annotated[
-        bool | None,
-        typer.Option("--fused/--written-out", help="Attention as one operation or not; default: where it can be."),
-    ] = None,
+    fused: FusedOption = None,
     format: Annotated[Format, typer.Option(help="How to show the result.")] = Format.terminal,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write to this file.")] = None,
 ) -> None:

@@ -10,6 +10,7 @@ from tokenlight.cli.app import DEFAULT, ModelOption, app, load_model, readable_e
 from tokenlight.cli.completion import complete_method
 from tokenlight.cli.shared_options import (
     EngineOption,
+    FusedOption,
     HeadsOption,
     KindOption,
     MethodSpecsOption,
@@ -64,6 +65,7 @@ def explain_file(
         int, typer.Option(min=1, help="Rows of one file; a run that is stopped does no more than these again.")
     ] = 1000,
     low_memory: Annotated[bool, typer.Option(help="Less memory, more time, the same scores.")] = False,
+    fused: FusedOption = None,
     engine: EngineOption = "local",
     workers: WorkersOption = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Of torch, in each process.")] = None,
@@ -96,6 +98,7 @@ def explain_file(
                 target=target,
                 foil=foil,
                 low_memory=low_memory,
+                fused=fused,
             )
             explainer = on_device(load_model(model, task), engine)
             found = explain_dataset(explainer, texts, output, methods, heads=heads, settings=settings, workers=chosen)

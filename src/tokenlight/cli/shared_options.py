@@ -32,4 +32,8 @@ MethodSpecsOption = Annotated[
 ]
 EngineOption = Annotated[Engine, typer.Option(help="In this process, or in several under Ray.")]
 WorkersOption = Annotated[int | None, typer.Option(min=1, help="Ray's processes that hold the model.")]
+FusedOption = Annotated[
+    bool | None,
+    typer.Option("--fused/--written-out", help="Attention as one operation or not; default: where it can be."),
+]
 PerturbOption = Annotated[Perturb | None, typer.Option(help="How tokens are taken away; default: as suits the model.")]

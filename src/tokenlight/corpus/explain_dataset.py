@@ -14,6 +14,7 @@ from tokenlight.data.reading_texts import COLUMNS, check_corpus, read_texts
 from tokenlight.data.source import Data, Source, as_source
 from tokenlight.explain.explainer import DEFAULT_METHOD, Explainer
 from tokenlight.explain.jobs import Job
+from tokenlight.explain.running import refuse_to_write_out
 from tokenlight.masks.choosing import HeadsLike
 from tokenlight.runs.engines import Place, Tell, open_place
 from tokenlight.runs.method_specs import MethodSpec, describe_job
@@ -77,6 +78,8 @@ def explain_dataset(
     check_corpus(corpus)
     check_model(settings, explainer)
     jobs = make_jobs(explainer, methods, heads)
+    if settings.fused:
+        refuse_to_write_out(jobs.values())
     workers = replace(workers, threads=workers.threads or stored_threads(folder))
     with open_place(workers, explainer) as place:
         plan = ExplainingPlan(explainer, jobs, settings, place.device)

@@ -170,7 +170,8 @@ def explain_windows(
 
     def run(places: list[int]) -> list[dict[str, Explanation]]:
         _, rows, targets, foils = zip(*(units[i] for i in places), strict=True)
-        running = Running(len(places), plan.settings.low_memory, progress=False, twin=twin)
+        chosen = plan.settings
+        running = Running(len(places), chosen.low_memory, progress=False, fused=chosen.fused, twin=twin)
         found = plan.explainer.explain_rows(rows, plan.jobs, target=list(targets), foil=list(foils), running=running)
         # Maps, which some options ask for, are not written; those of a whole part would not fit in memory.
         return [{label: replace(results[i], maps={}) for label, results in found.items()} for i in range(len(places))]

@@ -20,6 +20,7 @@ class CorpusSettings:
     target: str | int | None = None  # the same for every text; None: what the model predicts
     foil: str | int | None = None
     low_memory: bool = False
+    fused: bool | None = None  # attention as one operation; None: wherever no method needs its weights
 
     def __post_init__(self) -> None:
         for name in ("part_rows", "tokens", "window"):

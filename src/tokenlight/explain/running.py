@@ -1,6 +1,6 @@
 """Methods on one batch: one recording for each rule table, however many methods read it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -52,7 +52,7 @@ def run_jobs(
     With `graph`, scores can be differentiated for the strengths of a head mask whose tensors ask for it.
     """
     if saving.fused:
-        refuse_to_write_out(plan)
+        refuse_to_write_out(plan.jobs)
     # The caller's inference mode or autocast must not change what is computed.
     with torch.inference_mode(False), torch.autocast(twin.device.type, enabled=False):
         batch = batch.map(Tensor.clone)
@@ -182,9 +182,9 @@ def read_parts(parts: Mapping[Key, Part], readers: Mapping[int, tuple[Job, Seque
     return found
 
 
-def refuse_to_write_out(plan: PassPlan) -> None:
+def refuse_to_write_out(jobs: Iterable[Job]) -> None:
     """Attention was to be one operation."""
-    readers = [job.method.name for job, keys in plan.readers if not all(plan.passes[key].can_fuse for key in keys)]
+    readers = [job.method.name for job in jobs if not all(one.can_fuse for one in job.passes(split=False))]
     if readers:
         raise ValueError(f"fused=True: {', '.join(readers)} need the attention weights written out; leave fused away")
 

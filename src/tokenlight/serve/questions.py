@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeVar, get_args
 
 from tokenlight.methods import find_method
 
-CHARACTERS = 20_000  # of one text
+CHARACTERS = 30_000  # of one text
 INDEX = 2**31  # larger ones are nobody's label, token or position
 Target = str | int | None
 Lit = tuple[tuple[float, ...], ...]  # [layer][head]

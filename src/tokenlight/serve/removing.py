@@ -18,6 +18,7 @@ from tokenlight.tasks.targets import Candidate, Goal
 from tokenlight.text.rows import Row
 
 DIGITS = 10_000  # attention is told in so many parts of 1
+ATTENDING = 1024  # tokens: attention of every head on more would not fit into memory beside the model
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,9 @@ def answer_attention(session: Session, asked: AttentionAsked) -> dict[str, Any]:
         if found >= most:
             raise Refused(f"there is no {name} {found}: the model has {name}s 0 to {most - 1}")
     inquiry = place(session, asked)
+    if len(inquiry.row) > ATTENDING:
+        found = f"the text has {len(inquiry.row):,} tokens"
+        raise Refused(f"{found}: the attention of a head is drawn for at most {ATTENDING:,}")
     parts = attention_parts(session, inquiry)[asked.layer, asked.head]
     return {"tokens": inquiry.row.tokens, "attention": [[n / DIGITS for n in row] for row in parts.tolist()]}
 

@@ -14,7 +14,7 @@ from tokenlight.tasks.targets import TargetLike
 from tokenlight.tasks.task import Task
 from tokenlight.text.rows import Row
 
-TOKENS = 1024  # of one text: attention of every head on more would not fit into memory beside the model
+TOKENS = 4096  # of one text
 TOKEN_BYTES = 400  # that a token's strings and numbers take in Python
 
 

@@ -3,15 +3,18 @@
 import base64
 import hashlib
 import json
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from importlib.resources import files
+from itertools import accumulate
 from typing import Any
 
 from tokenlight.methods import METHODS
 from tokenlight.results.explanation import Explanation, Word
 from tokenlight.text.rows import Text
 from tokenlight.views.layout import Piece, explained, headline, pieces
+from tokenlight.views.long_texts import Fold, folded, strongest
 
 ENDINGS = ("</script", "</style", "<!--")  # what would end an element, or begin a comment in it
 DRAW = """
@@ -24,17 +27,36 @@ drawLegend(document.getElementById("legend"));
 
 
 def drawable(explanation: Explanation) -> dict[str, Any]:
-    """`to_dict()` with what a drawing needs: words, ranks, and the original text in pieces."""
+    """`to_dict()` with what a drawing needs: words, ranks, the original text in pieces, and what is folded of them."""
     words, tokens = explanation.words(), token_words(explanation)
     owner = {token: index for index, word in enumerate(words) for token in word.tokens}
     ranks = word_ranks(words)
+    laid = {"pieces": list(pieces(explanation, words)), "token_pieces": list(pieces(explanation, tokens))}
     return {
         **explanation.to_dict(),
         "words": [{**word_facts(word), "rank": rank} for word, rank in zip(words, ranks, strict=True)],
         "token_ranks": word_ranks(tokens),
-        "pieces": [piece_facts(piece, owner) for piece in pieces(explanation, words)],
-        "token_pieces": [piece_facts(piece, owner) for piece in pieces(explanation, tokens)],
+        **{name: [piece_facts(piece, owner) for piece in some] for name, some in laid.items()},
+        "strongest": [{"text": passage.text, "score": passage.score} for passage in strongest(explanation)],
+        "folds": [{"label": label, **places} for label, places in folds(explanation, laid)],
     }
+
+
+def folds(
+    explanation: Explanation, laid: Mapping[str, Sequence[Piece]]
+) -> Iterator[tuple[str, dict[str, tuple[int, int]]]]:
+    """Each fold's label, and which pieces it holds, by words and by sub-words: the first and the one after the last."""
+    starts = {name: list(accumulate((len(piece.text) for piece in some), initial=0)) for name, some in laid.items()}
+    place = 0  # characters of what is drawn, which is the same text in either way
+    for part in folded(explanation):
+        inside = part.pieces if isinstance(part, Fold) else (part,)
+        end = place + sum(len(piece.text) for piece in inside)
+        if isinstance(part, Fold):
+            yield (
+                part.label,
+                {name: (bisect_left(some, place), bisect_left(some, end)) for name, some in starts.items()},
+            )
+        place = end
 
 
 def token_words(explanation: Explanation) -> list[Word]:

@@ -43,7 +43,9 @@ export function differenceOf(first, second) {
   const [one, other] = [scaled(first), scaled(second)];
   const words = first.words.map((word, i) => ({ ...word, score: one[i] - other[i], rank: null }));
   ranked(words.filter((word) => !word.special)).forEach((word, i) => (word.rank = i + 1));
-  return { ...first, method: `${first.method} − ${second.method}`, words, signed: true, difference: true, notes: [] };
+  const whole = { strongest: [], folds: [] }; // what matters little to one method may be where they differ
+  const kind = { method: `${first.method} − ${second.method}`, signed: true, difference: true, notes: [] };
+  return { ...first, ...whole, ...kind, words };
 }
 
 function ranked(words) {

@@ -1,7 +1,7 @@
 // Through the layers: the relevance of every token in every layer, for methods that have it.
 import { explain, wasCancelled } from "./api.js";
 import { byId, el, fillSelect } from "./dom.js";
-import { paint, signedNumber } from "./heatmap.js";
+import { paint, signedNumber, withFolds } from "./heatmap.js";
 import { usesMap } from "./results.js";
 import { roveGrid } from "./roving.js";
 import { same } from "./state.js";
@@ -51,28 +51,37 @@ function tell(problem) {
   byId("layers").replaceChildren(el("p", { class: "error", role: "alert" }, problem));
 }
 
-/** The last layer on top, as the papers draw it. */
+/** The last layer on top, as the papers draw it. Of a long text, the tokens that are not folded. */
 function drawLayers(container, explanation) {
   const values = explanation.maps.layers;
   if (!values) return tell("This method gave no scores of layers.");
-  const plain = values.flatMap((row) => row.filter((_, token) => !explanation.special[token]));
-  const largest = Math.max(0, ...plain.map(Math.abs)) || 1;
+  const shown = withFolds(explanation, "token_pieces")
+    .filter((part) => !part.label)
+    .flatMap((part) => explanation.token_pieces[part.from].tokens);
+  const plain = shown.filter((token) => !explanation.special[token]);
+  const largest = values.flatMap((row) => plain.map((token) => Math.abs(row[token]))).reduce(larger, 0) || 1;
   const readout = el("p", { class: "quiet", "aria-live": "polite" }, "Point at a cell, or move with the arrow keys.");
   const say = (cell) => (readout.textContent = cell.getAttribute("aria-label"));
   const cell = (layer, token, value) => layerCell(explanation, layer, token, value / largest, say);
-  const rows = values.map((row, layer) => row.map((value, token) => cell(layer, token, value)));
+  const rows = values.map((row, layer) => shown.map((token) => cell(layer, token, row[token])));
   const order = rows.map((_, i) => rows.length - 1 - i);
   const label = `Scores of ${explanation.method} by layer and token`;
   const grid = el("div", { role: "grid", class: "layer-grid", "aria-label": label });
-  grid.style.setProperty("--tokens", explanation.tokens.length);
+  grid.style.setProperty("--tokens", shown.length);
   grid.append(...order.map((layer) => el("div", { role: "row", class: "layer-row" }, rowName(layer), ...rows[layer])));
-  const names = explanation.tokens.map((token, i) => {
-    const kind = explanation.special[i] ? "layer-token special" : "layer-token";
-    return el("span", { role: "columnheader", class: kind }, el("span", {}, token));
+  const names = shown.map((token) => {
+    const kind = explanation.special[token] ? "layer-token special" : "layer-token";
+    return el("span", { role: "columnheader", class: kind }, el("span", {}, explanation.tokens[token]));
   });
   grid.append(el("div", { role: "row", class: "layer-row" }, el("span", { class: "head-number" }), ...names));
   roveGrid(grid, order.map((layer) => rows[layer]));
-  container.replaceChildren(el("div", { class: "scroll" }, grid), readout);
+  const left = explanation.tokens.length - shown.length;
+  const rest = left ? [el("p", { class: "quiet" }, `${left} tokens of folded passages are left out.`)] : [];
+  container.replaceChildren(el("div", { class: "scroll" }, grid), readout, ...rest);
+}
+
+function larger(one, other) {
+  return Math.max(one, other);
 }
 
 function rowName(layer) {

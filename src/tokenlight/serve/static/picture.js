@@ -1,6 +1,6 @@
 // The heatmaps as one SVG picture with plain attributes, for downloads: light, whatever the page is.
 import { svg } from "./dom.js";
-import { ink, shade } from "./heatmap.js";
+import { ink, shade, withFolds } from "./heatmap.js";
 
 const WIDTH = 860;
 const NAMES = 170; // room for the methods' names
@@ -39,11 +39,13 @@ function headline(explanation) {
   return `the model says ${explanation.prediction.trim()}${sure}; explained: ${explanation.target.trim()}${foil}`;
 }
 
-/** Stretches of text with their strength; null: not coloured. */
+/** Stretches of text with their strength; null: not coloured. A fold is its label. */
 function partsOf(explanation, unit) {
   const byToken = unit === "token";
   const pieces = byToken ? explanation.token_pieces : explanation.pieces;
-  const about = pieces.map((piece) => {
+  const about = withFolds(explanation, byToken ? "token_pieces" : "pieces").map(({ from, label }) => {
+    if (label) return { text: ` ${label} `, score: null };
+    const piece = pieces[from];
     if (byToken ? !piece.tokens.length : piece.word === null) return { text: piece.text, score: null };
     if (!byToken) return { ...explanation.words[piece.word], text: piece.text };
     const score = piece.tokens.reduce((sum, token) => sum + explanation.scores[token], 0);

@@ -136,9 +136,24 @@ function newRow(explanation, unit, title) {
   const { text, words } = unit === "token" ? tokenLine(explanation) : wordLine(explanation);
   text.setAttribute("aria-label", `${title}: words with their scores`);
   const score = make("p", "heatmap-score");
-  element.append(name, text, score);
+  element.append(name, text, score, ...front(explanation));
   for (const note of explanation.notes ?? []) element.append(make("p", "note", note));
   return { element, remark, score, words, explanation, unit };
+}
+
+/** The strongest sentences of a long text; style.css puts them before it. */
+function front(explanation) {
+  if (!explanation.strongest?.length) return [];
+  const list = make("ol", "strongest");
+  list.setAttribute("aria-label", "the strongest sentences");
+  for (const { text, score } of explanation.strongest) {
+    const item = make("li", "");
+    const sentence = make("span", "", text);
+    sentence.dir = "auto";
+    item.append(make("b", "", signedNumber(score, explanation.signed)), " ", sentence);
+    list.append(item);
+  }
+  return [list];
 }
 
 /** A new row stands where the old one stood, with the focus where it was. */
@@ -146,12 +161,12 @@ function takePlace(board, old, row) {
   const focused = old.element.contains(document.activeElement) ? indexOf(document.activeElement) : null;
   old.element.replaceWith(row.element);
   board.rows.set(row.explanation.method, row);
-  if (focused !== null) row.words.get(focused)?.element.focus({ preventScroll: true });
+  if (focused !== null) row.words.get(focused)?.element?.focus({ preventScroll: true });
 }
 
 function wordLine(explanation) {
   const entries = explanation.words.map((word, index) => ({ ...word, index }));
-  return line(explanation, explanation.pieces, (piece) => (piece.word === null ? null : entries[piece.word]));
+  return line(explanation, "pieces", (piece) => (piece.word === null ? null : entries[piece.word]));
 }
 
 function tokenLine(explanation) {
@@ -162,29 +177,70 @@ function tokenLine(explanation) {
     const special = explanation.special[first];
     return { text: piece.text, index: first, score, special, rank: explanation.token_ranks[first] };
   };
-  return line(explanation, explanation.token_pieces, entryOf);
+  return line(explanation, "token_pieces", entryOf);
 }
 
-function line(explanation, pieces, entryOf) {
-  const text = make("p", "heatmap-text");
+/** The text with its words; what is folded gets its elements when it is opened, so that a long text costs little. */
+function line(explanation, unit, entryOf) {
+  const text = make("div", "heatmap-text");
   text.dir = "auto";
   text.setAttribute("role", "listbox");
   text.setAttribute("aria-orientation", "horizontal");
+  const pieces = explanation[unit];
   const entries = pieces.map(entryOf);
   const plain = entries.filter((entry) => entry && !entry.special);
-  const largest = explanation.difference ? 1 : Math.max(0, ...plain.map((entry) => Math.abs(entry.score))) || 1;
+  const strength = (most, entry) => Math.max(most, Math.abs(entry.score));
+  const largest = explanation.difference ? 1 : plain.reduce(strength, 0) || 1;
   const count = new Set(plain.map((entry) => entry.index)).size;
-  const words = new Map();
-  pieces.forEach((piece, i) => {
+  const words = new Map(entries.filter(Boolean).map((entry) => [entry.index, { element: null, ...entry, count }]));
+  const draw = (i) => {
     const entry = entries[i];
-    if (!entry) return text.append(piece.text);
-    const element = wordElement(piece.text, entry, entry.score / largest, explanation);
-    if (!words.size) element.tabIndex = 0;
+    if (!entry) return pieces[i].text;
+    const element = wordElement(pieces[i].text, entry, entry.score / largest, explanation);
     element.setAttribute("aria-label", `${entry.text.trim()}, ${spoken(entry, count, explanation)}`);
-    words.set(entry.index, { element, ...entry, count });
-    text.append(element);
-  });
+    words.get(entry.index).element = element;
+    return element;
+  };
+  text.append(...withFolds(explanation, unit).map((part) => (part.label ? foldElement(part, draw) : draw(part.from))));
+  const first = text.querySelector("[data-index]");
+  if (first) first.tabIndex = 0;
   return { text, words };
+}
+
+/** A text's pieces in order, by their places {from, to}; a fold has a label and holds several. */
+export function withFolds(explanation, unit) {
+  const parts = [];
+  const single = (to) => {
+    for (let from = parts.at(-1)?.to ?? 0; from < to; from++) parts.push({ from, to: from + 1 });
+  };
+  for (const fold of explanation.folds ?? []) {
+    const [from, to] = fold[unit];
+    single(from);
+    parts.push({ from, to, label: fold.label });
+  }
+  single(explanation[unit].length);
+  return parts;
+}
+
+/** A click, Enter or the space bar puts the words there; the focus goes to the first of them. */
+function foldElement({ from, to, label }, draw) {
+  const fold = make("span", "fold", ` ${label} `);
+  fold.tabIndex = 0;
+  fold.setAttribute("role", "option");
+  fold.setAttribute("aria-selected", "false");
+  fold.setAttribute("aria-label", `${label.replaceAll("…", "").trim()} folded, Enter opens them`);
+  const open = () => {
+    const inside = Array.from({ length: to - from }, (_, i) => draw(from + i));
+    fold.replaceWith(...inside);
+    inside.find((part) => part.dataset)?.focus({ preventScroll: true });
+  };
+  fold.addEventListener("click", open);
+  fold.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" && event.key !== " ") return;
+    event.preventDefault();
+    open();
+  });
+  return fold;
 }
 
 function wordElement(text, entry, strength, explanation) {
@@ -218,8 +274,8 @@ function choose(board, index) {
     row.score.replaceChildren();
     if (!word) continue;
     name ??= word.text.trim();
-    word.element.classList.add("is-chosen");
-    word.element.setAttribute("aria-selected", "true");
+    word.element?.classList.add("is-chosen");
+    word.element?.setAttribute("aria-selected", "true");
     const rank = word.special ? "special" : word.rank === null ? "" : `rank ${word.rank} of ${word.count}`;
     row.score.append(make("b", "", signedNumber(word.score, row.explanation.signed)), make("span", "", rank));
   }
@@ -234,7 +290,7 @@ function moveFocus(board, event) {
   const place = rows.findIndex((row) => row.element.contains(event.target));
   const index = indexOf(event.target);
   if (place < 0 || index === null) return;
-  const order = [...rows[place].words.keys()];
+  const order = [...rows[place].words].filter(([, word]) => word.element).map(([other]) => other);
   const here = order.indexOf(index);
   const goals = {
     ArrowRight: [place, order[here + 1]],
@@ -248,8 +304,8 @@ function moveFocus(board, event) {
   const word = rows[row]?.words.get(goal);
   if (!goals[event.key]) return;
   event.preventDefault();
-  if (!word) return;
-  for (const other of rows[row].words.values()) other.element.tabIndex = -1;
+  if (!word?.element) return; // beyond the ends, or folded there
+  rows[row].element.querySelector('[data-index][tabindex="0"]').tabIndex = -1;
   word.element.tabIndex = 0;
   word.element.focus();
 }
