@@ -190,10 +190,10 @@ def test_an_answer_is_explained_from_where_it_stands():
     (gated, _) = job.passes(split=False)
     target = Target(models.task("question-answering"), (models.task("question-answering").want_ids((2, 4), None),))
     traces = record(Twin(model), Batch(ids, torch.ones_like(ids)), target, gated).traces
-    assert [int(trace.row) for trace in traces] == [2, 4]
+    assert [trace.rows.nonzero()[:, 1].tolist() for trace in traces] == [[2], [4]]
     for trace in traces:
         rows = trace.attention[-1].relevance.abs().sum((1, 3))[0]  # [query]
-        assert rows.nonzero()[:, 0].tolist() == [int(trace.row)]
+        assert rows.nonzero()[:, 0].tolist() == trace.rows[0].nonzero()[:, 0].tolist()
 
 
 def test_methods_with_the_same_mask_share_their_pass():

@@ -241,8 +241,8 @@ def test_extractive_answers_give_a_trace_for_start_and_one_for_end(family):
     start, end = recording.traces
     assert torch.equal(start.score, recording.output["start_logits"][:, 1])
     assert torch.equal(end.score, recording.output["end_logits"][:, 3])
-    assert start.row.tolist() == [1, 1, 1]
-    assert end.row.tolist() == [3, 3, 3]
+    assert start.rows.argmax(1).tolist() == [1, 1, 1]
+    assert end.rows.argmax(1).tolist() == [3, 3, 3]
     last = (start.attention[-1].grad, end.attention[-1].grad)
     for grad, row in zip(last, (1, 3), strict=True):
         assert grad is not None
@@ -318,7 +318,7 @@ def test_padded_classifiers_read_the_right_token(family):
         assert_near(recording.output["logits"][i], alone)
     grad = recording.traces[0].attention[-1].grad
     assert grad is not None
-    rows = recording.traces[0].row.tolist()
+    rows = recording.traces[0].rows.argmax(1).tolist()
     assert rows == ([0, 0, 0] if family in models.ENCODERS else [8, 3, 5])
     for i, row in enumerate(rows):  # the head reads this token and no other
         assert grad[i, :, row].abs().max() > 0

@@ -1,23 +1,34 @@
-"""The token that a function of the output reads is found by its gradient; where there are several, none is guessed."""
+"""The tokens that a head or a function of the output reads are found by its gradient."""
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import pytest
 import torch
+import transformers as hf
 from torch import Tensor
+from torch.nn import functional as F
 
 import tokenlight as tl
 from tests import models
+from tests.rounding import SHARES, assert_near
 from tests.tokenizers_ import explainer_for
 from tokenlight.explain.jobs import Job
 from tokenlight.explain.running import Running
 from tokenlight.methods import METHODS, Pass, method
+from tokenlight.model.twin import Twin
 from tokenlight.record.pass_memory import PassMemory
+from tokenlight.record.planned_pass import PlannedPass
+from tokenlight.record.recording import NO_SAVING, Saving, record
 from tokenlight.record.trace import Trace
+from tokenlight.rules.tables import LRP
+from tokenlight.tasks.targets import Target, Wanted
+from tokenlight.text.batches import Batch
 
 READERS = [name for name, entry in METHODS.items() if entry.reads_row]
 OTHERS = ["attn_lrp", "zplus_lrp", "attcat", "gradient_x_input", "logit", "erasure"]
+POOLED = {**models.ENCODER, "num_key_value_heads": 4}
 EVERY_TOKEN = [(f, t) for f, t in models.COMBINATIONS if t in ("token-classification", "fill-mask") and f != "gpt_neox"]
 
 
@@ -76,10 +87,6 @@ def test_start_and_end_of_an_answer():
         start = tl.attribute(model, ids, target=lambda output: output.start_logits[:, 2], **wanted)
         end = tl.attribute(model, ids, target=lambda output: output.end_logits[:, 4], **wanted)
         torch.testing.assert_close(start + end, whole, rtol=1e-5, atol=1e-6, msg=name)
-        with pytest.raises(ValueError, match="reads 2 tokens of a text: 2, 4"):
-            tl.attribute(
-                model, ids, target=lambda output: output.start_logits[:, 2] + output.end_logits[:, 4], **wanted
-            )
 
 
 @pytest.mark.parametrize("family", ["bert", "llama"])
@@ -91,14 +98,111 @@ def test_classifiers_are_read_where_their_head_pools(family):
         assert torch.equal(by_function, tl.attribute(model, ids, mask, target=1, **wanted))
 
 
+@pytest.mark.parametrize("name", [name for name in READERS if not METHODS[name].class_specific])
+def test_several_tokens_are_read_at_a_mix_of_their_rows(name):
+    """The head gives every token's last state the same gradient: each of the two counts half."""
+    model, ids = models.model("bert", "token-classification", torch.float64), models.ids()
+    both = tl.attribute(model, ids, method=name, target=two_tokens)
+    rows = [tl.attribute(model, ids, method=name, target=(position, 1)) for position in (2, 4)]
+    assert_near(both, (rows[0] + rows[1]) / 2)
+
+
 @pytest.mark.parametrize("name", READERS)
-def test_several_tokens_have_no_row(name):
+def test_padding_has_no_row(name):
+    ids, mask = padded()
     model = models.model("bert", "token-classification")
-    with pytest.raises(ValueError, match=rf"reads 2 tokens of a text: 2, 4\. {name} need the one token") as raised:
-        tl.attribute(model, models.ids(), method=name, target=two_tokens, **models.quick_options(name))
+    with pytest.raises(ValueError, match=rf"token 8 of a text, which is padding\. {name} need the tokens") as raised:
+        tl.attribute(model, ids, mask, method=name, target=reading(8, 1), **models.quick_options(name))
     others = str(raised.value).rpartition(": ")[2].split(", ")
     assert "attn_lrp" in others
     assert not set(others) & set(READERS)
+
+
+INSIDE = torch.float32  # rotary positions and the softmax of the models' own code, whatever the weights' precision
+CLASSIFIERS = {  # where the head reads is said by no name
+    "first token": hf.ModernBertConfig(**POOLED, classifier_pooling="cls"),
+    "mean of a text": hf.ModernBertConfig(**POOLED, classifier_pooling="mean"),
+    "last token": hf.ModernBertDecoderConfig(**POOLED),
+    "late mean": hf.EuroBertConfig(**POOLED, classifier_pooling="late"),
+}
+
+
+@cache
+def classifier(reads: str, dtype: torch.dtype = torch.float64) -> hf.PreTrainedModel:
+    torch.manual_seed(0)
+    model = hf.AutoModelForSequenceClassification.from_config(CLASSIFIERS[reads], attn_implementation="eager").eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.3)
+    return model.to(dtype)
+
+
+def weights_by_hand(model: hf.PreTrainedModel, ids: Tensor, mask: Tensor) -> Tensor:
+    """Plain autograd at the output of the last block."""
+    states: list[Tensor] = []
+
+    def note(module: Any, args: Any, output: Any) -> None:
+        states.append(output if isinstance(output, Tensor) else output[0])
+        states[-1].retain_grad()
+
+    blocks = [module for module in model.modules() if type(module).__name__.endswith(("EncoderLayer", "DecoderLayer"))]
+    handle = blocks[-1].register_forward_hook(note)
+    model(ids, attention_mask=mask).logits[:, 1].sum().backward()
+    handle.remove()
+    model.zero_grad()
+    assert states[0].grad is not None
+    lengths = states[0].grad.norm(dim=-1)
+    return lengths / lengths.sum(1, keepdim=True)
+
+
+@pytest.mark.parametrize("reads", CLASSIFIERS)
+def test_classifiers_are_read_where_their_gradient_is(reads):
+    model, (ids, mask) = classifier(reads), padded()
+    weights = weights_by_hand(model, ids, mask)
+    single = {"first token": [0, 0, 0], "last token": [8, 5, 8]}
+    if reads in single:
+        assert torch.equal(weights, F.one_hot(torch.tensor(single[reads]), 9).double())
+    else:
+        assert torch.equal(weights > 0, mask.bool())
+    attention = model(ids, attention_mask=mask, output_attentions=True).attentions[-1].mean(1)
+    expected = torch.where(mask.bool(), (weights[:, None] @ attention)[:, 0], 0.0)
+    assert_near(tl.attribute(model, ids, mask, method="raw_attention", target=1), expected.detach(), precision=INSIDE)
+
+
+@pytest.mark.parametrize("reads", CLASSIFIERS)
+@pytest.mark.parametrize("saving", [NO_SAVING, Saving(by_block=True)])
+def test_all_passes_agree_on_the_rows(reads, saving):
+    model, (ids, mask) = classifier(reads), padded()
+    weights = weights_by_hand(model, ids, mask)
+    target = Target(models.task("text-classification"), (Wanted(1),) * 3)
+    needs = [{"row"}, {"attention", "row"}, {"attention.grad", "row"}]
+    passes = [PlannedPass(set[str](), one, last_block=last) for one in needs for last in (False, True)]
+    passes += [PlannedPass({"row"}, split=True)]
+    if reads != "late mean":  # EuroBERT's head has an operation without a rule
+        passes += [PlannedPass({"attention.grad", "row"}, rules=LRP)]
+    for one in passes:
+        (trace,) = record(model, Batch(ids, mask), target, one, saving=saving).traces
+        assert_near(trace.rows, weights, precision=INSIDE)
+
+
+@pytest.mark.parametrize("low_memory", [False, True])
+def test_plain_passes_show_the_rows_to_those_under_rules(monkeypatch, low_memory):
+    model, runs, run = models.model("bert"), [], Twin.run
+    monkeypatch.setattr(Twin, "run", lambda *args, **kwargs: runs.append(1) or run(*args, **kwargs))
+    for name, passes in {"raw_attention": 1, "generic_attention": 1, "transformer_attribution": 2}.items():
+        runs.clear()
+        tl.attribute(model, models.ids(), method=name, target=1, low_memory=low_memory)
+        assert len(runs) == passes
+
+
+def test_a_batch_of_texts_that_are_read_as_a_mix_equals_single_texts():
+    model, (ids, mask) = classifier("mean of a text"), padded()
+    for name in [name for name in READERS if METHODS[name].fits(model)]:
+        wanted = {"method": name, "target": 1, "foil": 2, **models.quick_options(name)}
+        together = tl.attribute(model, ids, mask, **wanted)
+        alone = tl.attribute(model, ids[1:2, :6], **wanted)
+        assert_near(together[1:2, :6], alone, growth=SHARES)
+        assert_near(tl.attribute(model, ids, mask, low_memory=True, **wanted), together, growth=SHARES)
 
 
 @pytest.mark.parametrize("name", OTHERS)

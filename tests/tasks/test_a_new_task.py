@@ -4,8 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from torch import Tensor
-from transformers import BertConfig, BertForNextSentencePrediction, PreTrainedModel
+from transformers import BertConfig, BertForNextSentencePrediction
 
 import tokenlight as tl
 from tests.serving import in_process
@@ -14,7 +13,6 @@ from tokenlight import tasks
 from tokenlight.tasks import register
 from tokenlight.tasks.labels import Labelled
 from tokenlight.tasks.task import Field, Fields
-from tokenlight.text.batches import Batch
 from tokenlight.text.rows import Text
 
 PAIRS: list[Text] = [
@@ -47,9 +45,6 @@ def next_sentence(monkeypatch):
         @property
         def outputs(self) -> int:
             return 2
-
-        def rows(self, batch: Batch, model: PreTrainedModel, positions: Tensor | None) -> Tensor:
-            return batch.first
 
         @property
         def fields(self) -> Fields:

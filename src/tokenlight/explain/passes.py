@@ -1,7 +1,7 @@
 """Which passes jobs read: each distinct one is planned once, with all that anybody needs of it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tokenlight.explain.jobs import Job
 from tokenlight.record.planned_pass import Key, PlannedPass
@@ -48,4 +48,8 @@ def plan_passes(target: Target, jobs: Sequence[Job]) -> PassPlan:
             known = passes.get(one.key)
             passes[one.key] = one if known is None else known.together(one)
         reads.append([one.key for one in own])
+        if any(one.reads_row for one in own):
+            for one in own:
+                if one.rules is None:  # it shows the row to those under rules, which would have to ask the model again
+                    passes[one.key] = passes[one.key].together(replace(one, in_passing=one.in_passing | {"row"}))
     return PassPlan(target, jobs, passes, reads)

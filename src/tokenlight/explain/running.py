@@ -1,7 +1,8 @@
 """Methods on one batch: one recording for each rule table, however many methods read it."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,7 +18,7 @@ from tokenlight.record.pass_memory import PassMemory
 from tokenlight.record.planned_pass import Key, PlannedPass
 from tokenlight.record.probe import Probe
 from tokenlight.record.recording import NO_SAVING, Answer, OpenPass, Part, Recording, Saving, record
-from tokenlight.record.rows import NoSingleRow
+from tokenlight.record.rows import NoRow, RowsRead
 from tokenlight.text.batches import Batch
 
 
@@ -87,19 +88,22 @@ class Passes:
     graph: bool
     saving: Saving
     answer: Answer | None = None  # of the first pass
+    rows: RowsRead = field(default_factory=RowsRead)
     chosen: tuple[Choice, ...] | None = None  # by the first pass: the same target in every other, where rounding ties
 
     def ask(self) -> None:
         """A pass of which nothing but the answer is read."""
-        self.answer = record(self.twin, self.batch, self._goal, saving=self.saving).answer
+        row = {"row"} if any(one.reads_row for one in self.plan.passes.values()) else set[str]()
+        self.answer = self._record(PlannedPass(row)).answer
         self.chosen = self.answer.choices
 
     def read(self, keys: Sequence[Key]) -> dict[int, Attribution]:
         """Run these passes side by side; what the jobs that read them find, by their numbers."""
         opened: dict[Key, OpenPass | Recording] = {}
-        for key in keys:
+        for key in sorted(keys, key=lambda key: self.plan.passes[key].rules is not None):  # plain ones show the rows
             opened[key] = self._open(self.plan.passes[key])
             self.chosen = opened[key].choices
+        opened = {key: opened[key] for key in keys}
         readers = {n: (job, reads) for n, (job, reads) in enumerate(self.plan.readers) if set(reads) & set(keys)}
         found: dict[int, list[Attribution]] = {number: [] for number in readers}
         signs: list[int] = []
@@ -129,16 +133,23 @@ class Passes:
             return known
         try:
             if self.saving.by_block and remembered is None:
-                return OpenPass(self.twin, self.batch, self._goal, one, graph=self.graph, saving=self.saving)
+                return OpenPass(self.twin, self.batch, self._goal, one, **self._ways)
             if self.memory is not None and one.gates is not None and self._graph_bytes(one) <= self.memory.graph_limit:
                 return self._with_graph(self.memory, one)
             one = one if remembered is None else one.keeping_all()
-            recording = record(self.twin, self.batch, self._goal, one, graph=self.graph, saving=self.saving)
-        except NoSingleRow as error:
+            recording = self._record(one)
+        except NoRow as error:
             raise ValueError(f"{error}. {describe_readers(self.plan.jobs)}") from error
         if remembered is not None:
             remembered.keep(one, recording)
         return recording
+
+    @property
+    def _ways(self) -> dict[str, Any]:
+        return {"graph": self.graph, "saving": self.saving, "rows": self.rows}
+
+    def _record(self, one: PlannedPass) -> Recording:
+        return record(self.twin, self.batch, self._goal, one, **self._ways)
 
     def _graph_bytes(self, one: PlannedPass) -> float:
         rows, tokens = self.batch.input_ids.shape
@@ -149,7 +160,7 @@ class Passes:
         known = memory.recall_graph(one)
         if known is not None:
             return known.again(self.twin, one)
-        opened = OpenPass(self.twin, self.batch, self._goal, one, saving=self.saving, repeatable=True)
+        opened = OpenPass(self.twin, self.batch, self._goal, one, **self._ways, repeatable=True)
         memory.keep_graph(one, opened)
         return opened
 
@@ -194,8 +205,8 @@ def describe_readers(jobs: Sequence[Job]) -> str:
     readers = [job.method.name for job in jobs if any(one.reads_row for one in job.passes(split=False))]
     others = [name for name, entry in METHODS.items() if not entry.reads_row]
     return (
-        f"{', '.join(readers)} need the one token whose output is explained: give a function that reads one token, or "
-        f"choose a method that needs none: {', '.join(others)}"
+        f"{', '.join(readers)} need the tokens whose output is explained: choose a target that reads real tokens, or a "
+        f"method that needs none: {', '.join(others)}"
     )
 
 

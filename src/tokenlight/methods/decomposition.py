@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 from transformers import PreTrainedModel
 
 from tokenlight.methods import Attribution, Pass, details, method
@@ -113,7 +114,7 @@ def mix(trace: Trace, matrix: Matrix, layers: bool, position: int | None, second
             f"position {position} is not a token of every text; the shortest has {trace.batch.lengths.min()}"
         )
     if position is not None:
-        trace = replace(trace, row_read=torch.full_like(trace.batch.last, position))
+        trace = replace(trace, rows_read=F.one_hot(torch.full_like(trace.batch.last, position), trace.mask.shape[1]))
     row, kept, matrix_of = trace.first_row(), [], contributions(trace, matrix, second)
     while block := (yield):
         every = matrix_of(block)

@@ -43,11 +43,12 @@ class Tape:
     signals: dict[str, list[Tensor]] = field(default_factory=lambda: {name: [] for name in SIGNALS})
     calls: Counter[str] = field(default_factory=Counter)
     last_block: bool = False  # signals are kept of the last block alone, and the graph begins at its input
-    head_only: bool = False  # the graph begins at the last block's output, a leaf in `block_outputs`
+    head_only: bool = False  # the graph begins at the last block's output
     cut: bool = False  # blocks leave no graph: what follows hangs on their outputs as leaves, and they run again later
     block_calls: list[BlockCall] = field(default_factory=list)
     block_outputs: list[Tensor] = field(default_factory=list)
     in_last_block: bool = False  # or behind it
+    last_output: Tensor | None = None  # of the last block, as what follows goes on with it
 
     @property
     def may_fuse(self) -> bool:
@@ -58,13 +59,13 @@ class Tape:
         for group in (*self.signals.values(), self.block_calls, self.block_outputs):
             group.clear()
         self.calls.clear()
-        self.in_last_block = False
+        self.in_last_block, self.last_output = False, None
 
     def add(self, name: str, tensor: Tensor) -> Tensor:
         """Note a tensor on its way; the caller goes on with what comes back."""
         self.calls[name] += 1
         if name in self.keep and (self.in_last_block or not self.last_block):
-            if self.differentiable and not tensor.requires_grad:
+            if self.differentiable and not self.head_only and not tensor.requires_grad:
                 tensor = tensor.detach().requires_grad_()
             self.signals[name].append(tensor)
         return tensor

@@ -201,8 +201,9 @@ class Twin:
             raise UnsupportedModelError(
                 f"low_memory: {type(module).__name__} hands on more than one tensor; leave it off"
             )
-        self.tape.block_outputs.append(without_graph(output).requires_grad_())
-        return self.tape.block_outputs[-1]
+        self.tape.last_output = without_graph(output).requires_grad_()
+        self.tape.block_outputs.append(self.tape.last_output)
+        return self.tape.last_output
 
     def _on_block(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         inside_block(True)
@@ -220,11 +221,11 @@ class Twin:
         return bare.args, bare.kwargs
 
     def _on_last_block(self, module: nn.Module, args: Any, output: Any) -> Any:
-        state = self.tape.add("hidden", output if isinstance(output, Tensor) else output[0])
-        if not self.tape.head_only:
+        self.tape.last_output = output if isinstance(output, Tensor) else output[0]
+        self.tape.add("hidden", self.tape.last_output)
+        if not self.tape.head_only or self.tape.cut:
             return None
-        leaf = state.detach().requires_grad_()
-        self.tape.block_outputs.append(leaf)
+        leaf = self.tape.last_output = self.tape.last_output.detach().requires_grad_()
         return leaf if isinstance(output, Tensor) else (leaf, *output[1:])
 
 

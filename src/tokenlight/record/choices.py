@@ -17,12 +17,12 @@ OutputFunction = Callable[[Any], Tensor]  # the model's output -> [batch]
 class Choice:
     """One output number per example, maybe minus another; fixed, so it can be read again on changed inputs."""
 
-    row: Tensor | None  # [batch] query row of attention maps; None: a function of the output may read anywhere
+    row: Tensor | None  # [batch] the token that it is read at, where the task knows it; None: the gradient tells
     index: Tensor | None = None  # [batch]
     foil: Tensor | None = None  # [batch]
     position: Tensor | None = None  # [batch] token axis of the logits, where they have one
     field: str = "logits"
-    foil_row: Tensor | None = None  # [batch] query row of a foil on its own; None: that of the target
+    foil_row: Tensor | None = None  # [batch] that of a foil on its own; None: as of the target
     function: OutputFunction | None = None  # the caller's own
     sign: int = 1  # -1 for a foil on its own
 

@@ -14,7 +14,7 @@ from tokenlight.model.twin import Twin
 from tokenlight.record.blockwise import Blockwise
 from tokenlight.record.choices import Asked, Choice
 from tokenlight.record.planned_pass import PlannedPass
-from tokenlight.record.rows import with_rows
+from tokenlight.record.rows import RowsRead
 from tokenlight.record.trace import Block, SignalGroups, Trace, flat, with_gradients
 from tokenlight.rules.gates import Gatekeeper
 from tokenlight.rules.marks import refuse_pending
@@ -135,6 +135,7 @@ class OpenPass:
         graph: bool = False,
         saving: Saving = NO_SAVING,
         repeatable: bool = False,
+        rows: RowsRead | None = None,  # of other passes over the batch, which agree on them
     ):
         if unknown := one.signals - set(SIGNALS):
             raise ValueError(f"unknown signals {sorted(unknown)}; there are {', '.join(SIGNALS)}")
@@ -142,9 +143,11 @@ class OpenPass:
         cut = saving.cuts(one)
         if cut and graph:
             raise ValueError("gradients that can be differentiated need the whole graph: leave low_memory off")
+        shows_rows = one.reads_row and one.rules is None  # rules bend the gradient that tells them
         self._tape = Tape(
             keep=one.signals & {"embeddings"} if cut else one.signals,
-            differentiable=bool(one.graded),
+            differentiable=bool(one.graded) or shows_rows,
+            head_only=shows_rows and not one.graded,
             double=one.double,
             gates=one.gates and Gatekeeper(one.gates),
             fused=saving.fuses(one) and not graph,  # it has no second derivative
@@ -160,8 +163,11 @@ class OpenPass:
             raise UnsupportedModelError(f"{type(twin.model).__name__} has no fused attention: leave fused=True away")
         refuse_pending(self._answer.values(), type(twin.model).__name__)
         self.output = {name: part.detach() for name, part in self._answer.items() if isinstance(part, Tensor)}
-        choices = target.choose(self._answer, batch, twin.model)
-        self.choices = with_rows(choices, twin, batch) if one.reads_row else choices
+        self.choices = target.choose(self._answer, batch, twin.model)
+        self._rows = RowsRead() if rows is None else rows
+        if one.reads_row:
+            shown = (self._answer, self._tape.last_output) if shows_rows else ()
+            self._rows.find(twin, batch, self._parts, one.split, *shown)
 
     def again(self, twin: Twin, one: PlannedPass) -> "OpenPass":
         """The same for another pass with this graph, through other heads perhaps; `twin` has weights to be read."""
@@ -170,10 +176,15 @@ class OpenPass:
             self._tape.gates.gates = one.gates
         return self
 
+    @property
+    def _parts(self) -> tuple[Choice, ...]:
+        if not self._plan.split:
+            return self.choices
+        return tuple(part for choice in self.choices for part in choice.split())
+
     def parts(self) -> Iterator[Part]:
         """Each must be closed before the next."""
-        one, tape = self._plan, self._tape
-        parts = tuple(part for choice in self.choices for part in choice.split()) if one.split else self.choices
+        one, tape, parts = self._plan, self._tape, self._parts
         for i, part in enumerate(parts):
             with torch.set_grad_enabled(bool(one.graded)):
                 score = part.score(self._answer)
@@ -182,7 +193,7 @@ class OpenPass:
             # Relevance that starts from 1 is gradient x input divided by the score; an exact 0 has none to give.
             start = torch.where(score == 0, 0.0, 1 / score).detach() if one.unit else torch.ones_like(score)
             last = i + 1 == len(parts) and not self._repeatable
-            row = part.row if one.reads_row else None
+            row = self._rows.of(i, one.split) if one.reads_row else None
             first = tape.calls["attention"] - 1 if tape.last_block else 0
             trace = Trace(self._batch, score.detach(), row, part.sign, self._twin.model, self._ledger, first)
             if tape.cut:
@@ -201,6 +212,7 @@ def record(
     *,
     graph: bool = False,
     saving: Saving = NO_SAVING,
+    rows: RowsRead | None = None,
 ) -> Recording:
     """Run the model on a batch as the pass says, and keep the signals that it needs.
 
@@ -208,7 +220,7 @@ def record(
     results are the same.
     """
     twin = model if isinstance(model, Twin) else Twin(model)
-    opened = OpenPass(twin, batch, target, one, graph=graph, saving=saving)
+    opened = OpenPass(twin, batch, target, one, graph=graph, saving=saving, rows=rows)
     return Recording(tuple(part.close() for part in opened.parts()), opened.choices, opened.output, opened.fused)
 
 

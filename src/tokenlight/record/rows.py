@@ -1,9 +1,12 @@
-"""Which token a function of the output reads: seen in its gradient, since nobody says it."""
+"""Which tokens a number of the output is read from: seen in its gradient, since no model says it."""
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from tokenlight.model.tape import Tape
 from tokenlight.model.twin import Twin
@@ -11,38 +14,62 @@ from tokenlight.record.choices import Choice
 from tokenlight.text.batches import Batch
 
 
-class NoSingleRow(ValueError):
-    """The explained number is not read at one token, so there is no row of [query, key] maps for it."""
+class NoRow(ValueError):
+    """What is explained is not read from real tokens, so there are no rows of [query, key] maps for it."""
 
 
-def with_rows(choices: tuple[Choice, ...], twin: Twin, batch: Batch) -> tuple[Choice, ...]:
-    """The same choices, each with its row."""
-    return tuple(
-        replace(choice, row=only_token(tokens_read(choice, twin, batch), batch)) if choice.row is None else choice
-        for choice in choices
-    )
+@dataclass
+class RowsRead:
+    """The rows of [query, key] maps at which the parts of a target are read; found once for all passes over a batch.
+
+    Rows are weights [batch, token] that sum to 1: in proportion to the length of the part's gradient at each token's
+    last state. So a single token has exactly 1, and where a head takes the mean, each has about the same.
+    """
+
+    _found: dict[tuple[int, bool], Tensor] = field(default_factory=dict)  # by place, and whether split
+
+    def of(self, place: int, split: bool) -> Tensor:
+        return self._found[place, split]
+
+    def find(
+        self,
+        twin: Twin,
+        batch: Batch,
+        parts: Sequence[Choice],
+        split: bool,
+        output: Any = None,
+        last: Tensor | None = None,
+    ) -> None:
+        """From an output and the last states that it was computed from; without them the model is asked again."""
+        for place, part in enumerate(parts):
+            if (place, split) in self._found:
+                continue
+            if part.row is not None:
+                self._found[place, split] = F.one_hot(part.row, batch.input_ids.shape[1]).float()
+                continue
+            if last is None:
+                tape = Tape(differentiable=True, head_only=True)
+                output = twin.run(batch, tape)
+                last = tape.last_output
+            self._found[place, split] = mix_of(gradient_lengths(part, output, last), batch)
 
 
-def tokens_read(choice: Choice, twin: Twin, batch: Batch) -> Tensor:
-    """[batch, token] bool: where the score depends on the last block's output, by one backward pass of the head."""
-    tape = Tape(differentiable=True, head_only=True)
-    output = twin.run(batch, tape)
+def gradient_lengths(part: Choice, output: Any, last: Tensor | None) -> Tensor:
+    """[batch, token] of the part's score at the last states."""
+    assert last is not None, "every model has a last block"
     with torch.enable_grad():
-        score = choice.score(output)
-    (gradient,) = torch.autograd.grad(score.sum(), tape.block_outputs, materialize_grads=True)
-    return (gradient != 0).any(-1).to(batch.input_ids.device)
+        score = part.score(output)
+    (gradient,) = torch.autograd.grad(score.sum(), last, retain_graph=True, materialize_grads=True)
+    return torch.linalg.vector_norm(gradient.double(), dim=-1)
 
 
-def only_token(read: Tensor, batch: Batch) -> Tensor:
-    """[batch]"""
-    for tokens, real in zip(read, batch.attention_mask, strict=True):
-        places = tokens.nonzero()[:, 0].tolist()
-        if not places:
-            raise NoSingleRow("the target function reads no token of a text: its gradient is 0")
-        if len(places) > 1:
-            raise NoSingleRow(
-                f"the target function reads {len(places)} tokens of a text: {', '.join(map(str, places))}"
-            )
-        if not real[places[0]]:
-            raise NoSingleRow(f"the target function reads token {places[0]} of a text, which is padding")
-    return read.long().argmax(1)
+def mix_of(lengths: Tensor, batch: Batch) -> Tensor:
+    """[batch, token], rows sum to 1"""
+    lengths = lengths.to(batch.input_ids.device)
+    for found, real in zip(lengths, batch.attention_mask.bool(), strict=True):
+        if not found.any():
+            raise NoRow("what is explained reads no token of a text: its gradient is 0")
+        if found[~real].any():
+            place = int((found * ~real).nonzero()[0])
+            raise NoRow(f"what is explained reads token {place} of a text, which is padding")
+    return lengths / lengths.sum(1, keepdim=True)

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 from transformers import PreTrainedModel
 
 from tokenlight.rules.primitives import Ledger
@@ -116,7 +115,7 @@ class Trace:
 
     batch: Batch
     score: Tensor  # [batch] what is explained
-    row_read: Tensor | None  # [batch] the query row that [query, key] maps are read at; None: nobody asked for it
+    rows_read: Tensor | None  # [batch, token] which query rows [query, key] maps are read at; None: nobody asked for it
     sign: int  # -1 for the trace of a foil
     model: PreTrainedModel  # the twin's: weights to read, never to change
     ledger: Ledger  # where relevance went that did not reach the input, under a rule table
@@ -174,17 +173,18 @@ class Trace:
         return self.batch.attention_mask.bool()
 
     @property
-    def row(self) -> Tensor:
-        """[batch] the token whose output is explained: the query row that [query, key] maps are read at."""
-        if self.row_read is None:
+    def rows(self) -> Tensor:
+        """[batch, token] whose outputs the explained number is read from, as weights that sum to 1: the mix of query
+        rows that [query, key] maps are read at. Mostly a single token has it all."""
+        if self.rows_read is None:
             raise ValueError('the row was not asked for: a method that reads one names "row" among its needs')
-        return self.row_read
+        return self.rows_read
 
     def first_row(self) -> Tensor:
-        """[batch, 1, token]: 1 at the row. What comes out of it through all layers' maps, the last one first, is the
+        """[batch, 1, token]: the weights. What comes out of them through all layers' maps, the last one first, is the
         row of their product."""
-        return F.one_hot(self.row, self.mask.shape[1])[:, None].to(self.mask.device, self.score.dtype)
+        return self.rows[:, None].to(self.mask.device, self.score.dtype)
 
     def read_row(self, maps: Tensor) -> Tensor:
-        """[batch, query, key] -> [batch, key]: the row of the position whose output is explained."""
-        return maps[torch.arange(len(maps), device=maps.device), self.row.to(maps.device)]
+        """[batch, query, key] -> [batch, key]: the row of what is explained, or its mix of rows."""
+        return (self.rows[:, None].to(maps) @ maps)[:, 0]

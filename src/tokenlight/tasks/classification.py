@@ -4,15 +4,12 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel
 
 from tokenlight.foundation.first_look import EMBEDDED, SENTENCES
-from tokenlight.model.pooling import pooled_position
 from tokenlight.tasks import register
 from tokenlight.tasks.labels import Labelled, label_index
 from tokenlight.tasks.targets import Wanted
 from tokenlight.tasks.task import Field, Fields
-from tokenlight.text.batches import Batch
 from tokenlight.text.rows import Text
 
 
@@ -27,9 +24,6 @@ class Classification(Labelled):
     reads_pairs = True
     reads_windows = True
     compares_classes = True
-
-    def rows(self, batch: Batch, model: PreTrainedModel, positions: Tensor | None) -> Tensor:
-        return pooled_position(model, batch)
 
     def gold(self, label: object, wanted: Wanted) -> int | None:
         return wanted.index if label is None else label_index(label, self.labels)

@@ -171,22 +171,17 @@ class Task(ABC):
         """[batch] the token axis of the logits; None where they have none, or where no token was named."""
         return None
 
-    def rows(self, batch: Batch, model: PreTrainedModel, positions: Tensor | None) -> Tensor:
-        """[batch] the query row at which attention maps are read."""
-        return batch.last if positions is None else positions
-
     def choose(self, target: Target, output: Any, batch: Batch, model: PreTrainedModel) -> tuple[Choice, ...]:
         """The parts whose scores add up to what is explained; `model` is the one that has answered."""
         positions = self.positions(target.wanted, batch)
-        row = self.rows(batch, model, positions)
-        if target.function is not None:  # of one answer for the whole text, or of answers for every token
-            return (Choice(row=row if self.logits_for == "text" else None, function=target.function),)
+        if target.function is not None:
+            return (Choice(row=None, function=target.function),)
         logits = output["logits"]
         check_indices([w.index for w in target.wanted] + [w.foil for w in target.wanted], logits.shape[-1])
         predicted = (logits if positions is None else logits_at(logits, positions)).argmax(-1).tolist()
         index = [p if w.index is None else w.index for p, w in zip(predicted, target.wanted, strict=True)]
-        foil = new_foils([w.foil for w in target.wanted], row)
-        return (Choice(row=row, index=row.new_tensor(index), foil=foil, position=positions),)
+        foil = new_foils([w.foil for w in target.wanted], batch.input_ids)
+        return (Choice(row=positions, index=batch.input_ids.new_tensor(index), foil=foil, position=positions),)
 
     def goal(self, index: Sequence[int], foil: Sequence[int], position: int | None) -> Goal:
         """Whose probability is measured, from what was chosen."""
