@@ -46,6 +46,16 @@ CONFIGS = {
     "phi3": (hf.Phi3Config, {**DECODER, "num_key_value_heads": 4}),
     "olmo2": (hf.Olmo2Config, DECODER),
 }
+# Tokens reach each other by a recurrence or a convolution, in all blocks or in some: methods that read attention are
+# not defined there.
+RECURRENT = {
+    "mamba": (
+        hf.MambaConfig,
+        {**SMALL, "hidden_size": 16, "num_hidden_layers": 2, "initializer_range": 0.4, "use_cache": False}
+        | {"state_size": 4, "time_step_rank": 4},
+    ),
+    "lfm2": (hf.Lfm2Config, {**DECODER, "layer_types": ["conv", "full_attention"], "block_ff_dim": 24}),
+}
 SOME_HEADS = torch.tensor([[1.0, 0.0, 1.0, 0.0], [0.0, 1.0, 1.0, 0.0]])  # lit, of the 2 layers of 4 heads
 FAMILIES = list(CONFIGS)
 ENCODERS = ("bert", "roberta", "xlm_roberta", "distilbert", "electra")
@@ -68,7 +78,7 @@ COMBINATIONS = [(family, task) for family in FAMILIES for task in HEADS if avail
 @cache
 def model(family: str, task: str = "text-classification", dtype: torch.dtype = torch.float32) -> PreTrainedModel:
     """The same weights every time; tests must leave them as they are (a fixture checks it)."""
-    kind, settings = CONFIGS[family]
+    kind, settings = (CONFIGS | RECURRENT)[family]
     torch.manual_seed(len(family) + 100 * list(HEADS).index(task))
     if task == "question-answering":
         settings = {**settings, "num_labels": 2}  # start and end

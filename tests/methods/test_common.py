@@ -9,7 +9,12 @@ from tests.rounding import SHARES, assert_near
 from tokenlight.methods import METHODS
 
 POST_NORM_ONLY = ("value_norms", "globenc")  # tested to refuse the others in methods/test_decomposition.py
-FITTING = {name: models.ENCODERS if name in POST_NORM_ONLY else tuple(models.FAMILIES) for name in METHODS}
+FITTING = {
+    name: models.ENCODERS
+    if name in POST_NORM_ONLY
+    else (*models.FAMILIES, *(one for one in models.RECURRENT if entry.fits(models.model(one, "text-generation"))))
+    for name, entry in METHODS.items()
+}
 CASES = [(name, family) for name in METHODS for family in FITTING[name]]
 HEAD_CASES = [
     (name, family, task)
@@ -31,7 +36,7 @@ SOME_CASES, SOME_HEADS = some(CASES, 5), some(HEAD_CASES, 5)
 
 def test_the_choice_leaves_nothing_out():
     assert {name for name, _ in SOME_CASES} == {name for name, *_ in SOME_HEADS} == set(METHODS)
-    assert {family for _, family in SOME_CASES} == set(models.FAMILIES)
+    assert {family for _, family in SOME_CASES} == {*models.FAMILIES, *models.RECURRENT}
     assert {case[1:] for case in SOME_HEADS} == {case[1:] for case in HEAD_CASES}  # every head of every family
     assert {(name, task) for name, _, task in SOME_HEADS} == {(name, task) for name, _, task in HEAD_CASES}
 

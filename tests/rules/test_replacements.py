@@ -144,9 +144,11 @@ def test_the_signal_takes_all_of_a_gated_product_under_lrp(gate_first):
     torch.testing.assert_close(up, out)
 
 
-def test_two_signals_of_which_none_is_a_gate_have_no_rule_under_lrp():
-    with pytest.raises(ValueError, match="gate"):
-        relevance(LRP, torch.mul, signal(BATCH, 4), signal(BATCH, 4, seed=1))
+def test_two_signals_of_which_none_is_a_gate_share_evenly_under_lrp():
+    """As in the short convolutions of LFM2."""
+    _, out, (a, b), _ = relevance(LRP, torch.mul, signal(BATCH, 4), signal(BATCH, 4, seed=1))
+    torch.testing.assert_close(a, out / 2)
+    torch.testing.assert_close(b, out / 2)
 
 
 def test_softmax_by_its_gradient_reports_what_it_loses():

@@ -21,6 +21,7 @@ from tokenlight.metrics.evaluate import Measure, evaluate
 from tokenlight.metrics.goals import goals_of
 from tokenlight.metrics.perturbation import Perturbation, takeable
 from tokenlight.model.fingerprint import fingerprint
+from tokenlight.model.settings import layers_and_heads
 from tokenlight.model.twin import Twin
 from tokenlight.results.explanation import Explanation
 from tokenlight.tasks.targets import Goal
@@ -138,8 +139,7 @@ class Calibration:
         return state
 
     def start(self, unseen: Sequence[Sequence[MeasuredBatch]]) -> Search:
-        config = self.explainer.inner.config.get_text_config()
-        climb = Climb.start(config.num_hidden_layers, config.num_attention_heads)
+        climb = Climb.start(*layers_and_heads(self.explainer.inner))
         judged = self.judge(unseen, [climb.strengths] * len(unseen))
         return Search((climb,) * (len(unseen) + 1), judged[None])
 

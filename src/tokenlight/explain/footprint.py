@@ -6,6 +6,7 @@ Sizes are counted in three kinds of tensors of a block: states [batch, token, di
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from transformers import PreTrainedModel
@@ -15,6 +16,7 @@ from tokenlight.explain.jobs import Job
 from tokenlight.explain.passes import PassPlan
 from tokenlight.foundation.transformers_internals import knows_fused_attention
 from tokenlight.model import anatomy
+from tokenlight.model.settings import largest
 from tokenlight.model.twin import Twin
 from tokenlight.record.planned_pass import PlannedPass
 from tokenlight.record.recording import Saving
@@ -49,17 +51,17 @@ class Shape:
     @classmethod
     def of(cls, model: PreTrainedModel) -> "Shape":
         config = model.config.get_text_config()
-        width, heads = config.hidden_size, config.num_attention_heads
-        names = ("intermediate_size", "n_inner", "ffn_dim", "hidden_dim")
-        found = [getattr(config, name, None) for name in names]
+        embedding: Any = model.get_input_embeddings()
+        width = largest(config, "hidden_size") or embedding.weight.shape[-1]
+        heads = largest(config, "num_attention_heads")  # 0: a model without attention
         blocks = anatomy.blocks(model)
         task = task_of_class(type(model).__name__)
         words = task.with_words
         behind = [*blocks[0].parameters(), *(model.get_input_embeddings().parameters() if words else ())]
         return cls(
             blocks=len(blocks),
-            width=max(width, heads * (getattr(config, "head_dim", None) or 0)),
-            inner=next((size for size in found if size), 4 * width),
+            width=max(width, heads * largest(config, "head_dim")),
+            inner=largest(config, "intermediate_size", "n_inner", "ffn_dim", "hidden_dim") or 4 * width,
             heads=heads,
             vocabulary=config.vocab_size if words else config.num_labels or 1,
             task=task,
@@ -67,7 +69,7 @@ class Shape:
             precision=model.dtype.itemsize,
             weights=sum(p.nbytes for p in model.parameters()),
             waiting=sum(p.nbytes for p in model.parameters() if p.is_meta),
-            largest=max(parameter.nbytes for parameter in behind),
+            largest=max((parameter.nbytes for parameter in behind), default=0),
             fusable=knows_fused_attention(model) and getattr(config, "attn_logit_softcapping", None) is None,
         )
 

@@ -16,6 +16,7 @@ from tokenlight.foundation.progress import counting
 from tokenlight.masks.choosing import model_name
 from tokenlight.masks.statistics import RELATIONS, HeadStatistics
 from tokenlight.model.fingerprint import fingerprint
+from tokenlight.model.settings import layers_and_heads
 from tokenlight.model.tape import Tape
 from tokenlight.model.twin import Twin
 from tokenlight.syntax.align import Pair, align
@@ -85,11 +86,10 @@ def chunks(parses: Iterable[Parse]) -> Iterator[list[Parse]]:
 def nothing(explainer: Explainer, relations: tuple[str, ...], direction: str, source: str) -> HeadStatistics:
     """Statistics over no texts."""
     model = explainer.inner
-    config = model.config.get_text_config()
     return HeadStatistics(
         relations=relations,
         pairs=torch.zeros(len(relations), dtype=torch.long),
-        hits=torch.zeros(len(relations), config.num_hidden_layers, config.num_attention_heads, dtype=torch.long),
+        hits=torch.zeros(len(relations), *layers_and_heads(model), dtype=torch.long),
         distances=tuple(Counter() for _ in relations),
         offsets={},
         tokens=0,

@@ -8,6 +8,7 @@ from transformers import PreTrainedModel
 
 from tokenlight.masks.head_mask import HeadMask, Strengths
 from tokenlight.model.fingerprint import fingerprint, same_model
+from tokenlight.model.settings import layers_and_heads
 
 # A mask, a mask file, "own" or "calibrated", numbers [layer, head] by hand, or None: relevance flows through all heads.
 HeadsLike = HeadMask | str | Path | Strengths | None
@@ -67,8 +68,7 @@ def packaged_heads(name: str) -> HeadMask | None:
 
 
 def check_fit(mask: HeadMask, model: PreTrainedModel) -> None:
-    config = model.config.get_text_config()
-    expected, found = (config.num_hidden_layers, config.num_attention_heads), tuple(mask.lit.shape)
+    expected, found = layers_and_heads(model), tuple(mask.lit.shape)
     if found != expected:
         raise ValueError(
             f"the head mask has {found[0]} layers of {found[1]} heads; {model_name(model)} has {expected[0]} of "

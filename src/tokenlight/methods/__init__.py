@@ -10,6 +10,8 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from tokenlight.foundation.registry import import_all, look_up
+from tokenlight.model.scans import attends_alone
+from tokenlight.model.tape import FROM_ATTENTION
 from tokenlight.rules.gates import Gates
 from tokenlight.rules.mode import RuleTable
 from tokenlight.tasks.task import Task
@@ -75,7 +77,7 @@ class Method:
     signed: bool
     class_specific: bool
     passes: tuple[Pass, ...]  # the function takes a trace of each; a method that asks the model itself has none
-    fits: Callable[[PreTrainedModel], bool]  # whether the method is defined for the model
+    defined_for: Callable[[PreTrainedModel], bool]  # beside what reading attention asks of a model
     split: bool  # explains target and foil apart and returns the difference
     cost: str  # in words, for tables
     asks: Asking  # NEVER where recorded passes say it all
@@ -94,6 +96,16 @@ class Method:
     def reads_row(self) -> bool:
         """Whether, by default, it reads [query, key] maps at the token whose output is explained."""
         return any("row" in one.needs_with(self.options) for one in self.passes)
+
+    @property
+    def reads_attention(self) -> bool:
+        """Whether, by default, it reads attention weights or the values that they mix, or chooses among heads."""
+        needs = {need.removesuffix(".grad") for one in self.passes for need in one.needs_with(self.options)}
+        return bool(needs & FROM_ATTENTION) or self.options.get("heads") is not None
+
+    def fits(self, model: PreTrainedModel) -> bool:
+        """Whether the method is defined for the model."""
+        return self.defined_for(model) and (attends_alone(model) or not self.reads_attention)
 
     @property
     def folds(self) -> bool:
@@ -158,7 +170,7 @@ def method(
             signed=signed,
             class_specific=class_specific,
             passes=passes,
-            fits=fits,
+            defined_for=fits,
             split=split,
             cost=cost or describe_cost(passes, options_of(function)),
             asks=asks or NEVER,

@@ -7,6 +7,7 @@ from math import ceil
 import torch
 from torch import Tensor
 
+from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.methods import NEVER, Asking, method
 from tokenlight.model.inputs import fix_positions
 from tokenlight.record.probe import Probe
@@ -43,6 +44,11 @@ def erasure(probe: Probe, *, how: str = "hide") -> Tensor:
         else:
             changed = replace(some.batch, input_ids=some.batch.input_ids.index_put(place, rows.new_tensor(token)))
         scores[rows, tokens] = full[rows] - some.score(changed)
+    if how == "hide" and len(changes) > len(scores) and not scores.any():
+        raise UnsupportedModelError(
+            f"hiding tokens changes nothing in {type(probe.twin.model).__name__}: it does not look at attention_mask. "
+            "Replace them instead: how='mask' or how='pad', where the vocabulary has it"
+        )
     return scores
 
 

@@ -1,18 +1,28 @@
-"""Double precision that stays double: RMSNorm and rotary code cast to float32 inside."""
+"""Double precision that stays double: RMSNorm and rotary code cast to float32 inside; weights follow the values."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
+
+from tokenlight.rules.points import INSIDE
 
 CASTS: set[Callable[..., Any]] = {Tensor.to, Tensor.float, Tensor.type}
 NARROW = {torch.float32, torch.float16, torch.bfloat16}
+# Want all their arguments in one precision; others find a common one themselves.
+STRICT: set[Callable[..., Any]] = {
+    *(F.linear, F.conv1d, F.conv2d, F.bilinear, F.layer_norm, F.rms_norm, F.group_norm, F.batch_norm, F.instance_norm),
+    *(torch.matmul, torch.mm, torch.mv, torch.bmm, torch.addmm, torch.baddbmm, torch.einsum, torch.dot),
+    *(Tensor.matmul, Tensor.mm, Tensor.mv, Tensor.bmm, Tensor.addmm, Tensor.baddbmm, Tensor.dot),
+    *(torch.linalg.solve_triangular, F.scaled_dot_product_attention),
+}
 
 
 class KeepDouble(TorchFunctionMode):
-    """Casting a double to a narrower float does nothing while this is active."""
+    """While this is active, casting a double to a narrower float does nothing, and what meets a double becomes one."""
 
     def __torch_function__(
         self,
@@ -28,4 +38,19 @@ class KeepDouble(TorchFunctionMode):
             wanted = {arg for arg in (*args[1:], *kwargs.values()) if isinstance(arg, torch.dtype)}
             if func is Tensor.float or wanted & NARROW:
                 return args[0]
+        if func in INSIDE:  # an operation of ours: this mode is off while it answers for it, but on inside
+            with self:
+                return INSIDE[func](*args, **kwargs)
+        if args and is_double(args[0]) and kwargs.get("dtype") in NARROW:  # of a softmax or a sum
+            kwargs = {**kwargs, "dtype": torch.float64}
+        if func in STRICT and any(is_double(arg) for arg in (*args, *kwargs.values())):
+            args, kwargs = [widened(arg) for arg in args], {name: widened(arg) for name, arg in kwargs.items()}
         return func(*args, **kwargs)
+
+
+def is_double(arg: Any) -> bool:
+    return isinstance(arg, Tensor) and arg.dtype == torch.float64
+
+
+def widened(arg: Any) -> Any:
+    return arg.double() if isinstance(arg, Tensor) and arg.dtype in NARROW else arg

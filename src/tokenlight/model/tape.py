@@ -10,6 +10,7 @@ from torch import Tensor
 from tokenlight.rules.gates import Gatekeeper
 
 SIGNALS = ("embeddings", "hidden", "attention", "values", "context", "gated", "second_norm")
+FROM_ATTENTION = frozenset({"attention", "values", "context", "gated"})
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,8 @@ from tokenlight.model.activations import is_written_out
 from tokenlight.model.attention import FUSED, WRITTEN_OUT, CannotFuse
 from tokenlight.model.copying import INTERFACE, private_copy, refuse_inexact, unwrap
 from tokenlight.model.precision import KeepDouble
-from tokenlight.model.tape import BlockCall, Tape, tensors_in, without_graph
+from tokenlight.model.scans import has_scans, make_scans_replaceable
+from tokenlight.model.tape import FROM_ATTENTION, BlockCall, Tape, tensors_in, without_graph
 from tokenlight.rules.marks import refuse_pending
 from tokenlight.rules.points import activation
 from tokenlight.rules.primitives import LEDGER
@@ -44,6 +45,7 @@ class Twin:
         self._blocks = anatomy.blocks(self.model)
         found: list[Any] = [module.config for module in self.model.modules() if hasattr(module, "config")]
         self._configs = list({id(config): config for config in found}.values())
+        self._scans = has_scans(self.model)
         self._fusable = knows_fused_attention(self.model)
         self._accepted = inputs.accepted_inputs(self.model)
         self.tape = Tape()
@@ -148,7 +150,10 @@ class Twin:
         blocks = len(self._blocks)
         expected = {"embeddings": 1, "hidden": blocks + 1, "attention": blocks}
         seen = {name: tape.calls[name] for name in expected}
-        if seen != expected:
+        fewer = {**expected, "attention": min(seen["attention"], blocks)}
+        if (tape.gates is not None or tape.keep & FROM_ATTENTION) and (seen == fewer != expected or self._scans):
+            refuse_missing_attention(seen["attention"], blocks)
+        if seen != fewer:
             raise UnsupportedModelError(
                 f"{type(self.model).__name__} does not run as expected: saw {seen}, expected {expected}. " + INTERFACE
             )
@@ -156,6 +161,7 @@ class Twin:
     def _install_hooks(self) -> None:
         for module in self.model.modules():
             module.__dict__["tokenlight"] = self  # how the attention function finds the tape
+            make_scans_replaceable(module)
             if is_written_out(module):
                 module.forward = partial(activation, formula=module.forward)  # one operation for the rules
         if not self._blocks:
@@ -227,6 +233,15 @@ class Twin:
             return None
         leaf = self.tape.last_output = self.tape.last_output.detach().requires_grad_()
         return leaf if isinstance(output, Tensor) else (leaf, *output[1:])
+
+
+def refuse_missing_attention(seen: int, blocks: int) -> None:
+    """Maps of some blocks only would tell a part of the story as if it were all of it."""
+    raise UnsupportedModelError(
+        f"{seen} of the model's {blocks} blocks have attention; where there is none, or not it alone, tokens reach "
+        "each other by a recurrence or a convolution, which no attention map shows. Choose a method that reads no "
+        "attention, such as gradient_x_input or attn_lrp"
+    )
 
 
 def inside_block(inside: bool) -> None:

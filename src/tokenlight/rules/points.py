@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, ParamSpec
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
@@ -10,18 +10,21 @@ from torch.nn import functional as F
 from torch.overrides import handle_torch_function, has_torch_function
 
 P = ParamSpec("P")
+R = TypeVar("R")
+INSIDE: dict[Callable[..., Any], Callable[..., Any]] = {}  # of each point, what it is made of
 
 
-def rule_point(function: Callable[P, Tensor]) -> Callable[P, Tensor]:
+def rule_point(function: Callable[P, R]) -> Callable[P, R]:
     """Make a function of our own something that a table can replace, like any torch function."""
 
     @wraps(function)
-    def point(*args: P.args, **kwargs: P.kwargs) -> Tensor:
+    def point(*args: P.args, **kwargs: P.kwargs) -> R:
         tensors = tuple(arg for arg in args if isinstance(arg, Tensor))
         if has_torch_function(tensors):
             return handle_torch_function(point, tensors, *args, **kwargs)
         return function(*args, **kwargs)
 
+    INSIDE[point] = function
     return point
 
 
@@ -52,6 +55,15 @@ def mix_values(weights: Tensor, value: Tensor) -> Tensor:
 def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scaling: float, causal: bool) -> Tensor:
     """[batch, head, query, dim]: all of attention in one operation, which writes no weights out."""
     return F.scaled_dot_product_attention(query, key, value, mask, is_causal=causal, scale=scaling)
+
+
+@rule_point
+def scan(values: Tensor, others: dict[str, Any], formula: Callable[[Tensor, dict[str, Any]], Any]) -> Any:
+    """A recurrence over the tokens (a state space, linear attention), linear in the values that go into its state.
+
+    `others` are the arguments that say how the state decays, how it is written and how it is read.
+    """
+    return formula(values, others)
 
 
 def copied(x: Tensor, source: Tensor, *_: Any) -> Tensor:

@@ -77,13 +77,11 @@ def signals_among(args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
 
 @keeps(own=0.5)  # the gate alone
 def through_signal(function: Function, a: Any, b: Any, *args: Any, **kwargs: Any) -> Any:
-    """A product of a gate (an activation's output) and a signal: the signal takes all."""
+    """A product of a gate (an activation's output) and a signal: the signal takes all. Without a gate: as halved."""
     if is_signal(a) and is_signal(b):
         gates = [is_gate(x) for x in (a, b)]
         if sum(gates) != 1:
-            raise ValueError(
-                "a product of two signals, of which not exactly one is a gate: no rule says who takes what"
-            )
+            return halved(function, a, b, *args, **kwargs)
         a, b = (x.detach() if gate else x for x, gate in zip((a, b), gates, strict=True))
     return function(a, b, *args, **kwargs)
 

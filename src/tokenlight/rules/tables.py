@@ -6,8 +6,9 @@ from torch.nn import functional as F
 from tokenlight.rules import fused, spellings
 from tokenlight.rules import replacements as rules
 from tokenlight.rules.mode import RuleTable
-from tokenlight.rules.points import attend, mask_scores, mix_values, query_key
+from tokenlight.rules.points import attend, mask_scores, mix_values, query_key, scan
 from tokenlight.rules.spellings import ACTIVATIONS, MATRIX_PRODUCTS, PRODUCTS, SOFTMAXES, SUMS
+from tokenlight.rules.state_spaces import DECAYS, through_state
 
 SHARED: RuleTable = (
     dict.fromkeys(ACTIVATIONS, rules.identity)
@@ -16,7 +17,8 @@ SHARED: RuleTable = (
     | dict.fromkeys(spellings.CLIPPING, rules.clipped)
     | dict.fromkeys(spellings.EXTREMES, rules.extreme)
     | dict.fromkeys((*spellings.JOINING, *spellings.CONVOLUTIONS), rules.joining)
-    | {mask_scores: rules.plain, F.layer_norm: rules.linear_norm}
+    | dict.fromkeys(DECAYS, rules.constant)
+    | {mask_scores: rules.plain, F.layer_norm: rules.linear_norm, scan: through_state}
 )
 
 # Ali et al. 2022, "conservative": attention, gates and the norms' scale are constants.

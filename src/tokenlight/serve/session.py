@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from tokenlight.explain.explainer import Explainer
 from tokenlight.explain.inquiry import Inquiry, inquire
 from tokenlight.masks.head_mask import HeadMask
+from tokenlight.model.settings import layers_and_heads
 from tokenlight.record.pass_memory import PassMemory
 from tokenlight.results.explanation import Explanation
 from tokenlight.serve.cache import Cache
@@ -30,8 +31,7 @@ class Session:
     @property
     def shape(self) -> tuple[int, int]:
         """Layers and heads."""
-        config = self.explainer.inner.config.get_text_config()
-        return config.num_hidden_layers, config.num_attention_heads
+        return layers_and_heads(self.explainer.inner)
 
     def keep_explanation(self, key: Hashable, explanation: Explanation) -> None:
         tensors = (explanation.scores, *explanation.maps.values())

@@ -1,0 +1,88 @@
+"""State spaces and linear attention: the recurrence over all tokens as one operation, which rules can replace.
+
+transformers writes it as a function of each modelling file, which the layers call by its name. In a twin, such a layer
+runs the same code, but finds `scan` of rules/points.py under that name, with the function inside. Nothing is copied,
+and neither the file nor the class changes.
+"""
+
+import inspect
+from collections.abc import Callable
+from functools import wraps
+from types import CellType, FunctionType
+from typing import Any
+
+from torch import nn
+from torch.nn import functional as F
+from transformers import PreTrainedModel
+
+from tokenlight.model.settings import largest
+from tokenlight.rules.points import scan
+
+# What each is linear in: the argument that goes into the state. All others say how the state is kept, written and read.
+WRITTEN: dict[str, str] = {
+    "mamba_selective_scan": "hidden_states",  # Mamba, Falcon-Mamba, Jamba, Zamba
+    "mamba2_chunk_scan": "hidden_states",  # Mamba 2 and the hybrids with it
+    "torch_chunk_gated_delta_rule": "value",  # gated delta nets
+    "chunk_kimi_delta_attention": "value",
+}
+OTHER_KINDS = {"linear_attention", "conv", "mamba", "mamba2", "hybrid", "recurrent"}  # of layers: not attention alone
+GATE = "z"  # an argument that Mamba's scan multiplies its result with
+
+
+def scans_in(module: nn.Module) -> list[str]:
+    """The names of the recurrences that a module's own code calls."""
+    code = getattr(inspect.unwrap(type(module).forward), "__code__", None)
+    return [] if code is None else [name for name in code.co_names if name in WRITTEN]
+
+
+def has_scans(model: nn.Module) -> bool:
+    """Whether tokens reach each other by a recurrence, in all blocks or in some, or beside attention."""
+    return any(scans_in(module) for module in model.modules())
+
+
+def attends_alone(model: PreTrainedModel) -> bool:
+    """Whether tokens reach each other by attention and by nothing else, as far as the model says."""
+    config = model.config.get_text_config()
+    kinds = [kind for name in ("layer_types", "layers_block_type") for kind in getattr(config, name, None) or ()]
+    others = any(kind in OTHER_KINDS for kind in kinds)
+    return largest(config, "num_attention_heads") > 0 and not others and not has_scans(model)
+
+
+def make_scans_replaceable(module: nn.Module) -> None:
+    """In a module of a twin."""
+    names = scans_in(module)
+    if names and "forward" not in vars(module):
+        forward: Any = type(module).forward
+        module.forward = calling_scan(forward, names).__get__(module)
+
+
+def calling_scan(forward: FunctionType, names: list[str]) -> FunctionType:
+    """The same code, with `scan` in place of these functions; a decorator around it stays around it."""
+    inner: Any = getattr(forward, "__wrapped__", None)
+    if inner is None:
+        space = forward.__globals__
+        space, cells = {**space, **{name: as_scan(space[name], WRITTEN[name]) for name in names}}, forward.__closure__
+    else:
+        space, changed = forward.__globals__, CellType(calling_scan(inner, names))
+        cells = tuple(changed if cell.cell_contents is inner else cell for cell in forward.__closure__ or ())
+    made = FunctionType(forward.__code__, space, forward.__name__, forward.__defaults__, cells)
+    made.__kwdefaults__ = forward.__kwdefaults__
+    return made
+
+
+def as_scan(function: Callable[..., Any], written: str) -> Callable[..., Any]:
+    """A recurrence as the operation that rules know. The gate is a product like any other, behind it."""
+    signature = inspect.signature(function)
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        bound = signature.bind(*args, **kwargs)
+        named = dict(bound.arguments)
+        named |= named.pop("kwargs", {})
+        gate = named.pop(GATE, None)
+        result = scan(named.pop(written), named, lambda values, others: function(**{written: values, **others}))
+        if gate is None:
+            return result
+        return result * F.silu(gate) if not isinstance(result, tuple) else (result[0] * F.silu(gate), *result[1:])
+
+    return call

@@ -1,0 +1,31 @@
+"""Numbers of a configuration: families spell them differently, and some have one for each layer."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from transformers import PreTrainedConfig, PreTrainedModel
+
+
+def largest(config: PreTrainedConfig, *names: str) -> int:
+    """The largest number under the first of these names that has any; 0 where none does."""
+    for name in names:
+        if found := max(numbers_in(config, name), default=0):
+            return found
+    return 0
+
+
+def numbers_in(config: PreTrainedConfig, name: str) -> Iterator[int]:
+    """One, or one for each layer."""
+    try:
+        found: Any = getattr(config, name, None)
+    except RuntimeError:  # transformers: "a per-layer attribute", which the whole model has no answer for
+        found = [getattr(layer, name, None) for layer in config.per_layer_config]
+    for number in found if isinstance(found, list | tuple) else [found]:
+        if isinstance(number, int):
+            yield number
+
+
+def layers_and_heads(model: PreTrainedModel) -> tuple[int, int]:
+    """No heads: a model without attention."""
+    config = model.config.get_text_config()
+    return largest(config, "num_hidden_layers"), largest(config, "num_attention_heads")
