@@ -384,35 +384,85 @@ def bert() -> Any:
     return copy.deepcopy(models.model("bert"))
 
 
-def test_gradient_checkpointing_is_refused():
+def test_gradient_checkpointing_is_off_in_the_twin():
+    model = bert().train()
+    model.gradient_checkpointing_enable()
+    assert torch.equal(explain(model), explain(models.model("bert")))
+    assert model.is_gradient_checkpointing
+    assert not Twin(model).model.is_gradient_checkpointing
+
+
+def test_checkpointed_models_with_adapters_that_ask_for_gradients():
     model = bert()
     model.gradient_checkpointing_enable()
-    with pytest.raises(tl.UnsupportedModelError, match=r"gradient_checkpointing_disable\(\)"):
-        explain(model)
-    model.gradient_checkpointing_disable()
+    model.enable_input_require_grads()  # as training with adapters does: a hook on the embeddings
     assert torch.equal(explain(model), explain(models.model("bert")))
+    low = tl.attribute(model, models.ids(), method="attn_lrp", target=1, low_memory=True)
+    assert torch.equal(low, tl.attribute(models.model("bert"), models.ids(), method="attn_lrp", target=1))
+
+
+def never(*_: Any) -> Any:
+    raise AssertionError("the compiler ran")
 
 
 def compile_in_place(model: Any) -> Any:
-    model.compile()
+    model.compile(backend=never)
     return model
 
 
 def compile_a_block(model: Any) -> Any:
-    model.bert.encoder.layer[1] = torch.compile(model.bert.encoder.layer[1])
+    model.bert.encoder.layer[1] = torch.compile(model.bert.encoder.layer[1], backend=never)
     return model
 
 
 def compile_a_forward(model: Any) -> Any:
-    model.forward = torch.compile(model.forward)
+    model.forward = torch.compile(model.forward, backend=never)
     return model
 
 
+def compile_all(model: Any) -> Any:
+    return torch.compile(model, backend=never)
+
+
+def compile_inside_wrappers(model: Any) -> Any:
+    return compile_all(nn.DataParallel(compile_all(compile_a_block(model))))
+
+
+COMPILERS = [compile_all, compile_in_place, compile_a_block, compile_a_forward, compile_inside_wrappers]
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, while it imports its compiler
-@pytest.mark.parametrize("compiled", [torch.compile, compile_in_place, compile_a_block, compile_a_forward])
-def test_compiled_models_are_refused(compiled):
-    with pytest.raises(tl.UnsupportedModelError, match="is compiled"):
-        explain(compiled(bert()))
+@pytest.mark.parametrize("compiled", COMPILERS)
+def test_compiled_models_are_explained_as_they_were_written(compiled):
+    model = compiled(bert())
+    forward = vars(model).get("forward")
+    for _ in range(2):  # the second time perhaps with a twin that waited
+        assert torch.equal(explain(model), explain(models.model("bert")))
+    assert vars(model).get("forward") is forward
+    assert not any(hasattr(module, "_orig_mod") for module in Twin(model).model.modules())
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_changes_inside_a_compiled_block_are_seen():
+    model, plain = compile_a_block(bert()), bert()
+    explain(model)
+    for one in (model.bert.encoder.layer[1]._orig_mod, plain.bert.encoder.layer[1]):
+        one.output.dense.weight.data.mul_(2)
+    assert torch.equal(explain(model), explain(plain))
+    assert not torch.equal(explain(model), explain(models.model("bert")))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_what_is_compiled_but_not_the_models_own_is_refused():
+    model = bert()
+    model.bert.forward = torch.compile(lambda *args, **kwargs: None, backend=never)
+    with pytest.raises(tl.UnsupportedModelError, match="the forward of BertModel is another function, compiled"):
+        explain(model)
+    whole, part = compile_all(bert()), compile_a_block(bert())
+    for model, wrapper in [(whole, whole), (part, part.bert.encoder.layer[1])]:
+        wrapper.register_forward_hook(lambda *_: None)
+        with pytest.raises(tl.UnsupportedModelError, match=r"hooks lie on what torch\.compile gave"):
+            explain(model)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:torch.quantize:UserWarning")  # works, but will go

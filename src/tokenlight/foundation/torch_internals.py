@@ -47,12 +47,19 @@ def drop_backward_hooks(module: nn.Module) -> None:
         getattr(module, kind).clear()
 
 
-def is_compiled_wrapper(model: nn.Module) -> bool:
-    """Whether torch.compile(model) gave this; the model itself is in `_orig_mod`."""
-    return hasattr(model, "_orig_mod")
+def inside_compiled(module: nn.Module) -> nn.Module | None:
+    """What torch.compile(module) was called with; None for a module that is not the result of that."""
+    return module._modules.get("_orig_mod")
 
 
-def is_compiled(module: nn.Module) -> bool:
-    """Whether module.compile() was called, or its forward was compiled."""
-    forward = module.__dict__.get("forward")
-    return module._compiled_call_impl is not None or hasattr(forward, "_torchdynamo_orig_callable")
+def uncompiled_name(name: str) -> str:
+    """Of a weight, as it was before a module around it was compiled."""
+    return name.replace("_orig_mod.", "")
+
+
+def compiled_forward(module: nn.Module) -> Any:
+    """What module.forward = torch.compile(forward) was called with; None where nobody did that.
+
+    `module.compile()` leaves nothing that a copy would have.
+    """
+    return getattr(module.__dict__.get("forward"), "_torchdynamo_orig_callable", None)

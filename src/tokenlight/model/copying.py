@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from tokenlight.foundation.errors import UnsupportedModelError
-from tokenlight.foundation.torch_internals import drop_backward_hooks, hooks_on, is_compiled, is_compiled_wrapper
+from tokenlight.foundation.torch_internals import compiled_forward, drop_backward_hooks, hooks_on, inside_compiled
 from tokenlight.foundation.transformers_internals import attention_of
 from tokenlight.model import placement, pooling
 from tokenlight.model.attention import WRITTEN_OUT
@@ -19,21 +19,36 @@ INTERFACE = (
 
 
 def unwrap(model: nn.Module) -> PreTrainedModel:
-    """The transformers model inside a PEFT or data-parallel wrapper, where that is exactly the same function."""
-    if isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
-        model = model.module
+    """The transformers model inside a PEFT, data-parallel or compiling wrapper, where that is the same function."""
+    model = inside_wrappers(model)
     peft = getattr(model, "peft_config", None)
     if peft is not None and hasattr(model, "get_base_model"):
         if any(config.is_prompt_learning or config.is_adaption_prompt for config in peft.values()):
             raise UnsupportedModelError(
                 "a PEFT prompt adds virtual tokens that no text has; use an adapter such as LoRA"
             )
-        model = model.get_base_model()  # type: ignore[operator]  # the adapters live inside its layers
-    if is_compiled_wrapper(model):
-        raise UnsupportedModelError("the model is compiled: pass the original, which is model._orig_mod")
+        model = inside_wrappers(model.get_base_model())  # type: ignore[operator]  # its layers hold the adapters
     if not isinstance(model, PreTrainedModel):
         raise TypeError(f"expected a transformers model, found {type(model).__name__}")
     return model
+
+
+def inside_wrappers(model: nn.Module) -> nn.Module:
+    """Wrappers may lie around one another."""
+    while True:
+        if isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
+            model = model.module
+        elif (inside := inside_compiled(model)) is not None:
+            refuse_hooks_around(model)
+            model = inside
+        else:
+            return model
+
+
+def refuse_hooks_around(compiled: nn.Module) -> None:
+    """What torch.compile gives is left out, and its own hooks with it."""
+    if hooks_on(compiled):
+        raise UnsupportedModelError("hooks lie on what torch.compile gave: register them on the module inside")
 
 
 def refuse_inexact(model: PreTrainedModel) -> None:
@@ -41,11 +56,16 @@ def refuse_inexact(model: PreTrainedModel) -> None:
     name = type(model).__name__
     if model.config.is_encoder_decoder:
         raise UnsupportedModelError(f"{name} is an encoder-decoder; tokenlight explains encoders and decoders")
-    if model.is_gradient_checkpointing:
-        raise UnsupportedModelError("gradient checkpointing is on: call model.gradient_checkpointing_disable() first")
     for module in model.modules():
-        if is_compiled(module):
-            raise UnsupportedModelError(f"{type(module).__name__} is compiled: load the model without compiling it")
+        if inside_compiled(module) is not None:
+            refuse_hooks_around(module)
+            continue  # its own forward leads to the module inside, which comes next
+        forward = compiled_forward(module)
+        if forward is not None and getattr(forward, "__func__", None) is not type(module).forward:
+            raise UnsupportedModelError(
+                f"the forward of {type(module).__name__} is another function, compiled: tokenlight runs a model's own "
+                "code; delete module.forward, or compile the module itself"
+            )
         if type(module).__module__.startswith("torch.ao."):
             raise UnsupportedModelError(f"{type(module).__name__} is quantised: load the model in floating point")
     if getattr(model, "is_quantized", False) or not all(p.is_floating_point() for p in model.parameters()):
@@ -60,7 +80,7 @@ def refuse_inexact(model: PreTrainedModel) -> None:
 
 
 def private_copy(model: PreTrainedModel) -> PreTrainedModel:
-    """New modules and a new configuration around frozen views of the same weights, in eval mode."""
+    """New modules and a new configuration around frozen views of the same weights, in eval mode, nothing compiled."""
     shared: dict[int, Any] = {id(p): nn.Parameter(p.detach(), requires_grad=False) for p in model.parameters()}
     inside = {id(module) for module in model.modules()}
     for module in model.modules():
@@ -72,9 +92,16 @@ def private_copy(model: PreTrainedModel) -> PreTrainedModel:
         # Most of a module is a dozen empty collections; handing out new ones is much faster than copying them.
         shared |= {id(x): type(x)() for x in vars(module).values() if isinstance(x, dict | set) and not x}
         shared |= placement.shared_with_copy(module, shared)
+    for module in reversed(list(model.modules())):  # from the inside: wrappers may lie around one another
+        if (inside := inside_compiled(module)) is not None:
+            shared[id(module)] = copy.deepcopy(inside, shared)
     twin = copy.deepcopy(model, shared).eval()
     for module in twin.modules():  # forward hooks are part of what the model computes, backward hooks are not
         drop_backward_hooks(module)
+        if compiled_forward(module) is not None:
+            del module.__dict__["forward"]  # what is left is the same function of the class
+        if getattr(module, "gradient_checkpointing", False):
+            module.gradient_checkpointing = False  # type: ignore[assignment]
     for name, setting in {"output_attentions": False, "output_hidden_states": False, "use_cache": False}.items():
         setattr(twin.config, name, setting)
     settings = twin.config.get_text_config()

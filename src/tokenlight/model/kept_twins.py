@@ -134,9 +134,10 @@ class Waiting:
     @classmethod
     def made_for(cls, model: PreTrainedModel) -> "Waiting":
         twin = Twin(model)
+        was = Snapshot(model)  # first: it refuses models whose modules do not match those of the twin, such as compiled
         own = Snapshot(twin.model, without=("forward", "tokenlight", WEIGHTS, *HOOKS))
         places = [(weights_in(a), weights_in(b)) for a, b in zip(twin.model.modules(), model.modules(), strict=True)]
-        return cls(twin, Snapshot(model), own, [(a, b) for a, b in places if b])
+        return cls(twin, was, own, [(a, b) for a, b in places if b])
 
     def take_weights(self) -> None:
         views: dict[int, nn.Parameter] = {}  # weights that are tied stay so

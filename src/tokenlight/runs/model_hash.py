@@ -6,6 +6,7 @@ import json
 import torch
 
 from tokenlight.explain.explainer import Explainer
+from tokenlight.foundation.torch_internals import uncompiled_name
 from tokenlight.foundation.transformers_internals import WHERE_IT_LAY, tokenizer_json
 
 BLOCK = 1 << 22
@@ -22,7 +23,8 @@ def hash_model(explainer: Explainer) -> str:
     tokenizer = json.loads(tokenizer_json(explainer.tokenizer))
     tokenizer |= {"truncation": None, "padding": None}  # whatever the last call left switched on
     digest.update(json.dumps(tokenizer, sort_keys=True).encode())
-    for name, tensor in sorted(model.state_dict().items()):
+    state = {uncompiled_name(name): tensor for name, tensor in model.state_dict().items()}
+    for name, tensor in sorted(state.items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         flat = tensor.detach().contiguous().cpu().reshape(-1)
         for part in flat.split(BLOCK):
