@@ -8,7 +8,6 @@ for a constant, `attn_lrp` shares evenly, as MambaLRP does.
 
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from tokenlight.rules.facts import keeps
@@ -20,6 +19,3 @@ def through_state(function: Function, values: Tensor, others: dict[str, Any], fo
     """The values that go into the state take all."""
     constants = {name: part.detach() if isinstance(part, Tensor) else part for name, part in others.items()}
     return function(values, constants, formula)
-
-
-DECAYS: tuple[Function, ...] = (torch.exp, Tensor.exp, torch.expm1, Tensor.expm1)  # how states decay; constants

@@ -8,7 +8,7 @@ from tokenlight.rules import replacements as rules
 from tokenlight.rules.mode import RuleTable
 from tokenlight.rules.points import attend, mask_scores, mix_values, query_key, scan
 from tokenlight.rules.spellings import ACTIVATIONS, MATRIX_PRODUCTS, PRODUCTS, SOFTMAXES, SUMS
-from tokenlight.rules.state_spaces import DECAYS, through_state
+from tokenlight.rules.state_spaces import through_state
 
 SHARED: RuleTable = (
     dict.fromkeys(ACTIVATIONS, rules.identity)
@@ -17,7 +17,6 @@ SHARED: RuleTable = (
     | dict.fromkeys(spellings.CLIPPING, rules.clipped)
     | dict.fromkeys(spellings.EXTREMES, rules.extreme)
     | dict.fromkeys((*spellings.JOINING, *spellings.CONVOLUTIONS), rules.joining)
-    | dict.fromkeys(DECAYS, rules.constant)
     | {mask_scores: rules.plain, F.layer_norm: rules.linear_norm, scan: through_state}
 )
 
