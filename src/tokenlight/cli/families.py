@@ -1,6 +1,5 @@
 """The table of models: every family of transformers, tried and checked."""
 
-import json
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -17,18 +16,18 @@ def families(
     limit: Annotated[float, typer.Option(min=1, help="Seconds for one model.")] = 120,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write to this .md or .json file.")] = None,
 ) -> None:
-    """Try every method on a tiny model of every family that the installed transformers has."""
-    from tokenlight.families.sweep import sweep
-    from tokenlight.results.model_check import ModelCheck
-    from tokenlight.views.families import families_table
-
-    def say(one: ModelCheck) -> None:
-        counts = ", ".join(f"{one.count(v)} {v}" for v in ("works", "refused", "crashed", "wrong") if one.count(v))
-        sys.stderr.write(f"{one.kind} {one.task}: {one.problem or counts}\n")
-
+    """Try and check methods on a tiny model of every family that the installed transformers has."""
     with readable_errors():
-        found = sweep(types or (), jobs=jobs, limit=limit, on_result=say)
+        if output is not None and output.suffix not in (".md", ".json"):
+            raise ValueError(f"the table is written as .md or .json; found {output.name!r}")
+        from tokenlight.families.sweep import sweep
+        from tokenlight.foundation.files import write_whole
+        from tokenlight.results.model_check import to_json
+        from tokenlight.views.families import families_table, in_short, made_now
+        from tokenlight.views.families_page import families_page
+
+        found = sweep(types or (), jobs=jobs, limit=limit, on_result=lambda one: sys.stderr.write(in_short(one) + "\n"))
         if output is None:
             wide_console().print(families_table(found))
         else:
-            output.write_text(json.dumps([one.to_dict() for one in found], indent=1) + "\n", encoding="utf-8")
+            write_whole(output, to_json(found) if output.suffix == ".json" else families_page(found, made_now()))

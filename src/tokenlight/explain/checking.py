@@ -3,7 +3,7 @@
 import linecache
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -57,6 +57,7 @@ class Checking:
     model: PreTrainedModel
     rows: tuple[Tensor, ...]
     methods: tuple[str, ...]
+    known: dict[tuple[str, tuple[int, ...]], Attribution] = field(default_factory=dict)
 
     def all(self) -> ModelCheck:
         outcomes = {name: self.tried(name) for name in self.methods}
@@ -70,26 +71,31 @@ class Checking:
         for check in checks:
             for name in check.methods if check.passed is False else ():
                 outcomes[name] = outcomes[name].or_worse(Outcome(name, "wrong", describe(check)))
-        kind, task = self.model.config.model_type, task_of(self.model).name
-        names = {"precision": str(self.model.dtype).removeprefix("torch."), "model": type(self.model).__name__}
         return ModelCheck(
-            kind, task, outcomes=tuple(outcomes.values()), checks=tuple(c for c in checks if c.remark), **names
+            self.model.config.model_type,
+            model=type(self.model).__name__,
+            precision=str(self.model.dtype).removeprefix("torch."),
+            outcomes=tuple(outcomes.values()),
+            checks=tuple(check for check in checks if check.remark),
         )
 
     # Methods
 
     def tried(self, method: str) -> Outcome:
         try:
-            self.attribution(method, self.rows[:1])
+            self.attribution(method)
         except Exception as error:
             refused = is_refusal(error)
             return Outcome(method, "refused" if refused else "crashed", one_line(error) if refused else located(error))
         return Outcome(method, "works")
 
-    def attribution(self, method: str, rows: Sequence[Tensor]) -> Attribution:
-        ids, mask = self.padded(rows)
-        target = task_of(self.model).trial_target(self.last)
-        return attribute_ids(self.model, ids, mask, None, method, {}, target)
+    def attribution(self, method: str, places: tuple[int, ...] = (0,)) -> Attribution:
+        """Of the rows at these places, together; asked for again, it is not computed again."""
+        if (method, places) not in self.known:
+            ids, mask = self.padded([self.rows[place] for place in places])
+            target = task_of(self.model).trial_target(self.last)
+            self.known[method, places] = attribute_ids(self.model, ids, mask, None, method, {}, target)
+        return self.known[method, places]
 
     def padded(self, rows: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         pad = getattr(self.model.config.get_text_config(), "pad_token_id", None) or 0
@@ -138,7 +144,7 @@ class Checking:
     def gradient(self, working: tuple[str, ...]) -> Check | None:
         if "gradient_x_input" not in working:
             return None
-        found = self.attribution("gradient_x_input", self.rows[:1]).scores
+        found = self.attribution("gradient_x_input").scores
         apart = difference(found, self.products.sum(-1), self.size_of_products)
         return Check("gradient", apart, self.tolerance, "plain autograd", ("gradient_x_input",))
 
@@ -176,7 +182,7 @@ class Checking:
 
     def conservation(self, working: tuple[str, ...]) -> Check | None:
         (method,) = working
-        found = self.attribution(method, self.rows[:1])
+        found = self.attribution(method)
         if "residual" not in found.extras:
             return None
         parts = [found.scores.abs().sum(1), *(part.abs() for part in found.extras.values())]
@@ -185,8 +191,9 @@ class Checking:
 
     def batch_as_single(self, working: tuple[str, ...]) -> Check:
         (method,) = working
-        together = self.attribution(method, self.rows).scores
-        alone = [self.attribution(method, [row]).scores[0] for row in self.rows]
+        places = range(len(self.rows))
+        together = self.attribution(method, tuple(places)).scores
+        alone = [self.attribution(method, (place,)).scores[0] for place in places]
         size = self.size_of_products if method == "gradient_x_input" else 0.0
         apart = max(difference(together[i, : len(one)], one, size) for i, one in enumerate(alone))
         return Check(f"batch = single of {method}", apart, self.tolerance, "two rows, padded", working)

@@ -9,7 +9,7 @@ from transformers import PreTrainedModel
 from tokenlight.explain.checking import check_model, located, one_line, try_method
 from tokenlight.explain.plain_model import PlainModel
 from tokenlight.families.small_sizes import VOCABULARY
-from tokenlight.families.tiny_models import NotBuilt, tiny_model
+from tokenlight.families.tiny_models import NotBuilt, is_text, tiny_model
 from tokenlight.results.model_check import ModelCheck
 from tokenlight.text.batches import Batch
 
@@ -19,23 +19,27 @@ FIRST_WORD = 5  # ids below mean something special
 
 def check_family(kind: str, task: str) -> ModelCheck:
     """In double precision, where rounding hides nothing; and in single precision, in which people have their models."""
+    return replace(checked(kind, task), kind=kind, task=task, text=is_text(kind))
+
+
+def checked(kind: str, task: str) -> ModelCheck:
     rows = texts()
     try:
         single = tiny_model(kind, task)
     except Exception as error:
-        return ModelCheck(kind, task, problem=f"not built: {reason(error)}")
+        return ModelCheck(kind, problem=f"not built: {reason(error)}")
     try:
         run(single, rows[0])
     except Exception as error:
-        return ModelCheck(kind, task, problem=f"does not run on token ids alone: {reason(error)}")
+        return ModelCheck(kind, problem=f"does not run on token ids alone: {reason(error)}")
     double = tiny_model(kind, task).double()
     try:
         run(double, rows[0])
     except Exception:
-        return replace(check_model(single, rows), kind=kind, task=task)
-    checked = check_model(double, rows)
-    outcomes = tuple(one.or_worse(try_method(single, rows, one.method)) for one in checked.outcomes)
-    return replace(checked, kind=kind, task=task, outcomes=outcomes)
+        return check_model(single, rows)
+    found = check_model(double, rows)
+    outcomes = tuple(one.or_worse(try_method(single, rows, one.method)) for one in found.outcomes)
+    return replace(found, outcomes=outcomes)
 
 
 def texts() -> tuple[Tensor, ...]:

@@ -75,7 +75,7 @@ NAMES: tuple[tuple[int, str], ...] = (
     ),
     (
         WINDOW,
-        "sliding_window window_size attention_window_size sliding_window_size local_attention "
+        "sliding_window attention_window window_size attention_window_size sliding_window_size local_attention "
         "attention_chunk_size centroid_intermediate_top_k",
     ),
     (
@@ -96,10 +96,24 @@ NEEDED = {
 }
 IDS = {"pad_token_id": 1, "bos_token_id": 2, "eos_token_id": 3, "decoder_start_token_id": 2, "pad_index": 1}
 
+MROPE = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 1, 1]}
+ZAMBA = {
+    "layers_block_type": ["linear_attention", "hybrid"] * 2,
+    "attention_hidden_size": 2 * WIDTH,
+    "attention_head_dim": 2 * WIDTH // HEADS,
+}
 # Settings that nobody could guess from their names.
 OWN: dict[str, dict[str, Any]] = {
     "bamba": {"mamba_n_heads": 4, "mamba_d_head": 16},
     "blt": {"encoder_hash_byte_group_vocab": 64, "encoder_hash_byte_group_size": [3, 4]},
+    "cohere_compass_text": {
+        "layer_types": ["sliding_attention", "full_attention"],
+        "rope_parameters": {"sliding_attention": MROPE, "full_attention": MROPE},
+    },
+    "dbrx": {
+        "attn_config": {"kv_n_heads": GROUPS, "rope_theta": 1e4, "clip_qkv": 8.0},
+        "ffn_config": {"ffn_hidden_size": INNER, "moe_num_experts": EXPERTS, "moe_top_k": GROUPS, "hidden_size": WIDTH},
+    },
     "esmc": {"num_key_value_heads": HEADS},
     "granitemoehybrid": {"mamba_n_heads": 4, "mamba_d_head": 16, "layer_types": ["mamba", "attention"]},
     "falcon_h1": {"mamba_n_heads": 4, "mamba_d_head": 16, "mamba_d_ssm": 64},
@@ -107,12 +121,29 @@ OWN: dict[str, dict[str, Any]] = {
     "lfm2_moe": {"layer_types": ["conv", "full_attention"]},
     "layoutlmv3": {"coordinate_size": 6, "shape_size": 4},
     "lilt": {"hidden_size": 48, "channel_shrink_ratio": 4},
-    "mamba2": {"head_dim": 16},
+    "longcat_flash": {"head_dim": HEAD},
+    "mamba2": {"head_dim": 16, "n_groups": 1},
     "neomme": {"head_dim": 16},
+    "qwen4_exp_text": {"indexer_kv_heads": 1},
     "reformer": {"axial_pos_embds_dim": [16, 16], "axial_pos_shape": [8, 8], "attn_layers": ["local", "local"]},
     "xmod": {"default_language": "en_XX"},
     "zaya": {"num_experts_per_tok": 1},
-    "zamba2": {"mamba_headdim": 16, "n_mamba_heads": 4},
+    "zamba": {**ZAMBA, "num_hidden_layers": 4},
+    "zamba2": {**ZAMBA, "num_hidden_layers": 4, "mamba_headdim": 16, "n_mamba_heads": 4},
+}
+# Settings of published models that take another way through a family's code.
+VARIANTS: dict[str, dict[str, Any]] = {
+    "falcon[alibi]": {"alibi": True},
+    "falcon[new decoder]": {"new_decoder_architecture": True},
+    "gemma3_text[bidirectional]": {"use_bidirectional_attention": True},
+    "gpt_bigcode[multi head]": {"multi_query": False},
+    "gpt_neox[sequential]": {"use_parallel_residual": False},
+    "modernbert[mean]": {"classifier_pooling": "mean"},
+    "olmo[clip]": {"clip_qkv": 0.5},
+    "opt[post norm]": {"do_layer_norm_before": False},
+    "phi[qk norm]": {"qk_layernorm": True},
+    "qwen2[sliding]": {"use_sliding_window": True, "layer_types": ["full_attention", "sliding_attention"]},
+    "stablelm[parallel]": {"use_parallel_residual": True},
 }
 
 

@@ -9,6 +9,7 @@ from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from typing import Any
 
+from tokenlight.explain.checking import located
 from tokenlight.families.one_family import check_family
 from tokenlight.families.tiny_models import all_types
 from tokenlight.foundation.registry import look_up
@@ -100,4 +101,8 @@ def work(line: Connection) -> None:
             kind, task = line.recv()
         except EOFError:
             return
-        line.send(check_family(kind, task))
+        try:
+            found = check_family(kind, task)
+        except Exception as error:
+            found = ModelCheck(kind, task, problem=f"the check itself failed: {located(error)}")
+        line.send(found)

@@ -7,13 +7,15 @@ import transformers
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from tokenlight.explain.plain_model import PlainModel, target_of
-from tokenlight.families.small_sizes import small_settings
+from tokenlight.families.small_sizes import VARIANTS, small_settings
 from tokenlight.foundation.transformers_internals import config_class, model_types
 from tokenlight.tasks import TASKS
 from tokenlight.text.batches import Batch
 
 MOST_WEIGHTS = 20_000_000  # more is no tiny model: a size was not found
 GAINS = (1.6, 0.8, 0.4)  # how much a layer stretches what it reads: attention is sharp, and no activation dead
+SENSES = ("vision", "audio", "vq", "image", "speech", "depth_decoder")  # how configurations of other senses begin
+OTHER = {"bros", "git", "layoutlm", "layoutlmv2", "layoutlmv3", "lilt", "lxmert", "markuplm", "trocr", "whisper"}
 TINY = 1e-6
 MOVED = 0.1  # norms and biases start as 1 and 0: they are moved, or nothing tests them
 
@@ -28,7 +30,19 @@ def all_types() -> dict[str, list[str]]:
     for task in TASKS.values():
         for kind in model_types(task.auto_class):
             found.setdefault(kind, []).append(task.name)
+    found |= {variant: found[family_of(variant)] for variant in VARIANTS}
     return dict(sorted(found.items()))
+
+
+def family_of(kind: str) -> str:
+    """Without the variant."""
+    return kind.partition("[")[0]
+
+
+def is_text(kind: str) -> bool:
+    """Whether the family was made for text, and not for its part in pictures, pages or sounds."""
+    parts = config_class(family_of(kind)).sub_configs
+    return family_of(kind) not in OTHER and not any(part.startswith(SENSES) for part in parts)
 
 
 def tiny_model(kind: str, task: str) -> PreTrainedModel:
@@ -60,11 +74,11 @@ def has_gradient(model: PreTrainedModel) -> bool:
 
 
 def tiny_config(kind: str, task: str) -> PreTrainedConfig:
-    made = config_class(kind)
+    made = config_class(family_of(kind))
     whole = made()
     wanted = {"use_cache": False, "num_labels": 3, **TASKS[task].trial_settings}
     asked = {name: value for name, value in wanted.items() if hasattr(whole, name)}
-    return made(**{**small_settings(whole), **asked})
+    return made(**{**small_settings(whole), **asked, **VARIANTS.get(kind, {})})
 
 
 def sharpen(model: PreTrainedModel, gain: float) -> None:

@@ -1,10 +1,12 @@
 """What every method does on one model, and how that was checked."""
 
+import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 Verdict = Literal["works", "refused", "crashed", "wrong"]
-WORST = ("works", "refused", "crashed", "wrong")  # each is worse than those before it
+WORST: tuple[Verdict, ...] = ("works", "refused", "crashed", "wrong")  # each is worse than those before it
 
 
 @dataclass(frozen=True)
@@ -39,21 +41,27 @@ class ModelCheck:
     """A model's row of the table."""
 
     kind: str  # config.model_type
-    task: str
+    task: str = ""
     model: str = ""  # the name of its class
     precision: str = ""
     outcomes: tuple[Outcome, ...] = ()
     checks: tuple[Check, ...] = ()
+    text: bool = True  # made for text, not for its part in pictures or sounds
     problem: str = ""  # why there is no such model, or why it does not run on token ids
 
     def count(self, verdict: Verdict) -> int:
         return sum(outcome.verdict == verdict for outcome in self.outcomes)
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
     @classmethod
     def from_dict(cls, plain: dict[str, Any]) -> "ModelCheck":
         outcomes = tuple(Outcome(**one) for one in plain["outcomes"])
         checks = tuple(Check(**{**one, "methods": tuple(one["methods"])}) for one in plain["checks"])
         return cls(**{**plain, "outcomes": outcomes, "checks": checks})
+
+
+def to_json(found: Sequence[ModelCheck]) -> str:
+    return json.dumps([asdict(one) for one in found], ensure_ascii=False, indent=1) + "\n"
+
+
+def from_json(text: str) -> list[ModelCheck]:
+    return [ModelCheck.from_dict(plain) for plain in json.loads(text)]

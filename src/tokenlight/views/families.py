@@ -1,12 +1,14 @@
-"""What `tokenlight families` prints and writes: method × family, and how it was checked."""
+"""What `tokenlight families` prints: method × family, the reasons, and how it was checked."""
 
 from collections.abc import Sequence
+from datetime import date
+from importlib.metadata import version
 
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from tokenlight.results.model_check import ModelCheck
+from tokenlight.results.model_check import WORST, ModelCheck
 
 MARKS = {
     "works": ("yes", "green"),
@@ -36,8 +38,25 @@ def reasons(one: ModelCheck) -> list[str]:
     for outcome in one.outcomes:
         by_reason.setdefault((MARKS[outcome.verdict][0], outcome.reason), []).append(outcome.method)
     lines += [f"  {', '.join(names)}: {mark} {reason}".rstrip() for (mark, reason), names in by_reason.items()]
+    return lines + check_lines(one)
+
+
+def check_lines(one: ModelCheck) -> list[str]:
+    lines = []
     for check in one.checks:
         state = {True: "ok", False: "WRONG", None: "not checked"}[check.passed]
         apart = "" if check.difference is None else f" {check.difference:.0e}"
         lines.append(f"    {check.name}: {state}{apart} ({check.remark})")
     return lines
+
+
+def in_short(one: ModelCheck) -> str:
+    """One line, while the others are still being tried."""
+    counts = ", ".join(f"{one.count(verdict)} {verdict}" for verdict in WORST if one.count(verdict))
+    return f"{one.kind}, {one.task}: {one.problem or counts}"
+
+
+def made_now() -> str:
+    """When and with what."""
+    versions = ", ".join(f"{name} {version(name)}" for name in ("tokenlight", "transformers", "torch"))
+    return f"Made by `tokenlight families` on {date.today()} with {versions}."

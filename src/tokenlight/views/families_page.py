@@ -1,0 +1,147 @@
+"""The table of models as a page of Markdown: what works, what does not and why, and how it was checked."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from tokenlight.results.model_check import ModelCheck, Outcome
+
+SIGNS = {"works": "yes", "refused": "–", "crashed": "CRASHED", "wrong": "WRONG"}
+LONGEST = 220  # letters of a reason
+
+
+def families_page(found: Sequence[ModelCheck], made: str) -> str:
+    """`made` says when and with what."""
+    text = [one for one in found if one.text]
+    built = [one for one in text if not one.problem]
+    methods = list(dict.fromkeys(outcome.method for one in found for outcome in one.outcomes))
+    parts = [
+        "# Families",
+        f"What every method does on every text family of transformers. {made} It is made by a program; do not edit it.",
+        HOW,
+        "## In numbers",
+        counted(built, methods, len(by_kind(text))),
+        "## Checks",
+        checks_table(found),
+        *faults(found),
+        "## Families of text",
+        HEADS,
+        method_table(built, methods),
+        "## Why not",
+        "A family stands under every reason that one of its methods gives, with the methods and how many of its heads.",
+        reasons_list(built),
+        "## The text part of other models",
+        method_table([one for one in found if not one.text and not one.problem], methods),
+        "## Not tried",
+        "\n".join(f"- `{one.kind}`, {one.task}: {shortened(one.problem, one.model)}" for one in found if one.problem),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+HOW = """A tiny model of each type (two layers, or as many as it has kinds of layers; random weights, drawn so that attention
+is sharp) reads two rows of 12 and 9 token ids. Methods are tried in double and in single precision; *yes* means that they
+gave scores and that every check below held, in double precision where the family runs in it. What cannot be explained
+exactly is refused with a reason. `tokenlight doctor MODEL` makes the same checks on a model of yours, and
+`tokenlight families TYPE` those of one row."""
+
+HEADS = "*yes*: with every head that the family has; a number: with so many of its heads; –: refused with a reason."
+
+
+def by_kind(found: Iterable[ModelCheck]) -> dict[str, list[ModelCheck]]:
+    """Heads of one family together."""
+    groups: dict[str, list[ModelCheck]] = {}
+    for one in found:
+        groups.setdefault(one.kind, []).append(one)
+    return groups
+
+
+def counted(found: Sequence[ModelCheck], methods: Sequence[str], types: int) -> str:
+    """Types by how much works, and (type, head) pairs by method."""
+    kinds = {kind: [outcome for one in group for outcome in one.outcomes] for kind, group in by_kind(found).items()}
+    whole = sum(all(outcome.verdict == "works" for outcome in outcomes) for outcomes in kinds.values())
+    none = sum(all(outcome.verdict != "works" for outcome in outcomes) for outcomes in kinds.values())
+    lines = [
+        f"{types} types and variants, {len(kinds)} of them tried: {whole} with every head and all {len(methods)} "
+        f"methods, {len(kinds) - whole - none} with some, {none} with none.",
+        "",
+        "| method | works | refused | crashed | wrong |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    for method in methods:
+        verdicts = Counter(o.verdict for outcomes in kinds.values() for o in outcomes if o.method == method)
+        counts = " | ".join(str(verdicts[verdict]) for verdict in SIGNS)
+        lines.append(f"| {method} | {counts} |")
+    return "\n".join([*lines, "", "(Pairs of type and head.)"])
+
+
+def checks_table(found: Sequence[ModelCheck]) -> str:
+    """Of each kind of check: how often it was made, and the largest difference among those that passed."""
+    groups: dict[str, list[tuple[bool, float]]] = {}
+    for check in (check for one in found for check in one.checks):
+        if check.difference is not None:
+            groups.setdefault(check.name, []).append((bool(check.passed), check.difference))
+    lines = ["| check | models | passed | largest difference of those |", "|---|---:|---:|---:|"]
+    for name, results in groups.items():
+        passed = [apart for passed, apart in results if passed]
+        lines.append(f"| {name} | {len(results)} | {len(passed)} | {max(passed, default=0):.0e} |")
+    return "\n".join(lines)
+
+
+def faults(found: Sequence[ModelCheck]) -> list[str]:
+    """What must not be: crashes, and results that are wrong."""
+    lines = [
+        f"- `{one.kind}`, {one.task}, {outcome.method}: {SIGNS[outcome.verdict]}: {shortened(outcome.reason, one.model)}"
+        for one in found
+        for outcome in one.outcomes
+        if outcome.verdict in ("crashed", "wrong")
+    ]
+    return ["## Faults", "\n".join(lines) or "None: nothing crashed, and no check failed."]
+
+
+def method_table(found: Sequence[ModelCheck], methods: Sequence[str]) -> str:
+    """Families with the most methods first."""
+    rows = []
+    for kind, group in by_kind(found).items():
+        outcomes = [outcome for one in group for outcome in one.outcomes]
+        cells = [cell([outcome for outcome in outcomes if outcome.method == method]) for method in methods]
+        works = sum(outcome.verdict == "works" for outcome in outcomes) / len(outcomes)
+        rows.append((-works, kind, f"| `{kind}` | {len(group)} | {' | '.join(cells)} |"))
+    header = [f"| type | heads | {' | '.join(methods)} |", f"|---|---:|{'---|' * len(methods)}"]
+    return "\n".join([*header, *(row for *_, row in sorted(rows))])
+
+
+def cell(outcomes: Sequence[Outcome]) -> str:
+    """Of one method with all heads of a family."""
+    verdicts = Counter(outcome.verdict for outcome in outcomes)
+    if len(verdicts) == 1:
+        return SIGNS[outcomes[0].verdict]
+    return next((SIGNS[bad] for bad in ("wrong", "crashed") if verdicts[bad]), f"{verdicts['works']}")
+
+
+def reasons_list(found: Sequence[ModelCheck]) -> str:
+    """Reasons, those of the most families first."""
+    groups: dict[str, dict[str, list[str]]] = {}
+    for one in found:
+        for outcome in one.outcomes:
+            if outcome.verdict == "refused":
+                reason = shortened(outcome.reason, one.model, one.kind)
+                groups.setdefault(reason, {}).setdefault(one.kind, []).append(outcome.method)
+    ordered = sorted(groups.items(), key=lambda pair: (-len(pair[1]), pair[0]))
+    return "\n".join(f"- {reason} \n  {described(kinds)}" for reason, kinds in ordered)
+
+
+def described(kinds: Mapping[str, Sequence[str]]) -> str:
+    """Families with the same methods together."""
+    groups: dict[str, list[str]] = {}
+    for kind, methods in kinds.items():
+        counts = Counter(methods)
+        words = ", ".join(method if n == 1 else f"{method} × {n}" for method, n in counts.items())
+        groups.setdefault(words, []).append(f"`{kind}`")
+    return "; ".join(f"{', '.join(names)} ({words})" for words, names in groups.items())
+
+
+def shortened(reason: str, *names: str) -> str:
+    """The same for every family that has it: without the names of this one, and not for ever."""
+    for name in filter(None, names):
+        reason = reason.replace(name, "…")
+    reason = reason.replace("|", "\\|")
+    return reason if len(reason) <= LONGEST else reason[:LONGEST] + " …"
