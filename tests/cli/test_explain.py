@@ -248,7 +248,7 @@ def test_doctor_says_what_does_not_work_and_why(folders, monkeypatch):
 
 def test_doctor_measures_what_the_backward_pass_holds(folders):
     out = succeed("doctor", folders["classifier"])
-    assert re.search(r"^rollout\s+yes.*nothing\s*$", out, re.MULTILINE)
+    assert re.search(r"^rollout\s+yes.*(nothing|0\.0 MB)\s*$", out, re.MULTILINE)  # the head at most, to find its row
     assert re.search(r"^attcat\s+yes.* \d+\.\d MB\s*$", out, re.MULTILINE)
 
 

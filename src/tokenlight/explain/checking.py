@@ -174,11 +174,12 @@ class Checking:
         if not readers:
             return None
         target = target_of(self.model, self.last, 1)
-        read = self.plain.rows_read(self.batch, target)[0].nonzero()[:, 0].tolist()
-        trace = record(self.model, self.batch, target, PlannedPass(frozenset({"row"})))
-        ours = sorted({int(one.row[0]) for one in trace.traces})
-        wrong = float(read != ours)
-        return Check("rows read", wrong, 0.5, f"the head reads {read}, maps are read at {ours}", readers)
+        lengths = self.plain.rows_read(self.batch, target)
+        traces = record(self.model, self.batch, target, PlannedPass(frozenset({"row"}))).traces
+        ours = torch.stack([trace.rows[0] for trace in traces])  # [part, token]
+        read, maps = (tokens.nonzero()[:, 0].tolist() for tokens in (lengths[0], ours.sum(0)))
+        apart = 1.0 if read != maps else 0.0 if len(traces) > 1 else difference(ours, lengths / lengths.sum())
+        return Check("rows read", apart, self.tolerance, f"the head reads {read}, maps are read at {maps}", readers)
 
     def conservation(self, working: tuple[str, ...]) -> Check | None:
         (method,) = working

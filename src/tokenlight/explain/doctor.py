@@ -1,10 +1,12 @@
-"""What methods will need on a model, before anything runs; then every method tried on a short input."""
+"""What methods will need on a model, before anything runs; then every method tried and checked on a short input."""
 
 import time
 from typing import Any
 
 import torch
+from torch import Tensor
 
+from tokenlight.explain.checking import check_model
 from tokenlight.explain.explainer import Explainer
 from tokenlight.explain.footprint import Shape, need_of_plan
 from tokenlight.explain.free_memory import free_memory, largest_batch
@@ -58,7 +60,14 @@ def examine(explainer: Explainer) -> Examination:
         device=str(explainer.model.device),
         tokens=len(explainer.encode([text])[0]),
         findings=tuple(findings),
+        check=check_model(explainer.model, two_rows(explainer, text)),
     )
+
+
+def two_rows(explainer: Explainer, text: Text) -> tuple[Tensor, Tensor]:
+    """The tokens of a text, and fewer of them: a batch of both has padding."""
+    whole = torch.tensor(explainer.encode([text])[0].input_ids, device=Twin(explainer.model).device)
+    return whole, whole[: max(len(whole) * 3 // 4, 1)]
 
 
 def try_method(explainer: Explainer, name: str, text: Text, target: Any) -> Finding:

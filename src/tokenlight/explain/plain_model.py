@@ -75,7 +75,7 @@ class PlainModel:
         return float((without - first).abs().max() / (second - first).abs().max())
 
     def rows_read(self, batch: Batch, target: Target) -> Tensor:
-        """[batch, token] bool: where the score depends on the states after the last block."""
+        """[batch, token] how much the score depends on each state after the last block: the length of its gradient."""
         states: list[Tensor] = []
         blocks = members_of_lists(self.model)
         hooks = [block.register_forward_hook(lambda *call: states.append(state_in(call[2]))) for block in blocks]
@@ -87,7 +87,7 @@ class PlainModel:
             hook.remove()
         wanted = [state for state in states if state.shape[:2] == batch.input_ids.shape and state.requires_grad]
         (gradient,) = torch.autograd.grad(score.sum(), wanted[-1], materialize_grads=True)
-        return (gradient != 0).any(-1)
+        return torch.linalg.vector_norm(gradient.double(), dim=-1)
 
 
 def members_of_lists(model: nn.Module) -> list[nn.Module]:

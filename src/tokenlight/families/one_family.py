@@ -8,7 +8,7 @@ from transformers import PreTrainedModel
 
 from tokenlight.explain.checking import check_model, located, one_line, try_method
 from tokenlight.explain.plain_model import PlainModel
-from tokenlight.families.small_sizes import VOCABULARY
+from tokenlight.families.small_sizes import IDS, VOCABULARY
 from tokenlight.families.tiny_models import NotBuilt, is_text, tiny_model
 from tokenlight.results.model_check import ModelCheck
 from tokenlight.text.batches import Batch
@@ -44,7 +44,10 @@ def checked(kind: str, task: str) -> ModelCheck:
 
 def texts() -> tuple[Tensor, ...]:
     generator = torch.Generator().manual_seed(1)
-    return tuple(torch.randint(FIRST_WORD, VOCABULARY - 1, (length,), generator=generator) for length in LENGTHS)
+    words = [torch.randint(FIRST_WORD, VOCABULARY - 1, (length,), generator=generator) for length in LENGTHS]
+    for row in words:
+        row[-1] = IDS["eos_token_id"]  # some heads read there
+    return tuple(words)
 
 
 def run(model: PreTrainedModel, row: Tensor) -> None:

@@ -63,7 +63,7 @@ class Worker:
 
     def check(self, kind: str, task: str) -> ModelCheck:
         if self.process is None:
-            self._start()
+            self.start()
         try:
             self.line.send((kind, task))
             if self.line.poll(self.limit):
@@ -74,7 +74,7 @@ class Worker:
         self.stop()
         return ModelCheck(kind, task, problem=f"does not run: {problem}")
 
-    def _start(self) -> None:
+    def start(self) -> None:
         context = get_context("spawn")
         self.line, other = context.Pipe()
         self.process = context.Process(target=work, args=(other,), daemon=True)

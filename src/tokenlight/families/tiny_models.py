@@ -7,7 +7,7 @@ import transformers
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from tokenlight.explain.plain_model import PlainModel, target_of
-from tokenlight.families.small_sizes import VARIANTS, small_settings
+from tokenlight.families.small_sizes import IDS, VARIANTS, small_settings
 from tokenlight.foundation.transformers_internals import config_class, model_types
 from tokenlight.tasks import TASKS
 from tokenlight.text.batches import Batch
@@ -78,6 +78,8 @@ def tiny_config(kind: str, task: str) -> PreTrainedConfig:
     whole = made()
     wanted = {"use_cache": False, "num_labels": 3, **TASKS[task].trial_settings}
     asked = {name: value for name, value in wanted.items() if hasattr(whole, name)}
+    if whole.is_encoder_decoder:
+        asked["decoder_start_token_id"] = IDS["decoder_start_token_id"]  # not every family has one from the start
     return made(**{**small_settings(whole), **asked, **VARIANTS.get(kind, {})})
 
 

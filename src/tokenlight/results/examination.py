@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from tokenlight.results.model_check import ModelCheck
+
 
 @dataclass(frozen=True)
 class Need:
@@ -48,3 +50,4 @@ class Examination:
     device: str
     tokens: int  # of the text
     findings: tuple[Finding, ...]
+    check: ModelCheck  # what the table of models says about such a model

@@ -6,6 +6,7 @@ from rich.text import Text
 
 from tokenlight.foundation.sizes import describe_bytes
 from tokenlight.results.examination import Examination, Need, Outlook
+from tokenlight.views.families import check_lines
 
 MANY = 9999  # texts that fit at once; more than that is "many"
 
@@ -55,4 +56,7 @@ def examination_table(found: Examination) -> Group:
         else:
             held = f"{finding.held / 1e6:.1f} MB" if finding.held else "nothing"
             table.add_row(finding.method, "yes", f"{finding.seconds * 1e3:.0f} ms", held)
-    return Group(header, table)
+    checks = [Text("\nChecked against the model itself, as in docs/families.md:"), *map(Text, check_lines(found.check))]
+    wrong = [outcome for outcome in found.check.outcomes if outcome.verdict in ("wrong", "crashed")]
+    faults = [Text(f"{one.method}: {one.verdict.upper()} {one.reason}", style="red") for one in wrong]
+    return Group(header, table, *checks, *faults)

@@ -37,11 +37,11 @@ def families_page(found: Sequence[ModelCheck], made: str) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-HOW = """A tiny model of each type (two layers, or as many as it has kinds of layers; random weights, drawn so that attention
-is sharp) reads two rows of 12 and 9 token ids. Methods are tried in double and in single precision; *yes* means that they
-gave scores and that every check below held, in double precision where the family runs in it. What cannot be explained
-exactly is refused with a reason. `tokenlight doctor MODEL` makes the same checks on a model of yours, and
-`tokenlight families TYPE` those of one row."""
+HOW = """A tiny model of each type (two layers, or as many as it has kinds of layers; random weights, drawn so that
+attention is sharp) reads two rows of 12 and 9 token ids. Methods are tried in double and in single precision.
+*yes* means that they gave scores and that every check below held, in double precision where the family runs in
+it. What cannot be explained exactly is refused with a reason. `tokenlight doctor MODEL` makes the same checks
+on a model of yours, and `tokenlight families TYPE` those of one row."""
 
 HEADS = "*yes*: with every head that the family has; a number: with so many of its heads; –: refused with a reason."
 
@@ -89,7 +89,7 @@ def checks_table(found: Sequence[ModelCheck]) -> str:
 def faults(found: Sequence[ModelCheck]) -> list[str]:
     """What must not be: crashes, and results that are wrong."""
     lines = [
-        f"- `{one.kind}`, {one.task}, {outcome.method}: {SIGNS[outcome.verdict]}: {shortened(outcome.reason, one.model)}"
+        f"- `{one.kind}`, {one.task}, {outcome.method}: {SIGNS[outcome.verdict]} {shortened(outcome.reason, one.model)}"
         for one in found
         for outcome in one.outcomes
         if outcome.verdict in ("crashed", "wrong")
