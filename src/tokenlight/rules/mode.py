@@ -19,6 +19,7 @@ from tokenlight.rules.marks import first_pending, hand_on_gate, is_gate, mark_pe
 from tokenlight.rules.origins import (
     MULTIPLIED,
     NEW_ORIGIN,
+    SHAPES,
     have_one_source,
     note_origins,
     refuse_own_source,
@@ -55,6 +56,8 @@ class RuleMode(TorchFunctionMode):
     def __torch_function__(
         self, func: Function, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
+        if func in SHAPES:
+            return func(*args)
         return self.call(func, *args, **(kwargs or {}))
 
     def call(self, func: Function, /, *args: Any, **kwargs: Any) -> Any:
@@ -83,7 +86,7 @@ class RuleMode(TorchFunctionMode):
         if func in KEEPS_GATES:
             hand_on_gate(involved[:1] if func in FIRST_COUNTS else involved, parts)
         if func not in NEW_ORIGIN:
-            note_origins(func, args, kwargs, parts)
+            note_origins(func, involved, parts)
         return result
 
 

@@ -5,7 +5,7 @@ that see one operation at a time would take that for a gated MLP, whose two fact
 """
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import count
 from typing import Any
 
@@ -60,13 +60,12 @@ def refuse_own_source() -> None:
     )
 
 
-def note_origins(
-    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], results: Iterable[Any]
-) -> None:
+def note_origins(function: Callable[..., Any], sources: Sequence[Tensor], results: Iterable[Any]) -> None:
     """Write on what comes out of a function where it comes from; not for those in NEW_ORIGIN."""
-    sources = [part for part in (*args, *kwargs.values()) if isinstance(part, Tensor)]
-    sources = sources[:1] if function in FIRST_ONLY else sources
-    found = origins(sources[0]) if len(sources) == 1 else frozenset().union(*map(origins, sources))
+    if function in FIRST_ONLY or len(sources) == 1:
+        found = origins(sources[0])
+    else:
+        found = frozenset().union(*map(origins, sources))
     if not found:
         return
     for result in results:
