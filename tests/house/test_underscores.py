@@ -64,8 +64,8 @@ def test_no_file_reaches_into_anothers_underscore(path: Path):
     assert not found, f"{path.name} uses {', '.join(sorted(found))} of another file: make it public under a good name"
 
 
-@pytest.mark.parametrize("line", ["twin._blocks", "from tokenlight.model.twin import _blocks", "a.b()._blocks.c"])
+@pytest.mark.parametrize("line", ["twin._configs", "from tokenlight.model.twin import _configs", "a.b()._configs.c"])
 def test_the_check_sees_every_kind_of_use(line):
-    assert reaches_into(ast.parse(line), set()) == {"_blocks"}
-    assert not reaches_into(ast.parse(line), {"_blocks"})
-    assert not reaches_into(ast.parse("self._blocks\nmodel.config._attn_implementation_internal"), set())
+    assert reaches_into(ast.parse(line), set()) == {"_configs"}
+    assert not reaches_into(ast.parse(line), {"_configs"})
+    assert not reaches_into(ast.parse("self._configs\nmodel.config._attn_implementation_internal"), set())

@@ -488,20 +488,14 @@ def test_weights_that_are_not_in_memory_are_refused():
 
 TINY = {"vocab_size": 60, "d_model": 16, "encoder_layers": 1, "decoder_layers": 1}
 T5 = {"vocab_size": 60, "d_model": 16, "d_kv": 4, "d_ff": 24, "num_layers": 1, "num_heads": 4}
-BLOOM = {"vocab_size": 60, "hidden_size": 16, "n_layer": 2, "n_head": 4}
 REFUSED = {
     "T5ForConditionalGeneration": (hf.T5Config, T5, "encoder-decoder"),
     "BartForSequenceClassification": (hf.BartConfig, TINY, "encoder-decoder"),
-    "DebertaV2ForSequenceClassification": (hf.DebertaV2Config, models.ENCODER, "does not use the attention interface"),
-    "BloomForCausalLM": (hf.BloomConfig, BLOOM, "does not use the attention interface"),
-    "MPNetForSequenceClassification": (hf.MPNetConfig, models.ENCODER, "does not use the attention interface"),
-    "AlbertForSequenceClassification": (hf.AlbertConfig, models.ENCODER, "no blocks that can be hooked"),
     "BertModel": (hf.BertConfig, models.ENCODER, "no head that tokenlight can explain"),
     "BertForNextSentencePrediction": (hf.BertConfig, models.ENCODER, "no head that tokenlight can explain"),
 }
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # DeBERTa's modelling file calls torch.jit.script
 @pytest.mark.parametrize("name", REFUSED)
 def test_unsupported_models_are_refused_by_name_with_the_reason(name):
     config, settings, why = REFUSED[name]
@@ -515,21 +509,36 @@ def test_something_else_than_a_model_is_refused():
         explain(nn.Linear(2, 2))
 
 
-def test_a_term_we_do_not_know_in_attention_is_refused():
-    model = bert()
+def test_a_term_we_do_not_know_in_attention_is_left_to_the_models_own_code():
+    model: Any = copy.deepcopy(models.model("bert", dtype=torch.float64))
+    own = model.bert.encoder.layer[0].attention.self
 
-    class WithBias(type(model.bert.encoder.layer[0].attention.self)):
+    class WithBias(type(own)):
         def forward(self, hidden_states, attention_mask=None, past_key_values=None, **kwargs):
-            return super().forward(hidden_states, attention_mask, past_key_values, s_aux=torch.zeros(4), **kwargs)
+            return super().forward(hidden_states, attention_mask, past_key_values, unknown=torch.zeros(4), **kwargs)
 
-    model.bert.encoder.layer[0].attention.self.__class__ = WithBias
-    with pytest.raises(tl.UnsupportedModelError, match=r"WithBias.*'s_aux'"):
-        explain(model)
+    own.__class__ = WithBias
+    assert_near(explain(model), explain(models.model("bert", dtype=torch.float64)))
 
 
-def test_a_block_that_is_left_out_is_noticed():
+def test_attention_is_refused_where_a_block_has_none():
     model = bert()
     model.bert.encoder.layer[1].forward = lambda hidden_states, *args, **kwargs: hidden_states
+    with pytest.raises(tl.UnsupportedModelError, match="1 of the model.s 2 blocks have attention"):
+        explain(model)
+    assert tl.attribute(model, models.ids(), method="gradient_x_input", target=1).any()
+
+
+def test_a_run_that_differs_from_the_rehearsal_is_refused():
+    model = bert()
+    block = model.bert.encoder.layer[1]
+
+    class SkipsLongTexts(type(block)):
+        def forward(self, hidden_states, *args, **kwargs):
+            long = hidden_states.shape[1] > 8
+            return hidden_states if long else super().forward(hidden_states, *args, **kwargs)
+
+    block.__class__ = SkipsLongTexts
     with pytest.raises(tl.UnsupportedModelError, match="does not run as expected"):
         explain(model)
 

@@ -11,6 +11,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 additive_mask = eager_mask  # makes the mask that eager attention adds to its scores
 boolean_mask = sdpa_mask  # makes the mask of fused attention: True where a token may look; None if there need be none
 looks_everywhere = bidirectional_mask_function  # how the masks of encoders begin, before padding is hidden
+EAGER = "eager"  # the name under which a family computes attention itself, in plain torch operations
 WHERE_IT_LAY = "_name_or_path"  # the key under which a configuration's dictionary notes its folder
 
 
@@ -27,6 +28,11 @@ def attention_of(config: PreTrainedConfig) -> str | None:
 def set_attention(config: PreTrainedConfig, name: str) -> None:
     """From now on, modules with this configuration call the attention function of this name."""
     config._attn_implementation = name
+
+
+def takes_attention_functions(model: PreTrainedModel) -> bool:
+    """Whether a family calls whatever attention function its configuration names, as far as transformers knows."""
+    return model._can_set_attn_implementation()
 
 
 def knows_fused_attention(model: PreTrainedModel) -> bool:

@@ -34,6 +34,10 @@ class StrongestTape(Tape):
 
     strongest: list[Tensor] = field(default_factory=list)
 
+    @property
+    def reads(self) -> frozenset[str]:
+        return frozenset({"attention"})
+
     def add(self, name: str, tensor: Tensor) -> Tensor:
         if name == "attention":
             self.strongest.append(tensor.argmax(-1))

@@ -9,12 +9,12 @@ from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from tokenlight.foundation.errors import UnsupportedModelError
-from tokenlight.foundation.transformers_internals import is_block
+from tokenlight.model.layout import layout_of
 
 
 def blocks(model: PreTrainedModel) -> list[nn.Module]:
-    """The Transformer blocks in order."""
-    return [module for module in model.modules() if is_block(module)]
+    """The Transformer blocks in the order of their calls."""
+    return layout_of(model).modules(model)
 
 
 @dataclass(frozen=True)

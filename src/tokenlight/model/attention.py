@@ -20,6 +20,10 @@ WRITTEN_OUT, FUSED = "tokenlight", "tokenlight_fused"
 HARMLESS = {"position_ids", "cache_position", "position_embeddings", "token_type_ids", "mm_token_type_ids"}
 
 
+class UnknownTerm(UnsupportedModelError):
+    """The model adds something to its attention that the functions here do not know."""
+
+
 class CannotFuse(Exception):
     """Attention has a term that the fused operation does not know: it must be written out."""
 
@@ -42,7 +46,7 @@ def attention(
     if attention_mask is not None:
         scores = mask_scores(scores, attention_mask)
     weights = nn.functional.softmax(scores, dim=-1, dtype=torch.promote_types(scores.dtype, torch.float32))
-    weights = tape.add("attention", weights.to(value.dtype))
+    weights = note_weights(tape, weights.to(value.dtype))
     return finish(tape, mix_values(weights, value)), weights
 
 
@@ -61,7 +65,7 @@ def fused_attention(
     if softcap is not None:
         raise CannotFuse
     tape, key, value = prepare(module, query, key, value, kwargs)
-    tape.calls["attention"] += 1
+    tape.count_attention()
     causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
     mask = None if attention_mask is None else made_once(attention_mask).to(query.dtype)
     causal = causal and mask is None and query.shape[2] > 1
@@ -80,12 +84,23 @@ def prepare(
     return tape, key, tape.add("values", value)
 
 
-def finish(tape: Tape, context: Tensor) -> Tensor:
-    """The heads' outputs [batch, head, query, dim], noted and gated; as blocks want them: [batch, query, head, dim]."""
+def note_weights(tape: Tape, weights: Tensor) -> Tensor:
+    """[batch, head, query, key]"""
+    tape.count_attention()
+    return tape.add("attention", weights)
+
+
+def note_context(tape: Tape, context: Tensor) -> Tensor:
+    """The heads' outputs [batch, head, query, dim], noted and gated."""
     context = tape.add("context", context)
     if tape.gates is not None:
-        context = tape.gates(context, layer=tape.calls["context"] - 1)
-    return tape.add("gated", context).transpose(1, 2).contiguous()
+        context = tape.gates(context, layer=tape.block)
+    return tape.add("gated", context)
+
+
+def finish(tape: Tape, context: Tensor) -> Tensor:
+    """The same, as blocks want them: [batch, query, head, dim]."""
+    return note_context(tape, context).transpose(1, 2).contiguous()
 
 
 def scale_of(query: Tensor, scaling: float | None) -> float:
@@ -96,7 +111,7 @@ def refuse_unknown_terms(module: nn.Module, kwargs: dict[str, Any]) -> None:
     """A tensor we do not know (attention sinks, position biases) would make the result silently wrong."""
     for name, term in kwargs.items():
         if isinstance(term, Tensor) and name not in HARMLESS:
-            raise UnsupportedModelError(
+            raise UnknownTerm(
                 f"{type(module).__name__} adds the term '{name}' to its attention, which tokenlight does not know"
             )
 

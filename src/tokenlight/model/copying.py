@@ -4,18 +4,11 @@ import copy
 from typing import Any
 
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 
 from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.foundation.torch_internals import compiled_forward, drop_backward_hooks, hooks_on, inside_compiled
-from tokenlight.foundation.transformers_internals import attention_of
 from tokenlight.model import placement, pooling
-from tokenlight.model.attention import WRITTEN_OUT
-
-INTERFACE = (
-    "tokenlight explains families whose blocks call attention through transformers' AttentionInterface: "
-    "BERT, RoBERTa, XLM-R, DistilBERT, ELECTRA, GPT-2, OPT, GPT-NeoX, Llama, Mistral, Qwen, Gemma, Phi-3, OLMo2"
-)
 
 
 def unwrap(model: nn.Module) -> PreTrainedModel:
@@ -107,7 +100,10 @@ def private_copy(model: PreTrainedModel) -> PreTrainedModel:
     settings = twin.config.get_text_config()
     if pooling.pools_last_token(twin) and settings.pad_token_id is None:
         settings.pad_token_id = pooling.NO_PADDING  # otherwise transformers takes such texts one at a time only
-    twin.set_attn_implementation(WRITTEN_OUT)
-    if attention_of(twin.config) != WRITTEN_OUT:
-        raise UnsupportedModelError(f"{type(model).__name__} does not use the attention interface. " + INTERFACE)
     return twin
+
+
+def configs_of(model: PreTrainedModel) -> list[PreTrainedConfig]:
+    """Every configuration that a module of the model reads."""
+    found: list[Any] = [module.config for module in model.modules() if hasattr(module, "config")]
+    return list({id(config): config for config in found}.values())

@@ -1,12 +1,13 @@
 """What a twin writes while it runs."""
 
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
 
+from tokenlight.foundation.errors import UnsupportedModelError
+from tokenlight.foundation.torch_internals import changes_of
 from tokenlight.rules.gates import Gatekeeper
 
 SIGNALS = ("embeddings", "hidden", "attention", "values", "context", "gated", "second_norm")
@@ -23,12 +24,32 @@ class BlockCall:
     @property
     def state(self) -> Tensor:
         """[batch, token, dim]: the block's input, with whatever graph lies before it."""
-        return self.args[0] if self.args else self.kwargs["hidden_states"]
+        found = state_in(self.args, self.kwargs)
+        if found is None:
+            raise UnsupportedModelError("a block is called without hidden states in the first place")
+        return found
 
     def with_state(self, state: Tensor) -> "BlockCall":
         if self.args:
             return BlockCall((state, *self.args[1:]), self.kwargs)
         return BlockCall((), {**self.kwargs, "hidden_states": state})
+
+
+def state_in(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
+    """What a module that is called like this gets as its state."""
+    found = args[0] if args else kwargs.get("hidden_states")
+    return found if isinstance(found, Tensor) else None
+
+
+def state_out(output: Any) -> Tensor | None:
+    """What a module hands on as its state."""
+    found = output[0] if isinstance(output, tuple) and output else output
+    return found if isinstance(found, Tensor) else None
+
+
+def with_state(output: Any, state: Tensor) -> Any:
+    """The same output with another state."""
+    return state if isinstance(output, Tensor) else (state, *output[1:])
 
 
 @dataclass
@@ -42,7 +63,14 @@ class Tape:
     gates: Gatekeeper | None = None  # which heads relevance flows through
     fused: bool = True  # attention may be one operation, without weights
     signals: dict[str, list[Tensor]] = field(default_factory=lambda: {name: [] for name in SIGNALS})
-    calls: Counter[str] = field(default_factory=Counter)
+    shape: tuple[int, int] = (0, 0)  # batch and tokens of the run
+    embedded: int = 0  # calls of the embedding layer
+    block: int = -1  # the block that runs, or ran last
+    inside: bool = False  # a block runs
+    blocks: list[str] = field(default_factory=list)  # by name, in the order of their calls
+    attentions: list[int] = field(default_factory=list)  # calls of attention in each of them
+    outside: int = 0  # ... and in none
+    versions: list[tuple[Tensor, int]] = field(default_factory=list)  # of what is kept: has it been written over?
     last_block: bool = False  # signals are kept of the last block alone, and the graph begins at its input
     head_only: bool = False  # the graph begins at the last block's output
     cut: bool = False  # blocks leave no graph: what follows hangs on their outputs as leaves, and they run again later
@@ -55,21 +83,57 @@ class Tape:
     def may_fuse(self) -> bool:
         return self.fused and "attention" not in self.keep
 
+    @property
+    def reads(self) -> frozenset[str]:
+        """Signals that somebody needs, or that something is done to."""
+        between = {"hidden"} if self.head_only or self.last_block else set()
+        return self.keep | between | (set() if self.gates is None else {"gated"})
+
     def clear(self) -> None:
         """As before a run."""
-        for group in (*self.signals.values(), self.block_calls, self.block_outputs):
+        for group in (*self.signals.values(), self.block_calls, self.block_outputs, self.blocks, self.attentions):
             group.clear()
-        self.calls.clear()
-        self.in_last_block, self.last_output = False, None
+        self.versions.clear()
+        self.embedded, self.outside, self.block = 0, 0, -1
+        self.inside = self.in_last_block = False
+        self.last_output = None
+
+    def found(self) -> dict[str, Any]:
+        """What ran, for comparison with what was expected."""
+        return {
+            "embeddings": self.embedded,
+            "blocks": self.blocks,
+            "attention": self.attentions,
+            "attention outside of blocks": self.outside,
+        }
+
+    def begin_block(self, name: str) -> None:
+        self.block += 1
+        self.blocks.append(name)
+        self.attentions.append(0)
+        self.inside = True
+
+    def count_attention(self) -> None:
+        if self.inside:
+            self.attentions[-1] += 1
+        else:
+            self.outside += 1
 
     def add(self, name: str, tensor: Tensor) -> Tensor:
         """Note a tensor on its way; the caller goes on with what comes back."""
-        self.calls[name] += 1
         if name in self.keep and (self.in_last_block or not self.last_block):
             if self.differentiable and not self.head_only and not tensor.requires_grad:
                 tensor = tensor.detach().requires_grad_()
             self.signals[name].append(tensor)
+            if not tensor.is_inference():
+                self.versions.append((tensor, changes_of(tensor)))
         return tensor
+
+    def refuse_overwritten(self) -> None:
+        """What was kept must still be what it was."""
+        if any(changes_of(tensor) != version for tensor, version in self.versions):
+            names = sorted(self.keep)
+            raise UnsupportedModelError(f"the model writes over a state after it was noted, one of {', '.join(names)}")
 
 
 def without_graph(state: Tensor) -> Tensor:

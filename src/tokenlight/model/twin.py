@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
+from weakref import ref
 
 import torch
 from torch import Tensor, nn
@@ -17,17 +18,19 @@ from transformers import PreTrainedModel
 
 from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.foundation.progress import pass_begins
-from tokenlight.foundation.transformers_internals import knows_fused_attention, set_attention
-from tokenlight.model import anatomy, inputs, placement
+from tokenlight.foundation.transformers_internals import EAGER, knows_fused_attention, set_attention
+from tokenlight.model import inputs, placement
 from tokenlight.model.activations import is_written_out
-from tokenlight.model.attention import FUSED, WRITTEN_OUT, CannotFuse
-from tokenlight.model.copying import INTERFACE, private_copy, refuse_inexact, unwrap
+from tokenlight.model.attention import FUSED, WRITTEN_OUT, CannotFuse, UnknownTerm
+from tokenlight.model.block_hooks import BlockHooks
+from tokenlight.model.copying import configs_of, private_copy, refuse_inexact, unwrap
+from tokenlight.model.layout import REHEARSED, Layout, is_usual, layout_of
 from tokenlight.model.precision import KeepDouble
+from tokenlight.model.rehearsal import rehearse
 from tokenlight.model.scans import has_scans, make_scans_replaceable
-from tokenlight.model.tape import FROM_ATTENTION, BlockCall, Tape, tensors_in, without_graph
-from tokenlight.rules.marks import refuse_pending
+from tokenlight.model.tape import BlockCall, Tape
+from tokenlight.model.watching import Watch
 from tokenlight.rules.points import activation
-from tokenlight.rules.primitives import LEDGER
 from tokenlight.text.batches import Batch
 
 
@@ -36,20 +39,27 @@ class Twin:
 
     model: PreTrainedModel
     tape: Tape
+    layout: Layout  # what is expected of every run
 
     def __init__(self, model: PreTrainedModel):
         model = unwrap(model)
         refuse_inexact(model)
         with torch.inference_mode(False):  # of the caller: its tensors could not take part in a backward pass
             self.model = private_copy(model)
-        self._blocks = anatomy.blocks(self.model)
-        found: list[Any] = [module.config for module in self.model.modules() if hasattr(module, "config")]
-        self._configs = list({id(config): config for config in found}.values())
+        self._original = ref(model)
+        self._configs = configs_of(self.model)
         self._scans = has_scans(self.model)
         self._fusable = knows_fused_attention(self.model)
         self._accepted = inputs.accepted_inputs(self.model)
         self.tape = Tape()
-        self._install_hooks()
+        self._prepare_modules()
+        self._hooks: BlockHooks | None = None
+        self._rehearsed = False
+        if is_usual(model) or model in REHEARSED:
+            self._follow(layout_of(model))
+        else:
+            self._rehearse()
+        self.rest()
 
     @property
     def device(self) -> torch.device:
@@ -58,6 +68,11 @@ class Twin:
     @property
     def dtype(self) -> torch.dtype:
         return self.model.dtype
+
+    @property
+    def fusable(self) -> bool:
+        """Whether attention can be one operation, as far as is known before it runs."""
+        return self._fusable and not self.layout.watched
 
     def run(
         self,
@@ -78,35 +93,40 @@ class Twin:
         if read_at is not None and "logits_to_keep" in self._accepted:
             # Every version of transformers takes positions that all texts share: those that any of them is read at.
             inputs["logits_to_keep"], place = read_at.unique(return_inverse=True)
-        output = self._forward(inputs, tape, rules)
+        output = self._run_as_expected(inputs, tape, rules)
         if place is not None:
             with torch.set_grad_enabled(tape.differentiable):
                 output["logits"] = output["logits"][torch.arange(len(place)), place.to(output["logits"].device)]
-        self._refuse_unseen_parts(tape)
+        tape.refuse_overwritten()
         return output
 
     def fuses(self, tape: Tape) -> bool:
         """Whether attention is one operation in a run with this tape."""
-        return tape.may_fuse and self._fusable
+        return tape.may_fuse and self.fusable
 
     def run_block(
         self, number: int, call: BlockCall, tape: Tape, rules: AbstractContextManager[Any] | None = None
     ) -> Tensor:
         """One block on its own, as it was called before."""
-        tape.calls["context"] = number  # head gates are counted by it
+        tape.block = number - 1
         with self._writing(tape, rules):
-            return self._blocks[number](*call.args, **call.kwargs)
+            output = self.model.get_submodule(self.layout.blocks[number])(*call.args, **call.kwargs)
+        if tape.attentions != [self.layout.attentions[number]]:
+            raise UnsupportedModelError(f"block {number} of {type(self.model).__name__} runs differently a second time")
+        return output if isinstance(output, Tensor) else output[0]
 
     @contextmanager
     def _writing(self, tape: Tape, rules: AbstractContextManager[Any] | None) -> Iterator[None]:
         """Inside, hooks write to this tape."""
         self.tape = tape
-        self._attend_by(FUSED if self.fuses(tape) else WRITTEN_OUT)
+        watched = self.layout.watched
+        self._attend_by(EAGER if watched else FUSED if self.fuses(tape) else WRITTEN_OUT)
         try:
             with (
                 torch.set_grad_enabled(tape.differentiable),
                 KeepDouble() if tape.double or self.dtype == torch.float64 else nullcontext(),
                 rules or nullcontext(),
+                Watch(tape) if watched else nullcontext(),  # the last one in sees what is called before the others
             ):
                 yield
         finally:
@@ -125,6 +145,40 @@ class Twin:
         self.tape = Tape()
         with torch.no_grad():
             return self.model.get_input_embeddings()(input_ids)
+
+    def _run_as_expected(self, inputs: dict[str, Tensor], tape: Tape, rules: AbstractContextManager[Any] | None) -> Any:
+        """A block, an attention call or an embedding that went past the tape would be missing from the result."""
+        self.layout.refuse_missing(self.model, tape.reads, beside_attention=self._scans)
+        tape.shape = (inputs["input_ids"].shape[0], inputs["input_ids"].shape[1])
+        try:
+            output = self._forward(inputs, tape, rules)
+        except UnknownTerm:
+            if self._rehearsed:
+                raise
+        else:
+            found, expected = tape.found(), self.layout.expected()
+            if found == expected:
+                return output
+            if self._rehearsed:
+                raise UnsupportedModelError(
+                    f"{type(self.model).__name__} does not run as expected: saw {found}, expected {expected}"
+                )
+        self._rehearse()  # it is none of the usual ones
+        tape.clear()
+        return self._run_as_expected(inputs, tape, rules)
+
+    def _rehearse(self) -> None:
+        original = self._original()
+        assert original is not None
+        REHEARSED[original] = rehearse(original)
+        self._rehearsed = True
+        self._follow(REHEARSED[original])
+
+    def _follow(self, layout: Layout) -> None:
+        if self._hooks is not None:
+            self._hooks.remove()
+        self.layout = REHEARSED[self.model] = layout
+        self._hooks = BlockHooks(self, self.model, layout)
 
     def _forward(self, inputs: dict[str, Tensor], tape: Tape, rules: AbstractContextManager[Any] | None) -> Any:
         try:
@@ -145,112 +199,22 @@ class Twin:
                 ) from error
             raise
 
-    def _refuse_unseen_parts(self, tape: Tape) -> None:
-        """A block, an attention call or an embedding that went past the tape would be missing from the result."""
-        blocks = len(self._blocks)
-        expected = {"embeddings": 1, "hidden": blocks + 1, "attention": blocks}
-        seen = {name: tape.calls[name] for name in expected}
-        fewer = {**expected, "attention": min(seen["attention"], blocks)}
-        if (tape.gates is not None or tape.keep & FROM_ATTENTION) and (seen == fewer != expected or self._scans):
-            refuse_missing_attention(seen["attention"], blocks)
-        if seen != fewer:
-            raise UnsupportedModelError(
-                f"{type(self.model).__name__} does not run as expected: saw {seen}, expected {expected}. " + INTERFACE
-            )
-
-    def _install_hooks(self) -> None:
+    def _prepare_modules(self) -> None:
         for module in self.model.modules():
             module.__dict__["tokenlight"] = self  # how the attention function finds the tape
             make_scans_replaceable(module)
             if is_written_out(module):
                 module.forward = partial(activation, formula=module.forward)  # one operation for the rules
-        if not self._blocks:
-            raise UnsupportedModelError(f"{type(self.model).__name__} has no blocks that can be hooked. " + INTERFACE)
         self.model.get_input_embeddings().register_forward_hook(self._on_embeddings)
-        for block in self._blocks:
-            # Before hooks of the user's, which are part of the block: they run again with it.
-            block.register_forward_pre_hook(self._cut_before_block, with_kwargs=True, prepend=True)
-            block.register_forward_pre_hook(self._on_block, with_kwargs=True)
-            block.register_forward_hook(leave_block)
-            if norm := anatomy.second_norm(self.model, block):
-                norm.register_forward_pre_hook(self._on_second_norm)
-        self._blocks[-1].register_forward_pre_hook(self._before_last_block, with_kwargs=True, prepend=True)
-        self._blocks[-1].register_forward_hook(self._on_last_block)
-        for block in self._blocks:
-            block.register_forward_hook(self._cut_after_block)
 
-    def _on_embeddings(self, module: nn.Module, args: Any, output: Tensor) -> Tensor:
+    def _on_embeddings(self, module: nn.Module, args: Any, output: Any) -> Tensor:
         tape = self.tape
+        if not isinstance(output, Tensor):
+            raise UnsupportedModelError(f"the embedding layer {type(module).__name__} gives more than one tensor")
         tensor = output if tape.embeddings_instead is None else tape.embeddings_instead
         if tape.double:
             tensor = tensor.double()
         if tape.differentiable and not tape.head_only and not tape.last_block:
             tensor = tensor.detach().requires_grad_()  # the leaf: everything after it has a gradient
+        tape.embedded += 1
         return tape.add("embeddings", tensor)
-
-    def _cut_before_block(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if not self.tape.cut:
-            return None
-        call = BlockCall(args, kwargs)
-        if any(part is not call.state and part.requires_grad for part in tensors_in([*args, *kwargs.values()])):
-            raise UnsupportedModelError(
-                f"low_memory: {type(module).__name__} reads more of the input than the state before it; leave it off"
-            )
-        self.tape.block_calls.append(call)
-        bare = call.with_state(without_graph(call.state))  # nothing in the block requires grad: it leaves no graph
-        return bare.args, bare.kwargs
-
-    def _cut_after_block(self, module: nn.Module, args: Any, output: Any) -> Tensor | None:
-        if not self.tape.cut:
-            return None
-        if not isinstance(output, Tensor):
-            raise UnsupportedModelError(
-                f"low_memory: {type(module).__name__} hands on more than one tensor; leave it off"
-            )
-        self.tape.last_output = without_graph(output).requires_grad_()
-        self.tape.block_outputs.append(self.tape.last_output)
-        return self.tape.last_output
-
-    def _on_block(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        inside_block(True)
-        self.tape.add("hidden", args[0] if args else kwargs["hidden_states"])
-
-    def _on_second_norm(self, module: nn.Module, args: tuple[Any, ...]) -> None:
-        self.tape.add("second_norm", args[0])
-
-    def _before_last_block(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        self.tape.in_last_block = True
-        if not (self.tape.last_block and self.tape.differentiable):
-            return None
-        call = BlockCall(args, kwargs)
-        bare = call.with_state(without_graph(call.state).requires_grad_())
-        return bare.args, bare.kwargs
-
-    def _on_last_block(self, module: nn.Module, args: Any, output: Any) -> Any:
-        self.tape.last_output = output if isinstance(output, Tensor) else output[0]
-        self.tape.add("hidden", self.tape.last_output)
-        if not self.tape.head_only or self.tape.cut:
-            return None
-        leaf = self.tape.last_output = self.tape.last_output.detach().requires_grad_()
-        return leaf if isinstance(output, Tensor) else (leaf, *output[1:])
-
-
-def refuse_missing_attention(seen: int, blocks: int) -> None:
-    """Maps of some blocks only would tell a part of the story as if it were all of it."""
-    raise UnsupportedModelError(
-        f"{seen} of the model's {blocks} blocks have attention; where there is none, or not it alone, tokens reach "
-        "each other by a recurrence or a convolution, which no attention map shows. Choose a method that reads no "
-        "attention, such as gradient_x_input or attn_lrp"
-    )
-
-
-def inside_block(inside: bool) -> None:
-    """Tell the rules, if there are any, that a block begins or ends."""
-    ledger = LEDGER.get()
-    if ledger is not None:
-        ledger.inside_block = inside
-
-
-def leave_block(module: nn.Module, args: Any, output: Any) -> None:
-    inside_block(False)
-    refuse_pending((output,), type(module).__name__)

@@ -60,7 +60,8 @@ class Blockwise:
         state, first = without_graph(call.state), self.tape
         if self.graded:
             state.requires_grad_()
-        tape = Tape(self.wanted, bool(self.graded), double=first.double, gates=first.gates, fused=first.fused)
+        settings = {"double": first.double, "gates": first.gates, "fused": first.fused, "shape": first.shape}
+        tape = Tape(self.wanted, bool(self.graded), **settings)
         result = self.twin.run_block(number, call.with_state(state), tape, self.rules)
         passes_on = bool(self.graded) and (number > 0 or "embeddings" in self.graded)
         inputs = flat(tape.signals, self.graded) + [state] * passes_on

@@ -1,0 +1,116 @@
+"""What a twin does around every block: its states go to the tape; graphs begin and end there where a tape says so."""
+
+from typing import Any, Protocol
+
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+from transformers import PreTrainedModel
+
+from tokenlight.foundation.errors import UnsupportedModelError
+from tokenlight.model import anatomy
+from tokenlight.model.layout import Layout
+from tokenlight.model.tape import BlockCall, Tape, state_in, state_out, tensors_in, with_state, without_graph
+from tokenlight.rules.marks import refuse_pending
+from tokenlight.rules.primitives import LEDGER
+
+
+class HasTape(Protocol):
+    tape: Tape  # of the run that is under way
+
+
+class BlockHooks:
+    """Hooks on the blocks of a layout; a block that is called several times has them once."""
+
+    def __init__(self, owner: HasTape, model: PreTrainedModel, layout: Layout):
+        self._owner, self._last, self._state_alone = owner, len(layout.blocks) - 1, layout.state_alone
+        self._names: dict[nn.Module, str] = dict(zip(layout.modules(model), layout.blocks, strict=True))
+        self._handles: list[RemovableHandle] = []
+        for block in self._names:
+            norm = anatomy.second_norm(model, block)
+            self._handles += [
+                # Before hooks of the user's, which are part of the block: they run again with it.
+                block.register_forward_pre_hook(self._cut_before, with_kwargs=True, prepend=True),
+                block.register_forward_pre_hook(self._before_last, with_kwargs=True, prepend=True),
+                block.register_forward_pre_hook(self._begin, with_kwargs=True, prepend=True),
+                block.register_forward_pre_hook(self._note_state, with_kwargs=True),
+                block.register_forward_hook(self._end),
+                block.register_forward_hook(self._after_last),
+                block.register_forward_hook(self._cut_after),
+                *([] if norm is None else [norm.register_forward_pre_hook(self._note_second_norm)]),
+            ]
+
+    def remove(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+
+    @property
+    def _tape(self) -> Tape:
+        return self._owner.tape
+
+    def _begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._tape.begin_block(self._names[module])
+        self._tape.in_last_block = self._tape.block >= self._last
+
+    def _cut_before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if not self._tape.cut:
+            return None
+        call = BlockCall(args, kwargs)
+        if any(part is not call.state and part.requires_grad for part in tensors_in([*args, *kwargs.values()])):
+            raise UnsupportedModelError(
+                f"low_memory: {type(module).__name__} reads more of the input than the state before it; leave it off"
+            )
+        self._tape.block_calls.append(call)
+        bare = call.with_state(without_graph(call.state))  # nothing in the block requires grad: it leaves no graph
+        return bare.args, bare.kwargs
+
+    def _cut_after(self, module: nn.Module, args: Any, output: Any) -> Any:
+        if not self._tape.cut:
+            return None
+        state = state_out(output)
+        if state is None or not (isinstance(output, Tensor) or self._state_alone):
+            raise UnsupportedModelError(
+                f"low_memory: {type(module).__name__} hands on more than one tensor; leave it off"
+            )
+        leaf = self._tape.last_output = without_graph(state).requires_grad_()
+        self._tape.block_outputs.append(leaf)
+        return with_state(output, leaf)
+
+    def _note_state(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        inside_block(True)
+        state = state_in(args, kwargs)
+        if state is not None:
+            self._tape.add("hidden", state)
+
+    def _end(self, module: nn.Module, args: Any, output: Any) -> None:
+        inside_block(False)
+        self._tape.inside = False
+        refuse_pending((output,), type(module).__name__)
+
+    def _note_second_norm(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+        self._tape.add("second_norm", args[0])
+
+    def _before_last(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        tape = self._tape
+        if not (tape.in_last_block and tape.last_block and tape.differentiable):
+            return None
+        call = BlockCall(args, kwargs)
+        bare = call.with_state(without_graph(call.state).requires_grad_())
+        return bare.args, bare.kwargs
+
+    def _after_last(self, module: nn.Module, args: Any, output: Any) -> Any:
+        state = state_out(output)
+        if not self._tape.in_last_block or state is None:
+            return None
+        self._tape.last_output = state
+        self._tape.add("hidden", state)
+        if not self._tape.head_only or self._tape.cut:
+            return None
+        leaf = self._tape.last_output = state.detach().requires_grad_()
+        return with_state(output, leaf)
+
+
+def inside_block(inside: bool) -> None:
+    """Tell the rules, if there are any, that a block begins or ends."""
+    ledger = LEDGER.get()
+    if ledger is not None:
+        ledger.inside_block = inside

@@ -1,0 +1,159 @@
+"""Finding out how a model runs: a forward pass over a few tokens, in which modules and attention calls are noted."""
+
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from tokenlight.foundation.errors import UnsupportedModelError
+from tokenlight.foundation.transformers_internals import EAGER, is_block, set_attention, takes_attention_functions
+from tokenlight.model import placement
+from tokenlight.model.attention import WRITTEN_OUT, UnknownTerm
+from tokenlight.model.copying import configs_of, private_copy
+from tokenlight.model.inputs import accepted_inputs
+from tokenlight.model.layout import Layout
+from tokenlight.model.tape import Tape, state_in, state_out, tensors_in
+from tokenlight.model.watching import Watch
+from tokenlight.text.batches import Batch
+
+ROWS, TOKENS = 2, 7  # of the rehearsal; numbers that no other axis of a state is likely to have
+
+
+@dataclass(eq=False)
+class Call:
+    """A module that ran."""
+
+    name: str
+    module: nn.Module
+    state: Tensor | None
+    output: Tensor | None = None
+
+
+@dataclass
+class RehearsalTape(Tape):
+    """Notes which modules run, one inside the other, and where attention is called."""
+
+    running: list[Call] = field(default_factory=list)
+    calls: list[tuple[Call, ...]] = field(default_factory=list)  # each with those that it is in, the outermost first
+    attention_in: list[tuple[Call, ...]] = field(default_factory=list)
+
+    def begin(self, call: Call) -> None:
+        self.running.append(call)
+        self.calls.append(tuple(self.running))
+
+    def end(self, output: Any) -> None:
+        self.running.pop().output = state_out(output)
+
+    def count_attention(self) -> None:
+        self.attention_in.append(tuple(self.running))
+
+
+def rehearse(model: PreTrainedModel) -> Layout:
+    """Attention through the interface, where the family knows it; otherwise as its own code computes it, watched.
+
+    The model that runs is a copy: some remember what they have seen.
+    """
+    through_interface = None
+    if takes_attention_functions(model):
+        with suppress(UnknownTerm):  # the interface's functions cannot follow it; the family's own code can
+            through_interface = run_through(model, watched=False)
+            if any(through_interface.attentions):
+                return through_interface
+    own = run_through(model, watched=True)
+    return through_interface if through_interface and not any(own.attentions) else own
+
+
+def run_through(model: PreTrainedModel, watched: bool) -> Layout:
+    tape = RehearsalTape(shape=(ROWS, TOKENS))
+    with torch.inference_mode(False), torch.no_grad(), Watch(tape) if watched else nullcontext():
+        copy = private_copy(model)
+        prepare(copy, tape, watched)
+        answer = run(copy)
+        found, attention_in = find_blocks(copy, tape), list(tape.attention_in)
+        for block in {call.module for call in found}:
+            block.register_forward_hook(spoil_extras)
+        again = run(copy)
+    if not found:
+        raise UnsupportedModelError(
+            f"{type(model).__name__} has no blocks that tokenlight can find: no module that transformers marks as one, "
+            "and no attention in a module of a list"
+        )
+    inside = [sum(call in path for path in attention_in) for call in found]
+    states = [state for call in found for state in (call.state, call.output)]
+    return Layout(
+        blocks=tuple(call.name for call in found),
+        attentions=tuple(inside),
+        outside=len(attention_in) - sum(inside),
+        watched=watched,
+        chained=all(same(one.output, two.state) for one, two in pairwise(found)),
+        by_text=all(state is not None and state.shape[:2] == (ROWS, TOKENS) for state in states),
+        state_alone=all(same(one, two) for one, two in zip(answer, again, strict=True)),
+    )
+
+
+def prepare(model: PreTrainedModel, tape: RehearsalTape, watched: bool) -> None:
+    for config in configs_of(model):
+        set_attention(config, EAGER if watched else WRITTEN_OUT)
+    holder = Holder(tape)
+    for name, module in model.named_modules():
+        module.__dict__["tokenlight"] = holder  # how the attention function finds the tape
+        hook(tape, name, module)
+
+
+@dataclass
+class Holder:
+    tape: Tape
+
+
+def run(model: PreTrainedModel) -> list[Tensor]:
+    """What the model answers to a few tokens."""
+    vocabulary = model.config.get_text_config().vocab_size
+    device = placement.device_of(model.get_input_embeddings())
+    ids = torch.arange(ROWS * TOKENS, device=device).view(ROWS, TOKENS) % vocabulary
+    accepted = accepted_inputs(model)
+    given = {name: part for name, part in Batch(ids, torch.ones_like(ids)).inputs().items() if name in accepted}
+    try:
+        return list(tensors_in(model(**given, return_dict=True).values()))
+    except UnsupportedModelError:
+        raise
+    except Exception as error:
+        raise UnsupportedModelError(f"{type(model).__name__} cannot run on token ids alone: {error!r}") from error
+
+
+def spoil_extras(module: nn.Module, args: Any, output: Any) -> Any:
+    """Whatever a block hands on beside its state; if the answer stays the same, nobody reads it."""
+    if not isinstance(output, tuple):
+        return None
+    spoilt = [torch.full_like(one, torch.nan) if is_number(one) else one for one in output[1:]]
+    return (output[0], *spoilt)
+
+
+def is_number(part: Any) -> bool:
+    return isinstance(part, Tensor) and part.is_floating_point()
+
+
+def hook(tape: RehearsalTape, name: str, module: nn.Module) -> None:
+    def begin(module: nn.Module, args: Any, kwargs: Any) -> None:
+        tape.begin(Call(name, module, state_in(args, kwargs)))
+
+    module.register_forward_pre_hook(begin, with_kwargs=True)
+    module.register_forward_hook(lambda module, args, output: tape.end(output))
+
+
+def find_blocks(model: PreTrainedModel, tape: RehearsalTape) -> list[Call]:
+    """Those of transformers' own kind that ran; without any, the members of lists in which attention is called."""
+    marked = [path[-1] for path in tape.calls if [is_block(call.module) for call in path].count(True) == 1]
+    marked = [call for call in marked if is_block(call.module)]  # a block in a block is a part of it
+    if marked:
+        return marked
+    listed = {id(one) for module in model.modules() if isinstance(module, nn.ModuleList) for one in module}
+    inside = [[call for call in path if id(call.module) in listed] for path in tape.attention_in]
+    return list(dict.fromkeys(path[-1] for path in inside if path))
+
+
+def same(one: Tensor | None, two: Tensor | None) -> bool:
+    return one is not None and two is not None and one.shape == two.shape and torch.equal(one, two)
