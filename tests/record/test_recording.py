@@ -524,7 +524,7 @@ def test_a_term_we_do_not_know_in_attention_is_left_to_the_models_own_code():
 def test_attention_is_refused_where_a_block_has_none():
     model = bert()
     model.bert.encoder.layer[1].forward = lambda hidden_states, *args, **kwargs: hidden_states
-    with pytest.raises(tl.UnsupportedModelError, match="1 of the model.s 2 blocks have attention"):
+    with pytest.raises(tl.UnsupportedModelError, match="1 of the model's 2 blocks have attention"):
         explain(model)
     assert tl.attribute(model, models.ids(), method="gradient_x_input", target=1).any()
 

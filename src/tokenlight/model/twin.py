@@ -24,7 +24,7 @@ from tokenlight.model.activations import is_written_out
 from tokenlight.model.attention import FUSED, WRITTEN_OUT, CannotFuse, UnknownTerm
 from tokenlight.model.block_hooks import BlockHooks
 from tokenlight.model.copying import configs_of, private_copy, refuse_inexact, unwrap
-from tokenlight.model.layout import REHEARSED, Layout, is_usual, layout_of
+from tokenlight.model.layout import REHEARSED, Layout, is_usual, plain_layout
 from tokenlight.model.precision import KeepDouble
 from tokenlight.model.rehearsal import rehearse
 from tokenlight.model.scans import has_scans, make_scans_replaceable
@@ -55,10 +55,11 @@ class Twin:
         self._prepare_modules()
         self._hooks: BlockHooks | None = None
         self._rehearsed = False
-        if is_usual(model) or model in REHEARSED:
-            self._follow(layout_of(model))
-        else:
+        known = REHEARSED.get(model)
+        if known is None and not is_usual(self.model):
             self._rehearse()
+        else:
+            self._follow(known or plain_layout(self.model))
         self.rest()
 
     @property
