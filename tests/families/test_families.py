@@ -106,6 +106,13 @@ def test_a_wrong_gradient_is_noticed(bert, monkeypatch):
     assert "gradient off" in verdicts(bert)["gradient_x_input"].reason
 
 
+def test_other_attention_is_noticed(bert, monkeypatch):
+    true = checking.PlainModel.attention
+    monkeypatch.setattr(checking.PlainModel, "attention", lambda *call: [one + 1e-9 for one in true(*call)])
+    wrong = {name for name, one in verdicts(bert).items() if one.verdict == "wrong"}
+    assert wrong == {"raw_attention", "attcat", "transformer_attribution", "alti", "alti_logit"}
+
+
 def test_lost_relevance_is_noticed(bert, monkeypatch):
     def lose(found, *_):
         share = {"residual": found.scores.abs().sum(1) * 1e-9} if "residual" in found.extras else {}

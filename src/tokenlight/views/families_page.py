@@ -27,8 +27,8 @@ def families_page(found: Sequence[ModelCheck], made: str) -> str:
         HEADS,
         method_table(built, methods),
         "## Why not",
-        "A family stands under every reason that one of its methods gives, with the methods and how many of its heads.",
-        reasons_list(built),
+        "A family stands under every reason that one of its methods gives; × 3: with three of its heads.",
+        reasons_list(built, "refused"),
         "## The text part of other models",
         method_table([one for one in found if not one.text and not one.problem], methods),
         "## Not tried",
@@ -88,13 +88,9 @@ def checks_table(found: Sequence[ModelCheck]) -> str:
 
 def faults(found: Sequence[ModelCheck]) -> list[str]:
     """What must not be: crashes, and results that are wrong."""
-    lines = [
-        f"- `{one.kind}`, {one.task}, {outcome.method}: {SIGNS[outcome.verdict]} {shortened(outcome.reason, one.model)}"
-        for one in found
-        for outcome in one.outcomes
-        if outcome.verdict in ("crashed", "wrong")
-    ]
-    return ["## Faults", "\n".join(lines) or "None: nothing crashed, and no check failed."]
+    lists = {title: reasons_list(found, verdict) for title, verdict in (("Wrong", "wrong"), ("Crashed", "crashed"))}
+    told = [part for title, text in lists.items() if text for part in (f"### {title}", text)]
+    return ["## Faults", *(told or ["None: nothing crashed, and no check failed."])]
 
 
 def method_table(found: Sequence[ModelCheck], methods: Sequence[str]) -> str:
@@ -117,16 +113,16 @@ def cell(outcomes: Sequence[Outcome]) -> str:
     return next((SIGNS[bad] for bad in ("wrong", "crashed") if verdicts[bad]), f"{verdicts['works']}")
 
 
-def reasons_list(found: Sequence[ModelCheck]) -> str:
+def reasons_list(found: Sequence[ModelCheck], verdict: str) -> str:
     """Reasons, those of the most families first."""
     groups: dict[str, dict[str, list[str]]] = {}
     for one in found:
         for outcome in one.outcomes:
-            if outcome.verdict == "refused":
+            if outcome.verdict == verdict:
                 reason = shortened(outcome.reason, one.model, one.kind)
                 groups.setdefault(reason, {}).setdefault(one.kind, []).append(outcome.method)
     ordered = sorted(groups.items(), key=lambda pair: (-len(pair[1]), pair[0]))
-    return "\n".join(f"- {reason} \n  {described(kinds)}" for reason, kinds in ordered)
+    return "\n".join(f"- {reason}: {described(kinds)}" for reason, kinds in ordered)
 
 
 def described(kinds: Mapping[str, Sequence[str]]) -> str:
