@@ -353,7 +353,7 @@ def test_padding_on_the_left_changes_nothing(family, task, method):
 @pytest.mark.parametrize("family", models.ENCODERS)
 def test_padding_an_encoder_classifier_on_the_left_is_refused(family):
     batch = uneven_batch("left")
-    with pytest.raises(ValueError, match="reads the first token: pad on the right"):
+    with pytest.raises(ValueError, match="does not read the last token: pad on the right"):
         tl.attribute(models.model(family), batch.input_ids, batch.attention_mask, method="attcat", target=1)
 
 

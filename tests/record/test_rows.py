@@ -1,5 +1,6 @@
 """The tokens that a head or a function of the output reads are found by its gradient."""
 
+import copy
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -235,6 +236,16 @@ def test_functions_that_read_nothing_real_are_refused(function, reason):
     ids, mask = padded()
     with pytest.raises(ValueError, match=reason):
         tl.attribute(models.model("bert", "token-classification"), ids, mask, method="raw_attention", target=function)
+
+
+def test_a_saturated_head_is_read_where_it_would_be():
+    """A tanh at 1 has no gradient."""
+    model = copy.deepcopy(models.model("bert"))
+    with torch.no_grad():
+        model.get_parameter("bert.pooler.dense.weight").mul_(100)
+    ids, mask = padded()
+    at_first = tl.attribute(models.model("bert"), ids, mask, method="rollout", target=1)
+    assert torch.equal(tl.attribute(model, ids, mask, method="rollout", target=1), at_first)
 
 
 def test_explain_finds_the_row_for_all_methods_at_once():

@@ -13,7 +13,7 @@ from tokenlight.explain.passes import plan_passes
 from tokenlight.explain.running import run_jobs
 from tokenlight.masks.head_mask import HeadMask
 from tokenlight.methods import Method
-from tokenlight.model import pooling
+from tokenlight.model.habits import habits_of
 from tokenlight.model.twin import Twin
 from tokenlight.tasks.targets import Target, Wanted
 from tokenlight.text.batches import Batch, length_batches
@@ -48,7 +48,7 @@ class MeasuredBatch:
 def measured_batches(explainer: Explainer, twin: Twin, texts: Sequence[Measured]) -> list[MeasuredBatch]:
     """Similar lengths together; texts with a foil and those without are kept apart."""
     batches = []
-    exact = pooling.needs_equal_lengths(explainer.inner)
+    exact = habits_of(explainer.inner).equal_lengths
     for foiled in (False, True):
         group = [i for i, text in enumerate(texts) if text.foiled is foiled]
         for inside in length_batches([len(texts[i].row) for i in group], TOKENS, exact):

@@ -16,7 +16,7 @@ from tokenlight.data.parts import Part
 from tokenlight.explain.explainer import Explainer
 from tokenlight.explain.jobs import Job
 from tokenlight.explain.running import Running
-from tokenlight.model import pooling
+from tokenlight.model.habits import habits_of
 from tokenlight.model.tape import Tape
 from tokenlight.model.twin import Twin
 from tokenlight.results.explanation import Explanation
@@ -45,7 +45,7 @@ class ExplainingPlan:
 
     @property
     def equal_lengths(self) -> bool:
-        return pooling.needs_equal_lengths(self.explainer.inner)
+        return habits_of(self.explainer.inner).equal_lengths
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,12 @@ from tokenlight.explain.free_memory import refuse_too_large
 from tokenlight.explain.jobs import Job, Option
 from tokenlight.explain.passes import plan_passes
 from tokenlight.explain.running import Running, run_jobs
+from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.methods import Attribution, find_method
 from tokenlight.model import inputs, pooling
+from tokenlight.model.habits import habits_of
 from tokenlight.model.kept_twins import borrowed_twin
+from tokenlight.model.twin import Twin
 from tokenlight.rules.mode import RuleTable
 from tokenlight.tasks import task_of
 from tokenlight.tasks.targets import Target, Targets, Wanted, shared_function, spread
@@ -59,7 +62,7 @@ def attribute_ids(
     """Everything that a method finds, not its scores alone."""
     with borrowed_twin(model) as twin:
         job = Job.for_model(find_method(method), options, twin.model, rules)
-        batch = raw_batch(input_ids, attention_mask, token_type_ids, twin.model).map(lambda t: t.to(twin.device))
+        batch = raw_batch(input_ids, attention_mask, token_type_ids, twin).map(lambda t: t.to(twin.device))
         targets, foils = (spread(plain(x), len(input_ids), n) for x, n in ((target, "target"), (foil, "foil")))
         function = shared_function(targets, foils)
         task = task_of(twin.model)
@@ -70,7 +73,8 @@ def attribute_ids(
     return attribution
 
 
-def raw_batch(ids: Tensor, mask: Tensor | None, types: Tensor | None, model: PreTrainedModel) -> Batch:
+def raw_batch(ids: Tensor, mask: Tensor | None, types: Tensor | None, twin: Twin) -> Batch:
+    model = twin.model
     for name, tensor in {"input_ids": ids, "attention_mask": mask, "token_type_ids": types}.items():
         if tensor is not None and (not isinstance(tensor, Tensor) or tensor.ndim != 2 or tensor.shape != ids.shape):
             found = tuple(tensor.shape) if isinstance(tensor, Tensor) else type(tensor).__name__
@@ -86,24 +90,35 @@ def raw_batch(ids: Tensor, mask: Tensor | None, types: Tensor | None, model: Pre
     if not mask.any(1).all():
         raise ValueError("attention_mask hides every token of a row")
     pad = model.config.get_text_config().pad_token_id
-    if pad == pooling.NO_PADDING and not mask[:, -1].all():
-        raise ValueError(
-            f"{type(model).__name__} has no padding id to find the end of a row by: set config.pad_token_id"
+    batch = Batch(ids, mask, types, pad_id=None if pad == pooling.NO_PADDING else pad)
+    if not mask.all():
+        refuse_padding(twin, batch)
+    if mask[:, 0].all():
+        return batch
+    return inputs.fix_positions(model, batch)  # padding on the left would shift them
+
+
+def refuse_padding(twin: Twin, batch: Batch) -> None:
+    """Where padded rows get other answers than alone."""
+    model, habits = twin.model, habits_of(twin)
+    name, last = type(model).__name__, pooling.classifies(model) and habits.reads_last
+    if last and model.config.get_text_config().pad_token_id == pooling.NO_PADDING:
+        if not batch.attention_mask[:, -1].all():
+            raise ValueError(f"{name} has no padding id to find the end of a row by: set config.pad_token_id")
+    elif habits.equal_lengths:
+        raise UnsupportedModelError(
+            f"{name} looks at padding: beside longer rows, a row has another answer than alone. "
+            "Give rows of equal length, one call for each length"
         )
-    if pooling.pools_last_token(model):
-        unread = [
-            row for row, place in enumerate(pooling.pooled_position(model, Batch(ids, mask))) if not mask[row, place]
-        ]
+    elif last:
+        places = pooling.end_by_padding(model, batch)
+        unread = [row for row, place in enumerate(places) if not batch.attention_mask[row, place]]
         if unread:
             raise ValueError(
                 f"row {unread[0]} is padded with another id than config.pad_token_id, so its end is not found"
             )
-    batch = Batch(ids, mask, types, pad_id=None if pad == pooling.NO_PADDING else pad)
-    if mask[:, 0].all():
-        return batch
-    if type(model).__name__.endswith("ForSequenceClassification") and not pooling.pools_last_token(model):
-        raise ValueError(f"{type(model).__name__} reads the first token: pad on the right, not on the left")
-    return inputs.fix_positions(model, batch)  # padding on the left would shift them
+    if pooling.classifies(model) and not last and not batch.attention_mask[:, 0].all():
+        raise ValueError(f"{name} does not read the last token: pad on the right, not on the left")
 
 
 def plain(target: Targets | Tensor) -> Targets:

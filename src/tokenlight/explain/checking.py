@@ -13,6 +13,8 @@ from transformers import PreTrainedModel
 
 import tokenlight
 from tokenlight.explain.attribute import attribute_ids, raw_batch
+from tokenlight.explain.jobs import Job
+from tokenlight.explain.passes import plan_passes
 from tokenlight.explain.plain_model import PlainModel, target_of
 from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.methods import METHODS, Attribution
@@ -129,7 +131,7 @@ class Checking:
 
     @cached_property
     def batch(self) -> Batch:
-        return raw_batch(*self.padded(self.rows[:1]), None, self.model)
+        return raw_batch(*self.padded(self.rows[:1]), None, Twin(self.model))
 
     @property
     def tolerance(self) -> float:
@@ -162,10 +164,15 @@ class Checking:
         apart = max(difference(one, other) for one, other in zip(found, expected, strict=True))
         return Check("attention", apart, self.tolerance, "the model's output_attentions", readers)
 
-    def ids_past_embedding(self, working: tuple[str, ...]) -> Check:
-        """The answer may depend on ids through the embedding layer alone."""
+    def ids_past_embedding(self, working: tuple[str, ...]) -> Check | None:
+        """The answer may depend on ids through the embedding layer alone, where it is followed back to it."""
+        target = target_of(self.model, self.last, 1)
+        plans = {name: plan_passes(target, [Job(METHODS[name], {})]) for name in working}
+        working = tuple(name for name, plan in plans.items() if plan.follows_embeddings)
+        if not working:
+            return None
         other = self.batch.input_ids.roll(1, 1)
-        share = self.plain.past_embedding(self.batch, other, target_of(self.model, self.last, 1))
+        share = self.plain.past_embedding(self.batch, other, target)
         return Check("ids past the embedding", share, 1e-4, f"{share:.0%} of the answer", working)
 
     def rows_read(self, working: tuple[str, ...]) -> Check | None:

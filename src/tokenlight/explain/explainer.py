@@ -14,8 +14,8 @@ from tokenlight.explain.inquiry import inquire
 from tokenlight.explain.jobs import Job, Option, jobs_for
 from tokenlight.explain.running import Running
 from tokenlight.methods import find_method
-from tokenlight.model import pooling
 from tokenlight.model.copying import unwrap
+from tokenlight.model.habits import habits_of
 from tokenlight.results.explanation import Explanation
 from tokenlight.rules.mode import RuleTable
 from tokenlight.tasks import find_task, task_of_class
@@ -219,7 +219,7 @@ class Explainer:
         """Row numbers, texts of similar length together; those with a foil and those without are kept apart."""
         if batch_size < 1:
             raise ValueError(f"batch_size is a positive number, found {batch_size}")
-        if pooling.needs_equal_lengths(self.inner):
+        if len(set(map(len, rows))) > 1 and habits_of(self.inner).equal_lengths:
             batch_size = 1
         order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
         groups = [[i for i in order if foiled[i] is side] for side in (False, True)]

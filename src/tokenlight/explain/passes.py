@@ -34,6 +34,12 @@ class PassPlan:
         return groups
 
     @property
+    def follows_embeddings(self) -> bool:
+        """Whether anybody asks how the answer depends on the embeddings, or on states that come from them."""
+        asked = any(job.method.asks.gradient for job in self.jobs)
+        return asked or any(one.follows_embeddings for one in self.passes.values())
+
+    @property
     def in_double(self) -> bool:
         """Whether any pass is in double precision, whatever the model's own."""
         return any(one.double for one in self.passes.values())

@@ -11,6 +11,7 @@ from tokenlight.explain.footprint import need_of_pass, shape_of
 from tokenlight.explain.jobs import Job
 from tokenlight.explain.passes import PassPlan
 from tokenlight.methods import METHODS, Attribution
+from tokenlight.model.habits import habits_of
 from tokenlight.model.twin import Twin
 from tokenlight.record.choices import Asked, Choice, Settled
 from tokenlight.record.folding import Folding
@@ -55,6 +56,8 @@ def run_jobs(
     if saving.fused:
         refuse_to_write_out(plan.jobs)
     # The caller's inference mode or autocast must not change what is computed.
+    if plan.follows_embeddings:
+        habits_of(twin).refuse_past_embeddings(twin.model)
     with torch.inference_mode(False), torch.autocast(twin.device.type, enabled=False):
         batch = batch.map(Tensor.clone)
         if memory is not None:

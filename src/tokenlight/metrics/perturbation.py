@@ -8,7 +8,8 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from tokenlight.metrics.ranking import order, share_up
-from tokenlight.model import pooling
+from tokenlight.model.habits import habits_of
+from tokenlight.model.pooling import classifies
 from tokenlight.tasks import task_of_class
 from tokenlight.text.rows import Row
 
@@ -74,7 +75,7 @@ class Perturbation:
 
     def fit(self, model: PreTrainedModel, tokenizer: Any) -> "Perturbation":
         """With how and token settled for this model; a token becomes its id."""
-        reads_by_padding = pooling.pools_last_token(model)
+        reads_by_padding = classifies(model) and habits_of(model).reads_last
         causal = task_of_class(type(model).__name__).reads_on
         ids = {"mask": tokenizer.mask_token_id, "pad": tokenizer.pad_token_id}
         how, token = self.how, self.token

@@ -10,7 +10,8 @@ from tokenlight.explain.explainer import Explainer
 from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.foundation.progress import track
 from tokenlight.metrics.perturbation import Changed
-from tokenlight.model import inputs, pooling
+from tokenlight.model import inputs
+from tokenlight.model.habits import habits_of
 from tokenlight.model.tape import Tape
 from tokenlight.model.twin import Twin
 from tokenlight.tasks.targets import Goal, Question
@@ -88,7 +89,7 @@ def batches_of(explainer: Explainer, questions: Sequence[Question], tokens: int)
     """Similar lengths together, at most `tokens` of them with padding, fewer where every token gets a vocabulary."""
     if explainer.task.with_words:
         tokens = min(tokens, OUTPUTS // explainer.task.outputs)
-    places = length_batches(list(map(len, questions)), tokens, pooling.needs_equal_lengths(explainer.inner))
+    places = length_batches(list(map(len, questions)), tokens, habits_of(explainer.inner).equal_lengths)
     return [[questions[i] for i in some] for some in places]
 
 

@@ -3,6 +3,7 @@
 from typing import Any, Protocol
 
 from torch import Tensor, nn
+from torch.nn import functional as F
 from torch.utils.hooks import RemovableHandle
 from transformers import PreTrainedModel
 
@@ -105,7 +106,8 @@ class BlockHooks:
         self._tape.add("hidden", state)
         if not self._tape.head_only or self._tape.cut:
             return None
-        leaf = self._tape.last_output = state.detach().requires_grad_()
+        leaf = F.normalize(state.detach(), dim=-1) if self._tape.shrunk else state.detach()
+        self._tape.last_output = leaf.requires_grad_()
         return with_state(output, leaf)
 
 

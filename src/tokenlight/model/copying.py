@@ -98,7 +98,7 @@ def private_copy(model: PreTrainedModel) -> PreTrainedModel:
     for name, setting in {"output_attentions": False, "output_hidden_states": False, "use_cache": False}.items():
         setattr(twin.config, name, setting)
     settings = twin.config.get_text_config()
-    if pooling.pools_last_token(twin) and settings.pad_token_id is None:
+    if pooling.classifies(twin) and settings.pad_token_id is None:
         settings.pad_token_id = pooling.NO_PADDING  # otherwise transformers takes such texts one at a time only
     return twin
 

@@ -72,7 +72,8 @@ class Tape:
     outside: int = 0  # ... and in none
     versions: list[tuple[Tensor, int]] = field(default_factory=list)  # of what is kept: has it been written over?
     last_block: bool = False  # signals are kept of the last block alone, and the graph begins at its input
-    head_only: bool = False  # the graph begins at the last block's output
+    head_only: bool = False  # the graph begins at the last block's output ...
+    shrunk: bool = False  # ... of which only the direction goes on
     cut: bool = False  # blocks leave no graph: what follows hangs on their outputs as leaves, and they run again later
     block_calls: list[BlockCall] = field(default_factory=list)
     block_outputs: list[Tensor] = field(default_factory=list)

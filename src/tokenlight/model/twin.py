@@ -89,6 +89,17 @@ class Twin:
         allows that; they are then [batch, vocabulary].
         """
         pass_begins()
+        return self.run_uncounted(batch, tape, rules, read_at=read_at)
+
+    def run_uncounted(
+        self,
+        batch: Batch,
+        tape: Tape,
+        rules: AbstractContextManager[Any] | None = None,
+        *,
+        read_at: Tensor | None = None,
+    ) -> Any:
+        """The same, for passes that are no part of anybody's work."""
         inputs = {name: tensor for name, tensor in batch.inputs().items() if name in self._accepted}
         place = None
         if read_at is not None and "logits_to_keep" in self._accepted:

@@ -59,6 +59,11 @@ class PlannedPass:
         return frozenset(need.removesuffix(".grad") for need in self.all_needs if need.endswith(".grad"))
 
     @property
+    def follows_embeddings(self) -> bool:
+        """Whether relevance or gradients are read that should hold all that the answer depends on."""
+        return self.rules is not None or bool(self.graded & {"embeddings", "hidden"})
+
+    @property
     def reads_row(self) -> bool:
         return "row" in self.all_needs
 

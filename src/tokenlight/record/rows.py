@@ -48,10 +48,18 @@ class RowsRead:
                 self._found[place, split] = F.one_hot(part.row, batch.input_ids.shape[1]).float()
                 continue
             if last is None:
-                tape = Tape(differentiable=True, head_only=True)
-                output = twin.run(batch, tape)
-                last = tape.last_output
-            self._found[place, split] = mix_of(gradient_lengths(part, output, last), batch)
+                output, last = run_head(twin, batch)
+            lengths = gradient_lengths(part, output, last)
+            if not lengths.any(1).all():  # a head that is saturated, whose gradient shows at smaller states
+                shrunk = gradient_lengths(part, *run_head(twin, batch, shrunk=True))
+                lengths = torch.where(lengths.any(1, keepdim=True), lengths, shrunk)
+            self._found[place, split] = mix_of(lengths, batch)
+
+
+def run_head(twin: Twin, batch: Batch, shrunk: bool = False) -> tuple[Any, Tensor | None]:
+    """Output and last states, with a graph between them and none below."""
+    tape = Tape(differentiable=True, head_only=True, shrunk=shrunk)
+    return twin.run(batch, tape), tape.last_output
 
 
 def gradient_lengths(part: Choice, output: Any, last: Tensor | None) -> Tensor:

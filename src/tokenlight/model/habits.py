@@ -1,0 +1,143 @@
+"""What a model does with its input that nobody says: found out on a text of a few tokens, once for each kind of model.
+
+Two passes of a few tokens: two rows of other ids with the same embeddings, whose answers must be the same; and the
+first row beside a longer one, whose answer must be the one that it had alone.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from tokenlight.foundation.errors import UnsupportedModelError
+from tokenlight.model.kept_twins import borrowed_twin
+from tokenlight.model.pooling import classifies
+from tokenlight.model.tape import Tape
+from tokenlight.model.twin import Twin
+from tokenlight.text.batches import Batch
+
+SHORT, LONG = 4, 7  # tokens
+
+
+@dataclass(frozen=True)
+class Habits:
+    """How a model treats ids, padding and tokens."""
+
+    past_embeddings: float  # the share of its answer that changes with the ids while the embeddings are held
+    equal_lengths: bool  # beside a longer text, a text gets another answer than alone
+    reads_last: bool  # one answer for the whole text, read at its last token
+
+    def refuse_past_embeddings(self, model: PreTrainedModel) -> None:
+        """For methods that follow an answer back to the embeddings."""
+        if self.past_embeddings:
+            raise UnsupportedModelError(
+                f"{type(model).__name__} reads token ids past its embedding layer: while the embeddings are held, "
+                f"other ids change {self.past_embeddings:.0%} of its answer, which nothing read there explains. "
+                "Take a method that asks about changed texts (erasure), or one that reads attention alone"
+            )
+
+
+BY_KIND: dict[object, Habits] = {}  # what is known in this process
+BY_TWIN: WeakKeyDictionary[Twin, Habits] = WeakKeyDictionary()
+
+
+def habits_of(model: PreTrainedModel | Twin) -> Habits:
+    """Found out once for each class and configuration."""
+    if isinstance(model, Twin):
+        if model not in BY_TWIN:
+            BY_TWIN[model] = remembered(model.model) or remember(model.model, rehearse(model))
+        return BY_TWIN[model]
+    known = remembered(model)
+    if known is None:
+        with borrowed_twin(model) as twin:
+            known = remember(model, habits_of(twin))
+    return known
+
+
+def kind_of(model: PreTrainedModel) -> object:
+    return type(model), model.dtype, model.config.to_json_string()
+
+
+def remembered(model: PreTrainedModel) -> Habits | None:
+    return BY_KIND.get(kind_of(model))
+
+
+def remember(model: PreTrainedModel, found: Habits) -> Habits:
+    BY_KIND[kind_of(model)] = found
+    return found
+
+
+def rehearse(twin: Twin) -> Habits:
+    with torch.inference_mode(False), torch.autocast(twin.device.type, enabled=False):
+        first, other, *rest = torch.tensor(plain_ids(twin.model, 2 * SHORT + LONG), device=twin.device).split(SHORT)
+        held = twin.embed(first[None]).expand(2, -1, -1)
+        together = torch.stack([first, other])
+        batch = Batch(together, torch.ones_like(together))
+        try:
+            tape = Tape(
+                differentiable=classifies(twin.model), head_only=classifies(twin.model), embeddings_instead=held
+            )
+            alone = twin.run_uncounted(batch, tape)
+        except UnsupportedModelError:  # blocks that do not follow one another have no last state
+            tape = Tape(embeddings_instead=held)
+            alone = twin.run_uncounted(batch, tape)
+        last, longer = reads_last(alone, tape), torch.cat(rest)
+        padded = longer.roll(1)  # the mask hides any id; only those who look for the end of a text need the right one
+        padded[:SHORT] = first
+        if last:
+            padded[SHORT:] = max(0, getattr(twin.model.config.get_text_config(), "pad_token_id", None) or 0)
+        mask = torch.ones(2, LONG, dtype=torch.long, device=twin.device)
+        mask[0, SHORT:] = 0
+        beside = twin.run_uncounted(Batch(torch.stack([padded, longer]), mask), Tape())
+        return Habits(bypass(alone), differs(alone, beside), last)
+
+
+def plain_ids(model: PreTrainedModel, count: int) -> list[int]:
+    """Ids without a role: not those that a configuration names, which may decide where a text ends."""
+    config: Any = model.config.get_text_config()
+    named = [value for name, value in config.to_dict().items() if "token" in name]
+    roles = {one for value in named for one in (value if isinstance(value, list) else [value])}
+    free = [i for i in range(int(config.vocab_size)) if i not in roles] or [0]
+    return [free[(len(free) * (2 * i + 1) // (2 * count)) % len(free)] for i in range(count)]
+
+
+def answers_in(output: Any) -> Iterator[tuple[str, Tensor]]:
+    for name, part in output.items():
+        if isinstance(part, Tensor) and part.is_floating_point() and part.ndim > 1 and len(part) == 2:
+            yield name, part.detach()
+
+
+def bypass(output: Any) -> float:
+    """How far apart the answers to two rows of the same embeddings are; 0 but for rounding."""
+    share = max((relative(two[0], two[1]) for _, two in answers_in(output)), default=0.0)
+    # Rows of a batch go through the same operations: less than rounding of a whole pass lies between them.
+    return share if share > min(1000 * precision_of(output), 0.01) else 0.0
+
+
+def differs(alone: Any, beside: Any) -> bool:
+    """Whether the first row's answer has changed; batches of other shapes may be rounded otherwise."""
+    others = dict(answers_in(beside))
+    shares = [relative(one[0], others[name][0][: len(one[0])]) for name, one in answers_in(alone)]
+    return max(shares, default=0.0) > precision_of(alone) ** 0.5
+
+
+def relative(one: Tensor, other: Tensor) -> float:
+    one, other = one.double(), other.double()
+    return float((one - other).norm() / one.norm().clamp_min(torch.finfo(torch.float64).tiny))
+
+
+def precision_of(output: Any) -> float:
+    return max((torch.finfo(part.dtype).eps for _, part in answers_in(output)), default=0.0)
+
+
+def reads_last(output: Any, tape: Tape) -> bool:
+    logits = output.get("logits")
+    if not tape.head_only or not isinstance(logits, Tensor) or tape.last_output is None:
+        return False
+    (gradient,) = torch.autograd.grad(logits.sum(), tape.last_output, materialize_grads=True)
+    read = (gradient != 0).any(-1)  # [batch, token]
+    return bool(read[:, -1].all() and not read[:, :-1].any())

@@ -1,0 +1,99 @@
+"""What a model does with ids and padding is found out on a few tokens; what would be silently wrong is refused."""
+
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+import transformers as hf
+from torch import nn
+
+import tokenlight as tl
+from tests import models
+from tests.rounding import assert_near
+from tests.tokenizers_ import tokenizer_for
+from tokenlight.foundation.errors import UnsupportedModelError
+from tokenlight.model import habits
+from tokenlight.model.habits import Habits, habits_of
+from tokenlight.model.twin import Twin
+
+
+class BypassForCausalLM(hf.LlamaForCausalLM):
+    """A second lookup of the ids, as per-layer embeddings are."""
+
+    def __init__(self, config: Any):
+        super().__init__(config)
+        self.second = nn.Embedding(config.vocab_size, config.vocab_size)
+
+    def forward(self, input_ids: Any = None, attention_mask: Any = None, **settings: Any) -> Any:  # type: ignore[override]
+        output: Any = super().forward(input_ids, attention_mask, **settings)
+        if output.logits.shape[1] == input_ids.shape[1]:
+            output.logits = output.logits + 0.1 * self.second(input_ids)
+        return output
+
+
+@cache
+def mobilebert(vocabulary: int = models.VOCABULARY) -> hf.PreTrainedModel:
+    torch.manual_seed(0)
+    small = {"embedding_size": 16, "intra_bottleneck_size": 16, "num_feedforward_networks": 1}
+    config = hf.MobileBertConfig(**{**models.ENCODER, **small, "initializer_range": 0.1, "vocab_size": vocabulary})
+    return hf.MobileBertForSequenceClassification(config).eval().double()
+
+
+@pytest.mark.parametrize(("family", "task"), models.COMBINATIONS)
+def test_families_keep_no_secrets(family, task):
+    model = models.model(family, task)
+    last = task == "text-classification" and family not in models.ENCODERS
+    assert habits.rehearse(Twin(model)) == Habits(past_embeddings=0.0, equal_lengths=False, reads_last=last)
+
+
+def test_ids_that_go_past_the_embeddings_are_refused():
+    torch.manual_seed(0)
+    model, ids = BypassForCausalLM(hf.LlamaConfig(**models.DECODER)).eval(), models.ids()
+    assert habits_of(model).past_embeddings > 0.001
+    for name in ("gradient_x_input", "attn_lrp", "attcat", "integrated_gradients"):
+        with pytest.raises(UnsupportedModelError, match=r"past its embedding layer.* change \d+% of its answer"):
+            tl.attribute(model, ids, method=name, target=7)
+    for name in ("raw_attention", "erasure"):  # which need no embeddings
+        assert tl.attribute(model, ids, method=name, target=7).isfinite().all()
+
+
+def test_a_model_is_asked_once(monkeypatch):
+    model, found = models.model("gemma", "text-generation"), []
+    monkeypatch.setattr(habits, "BY_KIND", {})
+    monkeypatch.setattr(habits, "rehearse", lambda twin: found.append(1) or Habits(0.0, False, False))
+    for one in (Twin(model), Twin(model), model, model):
+        habits_of(one)
+    assert len(found) == 1
+
+
+def test_a_model_that_looks_at_padding_takes_one_text_at_a_time():
+    tokenizer = tokenizer_for("bert")
+    model = mobilebert(len(tokenizer))
+    assert habits_of(model).equal_lengths
+    explainer = tl.Explainer(model, tokenizer)
+    texts = ["a good movie", "it is not a good movie", "the key is not here"]
+    for name in ("raw_attention", "gradient_x_input"):
+        together = explainer.explain(texts, name, target=1)
+        for text, one in zip(texts, together, strict=True):
+            assert torch.equal(one.scores, explainer.explain(text, name, target=1).scores)
+
+
+def test_rows_padded_by_hand_are_refused_where_padding_is_looked_at():
+    ids, mask = models.ids(), torch.ones(3, 9, dtype=torch.long)
+    equal = tl.attribute(mobilebert(), ids, mask, method="raw_attention", target=1)
+    assert_near(equal[:1], tl.attribute(mobilebert(), ids[:1], method="raw_attention", target=1))
+    mask[1, 6:] = 0
+    with pytest.raises(UnsupportedModelError, match="looks at padding"):
+        tl.attribute(mobilebert(), ids, mask, method="raw_attention", target=1)
+
+
+def test_what_is_read_at_the_last_token_is_seen_whatever_the_head_is_called():
+    config = hf.ModernBertDecoderConfig(**models.ENCODER)
+    torch.manual_seed(0)
+    model = hf.ModernBertDecoderForSequenceClassification(config).eval()
+    assert habits_of(model) == Habits(past_embeddings=0.0, equal_lengths=False, reads_last=True)
+    ids, mask = models.ids(), torch.ones(3, 9, dtype=torch.long)
+    mask[1, 6:] = 0  # padded with ordinary ids
+    with pytest.raises(ValueError, match=r"another id than config\.pad_token_id"):
+        tl.attribute(model, ids, mask, method="attn_lrp", target=1)
