@@ -8,12 +8,11 @@ from typing import TypeVar
 import torch
 
 from tokenlight.foundation.errors import UnsupportedModelError
+from tokenlight.foundation.torch_internals import is_out_of_memory
 from tokenlight.text.batches import length_batches
 from tokenlight.text.rows import Row
 
 Found = TypeVar("Found")
-# How torch's RuntimeErrors say it.
-FULL = ("not enough memory", "DefaultCPUAllocator", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,7 @@ def blame(error: Exception, row: Row) -> str | None:
     """The reason if a text may be at fault; None where the program is."""
     if isinstance(error, ValueError):
         return str(error)
-    if isinstance(error, MemoryError | torch.OutOfMemoryError) or any(words in str(error) for words in FULL):
+    if is_out_of_memory(error):
         return f"its {len(row)} tokens do not fit in memory"
     return None
 

@@ -10,6 +10,8 @@ FORWARD_HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 BACKWARD_HOOKS = ("_backward_hooks", "_backward_pre_hooks")
 HOOKS = (*FORWARD_HOOKS, *BACKWARD_HOOKS)
 WEIGHTS = "_parameters"  # where a module keeps them
+# How torch's RuntimeErrors say that memory is full.
+FULL = ("not enough memory", "DefaultCPUAllocator", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
 
 
 def without_torch_functions() -> AbstractContextManager[Any]:
@@ -30,6 +32,10 @@ def own_function(tensor: Tensor) -> type | None:
 def softmax_gradient(grad: Tensor, weights: Tensor, dim: int) -> Tensor:
     """The gradient of a softmax from its result, as torch's own backward pass computes it."""
     return torch.ops.aten._softmax_backward_data(grad, weights, dim, weights.dtype)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or any(words in str(error) for words in FULL)
 
 
 def hooks_on(module: nn.Module) -> list[Any]:

@@ -25,6 +25,7 @@ from tokenlight.model.attention import FUSED, WRITTEN_OUT, CannotFuse, UnknownTe
 from tokenlight.model.block_hooks import BlockHooks
 from tokenlight.model.copying import configs_of, private_copy, refuse_inexact, unwrap
 from tokenlight.model.layout import REHEARSED, Layout, is_usual, plain_layout
+from tokenlight.model.own_errors import refusing_what_we_break
 from tokenlight.model.precision import KeepDouble
 from tokenlight.model.rehearsal import rehearse
 from tokenlight.model.scans import has_scans, make_scans_replaceable
@@ -194,12 +195,16 @@ class Twin:
 
     def _forward(self, inputs: dict[str, Tensor], tape: Tape, rules: AbstractContextManager[Any] | None) -> Any:
         try:
-            with self._writing(tape, rules):
+            with refusing_what_we_break(self.model, lambda: self._run_plainly(inputs)), self._writing(tape, rules):
                 return self._call(inputs)
         except CannotFuse:  # the first attention of the model said so
             self._fusable = False
         tape.clear()
         return self._forward(inputs, tape, rules)
+
+    def _run_plainly(self, inputs: dict[str, Tensor]) -> None:
+        with torch.no_grad():
+            self.model(**inputs, return_dict=True)
 
     def _call(self, inputs: dict[str, Tensor]) -> Any:
         try:
@@ -229,4 +234,5 @@ class Twin:
         if tape.differentiable and not tape.head_only and not tape.last_block:
             tensor = tensor.detach().requires_grad_()  # the leaf: everything after it has a gradient
         tape.embedded += 1
-        return tape.add("embeddings", tensor)
+        tensor = tape.add("embeddings", tensor)
+        return tensor.clone() if tensor.requires_grad else tensor  # some families write into what they get

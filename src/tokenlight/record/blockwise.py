@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tokenlight.model.own_errors import refusing_what_we_break
 from tokenlight.model.tape import SIGNALS, Tape, without_graph
 from tokenlight.model.twin import Twin
 from tokenlight.record.trace import Block, Signal, SignalGroups, flat, with_gradients
@@ -38,7 +39,8 @@ class Blockwise:
             torch.autograd.backward(score, start, retain_graph=not last, inputs=leaves)
         kept: SignalGroups = dict.fromkeys(SIGNALS, ())
         for number in reversed(range(len(self.tape.block_calls))):
-            below, groups = self._run_again(number)
+            with refusing_what_we_break(self.twin.model):
+                below, groups = self._run_again(number)
             yield self._as_block(number, groups)
             kept = {name: groups[name] + kept[name] if name in self.kept else () for name in SIGNALS}
             del groups

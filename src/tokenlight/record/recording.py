@@ -9,6 +9,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from tokenlight.foundation.errors import UnsupportedModelError
+from tokenlight.model.own_errors import refusing_what_we_break
 from tokenlight.model.tape import SIGNALS, Tape
 from tokenlight.model.twin import Twin
 from tokenlight.record.blockwise import Blockwise
@@ -200,7 +201,8 @@ class OpenPass:
                 blockwise = Blockwise(self._twin, tape, one.signals, one.graded, one.kept, self._mode)
                 yield CutPart(trace, blockwise, score, start, last)
             else:
-                signals = differentiate(score, start, tape, one.graded, last, self._graph)
+                with refusing_what_we_break(self._twin.model):
+                    signals = differentiate(score, start, tape, one.graded, last, self._graph)
                 yield WholePart(trace.with_signals(signals, self._ledger.copy()))
 
 
