@@ -1,10 +1,11 @@
 # make demo    explains three sentences with several methods, in the terminal and as demo.html
 # make test    runs all tests; both set everything up on a fresh machine first
 # make catalogue  writes what the command line knows of methods, metrics, protocols and tasks without importing torch
+# make families   tries every family of the installed transformers and writes docs/families.md: about twenty minutes
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup browser demo test lint catalogue
+.PHONY: setup browser demo test lint catalogue families
 
 setup: .venv/ready
 
@@ -34,3 +35,6 @@ lint: setup
 
 catalogue: setup
 	$(BIN)/python -m tokenlight.cli.write_catalogue
+
+families: setup
+	$(BIN)/tokenlight families --jobs 2 --output docs/families.md
