@@ -9,6 +9,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.foundation.torch_internals import compiled_forward, drop_backward_hooks, hooks_on, inside_compiled
 from tokenlight.model import placement, pooling
+from tokenlight.model.quantised import dequantised, is_quantised
 
 
 def unwrap(model: nn.Module) -> PreTrainedModel:
@@ -61,7 +62,9 @@ def refuse_inexact(model: PreTrainedModel) -> None:
             )
         if type(module).__module__.startswith("torch.ao."):
             raise UnsupportedModelError(f"{type(module).__name__} is quantised: load the model in floating point")
-    if getattr(model, "is_quantized", False) or not all(p.is_floating_point() for p in model.parameters()):
+    packed = {id(p) for module in model.modules() if is_quantised(module) for p in module.parameters(recurse=False)}
+    plain = [p for p in model.parameters() if id(p) not in packed]
+    if (getattr(model, "is_quantized", False) and not packed) or not all(p.is_floating_point() for p in plain):
         raise UnsupportedModelError(f"{name} is quantised: load it in floating point, for example dtype=torch.bfloat16")
     if any(parameter.is_inference() for parameter in model.parameters()):
         raise UnsupportedModelError(
@@ -74,7 +77,11 @@ def refuse_inexact(model: PreTrainedModel) -> None:
 
 def private_copy(model: PreTrainedModel) -> PreTrainedModel:
     """New modules and a new configuration around frozen views of the same weights, in eval mode, nothing compiled."""
-    shared: dict[int, Any] = {id(p): nn.Parameter(p.detach(), requires_grad=False) for p in model.parameters()}
+    quantised = [module for module in model.modules() if is_quantised(module)]
+    packed = {id(p) for module in quantised for p in module.parameters(recurse=False)}
+    shared: dict[int, Any] = {
+        id(p): nn.Parameter(p.detach(), requires_grad=False) for p in model.parameters() if id(p) not in packed
+    }
     inside = {id(module) for module in model.modules()}
     for module in model.modules():
         # What is not structure is shared as it is: buffers, tensors kept on a module, owners of the user's hooks.
@@ -85,6 +92,7 @@ def private_copy(model: PreTrainedModel) -> PreTrainedModel:
         # Most of a module is a dozen empty collections; handing out new ones is much faster than copying them.
         shared |= {id(x): type(x)() for x in vars(module).values() if isinstance(x, dict | set) and not x}
         shared |= placement.shared_with_copy(module, shared)
+    shared |= {id(module): dequantised(module) for module in quantised}
     for module in reversed(list(model.modules())):  # from the inside: wrappers may lie around one another
         if (inside := inside_compiled(module)) is not None:
             shared[id(module)] = copy.deepcopy(inside, shared)

@@ -5,12 +5,14 @@ from collections.abc import Sequence
 
 from torch import nn
 
+from tokenlight.model.quantised import unpacked
+
 MATRICES, PLACES = 8, 4
 
 
 def fingerprint(model: nn.Module) -> tuple[float, ...]:
     """Some weights of some matrices, from the first to the last; empty where the weights are not in memory."""
-    matrices = [parameter for parameter in model.parameters() if parameter.ndim == 2]
+    matrices = [unpacked(parameter) for parameter in model.parameters() if parameter.ndim == 2]
     if not matrices or any(matrix.is_meta for matrix in matrices):
         return ()
     chosen = [matrices[i * (len(matrices) - 1) // (MATRICES - 1)] for i in range(MATRICES)]

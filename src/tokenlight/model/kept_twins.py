@@ -22,6 +22,7 @@ from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel
 
 from tokenlight.foundation.torch_internals import HOOKS, WEIGHTS, weights_in
 from tokenlight.model.copying import unwrap
+from tokenlight.model.quantised import Dequantised
 from tokenlight.model.twin import Twin
 
 Weights = dict[str, nn.Parameter | None]
@@ -134,6 +135,8 @@ class Waiting:
     @classmethod
     def made_for(cls, model: PreTrainedModel) -> "Waiting":
         twin = Twin(model)
+        if any(isinstance(module, Dequantised) for module in twin.model.modules()):
+            raise CannotCompare("packed weights")
         was = Snapshot(model)  # first: it refuses models whose modules do not match those of the twin, such as compiled
         own = Snapshot(twin.model, without=("forward", "tokenlight", WEIGHTS, *HOOKS))
         places = [(weights_in(a), weights_in(b)) for a, b in zip(twin.model.modules(), model.modules(), strict=True)]

@@ -8,6 +8,7 @@ import torch
 from tokenlight.explain.explainer import Explainer
 from tokenlight.foundation.torch_internals import uncompiled_name
 from tokenlight.foundation.transformers_internals import WHERE_IT_LAY, tokenizer_json
+from tokenlight.model.quantised import unpacked
 
 BLOCK = 1 << 22
 # Where it lay, who wrote the file, and what saving notes in the config: the weights' own types are hashed with them.
@@ -26,7 +27,7 @@ def hash_model(explainer: Explainer) -> str:
     state = {uncompiled_name(name): tensor for name, tensor in model.state_dict().items()}
     for name, tensor in sorted(state.items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        flat = tensor.detach().contiguous().cpu().reshape(-1)
+        flat = unpacked(tensor).detach().contiguous().cpu().reshape(-1)
         for part in flat.split(BLOCK):
             digest.update(part.view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
