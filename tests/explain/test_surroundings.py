@@ -14,9 +14,9 @@ from tokenlight.model.twin import Twin
 from tokenlight.record.planned_pass import PlannedPass
 from tokenlight.record.recording import record
 from tokenlight.rules import replacements as rules
+from tokenlight.rules.ledger import Ledger
 from tokenlight.rules.mode import RuleMode
 from tokenlight.rules.points import activation
-from tokenlight.rules.primitives import Ledger
 from tokenlight.rules.tables import LRP, ZPLUS
 from tokenlight.tasks.targets import Target, Wanted
 from tokenlight.text.batches import Batch

@@ -10,8 +10,8 @@ from torch.nn import functional as F
 
 from tokenlight.rules import replacements as rules
 from tokenlight.rules.facts import Keeps, kept_by
+from tokenlight.rules.ledger import Ledger
 from tokenlight.rules.mode import RuleMode
-from tokenlight.rules.primitives import Ledger
 from tokenlight.rules.tables import TABLES
 
 TOKENS, WIDE, NARROW = 400, 60, 30

@@ -8,9 +8,9 @@ from torch.nn import functional as F
 
 from tests.rules.test_replacements import BATCH, constant, signal
 from tokenlight.foundation.errors import UnsupportedModelError
+from tokenlight.rules.ledger import Ledger
 from tokenlight.rules.marks import refuse_pending
 from tokenlight.rules.mode import RuleMode
-from tokenlight.rules.primitives import Ledger
 from tokenlight.rules.tables import ALPHA_BETA, ATTN_LRP, LRP, LRP_UNIFORM, STREAM, TABLES, ZPLUS
 
 NAMES = {id(LRP): "LRP", id(LRP_UNIFORM): "LRP_UNIFORM", id(ATTN_LRP): "ATTN_LRP", id(STREAM): "STREAM"}

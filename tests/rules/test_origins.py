@@ -14,9 +14,9 @@ from transformers.activations import ACT2CLS, ACT2FN, GELUActivation, NewGELUAct
 import tokenlight as tl
 from tests import models
 from tokenlight.foundation.errors import UnsupportedModelError
+from tokenlight.rules.ledger import Ledger
 from tokenlight.rules.mode import RuleMode
 from tokenlight.rules.points import activation
-from tokenlight.rules.primitives import Ledger
 from tokenlight.rules.tables import ATTN_LRP, LRP, STREAM, TABLES, ZPLUS
 
 METHODS = ["lrp", "attn_lrp", "zplus_lrp", "alpha_beta_lrp", "calibrated_lrp", "mask_lrp", "logit"]

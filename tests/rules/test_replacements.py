@@ -5,8 +5,8 @@ import torch
 from torch.nn import functional as F
 
 from tokenlight.rules import replacements as rules
+from tokenlight.rules.ledger import Ledger
 from tokenlight.rules.mode import RuleMode
-from tokenlight.rules.primitives import Ledger
 from tokenlight.rules.tables import ALPHA_BETA, ATTN_LRP, LRP, ZPLUS
 
 BATCH = 3

@@ -35,6 +35,12 @@ def takes_attention_functions(model: PreTrainedModel) -> bool:
     return model._can_set_attn_implementation()
 
 
+def set_experts(config: PreTrainedConfig) -> None:
+    """From now on, experts of modules with this configuration run as their own code says, in operations of torch."""
+    if getattr(config, "_experts_implementation", None) is not None:
+        config._experts_implementation = "eager"
+
+
 def knows_fused_attention(model: PreTrainedModel) -> bool:
     """Whether the family runs with torch's fused attention, where a module says itself if it looks ahead."""
     return model._supports_sdpa

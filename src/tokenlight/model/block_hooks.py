@@ -12,7 +12,7 @@ from tokenlight.model import anatomy
 from tokenlight.model.layout import Layout
 from tokenlight.model.tape import BlockCall, Tape, state_in, state_out, tensors_in, with_state, without_graph
 from tokenlight.rules.marks import refuse_pending
-from tokenlight.rules.primitives import LEDGER
+from tokenlight.rules.ledger import LEDGER
 
 
 class HasTape(Protocol):

@@ -8,6 +8,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.foundation.torch_internals import compiled_forward, drop_backward_hooks, hooks_on, inside_compiled
+from tokenlight.foundation.transformers_internals import set_experts
 from tokenlight.model import placement, pooling
 from tokenlight.model.quantised import dequantised, is_quantised
 
@@ -103,6 +104,8 @@ def private_copy(model: PreTrainedModel) -> PreTrainedModel:
             del module.__dict__["forward"]  # what is left is the same function of the class
         if getattr(module, "gradient_checkpointing", False):
             module.gradient_checkpointing = False  # type: ignore[assignment]
+        if isinstance(config := getattr(module, "config", None), PreTrainedConfig):
+            set_experts(config)
     for name, setting in {"output_attentions": False, "output_hidden_states": False, "use_cache": False}.items():
         setattr(twin.config, name, setting)
     settings = twin.config.get_text_config()

@@ -18,9 +18,9 @@ from tokenlight.record.planned_pass import PlannedPass
 from tokenlight.record.rows import RowsRead
 from tokenlight.record.trace import Block, SignalGroups, Trace, flat, with_gradients
 from tokenlight.rules.gates import Gatekeeper
+from tokenlight.rules.ledger import Ledger
 from tokenlight.rules.marks import refuse_pending
 from tokenlight.rules.mode import RuleMode
-from tokenlight.rules.primitives import Ledger
 from tokenlight.text.batches import Batch
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from tokenlight.rules.primitives import Ledger
+from tokenlight.rules.ledger import Ledger
 from tokenlight.text.batches import Batch
 
 

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from tokenlight.foundation.torch_internals import without_torch_functions
-from tokenlight.rules.primitives import LEDGER, OURS
+from tokenlight.rules.ledger import LEDGER
+from tokenlight.rules.primitives import OURS
 
 
 @dataclass(frozen=True, eq=False)

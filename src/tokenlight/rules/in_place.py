@@ -23,7 +23,7 @@ IN_PLACE: dict[Any, Callable[..., Any]] = {
     Tensor.copy_: copied,
     Tensor.__setitem__: replaced,
 }
-MARKS = ("tokenlight_gate", "tokenlight_pending", "tokenlight_origins")
+MARKS = ("tokenlight_gate", "tokenlight_pending", "tokenlight_origins", "tokenlight_owners")
 
 
 def overwrite(call: Callable[..., Any], plain: Callable[..., Any], x: Tensor, *args: Any, **kwargs: Any) -> Tensor:

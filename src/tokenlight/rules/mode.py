@@ -15,6 +15,7 @@ from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.foundation.torch_internals import own_function
 from tokenlight.rules import spellings
 from tokenlight.rules.in_place import IN_PLACE, overwrite
+from tokenlight.rules.ledger import LEDGER, Ledger
 from tokenlight.rules.marks import first_pending, hand_on_gate, is_gate, mark_pending, name_of, tensors
 from tokenlight.rules.origins import (
     MULTIPLIED,
@@ -25,8 +26,9 @@ from tokenlight.rules.origins import (
     refuse_own_source,
     running_module,
 )
+from tokenlight.rules.owners import MOVING, note_owners, owners_at
 from tokenlight.rules.points import activation
-from tokenlight.rules.primitives import LEDGER, OURS, Ledger
+from tokenlight.rules.primitives import OURS
 from tokenlight.rules.steps import STEPS
 
 Function = Callable[..., Any]
@@ -77,6 +79,7 @@ class RuleMode(TorchFunctionMode):
             return STEPS[func](self.call, *args, **kwargs)
         if func in MULTIPLIED and have_one_source(involved):
             func, rule, args = as_activation(func, self.table[activation], *args)
+        self.ledger.owners = owners_at(func, args, involved) if self.ledger.disordered else None
         result = func(*args, **kwargs) if rule is None else rule(func, *args, **kwargs)
         parts = result if isinstance(result, (tuple, list)) else (result,)
         if rule is not None:
@@ -85,6 +88,8 @@ class RuleMode(TorchFunctionMode):
             refuse_nonlinear(func, [*args, *kwargs.values()])
         if func in KEEPS_GATES:
             hand_on_gate(involved[:1] if func in FIRST_COUNTS else involved, parts)
+        if signals and self.ledger.batch > 1 and (self.ledger.disordered or func in MOVING):
+            self.ledger.disordered |= note_owners(func, args, kwargs, parts, self.ledger.batch)
         if func not in NEW_ORIGIN:
             note_origins(func, involved, parts)
         return result

@@ -3,8 +3,6 @@
 Each notes in the ledger what it keeps from the input, so that the sums can be checked.
 """
 
-from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -12,47 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tokenlight.foundation.torch_internals import softmax_gradient
-
-
-@dataclass
-class Ledger:
-    """Relevance that does not reach the input, per example and operation, in the order of the backward pass."""
-
-    batch: int
-    bias: list[Tensor] = field(default_factory=list)  # biases, and values that no input explains
-    softmax: list[Tensor] = field(default_factory=list)  # what the softmax loses under its gradient
-    branch: list[Tensor] = field(default_factory=list)  # branches that were cut off: each block's MLP
-    heads: list[Tensor] = field(default_factory=list)  # what head gates stopped
-    inside_block: bool = False  # set by the twin while a block runs
-    pending: bool = False  # there are scores that have met no softmax yet
-    exact: bool = False  # no product in a lower precision than the values: differences of relevance will be taken
-
-    def enter(self, account: str, amounts: Tensor) -> None:
-        """Amounts are summed per example; the first axis is the batch, or batch and tokens in one."""
-        amounts = amounts.detach()
-        getattr(self, account).append(amounts if amounts.ndim <= 2 else amounts.reshape(self.batch, -1).sum(1))
-
-    def total(self, account: str) -> Tensor | float:
-        """[batch]"""
-        entries = self.sums(account)
-        return torch.stack([entry.to(entries[0].device) for entry in entries]).sum(0) if entries else 0.0
-
-    def sums(self, account: str) -> list[Tensor]:
-        """[batch] of every operation"""
-        return [entry.reshape(self.batch, -1).sum(1) for entry in getattr(self, account)]
-
-    def clear(self) -> None:
-        """Before another backward pass."""
-        for account in (self.bias, self.softmax, self.branch, self.heads):
-            account.clear()
-
-    def copy(self) -> "Ledger":
-        """With the entries of now."""
-        entries = {name: list(getattr(self, name)) for name in ("bias", "softmax", "branch", "heads")}
-        return replace(self, **entries)
-
-
-LEDGER: ContextVar[Ledger | None] = ContextVar("tokenlight_ledger", default=None)
+from tokenlight.rules.ledger import LEDGER, Clerk, Ledger, clerk
 
 
 class Like(torch.autograd.Function):
@@ -67,14 +25,14 @@ class Like(torch.autograd.Function):
             nothing = surrogate == 0
             ratio, lost = ratio.masked_fill_(nothing, 0.0), torch.where(nothing, value, 0.0)
         ctx.save_for_backward(ratio, lost)
-        ctx.ledger = LEDGER.get()
+        ctx.clerk = clerk()
         return value
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         ratio, lost = ctx.saved_tensors
-        if ctx.ledger is not None and lost is not None:
-            ctx.ledger.enter("bias", lost * grads[0])
+        if ctx.clerk is not None and lost is not None:
+            ctx.clerk.enter("bias", lost * grads[0])
         return grads[0] * ratio, None
 
 
@@ -108,15 +66,15 @@ def absorb(total: Tensor, constant: Tensor | float, account: str, share: float =
 
     Whoever asks for the gradient of `total` itself gets it before the constant has taken its share.
     """
-    ledger = LEDGER.get()
-    if ledger is None or total.grad_fn is None:
+    books = clerk()
+    if books is None or total.grad_fn is None:
         return total
     if isinstance(constant, Tensor):
         constant = constant.detach().to(total.dtype)
 
     def note(grads: tuple[Tensor, ...]) -> None:
         amounts = constant_times(constant, grads[0])
-        ledger.enter(account, amounts if share == 1.0 else share * amounts)
+        books.enter(account, amounts if share == 1.0 else share * amounts)
 
     total.grad_fn.register_prehook(note)  # a fraction of what a function of our own, or a hook of the tensor, costs
     return total
@@ -137,14 +95,14 @@ class ShareAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         ctx.save_for_backward(query)
-        ctx.ledger = LEDGER.get()
+        ctx.clerk = clerk()
         return query.view_as(query), key.view_as(key), value.view_as(value)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         (query,) = ctx.saved_tensors
-        if ctx.ledger is not None:
-            ctx.ledger.enter("softmax", torch.linalg.vecdot(query, grads[0]).mul_(-0.5))
+        if ctx.clerk is not None:
+            ctx.clerk.enter("softmax", torch.linalg.vecdot(query, grads[0]).mul_(-0.5))
         return grads[0] * 0.25, grads[1] * 0.25, grads[2] * 0.5
 
 
@@ -153,21 +111,19 @@ class ConservingSum(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
-        total, ledger = a + b, LEDGER.get()
+        total = a + b
         ctx.save_for_backward(a, b, total)
-        ctx.batch = len(a) if ledger is None else ledger.batch  # some families fold batch and tokens into one axis
+        ctx.clerk = clerk() or Clerk(Ledger(len(a)))
         return total
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         grad = grads[0]
         # The sum of the relevance is taken from the output: the shares of a and b may nearly cancel.
-        rows = grad.reshape(ctx.batch, -1)
-        share_a, share_b, total = (torch.linalg.vecdot(x.reshape(ctx.batch, -1), rows) for x in ctx.saved_tensors)
+        share_a, share_b, total = (ctx.clerk.sums(x * grad) for x in ctx.saved_tensors)
         size = share_a.abs() + share_b.abs()
         scale = torch.where(size > 0, total / torch.where(size > 0, size, 1.0), 0.0)  # [batch]
-        factors = (scale * share.sign() for share in (share_a, share_b))
-        return tuple((rows * factor[:, None]).view_as(grad) for factor in factors)
+        return tuple(ctx.clerk.scaled(grad, scale * share.sign()) for share in (share_a, share_b))
 
 
 class PositiveLinear(torch.autograd.Function):
@@ -202,17 +158,17 @@ class PositiveLinear(torch.autograd.Function):
             nothing = above <= 0
             ratio, lost = ratio.masked_fill_(nothing, 0.0), torch.where(nothing, value, 0.0)
         ctx.save_for_backward(rough.sign_() if rough is not x else x.sign(), weight, ratio, taken, lost)
-        ctx.ledger, ctx.dtype = ledger, x.dtype
+        ctx.clerk, ctx.dtype = clerk(), x.dtype
         return value
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         sign, weight, ratio, taken, lost = ctx.saved_tensors
         share = grads[0].to(ratio.dtype) * ratio
-        if ctx.ledger is not None and taken is not None:
-            ctx.ledger.enter("bias", share * taken)
-        if ctx.ledger is not None and lost is not None:
-            ctx.ledger.enter("bias", grads[0] * lost)
+        if ctx.clerk is not None and taken is not None:
+            ctx.clerk.enter("bias", share * taken)
+        if ctx.clerk is not None and lost is not None:
+            ctx.clerk.enter("bias", grads[0] * lost)
         # Behind the last mixing of tokens, relevance is at the one token that is read: no products for the others.
         reached = share.any(-1)  # [..., token]
         if reached.all():
@@ -250,18 +206,18 @@ class GradientSoftmax(torch.autograd.Function):
     def forward(ctx: Any, scores: Tensor, dim: int, dtype: torch.dtype | None) -> Tensor:
         weights = F.softmax(scores, dim=dim, dtype=dtype)
         ctx.save_for_backward(scores, weights)
-        ctx.dim, ctx.ledger = dim, LEDGER.get()
+        ctx.dim, ctx.clerk = dim, clerk()
         return weights
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         scores, weights = ctx.saved_tensors
         grad = softmax_gradient(grads[0], weights, ctx.dim).to(scores.dtype)
-        if ctx.ledger is not None:  # a masked score holds nothing: its gradient is exactly 0
+        if ctx.clerk is not None:  # a masked score holds nothing: its gradient is exactly 0
             total, kept = (torch.linalg.vecdot(x, g, dim=ctx.dim) for x, g in ((weights, grads[0]), (scores, grad)))
             if kept.isnan().any():  # some mask with -inf
                 kept = torch.linalg.vecdot(scores.masked_fill(weights == 0, 0.0), grad, dim=ctx.dim)
-            ctx.ledger.enter("softmax", total - kept)
+            ctx.clerk.enter("softmax", total - kept)
         return grad, None, None
 
 

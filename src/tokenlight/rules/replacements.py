@@ -12,10 +12,10 @@ from torch import Tensor
 
 from tokenlight.foundation.torch_internals import without_torch_functions
 from tokenlight.rules.facts import keeps
+from tokenlight.rules.ledger import LEDGER
 from tokenlight.rules.marks import is_gate, mark_gate, mark_pending, name_of, tensors
 from tokenlight.rules.mode import Function, is_signal
 from tokenlight.rules.primitives import (
-    LEDGER,
     ConservingSum,
     GradientSoftmax,
     LinearNorm,
@@ -238,7 +238,7 @@ def conserving_sum(function: Function, a: Any, b: Any, *args: Any, **kwargs: Any
     """Chefer's residual rule where both sides are signals; beside a branch that is a constant, the signal takes all."""
     refuse_scaled_sum(args, kwargs)
     if is_signal(a) and is_signal(b):
-        return ConservingSum.apply(a, b)
+        return ConservingSum.apply(*((a, b) if a.shape == b.shape else torch.broadcast_tensors(a, b)))
     if is_branch(a, b):
         return like(a if is_signal(a) else b, function(a, b))
     return absorbing_sum(function, a, b)

@@ -1,0 +1,97 @@
+"""The ledger: relevance that does not reach the input, per text."""
+
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from tokenlight.foundation.errors import UnsupportedModelError
+from tokenlight.rules.owners import spread
+
+
+@dataclass
+class Ledger:
+    """Relevance that does not reach the input, per example and operation, in the order of the backward pass."""
+
+    batch: int
+    bias: list[Tensor] = field(default_factory=list)  # biases, and values that no input explains
+    softmax: list[Tensor] = field(default_factory=list)  # what the softmax loses under its gradient
+    branch: list[Tensor] = field(default_factory=list)  # branches that were cut off: each block's MLP
+    heads: list[Tensor] = field(default_factory=list)  # what head gates stopped
+    inside_block: bool = False  # set by the twin while a block runs
+    pending: bool = False  # there are scores that have met no softmax yet
+    disordered: bool = False  # there are signals that carry owners
+    owners: Tensor | None = None  # of what goes into the operation that runs, where it is not in order
+    exact: bool = False  # no product in a lower precision than the values: differences of relevance will be taken
+
+    def enter(self, account: str, amounts: Tensor) -> None:
+        """Amounts are summed per example; the first axis is the batch, or batch and tokens in one."""
+        amounts = amounts.detach()
+        getattr(self, account).append(amounts if amounts.ndim <= 2 else amounts.reshape(self.batch, -1).sum(1))
+
+    def total(self, account: str) -> Tensor | float:
+        """[batch]"""
+        entries = self.sums(account)
+        return torch.stack([entry.to(entries[0].device) for entry in entries]).sum(0) if entries else 0.0
+
+    def sums(self, account: str) -> list[Tensor]:
+        """[batch] of every operation"""
+        return [entry.reshape(self.batch, -1).sum(1) for entry in getattr(self, account)]
+
+    def clear(self) -> None:
+        """Before another backward pass."""
+        for account in (self.bias, self.softmax, self.branch, self.heads):
+            account.clear()
+
+    def copy(self) -> "Ledger":
+        """With the entries of now."""
+        entries = {name: list(getattr(self, name)) for name in ("bias", "softmax", "branch", "heads")}
+        return replace(self, **entries)
+
+
+@dataclass(frozen=True)
+class Clerk:
+    """Who enters what an operation keeps: knows which text each element belongs to."""
+
+    ledger: Ledger
+    owners: Tensor | None = None  # None: the texts are in order
+
+    def enter(self, account: str, amounts: Tensor) -> None:
+        """Of elements, or of rows: added up over the last axis."""
+        self.ledger.enter(account, amounts if self.owners is None else self.sums(amounts.detach()))
+
+    def sums(self, amounts: Tensor) -> Tensor:
+        """[batch]"""
+        if self.owners is None:
+            return amounts.reshape(self.ledger.batch, -1).sum(1)
+        whose = self.of(amounts)
+        return amounts.new_zeros(self.ledger.batch).index_add_(0, whose.reshape(-1), amounts.reshape(-1))
+
+    def scaled(self, x: Tensor, factors: Tensor) -> Tensor:
+        """Each element times the factor [batch] of its text."""
+        if self.owners is None:  # some families fold batch and tokens into one axis
+            return (x.reshape(self.ledger.batch, -1) * factors[:, None]).view_as(x)
+        return x * factors[self.of(x)]
+
+    def of(self, amounts: Tensor) -> Tensor:
+        owners = self.owners
+        assert owners is not None
+        if owners.ndim == amounts.ndim + 1:
+            owners = owners[..., 0]
+        found = spread(owners, amounts.shape)
+        if found is None:
+            raise UnsupportedModelError(
+                "the model puts the texts of a batch in another order, in a way that tokenlight cannot follow: what "
+                "biases keep cannot be told apart. Explain one text at a time (batch_size=1)"
+            )
+        return found
+
+
+LEDGER: ContextVar[Ledger | None] = ContextVar("tokenlight_ledger", default=None)
+
+
+def clerk() -> Clerk | None:
+    """For the operation that runs."""
+    ledger = LEDGER.get()
+    return None if ledger is None else Clerk(ledger, ledger.owners)

@@ -1,0 +1,139 @@
+"""Which text of a batch each element belongs to, where it is no longer a matter of order.
+
+Rules note per text what does not reach the input. As a rule the elements of the first text come first in memory, then
+those of the second, and so on. Experts pick the tokens that are theirs, and some models put time before the batch:
+from there on a signal carries a tensor of numbers, its owners, until the order is as before.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from tokenlight.rules import spellings
+from tokenlight.rules.marks import tensors
+from tokenlight.rules.points import copied, replaced
+
+Function = Callable[..., Any]
+Functions = set[Function]
+UNKNOWN = torch.empty(0)  # somebody's, but nobody knows whose
+TRANSPOSING: Functions = {
+    *(Tensor.transpose, torch.transpose, Tensor.swapaxes, torch.swapaxes, Tensor.permute, torch.permute),
+    *(Tensor.movedim, torch.movedim, spellings.getter("T"), spellings.getter("mT"), Tensor.t),
+}
+PICKING: Functions = {
+    *(Tensor.index_select, torch.index_select, Tensor.gather, torch.gather, Tensor.flip, torch.flip, Tensor.roll),
+    *(torch.roll, Tensor.take_along_dim, torch.take_along_dim),
+}
+# What comes out has the elements of the first argument, with others in their places.
+WRITING: Functions = {
+    *(Tensor.index_add, torch.index_add, Tensor.index_copy, torch.index_copy, Tensor.index_put, torch.index_put),
+    *(Tensor.scatter, torch.scatter, Tensor.scatter_add, torch.scatter_add, copied, replaced),
+    *(Tensor.masked_scatter, torch.masked_scatter, Tensor.masked_fill, torch.masked_fill),
+}
+STACKING: Functions = {torch.cat, torch.concat, torch.concatenate, torch.stack, torch.hstack, torch.vstack}
+# In these the first axis is only as long as before if the texts are where they were.
+KEEPS_FIRST: Functions = {
+    *(Tensor.repeat, Tensor.tile, torch.tile, Tensor.expand, Tensor.split, Tensor.chunk, Tensor.unbind, Tensor.narrow),
+    *(torch.split, torch.chunk, torch.unbind, torch.narrow, Tensor.select, torch.select, torch.broadcast_to),
+    *(Tensor.expand_as, Tensor.broadcast_to, Tensor.repeat_interleave, torch.repeat_interleave),
+}
+# These change the order at most from text to text: what they do to elements can be done to owners.
+MOVING: Functions = {*spellings.MOVES, *STACKING} - {
+    *(Tensor.topk, torch.topk, Tensor.sort, torch.sort, Tensor.float, Tensor.double, Tensor.half, Tensor.bfloat16),
+    *(Tensor.to, Tensor.type, Tensor.type_as, Tensor.cpu, Tensor.cuda, F.dropout, F.unfold),
+}
+REDUCING: Functions = {Tensor.sum, torch.sum, Tensor.mean, torch.mean}
+
+
+def owners_of(x: Any) -> Tensor | None:
+    """Numbers of texts, of the signal's shape; None: in order."""
+    return getattr(x, "tokenlight_owners", None)
+
+
+def first_owners(involved: Iterable[Tensor]) -> Tensor | None:
+    return next((owners for x in involved if (owners := owners_of(x)) is not None), None)
+
+
+def in_order(shape: Sequence[int], batch: int, device: Any) -> Tensor:
+    size = torch.Size(shape).numel()
+    return (torch.arange(size, device=device) * batch // max(size, 1)).view(*shape)
+
+
+def may_disturb(function: Function, x: Any, index: Any, result: Any) -> bool:
+    """Whether a function that moves elements may have put those of several texts in another order."""
+    if not isinstance(result, Tensor) or not result.ndim:
+        return False
+    if function in STACKING:
+        return x[0].shape[:1] != result.shape[:1]
+    if function in TRANSPOSING:
+        return x.shape[0] != result.shape[0] or x.stride(0) != result.stride(0)
+    if function is Tensor.__getitem__:
+        first = index[0] if isinstance(index, tuple) and index else index
+        return isinstance(first, (Tensor, list)) or x.shape[0] != result.shape[0]
+    return function in PICKING or (function in KEEPS_FIRST and x.shape[0] != result.shape[0])
+
+
+def moved(function: Function, args: Sequence[Any], kwargs: Mapping[str, Any], batch: int) -> Any:
+    """The owners after a function that only moves elements: it is done to them, too."""
+
+    def numbers(part: Any) -> Any:
+        if isinstance(part, (tuple, list)):
+            return [numbers(one) for one in part]
+        found = owners_of(part)
+        return in_order(part.shape, batch, part.device) if found is None else found.contiguous()
+
+    if any(owners_of(x) is UNKNOWN for x in tensors(args[:1])):
+        return UNKNOWN
+    with torch.no_grad():
+        return function(numbers(args[0]), *args[1:], **kwargs)
+
+
+def reduced(owners: Tensor, dim: Any = (), keepdim: bool = False, **_: Any) -> Tensor:
+    """The owners of sums: known where only elements of one text are added."""
+    if owners is UNKNOWN:
+        return UNKNOWN
+    lowest, highest = (function(owners, dim, keepdim=keepdim) for function in (torch.amin, torch.amax))
+    return highest if torch.equal(lowest, highest) else UNKNOWN
+
+
+def spread(owners: Tensor, shape: Sequence[int]) -> Tensor | None:
+    """Owners of elements that were computed from these, row by row."""
+    for found in (owners, owners[..., :1]) if owners is not UNKNOWN else ():
+        missing = len(shape) - found.ndim
+        if missing >= 0 and all(size in (1, new) for size, new in zip(found.shape, shape[missing:], strict=True)):
+            return found.expand(shape)
+    return None
+
+
+def owners_at(function: Function, args: Sequence[Any], involved: Iterable[Tensor]) -> Tensor | None:
+    """The owners of what goes into a function; of what it writes into, if it does."""
+    return owners_of(args[0]) if function in WRITING else first_owners(involved)
+
+
+def note_owners(
+    function: Function, args: Sequence[Any], kwargs: Mapping[str, Any], parts: Sequence[Any], batch: int
+) -> bool:
+    """Write on what comes out whose it is, where that is not a matter of order; whether anything was written."""
+    owners: Any = owners_at(function, args, tensors((*args, *kwargs.values())))
+    if function in MOVING and (owners is not None or may_disturb(function, *(*args, None)[:2], parts[0])):
+        owners = moved(function, args, kwargs, batch)
+    elif function in REDUCING and owners is not None:
+        owners = reduced(owners, *args[1:], **kwargs)
+    if owners is None:
+        return False
+    each = owners if isinstance(owners, (tuple, list)) else [owners] * len(parts)
+    noted = [note(part, own, batch) for part, own in zip(parts, each, strict=True)]
+    return any(noted)
+
+
+def note(part: Any, owners: Tensor, batch: int) -> bool:
+    if not isinstance(part, Tensor) or not part.is_floating_point():
+        return False
+    found = spread(owners, part.shape)
+    if found is not None and torch.equal(found, in_order(part.shape, batch, part.device)):
+        return False
+    part.tokenlight_owners = UNKNOWN if found is None else found  # type: ignore[attr-defined]
+    return True
