@@ -26,6 +26,7 @@ ENCODER = {
 }
 DECODER = {**ENCODER, "num_key_value_heads": 2, "head_dim": 4, "use_cache": False}
 SLIDING = {"sliding_window": 4}  # short enough to matter in the tests' texts
+EXPERTS = {"num_local_experts": 4, "num_experts_per_tok": 2, "experts_implementation": "eager"}
 
 CONFIGS = {
     "bert": (hf.BertConfig, ENCODER),
@@ -45,6 +46,7 @@ CONFIGS = {
     "gemma3": (hf.Gemma3TextConfig, {**DECODER, **SLIDING, "query_pre_attn_scalar": 4}),
     "phi3": (hf.Phi3Config, {**DECODER, "num_key_value_heads": 4}),
     "olmo2": (hf.Olmo2Config, DECODER),
+    "mixtral": (hf.MixtralConfig, {**DECODER, **EXPERTS}),
 }
 # Tokens reach each other by a recurrence or a convolution, in all blocks or in some: methods that read attention are
 # not defined there.

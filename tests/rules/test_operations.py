@@ -122,3 +122,156 @@ def test_scores_that_meet_no_softmax_are_refused_where_attention_is_a_constant(t
 def test_linear_attention_shares_evenly_under_attn_lrp():
     parts = [signal(BATCH, 4, 5, seed=seed) for seed in range(3)]
     check(ATTN_LRP, lambda q, k, v: (q @ k.transpose(1, 2)) @ v, *parts)
+
+
+INDEX = torch.tensor([[2, 0, 1, 3], [1, 1, 0, 2], [3, 2, 1, 0]])
+MASK = torch.tensor([[True, False, True, False, True]])
+OPERATIONS = {
+    # constants that are added
+    "x + 1.0": lambda x: x + 1.0,
+    "1.0 + x": lambda x: 1.0 + x,
+    "x - constant": lambda x: x - constant(5),
+    "x - number": lambda x: x - 2,
+    "1.0 - x": lambda x: 1.0 - x,
+    "torch.sub": lambda x: torch.sub(constant(BATCH, 4, 5), x, alpha=2),
+    "a constant of another shape": lambda x: x + constant(4, 1),
+    # in place
+    "+=": lambda x: (y := x * 2).__iadd__(constant(5)) + y,
+    "x += 1.0": lambda x: x.add_(1.0),
+    "out.add_(y) of a constant": lambda x: (out := constant(BATCH, 4, 5)).add_(x) * 1 + out,
+    "-=": lambda x: x.sub_(constant(5)),
+    "*=": lambda x: x.mul_(constant(5)),
+    "/=": lambda x: x.div_(3.0),
+    "relu_": lambda x: F.relu(x, inplace=True) + x,
+    "masked_fill_": lambda x: x.masked_fill_(MASK, 7.0),
+    "clamp_": lambda x: x.clamp_(-0.5, 0.5),
+    "index_add_": lambda x: constant(BATCH, 4, 5).index_add_(1, torch.tensor([1, 1, 0, 3]), x),
+    "index_copy_": lambda x: constant(BATCH, 4, 5).index_copy_(1, torch.tensor([1, 2]), x[:, :2]),
+    "scatter_": lambda x: constant(BATCH, 4, 5).scatter_(1, INDEX.argsort(1)[..., None].expand(-1, -1, 5), x),
+    "copy_ into a part": lambda x: written(torch.zeros(BATCH, 4, 7), slice(0, 5), x),
+    "copy_ of a constant into a part": lambda x: written(x * 1, slice(0, 3), constant(BATCH, 4, 3)),
+    "x[...] = signal": lambda x: assigned(torch.ones(BATCH, 4, 5), (slice(None), slice(0, 2)), x[:, 2:]),
+    "x[...] = constant": lambda x: assigned(x * 1, (slice(None), 0), constant(BATCH, 5)),
+    "what a rule returned": lambda x: F.gelu(x).add_(1.0).mul_(2.0) + (x * constant(5)).add_(x),
+    # bounds, choices, scales
+    "clamp": lambda x: x.clamp(max=0.7),
+    "torch.max with a constant": lambda x: torch.max(x, torch.tensor(-1e30)),
+    "amax": lambda x: x - x.amax(-1, keepdim=True),
+    "max pooling": lambda x: x.max(1).values,
+    "/ norm": lambda x: x / x.norm(dim=-1, keepdim=True),
+    "/ sum": lambda x: x / (x.sum(-1, keepdim=True) + 1e-9),
+    "F.normalize": lambda x: F.normalize(x, dim=-1),
+    "F.rms_norm": lambda x: F.rms_norm(x, (5,), constant(5), 1e-6),
+    "a norm written out": lambda x: (x - x.mean(-1, keepdim=True)) / torch.sqrt(x.var(-1, keepdim=True) + 1e-6),
+    "relu squared": lambda x: F.relu(x).square(),
+    "softplus": F.softplus,
+    "sigmoid": lambda x: x.sigmoid(),
+    "erf": torch.erf,
+    # side by side
+    "cat": lambda x: torch.cat([x, constant(BATCH, 1, 5)], 1),
+    "stack": lambda x: torch.stack([x, constant(BATCH, 4, 5)], -1),
+    "where": lambda x: torch.where(MASK, x, 3.0),
+    "masked_fill": lambda x: x.masked_fill(MASK, 7.0),
+    "F.pad": lambda x: F.pad(x, (1, 0, 0, 2), value=0.5),
+    # moves and sums
+    "torch.clone": torch.clone,
+    "gather": lambda x: x.gather(1, INDEX[..., None].expand(-1, -1, 5)),
+    "index_select": lambda x: x.index_select(-1, torch.tensor([0, 3])),
+    "take_along_dim": lambda x: torch.take_along_dim(x, INDEX[..., None], 1),
+    "topk": lambda x: torch.topk(x, 2, dim=-1).values,
+    "roll": lambda x: x.roll(1, 1),
+    "narrow": lambda x: x.narrow(-1, 1, 3),
+    "unfold": lambda x: x.unfold(1, 2, 1),
+    "view_as": lambda x: x.view_as(constant(BATCH, 4, 5)).expand_as(constant(BATCH, 4, 5)),
+    "cumsum": lambda x: x.cumsum(1),
+    "fft": lambda x: torch.fft.fftn(x, dim=(1, 2)).real,
+    "conv1d": lambda x: F.conv1d(x, constant(6, 4, 3), constant(6), padding=1),
+    "complex": lambda x: turned(x[..., :4].contiguous().unflatten(-1, (2, 2))),
+}
+CIRCLE = torch.polar(torch.ones(4, 2, dtype=torch.float64), constant(4, 2))
+
+
+def turned(x):
+    return torch.view_as_real(torch.view_as_complex(x) * CIRCLE)
+
+
+def written(base, part, source):
+    base = base.to(source)
+    base[..., part].copy_(source)
+    return base
+
+
+def assigned(base, index, value):
+    base = base.to(value)
+    base[index] = value
+    return base
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: NAMES[id(table)])
+def test_what_goes_in_comes_out_or_is_noted(table, operation):
+    check(table, OPERATIONS[operation], signal(BATCH, 4, 5))
+
+
+def test_a_gate_goes_its_way_to_a_product():
+    """Of a router: chosen, divided by their sum, scaled; then the signal takes all."""
+
+    def routed(logits, states):
+        weights = logits.sigmoid().topk(2, dim=-1).values
+        weights = weights / weights.sum(-1, keepdim=True) * 2.5
+        return (states[..., None] * weights.unsqueeze(-2)).sum(-1)
+
+    parts = [signal(BATCH, 4, 5), signal(BATCH, 4, 6, seed=1)]
+    check(LRP, routed, *parts)
+    with RuleMode(LRP, Ledger(BATCH)):
+        output = routed(*parts)
+    router, states = torch.autograd.grad(output.sum(), parts, materialize_grads=True)
+    assert (router == 0).all()
+    assert (states != 0).any()
+
+
+class OwnFunction(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return torch.exp(x)
+
+    @staticmethod
+    def backward(ctx, *grads):
+        return grads[0]
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: NAMES[id(table)])
+def test_an_autograd_function_of_the_models_own_is_refused(table):
+    with pytest.raises(UnsupportedModelError, match="OwnFunction"), RuleMode(table, Ledger(BATCH)):
+        OwnFunction.apply(signal(BATCH, 4)).view(-1)  # type: ignore[union-attr]
+
+
+def test_a_rule_may_use_an_autograd_function_of_its_own():
+    with RuleMode(LRP | {torch.exp: lambda function, x: OwnFunction.apply(x)}, Ledger(BATCH)):
+        assert torch.exp(signal(BATCH, 4)).view(-1).requires_grad
+
+
+# Rows in another order: what an operation keeps belongs to the text that the row is of.
+ORDERS = {
+    "picked and put back": lambda x: torch.zeros(BATCH, 5, dtype=x.dtype).index_add_(
+        0, torch.tensor([2, 0]), F.linear(x[[2, 0]], EYE, BIAS)
+    ),
+    "picked twice": lambda x: torch.zeros(BATCH, 5, dtype=x.dtype).index_add_(
+        0, torch.tensor([2, 0, 2]), (x[torch.tensor([2, 0, 2])] @ EYE + BIAS) * 2
+    ),
+    "transposed": lambda x: (x.t() + 2.0).t(),
+    "every expert sees all": lambda x: (torch.bmm(x.repeat(2, 1).view(2, -1, 5), EYES) + BIAS).sum(0),
+    "stacked": lambda x: F.linear(torch.stack([x, 2 * x]), EYE, BIAS).transpose(0, 1),
+    "sums of signals": lambda x: torch.zeros(BATCH, 5, dtype=x.dtype).index_add_(
+        0, torch.tensor([1, 0]), x[[1, 0]] + (2 * x)[[1, 0]]
+    ),
+}
+EYE, BIAS = constant(5, 5, seed=4), constant(5, seed=3)
+EYES = torch.stack([EYE, EYE])
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: NAMES[id(table)])
+def test_what_is_kept_belongs_to_the_text_of_the_row(table, order):
+    found, expected, _ = balance(table, ORDERS[order], signal(BATCH, 5))
+    torch.testing.assert_close(found, expected)

@@ -248,6 +248,8 @@ def read_relevance(trace: Trace, read: str, detail: Any, layer: int, total: Tens
         extras["bias_share"] = extras["bias_share"] + trace.branches.sum(1)
     if isinstance(trace.softmax_deficit, Tensor):
         extras["softmax_deficit"] = trace.softmax_deficit
+    if isinstance(trace.sink_share, Tensor):
+        extras["sink_share"] = trace.sink_share
     if isinstance(trace.masked_share, Tensor):
         extras["masked_share"] = trace.masked_share
     residual = torch.stack([scores.sum(1), *extras.values()]).sum(0) - total

@@ -14,7 +14,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.foundation.transformers_internals import additive_mask, boolean_mask, looks_everywhere
 from tokenlight.model.tape import Tape
-from tokenlight.rules.points import attend, mask_scores, mix_values, query_key
+from tokenlight.rules.points import add_sinks, attend, mask_scores, mix_values, query_key
 
 WRITTEN_OUT, FUSED = "tokenlight", "tokenlight_fused"
 HARMLESS = {"position_ids", "cache_position", "position_embeddings", "token_type_ids", "mm_token_type_ids"}
@@ -36,6 +36,7 @@ def attention(
     attention_mask: Tensor | None,
     scaling: float | None = None,
     softcap: float | None = None,
+    s_aux: Tensor | None = None,  # [head] attention sinks
     **kwargs: Any,  # transformers owns this signature
 ) -> tuple[Tensor, Tensor]:
     """Softmax attention, written out in operations that relevance rules can replace."""
@@ -45,7 +46,11 @@ def attention(
         scores = torch.tanh(scores / softcap) * softcap
     if attention_mask is not None:
         scores = mask_scores(scores, attention_mask)
+    if s_aux is not None:
+        scores = add_sinks(scores, s_aux)
     weights = nn.functional.softmax(scores, dim=-1, dtype=torch.promote_types(scores.dtype, torch.float32))
+    if s_aux is not None:
+        weights = weights[..., :-1]  # the rest goes nowhere: a row adds up to less than 1
     weights = note_weights(tape, weights.to(value.dtype))
     return finish(tape, mix_values(weights, value)), weights
 
@@ -59,10 +64,11 @@ def fused_attention(
     scaling: float | None = None,
     softcap: float | None = None,
     is_causal: bool | None = None,
+    s_aux: Tensor | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
     """The same in one operation, which has rules of its own. Without a mask, a module says itself if it looks ahead."""
-    if softcap is not None:
+    if softcap is not None or s_aux is not None:
         raise CannotFuse
     tape, key, value = prepare(module, query, key, value, kwargs)
     tape.count_attention()

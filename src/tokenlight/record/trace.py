@@ -146,6 +146,11 @@ class Trace:
         return self._total("softmax")
 
     @property
+    def sink_share(self) -> Tensor | float:
+        """[batch] relevance that attention sinks took"""
+        return self._total("sink")
+
+    @property
     def masked_share(self) -> Tensor | float:
         """[batch] relevance that head gates stopped"""
         return self._total("heads")

@@ -9,6 +9,8 @@ from torch import Tensor
 from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.rules.owners import spread
 
+ACCOUNTS = ("bias", "softmax", "branch", "heads", "sink")
+
 
 @dataclass
 class Ledger:
@@ -19,6 +21,7 @@ class Ledger:
     softmax: list[Tensor] = field(default_factory=list)  # what the softmax loses under its gradient
     branch: list[Tensor] = field(default_factory=list)  # branches that were cut off: each block's MLP
     heads: list[Tensor] = field(default_factory=list)  # what head gates stopped
+    sink: list[Tensor] = field(default_factory=list)  # what attention sinks take
     inside_block: bool = False  # set by the twin while a block runs
     pending: bool = False  # there are scores that have met no softmax yet
     disordered: bool = False  # there are signals that carry owners
@@ -41,12 +44,12 @@ class Ledger:
 
     def clear(self) -> None:
         """Before another backward pass."""
-        for account in (self.bias, self.softmax, self.branch, self.heads):
-            account.clear()
+        for account in ACCOUNTS:
+            getattr(self, account).clear()
 
     def copy(self) -> "Ledger":
         """With the entries of now."""
-        entries = {name: list(getattr(self, name)) for name in ("bias", "softmax", "branch", "heads")}
+        entries = {name: list(getattr(self, name)) for name in ACCOUNTS}
         return replace(self, **entries)
 
 

@@ -72,6 +72,8 @@ class RuleMode(TorchFunctionMode):
         product = first_pending(involved) if self.ledger.pending else None
         if func in IN_PLACE and (signals or product):
             return overwrite(self.call, IN_PLACE[func], *args, **kwargs)
+        if signals and kwargs.get("inplace"):  # as torch's modules call their activations
+            return overwrite(self.call, func, *args, **{**kwargs, "inplace": False})
         rule = self.table.get(func)
         if product is not None and func not in spellings.SOFTMAXES:
             return scores_go_on(func, product, args, kwargs)

@@ -46,6 +46,12 @@ def mask_scores(scores: Tensor, mask: Tensor) -> Tensor:
 
 
 @rule_point
+def add_sinks(scores: Tensor, sinks: Tensor) -> Tensor:
+    """[batch, head, query, key + 1]: a learned number for each head, which takes a share of attention nowhere."""
+    return torch.cat([scores, sinks.to(scores).view(1, -1, 1, 1).expand(*scores.shape[:-1], 1)], -1)
+
+
+@rule_point
 def mix_values(weights: Tensor, value: Tensor) -> Tensor:
     """[batch, head, query, dim]"""
     return torch.matmul(weights, value)

@@ -73,7 +73,8 @@ def absorb(total: Tensor, constant: Tensor | float, account: str, share: float =
         constant = constant.detach().to(total.dtype)
 
     def note(grads: tuple[Tensor, ...]) -> None:
-        amounts = constant_times(constant, grads[0])
+        apart = books.owners is not None  # the texts may lie along the last axis
+        amounts = grads[0] * constant if apart else constant_times(constant, grads[0])
         books.enter(account, amounts if share == 1.0 else share * amounts)
 
     total.grad_fn.register_prehook(note)  # a fraction of what a function of our own, or a hook of the tensor, costs
@@ -213,11 +214,12 @@ class GradientSoftmax(torch.autograd.Function):
     def backward(ctx: Any, *grads: Any) -> Any:
         scores, weights = ctx.saved_tensors
         grad = softmax_gradient(grads[0], weights, ctx.dim).to(scores.dtype)
-        if ctx.clerk is not None:  # a masked score holds nothing: its gradient is exactly 0
+        if ctx.clerk is not None:  # a masked score holds nothing, even -inf: its gradient is exactly 0
             total, kept = (torch.linalg.vecdot(x, g, dim=ctx.dim) for x, g in ((weights, grads[0]), (scores, grad)))
-            if kept.isnan().any():  # some mask with -inf
-                kept = torch.linalg.vecdot(scores.masked_fill(weights == 0, 0.0), grad, dim=ctx.dim)
-            ctx.clerk.enter("softmax", total - kept)
+            lost = total - kept
+            if ctx.clerk.owners is not None or lost.isnan().any():
+                lost = weights * grads[0] - scores.masked_fill(weights == 0, 0.0) * grad
+            ctx.clerk.enter("softmax", lost)
         return grad, None, None
 
 

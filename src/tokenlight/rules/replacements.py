@@ -4,7 +4,7 @@ So value times gradient is the relevance. A rule is called as rule(function, *ar
 keeps for the backward pass.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -24,8 +24,6 @@ from tokenlight.rules.primitives import (
     like,
     scale_gradient,
 )
-
-POWERS: set[Function] = {Tensor.pow, torch.pow, Tensor.__pow__, Tensor.square, torch.square}
 
 
 @keeps(own=1)
@@ -129,58 +127,6 @@ def absorbing_sum(function: Function, a: Any, b: Any, *args: Any, **kwargs: Any)
     if isinstance(other, Tensor) and other.ndim > 0 and other.shape != result.shape[-1:]:
         other = other.expand_as(result)
     return absorb(result, other, account)
-
-
-@keeps(own=1)
-def joining(function: Function, *args: Any, **kwargs: Any) -> Any:
-    """Signals and constants side by side: signals keep what is theirs, constants take their share, which is noted."""
-    result = function(*args, **kwargs)
-    if not is_signal(result) or (isinstance(args[0], (tuple, list)) and all(is_signal(x) for x in args[0])):
-        return result
-    with torch.no_grad():  # what comes out where all signals are 0
-        constant = function(*without_signals(args), **dict(zip(kwargs, without_signals(kwargs.values()), strict=True)))
-    constant = constant.nan_to_num(0.0, 0.0, 0.0)  # infinite: a mask, which has no gradient
-    return absorb(result, constant, "bias") if constant.any() else result
-
-
-def without_signals(parts: Iterable[Any]) -> list[Any]:
-    return [
-        torch.zeros_like(part)
-        if is_signal(part)
-        else without_signals(part)
-        if isinstance(part, (tuple, list))
-        else part
-        for part in parts
-    ]
-
-
-@keeps(results=1)
-def clipped(function: Function, x: Tensor, *args: Any, **kwargs: Any) -> Any:
-    """Relevance passes unchanged, as through an activation; of two signals, the one that was chosen takes all."""
-    if not is_signal(x) or any(is_signal(arg) for arg in (*args, *kwargs.values())):
-        return function(x, *args, **kwargs)
-    return like(x, constant(function, x, *args, **kwargs))
-
-
-@keeps(own=1)
-def extreme(function: Function, x: Tensor, *args: Any, **kwargs: Any) -> Any:
-    """The largest or smallest of several elements takes all; beside a constant, as clipped."""
-    between_two = any(isinstance(arg, Tensor) for arg in (*args, *kwargs.values()))
-    return (clipped if between_two else plain)(function, x, *args, **kwargs)
-
-
-@keeps(own=1)
-def divided(function: Function, a: Any, b: Any, *args: Any, **kwargs: Any) -> Any:
-    """What a signal is divided by is a scale, and scales are constants."""
-    if is_signal(b) and not is_signal(a):
-        raise ValueError(f"{name_of(function)} divides a constant by a signal, for which there is no rule")
-    return function(a, b.detach() if is_signal(b) else b, *args, **kwargs)
-
-
-@keeps(passes=False)
-def scale(function: Function, x: Tensor, *args: Any, **kwargs: Any) -> Any:
-    """What norms divide by is a constant; the power of an activation's output is a part of the activation."""
-    return (identity if is_gate(x) and function in POWERS else constant)(function, x, *args, **kwargs)
 
 
 def is_branch(a: Any, b: Any) -> bool:

@@ -3,21 +3,22 @@
 import torch
 from torch.nn import functional as F
 
-from tokenlight.rules import fused, spellings
+from tokenlight.rules import arrangements, fused, spellings
 from tokenlight.rules import replacements as rules
 from tokenlight.rules.mode import RuleTable
-from tokenlight.rules.points import attend, mask_scores, mix_values, query_key, scan
+from tokenlight.rules.points import add_sinks, attend, mask_scores, mix_values, query_key, scan
 from tokenlight.rules.spellings import ACTIVATIONS, MATRIX_PRODUCTS, PRODUCTS, SOFTMAXES, SUMS
 from tokenlight.rules.state_spaces import through_state
 
 SHARED: RuleTable = (
     dict.fromkeys(ACTIVATIONS, rules.identity)
-    | dict.fromkeys(spellings.SCALES, rules.scale)
-    | dict.fromkeys(spellings.QUOTIENTS, rules.divided)
-    | dict.fromkeys(spellings.CLIPPING, rules.clipped)
-    | dict.fromkeys(spellings.EXTREMES, rules.extreme)
-    | dict.fromkeys((*spellings.JOINING, *spellings.CONVOLUTIONS), rules.joining)
-    | {mask_scores: rules.plain, F.layer_norm: rules.linear_norm, scan: through_state}
+    | dict.fromkeys(spellings.SCALES, arrangements.scale)
+    | dict.fromkeys(spellings.QUOTIENTS, arrangements.divided)
+    | dict.fromkeys(spellings.CLIPPING, arrangements.clipped)
+    | dict.fromkeys(spellings.EXTREMES, arrangements.extreme)
+    | dict.fromkeys((*spellings.JOINING, *spellings.CONVOLUTIONS), arrangements.joining)
+    | {mask_scores: rules.plain, add_sinks: arrangements.absorbing_sinks}
+    | {F.layer_norm: rules.linear_norm, scan: through_state}
 )
 
 # Ali et al. 2022, "conservative": attention, gates and the norms' scale are constants.
