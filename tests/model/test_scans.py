@@ -17,8 +17,8 @@ from tokenlight.methods import METHODS
 from tokenlight.model.scans import as_scan, has_scans
 from tokenlight.model.settings import largest
 from tokenlight.model.twin import Twin
+from tokenlight.rules.ledger import Ledger
 from tokenlight.rules.mode import RuleMode
-from tokenlight.rules.primitives import Ledger
 from tokenlight.rules.tables import LRP
 from tokenlight.tasks.targets import Target
 
