@@ -63,7 +63,7 @@ def test_what_a_sink_takes_is_missing_from_the_row():
     with_maps: Any = copy.deepcopy(model("gpt_oss"))
     with_maps.set_attn_implementation("eager")
     with_maps.set_experts_implementation("eager")
-    maps = with_maps(models.ids(), output_attentions=True).attentions[-1].mean(1)[:, -1]
+    maps = with_maps(models.ids(), output_attentions=True).attentions[-1].mean(1)[:, -1].detach()
     assert_near(found, maps)
     assert (found.sum(1) < 0.99).all()
 
