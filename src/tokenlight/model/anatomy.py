@@ -37,7 +37,7 @@ ANATOMIES = {
     "opt": Anatomy("self_attn.out_proj"),
     "opt, post-norm": Anatomy("self_attn.out_proj", "self_attn_layer_norm", "final_layer_norm"),
     "gpt_neox": Anatomy("attention.dense"),
-    **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3", "gemma", "phi3"), LLAMA_LIKE),
+    **dict.fromkeys(("llama", "mistral", "mixtral", "qwen2", "qwen3", "gemma", "phi3"), LLAMA_LIKE),
     **dict.fromkeys(("olmo2", "gemma2", "gemma3_text"), SANDWICH),
 }
 
