@@ -11,8 +11,8 @@ from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.model import anatomy
 from tokenlight.model.layout import Layout
 from tokenlight.model.tape import BlockCall, Tape, state_in, state_out, tensors_in, with_state, without_graph
-from tokenlight.rules.marks import refuse_pending
 from tokenlight.rules.ledger import LEDGER
+from tokenlight.rules.marks import refuse_pending
 
 
 class HasTape(Protocol):
