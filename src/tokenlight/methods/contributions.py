@@ -14,6 +14,7 @@ from torch import Tensor
 
 from tokenlight.model import anatomy
 from tokenlight.model.anatomy import Norm
+from tokenlight.model.dissecting import known_anatomy
 from tokenlight.record.trace import Block, Trace
 
 CHUNK = 400_000  # elements of token x token x width that exist at a time for each core: what its cache holds
@@ -89,6 +90,7 @@ class Joined:
     weight: Tensor  # W_O with the linear parts of the norms behind it [head, head dim, dim]
     output: Tensor  # of the attention, bias included [batch, token, dim]
     norms: tuple[Norm | None, ...]  # of the branch, behind the sum, at the block's end
+    scale: float  # of the branch where it joins the stream
 
 
 def join_heads(known: anatomy.Anatomy, module: torch.nn.Module, block: Block, second: bool) -> Joined:
@@ -102,12 +104,12 @@ def join_heads(known: anatomy.Anatomy, module: torch.nn.Module, block: Block, se
     norms = tuple(None if path is None else anatomy.norm_at(module, path) for path in paths)
     for norm in norms:
         weight = weight if norm is None else norm.linear(weight)
-    return Joined(weight, output if bias is None else output + bias, norms)
+    return Joined(weight, output if bias is None else output + bias, norms, known.scale)
 
 
 def contributions(trace: Trace, matrix: Matrix, second: bool = False) -> Callable[[Block], Tensor]:
     """What gives the `matrix` of a block, [batch, query, key]; with `second`, seen after the block's last norm."""
-    known, modules = anatomy.known_anatomy(trace.model), anatomy.blocks(trace.model)
+    known, modules = known_anatomy(trace.model), anatomy.blocks(trace.model)
     if second and known.second_norm is None:
         raise ValueError(f"{type(trace.model).__name__} has no norm after its blocks: it is not a post-norm model")
 
@@ -138,6 +140,8 @@ def layer_of(block: Block, joined: Joined, row: int, mask: Tensor) -> Layer:
     branch, norm, second = joined.norms
     if branch is not None:
         layer = replace(layer, scale=1 / branch.size(branch_output)[:, 0], output=state + branch(branch_output))
+    if joined.scale != 1:
+        layer = replace(layer, scale=layer.scale * joined.scale, output=state + joined.scale * (layer.output - state))
     if norm is not None:
         layer = behind(layer, norm, layer.output, norm(layer.output))
     if second is not None:

@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 
 from tokenlight.methods import Attribution, Pass, details, method
 from tokenlight.methods.contributions import Layer, Matrix, alti_matrix, contributions, norm_matrix, reached
-from tokenlight.model.anatomy import anatomy_of, known_anatomy
+from tokenlight.model.dissecting import anatomy_of, known_anatomy
 from tokenlight.record.folding import Fold
 from tokenlight.record.trace import Block, Trace
 from tokenlight.rules.tables import STREAM
@@ -28,6 +28,11 @@ def mixing_needs(options: Mapping[str, Any]) -> tuple[str, ...]:
 def is_post_norm(model: PreTrainedModel) -> bool:
     known = anatomy_of(model)
     return known is not None and known.norm is not None
+
+
+def has_second_norm(model: PreTrainedModel) -> bool:
+    known = anatomy_of(model)
+    return known is not None and known.second_norm is not None
 
 
 def is_known(model: PreTrainedModel) -> bool:
@@ -53,7 +58,7 @@ def value_norms(trace: Trace, *, layers: bool = False, position: int | None = No
     paper="Modarressi et al. 2022",
     signed=False,
     class_specific=False,
-    fits=is_post_norm,
+    fits=has_second_norm,
     needs=lambda options: mixing_needs({**options, "second_norm": True}),
 )
 def globenc(trace: Trace, *, layers: bool = False, position: int | None = None) -> Fold[Attribution]:

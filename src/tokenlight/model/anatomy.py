@@ -25,13 +25,15 @@ class Anatomy:
     norm: str | None = None  # post-norm families: after the attention joined the residual stream ...
     second_norm: str | None = None  # ... and after the MLP did
     branch_norm: str | None = None  # normalises the attention's output before it joins
+    scale: float = 1.0  # ... times this
 
 
 BERT_LIKE = Anatomy("attention.output.dense", "attention.output.LayerNorm", "output.LayerNorm")
+BERT_COPIES = ("ernie", "data2vec-text", "layoutlm", "markuplm")
 LLAMA_LIKE = Anatomy("self_attn.o_proj")
 SANDWICH = Anatomy("self_attn.o_proj", branch_norm="post_attention_layernorm")
 ANATOMIES = {
-    **dict.fromkeys(("bert", "roberta", "xlm-roberta", "camembert", "electra"), BERT_LIKE),
+    **dict.fromkeys(("bert", "roberta", "xlm-roberta", "camembert", "electra", *BERT_COPIES), BERT_LIKE),
     "distilbert": Anatomy("attention.out_lin", "sa_layer_norm", "output_layer_norm"),
     "gpt2": Anatomy("attn.c_proj"),
     "opt": Anatomy("self_attn.out_proj"),
@@ -42,7 +44,8 @@ ANATOMIES = {
 }
 
 
-def anatomy_of(model: PreTrainedModel) -> Anatomy | None:
+def listed_anatomy(model: PreTrainedModel) -> Anatomy | None:
+    """Of families whose blocks are not found out (`dissecting.py`)."""
     kind = model.config.model_type
     if kind == "opt" and not model.config.do_layer_norm_before:
         kind = "opt, post-norm"
@@ -50,23 +53,25 @@ def anatomy_of(model: PreTrainedModel) -> Anatomy | None:
 
 
 def known_anatomy(model: PreTrainedModel) -> Anatomy:
-    found = anatomy_of(model)
+    """Of a family that is listed, whose weights can be read."""
+    found = listed_anatomy(model)
     if found is None:
-        raise UnsupportedModelError(
-            f"decompositions need to know where '{model.config.model_type}' keeps its output projection and norms, "
-            f"one line in tokenlight/model/anatomy.py; known: {', '.join(ANATOMIES)}"
-        )
+        raise UnsupportedModelError(f"'{model.config.model_type}' is not listed in tokenlight/model/anatomy.py")
+    refuse_spread(model)
+    return found
+
+
+def refuse_spread(model: PreTrainedModel) -> None:
     devices = {parameter.device for parameter in model.parameters()}
     if len(devices) > 1 or torch.device("meta") in devices:
         raise UnsupportedModelError(
             f"decompositions read the weights themselves, which device_map has spread over {len(devices)} places "
             "('meta' stands for disk or memory outside the device): load the whole model on one device"
         )
-    return found
 
 
 def second_norm(model: PreTrainedModel, block: nn.Module) -> nn.Module | None:
-    found = anatomy_of(model)
+    found = listed_anatomy(model)
     return block.get_submodule(found.second_norm) if found and found.second_norm else None
 
 
@@ -103,9 +108,35 @@ class Norm:
 
 
 def norm_at(block: nn.Module, path: str) -> Norm:
-    module: Any = block.get_submodule(path)
-    if isinstance(module, nn.LayerNorm):
-        return Norm(module.weight, module.bias, module.eps, centred=True)
-    eps = module.variance_epsilon if hasattr(module, "variance_epsilon") else module.eps
-    offset = 1 if type(module).__name__.startswith("Gemma") else 0  # Gemma stores the weight minus 1
-    return Norm(module.weight + offset, None, eps, centred=False)
+    module = block.get_submodule(path)
+    width = next((parameter.shape[-1] for parameter in block.parameters() if parameter.ndim == 1), 8)
+    found = probed_norm(module, getattr(module, "weight", torch.empty(width)).shape[-1])
+    if found is None:
+        raise UnsupportedModelError(f"{type(module).__name__} is no norm that decompositions know")
+    return found
+
+
+def probed_norm(module: Any, width: int) -> Norm | None:
+    """The module as a `Norm`, if that gives what the module gives; families store weights in different ways."""
+    weight, bias = getattr(module, "weight", None), getattr(module, "bias", None)
+    if any(x is not None and (not isinstance(x, Tensor) or x.shape != (width,)) for x in (weight, bias)):
+        return None
+    like = weight if weight is not None else torch.ones(width)
+    sizes = [getattr(module, name, None) for name in ("eps", "variance_epsilon", "epsilon", "norm_eps")]
+    eps = next((size for size in sizes if isinstance(size, float)), torch.finfo(like.dtype).eps)
+    try:
+        with torch.no_grad():
+            x = torch.linspace(-1, 2, width, device=like.device, dtype=like.dtype).sin().expand(1, 2, -1) + 0.5
+            y = module(x)
+    except Exception:  # whatever a module of unknown kind says to a state
+        return None
+    if not isinstance(y, Tensor) or y.shape != x.shape:
+        return None
+    # Some compute in float32 whatever the weights are in.
+    near = 100 * max(torch.finfo(y.dtype).eps, torch.finfo(torch.float32).eps) * (y.abs().max() + 1)
+    for centred in (True, False):
+        for offset in (0, 1) if weight is not None else (0,):  # Gemma stores the weight minus 1
+            norm = Norm(like if not offset else like + offset, bias, eps, centred)
+            if bool(((norm(x) - y).abs() <= near).all()):
+                return norm
+    return None
