@@ -225,12 +225,6 @@ def test_post_norm_methods_refuse_pre_norm_models(method, options):
         tl.attribute(models.model("llama", "text-generation"), models.ids(), method=method, target=7, **options)
 
 
-def test_a_family_without_the_facts_is_told_what_is_missing(monkeypatch):
-    monkeypatch.delitem(anatomy.ANATOMIES, "bert")
-    with pytest.raises(tl.UnsupportedModelError, match="output projection and norms"):
-        tl.attribute(models.model("bert"), models.ids(), method="alti", target=1)
-
-
 @pytest.mark.parametrize(("method", "wrong"), [("alti", {"norm": "l3"}), ("alti_logit", {"detail": "neurons"})])
 def test_wrong_options_are_named(method, wrong):
     with pytest.raises(ValueError, match=r"'l1' or 'l2'|layers, heads"):

@@ -2,12 +2,12 @@
 
 A block is understood if its output is what the pieces add up to:
     output = input + scale * branch + other scale * (what some module of the block gave: its MLP)
-or, in post-norm blocks, norm(norm(input + branch) + MLP), where the branch is the attention's output projection, perhaps
+or, in post-norm blocks, norm(norm(input + branch) + MLP). The branch is the attention's output projection, perhaps
 behind a norm of its own. Otherwise nothing is guessed.
 """
 
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -63,6 +63,11 @@ class Piece:
     before: Tensor
     after: Tensor
 
+    def shaped(self, state: Tensor) -> "Piece":
+        """Some families fold batch and tokens into one axis for a while."""
+        parts = [x.reshape(state.shape) if x.numel() == state.numel() else x for x in (self.before, self.after)]
+        return Piece(self.path, self.module, *parts)
+
 
 def dissect(twin: Twin) -> Anatomy | str:
     """The same for every block, or why there is none."""
@@ -87,9 +92,17 @@ def dissect(twin: Twin) -> Anatomy | str:
     hidden, context = tape.signals["hidden"], tape.signals["context"]
     if len(context) != len(pieces):
         return "do not have one attention each"
-    found = {dissect_block(inside, hidden[n], context[n], hidden[n + 1]) for n, inside in enumerate(pieces)}
-    reasons = [one for one in found if isinstance(one, str)]
-    return reasons[0] if reasons else found.pop() if len(found) == 1 else "are not all alike"
+    anatomies: list[Anatomy] = []
+    for n, inside in enumerate(pieces):
+        found = dissect_block(inside, hidden[n], context[n], hidden[n + 1])
+        if isinstance(found, str):
+            return found
+        anatomies.append(found)
+    scales = torch.tensor([one.scale for one in anatomies], dtype=torch.float64)
+    kinds = {replace(one, scale=1.0) for one in anatomies}
+    if len(kinds) > 1 or float(scales.max() - scales.min()) > rounding(hidden[0]):
+        return "are not all alike"
+    return replace(kinds.pop(), scale=float(scales.mean()))
 
 
 def note(into: list[Piece], path: str) -> Any:
@@ -103,6 +116,7 @@ def note(into: list[Piece], path: str) -> Any:
 
 def dissect_block(pieces: list[Piece], state: Tensor, context: Tensor, output: Tensor) -> Anatomy | str:
     heads = context.transpose(1, 2).flatten(2)  # [batch, token, head * dim]
+    pieces = [piece.shaped(state) for piece in pieces]
     projections = [
         piece
         for piece in pieces
