@@ -1,8 +1,12 @@
-"""Which modules are activations: those of transformers' own table.
+"""Which modules are activations: those of transformers' own table, and what a family writes in their place.
 
 Those of torch call one function each, which rule tables know (`ACTIVATIONS` in rules/tables.py).
 """
 
+import inspect
+from contextlib import suppress
+
+import torch
 from torch import nn
 from torch.nn.modules import activation as torch_activations
 from transformers.activations import ACT2CLS
@@ -18,4 +22,18 @@ WRITTEN_OUT: tuple[type[nn.Module], ...] = tuple(
 
 def is_written_out(module: nn.Module) -> bool:
     """Whether a module is an activation that may write its formula out in several operations."""
-    return isinstance(module, WRITTEN_OUT)
+    return isinstance(module, WRITTEN_OUT) or is_own_activation(module)
+
+
+def is_own_activation(module: nn.Module) -> bool:
+    """Whether a family's own module without weights works number by number and is not linear, as BLOOM's GELU."""
+    if type(module).__module__.startswith("torch.") or module.state_dict() or any(True for _ in module.children()):
+        return False
+    if len(inspect.signature(module.forward).parameters) != 1:
+        return False
+    x = torch.tensor([[-2.0, -0.5, 0.3], [0.7, 1.0, 3.0]])
+    with torch.no_grad(), suppress(Exception):  # what cannot read two rows of three numbers is no activation
+        result = module(x)
+        linear = torch.equal(module(2 * x), 2 * result) and torch.equal(module(-x), -result)
+        return torch.equal(result.mT, module(x.mT)) and not linear
+    return False

@@ -118,3 +118,14 @@ def configs_of(model: PreTrainedModel) -> list[PreTrainedConfig]:
     """Every configuration that a module of the model reads."""
     found: list[Any] = [module.config for module in model.modules() if hasattr(module, "config")]
     return list({id(config): config for config in found}.values())
+
+
+def embedding_layers(model: PreTrainedModel) -> list[nn.Module]:
+    """The layer that turns ids into vectors, and those that share its weights, one of which may run in its place."""
+    try:
+        found = model.get_input_embeddings()
+    except NotImplementedError as error:
+        raise UnsupportedModelError(f"{type(model).__name__} does not say which layer embeds its tokens") from error
+    weight = getattr(found, "weight", None)
+    tied = [one for one in model.modules() if isinstance(one, nn.Embedding) and one.weight is weight]
+    return list(dict.fromkeys([found, *tied]))

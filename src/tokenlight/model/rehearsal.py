@@ -13,7 +13,7 @@ from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.foundation.transformers_internals import EAGER, is_block, set_attention, takes_attention_functions
 from tokenlight.model import placement
 from tokenlight.model.attention import WRITTEN_OUT, UnknownTerm
-from tokenlight.model.copying import configs_of, private_copy
+from tokenlight.model.copying import configs_of, embedding_layers, private_copy
 from tokenlight.model.inputs import accepted_inputs
 from tokenlight.model.layout import Layout
 from tokenlight.model.tape import Tape, state_in, state_out, tensors_in
@@ -82,6 +82,7 @@ def run_through(model: PreTrainedModel, watched: bool) -> Layout:
             f"{type(model).__name__} has no blocks that tokenlight can find: no module that transformers marks as one, "
             "and no attention in a module of a list"
         )
+    refuse_other_order(copy, tape)
     inside = [sum(call in path for path in attention_in) for call in found]
     states = [state for call in found for state in (call.state, call.output)]
     return Layout(
@@ -93,6 +94,14 @@ def run_through(model: PreTrainedModel, watched: bool) -> Layout:
         by_text=all(state is not None and state.shape[:2] == (ROWS, TOKENS) for state in states),
         state_alone=all(same(one, two) for one, two in zip(answer, again, strict=True)),
     )
+
+
+def refuse_other_order(model: PreTrainedModel, tape: RehearsalTape) -> None:
+    """Embeddings that are not [batch, token, dim]."""
+    layers = embedding_layers(model)
+    for *_, call in tape.calls:
+        if call.module in layers and (call.output is None or call.output.shape[:2] != tape.shape):
+            raise UnsupportedModelError(f"{type(model).__name__} does not embed its tokens as [batch, token, dim]")
 
 
 def prepare(model: PreTrainedModel, tape: RehearsalTape, watched: bool) -> None:
@@ -121,15 +130,15 @@ def run(model: PreTrainedModel) -> list[Tensor]:
     except UnsupportedModelError:
         raise
     except Exception as error:
-        raise UnsupportedModelError(f"{type(model).__name__} cannot run on token ids alone: {error!r}") from error
+        raise UnsupportedModelError(f"{type(model).__name__} does not run on token ids here: {error!r}") from error
 
 
 def spoil_extras(module: nn.Module, args: Any, output: Any) -> Any:
     """Whatever a block hands on beside its state; if the answer stays the same, nobody reads it."""
-    if not isinstance(output, tuple):
+    if not isinstance(output, tuple | list):
         return None
     spoilt = [torch.full_like(one, torch.nan) if is_number(one) else one for one in output[1:]]
-    return (output[0], *spoilt)
+    return type(output)([output[0], *spoilt])
 
 
 def is_number(part: Any) -> bool:
@@ -152,7 +161,8 @@ def find_blocks(model: PreTrainedModel, tape: RehearsalTape) -> list[Call]:
         return marked
     listed = {id(one) for module in model.modules() if isinstance(module, nn.ModuleList) for one in module}
     inside = [[call for call in path if id(call.module) in listed] for path in tape.attention_in]
-    return list(dict.fromkeys(path[-1] for path in inside if path))
+    kinds = {type(path[-1].module) for path in inside if path}  # others of their kind are blocks without attention
+    return [path[-1] for path in tape.calls if type(path[-1].module) in kinds and id(path[-1].module) in listed]
 
 
 def same(one: Tensor | None, two: Tensor | None) -> bool:

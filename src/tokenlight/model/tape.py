@@ -30,9 +30,10 @@ class BlockCall:
         return found
 
     def with_state(self, state: Tensor) -> "BlockCall":
-        if self.args:
-            return BlockCall((state, *self.args[1:]), self.kwargs)
-        return BlockCall((), {**self.kwargs, "hidden_states": state})
+        """The same call with another state, in every place where this one is."""
+        old = self.state
+        args = tuple(state if part is old else part for part in self.args)
+        return BlockCall(args, {name: state if part is old else part for name, part in self.kwargs.items()})
 
 
 def state_in(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
@@ -43,13 +44,13 @@ def state_in(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
 
 def state_out(output: Any) -> Tensor | None:
     """What a module hands on as its state."""
-    found = output[0] if isinstance(output, tuple) and output else output
+    found = output[0] if isinstance(output, tuple | list) and output else output
     return found if isinstance(found, Tensor) else None
 
 
 def with_state(output: Any, state: Tensor) -> Any:
     """The same output with another state."""
-    return state if isinstance(output, Tensor) else (state, *output[1:])
+    return state if isinstance(output, Tensor) else type(output)([state, *output[1:]])
 
 
 @dataclass
@@ -87,7 +88,7 @@ class Tape:
     @property
     def reads(self) -> frozenset[str]:
         """Signals that somebody needs, or that something is done to."""
-        between = {"hidden"} if self.head_only or self.last_block else set()
+        between = {"hidden"} if self.head_only or self.last_block or self.cut else set()
         return self.keep | between | (set() if self.gates is None else {"gated"})
 
     def clear(self) -> None:

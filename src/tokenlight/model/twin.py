@@ -23,7 +23,7 @@ from tokenlight.model import inputs, placement
 from tokenlight.model.activations import is_written_out
 from tokenlight.model.attention import FUSED, WRITTEN_OUT, CannotFuse, UnknownTerm
 from tokenlight.model.block_hooks import BlockHooks
-from tokenlight.model.copying import configs_of, private_copy, refuse_inexact, unwrap
+from tokenlight.model.copying import configs_of, embedding_layers, private_copy, refuse_inexact, unwrap
 from tokenlight.model.layout import REHEARSED, Layout, is_usual, plain_layout
 from tokenlight.model.own_errors import refusing_what_we_break
 from tokenlight.model.precision import KeepDouble
@@ -162,6 +162,11 @@ class Twin:
     def _run_as_expected(self, inputs: dict[str, Tensor], tape: Tape, rules: AbstractContextManager[Any] | None) -> Any:
         """A block, an attention call or an embedding that went past the tape would be missing from the result."""
         self.layout.refuse_missing(self.model, tape.reads, beside_attention=self._scans)
+        if rules is not None and not self.layout.by_text:
+            raise UnsupportedModelError(
+                f"the blocks of {type(self.model).__name__} do not read states [batch, token, dim]: relevance cannot "
+                "be booked by text; methods by plain gradients work"
+            )
         tape.shape = (inputs["input_ids"].shape[0], inputs["input_ids"].shape[1])
         try:
             output = self._forward(inputs, tape, rules)
@@ -222,12 +227,13 @@ class Twin:
             make_scans_replaceable(module)
             if is_written_out(module):
                 module.forward = partial(activation, formula=module.forward)  # one operation for the rules
-        self.model.get_input_embeddings().register_forward_hook(self._on_embeddings)
+        for layer in embedding_layers(self.model):
+            layer.register_forward_hook(self._on_embeddings)
 
     def _on_embeddings(self, module: nn.Module, args: Any, output: Any) -> Tensor:
         tape = self.tape
-        if not isinstance(output, Tensor):
-            raise UnsupportedModelError(f"the embedding layer {type(module).__name__} gives more than one tensor")
+        if not isinstance(output, Tensor) or output.ndim != 3:
+            raise UnsupportedModelError(f"the embedding layer {type(module).__name__} does not give one vector a token")
         tensor = output if tape.embeddings_instead is None else tape.embeddings_instead
         if tape.double:
             tensor = tensor.double()
@@ -235,4 +241,5 @@ class Twin:
             tensor = tensor.detach().requires_grad_()  # the leaf: everything after it has a gradient
         tape.embedded += 1
         tensor = tape.add("embeddings", tensor)
-        return tensor.clone() if tensor.requires_grad else tensor  # some families write into what they get
+        ours = tape.embeddings_instead is not None or tensor.requires_grad
+        return tensor.clone(memory_format=torch.contiguous_format) if ours else tensor  # some models write into it

@@ -69,7 +69,7 @@ class RuleMode(TorchFunctionMode):
         for signal in signals:
             if (maker := own_function(signal)) not in self._trusted:
                 refuse_foreign(maker)
-        product = first_pending(involved) if self.ledger.pending else None
+        product = first_pending(involved[:1] if func in FIRST_COUNTS else involved) if self.ledger.pending else None
         if func in IN_PLACE and (signals or product):
             return overwrite(self.call, IN_PLACE[func], *args, **kwargs)
         if signals and kwargs.get("inplace"):  # as torch's modules call their activations

@@ -134,7 +134,8 @@ def is_branch(a: Any, b: Any) -> bool:
     ledger = LEDGER.get()
     inside = ledger is not None and ledger.inside_block
     tensors = isinstance(a, Tensor) and isinstance(b, Tensor)
-    return inside and tensors and a.shape == b.shape and is_signal(a) != is_signal(b)
+    # Four axes: scores [batch, head, query, key] and a mask or the bias of a distance, which is no branch.
+    return inside and tensors and a.shape == b.shape and a.ndim < 4 and is_signal(a) != is_signal(b)
 
 
 def refuse_scaled_sum(args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:

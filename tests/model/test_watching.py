@@ -1,0 +1,112 @@
+"""Families with attention or blocks of their own: what is recorded is what their own code computes."""
+
+from typing import Any
+
+import pytest
+import torch
+import transformers as hf
+from torch import Tensor
+
+import tokenlight as tl
+from tests import models
+from tests.rounding import SHARES, assert_near
+from tokenlight.explain.jobs import Job
+from tokenlight.explain.passes import plan_passes
+from tokenlight.explain.running import run_jobs
+from tokenlight.methods import find_method
+from tokenlight.model.kept_twins import borrowed_twin
+from tokenlight.model.layout import layout_of
+from tokenlight.model.tape import Tape
+from tokenlight.model.twin import Twin
+from tokenlight.tasks import task_of
+from tokenlight.tasks.targets import Target
+from tokenlight.text.batches import Batch
+
+RELATIVE = {"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "position_biased_input": False}
+SMALL = {**models.SMALL, "initializer_range": 0.4}
+BLOOM = {**SMALL, "hidden_size": 16, "n_layer": 2, "n_head": 4}
+GPT = {**SMALL, "n_embd": 16, "n_layer": 2, "n_head": 4, "n_positions": 40}
+FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "deberta-v2": ("DebertaV2ForSequenceClassification", {**models.ENCODER, **RELATIVE, "position_buckets": 8}),
+    "mpnet": ("MPNetForSequenceClassification", models.ENCODER),
+    "albert": ("AlbertForSequenceClassification", {**models.ENCODER, "embedding_size": 8, "num_hidden_layers": 3}),
+    "bloom": ("BloomForSequenceClassification", BLOOM),
+    "falcon": ("FalconForSequenceClassification", {**models.ENCODER, "alibi": True}),
+    "openai-gpt": ("OpenAIGPTForSequenceClassification", GPT),
+}
+RELEVANCE = ("lrp", "attn_lrp", "zplus_lrp")
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # DeBERTa's modelling file uses torch.jit
+
+
+def model(family: str) -> Any:
+    name, settings = FAMILIES[family]
+    kind = getattr(hf, name)
+    torch.manual_seed(3)
+    made = kind(kind.config_class(**settings))
+    with torch.no_grad():
+        for weight in made.parameters():
+            weight.copy_(torch.randn_like(weight) * 0.3)
+    return made.double().eval()
+
+
+def padded() -> Batch:
+    ids = models.ids(2, 9)
+    ids[1, 6:] = models.SMALL["pad_token_id"]
+    return Batch(ids, (ids != models.SMALL["pad_token_id"]).long())
+
+
+def explain(made: Any, batch: Batch, method: str, **options: Any) -> Tensor:
+    return tl.attribute(made, batch.input_ids, batch.attention_mask, method=method, target=1, **options)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_answers_maps_and_gradients_are_the_models_own(family):
+    made, batch = model(family), padded()
+    twin, tape = Twin(made), Tape(keep=frozenset({"attention", "values", "context"}))
+    answer = twin.run(batch, tape)
+    made.config._attn_implementation = "eager"
+    leaves: list[Tensor] = []
+
+    def note(module: Any, args: Any, output: Tensor) -> Tensor:
+        leaves.append(output.detach().requires_grad_())
+        return leaves[0].clone()
+
+    hook = made.get_input_embeddings().register_forward_hook(note)
+    own = made(**batch.inputs(), output_attentions=True)
+    hook.remove()
+    single: Any = {"precision": torch.float32} if family == "bloom" else {}  # its own softmax is in no other
+    assert_near(answer.logits, own.logits.detach(), **single)
+    real = batch.attention_mask.bool()[:, None, :, None]
+    for one, map_ in zip(tape.signals["attention"], own.attentions, strict=True):
+        assert_near(torch.where(real, one, 0.0), torch.where(real, map_, 0.0).detach(), **single)
+    signals = (tape.signals[name] for name in ("attention", "values", "context"))
+    for weights, values, context in zip(*signals, strict=True):
+        assert_near(weights @ values, context)
+    (gradient,) = torch.autograd.grad(own.logits[:, 1].sum(), leaves[0])
+    expected = (gradient * leaves[0]).sum(-1).detach() * batch.attention_mask
+    assert_near(explain(made, batch, "gradient_x_input"), expected, **single)
+
+
+@pytest.mark.parametrize("method", RELEVANCE)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_relevance_is_conserved(family, method):
+    made, batch = model(family), padded()
+    with borrowed_twin(made) as twin:
+        job = Job.for_model(find_method(method), {}, twin.model, None)
+        task = task_of(twin.model)
+        plan = plan_passes(Target(task, (task.want_ids(1, None),) * 2), [job])
+        _, (found,) = run_jobs(twin, batch, plan)
+    parts = max(float(share.abs().max()) for name, share in found.extras.items() if name != "residual")
+    assert_near(found.extras["residual"], 0, size=max(parts, float(found.scores.abs().max())), growth=SHARES)
+
+
+@pytest.mark.parametrize("method", [*RELEVANCE, "attcat", "transformer_attribution", "mask_lrp"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_batch_equals_single_texts_and_blocks_that_run_again(family, method):
+    made, batch = model(family), padded()
+    layers = len(layout_of(made).blocks) or len(Twin(made).layout.blocks)
+    heads = {"heads": torch.tensor([[1.0, 0.0, 1.0, 0.0]] * layers)} if method == "mask_lrp" else {}
+    scores = explain(made, batch, method, **heads)
+    alone = explain(made, batch.map(lambda x: x[1:, :6]), method, **heads)
+    assert_near(scores[1:, :6], alone, growth=SHARES)
+    assert_near(explain(made, batch, method, low_memory=True, **heads), scores, growth=SHARES)
