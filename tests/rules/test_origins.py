@@ -27,37 +27,37 @@ def new_gelu(x: Tensor) -> Tensor:
 
 
 class QuickGelu(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, *_: Any) -> Tensor:  # of x alone, the module would be known as a whole
         return x * torch.sigmoid(1.702 * x)
 
 
 class WrittenOutGelu(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, *_: Any) -> Tensor:
         return new_gelu(x)
 
 
 class OneOperation(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, *_: Any) -> Tensor:
         return activation(x, new_gelu)
 
 
 class Cubed(nn.Module):
     """As some write it: no function for the power."""
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, *_: Any) -> Tensor:
         return 0.5 * x * (1.0 + F.tanh(0.79788 * (x + 0.044715 * x * x * x)))
 
 
 class Reshaped(nn.Module):
     """The gate takes another way through views, casts and a cut."""
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, *_: Any) -> Tensor:
         gate = x.reshape(-1, x.shape[-1]).contiguous().view(*x.shape).to(x.dtype).clone()
         return x[..., :].mul(F.hardsigmoid(gate.transpose(0, 1)).transpose(0, 1))
 
 
 class ErfGelu(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, *_: Any) -> Tensor:
         return x * 0.5 * (1.0 + torch.erf(x / math.sqrt(2.0)))
 
 
