@@ -14,6 +14,7 @@ from tokenlight.methods import Attribution, find_method
 from tokenlight.model import inputs, pooling
 from tokenlight.model.habits import habits_of
 from tokenlight.model.kept_twins import borrowed_twin
+from tokenlight.model.settings import padding_id
 from tokenlight.model.twin import Twin
 from tokenlight.rules.mode import RuleTable
 from tokenlight.tasks import task_of
@@ -89,7 +90,7 @@ def raw_batch(ids: Tensor, mask: Tensor | None, types: Tensor | None, twin: Twin
     mask = torch.ones_like(ids) if mask is None else mask.to(ids.dtype)
     if not mask.any(1).all():
         raise ValueError("attention_mask hides every token of a row")
-    pad = model.config.get_text_config().pad_token_id
+    pad = padding_id(model)
     batch = Batch(ids, mask, types, pad_id=None if pad == pooling.NO_PADDING else pad)
     if not mask.all():
         refuse_padding(twin, batch)
@@ -102,7 +103,7 @@ def refuse_padding(twin: Twin, batch: Batch) -> None:
     """Where padded rows get other answers than alone."""
     model, habits = twin.model, habits_of(twin)
     name, last = type(model).__name__, pooling.classifies(model) and habits.reads_last
-    if last and model.config.get_text_config().pad_token_id == pooling.NO_PADDING:
+    if last and padding_id(model) == pooling.NO_PADDING:
         if not batch.attention_mask[:, -1].all():
             raise ValueError(f"{name} has no padding id to find the end of a row by: set config.pad_token_id")
     elif habits.equal_lengths:

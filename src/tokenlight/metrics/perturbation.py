@@ -10,6 +10,7 @@ from transformers import PreTrainedModel
 from tokenlight.metrics.ranking import order, share_up
 from tokenlight.model.habits import habits_of
 from tokenlight.model.pooling import classifies
+from tokenlight.model.settings import padding_id
 from tokenlight.tasks import task_of_class
 from tokenlight.text.rows import Row
 
@@ -89,7 +90,7 @@ class Perturbation:
         chosen = ids[token] if isinstance(token, str) else token
         if chosen is None:
             raise ValueError(f"the vocabulary has no {token} token: use how='delete', or give the id of another token")
-        if reads_by_padding and chosen == model.config.get_text_config().pad_token_id:
+        if reads_by_padding and chosen == padding_id(model):
             raise ValueError(
                 "this classifier finds the end of a text by the padding token, so that cannot stand inside it: "
                 "use how='delete', or another token"

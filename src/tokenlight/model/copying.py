@@ -11,6 +11,7 @@ from tokenlight.foundation.torch_internals import compiled_forward, drop_backwar
 from tokenlight.foundation.transformers_internals import set_experts
 from tokenlight.model import placement, pooling
 from tokenlight.model.quantised import dequantised, is_quantised
+from tokenlight.model.settings import padding_id
 
 
 def unwrap(model: nn.Module) -> PreTrainedModel:
@@ -109,7 +110,7 @@ def private_copy(model: PreTrainedModel) -> PreTrainedModel:
     for name, setting in {"output_attentions": False, "output_hidden_states": False, "use_cache": False}.items():
         setattr(twin.config, name, setting)
     settings = twin.config.get_text_config()
-    if pooling.classifies(twin) and settings.pad_token_id is None:
+    if pooling.classifies(twin) and padding_id(twin) is None:
         settings.pad_token_id = pooling.NO_PADDING  # otherwise transformers takes such texts one at a time only
     return twin
 

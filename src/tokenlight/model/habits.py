@@ -16,6 +16,7 @@ from transformers import PreTrainedModel
 from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.model.kept_twins import borrowed_twin
 from tokenlight.model.pooling import classifies
+from tokenlight.model.settings import padding_id
 from tokenlight.model.tape import Tape
 from tokenlight.model.twin import Twin
 from tokenlight.text.batches import Batch
@@ -89,7 +90,7 @@ def rehearse(twin: Twin) -> Habits:
         padded = longer.roll(1)  # the mask hides any id; only those who look for the end of a text need the right one
         padded[:SHORT] = first
         if last:
-            padded[SHORT:] = max(0, getattr(twin.model.config.get_text_config(), "pad_token_id", None) or 0)
+            padded[SHORT:] = max(0, padding_id(twin.model) or 0)
         mask = torch.ones(2, LONG, dtype=torch.long, device=twin.device)
         mask[0, SHORT:] = 0
         beside = twin.run_uncounted(Batch(torch.stack([padded, longer]), mask), Tape())

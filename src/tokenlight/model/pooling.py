@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from tokenlight.model.settings import padding_id
 from tokenlight.text.batches import Batch
 
 NO_PADDING = -1  # an id that no token has
@@ -16,7 +17,7 @@ def classifies(model: PreTrainedModel) -> bool:
 
 def end_by_padding(model: PreTrainedModel, batch: Batch) -> Tensor:
     """[batch] the token that a classifier takes for the last of a text."""
-    pad = model.config.get_text_config().pad_token_id
+    pad = padding_id(model)
     if pad is None:
         return torch.full_like(batch.last, batch.input_ids.shape[1] - 1)
     steps = torch.arange(batch.input_ids.shape[1], device=batch.input_ids.device)

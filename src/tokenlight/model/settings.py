@@ -25,6 +25,11 @@ def numbers_in(config: PreTrainedConfig, name: str) -> Iterator[int]:
             yield number
 
 
+def padding_id(model: PreTrainedModel) -> int | None:
+    """None: the model knows none."""
+    return getattr(model.config.get_text_config(), "pad_token_id", None)
+
+
 def layers_and_heads(model: PreTrainedModel) -> tuple[int, int]:
     """No heads: a model without attention."""
     config = model.config.get_text_config()
