@@ -1,5 +1,7 @@
 """State spaces, linear attention and hybrids: nothing but the recurrence is special about them."""
 
+import copy
+
 import pytest
 import torch
 import transformers as hf
@@ -113,6 +115,22 @@ def test_methods_that_read_attention_are_refused(family, name):
     assert not METHODS[name].fits(made)
     with pytest.raises(UnsupportedModelError, match="blocks have attention"):
         tl.attribute(made, models.ids(), method=name, target=7)
+
+
+def test_hiding_a_token_hides_it_or_is_refused():
+    """Mamba sets hidden states to 0; a model that never looks at the mask would get scores of rounding errors."""
+    made, ids = model("mamba"), models.ids()
+    assert tl.attribute(made, ids, method="erasure", target=7).abs().max() > 1e-3
+    deaf = copy.deepcopy(made)
+    deaf.backbone.register_forward_pre_hook(without_mask, with_kwargs=True)
+    deaf.config.deaf = True  # what is known of a model is known of its class and configuration
+    with pytest.raises(UnsupportedModelError, match="attention_mask hides"):
+        tl.attribute(deaf, ids, method="erasure", target=7)
+    assert tl.attribute(deaf, ids, method="erasure", how="pad", target=7).abs().max() > 1e-3
+
+
+def without_mask(module, args, kwargs):
+    return args, {**kwargs, "attention_mask": None}
 
 
 def test_head_masks_are_refused():

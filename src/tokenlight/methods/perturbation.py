@@ -9,6 +9,7 @@ from torch import Tensor
 
 from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.methods import NEVER, Asking, method
+from tokenlight.model.habits import sees_hidden
 from tokenlight.model.inputs import fix_positions
 from tokenlight.record.probe import Probe
 
@@ -33,6 +34,11 @@ def erasure(probe: Probe, *, how: str = "hide") -> Tensor:
     token = {"hide": 0, "mask": batch.mask_id, "pad": batch.pad_id}.get(how)
     if token is None:
         raise ValueError(f"how is 'hide', or 'mask' or 'pad' where the vocabulary has it; found {how!r}")
+    if how == "hide" and sees_hidden(probe.twin):
+        raise UnsupportedModelError(
+            f"{type(probe.twin.model).__name__} reads tokens that attention_mask hides: hiding them takes nothing, or "
+            "not all, away. Replace them instead: how='mask' or how='pad', where the vocabulary has it"
+        )
     full = probe.score(batch)  # [batch]
     scores = full.new_zeros(batch.input_ids.shape)
     changes = batch.attention_mask.nonzero()  # [change, (row, token)]
@@ -44,11 +50,6 @@ def erasure(probe: Probe, *, how: str = "hide") -> Tensor:
         else:
             changed = replace(some.batch, input_ids=some.batch.input_ids.index_put(place, rows.new_tensor(token)))
         scores[rows, tokens] = full[rows] - some.score(changed)
-    if how == "hide" and len(changes) > len(scores) and not scores.any():
-        raise UnsupportedModelError(
-            f"hiding tokens changes nothing in {type(probe.twin.model).__name__}: it does not look at attention_mask. "
-            "Replace them instead: how='mask' or how='pad', where the vocabulary has it"
-        )
     return scores
 
 

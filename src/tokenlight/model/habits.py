@@ -97,6 +97,35 @@ def rehearse(twin: Twin) -> Habits:
         return Habits(bypass(alone), differs(alone, beside), last)
 
 
+SEES_HIDDEN: dict[object, bool] = {}
+HIDDEN = 2  # the token that is hidden
+
+
+def sees_hidden(twin: Twin) -> bool:
+    """Whether a token that attention_mask hides still tells others something: some recurrences never look at the mask.
+
+    Of two texts that differ in a hidden token alone, the answers must be the same, but for what is said at that token.
+    """
+    kind = kind_of(twin.model)
+    if kind not in SEES_HIDDEN:
+        with torch.inference_mode(False), torch.autocast(twin.device.type, enabled=False):
+            *text, other = plain_ids(twin.model, LONG + 1)
+            ids = torch.tensor([text, text], device=twin.device)
+            ids[1, HIDDEN] = other
+            mask = torch.ones_like(ids)
+            mask[:, HIDDEN] = 0
+            output = twin.run_uncounted(Batch(ids, mask), Tape())
+        SEES_HIDDEN[kind] = bypass({name: elsewhere(part) for name, part in answers_in(output)}) > 0
+    return SEES_HIDDEN[kind]
+
+
+def elsewhere(answers: Tensor) -> Tensor:
+    """Without what is said at the hidden token, where there is an answer for each."""
+    if answers.shape[1] != LONG:
+        return answers
+    return torch.cat([answers[:, :HIDDEN], answers[:, HIDDEN + 1 :]], 1)
+
+
 def plain_ids(model: PreTrainedModel, count: int) -> list[int]:
     """Ids without a role: not those that a configuration names, which may decide where a text ends."""
     config: Any = model.config.get_text_config()
