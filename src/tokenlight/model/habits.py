@@ -75,7 +75,7 @@ def remember(model: PreTrainedModel, found: Habits) -> Habits:
 def rehearse(twin: Twin) -> Habits:
     with torch.inference_mode(False), torch.autocast(twin.device.type, enabled=False):
         first, other, *rest = torch.tensor(plain_ids(twin.model, 2 * SHORT + LONG), device=twin.device).split(SHORT)
-        held = twin.embed(first[None]).expand(2, -1, -1)
+        held = twin.embed(first[None]).repeat(2, 1, 1)
         together = torch.stack([first, other])
         batch = Batch(together, torch.ones_like(together))
         try:
