@@ -1,7 +1,7 @@
 """The model itself, without anything of ours: what it says, its gradients and its attention, to compare with."""
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from tokenlight.model.copying import embedding_layers
 from tokenlight.model.inputs import accepted_inputs
 from tokenlight.model.precision import KeepDouble
 from tokenlight.tasks import task_of
@@ -52,7 +53,7 @@ class PlainModel:
         with torch.no_grad():
             leaf = self.model.get_input_embeddings()(batch.input_ids)
         leaf.requires_grad_()
-        with answering(self.model.get_input_embeddings(), leaf):
+        with answering(embedding_layers(self.model), leaf):
             (gradient,) = torch.autograd.grad(self.score(batch, target).sum(), leaf)
         return (leaf * gradient).detach()
 
@@ -70,7 +71,7 @@ class PlainModel:
         with torch.no_grad():
             held = embedding(batch.input_ids)
             first, second = self.score(batch, target), self.score(changed, target)
-            with answering(embedding, held):
+            with answering(embedding_layers(self.model), held):
                 without = self.score(changed, target)
         return float((without - first).abs().max() / (second - first).abs().max())
 
@@ -81,7 +82,7 @@ class PlainModel:
         hooks = [block.register_forward_hook(lambda *call: states.append(state_in(call[2]))) for block in blocks]
         with torch.enable_grad():
             leaf = self.model.get_input_embeddings()(batch.input_ids).detach().requires_grad_()
-            with answering(self.model.get_input_embeddings(), leaf):
+            with answering(embedding_layers(self.model), leaf):
                 score = self.score(batch, target)
         for hook in hooks:
             hook.remove()
@@ -101,13 +102,14 @@ def state_in(output: Any) -> Tensor:
 
 
 @contextmanager
-def answering(module: nn.Module, answer: Tensor) -> Iterator[None]:
-    """Inside, the module gives this whatever it is asked."""
-    hook = module.register_forward_hook(lambda *_: answer)
+def answering(modules: Sequence[nn.Module], answer: Tensor) -> Iterator[None]:
+    """Inside, the modules give this whatever they are asked, in memory that may be written over."""
+    hooks = [module.register_forward_hook(lambda *_: answer.clone()) for module in modules]
     try:
         yield
     finally:
-        hook.remove()
+        for hook in hooks:
+            hook.remove()
 
 
 def target_of(model: PreTrainedModel, last: int, rows: int) -> Target:

@@ -14,6 +14,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from tokenlight.foundation.errors import UnsupportedModelError
+from tokenlight.foundation.torch_internals import is_out_of_memory
 from tokenlight.model.kept_twins import borrowed_twin
 from tokenlight.model.pooling import classifies
 from tokenlight.model.settings import padding_id
@@ -50,7 +51,7 @@ def habits_of(model: PreTrainedModel | Twin) -> Habits:
     """Found out once for each class and configuration."""
     if isinstance(model, Twin):
         if model not in BY_TWIN:
-            BY_TWIN[model] = remembered(model.model) or remember(model.model, rehearse(model))
+            BY_TWIN[model] = remembered(model.model) or remember(model.model, look_at_habits(model))
         return BY_TWIN[model]
     known = remembered(model)
     if known is None:
@@ -70,6 +71,18 @@ def remembered(model: PreTrainedModel) -> Habits | None:
 def remember(model: PreTrainedModel, found: Habits) -> Habits:
     BY_KIND[kind_of(model)] = found
     return found
+
+
+def look_at_habits(twin: Twin) -> Habits:
+    try:
+        return rehearse(twin)
+    except RuntimeError as error:
+        if is_out_of_memory(error):
+            raise
+        raise UnsupportedModelError(
+            f"{type(twin.model).__name__} does not run on a text of {SHORT} or {LONG} tokens, where it is seen what it "
+            f"does with ids and padding ({error})"
+        ) from error
 
 
 def rehearse(twin: Twin) -> Habits:
