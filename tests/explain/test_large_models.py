@@ -480,7 +480,7 @@ def test_every_family_has_a_shape(family, task):
     assert (shape.blocks, shape.width, shape.heads) == (2, 16, 4)
     assert shape.inner == (64 if family == "gpt2" else 24)
     assert shape.gated == (
-        family in ("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3", "phi3", "olmo2")
+        family in ("llama", "mistral", "mixtral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3", "phi3", "olmo2")
     )
     assert shape.vocabulary == {"text-classification": 3, "token-classification": 3, "question-answering": 2}.get(
         task, 60

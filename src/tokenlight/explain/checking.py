@@ -26,8 +26,9 @@ from tokenlight.results.model_check import Check, ModelCheck, Outcome
 from tokenlight.tasks import task_of
 from tokenlight.text.batches import Batch
 
+GRADIENT = "gradient_x_input"  # whose scores plain autograd gives as well
 SWEPT = (  # one of every school
-    "gradient_x_input",
+    GRADIENT,
     "attn_lrp",
     "lrp",
     "raw_attention",
@@ -148,11 +149,11 @@ class Checking:
         return Check("logits", apart, self.tolerance, "the twin's beside the model's own", working)
 
     def gradient(self, working: tuple[str, ...]) -> Check | None:
-        if "gradient_x_input" not in working:
+        if GRADIENT not in working:
             return None
-        found = self.attribution("gradient_x_input").scores
+        found = self.attribution(GRADIENT).scores
         apart = difference(found, self.products.sum(-1), self.size_of_products)
-        return Check("gradient", apart, self.tolerance, "plain autograd", ("gradient_x_input",))
+        return Check("gradient", apart, self.tolerance, "plain autograd", (GRADIENT,))
 
     def attention(self, working: tuple[str, ...]) -> Check | None:
         readers = tuple(name for name in working if reads_attention(name))
@@ -206,7 +207,7 @@ class Checking:
         places = range(len(self.rows))
         together = self.attribution(method, tuple(places)).scores
         alone = [self.attribution(method, (place,)).scores[0] for place in places]
-        size = self.size_of_products if method == "gradient_x_input" else 0.0
+        size = self.size_of_products if method == GRADIENT else 0.0
         apart = max(difference(together[i, : len(one)], one, size) for i, one in enumerate(alone))
         return Check(f"batch = single of {method}", apart, self.tolerance_of(method), "two rows, padded", working)
 
