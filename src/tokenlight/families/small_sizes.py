@@ -104,7 +104,7 @@ ZAMBA = {
 }
 # Settings that nobody could guess from their names.
 OWN: dict[str, dict[str, Any]] = {
-    "bamba": {"mamba_n_heads": 4, "mamba_d_head": 16},
+    "bamba": {"mamba_n_heads": 4, "mamba_d_head": 16, "attn_layer_indices": [1]},
     "blt": {"encoder_hash_byte_group_vocab": 64, "encoder_hash_byte_group_size": [3, 4]},
     "cohere_compass_text": {
         "layer_types": ["sliding_attention", "full_attention"],
@@ -118,12 +118,14 @@ OWN: dict[str, dict[str, Any]] = {
     "granitemoehybrid": {"mamba_n_heads": 4, "mamba_d_head": 16, "layer_types": ["mamba", "attention"]},
     "falcon_h1": {"mamba_n_heads": 4, "mamba_d_head": 16, "mamba_d_ssm": 64},
     "jamba": {"attn_layer_offset": 1, "attn_layer_period": 2},
+    "lfm2": {"layer_types": ["conv", "full_attention"], "num_hidden_layers": 2},
     "lfm2_moe": {"layer_types": ["conv", "full_attention"]},
     "layoutlmv3": {"coordinate_size": 6, "shape_size": 4},
     "lilt": {"hidden_size": 48, "channel_shrink_ratio": 4},
     "longcat_flash": {"head_dim": HEAD},
     "mamba2": {"head_dim": 16, "n_groups": 1},
     "neomme": {"head_dim": 16},
+    "recurrent_gemma": {"block_types": ["recurrent", "attention"]},
     "qwen4_exp_text": {"indexer_kv_heads": 1},
     "reformer": {"axial_pos_embds_dim": [16, 16], "axial_pos_shape": [8, 8], "attn_layers": ["local", "local"]},
     "xmod": {"default_language": "en_XX"},
