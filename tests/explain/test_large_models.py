@@ -235,6 +235,7 @@ def watched(family: str) -> tuple[Any, list[tuple[int, ...]]]:
     """A language model, and the shapes of the states that its head reads."""
     model: Any = copy.deepcopy(models.model(family, "text-generation", torch.float64))
     shapes: list[tuple[int, ...]] = []
+    tl.attribute(model, models.ids(), method="gradient_x_input", target=7)  # a new kind of model is looked at first
     model.get_output_embeddings().register_forward_pre_hook(lambda module, args: shapes.append(tuple(args[0].shape)))
     return model, shapes
 

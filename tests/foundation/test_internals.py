@@ -91,10 +91,12 @@ def test_torch_tells_what_is_compiled():
     wrapped: Any = torch.compile(copy.deepcopy(plain))
     by_method.compile()
     forward.forward = torch.compile(forward.forward)
-    with promised("marks compiled modules (_orig_mod, _compiled_call_impl, _torchdynamo_orig_callable)", "torch"):
-        assert torch_internals.is_compiled_wrapper(wrapped)
-        assert not torch_internals.is_compiled_wrapper(plain)
-        assert [torch_internals.is_compiled(module) for module in (plain, by_method, forward)] == [False, True, True]
+    with promised("marks compiled modules (_orig_mod, _torchdynamo_orig_callable)", "torch"):
+        assert isinstance(torch_internals.inside_compiled(wrapped), nn.Linear)
+        assert torch_internals.inside_compiled(plain) is None
+        assert {torch_internals.uncompiled_name(name) for name in wrapped.state_dict()} == {"weight", "bias"}
+        assert torch_internals.compiled_forward(forward) is not None
+        assert torch_internals.compiled_forward(plain) is torch_internals.compiled_forward(by_method) is None
 
 
 # --- transformers -----------------------------------------------------------------------------------------------------

@@ -224,7 +224,7 @@ def test_scores_of_attention_methods_sum_to_one(family, method):
 def test_grad_cam_of_a_constant_map_is_zero_and_not_nan():
     model: Any = copy.deepcopy(models.model("bert"))
     with torch.no_grad():
-        model.classifier.weight.zero_()
+        model.bert.encoder.layer[-1].attention.output.dense.weight.zero_()
     scores = tl.attribute(model, models.ids(), method="attention_grad_cam", target=1)
     assert (scores == 0).all()
 

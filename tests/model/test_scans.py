@@ -1,6 +1,7 @@
 """State spaces, linear attention and hybrids: nothing but the recurrence is special about them."""
 
 import copy
+from typing import Any
 
 import pytest
 import torch
@@ -121,7 +122,7 @@ def test_hiding_a_token_hides_it_or_is_refused():
     """Mamba sets hidden states to 0; a model that never looks at the mask would get scores of rounding errors."""
     made, ids = model("mamba"), models.ids()
     assert tl.attribute(made, ids, method="erasure", target=7).abs().max() > 1e-3
-    deaf = copy.deepcopy(made)
+    deaf: Any = copy.deepcopy(made)
     deaf.backbone.register_forward_pre_hook(without_mask, with_kwargs=True)
     deaf.config.deaf = True  # what is known of a model is known of its class and configuration
     with pytest.raises(UnsupportedModelError, match="attention_mask hides"):

@@ -214,3 +214,14 @@ def test_what_needs_weights_cannot_be_forced():
     capped = models.model(CAPPED, "text-generation")
     with pytest.raises(UnsupportedModelError, match="has no fused attention"):
         tl.attribute(capped, ids, method="attn_lrp", target=1, fused=True)
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2"])
+def test_a_hidden_last_token_does_not_see_itself(family):
+    """Padding behind a text needs no mask; a last token that is hidden and read does, in whatever parts texts run."""
+    batch, model = Batch(models.ids(1), torch.ones(1, 9, dtype=torch.long)), models.model(family, "text-generation")
+    savings = (Saving(fused=False), Saving(), Saving(by_block=True))
+    expected, *others = (explained(model, "text-generation", "erasure", batch, saving) for saving in savings)
+    assert expected.scores[0, -1] != 0
+    for found in others:
+        assert_same(found, expected)

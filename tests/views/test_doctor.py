@@ -5,6 +5,7 @@ import io
 from rich.console import Console, RenderableType
 
 from tokenlight.results.examination import Examination, Finding, Need, Outlook
+from tokenlight.results.model_check import Check, ModelCheck
 from tokenlight.views.doctor import examination_table, outlook_table
 
 
@@ -33,11 +34,15 @@ def test_methods_that_need_the_same_share_a_row():
 
 def test_what_works_and_what_does_not():
     findings = (Finding("lrp", 0.0123, 1_500_000), Finding("alti", 0.2, 0), Finding("logit", 0, 0, "no [b]row[/b]"))
-    found = Examination("BertModel", "fill-mask", 17_100_000, 68_400_000, "torch.float32", "cpu", 19, findings)
+    check = ModelCheck("bert", checks=(Check("logits", 1e-8, 1e-6, "the twin's beside the model's own"),))
+    found = Examination("BertModel", "fill-mask", 17_100_000, 68_400_000, "torch.float32", "cpu", 19, findings, check)
     assert lines(examination_table(found)) == [
         "BertModel, fill-mask, 17.1 M weights (68 MB, torch.float32); one text of 19 tokens on cpu",
         "method works time held for backward",
         "lrp yes 12 ms 1.5 MB",
         "alti yes 200 ms nothing",
         "logit no: no [b]row[/b]",
+        "",
+        "Checked against the model itself, as in docs/families.md:",
+        "logits: ok 1e-08 (the twin's beside the model's own)",
     ]

@@ -26,7 +26,7 @@ def families(
         from tokenlight.views.families import families_table, in_short, made_now
         from tokenlight.views.families_page import families_page
 
-        found = sweep(types or (), jobs=jobs, limit=limit, on_result=lambda one: sys.stderr.write(in_short(one) + "\n"))
+        found = sweep(types or (), jobs=jobs, limit=limit, on_result=lambda one: print(in_short(one), file=sys.stderr))
         if output is None:
             wide_console().print(families_table(found))
         else:

@@ -96,8 +96,8 @@ NEEDED = {
 }
 IDS = {"pad_token_id": 1, "bos_token_id": 2, "eos_token_id": 3, "decoder_start_token_id": 2, "pad_index": 1}
 
-MROPE = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 1, 1]}
-ZAMBA = {
+MROPE: dict[str, Any] = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 1, 1]}
+ZAMBA: dict[str, Any] = {
     "layers_block_type": ["linear_attention", "hybrid"] * 2,
     "attention_hidden_size": 2 * WIDTH,
     "attention_head_dim": 2 * WIDTH // HEADS,

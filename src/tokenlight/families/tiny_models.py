@@ -41,7 +41,7 @@ def family_of(kind: str) -> str:
 
 def is_text(kind: str) -> bool:
     """Whether the family was made for text, and not for its part in pictures, pages or sounds."""
-    parts = config_class(family_of(kind)).sub_configs
+    parts: Any = config_class(family_of(kind)).sub_configs
     return family_of(kind) not in OTHER and not any(part.startswith(SENSES) for part in parts)
 
 

@@ -24,6 +24,11 @@ def changes_of(tensor: Tensor) -> int:
     return tensor._version
 
 
+def is_view(tensor: Tensor) -> bool:
+    """Whether a tensor is a part of another, or the same in another shape: what is written there is written here."""
+    return tensor._base is not None
+
+
 def own_function(tensor: Tensor) -> type | None:
     """The torch.autograd.Function that made a tensor, if it was one that is written in Python."""
     return getattr(tensor.grad_fn, "_forward_cls", None)

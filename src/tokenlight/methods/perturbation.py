@@ -46,7 +46,8 @@ def erasure(probe: Probe, *, how: str = "hide") -> Tensor:
         some = replace(probe, batch=batch).rows(rows)
         place = (torch.arange(len(rows)), tokens)
         if how == "hide":
-            changed = replace(some.batch, attention_mask=some.batch.attention_mask.index_put(place, rows.new_tensor(0)))
+            seen = some.batch.attention_mask.index_put(place, rows.new_tensor(0))
+            changed = replace(some.batch, attention_mask=seen, hides=True)
         else:
             changed = replace(some.batch, input_ids=some.batch.input_ids.index_put(place, rows.new_tensor(token)))
         scores[rows, tokens] = full[rows] - some.score(changed)

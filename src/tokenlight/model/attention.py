@@ -5,6 +5,7 @@ out, which some methods read and some rules need. The other leaves them to torch
 with the length of a text, not with its square. What both see goes to the tape of the twin they run in (`twin.py`).
 """
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from tokenlight.foundation.transformers_internals import additive_mask, boolean_
 from tokenlight.model.tape import Tape
 from tokenlight.rules.points import add_sinks, attend, mask_scores, mix_values, query_key
 
-WRITTEN_OUT, FUSED = "tokenlight", "tokenlight_fused"
+WRITTEN_OUT, FUSED, FUSED_HIDING = "tokenlight", "tokenlight_fused", "tokenlight_fused_hiding"
 HARMLESS = {"position_ids", "cache_position", "position_embeddings", "token_type_ids", "mm_token_type_ids"}
 
 
@@ -127,14 +128,17 @@ def fused_mask(
     attention_mask: Tensor | None = None,
     allow_is_causal_skip: bool = True,
     dtype: torch.dtype = torch.float32,
+    hides: bool = False,
     **settings: Any,
 ) -> Tensor | None:
     """What is added to the scores; None where nothing is hidden but what lies ahead, which takes no memory.
 
-    Behind a text, padding lies ahead of all its tokens: a causal model needs no mask for it. Where tokens look at
-    everything but padding, the mask is the same for all of them, and is made for one.
+    Behind a text, padding lies ahead of all its tokens: a causal model needs no mask for it, unless it `hides` a last
+    token that is read. Where tokens look at everything but padding, the mask is the same for all of them, and is made
+    for one.
     """
-    if allow_is_causal_skip and attention_mask is not None and not (attention_mask.long().diff(dim=-1) > 0).any():
+    skips = allow_is_causal_skip and not hides and attention_mask is not None
+    if skips and not (attention_mask.long().diff(dim=-1) > 0).any():
         attention_mask = None
     if settings.get("mask_function") is looks_everywhere:
         settings["mask_function"] = lambda batch, head, query, key: key >= 0
@@ -157,3 +161,5 @@ AttentionInterface.register(WRITTEN_OUT, attention)
 AttentionMaskInterface.register(WRITTEN_OUT, additive_mask)
 AttentionInterface.register(FUSED, fused_attention)
 AttentionMaskInterface.register(FUSED, fused_mask)
+AttentionInterface.register(FUSED_HIDING, fused_attention)
+AttentionMaskInterface.register(FUSED_HIDING, partial(fused_mask, hides=True))

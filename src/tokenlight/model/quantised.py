@@ -20,6 +20,9 @@ class Dequantised(nn.Module):
     of one layer exist at a time, except where a graph keeps them.
     """
 
+    unpack: Callable[[], Tensor]
+    computed_in: torch.dtype | None
+
     def __init__(self, layer: nn.Module, unpack: Callable[[], Tensor], computed_in: torch.dtype | None):
         super().__init__()
         self.__dict__["layer"] = layer  # not a module of the twin

@@ -63,6 +63,7 @@ class Tape:
     embeddings_instead: Tensor | None = None  # goes in place of the embedding layer's output
     gates: Gatekeeper | None = None  # which heads relevance flows through
     fused: bool = True  # attention may be one operation, without weights
+    hides: bool = False  # the batch hides tokens that may be read
     signals: dict[str, list[Tensor]] = field(default_factory=lambda: {name: [] for name in SIGNALS})
     shape: tuple[int, int] = (0, 0)  # batch and tokens of the run
     embedded: int = 0  # calls of the embedding layer

@@ -21,7 +21,7 @@ from tokenlight.foundation.progress import pass_begins
 from tokenlight.foundation.transformers_internals import EAGER, knows_fused_attention, set_attention
 from tokenlight.model import inputs, placement
 from tokenlight.model.activations import is_written_out
-from tokenlight.model.attention import FUSED, WRITTEN_OUT, CannotFuse, UnknownTerm
+from tokenlight.model.attention import FUSED, FUSED_HIDING, WRITTEN_OUT, CannotFuse, UnknownTerm
 from tokenlight.model.block_hooks import BlockHooks
 from tokenlight.model.copying import configs_of, embedding_layers, private_copy, refuse_inexact, unwrap
 from tokenlight.model.layout import REHEARSED, Layout, is_usual, plain_layout
@@ -106,6 +106,7 @@ class Twin:
         if read_at is not None and "logits_to_keep" in self._accepted:
             # Every version of transformers takes positions that all texts share: those that any of them is read at.
             inputs["logits_to_keep"], place = read_at.unique(return_inverse=True)
+        tape.hides = batch.hides
         output = self._run_as_expected(inputs, tape, rules)
         if place is not None:
             with torch.set_grad_enabled(tape.differentiable):
@@ -132,8 +133,8 @@ class Twin:
     def _writing(self, tape: Tape, rules: AbstractContextManager[Any] | None) -> Iterator[None]:
         """Inside, hooks write to this tape."""
         self.tape = tape
-        watched = self.layout.watched
-        self._attend_by(EAGER if watched else FUSED if self.fuses(tape) else WRITTEN_OUT)
+        watched, fused = self.layout.watched, FUSED_HIDING if tape.hides else FUSED
+        self._attend_by(EAGER if watched else fused if self.fuses(tape) else WRITTEN_OUT)
         try:
             with (
                 torch.set_grad_enabled(tape.differentiable),

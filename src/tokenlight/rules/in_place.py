@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tokenlight.foundation.errors import UnsupportedModelError
+from tokenlight.foundation.torch_internals import is_view
 from tokenlight.rules.points import copied, replaced
 from tokenlight.rules.primitives import absorb
 
@@ -32,7 +33,7 @@ def overwrite(call: Callable[..., Any], plain: Callable[..., Any], x: Tensor, *a
     result = call(plain, before, *args, **kwargs)
     if x.requires_grad and not result.requires_grad:
         become_constant(x, result, before)
-    elif x._base is not None and hasattr(result, "tokenlight_pending"):
+    elif is_view(x) and hasattr(result, "tokenlight_pending"):
         refuse_scores_in_part()
     else:
         x.copy_(result)
@@ -46,7 +47,7 @@ def overwrite(call: Callable[..., Any], plain: Callable[..., Any], x: Tensor, *a
 
 def become_constant(x: Tensor, result: Tensor, before: Tensor) -> None:
     """A signal is overwritten with a constant."""
-    if x._base is None:
+    if not is_view(x):
         x.detach_()
         x.copy_(result)
     elif hasattr(result, "tokenlight_pending"):

@@ -80,7 +80,8 @@ class RuleMode(TorchFunctionMode):
         if rule is None and signals and func in STEPS:
             return STEPS[func](self.call, *args, **kwargs)
         if func in MULTIPLIED and have_one_source(involved):
-            func, rule, args = as_activation(func, self.table[activation], *args)
+            func, rule, args = as_activation(func, self.table[activation], *involved)
+            kwargs = {}
         self.ledger.owners = owners_at(func, args, involved) if self.ledger.disordered else None
         result = func(*args, **kwargs) if rule is None else rule(func, *args, **kwargs)
         parts = result if isinstance(result, (tuple, list)) else (result,)

@@ -62,8 +62,9 @@ def in_order(shape: Sequence[int], batch: int, device: Any) -> Tensor:
     return (torch.arange(size, device=device) * batch // max(size, 1)).view(*shape)
 
 
-def may_disturb(function: Function, x: Any, index: Any, result: Any) -> bool:
+def may_disturb(function: Function, args: Sequence[Any], result: Any) -> bool:
     """Whether a function that moves elements may have put those of several texts in another order."""
+    x, index = args[0], args[1] if len(args) > 1 else None
     if not isinstance(result, Tensor) or not result.ndim:
         return False
     if function in STACKING:
@@ -118,7 +119,7 @@ def note_owners(
 ) -> bool:
     """Write on what comes out whose it is, where that is not a matter of order; whether anything was written."""
     owners: Any = owners_at(function, args, tensors((*args, *kwargs.values())))
-    if function in MOVING and (owners is not None or may_disturb(function, *(*args, None)[:2], parts[0])):
+    if function in MOVING and (owners is not None or may_disturb(function, args, parts[0])):
         owners = moved(function, args, kwargs, batch)
     elif function in REDUCING and owners is not None:
         owners = reduced(owners, *args[1:], **kwargs)

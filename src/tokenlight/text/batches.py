@@ -21,6 +21,7 @@ class Batch:
     special: Tensor | None = None  # bool; None where the caller did not say
     mask_id: int | None = None  # the ids that stand for "nothing here", where the vocabulary has them
     pad_id: int | None = None
+    hides: bool = False  # the mask hides tokens of a text, too, not only padding
 
     @property
     def lengths(self) -> Tensor:
