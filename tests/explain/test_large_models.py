@@ -28,6 +28,8 @@ from tokenlight.explain.running import run_jobs
 from tokenlight.foundation.accelerate_internals import hooks_of
 from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.methods import METHODS
+from tokenlight.model import habits
+from tokenlight.model.habits import habits_of
 from tokenlight.model.twin import Twin
 from tokenlight.record.planned_pass import PlannedPass
 from tokenlight.record.recording import Saving, record
@@ -158,8 +160,9 @@ def test_hooks_of_the_users_run_again_with_their_block(name):
     assert_same(before, state(model))
 
 
-def test_blocks_that_hand_on_more_than_a_tensor_are_refused():
+def test_blocks_that_hand_on_more_than_a_tensor_are_refused(monkeypatch):
     model: Any = copy.deepcopy(models.model("bert"))
+    monkeypatch.setattr(habits, "look_at_habits", lambda twin: habits.Habits(0.0, False, False))  # it does not run
     model.bert.encoder.layer[0].register_forward_hook(lambda module, args, output: (output,))
     with pytest.raises(UnsupportedModelError, match="low_memory: BertLayer hands on more than one tensor"):
         tl.attribute(model, models.ids(), method="attn_lrp", target=1, low_memory=True)
@@ -235,8 +238,9 @@ def watched(family: str) -> tuple[Any, list[tuple[int, ...]]]:
     """A language model, and the shapes of the states that its head reads."""
     model: Any = copy.deepcopy(models.model(family, "text-generation", torch.float64))
     shapes: list[tuple[int, ...]] = []
-    tl.attribute(model, models.ids(), method="gradient_x_input", target=7)  # a new kind of model is looked at first
     model.get_output_embeddings().register_forward_pre_hook(lambda module, args: shapes.append(tuple(args[0].shape)))
+    habits_of(model)  # a new model is looked at first
+    shapes.clear()
     return model, shapes
 
 

@@ -1,5 +1,6 @@
 """What a model does with ids and padding is found out on a few tokens; what would be silently wrong is refused."""
 
+import copy
 from functools import cache
 from typing import Any
 
@@ -60,11 +61,22 @@ def test_ids_that_go_past_the_embeddings_are_refused():
 
 def test_a_model_is_asked_once(monkeypatch):
     model, found = models.model("gemma", "text-generation"), []
-    monkeypatch.setattr(habits, "BY_KIND", {})
+    habits.BY_MODEL.pop(model, None)
     monkeypatch.setattr(habits, "rehearse", lambda twin: found.append(1) or Habits(0.0, False, False))
     for one in (Twin(model), Twin(model), model, model):
         habits_of(one)
     assert len(found) == 1
+    habits.BY_MODEL.pop(model)
+
+
+def test_hooks_are_part_of_what_a_model_does():
+    model: Any = copy.deepcopy(models.model("bert"))
+    seen: list[torch.Tensor] = []
+    assert habits_of(model).past_embeddings == 0
+    model.register_forward_pre_hook(lambda *call: seen.append(call[2]["input_ids"]), with_kwargs=True)
+    model.classifier.register_forward_hook(lambda *call: call[2] + seen[-1][:, 3:4])
+    assert habits_of(model).past_embeddings > 0.001
+    assert habits_of(models.model("bert")).past_embeddings == 0
 
 
 def test_a_model_that_looks_at_padding_takes_one_text_at_a_time():

@@ -124,7 +124,6 @@ def test_hiding_a_token_hides_it_or_is_refused():
     assert tl.attribute(made, ids, method="erasure", target=7).abs().max() > 1e-3
     deaf: Any = copy.deepcopy(made)
     deaf.backbone.register_forward_pre_hook(without_mask, with_kwargs=True)
-    deaf.config.deaf = True  # what is known of a model is known of its class and configuration
     with pytest.raises(UnsupportedModelError, match="attention_mask hides"):
         tl.attribute(deaf, ids, method="erasure", target=7)
     assert tl.attribute(deaf, ids, method="erasure", how="pad", target=7).abs().max() > 1e-3

@@ -48,6 +48,11 @@ def hooks_on(module: nn.Module) -> list[Any]:
     return [hook for kind in HOOKS for hook in getattr(module, kind).values()]
 
 
+def hook_numbers(model: nn.Module) -> tuple[int, ...]:
+    """What torch counts hooks by: of all that were registered to run with modules of the model. None comes twice."""
+    return tuple(number for module in model.modules() for kind in HOOKS for number in getattr(module, kind))
+
+
 def weights_in(module: nn.Module) -> dict[str, nn.Parameter | None]:
     """A module's own, where it looks them up: what is put there is what it uses."""
     return getattr(module, WEIGHTS)

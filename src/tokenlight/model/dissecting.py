@@ -9,6 +9,7 @@ behind a norm of its own. Otherwise nothing is guessed.
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -16,14 +17,16 @@ from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from tokenlight.foundation.errors import UnsupportedModelError
+from tokenlight.foundation.torch_internals import hook_numbers
 from tokenlight.model.anatomy import Anatomy, blocks, listed_anatomy, probed_norm, refuse_spread
-from tokenlight.model.habits import SHORT, kind_of, plain_ids
+from tokenlight.model.habits import SHORT, plain_ids
 from tokenlight.model.kept_twins import borrowed_twin
 from tokenlight.model.tape import Tape, state_in, state_out
 from tokenlight.model.twin import Twin
 from tokenlight.text.batches import Batch
 
-FOUND: dict[object, Anatomy | str] = {}  # in this process, for each kind of model; in words why there is none
+# With the hooks that a model had, which change what it does; in words why there is none.
+FOUND: WeakKeyDictionary[PreTrainedModel, tuple[tuple[int, ...], Anatomy | str]] = WeakKeyDictionary()
 
 
 def anatomy_of(model: PreTrainedModel) -> Anatomy | None:
@@ -43,15 +46,17 @@ def known_anatomy(model: PreTrainedModel) -> Anatomy:
 def look_inside(model: PreTrainedModel) -> Anatomy | str:
     if listed := listed_anatomy(model):
         return listed
-    kind = kind_of(model)
-    if kind not in FOUND:
+    twin = model.__dict__.get("tokenlight")  # of a model that is a twin's
+    original = twin.original if isinstance(twin, Twin) else model
+    hooks, known = hook_numbers(original), FOUND.get(original)
+    if known is None or known[0] != hooks:
         try:
-            twin = model.__dict__.get("tokenlight")  # of a model that is a twin's
             with nullcontext(twin) if isinstance(twin, Twin) else borrowed_twin(model) as running:
-                FOUND[kind] = dissect(running)
+                known = hooks, dissect(running)
         except UnsupportedModelError as error:
-            FOUND[kind] = f"cannot be recorded: {error}"
-    return FOUND[kind]
+            known = hooks, f"cannot be recorded: {error}"
+        FOUND[original] = known
+    return known[1]
 
 
 @dataclass(frozen=True)

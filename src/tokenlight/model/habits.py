@@ -1,10 +1,11 @@
-"""What a model does with its input that nobody says: found out on a text of a few tokens, once for each kind of model.
+"""What a model does with its input that nobody says: found out on a text of a few tokens, once for each model.
 
 Two passes of a few tokens: two rows of other ids with the same embeddings, whose answers must be the same; and the
 first row beside a longer one, whose answer must be the one that it had alone.
 """
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -14,7 +15,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from tokenlight.foundation.errors import UnsupportedModelError
-from tokenlight.foundation.torch_internals import is_out_of_memory
+from tokenlight.foundation.torch_internals import hook_numbers, is_out_of_memory
 from tokenlight.model.kept_twins import borrowed_twin
 from tokenlight.model.pooling import classifies
 from tokenlight.model.settings import padding_id
@@ -43,34 +44,18 @@ class Habits:
             )
 
 
-BY_KIND: dict[object, Habits] = {}  # what is known in this process
-BY_TWIN: WeakKeyDictionary[Twin, Habits] = WeakKeyDictionary()
+Hooks = tuple[int, ...]
+BY_MODEL: WeakKeyDictionary[PreTrainedModel, tuple[Hooks, Habits]] = WeakKeyDictionary()
 
 
 def habits_of(model: PreTrainedModel | Twin) -> Habits:
-    """Found out once for each class and configuration."""
-    if isinstance(model, Twin):
-        if model not in BY_TWIN:
-            BY_TWIN[model] = remembered(model.model) or remember(model.model, look_at_habits(model))
-        return BY_TWIN[model]
-    known = remembered(model)
-    if known is None:
-        with borrowed_twin(model) as twin:
-            known = remember(model, habits_of(twin))
-    return known
-
-
-def kind_of(model: PreTrainedModel) -> object:
-    return type(model), model.dtype, model.config.to_json_string()
-
-
-def remembered(model: PreTrainedModel) -> Habits | None:
-    return BY_KIND.get(kind_of(model))
-
-
-def remember(model: PreTrainedModel, found: Habits) -> Habits:
-    BY_KIND[kind_of(model)] = found
-    return found
+    """Found out once for each model, and again when it has other hooks, which change what it does."""
+    original = model.original if isinstance(model, Twin) else model
+    hooks, known = hook_numbers(original), BY_MODEL.get(original)
+    if known is None or known[0] != hooks:
+        with nullcontext(model) if isinstance(model, Twin) else borrowed_twin(model) as twin:
+            known = BY_MODEL[original] = hooks, look_at_habits(twin)
+    return known[1]
 
 
 def look_at_habits(twin: Twin) -> Habits:
@@ -110,7 +95,7 @@ def rehearse(twin: Twin) -> Habits:
         return Habits(bypass(alone), differs(alone, beside), last)
 
 
-SEES_HIDDEN: dict[object, bool] = {}
+SEES_HIDDEN: WeakKeyDictionary[Twin, bool] = WeakKeyDictionary()
 HIDDEN = 2  # the token that is hidden
 
 
@@ -119,8 +104,7 @@ def sees_hidden(twin: Twin) -> bool:
 
     Of two texts that differ in a hidden token alone, the answers must be the same, but for what is said at that token.
     """
-    kind = kind_of(twin.model)
-    if kind not in SEES_HIDDEN:
+    if twin not in SEES_HIDDEN:
         with torch.inference_mode(False), torch.autocast(twin.device.type, enabled=False):
             *text, other = plain_ids(twin.model, LONG + 1)
             ids = torch.tensor([text, text], device=twin.device)
@@ -128,8 +112,8 @@ def sees_hidden(twin: Twin) -> bool:
             mask = torch.ones_like(ids)
             mask[:, HIDDEN] = 0
             output = twin.run_uncounted(Batch(ids, mask), Tape())
-        SEES_HIDDEN[kind] = bypass({name: elsewhere(part) for name, part in answers_in(output)}) > 0
-    return SEES_HIDDEN[kind]
+        SEES_HIDDEN[twin] = bypass({name: elsewhere(part) for name, part in answers_in(output)}) > 0
+    return SEES_HIDDEN[twin]
 
 
 def elsewhere(answers: Tensor) -> Tensor:

@@ -64,6 +64,13 @@ class Twin:
         self.rest()
 
     @property
+    def original(self) -> PreTrainedModel:
+        """The model that it is a twin of."""
+        original = self._original()
+        assert original is not None, "the model is gone"
+        return original
+
+    @property
     def device(self) -> torch.device:
         return placement.device_of(self.model.get_input_embeddings())
 
@@ -187,11 +194,9 @@ class Twin:
         return self._run_as_expected(inputs, tape, rules)
 
     def _rehearse(self) -> None:
-        original = self._original()
-        assert original is not None
-        REHEARSED[original] = rehearse(original)
+        REHEARSED[self.original] = rehearse(self.original)
         self._rehearsed = True
-        self._follow(REHEARSED[original])
+        self._follow(REHEARSED[self.original])
 
     def _follow(self, layout: Layout) -> None:
         if self._hooks is not None:
