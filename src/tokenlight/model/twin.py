@@ -234,6 +234,8 @@ class Twin:
             if is_written_out(module):
                 module.forward = partial(activation, formula=module.forward)  # one operation for the rules
         for layer in embedding_layers(self.model):
+            if not isinstance(layer, nn.Module):
+                raise UnsupportedModelError(f"{type(self.model).__name__} has no layer that embeds token ids")
             layer.register_forward_hook(self._on_embeddings)
 
     def _on_embeddings(self, module: nn.Module, args: Any, output: Any) -> Tensor:

@@ -1,7 +1,7 @@
 """Which tokens a number of the output is read from: seen in its gradient, since no model says it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -44,9 +44,13 @@ class RowsRead:
         for place, part in enumerate(parts):
             if (place, split) in self._found:
                 continue
-            if part.row is not None:
+            if part.row is not None and part.position is not None:
                 self._found[place, split] = F.one_hot(part.row, batch.input_ids.shape[1]).float()
                 continue
+            if (
+                part.row is not None
+            ):  # the start or end of an answer, without its foil; some heads read the question, too
+                part = replace(part, foil=None)
             if last is None:
                 output, last = run_head(twin, batch)
             lengths = gradient_lengths(part, output, last)
