@@ -27,6 +27,7 @@ from tokenlight.explain.running import run_jobs
 from tokenlight.metrics.evaluate import Measure, evaluate
 from tokenlight.metrics.perturbation import Perturbation
 from tokenlight.model import anatomy
+from tokenlight.model.habits import habits_of
 from tokenlight.model.twin import Twin
 from tokenlight.runs.journal import Journal
 from tokenlight.runs.method_specs import MethodSpec, choose_methods, parse_measure, read_value
@@ -159,6 +160,8 @@ def test_all_methods_of_a_rule_table_share_a_pass(data, monkeypatch):
 def test_a_part_is_tokenised_once_and_has_one_twin_of_each_model(data, monkeypatch, small_parts):
     """Whatever is asked: about predictions, by all methods, for another class, on changed inputs."""
     models = seeds()
+    for model in models:
+        habits_of(model.inner)  # a new model is looked at first
     texts, twins = [], []
     tokenise, make = type(models[0].tokenizer).__call__, Twin.__init__
     monkeypatch.setattr(
