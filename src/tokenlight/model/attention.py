@@ -137,9 +137,9 @@ def fused_mask(
     token that is read. Where tokens look at everything but padding, the mask is the same for all of them, and is made
     for one.
     """
-    skips = allow_is_causal_skip and not hides and attention_mask is not None
-    if skips and not (attention_mask.long().diff(dim=-1) > 0).any():
-        attention_mask = None
+    if attention_mask is not None and allow_is_causal_skip and not hides:
+        only_behind = not (attention_mask.long().diff(dim=-1) > 0).any()
+        attention_mask = None if only_behind else attention_mask
     if settings.get("mask_function") is looks_everywhere:
         settings["mask_function"] = lambda batch, head, query, key: key >= 0
     mask = boolean_mask(attention_mask=attention_mask, allow_is_causal_skip=allow_is_causal_skip, **settings)
