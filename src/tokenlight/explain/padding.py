@@ -37,7 +37,7 @@ def refuse_unlike(found: Tensor, alone: Tensor, model: Any) -> None:
     apart = float((found - alone).abs().max() / alone.abs().max().clamp_min(torch.finfo(alone.dtype).tiny))
     if apart > ALLOWED:
         raise UnsupportedModelError(
-            f"{type(model).__name__} adds to its attention scores what depends on padding: under these rules a text in "
-            f"a batch would get other scores than alone (by {apart:.0%}). Explain texts of equal length together, or "
-            "one at a time: batch_size=1"
+            f"{type(model).__name__}: under these rules a padded text in a batch gets other scores than alone (by "
+            f"{apart:.1%} of the largest), perhaps because what is added to attention scores depends on padding. "
+            "Explain texts of equal length together, or one at a time: batch_size=1"
         )
