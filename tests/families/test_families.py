@@ -114,6 +114,24 @@ def test_other_attention_is_noticed(bert, monkeypatch):
     assert wrong == {"raw_attention", "attcat", "transformer_attribution", "alti", "alti_logit"}
 
 
+def test_attention_that_is_reported_without_its_sinks_is_the_same(monkeypatch):
+    model = tiny_model("gpt_oss", WRITER)
+    assert attention_passes(model)
+    true = checking.PlainModel.attention
+    monkeypatch.setattr(
+        checking.PlainModel, "attention", lambda *call: [one / one.sum(-1, keepdim=True) for one in true(*call)]
+    )
+    assert attention_passes(model)
+    monkeypatch.setattr(checking.PlainModel, "attention", lambda *call: [one / 2 for one in true(*call)])
+    assert not attention_passes(model)
+
+
+def attention_passes(model) -> bool:
+    check = Checking(model, texts(), SWEPT).attention(SWEPT)
+    assert check is not None
+    return check.passed is True
+
+
 def test_lost_relevance_is_noticed(bert, monkeypatch):
     def lose(found, *_):
         share = {"residual": found.scores.abs().sum(1) * 1e-9} if "residual" in found.extras else {}

@@ -85,6 +85,7 @@ def prepare(
     """The tape, keys and values, one for every head."""
     refuse_unknown_terms(module, others)
     tape = module.__dict__["tokenlight"].tape
+    refuse_other_keys(module, tape, query.shape[2], key.shape[2])
     groups = query.shape[1] // key.shape[1]
     if groups > 1:
         key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
@@ -121,6 +122,16 @@ def refuse_unknown_terms(module: nn.Module, kwargs: dict[str, Any]) -> None:
             raise UnknownTerm(
                 f"{type(module).__name__} adds the term '{name}' to its attention, which tokenlight does not know"
             )
+
+
+def refuse_other_keys(module: nn.Module, tape: Tape, queries: int, keys: int) -> None:
+    """Keys that are no tokens (several compressed into one, learnt ones): a map of them says nothing by token."""
+    if queries != keys and tape.keep & {"attention", "values"}:
+        raise UnsupportedModelError(
+            f"{type(module).__name__} attends to {keys} keys in a text of {queries} tokens: its maps are not "
+            "[token, token], which this method reads. Choose a method that reads none, such as gradient_x_input or "
+            "attn_lrp"
+        )
 
 
 def fused_mask(
