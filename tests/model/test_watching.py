@@ -26,6 +26,7 @@ RELATIVE = {"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "positio
 SMALL = {**models.SMALL, "initializer_range": 0.4}
 BLOOM = {**SMALL, "hidden_size": 16, "n_layer": 2, "n_head": 4}
 GPT = {**SMALL, "n_embd": 16, "n_layer": 2, "n_head": 4, "n_positions": 40}
+XLNET = {**SMALL, "d_model": 16, "n_layer": 2, "n_head": 4, "d_inner": 24, "summary_type": "first"}
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "deberta-v2": ("DebertaV2ForSequenceClassification", {**models.ENCODER, **RELATIVE, "position_buckets": 8}),
     "mpnet": ("MPNetForSequenceClassification", models.ENCODER),
@@ -33,6 +34,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "bloom": ("BloomForSequenceClassification", BLOOM),
     "falcon": ("FalconForSequenceClassification", {**models.ENCODER, "alibi": True}),
     "openai-gpt": ("OpenAIGPTForSequenceClassification", GPT),
+    "xlnet": ("XLNetForSequenceClassification", XLNET),  # tokens before the batch
 }
 RELEVANCE = ("lrp", "attn_lrp", "zplus_lrp")
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # DeBERTa's modelling file uses torch.jit
@@ -83,7 +85,8 @@ def test_answers_maps_and_gradients_are_the_models_own(family):
     for weights, values, context in zip(*signals, strict=True):
         assert_near(weights @ values, context)
     (gradient,) = torch.autograd.grad(own.logits[:, 1].sum(), leaves[0])
-    expected = (gradient * leaves[0]).sum(-1).detach() * batch.attention_mask
+    expected = (gradient * leaves[0]).sum(-1).detach()
+    expected = (expected.T if family == "xlnet" else expected) * batch.attention_mask
     assert_near(explain(made, batch, "gradient_x_input"), expected, **single)
 
 

@@ -262,11 +262,14 @@ ORDERS = {
     "transposed": lambda x: (x.t() + 2.0).t(),
     "every expert sees all": lambda x: (torch.bmm(x.repeat(2, 1).view(2, -1, 5), EYES) + BIAS).sum(0),
     "stacked": lambda x: F.linear(torch.stack([x, 2 * x]), EYE, BIAS).transpose(0, 1),
+    "einsum, all sizes equal": lambda x: (torch.einsum("bt,nd->tbnd", x[:, :BATCH], CUBE) + CUBE).transpose(0, 1),
+    "back by einsum": lambda x: torch.einsum("tbn,nd->btd", x[:, :BATCH].t()[..., None] + CUBE, CUBE),
     "sums of signals": lambda x: torch.zeros(BATCH, 5, dtype=x.dtype).index_add_(
         0, torch.tensor([1, 0]), x[[1, 0]] + (2 * x)[[1, 0]]
     ),
 }
 EYE, BIAS = constant(5, 5, seed=4), constant(5, seed=3)
+CUBE = constant(BATCH, BATCH, seed=2)
 EYES = torch.stack([EYE, EYE])
 
 

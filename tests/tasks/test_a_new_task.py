@@ -112,6 +112,11 @@ def test_the_page_asks_for_it(explainer):
         assert {choice["name"] for choice in said["choices"]} == {"follows", "does not follow"}
 
 
+def test_transformers_knows_the_task_of_other_names():
+    assert tasks.task_of_class("XLNetForQuestionAnsweringSimple").name == "question-answering"
+    assert tasks.task_of_class("BertGenerationDecoder").name == "text-generation"
+
+
 def test_without_the_file_the_model_is_refused(explainer, monkeypatch):
     monkeypatch.delitem(tasks.TASKS, "next-sentence")
     with pytest.raises(tl.UnsupportedModelError, match="BertForNextSentencePrediction has no head"):

@@ -86,9 +86,11 @@ class PlainModel:
                 score = self.score(batch, target)
         for hook in hooks:
             hook.remove()
-        wanted = [state for state in states if state.shape[:2] == batch.input_ids.shape and state.requires_grad]
+        shape = batch.input_ids.shape
+        wanted = [state for state in states if state.shape[:2] in (shape, shape[::-1]) and state.requires_grad]
         (gradient,) = torch.autograd.grad(score.sum(), wanted[-1], materialize_grads=True)
-        return torch.linalg.vector_norm(gradient.double(), dim=-1)
+        lengths = torch.linalg.vector_norm(gradient.double(), dim=-1)
+        return lengths if lengths.shape == shape else lengths.T  # some put tokens before the batch
 
 
 def members_of_lists(model: nn.Module) -> list[nn.Module]:
@@ -104,7 +106,12 @@ def state_in(output: Any) -> Tensor:
 @contextmanager
 def answering(modules: Sequence[nn.Module], answer: Tensor) -> Iterator[None]:
     """Inside, the modules give this whatever they are asked, in memory that may be written over."""
-    hooks = [module.register_forward_hook(lambda *_: answer.clone()) for module in modules]
+
+    def answers(module: nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor:
+        given = answer if output.shape == answer.shape else answer.transpose(0, 1)  # some put tokens before the batch
+        return given.clone(memory_format=torch.contiguous_format)
+
+    hooks = [module.register_forward_hook(answers) for module in modules]
     try:
         yield
     finally:

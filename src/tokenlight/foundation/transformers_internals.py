@@ -56,5 +56,11 @@ def model_types(auto_class: str) -> list[str]:
     return list(getattr(transformers, auto_class)._model_mapping._model_mapping)
 
 
+def class_names(auto_class: str) -> set[str]:
+    """The names of the classes that one of transformers' auto classes can make."""
+    made = getattr(transformers, auto_class)._model_mapping._model_mapping.values()
+    return {name for one in made for name in ((one,) if isinstance(one, str) else one)}
+
+
 def config_class(model_type: str) -> type[PreTrainedConfig]:
     return CONFIG_MAPPING[model_type]

@@ -23,7 +23,7 @@ class BlockHooks:
     """Hooks on the blocks of a layout; a block that is called several times has them once."""
 
     def __init__(self, owner: HasTape, model: PreTrainedModel, layout: Layout):
-        self._owner, self._last, self._state_alone = owner, len(layout.blocks) - 1, layout.state_alone
+        self._owner, self._layout, self._last = owner, layout, len(layout.blocks) - 1
         self._names: dict[nn.Module, str] = dict(zip(layout.modules(model), layout.blocks, strict=True))
         self._handles: list[RemovableHandle] = []
         for block in self._names:
@@ -60,27 +60,35 @@ class BlockHooks:
             raise UnsupportedModelError(
                 f"low_memory: {type(module).__name__} reads more of the input than the state before it; leave it off"
             )
-        self._tape.block_calls.append(call)
-        bare = call.with_state(without_graph(call.state))  # nothing in the block requires grad: it leaves no graph
+        state = self._layout.turned(call.state)
+        self._tape.block_calls.append(call.with_state(state))
+        # Nothing in the block requires grad: it leaves no graph.
+        bare = call.with_state(self._layout.turned(without_graph(state)))
         return bare.args, bare.kwargs
 
     def _cut_after(self, module: nn.Module, args: Any, output: Any) -> Any:
         if not self._tape.cut:
             return None
         state = state_out(output)
-        if state is None or not (isinstance(output, Tensor) or self._state_alone):
+        if state is None or not (isinstance(output, Tensor) or self._layout.state_alone):
             raise UnsupportedModelError(
                 f"low_memory: {type(module).__name__} hands on more than one tensor; leave it off"
             )
-        leaf = self._tape.last_output = without_graph(state).requires_grad_()
+        leaf = self._tape.last_output = without_graph(self._layout.turned(state)).requires_grad_()
         self._tape.block_outputs.append(leaf)
-        return with_state(output, leaf)
+        return with_state(output, self._layout.turned(leaf))
 
-    def _note_state(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _note_state(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         inside_block(True)
         state = state_in(args, kwargs)
-        if state is not None:
-            self._tape.add("hidden", state)
+        if state is None:
+            return None
+        noted = self._layout.turned(state)
+        self._tape.add("hidden", noted)
+        if not self._layout.time_first:
+            return None
+        call = BlockCall(args, kwargs).with_state(self._layout.turned(noted))  # what is noted is on the way
+        return call.args, call.kwargs
 
     def _end(self, module: nn.Module, args: Any, output: Any) -> None:
         inside_block(False)
@@ -95,20 +103,22 @@ class BlockHooks:
         if not (tape.in_last_block and tape.last_block and tape.differentiable):
             return None
         call = BlockCall(args, kwargs)
-        bare = call.with_state(without_graph(call.state).requires_grad_())
+        state = without_graph(self._layout.turned(call.state)).requires_grad_()
+        bare = call.with_state(self._layout.turned(state))
         return bare.args, bare.kwargs
 
     def _after_last(self, module: nn.Module, args: Any, output: Any) -> Any:
         state = state_out(output)
         if not self._tape.in_last_block or state is None:
             return None
-        self._tape.last_output = state
+        state = self._tape.last_output = self._layout.turned(state)
         self._tape.add("hidden", state)
-        if not self._tape.head_only or self._tape.cut:
+        if self._tape.head_only and not self._tape.cut:
+            leaf = F.normalize(state.detach(), dim=-1) if self._tape.shrunk else state.detach()
+            state = self._tape.last_output = leaf.requires_grad_()
+        elif not self._layout.time_first:
             return None
-        leaf = F.normalize(state.detach(), dim=-1) if self._tape.shrunk else state.detach()
-        self._tape.last_output = leaf.requires_grad_()
-        return with_state(output, leaf)
+        return with_state(output, self._layout.turned(state))
 
 
 def inside_block(inside: bool) -> None:

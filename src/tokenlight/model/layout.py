@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from torch import nn
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from tokenlight.foundation.errors import UnsupportedModelError
@@ -26,8 +26,13 @@ class Layout:
     outside: int = 0  # attention calls that are in no block
     watched: bool = False  # attention does not come through the interface: torch functions are watched
     chained: bool = True  # every block but the first reads what the one before it gave
-    by_text: bool = True  # states are [batch, token, dim]
+    by_text: bool = True  # states are [batch, token, dim], or [token, batch, dim] like the embeddings
+    time_first: bool = False  # embeddings are [token, batch, dim]
     state_alone: bool = False  # whatever else a block hands on, nobody reads it
+
+    def turned(self, state: Tensor) -> Tensor:
+        """From the model's order to [batch, token, dim], or back."""
+        return state.transpose(0, 1) if self.time_first else state
 
     def expected(self) -> dict[str, Any]:
         """What the tape of a run finds (`Tape.found`)."""

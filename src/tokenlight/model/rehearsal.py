@@ -82,26 +82,33 @@ def run_through(model: PreTrainedModel, watched: bool) -> Layout:
             f"{type(model).__name__} has no blocks that tokenlight can find: no module that transformers marks as one, "
             "and no attention in a module of a list"
         )
-    refuse_other_order(copy, tape)
+    time_first = embeds_time_first(copy, tape)
     inside = [sum(call in path for path in attention_in) for call in found]
     states = [state for call in found for state in (call.state, call.output)]
+    order = {False: (ROWS, TOKENS), True: (TOKENS, ROWS)}
     return Layout(
         blocks=tuple(call.name for call in found),
         attentions=tuple(inside),
         outside=len(attention_in) - sum(inside),
         watched=watched,
         chained=all(same(one.output, two.state) for one, two in pairwise(found)),
-        by_text=all(state is not None and state.shape[:2] == (ROWS, TOKENS) for state in states),
+        by_text=all(state is not None and state.shape[:2] == order[time_first] for state in states),
+        time_first=time_first,
         state_alone=all(same(one, two) for one, two in zip(answer, again, strict=True)),
     )
 
 
-def refuse_other_order(model: PreTrainedModel, tape: RehearsalTape) -> None:
-    """Embeddings that are not [batch, token, dim]."""
+def embeds_time_first(model: PreTrainedModel, tape: RehearsalTape) -> bool:
+    """Whether embeddings are [token, batch, dim]; anything but that and [batch, token, dim] is refused."""
     layers = embedding_layers(model)
-    for *_, call in tape.calls:
-        if call.module in layers and (call.output is None or call.output.shape[:2] != tape.shape):
-            raise UnsupportedModelError(f"{type(model).__name__} does not embed its tokens as [batch, token, dim]")
+    found = {None if call.output is None else call.output.shape[:2] for *_, call in tape.calls if call.module in layers}
+    if found == {(TOKENS, ROWS)}:
+        return True
+    if found - {(ROWS, TOKENS)}:
+        raise UnsupportedModelError(
+            f"{type(model).__name__} embeds its tokens neither as [batch, token, dim] nor as [token, batch, dim]"
+        )
+    return False
 
 
 def prepare(model: PreTrainedModel, tape: RehearsalTape, watched: bool) -> None:

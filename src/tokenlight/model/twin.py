@@ -131,10 +131,12 @@ class Twin:
         """One block on its own, as it was called before."""
         tape.block = number - 1
         with self._writing(tape, rules):
+            call = call.with_state(self.layout.turned(call.state))
             output = self.model.get_submodule(self.layout.blocks[number])(*call.args, **call.kwargs)
+            state = self.layout.turned(output if isinstance(output, Tensor) else output[0])
         if tape.attentions != [self.layout.attentions[number]]:
             raise UnsupportedModelError(f"block {number} of {type(self.model).__name__} runs differently a second time")
-        return output if isinstance(output, Tensor) else output[0]
+        return state
 
     @contextmanager
     def _writing(self, tape: Tape, rules: AbstractContextManager[Any] | None) -> Iterator[None]:
@@ -242,7 +244,7 @@ class Twin:
         tape = self.tape
         if not isinstance(output, Tensor) or output.ndim != 3:
             raise UnsupportedModelError(f"the embedding layer {type(module).__name__} does not give one vector a token")
-        tensor = output if tape.embeddings_instead is None else tape.embeddings_instead
+        tensor = self.layout.turned(output) if tape.embeddings_instead is None else tape.embeddings_instead
         if tape.double:
             tensor = tensor.double()
         if tape.differentiable and not tape.head_only and not tape.last_block:
@@ -250,4 +252,5 @@ class Twin:
         tape.embedded += 1
         tensor = tape.add("embeddings", tensor)
         ours = tape.embeddings_instead is not None or tensor.requires_grad
+        tensor = self.layout.turned(tensor)
         return tensor.clone(memory_format=torch.contiguous_format) if ours else tensor  # some models write into it

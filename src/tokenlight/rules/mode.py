@@ -26,7 +26,7 @@ from tokenlight.rules.origins import (
     refuse_own_source,
     running_module,
 )
-from tokenlight.rules.owners import MOVING, note_owners, owners_at
+from tokenlight.rules.owners import MAY_MOVE, note_owners, owners_at
 from tokenlight.rules.points import activation
 from tokenlight.rules.primitives import OURS
 from tokenlight.rules.steps import STEPS
@@ -91,7 +91,7 @@ class RuleMode(TorchFunctionMode):
             refuse_nonlinear(func, [*args, *kwargs.values()])
         if func in KEEPS_GATES:
             hand_on_gate(involved[:1] if func in FIRST_COUNTS else involved, parts)
-        if signals and self.ledger.batch > 1 and (self.ledger.disordered or func in MOVING):
+        if signals and self.ledger.batch > 1 and (self.ledger.disordered or func in MAY_MOVE):
             self.ledger.disordered |= note_owners(func, args, kwargs, parts, self.ledger.batch)
         if func not in NEW_ORIGIN:
             note_origins(func, involved, parts)

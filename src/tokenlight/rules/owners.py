@@ -45,6 +45,7 @@ MOVING: Functions = {*spellings.MOVES, *STACKING} - {
     *(Tensor.topk, torch.topk, Tensor.sort, torch.sort, Tensor.float, Tensor.double, Tensor.half, Tensor.bfloat16),
     *(Tensor.to, Tensor.type, Tensor.type_as, Tensor.cpu, Tensor.cuda, F.dropout, F.unfold),
 }
+MAY_MOVE: Functions = {*MOVING, torch.einsum}  # whatever may put texts that are in order in another one
 REDUCING: Functions = {Tensor.sum, torch.sum, Tensor.mean, torch.mean}
 
 
@@ -100,6 +101,27 @@ def reduced(owners: Tensor, dim: Any = (), keepdim: bool = False, **_: Any) -> T
     return highest if torch.equal(lowest, highest) else UNKNOWN
 
 
+def by_letters(args: Sequence[Any], batch: int) -> Tensor | None:
+    """The owners after an einsum such as "ibh,hnd->ibnd"; None: in order as before."""
+    sides, arrow, result = str(args[0]).replace(" ", "").partition("->")
+    signals = [pair for pair in zip(tensors(args[1:]), sides.split(","), strict=True) if pair[0].requires_grad]
+    if not signals:
+        return None
+    x, letters = next((pair for pair in signals if owners_of(pair[0]) is not None), signals[0])
+    owners = owners_of(x)
+    if owners is None and letters[:1] == result[:1]:
+        return None
+    if owners is UNKNOWN or not arrow or "." in sides:  # the first axis may be any
+        return UNKNOWN
+    owners = in_order(x.shape, batch, x.device) if owners is None else owners
+    gone = tuple(axis for axis, letter in enumerate(letters) if letter not in result)
+    owners = reduced(owners, gone, keepdim=True) if gone else owners
+    if owners is UNKNOWN:
+        return UNKNOWN
+    ordered = torch.einsum(f"{letters}->{''.join(letter for letter in result if letter in letters)}", owners)
+    return ordered[tuple(slice(None) if letter in letters else None for letter in result)]
+
+
 def spread(owners: Tensor, shape: Sequence[int]) -> Tensor | None:
     """Owners of elements that were computed from these, row by row."""
     for found in (owners, owners[..., :1]) if owners is not UNKNOWN else ():
@@ -119,7 +141,9 @@ def note_owners(
 ) -> bool:
     """Write on what comes out whose it is, where that is not a matter of order; whether anything was written."""
     owners: Any = owners_at(function, args, tensors((*args, *kwargs.values())))
-    if function in MOVING and (owners is not None or may_disturb(function, args, parts[0])):
+    if function is torch.einsum:
+        owners = by_letters(args, batch)
+    elif function in MOVING and (owners is not None or may_disturb(function, args, parts[0])):
         owners = moved(function, args, kwargs, batch)
     elif function in REDUCING and owners is not None:
         owners = reduced(owners, *args[1:], **kwargs)

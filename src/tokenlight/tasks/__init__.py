@@ -6,6 +6,7 @@ from transformers import PreTrainedModel
 
 from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.foundation.registry import import_all
+from tokenlight.foundation.transformers_internals import class_names
 from tokenlight.tasks.task import Task
 
 TASKS: dict[str, type[Task]] = {}
@@ -25,9 +26,15 @@ def find_task(name: str) -> type[Task]:
 
 
 def task_of_class(name: str) -> type[Task]:
-    """By the end of a model class's name, which tells its head: 'BertForMaskedLM' -> MaskedToken."""
+    """By the end of a model class's name, which tells its head: 'BertForMaskedLM' -> MaskedToken.
+
+    Of other names, transformers may know the task: 'XLNetForQuestionAnsweringSimple' answers questions.
+    """
     for task in TASKS.values():
         if name.endswith(task.heads):
+            return task
+    for task in TASKS.values():
+        if name in class_names(task.auto_class):
             return task
     known = [head for task in TASKS.values() for head in task.heads]
     raise UnsupportedModelError(
