@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+import transformers as hf
 from torch import Tensor
 
 import tokenlight as tl
@@ -12,7 +13,7 @@ from tests import models
 from tests.rounding import assert_near
 from tokenlight.families.tiny_models import tiny_model
 from tokenlight.methods.contributions import Layer, contributions
-from tokenlight.model.anatomy import listed_anatomy
+from tokenlight.model.anatomy import blocks, listed_anatomy, norm_at
 from tokenlight.model.dissecting import anatomy_of, dissect
 from tokenlight.model.twin import Twin
 from tokenlight.record.planned_pass import PlannedPass
@@ -32,6 +33,8 @@ JOINED = {  # the module of a block that reads the stream after the attention jo
     "olmo": "post_attention_layernorm",
     "starcoder2": "post_attention_layernorm",
 }
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # DeBERTa's modelling file uses torch.jit
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -84,3 +87,45 @@ def test_blocks_that_do_not_add_up_are_refused():
         if name.endswith("layers.1"):
             module.register_forward_hook(lambda module, args, output: output * 2, prepend=True)
     assert "does not add up" in str(dissect(twin))
+
+
+def albert(groups: int) -> Any:
+    """Three layers of one block, or of three that have its weights."""
+    torch.manual_seed(5)
+    settings = {**models.ENCODER, "embedding_size": 8, "num_hidden_layers": 3}
+    shared = hf.AlbertForSequenceClassification(hf.AlbertConfig(**settings)).double().eval()
+    weights = shared.state_dict()
+    for name in [name for name in weights if "albert_layer_groups.0" in name]:
+        weights |= {name.replace("groups.0", f"groups.{n}"): weights[name] for n in range(groups)}
+    made = hf.AlbertForSequenceClassification(hf.AlbertConfig(**settings, num_hidden_groups=groups)).double().eval()
+    made.load_state_dict(weights)
+    return made
+
+
+def test_a_block_that_is_called_several_times_is_as_several_blocks():
+    shared, apart = albert(1), albert(3)
+    assert dissect(Twin(shared)) == dissect(Twin(apart))
+    for method in ("alti", "alti_logit", "globenc"):
+        one, other = (tl.attribute(model, models.ids(), method=method, target=1) for model in (shared, apart))
+        assert_near(one, other)
+
+
+@pytest.mark.parametrize("family", ["albert", "deberta", "deberta-v2", "mpnet"])
+def test_listed_families_with_code_of_their_own_would_be_found_too(family):
+    model = tiny_model(family, "text-classification").double()
+    listed = listed_anatomy(model)
+    assert listed is not None
+    assert dissect(Twin(model)) == replace(listed, second_norm=None)
+    target = Target(models.task("text-classification"), (Wanted(1),) * 2)
+    ids = models.ids(2, 7)
+    one = PlannedPass(frozenset({"hidden", "second_norm"}))
+    (trace,) = record(model, Batch(ids, torch.ones_like(ids)), target, one).traces
+    for number, block in enumerate(blocks(trace.model)):
+        last = norm_at(block, str(listed.second_norm))
+        assert_near(last(trace.second_norm[number].value), trace.hidden[number + 1].value)
+
+
+def test_a_last_norm_that_nobody_records_is_named():
+    model = tiny_model("roformer", "text-classification")
+    with pytest.raises(tl.UnsupportedModelError, match="norm at the end of a block of RoFormer"):
+        tl.attribute(model, models.ids(), method="globenc", target=1)

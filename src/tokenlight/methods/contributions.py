@@ -12,6 +12,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.model import anatomy
 from tokenlight.model.anatomy import Norm
 from tokenlight.model.dissecting import known_anatomy
@@ -111,7 +112,13 @@ def contributions(trace: Trace, matrix: Matrix, second: bool = False) -> Callabl
     """What gives the `matrix` of a block, [batch, query, key]; with `second`, seen after the block's last norm."""
     known, modules = known_anatomy(trace.model), anatomy.blocks(trace.model)
     if second and known.second_norm is None:
-        raise ValueError(f"{type(trace.model).__name__} has no norm after its blocks: it is not a post-norm model")
+        name = type(trace.model).__name__
+        if known.norm is None:
+            raise ValueError(f"{name} has no norm after its blocks: it is not a post-norm model")
+        raise UnsupportedModelError(
+            f"the norm at the end of a block of {name} is read, and recorded only for families that "
+            "tokenlight/model/anatomy.py lists: add a line there (docs/adding-a-family.md)"
+        )
 
     def of(block: Block) -> Tensor:
         joined = join_heads(known, modules[block.number], block, second)

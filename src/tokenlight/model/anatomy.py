@@ -29,11 +29,13 @@ class Anatomy:
 
 
 BERT_LIKE = Anatomy("attention.output.dense", "attention.output.LayerNorm", "output.LayerNorm")
-BERT_COPIES = ("ernie", "data2vec-text", "layoutlm", "markuplm")
+BERT_COPIES = ("ernie", "data2vec-text", "layoutlm", "markuplm", "deberta", "deberta-v2")
 LLAMA_LIKE = Anatomy("self_attn.o_proj")
 SANDWICH = Anatomy("self_attn.o_proj", branch_norm="post_attention_layernorm")
 ANATOMIES = {
     **dict.fromkeys(("bert", "roberta", "xlm-roberta", "camembert", "electra", *BERT_COPIES), BERT_LIKE),
+    "albert": Anatomy("attention.dense", "attention.LayerNorm", "full_layer_layer_norm"),
+    "mpnet": Anatomy("attention.attn.o", "attention.LayerNorm", "output.LayerNorm"),
     "distilbert": Anatomy("attention.out_lin", "sa_layer_norm", "output_layer_norm"),
     "gpt2": Anatomy("attn.c_proj"),
     "opt": Anatomy("self_attn.out_proj"),

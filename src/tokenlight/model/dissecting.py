@@ -76,16 +76,13 @@ class Piece:
 
 def dissect(twin: Twin) -> Anatomy | str:
     """The same for every block, or why there is none."""
-    pieces: list[list[Piece]] = []
+    calls: list[list[Piece]] = []  # of blocks, one after another: a block may be called several times
     handles = []
-    modules = blocks(twin.model)
-    if len({id(module) for module in modules}) < len(modules):
-        return "run several times, as one module"
-    for number, block in enumerate(modules):
-        pieces.append([])
+    for block in dict.fromkeys(blocks(twin.model)):
+        handles.append(block.register_forward_pre_hook(lambda module, args: calls.append([])))
         for path, module in block.named_modules():
             if path:
-                handles.append(module.register_forward_hook(note(pieces[number], path), with_kwargs=True))
+                handles.append(module.register_forward_hook(note(calls, path), with_kwargs=True))
     try:
         ids = torch.tensor([plain_ids(twin.model, SHORT)], device=twin.device)
         tape = Tape(keep=frozenset({"hidden", "context"}))
@@ -95,10 +92,10 @@ def dissect(twin: Twin) -> Anatomy | str:
         for handle in handles:
             handle.remove()
     hidden, context = tape.signals["hidden"], tape.signals["context"]
-    if len(context) != len(pieces):
+    if len(context) != len(calls):
         return "do not have one attention each"
     anatomies: list[Anatomy] = []
-    for n, inside in enumerate(pieces):
+    for n, inside in enumerate(calls):
         found = dissect_block(inside, hidden[n], context[n], hidden[n + 1])
         if isinstance(found, str):
             return found
@@ -110,11 +107,11 @@ def dissect(twin: Twin) -> Anatomy | str:
     return replace(kinds.pop(), scale=float(scales.mean()))
 
 
-def note(into: list[Piece], path: str) -> Any:
+def note(calls: list[list[Piece]], path: str) -> Any:
     def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         before, after = state_in(args, kwargs), state_out(output)
-        if before is not None and after is not None:
-            into.append(Piece(path, module, before.detach(), after.detach()))
+        if calls and before is not None and after is not None:
+            calls[-1].append(Piece(path, module, before.detach(), after.detach()))
 
     return hook
 
