@@ -29,6 +29,11 @@ def is_view(tensor: Tensor) -> bool:
     return tensor._base is not None
 
 
+def maker(tensor: Tensor) -> type:
+    """The kind of operation in the graph that made a tensor."""
+    return type(tensor.grad_fn)
+
+
 def own_function(tensor: Tensor) -> type | None:
     """The torch.autograd.Function that made a tensor, if it was one that is written in Python."""
     return getattr(tensor.grad_fn, "_forward_cls", None)

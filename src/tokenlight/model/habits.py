@@ -46,10 +46,19 @@ class Habits:
 
 Hooks = tuple[int, ...]
 BY_MODEL: WeakKeyDictionary[PreTrainedModel, tuple[Hooks, Habits]] = WeakKeyDictionary()
+BY_TWIN: WeakKeyDictionary[Twin, Habits] = WeakKeyDictionary()  # whose model is as it was, hooks included
 
 
 def habits_of(model: PreTrainedModel | Twin) -> Habits:
     """Found out once for each model, and again when it has other hooks, which change what it does."""
+    if isinstance(model, Twin):
+        if model not in BY_TWIN:
+            BY_TWIN[model] = habits_of_model(model)
+        return BY_TWIN[model]
+    return habits_of_model(model)
+
+
+def habits_of_model(model: PreTrainedModel | Twin) -> Habits:
     original = model.original if isinstance(model, Twin) else model
     hooks, known = hook_numbers(original), BY_MODEL.get(original)
     if known is None or known[0] != hooks:

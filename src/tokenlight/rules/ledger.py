@@ -2,6 +2,8 @@
 
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -28,6 +30,11 @@ class Ledger:
     owners: Tensor | None = None  # of what goes into the operation that runs, where it is not in order
     exact: bool = False  # no product in a lower precision than the values: differences of relevance will be taken
 
+    @cached_property
+    def clerk(self) -> "Clerk":
+        """While the texts are in order."""
+        return Clerk(self)
+
     def enter(self, account: str, amounts: Tensor) -> None:
         """Amounts are summed per example; the first axis is the batch, or batch and tokens in one."""
         amounts = amounts.detach()
@@ -35,8 +42,11 @@ class Ledger:
 
     def total(self, account: str) -> Tensor | float:
         """[batch]"""
-        entries = self.sums(account)
-        return torch.stack([entry.to(entries[0].device) for entry in entries]).sum(0) if entries else 0.0
+        alike: dict[Any, list[Tensor]] = {}  # those of one shape are added at once
+        for entry in getattr(self, account):
+            alike.setdefault((entry.shape, entry.dtype, entry.device), []).append(entry)
+        sums = [torch.stack(group).view(len(group), self.batch, -1).sum((0, 2)) for group in alike.values()]
+        return sum((one.to(sums[0].device) for one in sums[1:]), sums[0]) if sums else 0.0
 
     def sums(self, account: str) -> list[Tensor]:
         """[batch] of every operation"""
@@ -97,4 +107,6 @@ LEDGER: ContextVar[Ledger | None] = ContextVar("tokenlight_ledger", default=None
 def clerk() -> Clerk | None:
     """For the operation that runs."""
     ledger = LEDGER.get()
-    return None if ledger is None else Clerk(ledger, ledger.owners)
+    if ledger is None or ledger.owners is not None:
+        return ledger and Clerk(ledger, ledger.owners)
+    return ledger.clerk

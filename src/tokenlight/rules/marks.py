@@ -30,8 +30,13 @@ def mark_gate(x: Tensor) -> Tensor:
 
 def hand_on_gate(sources: Iterable[Tensor], results: Iterable[Any]) -> None:
     """What comes out is a gate where all that went in was one, but for constants."""
-    counting = [is_gate(x) for x in sources if x.requires_grad or is_gate(x)]
-    if counting and all(counting):
+    found = False
+    for x in sources:
+        if is_gate(x):
+            found = True
+        elif x.requires_grad:
+            return
+    if found:
         for result in tensors(results):
             mark_gate(result)
 

@@ -8,28 +8,19 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from tokenlight.foundation.errors import UnsupportedModelError
-from tokenlight.foundation.torch_internals import own_function
+from tokenlight.foundation.torch_internals import maker, own_function
 from tokenlight.rules import spellings
-from tokenlight.rules.in_place import IN_PLACE, overwrite
+from tokenlight.rules.in_place import overwrite
 from tokenlight.rules.ledger import LEDGER, Ledger
 from tokenlight.rules.marks import first_pending, hand_on_gate, is_gate, mark_pending, name_of, tensors
-from tokenlight.rules.origins import (
-    MULTIPLIED,
-    NEW_ORIGIN,
-    SHAPES,
-    have_one_source,
-    note_origins,
-    refuse_own_source,
-    running_module,
-)
-from tokenlight.rules.owners import MAY_MOVE, note_owners, owners_at
+from tokenlight.rules.origins import SHAPES, have_one_source, note_origins, refuse_own_source, running_module
+from tokenlight.rules.owners import note_owners, owners_at
 from tokenlight.rules.points import activation
 from tokenlight.rules.primitives import OURS
-from tokenlight.rules.steps import STEPS
+from tokenlight.rules.traits import traits_of
 
 Function = Callable[..., Any]
 Rule = Callable[..., Any]  # called as rule(function, *args, **kwargs)
@@ -45,7 +36,7 @@ class RuleMode(TorchFunctionMode):
     def __init__(self, table: RuleTable, ledger: Ledger):
         super().__init__()
         self.table, self.ledger = table, ledger
-        self._trusted: set[type | None] = {None, *OURS}  # autograd functions that rules use
+        self._trusted: set[type] = set()  # kinds of nodes in the graph that were looked at, or that rules made
 
     def __enter__(self) -> "RuleMode":
         self._token = LEDGER.set(self.ledger)
@@ -63,39 +54,48 @@ class RuleMode(TorchFunctionMode):
         return self.call(func, *args, **(kwargs or {}))
 
     def call(self, func: Function, /, *args: Any, **kwargs: Any) -> Any:
-        """Call a function under the rules."""
-        involved = list(tensors((*args, *kwargs.values())))
+        """Call a function under the rules. A short text spends much of its time here: what is asked is asked once."""
+        traits, ledger = traits_of(func), self.ledger
+        involved = list(tensors((*args, *kwargs.values()) if kwargs else args))
         signals = [x for x in involved if x.requires_grad]
         for signal in signals:
-            if (maker := own_function(signal)) not in self._trusted:
-                refuse_foreign(maker)
-        product = first_pending(involved[:1] if func in FIRST_COUNTS else involved) if self.ledger.pending else None
-        if func in IN_PLACE and (signals or product):
-            return overwrite(self.call, IN_PLACE[func], *args, **kwargs)
-        if signals and kwargs.get("inplace"):  # as torch's modules call their activations
+            if maker(signal) not in self._trusted:
+                self._look_at(signal)
+        decisive = involved[:1] if traits.first_counts else involved
+        product = first_pending(decisive) if ledger.pending else None
+        if traits.plain_form is not None and (signals or product):
+            return overwrite(self.call, traits.plain_form, *args, **kwargs)
+        if kwargs and signals and kwargs.get("inplace"):  # as torch's modules call their activations
             return overwrite(self.call, func, *args, **{**kwargs, "inplace": False})
         rule = self.table.get(func)
-        if product is not None and func not in spellings.SOFTMAXES:
+        if product is not None and not traits.softmax:
             return scores_go_on(func, product, args, kwargs)
-        if rule is None and signals and func in STEPS:
-            return STEPS[func](self.call, *args, **kwargs)
-        if func in MULTIPLIED and have_one_source(involved):
+        if rule is None and traits.step is not None and signals:
+            return traits.step(self.call, *args, **kwargs)
+        if traits.multiplied and have_one_source(involved):
             func, rule, args = as_activation(func, self.table[activation], *involved)
-            kwargs = {}
-        self.ledger.owners = owners_at(func, args, involved) if self.ledger.disordered else None
+            traits, kwargs = traits_of(activation), {}
+        if ledger.disordered:
+            ledger.owners = owners_at(func, args, involved)
         result = func(*args, **kwargs) if rule is None else rule(func, *args, **kwargs)
         parts = result if isinstance(result, (tuple, list)) else (result,)
         if rule is not None:
-            self._trusted.update(own_function(part) for part in parts if is_signal(part))
-        elif func not in LINEAR and any(is_signal(part) for part in parts):
+            self._trusted.update(maker(part) for part in parts if is_signal(part))
+        elif not traits.linear and any(is_signal(part) for part in parts):
             refuse_nonlinear(func, [*args, *kwargs.values()])
-        if func in KEEPS_GATES:
-            hand_on_gate(involved[:1] if func in FIRST_COUNTS else involved, parts)
-        if signals and self.ledger.batch > 1 and (self.ledger.disordered or func in MAY_MOVE):
-            self.ledger.disordered |= note_owners(func, args, kwargs, parts, self.ledger.batch)
-        if func not in NEW_ORIGIN:
+        if traits.keeps_gates:
+            hand_on_gate(decisive, parts)
+        if ledger.batch > 1 and signals and (ledger.disordered or traits.moving):
+            ledger.disordered |= note_owners(func, args, kwargs, parts, ledger.batch)
+        if not traits.new_origin:
             note_origins(func, involved, parts)
         return result
+
+    def _look_at(self, signal: Tensor) -> None:
+        """At what made it: one of torch's own operations, of ours, or somebody else's."""
+        if (function := own_function(signal)) is not None and function not in OURS:
+            refuse_foreign(function)
+        self._trusted.add(maker(signal))
 
 
 def scores_go_on(func: Function, product: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -114,18 +114,8 @@ def as_activation(func: Function, rule: Rule, a: Tensor, b: Tensor) -> tuple[Fun
     return lambda x: func(x, gate), rule, (signal,)
 
 
-# Linear in their one signal: the plain gradient is the rule.
-LINEAR: set[Callable[..., Any]] = {
-    *(*spellings.MOVES, *spellings.TRANSFORMS, *spellings.EXTREMES, *spellings.JOINING, *spellings.SUMS),
-    *(Tensor.sub, torch.sub, torch.addmm, F.linear, Tensor.requires_grad_, Tensor.detach),
-}
 # Linear in either operand, so at most one may be a signal.
 PRODUCTS: set[Callable[..., Any]] = {*spellings.PRODUCTS, *spellings.MATRIX_PRODUCTS, *spellings.QUOTIENTS}
-# A gate is still a gate when it was moved, scaled by a constant, or had one added.
-KEEPS_GATES: set[Callable[..., Any]] = {
-    *(*spellings.MOVES, *spellings.CLIPPING, *spellings.SUMS, *spellings.PRODUCTS, *spellings.QUOTIENTS),
-}
-FIRST_COUNTS: set[Callable[..., Any]] = {*spellings.MOVES, *spellings.QUOTIENTS}
 
 
 def refuse_nonlinear(function: Function, args: Sequence[Any]) -> None:

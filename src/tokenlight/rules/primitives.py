@@ -69,7 +69,7 @@ def absorb(total: Tensor, constant: Tensor | float, account: str, share: float =
     books = clerk()
     if books is None or total.grad_fn is None:
         return total
-    if isinstance(constant, Tensor):
+    if isinstance(constant, Tensor) and (constant.requires_grad or constant.dtype != total.dtype):
         constant = constant.detach().to(total.dtype)
 
     def note(grads: tuple[Tensor, ...]) -> None:

@@ -46,6 +46,11 @@ def normalize(call: Call, x: Tensor, p: float = 2.0, dim: int = 1, eps: float = 
     return call(torch.div, x, x.detach().norm(p, dim, keepdim=True).clamp_min(eps))
 
 
+def dropout(call: Call, x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
+    """Of a model that does not train: nothing happens."""
+    return call(torch.dropout, x, p, training) if training else x
+
+
 def glu(call: Call, x: Tensor, dim: int = -1) -> Any:
     signal, gate = call(torch.chunk, x, 2, dim)
     return call(torch.mul, signal, call(torch.sigmoid, gate))
@@ -58,4 +63,5 @@ STEPS: dict[Any, Callable[..., Any]] = {
     F.rms_norm: rms_norm,
     F.normalize: normalize,
     F.glu: glu,
+    F.dropout: dropout,
 }

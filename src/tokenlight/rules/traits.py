@@ -1,0 +1,56 @@
+"""What is known of a torch function beforehand, looked up once for each."""
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from tokenlight.rules import spellings
+from tokenlight.rules.in_place import IN_PLACE
+from tokenlight.rules.origins import MULTIPLIED, NEW_ORIGIN
+from tokenlight.rules.owners import MAY_MOVE
+from tokenlight.rules.steps import STEPS
+
+Function = Callable[..., Any]
+# Linear in their one signal: the plain gradient is the rule.
+LINEAR: set[Function] = {
+    *(*spellings.MOVES, *spellings.TRANSFORMS, *spellings.EXTREMES, *spellings.JOINING, *spellings.SUMS),
+    *(Tensor.sub, torch.sub, torch.addmm, F.linear, Tensor.requires_grad_, Tensor.detach),
+}
+# A gate is still a gate when it was moved, scaled by a constant, or had one added.
+KEEPS_GATES: set[Function] = {
+    *(*spellings.MOVES, *spellings.CLIPPING, *spellings.SUMS, *spellings.PRODUCTS, *spellings.QUOTIENTS),
+}
+FIRST_COUNTS: set[Function] = {*spellings.MOVES, *spellings.QUOTIENTS}
+
+
+class Traits(NamedTuple):
+    """Of one function."""
+
+    plain_form: Function | None  # of one that writes into its first argument
+    step: Function | None  # which takes it step by step
+    linear: bool
+    softmax: bool
+    multiplied: bool  # element by element
+    moving: bool  # may put texts in another order
+    keeps_gates: bool
+    first_counts: bool  # its first argument alone decides whether the result is a gate, or scores
+    new_origin: bool  # what comes out begins anew
+
+
+@lru_cache(maxsize=4096)  # more than torch has; rules may be called with functions made on the way
+def traits_of(function: Function) -> Traits:
+    return Traits(
+        plain_form=IN_PLACE.get(function),
+        step=STEPS.get(function),
+        linear=function in LINEAR,
+        softmax=function in spellings.SOFTMAXES,
+        multiplied=function in MULTIPLIED,
+        moving=function in MAY_MOVE,
+        keeps_gates=function in KEEPS_GATES,
+        first_counts=function in FIRST_COUNTS,
+        new_origin=function in NEW_ORIGIN,
+    )
