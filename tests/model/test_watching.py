@@ -41,7 +41,10 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # DeBERTa
 
 
 def model(family: str) -> Any:
-    name, settings = FAMILIES[family]
+    return build(*FAMILIES[family])
+
+
+def build(name: str, settings: dict[str, Any]) -> Any:
     kind = getattr(hf, name)
     torch.manual_seed(3)
     made = kind(kind.config_class(**settings))
@@ -113,3 +116,20 @@ def test_a_batch_equals_single_texts_and_blocks_that_run_again(family, method):
     alone = explain(made, batch.map(lambda x: x[1:, :6]), method, **heads)
     assert_near(scores[1:, :6], alone, growth=SHARES)
     assert_near(explain(made, batch, method, low_memory=True, **heads), scores, growth=SHARES)
+
+
+@pytest.mark.parametrize("method", ["attn_lrp", "zplus_lrp", "transformer_attribution"])
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        (
+            "MptForCausalLM",
+            {**SMALL, "d_model": 16, "n_layers": 2, "n_heads": 4},
+        ),  # counts distances from the padded end
+        ("GPTNeoXJapaneseForCausalLM", models.ENCODER),  # expands a bias over the texts, to whom it does not belong
+    ],
+)
+def test_padding_changes_no_relevance(name, settings, method):
+    made, batch = build(name, settings), padded()
+    alone = explain(made, batch.map(lambda x: x[1:, :6]), method)
+    assert_near(explain(made, batch, method)[1:, :6], alone, growth=SHARES)

@@ -127,6 +127,25 @@ def test_conserving_sum_is_chefers_formula_per_example():
     torch.testing.assert_close((back_a + back_b).sum((1, 2)), out.sum((1, 2)))
 
 
+def test_inside_a_block_a_constant_summand_takes_nothing_under_zplus():
+    """As a linear layer's bias; a mask hides what it covers, even where it is infinite."""
+    hidden = torch.tensor([0.0, 0.0, float("-inf")], dtype=torch.float64)
+    distances = constant(1, 4, 3)
+
+    def weights(scores):
+        return F.softmax(scores + distances + hidden, -1)
+
+    ledger = Ledger(BATCH, inside_block=True)
+    scores = signal(BATCH, 4, 3)
+    with RuleMode(ZPLUS, ledger):
+        output = weights(scores)
+    assert torch.equal(output, weights(scores.detach()))
+    start = constant(BATCH, 4, 3)
+    (grad,) = torch.autograd.grad(output, scores, start)
+    torch.testing.assert_close(scores.detach() * grad, output.detach() * start)
+    assert (torch.as_tensor(ledger.total("bias")) == 0).all()
+
+
 def test_products_share_evenly_under_attn_lrp():
     a, b = signal(BATCH, 4, 5), signal(BATCH, 4, 5, seed=1)
     _, out, backs, _ = relevance(ATTN_LRP, torch.mul, a, b)

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from tokenlight.explain.footprint import need_of_pass, shape_of
 from tokenlight.explain.jobs import Job
-from tokenlight.explain.padding import padding_may_count, refuse_unlike, shortest_alone
 from tokenlight.explain.passes import PassPlan
 from tokenlight.methods import METHODS, Attribution
 from tokenlight.model.habits import habits_of
@@ -78,11 +77,6 @@ def run_jobs(
                 with torch.set_grad_enabled(graph):
                     part = as_attribution(job.method.function(probe, **job.options))
                 found[number] = join_parts(job, [part], [1], batch, probe.fused)
-    if padding_may_count(twin, batch, plan):
-        row, alone, question = shortest_alone(batch, plan)
-        for job, one in zip(question.jobs, run_jobs(twin, alone, question, saving=saving)[1], strict=True):
-            together = found[plan.jobs.index(job)].scores[row][batch.attention_mask[row].bool()]
-            refuse_unlike(together, one.scores[0], twin.model)
     return answer, [found[number] for number in range(len(plan.jobs))]
 
 

@@ -155,7 +155,9 @@ def note_owners(
 
 
 def note(part: Any, owners: Tensor, batch: int) -> bool:
-    if not isinstance(part, Tensor) or not part.is_floating_point():
+    if (
+        not isinstance(part, Tensor) or not part.requires_grad
+    ):  # a constant, such as a bias that is expanded, is nobody's
         return False
     found = spread(owners, part.shape)
     if found is not None and torch.equal(found, in_order(part.shape, batch, part.device)):

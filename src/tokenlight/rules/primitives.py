@@ -22,8 +22,8 @@ class Like(torch.autograd.Function):
         value = values[0]
         ratio, lost = value / surrogate, None
         if not ratio.sum().isfinite():  # the surrogate is 0 somewhere: there the value passes as a constant
-            nothing = surrogate == 0
-            ratio, lost = ratio.masked_fill_(nothing, 0.0), torch.where(nothing, value, 0.0)
+            nothing = ~ratio.isfinite()  # also where the value is infinite: a mask, which has no gradient
+            ratio, lost = ratio.masked_fill_(nothing, 0.0), torch.where(nothing & value.isfinite(), value, 0.0)
         ctx.save_for_backward(ratio, lost)
         ctx.clerk = clerk()
         return value

@@ -182,13 +182,19 @@ def gradient_softmax(function: Function, x: Tensor, dim: int = -1, *settings: An
 
 @keeps(results=3)  # both sides and the sum
 def conserving_sum(function: Function, a: Any, b: Any, *args: Any, **kwargs: Any) -> Any:
-    """Chefer's residual rule where both sides are signals; beside a branch that is a constant, the signal takes all."""
+    """Chefer's residual rule where both sides are signals; inside a block, beside a constant, the signal takes all.
+
+    So a bias takes nothing, be it a linear layer's or written beside it, nor does a distance that is added to scores,
+    where softmax does not notice from which token distances are counted.
+    """
     refuse_scaled_sum(args, kwargs)
     if is_signal(a) and is_signal(b):
         return ConservingSum.apply(*((a, b) if a.shape == b.shape else torch.broadcast_tensors(a, b)))
-    if is_branch(a, b):
-        return like(a if is_signal(a) else b, function(a, b))
-    return absorbing_sum(function, a, b)
+    ledger = LEDGER.get()
+    if ledger is None or not ledger.inside_block or not (is_signal(a) or is_signal(b)):
+        return absorbing_sum(function, a, b)
+    value = constant(function, a, b)
+    return like((a if is_signal(a) else b).expand_as(value), value)
 
 
 def positive_linear(x: Tensor, weight: Tensor, bias: Tensor | None, with_bias: bool) -> Any:
