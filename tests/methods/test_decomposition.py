@@ -82,7 +82,7 @@ def test_vectors_sum_to_the_real_output_of_the_attention_block(family, number):
     trace = trace_of(family)
     one = layer(trace, number)
     known, block = anatomy.known_anatomy(trace.model), anatomy.blocks(trace.model)[number]
-    _, bias = anatomy.projection(block, known.projection, len(one.attention))
+    _, bias = anatomy.projection(block, known.projection, len(one.attention), one.values.shape[-1])
     total = long_way(one).sum(1)
     if known.norm:
         norm = anatomy.norm_at(block, known.norm)
@@ -141,7 +141,7 @@ def test_second_norm_sums_short_of_the_output_by_the_mlp_alone():
     one = layer(trace, 0, second=True)
     known, block = anatomy.known_anatomy(trace.model), anatomy.blocks(trace.model)[0]
     first, second = (anatomy.norm_at(block, str(path)) for path in (known.norm, known.second_norm))
-    _, bias = anatomy.projection(block, known.projection, len(one.attention))
+    _, bias = anatomy.projection(block, known.projection, len(one.attention), one.values.shape[-1])
     assert first.bias is not None
     assert second.bias is not None
     assert bias is not None

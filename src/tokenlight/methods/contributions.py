@@ -15,7 +15,7 @@ from torch import Tensor
 from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.model import anatomy
 from tokenlight.model.anatomy import Norm
-from tokenlight.model.dissecting import known_anatomy
+from tokenlight.model.dissecting import known_anatomies
 from tokenlight.record.trace import Block, Trace
 
 CHUNK = 400_000  # elements of token x token x width that exist at a time for each core: what its cache holds
@@ -88,32 +88,40 @@ Matrix = Callable[[Layer], Tensor]  # of one text: [query, key]
 class Joined:
     """How a block brings heads together, for all texts of a batch at once."""
 
-    weight: Tensor  # W_O with the linear parts of the norms behind it [head, head dim, dim]
+    anatomy: anatomy.Anatomy
+    weight: Tensor  # W_O with the linear parts of the norms around it [head, head dim, dim]
+    head_scale: Tensor  # what a norm of the heads' outputs divides by, as a factor [batch, token]; 1 without one
     output: Tensor  # of the attention, bias included [batch, token, dim]
     norms: tuple[Norm | None, ...]  # of the branch, behind the sum, at the block's end
-    scale: float  # of the branch where it joins the stream
 
 
 def join_heads(known: anatomy.Anatomy, module: torch.nn.Module, block: Block, second: bool) -> Joined:
     # Lengths are sums of squares: half precision would overflow.
     dtype = torch.promote_types(block.hidden.value.dtype, torch.float32)
     context = block.context.value.to(dtype)  # [batch, head, token, head dim]
-    weight, bias = anatomy.projection(module, known.projection, context.shape[1])
+    weight, bias = anatomy.projection(module, known.projection, context.shape[1], context.shape[3])
     weight = weight.to(dtype)
-    output = torch.einsum("bhid,hde->bie", context, weight)
+    heads = context.transpose(1, 2).flatten(2)  # [batch, token, head * head dim]
+    head_scale = heads.new_ones(heads.shape[:2])
+    flat = weight.flatten(0, 1)
+    if known.heads_norm is not None:
+        norm = anatomy.norm_at(module, known.heads_norm)
+        head_scale, heads = 1 / norm.size(heads)[..., 0], norm(heads)
+        weight = norm.linear_before(flat).view_as(weight)
+    output = heads @ flat
     paths = (known.branch_norm, known.norm, known.second_norm if second else None)
     norms = tuple(None if path is None else anatomy.norm_at(module, path) for path in paths)
     for norm in norms:
         weight = weight if norm is None else norm.linear(weight)
-    return Joined(weight, output if bias is None else output + bias, norms, known.scale)
+    return Joined(known, weight, head_scale, output if bias is None else output + bias, norms)
 
 
 def contributions(trace: Trace, matrix: Matrix, second: bool = False) -> Callable[[Block], Tensor]:
     """What gives the `matrix` of a block, [batch, query, key]; with `second`, seen after the block's last norm."""
-    known, modules = known_anatomy(trace.model), anatomy.blocks(trace.model)
-    if second and known.second_norm is None:
+    known, modules = known_anatomies(trace.model), anatomy.blocks(trace.model)
+    if second and any(one.second_norm is None for one in known):
         name = type(trace.model).__name__
-        if known.norm is None:
+        if any(one.norm is None for one in known):
             raise ValueError(f"{name} has no norm after its blocks: it is not a post-norm model")
         raise UnsupportedModelError(
             f"the norm at the end of a block of {name} is read, and recorded only for families that "
@@ -121,7 +129,7 @@ def contributions(trace: Trace, matrix: Matrix, second: bool = False) -> Callabl
         )
 
     def of(block: Block) -> Tensor:
-        joined = join_heads(known, modules[block.number], block, second)
+        joined = join_heads(known[block.number], modules[block.number], block, second)
         every = joined.weight.new_zeros(len(trace.mask), trace.mask.shape[1], trace.mask.shape[1])
         for row, real in enumerate(trace.mask):  # text by text: the vectors of a layer are large
             place = real.nonzero()[:, 0]
@@ -133,22 +141,20 @@ def contributions(trace: Trace, matrix: Matrix, second: bool = False) -> Callabl
 
 def layer_of(block: Block, joined: Joined, row: int, mask: Tensor) -> Layer:
     real = slice(None) if bool(mask.all()) else mask.nonzero()[:, 0]  # a slice copies nothing
-    dtype = joined.weight.dtype
-    state = block.hidden.value[row, real].to(dtype)  # [token, dim]
-    branch_output = joined.output[row, real]
+    dtype, factor = joined.weight.dtype, joined.anatomy.scale
+    state = block.hidden.value[row, real].to(dtype) * joined.anatomy.residual_scale  # [token, dim]
+    branch_output, scale = joined.output[row, real], joined.head_scale[row, real]
+    branch, norm, second = joined.norms
+    if branch is not None:
+        branch_output, scale = branch(branch_output), scale / branch.size(branch_output)[:, 0]
     layer = Layer(
         attention=block.attention.value[row][:, real][:, :, real].to(dtype),
         values=block.values.value[row][:, real].to(dtype),
         weight=joined.weight,
-        scale=state.new_ones(len(state)),
+        scale=scale * factor,
         residual=state,
-        output=state + branch_output,
+        output=state + branch_output * factor,
     )
-    branch, norm, second = joined.norms
-    if branch is not None:
-        layer = replace(layer, scale=1 / branch.size(branch_output)[:, 0], output=state + branch(branch_output))
-    if joined.scale != 1:
-        layer = replace(layer, scale=layer.scale * joined.scale, output=state + joined.scale * (layer.output - state))
     if norm is not None:
         layer = behind(layer, norm, layer.output, norm(layer.output))
     if second is not None:

@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 
 from tokenlight.methods import Attribution, Pass, details, method
 from tokenlight.methods.contributions import Layer, Matrix, alti_matrix, contributions, norm_matrix, reached
-from tokenlight.model.dissecting import anatomy_of, known_anatomy
+from tokenlight.model.dissecting import anatomies_of, known_anatomies
 from tokenlight.record.folding import Fold
 from tokenlight.record.trace import Block, Trace
 from tokenlight.rules.tables import STREAM
@@ -26,17 +26,17 @@ def mixing_needs(options: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def is_post_norm(model: PreTrainedModel) -> bool:
-    known = anatomy_of(model)
-    return known is not None and known.norm is not None
+    known = anatomies_of(model)
+    return known is not None and all(one.norm is not None for one in known)
 
 
 def has_second_norm(model: PreTrainedModel) -> bool:
-    known = anatomy_of(model)
-    return known is not None and known.second_norm is not None
+    known = anatomies_of(model)
+    return known is not None and all(one.second_norm is not None for one in known)
 
 
 def is_known(model: PreTrainedModel) -> bool:
-    return anatomy_of(model) is not None
+    return anatomies_of(model) is not None
 
 
 @method(
@@ -172,6 +172,6 @@ def length_matrix(layer: Layer) -> Tensor:
 
 def post_norm(trace: Trace) -> Trace:
     """The same trace, if the model is one that norm-based methods are defined for."""
-    if known_anatomy(trace.model).norm is None:
+    if any(one.norm is None for one in known_anatomies(trace.model)):
         raise ValueError(f"{type(trace.model).__name__} has no norm after its attention: it is not a post-norm model")
     return trace

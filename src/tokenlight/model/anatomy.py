@@ -6,10 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
-from transformers.pytorch_utils import Conv1D
 
 from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.model.layout import layout_of
+from tokenlight.model.linear_layers import affine_map
 
 
 def blocks(model: PreTrainedModel) -> list[nn.Module]:
@@ -26,6 +26,8 @@ class Anatomy:
     second_norm: str | None = None  # ... and after the MLP did
     branch_norm: str | None = None  # normalises the attention's output before it joins
     scale: float = 1.0  # ... times this
+    residual_scale: float = 1.0  # the stream's own factor where they join
+    heads_norm: str | None = None  # normalises the heads' outputs, all together, before they are projected
 
 
 BERT_LIKE = Anatomy("attention.output.dense", "attention.output.LayerNorm", "output.LayerNorm")
@@ -77,13 +79,17 @@ def second_norm(model: PreTrainedModel, block: nn.Module) -> nn.Module | None:
     return block.get_submodule(found.second_norm) if found and found.second_norm else None
 
 
-def projection(block: nn.Module, path: str, heads: int) -> tuple[Tensor, Tensor | None]:
-    """Weight [head, head dim, dim] and bias [dim] of the attention's output projection."""
+def projection(block: nn.Module, path: str, heads: int, width: int) -> tuple[Tensor, Tensor | None]:
+    """Weight [head, head dim, dim] and bias [dim] of the attention's output projection, whose heads have a `width`."""
     module = block.get_submodule(path)
-    weight: Any = module.weight
-    weight = weight if isinstance(module, Conv1D) else weight.T  # GPT-2 stores [in, out]
-    bias: Any = module.bias
-    return weight.reshape(heads, -1, weight.shape[-1]), bias
+    found = affine_map(module, heads * width)
+    if found is None:
+        raise UnsupportedModelError(
+            f"decompositions need the matrix of the attention's output projection, and what {type(module).__name__} "
+            "does is not linear (hooks and adapters are a part of it)"
+        )
+    weight, bias = found
+    return weight.reshape(heads, width, -1), bias
 
 
 @dataclass(frozen=True)
@@ -98,6 +104,11 @@ class Norm:
     def linear(self, x: Tensor) -> Tensor:
         """The part that does not depend on the size of x."""
         return self.weight * (x - x.mean(-1, keepdim=True) if self.centred else x)
+
+    def linear_before(self, weight: Tensor) -> Tensor:
+        """`linear` and a layer behind it in one matrix, [in, out] as `weight`: linear(x) @ weight = x @ this."""
+        scaled = self.weight[:, None] * weight
+        return scaled - scaled.mean(0) if self.centred else scaled
 
     def size(self, x: Tensor) -> Tensor:
         """[..., 1]"""

@@ -1,11 +1,13 @@
-"""Where a block keeps its output projection and norms, found in what its modules hand on in a pass over a few tokens.
+"""Where a block keeps its output projection and norms, found in what its modules hand on in passes over a few tokens.
 
-A block is understood if its output is what the pieces add up to:
-    output = input + scale * branch + other scale * (what some module of the block gave: its MLP)
-or, in post-norm blocks, norm(norm(input + branch) + MLP). The branch is the attention's output projection, perhaps
-behind a norm of its own. Otherwise nothing is guessed.
+A block is understood if the attention's output, perhaps behind a norm of its own, joins the stream times a factor,
+    joined = factor * input + other factor * branch
+which a module of the block reads, or which with one more module's output (an MLP beside the attention) is the block's
+output. In a post-norm block everything goes on behind a norm of it. Nothing but attention may carry anything from token
+to token. Otherwise nothing is guessed.
 """
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,27 +16,29 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
-from transformers.pytorch_utils import Conv1D
 
 from tokenlight.foundation.errors import UnsupportedModelError
-from tokenlight.foundation.torch_internals import hook_numbers
-from tokenlight.model.anatomy import Anatomy, blocks, listed_anatomy, probed_norm, refuse_spread
-from tokenlight.model.habits import SHORT, plain_ids
+from tokenlight.foundation.torch_internals import hook_numbers, hooks_on
+from tokenlight.model.anatomy import Anatomy, blocks, listed_anatomy, refuse_spread
+from tokenlight.model.habits import LONG, plain_ids
+from tokenlight.model.joints import Joint, Piece, find_joint, same
 from tokenlight.model.kept_twins import borrowed_twin
 from tokenlight.model.tape import Tape, state_in, state_out
 from tokenlight.model.twin import Twin
 from tokenlight.text.batches import Batch
 
-# With the hooks that a model had, which change what it does; in words why there is none.
-FOUND: WeakKeyDictionary[PreTrainedModel, tuple[tuple[int, ...], Anatomy | str]] = WeakKeyDictionary()
+Anatomies = tuple[Anatomy, ...]  # of every call of a block
+# With the hooks that a model had, which change what it does; in words why there are none.
+FOUND: WeakKeyDictionary[PreTrainedModel, tuple[tuple[int, ...], Anatomies | str]] = WeakKeyDictionary()
+CHANGED = 2  # the token that is another in further passes
 
 
-def anatomy_of(model: PreTrainedModel) -> Anatomy | None:
+def anatomies_of(model: PreTrainedModel) -> Anatomies | None:
     found = look_inside(model)
     return None if isinstance(found, str) else found
 
 
-def known_anatomy(model: PreTrainedModel) -> Anatomy:
+def known_anatomies(model: PreTrainedModel) -> Anatomies:
     """As of a model whose weights can be read."""
     found = look_inside(model)
     if isinstance(found, str):
@@ -43,148 +47,130 @@ def known_anatomy(model: PreTrainedModel) -> Anatomy:
     return found
 
 
-def look_inside(model: PreTrainedModel) -> Anatomy | str:
-    if listed := listed_anatomy(model):
-        return listed
+def look_inside(model: PreTrainedModel) -> Anatomies | str:
     twin = model.__dict__.get("tokenlight")  # of a model that is a twin's
     original = twin.original if isinstance(twin, Twin) else model
+    listed = listed_anatomy(model)
+    if listed and not any(hooks_on(module) for block in blocks(original) for module in block.modules()):
+        return (listed,) * len(blocks(original))
     hooks, known = hook_numbers(original), FOUND.get(original)
     if known is None or known[0] != hooks:
         try:
             with nullcontext(twin) if isinstance(twin, Twin) else borrowed_twin(model) as running:
-                known = hooks, dissect(running)
+                known = hooks, with_second_norm(dissect(running), listed)
         except UnsupportedModelError as error:
             known = hooks, f"cannot be recorded: {error}"
         FOUND[original] = known
     return known[1]
 
 
+def with_second_norm(found: Anatomies | str, listed: Anatomy | None) -> Anatomies | str:
+    """The last norm of a family that is listed, where its blocks are as they are listed."""
+    alike = listed is not None and set(found) == {replace(listed, second_norm=None)}
+    return tuple(listed for _ in found) if alike and listed is not None else found
+
+
 @dataclass(frozen=True)
-class Piece:
-    """A module that ran inside a block."""
+class Run:
+    """A pass over a few tokens."""
 
-    path: str
-    module: nn.Module
-    before: Tensor
-    after: Tensor
-
-    def shaped(self, state: Tensor) -> "Piece":
-        """Some families fold batch and tokens into one axis for a while."""
-        parts = [x.reshape(state.shape) if x.numel() == state.numel() else x for x in (self.before, self.after)]
-        return Piece(self.path, self.module, *parts)
+    hidden: list[Tensor]  # every block's input, then the last one's output
+    context: list[Tensor]  # of every block: the heads' outputs [batch, head, token, dim]
+    pieces: list[list[Piece]]  # of every block, in the order in which they ended
 
 
-def dissect(twin: Twin) -> Anatomy | str:
-    """The same for every block, or why there is none."""
-    calls: list[list[Piece]] = []  # of blocks, one after another: a block may be called several times
+def dissect(twin: Twin) -> Anatomies | str:
+    """Of every call of a block, or why there are none."""
+    run(twin)  # only now the twin knows how the model runs
+    first = run(twin)
+    if len(first.context) != len(first.pieces):
+        return "do not have one attention each"
+    other = run(twin, Held([change(context) for context in first.context]), changed=True)
+    if not by_token(first, other):
+        return "carry something from token to token beside attention, as a convolution does"
+    joints: list[Joint] = []
+    for n, inside in enumerate(first.pieces):
+        found = find_joint(inside, first.hidden[n], first.context[n], first.hidden[n + 1])
+        if isinstance(found, str):
+            return found
+        joints.append(found)
+    if not all(joint.norm for joint in joints):
+        return tuple(joint.anatomy for joint in joints)
+    norms = [{joint.norm.path: joint.norm.after} for joint in joints if joint.norm]
+    behind = run(twin, Held([change(context) for context in first.context]), norms)
+    post_norm = [same(*states) for states in zip(behind.hidden[1:], first.hidden[1:], strict=True)]
+    if any(post_norm) and not all(post_norm):
+        return "are post-norm in part"
+    return tuple(joint.behind_norm if all(post_norm) else joint.anatomy for joint in joints)
+
+
+@dataclass
+class Held:
+    """Heads' outputs that go in place of a run's own, block after block; where a tape has its gates."""
+
+    contexts: list[Tensor]
+
+    def __call__(self, context: Tensor, layer: int) -> Tensor:
+        return self.contexts[layer].to(context.device)
+
+
+def run(
+    twin: Twin, held: Held | None = None, results: list[dict[str, Tensor]] | None = None, changed: bool = False
+) -> Run:
+    """The model on a few tokens; with heads' outputs that are held, with what some modules give (by block and path),
+    with another embedding at one token."""
+    pieces: list[list[Piece]] = [[] for _ in twin.layout.blocks]
+    tape = Tape(keep=frozenset({"hidden", "context"}), gates=held)  # type: ignore[arg-type]
     handles = []
-    for block in dict.fromkeys(blocks(twin.model)):
-        handles.append(block.register_forward_pre_hook(lambda module, args: calls.append([])))
+    for block in set(blocks(twin.model)):
         for path, module in block.named_modules():
             if path:
-                handles.append(module.register_forward_hook(note(calls, path), with_kwargs=True))
+                hook = note(tape, pieces, path, results)
+                handles.append(module.register_forward_hook(hook, with_kwargs=True))
     try:
-        ids = torch.tensor([plain_ids(twin.model, SHORT)], device=twin.device)
-        tape = Tape(keep=frozenset({"hidden", "context"}))
         with torch.inference_mode(False), torch.autocast(twin.device.type, enabled=False):
+            ids = torch.tensor([plain_ids(twin.model, LONG)], device=twin.device)
+            if changed:
+                tape.embeddings_instead = change(twin.embed(ids), axis=1)
             twin.run_uncounted(Batch(ids, torch.ones_like(ids)), tape)
     finally:
         for handle in handles:
             handle.remove()
-    hidden, context = tape.signals["hidden"], tape.signals["context"]
-    if len(context) != len(calls):
-        return "do not have one attention each"
-    anatomies: list[Anatomy] = []
-    for n, inside in enumerate(calls):
-        found = dissect_block(inside, hidden[n], context[n], hidden[n + 1])
-        if isinstance(found, str):
-            return found
-        anatomies.append(found)
-    scales = torch.tensor([one.scale for one in anatomies], dtype=torch.float64)
-    kinds = {replace(one, scale=1.0) for one in anatomies}
-    if len(kinds) > 1 or float(scales.max() - scales.min()) > rounding(hidden[0]):
-        return "are not all alike"
-    return replace(kinds.pop(), scale=float(scales.mean()))
+    return Run(tape.signals["hidden"], tape.signals["context"], pieces)
 
 
-def note(calls: list[list[Piece]], path: str) -> Any:
-    def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+def note(tape: Tape, into: list[list[Piece]], path: str, results: list[dict[str, Tensor]] | None) -> Callable[..., Any]:
+    def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
         before, after = state_in(args, kwargs), state_out(output)
-        if calls and before is not None and after is not None:
-            calls[-1].append(Piece(path, module, before.detach(), after.detach()))
+        if not tape.inside or before is None or after is None:
+            return None
+        if results is not None:
+            held = results[tape.block].get(path)
+            return None if held is None else held.view_as(after)
+        # Copies: what a module gives may be written over later.
+        into[tape.block].append(Piece(path, module, before.detach().clone(), after.detach().clone()))
 
     return hook
 
 
-def dissect_block(pieces: list[Piece], state: Tensor, context: Tensor, output: Tensor) -> Anatomy | str:
-    heads = context.transpose(1, 2).flatten(2)  # [batch, token, head * dim]
-    pieces = [piece.shaped(state) for piece in pieces]
-    projections = [
-        piece
-        for piece in pieces
-        if isinstance(piece.module, nn.Linear | Conv1D)
-        and piece.before.numel() == heads.numel()
-        and same(piece.before.reshape(heads.shape), heads)
-        and piece.after.numel() == state.numel()
-    ]
-    if len(projections) != 1:
-        return f"have {len(projections)} linear layers that read the heads' outputs as they are; one was expected"
-    branch = projections[0].after.reshape(state.shape)
-    norms = [p for p in pieces if is_norm_of(p, branch)]
-    if len(norms) > 1:
-        return f"have {len(norms)} norms behind the attention's output"
-    branch = norms[0].after if norms else branch
-    paths = {"projection": projections[0].path, "branch_norm": norms[0].path if norms else None}
-    if (norm := norm_behind(pieces, state + branch, output)) is not None:
-        return Anatomy(**paths, norm=norm)
-    for piece in pieces:  # the MLP, or what stands behind it
-        if piece.after.shape == state.shape and not same(piece.after, branch):
-            scales = fit(output - state, branch, piece.after)
-            if scales is not None:
-                return Anatomy(**paths, scale=scales[0])
-    return "are not input + attention + MLP: what their modules give does not add up to their output"
+def change(tensor: Tensor, axis: int = 2) -> Tensor:
+    """Another row at one token."""
+    changed = tensor.detach().clone()
+    place = changed.select(axis, CHANGED)
+    place.copy_(place.roll(1, -1) * 1.5 + place.abs().mean())
+    return changed
 
 
-def norm_behind(pieces: list[Piece], joined: Tensor, output: Tensor) -> str | None:
-    """Post-norm blocks: the norm after the attention joined the stream, where output = norm(its result + MLP)."""
-    firsts = [piece for piece in pieces if is_norm_of(piece, joined)]
-    lasts = [piece for piece in pieces if same(piece.after, output) and is_norm_of(piece, piece.before)]
-    for first in firsts:
-        for last in lasts:
-            rest = last.before - first.after if last.before.shape == first.after.shape else None
-            if rest is not None and any(p.after.shape == rest.shape and fit(rest, p.after) for p in pieces):
-                return first.path
-    return None
+def by_token(one: Run, other: Run) -> bool:
+    """Whether tokens whose state and heads' outputs are the same in both runs come out of every block the same."""
+    for before, now, after, result in zip(one.hidden, other.hidden, one.hidden[1:], other.hidden[1:], strict=False):
+        unchanged = close_rows(before, now)
+        unchanged[:, CHANGED] = False
+        if not unchanged.any() or not close_rows(after, result)[unchanged].all():
+            return False
+    return True
 
 
-def is_norm_of(piece: Piece, state: Tensor) -> bool:
-    """Whether it normalises this state."""
-    if piece.before.shape != state.shape or piece.after.shape != state.shape or any(piece.module.children()):
-        return False
-    if same(piece.after, state) or not same(piece.before, state):
-        return False
-    return probed_norm(piece.module, state.shape[-1]) is not None
-
-
-def same(one: Tensor, other: Tensor) -> bool:
-    return one.shape == other.shape and relative_distance(one, other) <= rounding(one)
-
-
-def relative_distance(one: Tensor, other: Tensor) -> float:
-    return float((one.double() - other.double()).norm() / other.double().norm().clamp_min(1e-300))
-
-
-def rounding(tensor: Tensor) -> float:
-    """Of a few dozen sums, one after another."""
-    return 100 * torch.finfo(tensor.dtype).eps
-
-
-def fit(whole: Tensor, *parts: Tensor) -> tuple[float, ...] | None:
-    """The numbers with which the parts add up to the whole, if they do; whole numbers exactly."""
-    columns = torch.stack([part.double().flatten() for part in parts], 1)
-    found = torch.linalg.lstsq(columns, whole.double().flatten()[:, None], driver="gelsd").solution[:, 0]
-    scales = tuple(float(round(float(x))) if abs(x - round(float(x))) < 1e-3 else float(x) for x in found)
-    added = sum(scale * part.double() for scale, part in zip(scales, parts, strict=True))
-    if not all(scales) or relative_distance(torch.as_tensor(added), whole.double()) > rounding(whole):
-        return None
-    return scales
+def close_rows(one: Tensor, other: Tensor) -> Tensor:
+    """[batch, token]; experts sort tokens, so that rounding differs."""
+    return (one - other).norm(dim=-1) <= torch.finfo(one.dtype).eps ** 0.5 * one.norm(dim=-1)

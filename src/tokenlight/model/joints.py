@@ -1,0 +1,131 @@
+"""Where a block's attention joins the stream, found in what the modules of the block have read and given."""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from tokenlight.model.anatomy import Anatomy, probed_norm
+from tokenlight.model.linear_layers import affine_map
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A module that ran inside a block."""
+
+    path: str
+    module: nn.Module
+    before: Tensor
+    after: Tensor
+
+    def shaped(self, state: Tensor) -> "Piece":
+        """Some families fold batch and tokens into one axis for a while."""
+        parts = [x.reshape(state.shape) if x.numel() == state.numel() else x for x in (self.before, self.after)]
+        return Piece(self.path, self.module, *parts)
+
+
+@dataclass(frozen=True)
+class Joint:
+    """Where a block's attention joins the stream."""
+
+    anatomy: Anatomy
+    norm: Piece | None  # one that reads the stream behind it
+
+    @property
+    def behind_norm(self) -> Anatomy:
+        return self.anatomy if self.norm is None else replace(self.anatomy, norm=self.norm.path)
+
+
+def find_joint(pieces: list[Piece], state: Tensor, context: Tensor, output: Tensor) -> Joint | str:
+    heads = context.transpose(1, 2).flatten(2)  # [batch, token, head * dim]
+    pieces = [piece.shaped(state) for piece in pieces]
+    found = [
+        joint for projection in projections(pieces, heads) for joint in joints_of(pieces, projection, state, output)
+    ]
+    if found:
+        return found[0]
+    if not any(projections(pieces, heads)):
+        return "have no linear layer that reads the heads' outputs, as they are or behind a norm"
+    return "are not input + attention + MLP: what their modules give does not add up to their output"
+
+
+@dataclass(frozen=True)
+class Projection:
+    piece: Piece
+    norm: Piece | None  # between the heads and it
+
+
+def projections(pieces: list[Piece], heads: Tensor) -> list[Projection]:
+    """Linear layers that read the heads' outputs, those with others inside first."""
+    norms = [piece for piece in pieces if is_norm_of(piece, heads)]
+    return [
+        Projection(piece, norm)
+        for norm in (None, *norms)
+        for piece in reversed(pieces)
+        if holds(piece.before, heads if norm is None else norm.after) and affine_map(piece.module, heads.shape[-1])
+    ]
+
+
+def holds(one: Tensor, other: Tensor) -> bool:
+    """The same numbers, perhaps with batch and tokens in one axis."""
+    return one.numel() == other.numel() and same(one.reshape(other.shape), other)
+
+
+def joints_of(pieces: list[Piece], projection: Projection, state: Tensor, output: Tensor) -> list[Joint]:
+    """All that add up; none for a projection that gives no state."""
+    if projection.piece.after.numel() != state.numel():
+        return []
+    straight = projection.piece.after.reshape(state.shape)
+    norms = [piece for piece in pieces if is_norm_of(piece, straight)]
+    found: list[Joint] = []
+    for norm in (*norms, None):
+        branch = straight if norm is None else norm.after
+        paths = {
+            "projection": projection.piece.path,
+            "heads_norm": projection.norm and projection.norm.path,
+            "branch_norm": norm and norm.path,
+        }
+        readers = [(piece, factors) for piece in pieces if (factors := fit(piece.before, state, branch))]
+        for piece, (own, joining) in readers:
+            alone = [one.path for one in pieces].count(piece.path) == 1
+            reader = piece if alone and is_norm_of(piece, piece.before) else None
+            found.append(Joint(Anatomy(**paths, scale=joining, residual_scale=own), reader))
+        if readers:
+            continue
+        beside = [piece.after for piece in pieces if not same(piece.after, branch)]  # an MLP beside the attention
+        sums = [factors for other in beside if (factors := fit(output, state, branch, other))]
+        found += [Joint(Anatomy(**paths, scale=joining, residual_scale=own), None) for own, joining, _ in sums]
+    return sorted(found, key=lambda joint: joint.norm is None)
+
+
+def is_norm_of(piece: Piece, state: Tensor) -> bool:
+    """Whether it normalises this state."""
+    if piece.before.shape != state.shape or piece.after.shape != state.shape or any(piece.module.children()):
+        return False
+    if same(piece.after, state) or not same(piece.before, state):
+        return False
+    return probed_norm(piece.module, state.shape[-1]) is not None
+
+
+def same(one: Tensor, other: Tensor) -> bool:
+    return one.shape == other.shape and bool((one - other).norm() <= rounding(one) * other.norm())
+
+
+def rounding(tensor: Tensor) -> float:
+    """Of a few sums, one after another."""
+    return 10 * torch.finfo(tensor.dtype).eps
+
+
+def fit(whole: Tensor, *parts: Tensor) -> tuple[float, ...] | None:
+    """The numbers with which the parts add up to the whole, if they do, number by number; whole ones exactly."""
+    if any(part.shape != whole.shape for part in parts):
+        return None
+    columns, target = torch.stack([part.double().flatten() for part in parts], 1), whole.double().flatten()
+    size = target.abs() + columns.abs().sum(1)  # as rounding: a large number must not hide small ones
+    size = torch.where(size > 0, size, 1.0)
+    columns, target = columns / size[:, None], target / size
+    found = torch.linalg.lstsq(columns, target[:, None], driver="gelsd").solution[:, 0]
+    for factors in (found.round(), torch.where((found - found.round()).abs() < 1e-3, found.round(), found), found):
+        if bool(((columns @ factors - target).abs() <= rounding(whole)).all()):
+            return tuple(factors.tolist()) if bool((factors != 0).all()) else None  # a part that is not needed is none
+    return None
