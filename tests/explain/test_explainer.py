@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 from transformers import BertConfig, PythonBackend
 
 import tokenlight as tl
@@ -480,6 +481,19 @@ def test_scores_that_are_all_zero_are_noted():
         model.classifier.weight.zero_()
     e = tl.Explainer(model, wordpiece()).explain("ok", "attcat")
     assert any("every score of attcat is 0" in note for note in e.notes)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # DeBERTa's modelling file uses torch.jit
+def test_scores_that_are_nothing_but_rounding_are_noted():
+    settings = {**models.ENCODER, "vocab_size": len(wordpiece()), "type_vocab_size": 0, "position_biased_input": False}
+    torch.manual_seed(0)
+    kind = transformers.DebertaV2ForSequenceClassification  # a norm right behind the embeddings
+    model = kind(transformers.DebertaV2Config(**settings)).eval()
+    explainer = tl.Explainer(model, wordpiece())
+    (note,) = explainer.explain("the key is here", "gradient_x_input").notes
+    assert "little but rounding" in note
+    assert "read='blocks'" in note
+    assert explainer.explain("the key is here", "gradient_x_input", read="blocks").notes == ()
 
 
 def test_completeness_of_integrated_gradients_is_reported():

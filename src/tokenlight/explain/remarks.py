@@ -9,6 +9,8 @@ from tokenlight.masks.head_mask import HeadMask
 from tokenlight.tasks.task import Task
 from tokenlight.text.rows import Row
 
+NOTICEABLE = 1e-4  # the share of what is explained
+
 
 def input_notes(task: Task, row: Row, job: Job, targeted: bool) -> Iterator[str]:
     """What a reader should know of what went in."""
@@ -32,8 +34,17 @@ def result_notes(job: Job, score: float, scores: Tensor, extras: Mapping[str, fl
         yield f"scores and shares miss {residual:.2g} of the whole: the rules do not cover this target"
     if isinstance(heads := job.options.get("heads"), HeadMask) and not heads.count:
         yield "no head is lit: only the residual stream carries relevance"
-    if not scores.any():
+    largest = float(scores.abs().max())
+    if job.method.signed and 0 < largest < NOTICEABLE * abs(score):
+        told = f"no score of {job.method.name} reaches {NOTICEABLE:g} of what it explains: there is little but rounding"
+        cause = ". A norm right behind the embeddings does that: take read='blocks'" if reads_embeddings(job) else ""
+        yield told + cause
+    if not largest:
         yield f"every score of {job.method.name} is 0 on this text"
+
+
+def reads_embeddings(job: Job) -> bool:
+    return job.full_options.get("read") == "embeddings"
 
 
 def is_signed(job: Job, task: Task, foil: str | None) -> bool:
