@@ -35,11 +35,12 @@ def assert_near(
     operations: int = PASS,
     growth: float = 1.0,
     precision: torch.dtype | None = None,
+    what: str = "",
 ) -> None:
     """Equal but for rounding. `size`: the largest number that was added, if it is not the largest of `expected`;
-    `precision`: the lowest that anything was computed in, if it is not that of `actual`."""
+    `precision`: the lowest that anything was computed in, if it is not that of `actual`; `what` a failure names."""
     actual = torch.as_tensor(actual)
     expected = torch.as_tensor(expected, dtype=actual.dtype).expand_as(actual)
     largest = float(torch.as_tensor(expected if size is None else size).abs().max())
     allowed = tolerance(precision or actual.dtype, largest, operations, growth)
-    torch.testing.assert_close(actual, expected, rtol=0, atol=allowed)
+    torch.testing.assert_close(actual, expected, rtol=0, atol=allowed, msg=lambda said: f"{what}\n{said}".strip())
