@@ -103,6 +103,10 @@ def default_task(family: str) -> str:
     return "text-classification" if family in ENCODERS else "text-generation"
 
 
+# Every family with its usual head; all heads with one encoder and one decoder: for what blocks and heads do apart.
+USUAL = [(family, task) for family, task in COMBINATIONS if task == default_task(family) or family in ("bert", "llama")]
+
+
 def ids(batch: int = 3, length: int = 9, seed: int = 0) -> torch.Tensor:
     """Random rows without special ids; the first token plays [CLS]."""
     generator = torch.Generator().manual_seed(seed)

@@ -14,6 +14,7 @@ from tokenlight.explain.running import run_jobs
 from tokenlight.methods import METHODS
 from tokenlight.methods.contributions import alti_matrix, join_heads, layer_of, normalise
 from tokenlight.model import anatomy
+from tokenlight.model.kept_twins import borrowed_twin
 from tokenlight.model.twin import Twin
 from tokenlight.record.planned_pass import PlannedPass
 from tokenlight.record.recording import record
@@ -156,19 +157,19 @@ def test_second_norm_sums_short_of_the_output_by_the_mlp_alone():
 
 
 @pytest.mark.parametrize(("family", "task"), models.COMBINATIONS)
-@pytest.mark.parametrize("name", ["alti_logit", "logit"])
-def test_logit_terms_add_up_to_the_score(family, task, name):
-    job = Job(METHODS[name], {"detail": ("layers", "heads")})
-    answer, (result,) = run_jobs(Twin(models.model(family, task, DOUBLE)), uneven(), plan_passes(goal(task), [job]))
-    total = result.scores.sum(1) + result.extras["mlp_share"] + result.extras["bias_share"]
-    assert_near(total, answer.score, size=torch.stack([*result.extras.values(), *result.scores.T]))
-    torch.testing.assert_close(result.maps["mlp"].sum(1), result.extras["mlp_share"])
-    torch.testing.assert_close(result.maps["layers"].sum(1) * uneven().attention_mask, result.scores)
-    if name == "logit":
-        torch.testing.assert_close(result.maps["heads"].sum(-1), result.maps["layers"][:, 1:].sum(-1))
-    if task == "text-generation":
-        beyond = torch.arange(9) > uneven().last[:, None]
-        assert (result.scores[beyond] == 0).all()
+def test_logit_terms_add_up_to_the_score(family, task):
+    jobs = [Job(METHODS[name], {"detail": ("layers", "heads")}) for name in ("alti_logit", "logit")]
+    with borrowed_twin(models.model(family, task, DOUBLE)) as twin:
+        answer, results = run_jobs(twin, uneven(), plan_passes(goal(task), jobs))
+    for result in results:
+        total = result.scores.sum(1) + result.extras["mlp_share"] + result.extras["bias_share"]
+        assert_near(total, answer.score, size=torch.stack([*result.extras.values(), *result.scores.T]))
+        torch.testing.assert_close(result.maps["mlp"].sum(1), result.extras["mlp_share"])
+        torch.testing.assert_close(result.maps["layers"].sum(1) * uneven().attention_mask, result.scores)
+        if task == "text-generation":
+            beyond = torch.arange(9) > uneven().last[:, None]
+            assert (result.scores[beyond] == 0).all()
+    torch.testing.assert_close(results[1].maps["heads"].sum(-1), results[1].maps["layers"][:, 1:].sum(-1))
 
 
 @pytest.mark.parametrize("family", ["gpt2", "llama", "gpt_neox", "olmo2", "qwen2"])
