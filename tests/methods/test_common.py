@@ -6,13 +6,8 @@ import torch
 import tokenlight as tl
 from tests import models
 from tests.rounding import SHARES, assert_near
-from tokenlight.explain.attribute import raw_batch
-from tokenlight.explain.jobs import Job
-from tokenlight.explain.passes import plan_passes
-from tokenlight.explain.running import run_jobs
+from tests.together import together
 from tokenlight.methods import METHODS
-from tokenlight.model.kept_twins import borrowed_twin
-from tokenlight.tasks.targets import Target
 
 POST_NORM_ONLY = ("value_norms", "globenc")  # tested to refuse the others in methods/test_decomposition.py
 FITTING = {
@@ -57,15 +52,8 @@ def run(family, name, ids, mask=None, dtype=torch.float32):
 
 
 def run_all(family, names, ids, mask=None):
-    """The scores of many methods, in double precision: those with the same rules share a pass, as in explain_all."""
     task = models.default_task(family)
-    model = models.model(family, task, torch.float64)
-    wanted = models.task(task).want_ids(models.target(task), None)
-    with borrowed_twin(model) as twin:
-        jobs = [Job.for_model(METHODS[name], models.quick_options(name), twin.model) for name in names]
-        plan = plan_passes(Target(models.task(task), (wanted,) * len(ids)), jobs)
-        found = run_jobs(twin, raw_batch(ids, mask, None, twin), plan)[1]
-    return {name: one.scores for name, one in zip(names, found, strict=True)}
+    return together(models.model(family, task, torch.float64), names, ids, mask, target=models.target(task))
 
 
 def growth(name):
@@ -100,24 +88,25 @@ def test_scores_are_sound_and_padding_changes_nothing(family):
     names = [name for name in METHODS if family in FITTING[name]]
     rows = uneven_rows()
     ids, mask = padded(rows)
-    together = run_all(family, names, ids, mask)
+    both = run_all(family, names, ids, mask)
     apart = [run_all(family, names, row[None]) for row in rows]
     for name in names:
-        assert_sound(name, together[name], mask)
-        assert (together[name][mask == 0] == 0).all(), name
+        scores = both[name].scores
+        assert_sound(name, scores, mask)
+        assert (scores[mask == 0] == 0).all(), name
         for i, row in enumerate(rows):
-            assert_near(together[name][i, : len(row)], apart[i][name][0], growth=growth(name), what=name)
+            assert_near(scores[i, : len(row)], apart[i][name].scores[0], growth=growth(name), what=name)
 
 
 @pytest.mark.parametrize(("name", "family"), SOME_CASES)
 def test_the_same_in_single_precision(name, family):
     rows = uneven_rows()
     ids, mask = padded(rows)
-    together = run(family, name, ids, mask)
-    assert_sound(name, together, mask)
+    both = run(family, name, ids, mask)
+    assert_sound(name, both, mask)
     for i, row in enumerate(rows):
         alone = run(family, name, row[None])[0]
-        assert_near(together[i, : len(row)], alone, precision=torch.float32)
+        assert_near(both[i, : len(row)], alone, precision=torch.float32)
 
 
 @pytest.mark.parametrize(("name", "family"), SOME_CASES)

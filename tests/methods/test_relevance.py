@@ -68,7 +68,11 @@ def test_without_biases_relevance_sums_to_the_score(family, task):
 
 @pytest.mark.parametrize(("family", "task"), models.COMBINATIONS)
 def test_scores_and_reported_shares_add_up_to_the_score(family, task):
-    jobs = [Job(METHODS[name], {"read": read}) for name in CONSERVING for read in ("blocks", "embeddings")]
+    if (family, task) in models.USUAL:
+        names = CONSERVING
+    else:  # of the other heads' operations each meets one of the tables
+        names = [CONSERVING[models.COMBINATIONS.index((family, task)) % len(CONSERVING)]]
+    jobs = [Job(METHODS[name], {"read": read}) for name in names for read in ("blocks", "embeddings")]
     answer, results = attributions(models.model(family, task, torch.float64), task, jobs)
     for job, result in zip(jobs, results, strict=True):
         what = f"{job.method.name} {job.options}"

@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_leaves
 import tokenlight as tl
 from tests import models
 from tests.rounding import SHARES, assert_near
+from tests.together import together
 from tests.tokenizers_ import explainer_for
 from tokenlight import rules
 from tokenlight.explain.jobs import Job
@@ -20,7 +21,7 @@ from tokenlight.explain.passes import plan_passes
 from tokenlight.explain.running import run_jobs
 from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.methods import METHODS, Attribution
-from tokenlight.model.twin import Twin
+from tokenlight.model.kept_twins import borrowed_twin
 from tokenlight.record.recording import Saving
 from tokenlight.rules.fused import can_fuse
 from tokenlight.tasks.targets import Target
@@ -46,7 +47,8 @@ def explained(
     job = Job.for_model(METHODS[name], {**models.quick_options(name), **(options or {})}, model)
     wanted = models.task(task).want_ids(models.target(task), None)
     target = Target(models.task(task), (wanted,) * len(batch.input_ids))
-    return run_jobs(Twin(model), batch, plan_passes(target, [job]), saving=saving)[1][0]
+    with borrowed_twin(model) as twin:
+        return run_jobs(twin, batch, plan_passes(target, [job]), saving=saving)[1][0]
 
 
 def assert_same(found: Attribution, expected: Attribution) -> None:
@@ -68,11 +70,13 @@ def test_every_family_and_head(family, task):
     model, batch = models.model(family, task, torch.float64), padded("right")
     first = models.COMBINATIONS.index((family, task))
     names = FUSABLE if task == models.default_task(family) else FUSABLE[first % 3 :: 3]  # others for the next head
-    for number, name in enumerate(names, first):
-        expected = explained(model, task, name, batch, Saving(fused=False))
-        found = explained(model, task, name, batch, Saving(by_block=number % 2 == 1))
-        assert (found.fused, expected.fused) == (family != CAPPED, False)
-        assert_same(found, expected)
+    texts, wanted = (batch.input_ids, batch.attention_mask), {"target": models.target(task)}
+    expected = together(model, names, *texts, saving=Saving(fused=False), **wanted)
+    for by_block in (False, True):  # every other method each, others for the next head
+        some = names[(first + by_block) % 2 :: 2]
+        for name, found in together(model, some, *texts, saving=Saving(by_block=by_block), **wanted).items():
+            assert (found.fused, expected[name].fused) == (family != CAPPED, False)
+            assert_same(found, expected[name])
 
 
 @pytest.mark.parametrize("family", [family for family in models.FAMILIES if family not in models.ENCODERS])
@@ -165,12 +169,12 @@ class Largest(TorchDispatchMode):
 
 @pytest.mark.parametrize(
     ("family", "name"),
-    # Decoders cannot hide a token inside a text without a mask [query, key] for each.
+    # All methods with the mask of an encoder, all kinds of passes with a decoder's. With rotary positions, decoders
+    # cannot hide a token inside a text without a mask [query, key] for each.
     [
-        (family, name)
-        for family in ("bert", "llama", "gpt2")
-        for name in FUSABLE
-        if (family, name) != ("llama", "erasure")
+        *(("bert", name) for name in FUSABLE),
+        *(("llama", name) for name in ("gradient_x_input", "attn_lrp", "alpha_beta_lrp", "integrated_gradients")),
+        *(("gpt2", name) for name in ("attn_lrp", "erasure")),
     ],
 )
 def test_the_largest_tensor_grows_with_the_text_and_not_with_its_square(family, name):

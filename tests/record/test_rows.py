@@ -14,6 +14,7 @@ from torch.nn import functional as F
 import tokenlight as tl
 from tests import models
 from tests.rounding import SHARES, assert_near
+from tests.together import together
 from tests.tokenizers_ import explainer_for
 from tokenlight.explain.jobs import Job
 from tokenlight.explain.running import Running
@@ -33,6 +34,10 @@ POOLED = {**models.ENCODER, "num_key_value_heads": 4}
 EVERY_TOKEN = [(f, t) for f, t in models.COMBINATIONS if t in ("token-classification", "fill-mask") and f != "gpt_neox"]
 
 
+def readers(model: Any) -> list[str]:
+    return [name for name in READERS if METHODS[name].fits(model)]
+
+
 def reading(position: int, index: int, field: str = "logits") -> Callable[[Any], Tensor]:
     return lambda output: output[field][:, position, index]
 
@@ -50,11 +55,9 @@ def padded() -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize(("family", "task"), EVERY_TOKEN)
 def test_a_function_is_read_where_the_target_of_its_token_is(family, task):
     model, (ids, mask) = models.model(family, task), padded()
-    for name in [name for name in READERS if METHODS[name].fits(model)]:
-        wanted = {"method": name, **models.quick_options(name)}
-        named = tl.attribute(model, ids, mask, target=(3, 2), **wanted)
-        found = tl.attribute(model, ids, mask, target=reading(3, 2), **wanted)
-        torch.testing.assert_close(found, named, rtol=1e-5, atol=1e-6, msg=name)
+    named, found = (together(model, readers(model), ids, mask, target=one) for one in ((3, 2), reading(3, 2)))
+    for name, one in found.items():
+        torch.testing.assert_close(one.scores, named[name].scores, rtol=1e-5, atol=1e-6, msg=name)
 
 
 @pytest.mark.parametrize("name", READERS)
@@ -70,10 +73,10 @@ def test_a_function_is_read_at_its_token_with_low_memory(name):
 def test_language_models_are_read_at_any_token(family):
     """Nothing behind the token that is read can matter: the text that ends there has the same scores."""
     model, ids = models.model(family, "text-generation", torch.float64), models.ids()
-    for name in [name for name in READERS if METHODS[name].fits(model)]:
-        wanted = {"method": name, **models.quick_options(name)}
-        short = tl.attribute(model, ids[:, :5], target=7, **wanted)
-        long = tl.attribute(model, ids, target=reading(4, 7), **wanted)
+    shorts = together(model, readers(model), ids[:, :5], target=7)
+    longs = together(model, readers(model), ids, target=reading(4, 7))
+    for name in readers(model):
+        short, long = shorts[name].scores, longs[name].scores
         if name != "attention_grad_cam":  # which scales by the whole map
             torch.testing.assert_close(long[:, :5], short, rtol=1e-7, atol=1e-9, msg=name)
         if name != "attention_gradient":  # weights that the mask holds at 0 have a gradient
@@ -82,21 +85,21 @@ def test_language_models_are_read_at_any_token(family):
 
 def test_start_and_end_of_an_answer():
     model, ids = models.model("bert", "question-answering"), models.ids()
+    whole = together(model, READERS, ids, target=(2, 4))
+    start = together(model, READERS, ids, target=lambda output: output.start_logits[:, 2])
+    end = together(model, READERS, ids, target=lambda output: output.end_logits[:, 4])
     for name in READERS:
-        wanted = {"method": name, **models.quick_options(name)}
-        whole = tl.attribute(model, ids, target=(2, 4), **wanted)
-        start = tl.attribute(model, ids, target=lambda output: output.start_logits[:, 2], **wanted)
-        end = tl.attribute(model, ids, target=lambda output: output.end_logits[:, 4], **wanted)
-        torch.testing.assert_close(start + end, whole, rtol=1e-5, atol=1e-6, msg=name)
+        both = start[name].scores + end[name].scores
+        torch.testing.assert_close(both, whole[name].scores, rtol=1e-5, atol=1e-6, msg=name)
 
 
 @pytest.mark.parametrize("family", ["bert", "llama"])
 def test_classifiers_are_read_where_their_head_pools(family):
     model, (ids, mask) = models.model(family), padded()
-    for name in [name for name in READERS if METHODS[name].fits(model)]:
-        wanted = {"method": name, **models.quick_options(name)}
-        by_function = tl.attribute(model, ids, mask, target=lambda output: output.logits[:, 1], **wanted)
-        assert torch.equal(by_function, tl.attribute(model, ids, mask, target=1, **wanted))
+    by_function = together(model, readers(model), ids, mask, target=lambda output: output.logits[:, 1])
+    named = together(model, readers(model), ids, mask, target=1)
+    for name, one in by_function.items():
+        assert torch.equal(one.scores, named[name].scores), name
 
 
 @pytest.mark.parametrize("name", [name for name in READERS if not METHODS[name].class_specific])
@@ -198,12 +201,13 @@ def test_plain_passes_show_the_rows_to_those_under_rules(monkeypatch, low_memory
 
 def test_a_batch_of_texts_that_are_read_as_a_mix_equals_single_texts():
     model, (ids, mask) = classifier("mean of a text"), padded()
-    for name in [name for name in READERS if METHODS[name].fits(model)]:
-        wanted = {"method": name, "target": 1, "foil": 2, **models.quick_options(name)}
-        together = tl.attribute(model, ids, mask, **wanted)
-        alone = tl.attribute(model, ids[1:2, :6], **wanted)
-        assert_near(together[1:2, :6], alone, growth=SHARES)
-        assert_near(tl.attribute(model, ids, mask, low_memory=True, **wanted), together, growth=SHARES)
+    wanted = {"target": 1, "foil": 2}
+    batch = together(model, readers(model), ids, mask, **wanted)
+    alone = together(model, readers(model), ids[1:2, :6], **wanted)
+    low = together(model, readers(model), ids, mask, saving=Saving(by_block=True, last_logits=True), **wanted)
+    for name, one in batch.items():
+        assert_near(one.scores[1:2, :6], alone[name].scores, growth=SHARES, what=name)
+        assert_near(low[name].scores, one.scores, growth=SHARES, what=name)
 
 
 @pytest.mark.parametrize("name", OTHERS)
