@@ -33,6 +33,16 @@ class BypassForCausalLM(hf.LlamaForCausalLM):
         return output
 
 
+class TwoWaysForCausalLM(hf.LlamaForCausalLM):
+    """Says something else with the attention that it was loaded with, as faulty implementations do."""
+
+    def forward(self, input_ids: Any = None, attention_mask: Any = None, **settings: Any) -> Any:  # type: ignore[override]
+        output: Any = super().forward(input_ids, attention_mask, **settings)
+        if self.config._attn_implementation == "sdpa":
+            output.logits = output.logits.flip(-1)
+        return output
+
+
 @cache
 def mobilebert(vocabulary: int = models.VOCABULARY) -> hf.PreTrainedModel:
     torch.manual_seed(0)
@@ -46,6 +56,17 @@ def test_families_keep_no_secrets(family, task):
     model = models.model(family, task)
     last = task == "text-classification" and family not in models.ENCODERS
     assert habits.rehearse(Twin(model)) == Habits(past_embeddings=0.0, equal_lengths=False, reads_last=last)
+
+
+@pytest.mark.parametrize("method", ["gradient_x_input", "raw_attention", "erasure"])
+def test_a_model_that_answers_otherwise_than_its_twin_is_refused(method):
+    torch.manual_seed(0)
+    config = hf.LlamaConfig(**models.DECODER)
+    model = TwoWaysForCausalLM(config).eval()
+    with pytest.raises(UnsupportedModelError, match="answers otherwise than its twin"):
+        tl.attribute(model, models.ids(), method=method, target=7)
+    model.set_attn_implementation("eager")
+    assert tl.attribute(model, models.ids(), method=method, target=7).isfinite().all()
 
 
 def test_ids_that_go_past_the_embeddings_are_refused():

@@ -56,8 +56,9 @@ def run_jobs(
     if saving.fused:
         refuse_to_write_out(plan.jobs)
     # The caller's inference mode or autocast must not change what is computed.
+    habits = habits_of(twin)
     if plan.follows_embeddings:
-        habits_of(twin).refuse_past_embeddings(twin.model)
+        habits.refuse_past_embeddings(twin.model)
     with torch.inference_mode(False), torch.autocast(twin.device.type, enabled=False):
         batch = batch.map(Tensor.clone)
         if memory is not None:

@@ -112,9 +112,10 @@ OWN: dict[str, dict[str, Any]] = {
     },
     "dbrx": {
         "attn_config": {"kv_n_heads": GROUPS, "rope_theta": 1e4, "clip_qkv": 8.0},
-        "ffn_config": {"ffn_hidden_size": INNER, "moe_num_experts": EXPERTS, "moe_top_k": GROUPS, "hidden_size": WIDTH},
+        "ffn_config": {"ffn_hidden_size": WIDTH, "moe_num_experts": EXPERTS, "moe_top_k": GROUPS, "hidden_size": WIDTH},
     },
     "esmc": {"num_key_value_heads": HEADS},
+    "gpt_neo": {"attention_types": [[["global", "local"], 1]]},
     "granitemoehybrid": {"mamba_n_heads": 4, "mamba_d_head": 16, "layer_types": ["mamba", "attention"]},
     "falcon_h1": {"mamba_n_heads": 4, "mamba_d_head": 16, "mamba_d_ssm": 64},
     "jamba": {"attn_layer_offset": 1, "attn_layer_period": 2},

@@ -49,8 +49,7 @@ def tiny_model(kind: str, task: str) -> PreTrainedModel:
     """The same weights every time, in float32."""
     config = tiny_config(kind, task)
     auto: Any = getattr(transformers, TASKS[task].auto_class)
-    with torch.device("meta"):
-        weights = sum(one.numel() for one in auto.from_config(config).parameters())
+    weights = count_weights(auto, config)
     if weights > MOST_WEIGHTS:
         raise NotBuilt(f"{weights / 1e6:.0f} M weights although its sizes are small")
     torch.manual_seed(0)
@@ -60,6 +59,15 @@ def tiny_model(kind: str, task: str) -> PreTrainedModel:
         if has_gradient(model):
             break
     return model
+
+
+def count_weights(auto: Any, config: PreTrainedConfig) -> int:
+    """Without making them; 0 where a family reads its weights while it makes them."""
+    try:
+        with torch.device("meta"):
+            return sum(one.numel() for one in auto.from_config(config).parameters())
+    except NotImplementedError:
+        return 0
 
 
 def has_gradient(model: PreTrainedModel) -> bool:
@@ -76,8 +84,10 @@ def has_gradient(model: PreTrainedModel) -> bool:
 def tiny_config(kind: str, task: str) -> PreTrainedConfig:
     made = config_class(family_of(kind))
     whole = made()
-    wanted = {"use_cache": False, "num_labels": 3, **TASKS[task].trial_settings}
+    wanted = {"use_cache": False, "num_labels": 3, "use_mamba_kernels": False, **TASKS[task].trial_settings}
     asked = {name: value for name, value in wanted.items() if hasattr(whole, name)}
+    if not hasattr(whole, "pad_token_id"):  # the first configurations of transformers 5, whose models still ask for it
+        asked["pad_token_id"] = IDS["pad_token_id"]
     if whole.is_encoder_decoder:
         asked["decoder_start_token_id"] = IDS["decoder_start_token_id"]  # not every family has one from the start
     return made(**{**small_settings(whole), **asked, **VARIANTS.get(kind, {})})

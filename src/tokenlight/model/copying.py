@@ -77,8 +77,11 @@ def refuse_inexact(model: PreTrainedModel) -> None:
         raise UnsupportedModelError(f"some weights of {name} are not in memory (device 'meta'): load the whole model")
 
 
-def private_copy(model: PreTrainedModel) -> PreTrainedModel:
-    """New modules and a new configuration around frozen views of the same weights, in eval mode, nothing compiled."""
+def private_copy(model: PreTrainedModel, *, own_experts: bool = False) -> PreTrainedModel:
+    """New modules and a new configuration around frozen views of the same weights, in eval mode, nothing compiled.
+
+    Experts run in operations of torch, one by one, or with `own_experts` as the model runs them.
+    """
     quantised = [module for module in model.modules() if is_quantised(module)]
     packed = {id(p) for module in quantised for p in module.parameters(recurse=False)}
     shared: dict[int, Any] = {
@@ -105,7 +108,7 @@ def private_copy(model: PreTrainedModel) -> PreTrainedModel:
             del module.__dict__["forward"]  # what is left is the same function of the class
         if getattr(module, "gradient_checkpointing", False):
             module.gradient_checkpointing = False  # type: ignore[assignment]
-        if isinstance(config := getattr(module, "config", None), PreTrainedConfig):
+        if isinstance(config := getattr(module, "config", None), PreTrainedConfig) and not own_experts:
             set_experts(config)
     for name, setting in {"output_attentions": False, "output_hidden_states": False, "use_cache": False}.items():
         setattr(twin.config, name, setting)

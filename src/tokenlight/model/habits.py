@@ -1,7 +1,7 @@
 """What a model does with its input that nobody says: found out on a text of a few tokens, once for each model.
 
-Two passes of a few tokens: two rows of other ids with the same embeddings, whose answers must be the same; and the
-first row beside a longer one, whose answer must be the one that it had alone.
+Passes of a few tokens: two rows of other ids with the same embeddings, whose answers must be the same; the first row
+beside a longer one, whose answer must be the one that it had alone; and the model itself, as it was loaded.
 """
 
 from collections.abc import Iterator
@@ -16,14 +16,20 @@ from transformers import PreTrainedModel
 
 from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.foundation.torch_internals import hook_numbers, is_out_of_memory
+from tokenlight.model.copying import private_copy
+from tokenlight.model.inputs import accepted_inputs
 from tokenlight.model.kept_twins import borrowed_twin
 from tokenlight.model.pooling import classifies
+from tokenlight.model.precision import KeepDouble
 from tokenlight.model.settings import padding_id
 from tokenlight.model.tape import Tape
 from tokenlight.model.twin import Twin
 from tokenlight.text.batches import Batch
 
 SHORT, LONG = 4, 7  # tokens
+# Rounding alone may send a token to another expert, the more so in half precision; a wrong implementation says
+# something else altogether (0.4 to 2 in what was seen).
+FINE, ROUGH = 0.1, 0.5
 
 
 @dataclass(frozen=True)
@@ -101,7 +107,35 @@ def rehearse(twin: Twin) -> Habits:
         mask = torch.ones(2, LONG, dtype=torch.long, device=twin.device)
         mask[0, SHORT:] = 0
         beside = twin.run_uncounted(Batch(torch.stack([padded, longer]), mask), Tape())
+        refuse_other_answers(twin, batch, alone)
         return Habits(bypass(alone), differs(alone, beside), last)
+
+
+def refuse_other_answers(twin: Twin, batch: Batch, alone: Any) -> None:
+    """The model itself may run by another implementation of attention and experts, which must say the same."""
+    own = own_answers(twin, batch)
+    if own is None:
+        return
+    ways = [alone, twin.run_uncounted(batch, Tape(fused=False))] if twin.fusable else [alone]
+    apart = max(furthest(own, one) for one in ways)
+    if apart > (ROUGH if twin.dtype.itemsize < 4 else FINE):
+        raise UnsupportedModelError(
+            f"{type(twin.model).__name__} answers otherwise than its twin (by {apart:.0%}), which runs the family's "
+            "own code of attention and experts in plain operations: implementations of transformers disagree. Load it "
+            'with attn_implementation="eager" and experts_implementation="eager", or take another transformers'
+        )
+
+
+def own_answers(twin: Twin, batch: Batch) -> Any:
+    """What the model says as it was loaded; None where that does not run on these few tokens, or in this precision."""
+    try:
+        copy = private_copy(twin.original, own_experts=True)
+        with torch.no_grad(), KeepDouble() if twin.dtype == torch.float64 else nullcontext():
+            return copy(**{name: part for name, part in batch.inputs().items() if name in accepted_inputs(copy)})
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        return None
 
 
 SEES_HIDDEN: WeakKeyDictionary[Twin, bool] = WeakKeyDictionary()
@@ -156,9 +190,14 @@ def bypass(output: Any) -> float:
 
 def differs(alone: Any, beside: Any) -> bool:
     """Whether the first row's answer has changed; batches of other shapes may be rounded otherwise."""
+    return furthest(alone, beside) > precision_of(alone) ** 0.5
+
+
+def furthest(alone: Any, beside: Any) -> float:
+    """How far apart the first row's answers are."""
     others = dict(answers_in(beside))
-    shares = [relative(one[0], others[name][0][: len(one[0])]) for name, one in answers_in(alone)]
-    return max(shares, default=0.0) > precision_of(alone) ** 0.5
+    shares = [relative(one[0], others[name][0][: len(one[0])]) for name, one in answers_in(alone) if name in others]
+    return max(shares, default=0.0)
 
 
 def relative(one: Tensor, other: Tensor) -> float:
