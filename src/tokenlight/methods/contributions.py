@@ -16,6 +16,7 @@ from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.model import anatomy
 from tokenlight.model.anatomy import Norm
 from tokenlight.model.dissecting import known_anatomies
+from tokenlight.model.layout import layout_of
 from tokenlight.record.trace import Block, Trace
 
 CHUNK = 400_000  # elements of token x token x width that exist at a time for each core: what its cache holds
@@ -118,7 +119,7 @@ def join_heads(known: anatomy.Anatomy, module: torch.nn.Module, block: Block, se
 
 def contributions(trace: Trace, matrix: Matrix, second: bool = False) -> Callable[[Block], Tensor]:
     """What gives the `matrix` of a block, [batch, query, key]; with `second`, seen after the block's last norm."""
-    known, modules = known_anatomies(trace.model), anatomy.blocks(trace.model)
+    known, modules = known_anatomies(trace.model), layout_of(trace.model).holders(trace.model)
     if second and any(one.second_norm is None for one in known):
         name = type(trace.model).__name__
         if any(one.norm is None for one in known):

@@ -26,6 +26,9 @@ class BlockHooks:
         self._owner, self._layout, self._last = owner, layout, len(layout.blocks) - 1
         self._names: dict[nn.Module, str] = dict(zip(layout.modules(model), layout.blocks, strict=True))
         self._handles: list[RemovableHandle] = []
+        if layout.container is not None:
+            self._hook_open_blocks(model.get_submodule(layout.container))
+            return
         for block in self._names:
             norm = anatomy.second_norm(model, block)
             self._handles += [
@@ -40,6 +43,18 @@ class BlockHooks:
                 *([] if norm is None else [norm.register_forward_pre_hook(self._note_second_norm)]),
             ]
 
+    def _hook_open_blocks(self, container: nn.Module) -> None:
+        """Blocks that are no modules cannot be called on their own, nor with another state."""
+        for first in self._names:
+            self._handles += [
+                first.register_forward_pre_hook(self._begin_open, with_kwargs=True, prepend=True),
+                first.register_forward_pre_hook(self._note_state, with_kwargs=True),
+            ]
+        self._handles += [
+            container.register_forward_hook(self._end),
+            container.register_forward_hook(self._after_last),
+        ]
+
     def remove(self) -> None:
         for handle in self._handles:
             handle.remove()
@@ -51,6 +66,15 @@ class BlockHooks:
     def _begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._tape.begin_block(self._names[module])
         self._tape.in_last_block = self._tape.block >= self._last
+
+    def _begin_open(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if self._tape.cut or self._tape.last_block:
+            raise UnsupportedModelError(
+                f"low_memory: the parts of a block lie apart ({type(module).__name__} is one), so it cannot run on its "
+                "own; leave it off"
+            )
+        refuse_pending((*args, *kwargs.values()), type(module).__name__)
+        self._begin(module, args, kwargs)
 
     def _cut_before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not self._tape.cut:

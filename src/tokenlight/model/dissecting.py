@@ -122,7 +122,7 @@ def run(
     pieces: list[list[Piece]] = [[] for _ in twin.layout.blocks]
     tape = Tape(keep=frozenset({"hidden", "context"}), gates=held)  # type: ignore[arg-type]
     handles = []
-    for block in set(blocks(twin.model)):
+    for block in set(twin.layout.holders(twin.model)):
         for path, module in block.named_modules():
             if path:
                 hook = note(tape, pieces, path, results)

@@ -29,6 +29,9 @@ class Layout:
     by_text: bool = True  # states are [batch, token, dim], or [token, batch, dim] like the embeddings
     time_first: bool = False  # embeddings are [token, batch, dim]
     state_alone: bool = False  # whatever else a block hands on, nobody reads it
+    # Blocks are no modules, their parts lie in lists of their kinds: a block begins at the module that is named in its
+    # place and ends where the next one begins, the last one where this module ends.
+    container: str | None = None
 
     def turned(self, state: Tensor) -> Tensor:
         """From the model's order to [batch, token, dim], or back."""
@@ -46,6 +49,12 @@ class Layout:
     def modules(self, model: PreTrainedModel) -> list[nn.Module]:
         """The blocks, as often as they are called."""
         return [model.get_submodule(name) for name in self.blocks]
+
+    def holders(self, model: PreTrainedModel) -> list[nn.Module]:
+        """For every call of a block, the module that all its parts lie in: the block, or one that holds all blocks."""
+        return (
+            self.modules(model) if self.container is None else [model.get_submodule(self.container)] * len(self.blocks)
+        )
 
     def refuse_missing(self, model: PreTrainedModel, signals: Set[str], beside_attention: bool) -> None:
         """Signals of which this model does not have one a block; `beside_attention`: a recurrence carries more."""

@@ -77,6 +77,8 @@ def run_through(model: PreTrainedModel, watched: bool) -> Layout:
         for block in {call.module for call in found}:
             block.register_forward_hook(spoil_extras)
         again = run(copy)
+        chained = all(same(one.output, two.state) for one, two in pairwise(found))
+        container = None if chained else find_container(copy, tape, found, answer)
     if not found:
         raise UnsupportedModelError(
             f"{type(model).__name__} has no blocks that tokenlight can find: no module that transformers marks as one, "
@@ -91,11 +93,42 @@ def run_through(model: PreTrainedModel, watched: bool) -> Layout:
         attentions=tuple(inside),
         outside=len(attention_in) - sum(inside),
         watched=watched,
-        chained=all(same(one.output, two.state) for one, two in pairwise(found)),
+        chained=chained or container is not None,
         by_text=all(state is not None and state.shape[:2] == order[time_first] for state in states),
         time_first=time_first,
         state_alone=all(same(one, two) for one, two in zip(answer, again, strict=True)),
+        container=container,
     )
+
+
+def find_container(model: PreTrainedModel, tape: RehearsalTape, found: list[Call], answer: list[Tensor]) -> str | None:
+    """The module that holds blocks whose parts lie apart, as XLM's; None where states between them are not all.
+
+    What a block begins with reads the whole state if, with this state of one text, any other text has its answer.
+    """
+    around = [path[:-1] for path in tape.calls if path[-1] in found]
+    container = next((one for one in reversed(around[0]) if all(one in path for path in around)), None)
+    states = [call.state for call in found]
+    if container is None or container.output is None or len({call.module for call in found}) < len(found):
+        return None
+    if any(state is None or state.shape != container.output.shape for state in states):
+        return None
+    for call in found:
+        handle = call.module.register_forward_pre_hook(putting(call.state), with_kwargs=True)
+        other = run(model, first=ROWS * TOKENS)
+        handle.remove()
+        if not all(same(one, two) for one, two in zip(answer, other, strict=True)):
+            return None
+    return container.name
+
+
+def putting(state: Tensor | None) -> Any:
+    def put(module: nn.Module, args: Any, kwargs: Any) -> None:
+        present = state_in(args, kwargs)
+        if state is not None and present is not None:
+            present.copy_(state)  # in place: whoever else reads the state reads this one
+
+    return put
 
 
 def embeds_time_first(model: PreTrainedModel, tape: RehearsalTape) -> bool:
@@ -125,11 +158,11 @@ class Holder:
     tape: Tape
 
 
-def run(model: PreTrainedModel) -> list[Tensor]:
-    """What the model answers to a few tokens."""
+def run(model: PreTrainedModel, first: int = 0) -> list[Tensor]:
+    """What the model answers to a few tokens, of which one is the first."""
     vocabulary = model.config.get_text_config().vocab_size
     device = placement.device_of(model.get_input_embeddings())
-    ids = torch.arange(ROWS * TOKENS, device=device).view(ROWS, TOKENS) % vocabulary
+    ids = (torch.arange(ROWS * TOKENS, device=device).view(ROWS, TOKENS) + first) % vocabulary
     accepted = accepted_inputs(model)
     given = {name: part for name, part in Batch(ids, torch.ones_like(ids)).inputs().items() if name in accepted}
     try:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
+from transformers.utils.generic import ModelOutput
 
 from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.foundation.torch_internals import changes_of
@@ -44,12 +45,14 @@ def state_in(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
 
 def state_out(output: Any) -> Tensor | None:
     """What a module hands on as its state."""
-    found = output[0] if isinstance(output, tuple | list) and output else output
+    found = output[0] if isinstance(output, tuple | list | ModelOutput) and output else output
     return found if isinstance(found, Tensor) else None
 
 
 def with_state(output: Any, state: Tensor) -> Any:
     """The same output with another state."""
+    if isinstance(output, ModelOutput):
+        return type(output)(**{**output, next(iter(output)): state})
     return state if isinstance(output, Tensor) else type(output)([state, *output[1:]])
 
 

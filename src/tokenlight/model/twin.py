@@ -57,6 +57,8 @@ class Twin:
         self._hooks: BlockHooks | None = None
         self._rehearsed = False
         known = REHEARSED.get(model)
+        if known is not None and known.container is not None:
+            known = None  # a hook since then may lead past the states between blocks that are no modules
         if known is None and not is_usual(self.model):
             self._rehearse()
         else:

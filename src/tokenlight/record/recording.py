@@ -153,7 +153,7 @@ class OpenPass:
             gates=one.gates and Gatekeeper(one.gates),
             fused=saving.fuses(one) and not graph,  # it has no second derivative
             cut=cut,
-            last_block=one.last_block and not cut,
+            last_block=one.last_block and not cut and twin.layout.container is None,
         )
         self._ledger = Ledger(len(batch.input_ids), exact=one.split and one.double)
         self._mode = None if one.rules is None else RuleMode(one.rules, self._ledger)
