@@ -54,33 +54,32 @@ def same(ordinary: Any, saved: Any) -> None:
             assert_near(after[name], value, size=torch.cat([value.flatten(), ordinary.scores.flatten()]), growth=SHARES)
 
 
-# One encoder and one decoder with all their other heads: what is kept of a block does not depend on the head.
-OTHER_HEADS = [
-    (family, task)
-    for family, task in models.COMBINATIONS
-    if family in ("bert", "llama") and task != models.default_task(family)
-]
-
-
 # --- low_memory -----------------------------------------------------------------------------------------------------
+
+OTHER_HEADS = [(family, task) for family, task in models.USUAL if task != models.default_task(family)]
+ONE_FOR_EACH_TABLE = ("generic_attention", "alti_logit", "lrp", "attn_lrp", "alpha_beta_lrp", "transformer_attribution")
+WITH_FOILS = ("attn_lrp", "zplus_lrp", "mask_lrp")  # two have a backward pass for the foil, one needs none
+
+
+def methods_for(family: str, task: str, model: Any) -> list[str]:
+    """All where one encoder and one decoder have their usual heads; elsewhere what is kept of a block is the same."""
+    fitting = [name for name in RECORDED if METHODS[name].fits(model)]
+    if task != models.default_task(family):  # every third, others for the next head
+        return fitting[OTHER_HEADS.index((family, task)) % 3 :: 3]
+    return fitting if family in ("bert", "llama") else [name for name in fitting if name in ONE_FOR_EACH_TABLE]
 
 
 @pytest.mark.parametrize(
     ("family", "task", "foiled"),
     [
-        *((family, models.default_task(family), False) for family in models.FAMILIES),
-        *((family, task, False) for family, task in OTHER_HEADS),
-        *((family, models.default_task(family), True) for family in models.FAMILIES),
+        *((family, task, False) for family, task in models.USUAL),
+        *((family, models.default_task(family), True) for family in ("bert", "gpt2", "llama", "mixtral")),
         ("bert", "question-answering", True),
     ],
 )
 def test_blocks_that_run_again_give_the_same(family, task, foiled):
     model = models.model(family, task, torch.float64)
-    names = [name for name in RECORDED if METHODS[name].fits(model)]
-    if task != models.default_task(family):  # every third, others for the next head
-        names = names[OTHER_HEADS.index((family, task)) % 3 :: 3]
-    if foiled:  # the ones whose foils have a backward pass of their own, and one that needs none
-        names = ["attn_lrp", "zplus_lrp", "mask_lrp"]
+    names = WITH_FOILS if foiled else methods_for(family, task, model)
     jobs = [Job.for_model(METHODS[name], models.quick_options(name), model) for name in names]
     target = target_of(task, ((1, 3) if task == "question-answering" else 2) if foiled else None)
     twin = Twin(model)
@@ -372,22 +371,23 @@ def test_weights_that_are_nowhere_are_refused():
 SMALL = {"layers": 6, "width": 128, "heads": 4, "inner": 512, "vocabulary": 500, "texts": 8, "tokens": 128}
 LONG = {**SMALL, "family": "llama", "layers": 2, "width": 64, "heads": 2, "inner": 256, "texts": 1}
 MAPS = {**LONG, "tokens": 384, "heads": 4, "low_memory": True}  # 2.4 MB a layer, 24 times a state
+WORDS = {**SMALL, "family": "llama", "method": "attn_lrp", "vocabulary": 16384, "layers": 2}
 CASES = [
     {**SMALL, "method": "attn_lrp"},
     {**SMALL, "method": "attn_lrp", "low_memory": True},
-    {**SMALL, "method": "transformer_attribution"},
+    {**SMALL, "method": "transformer_attribution", "layers": 2},
     {**SMALL, "family": "gpt2", "method": "alti_logit"},
-    {**SMALL, "family": "llama", "method": "zplus_lrp"},
+    {**SMALL, "family": "llama", "method": "zplus_lrp", "layers": 2},
     {**SMALL, "family": "llama", "method": "gradient_x_input", "width": 256, "heads": 8, "inner": 768, "texts": 4},
-    {**SMALL, "family": "llama", "method": "attn_lrp", "vocabulary": 49152, "layers": 2, "last_logits": False},
-    {**SMALL, "family": "llama", "method": "attn_lrp", "vocabulary": 49152, "layers": 2},
+    {**WORDS, "last_logits": False},
+    WORDS,
     {**SMALL, "method": "lrp", "layers": 16, "width": 64, "heads": 2, "inner": 256, "tokens": 256, "texts": 2},
-    *({**LONG, "tokens": tokens, "method": "attn_lrp"} for tokens in (1024, 2048, 4096)),
-    *({**LONG, "tokens": tokens, "method": "attn_lrp", "low_memory": True} for tokens in (1024, 2048, 4096)),
+    *({**LONG, "tokens": tokens, "method": "attn_lrp"} for tokens in (1024, 2048)),
+    *({**LONG, "tokens": tokens, "method": "attn_lrp", "low_memory": True} for tokens in (1024, 2048)),
     *({**MAPS, "layers": layers, "method": "generic_attention"} for layers in (2, 7)),
     *({**MAPS, "layers": layers, "method": "transformer_attribution"} for layers in (2, 7)),
-    {**LONG, "tokens": 2048, "method": "alpha_beta_lrp"},
-    {**LONG, "tokens": 2048, "method": "integrated_gradients"},
+    {**LONG, "tokens": 1024, "method": "alpha_beta_lrp"},
+    {**LONG, "tokens": 1024, "method": "integrated_gradients"},
 ]
 
 
@@ -429,9 +429,8 @@ def test_memory_grows_with_the_text_and_not_with_its_square(measured, low):
         for found, case in zip(measured, CASES, strict=True)
         if case["tokens"] > 1000 and case["method"] == "attn_lrp" and case.get("low_memory", False) == low
     ]
-    assert len(peaks) == 3
-    assert peaks[0] < peaks[1] < 2.3 * peaks[0]
-    assert peaks[1] < peaks[2] < 2.3 * peaks[1]
+    assert len(peaks) == 2
+    assert peaks[0] < peaks[1] < 2.3 * peaks[0]  # with maps [query, key], it would be 4
 
 
 @pytest.mark.xdist_group("memory")
