@@ -5,7 +5,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup browser demo test lint catalogue families
+.PHONY: setup browser demo test lint types public-types catalogue families
 
 setup: .venv/ready
 
@@ -31,7 +31,13 @@ test: setup browser
 lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(MAKE) --jobs 2 types public-types
+
+types: setup
 	$(BIN)/pyright
+
+public-types: setup
+	$(BIN)/python -m tests.house.public_types
 
 catalogue: setup
 	$(BIN)/python -m tokenlight.cli.write_catalogue

@@ -98,8 +98,13 @@ def test_agreement_is_the_correlation_over_the_tokens_that_may_go():
     assert one.agreement(torch.ones(4)) == 0  # constant scores agree with nothing
 
 
-@pytest.mark.parametrize("method", ["attn_lrp", "lrp", "alpha_beta_lrp", "zplus_lrp", "mask_lrp", "calibrated_lrp"])
-@pytest.mark.parametrize("family", ["bert", "gpt2", "llama"])
+@pytest.mark.parametrize(
+    ("family", "method"),
+    [
+        *(("bert", n) for n in ("attn_lrp", "lrp", "alpha_beta_lrp", "zplus_lrp", "mask_lrp", "calibrated_lrp")),
+        *((family, name) for family in ("gpt2", "llama") for name in ("attn_lrp", "mask_lrp")),
+    ],
+)
 def test_slopes_are_those_of_differences(family, method):
     explainer = explainer_for(family, "text-classification")
     explainer.model.double()
@@ -202,8 +207,8 @@ def test_nothing_is_found_in_noise(monkeypatch):
 
     monkeypatch.setattr(stages, "measure_effects", noise)
     explainer = explainer_for("bert", "text-classification")
-    masks = [tl.calibrate(explainer, TEXTS[:20], steps=4, seed=seed, progress=False) for seed in range(8)]
-    assert sum(mask.made["helped"] for mask in masks) <= 2
+    masks = [tl.calibrate(explainer, TEXTS[:20], steps=4, seed=seed, progress=False) for seed in range(4)]
+    assert sum(mask.made["helped"] for mask in masks) <= 1
     spared = [mask for mask in masks if not mask.made["helped"]]
     assert all(mask.lit.equal(torch.ones(2, 4).double()) for mask in spared)
     assert all(mask.made["aopc"]["all heads"] == mask.made["aopc"]["calibrated"] for mask in spared)
