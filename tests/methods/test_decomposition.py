@@ -1,5 +1,6 @@
 """Norms, GlobEnc, ALTI, ALTI-Logit: what adds up must add up, and shortcuts must equal the long way."""
 
+import copy
 from typing import Any
 
 import pytest
@@ -242,3 +243,22 @@ def test_any_position_can_be_read(method):
     torch.testing.assert_close(result.scores, (matrices[:, 1] @ matrices[:, 0])[:, 4])
     with pytest.raises(ValueError, match="position 9"):
         tl.attribute(model, ids, method=method, target=1, position=9)
+
+
+def test_a_gate_on_the_heads_is_a_constant_factor_of_them():
+    gated, halved = (copy.deepcopy(models.model("llama", "text-generation", DOUBLE)) for _ in range(2))
+    for block, other in zip(gated.model.layers, halved.model.layers, strict=True):
+        read = []
+        block.self_attn.register_forward_pre_hook(
+            lambda m, args, kwargs, read=read: read.append(kwargs), with_kwargs=True
+        )
+        block.self_attn.o_proj.register_forward_pre_hook(
+            lambda m, args, read=read: args[0] * torch.sigmoid(0 * read.pop()["hidden_states"])
+        )
+        other.self_attn.o_proj.weight.data /= 2
+    job = Job(METHODS["logit"], {})
+    scores = [
+        run_jobs(Twin(model), uneven(), plan_passes(goal("text-generation"), [job]))[1][0].scores
+        for model in (gated, halved)
+    ]
+    assert_near(*scores)

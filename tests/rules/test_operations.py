@@ -278,3 +278,14 @@ EYES = torch.stack([EYE, EYE])
 def test_what_is_kept_belongs_to_the_text_of_the_row(table, order):
     found, expected, _ = balance(table, ORDERS[order], signal(BATCH, 5))
     torch.testing.assert_close(found, expected)
+
+
+def test_a_vector_shown_at_every_token_is_a_bias_and_no_branch():
+    x, bias = signal(BATCH, 4, 5), constant(5)
+    for summand, account in ((bias.expand_as(x), "bias"), (constant(BATCH, 4, 5), "branch")):
+        ledger = Ledger(BATCH)
+        ledger.inside_block = True
+        with RuleMode(STREAM, ledger):
+            output = x + summand
+        torch.autograd.grad(output.sum(), x)
+        torch.testing.assert_close(ledger.total(account), summand.reshape(BATCH, -1).sum(1))

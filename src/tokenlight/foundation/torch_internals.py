@@ -1,5 +1,6 @@
 """What tokenlight uses of torch although torch does not promise it. Nobody else in the package does."""
 
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -32,6 +33,21 @@ def is_view(tensor: Tensor) -> bool:
 def maker(tensor: Tensor) -> type:
     """The kind of operation in the graph that made a tensor."""
     return type(tensor.grad_fn)
+
+
+def leaves_below(tensor: Tensor) -> Iterator[Tensor]:
+    """The tensors that the graph of a tensor begins with."""
+    if tensor.grad_fn is None:
+        yield tensor
+    nodes, seen = [tensor.grad_fn], set()
+    while nodes:
+        node: Any = nodes.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if hasattr(node, "variable"):
+            yield node.variable
+        nodes += [before for before, _ in node.next_functions]
 
 
 def own_function(tensor: Tensor) -> type | None:

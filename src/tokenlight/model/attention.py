@@ -15,6 +15,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.foundation.transformers_internals import additive_mask, boolean_mask, looks_everywhere
 from tokenlight.model.tape import Tape
+from tokenlight.rules.marks import mark_heads
 from tokenlight.rules.points import add_sinks, attend, mask_scores, mix_values, query_key
 
 WRITTEN_OUT, FUSED, FUSED_HIDING = "tokenlight", "tokenlight_fused", "tokenlight_fused_hiding"
@@ -100,7 +101,7 @@ def note_weights(tape: Tape, weights: Tensor) -> Tensor:
 
 def note_context(tape: Tape, context: Tensor) -> Tensor:
     """The heads' outputs [batch, head, query, dim], noted and gated."""
-    context = tape.add("context", context)
+    context = mark_heads(tape.add("context", context))
     if tape.gates is not None:
         context = tape.gates(context, layer=tape.block)
     return tape.add("gated", context)

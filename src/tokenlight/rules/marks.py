@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.overrides import resolve_name
 
 from tokenlight.foundation.errors import UnsupportedModelError
+from tokenlight.foundation.torch_internals import leaves_below
 
 
 def tensors(parts: Iterable[Any]) -> Iterator[Tensor]:
@@ -39,6 +40,19 @@ def hand_on_gate(sources: Iterable[Tensor], results: Iterable[Any]) -> None:
     if found:
         for result in tensors(results):
             mark_gate(result)
+
+
+def mark_heads(x: Tensor) -> Tensor:
+    """The outputs of attention heads, where a graph begins with them."""
+    x.tokenlight_heads = True  # type: ignore[attr-defined]
+    return x
+
+
+def is_of_heads(x: Any) -> bool:
+    """Whether a signal was made from heads' outputs and nothing else."""
+    if not isinstance(x, Tensor) or not x.requires_grad:
+        return False
+    return all(getattr(leaf, "tokenlight_heads", False) for leaf in leaves_below(x))
 
 
 def pending(x: Any) -> str | None:

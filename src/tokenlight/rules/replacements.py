@@ -13,7 +13,7 @@ from torch import Tensor
 from tokenlight.foundation.torch_internals import without_torch_functions
 from tokenlight.rules.facts import keeps
 from tokenlight.rules.ledger import LEDGER
-from tokenlight.rules.marks import is_gate, mark_gate, mark_pending, name_of, tensors
+from tokenlight.rules.marks import is_gate, is_of_heads, mark_gate, mark_pending, name_of, tensors
 from tokenlight.rules.mode import Function, is_signal
 from tokenlight.rules.primitives import (
     ConservingSum,
@@ -95,10 +95,10 @@ def cut(function: Function, x: Tensor, *args: Any, **kwargs: Any) -> Any:
 
 @keeps(passes=False)
 def cut_gated(function: Function, a: Any, b: Any, *args: Any, **kwargs: Any) -> Any:
-    """The product of a gated MLP is a constant like its gate."""
+    """The product of a gated MLP is a constant like its gate; a gate on heads' outputs is a constant factor of them."""
     ledger = LEDGER.get()
     inside = ledger is not None and ledger.inside_block
-    gated = inside and (is_gate(a) or is_gate(b))
+    gated = inside and (is_gate(a) or is_gate(b)) and not (is_of_heads(a) or is_of_heads(b))
     return (constant if gated else plain)(function, a, b, *args, **kwargs)
 
 
@@ -135,7 +135,10 @@ def is_branch(a: Any, b: Any) -> bool:
     inside = ledger is not None and ledger.inside_block
     tensors = isinstance(a, Tensor) and isinstance(b, Tensor)
     # Four axes: scores [batch, head, query, key] and a mask or the bias of a distance, which is no branch.
-    return inside and tensors and a.shape == b.shape and a.ndim < 4 and is_signal(a) != is_signal(b)
+    if not (inside and tensors and a.shape == b.shape and a.ndim < 4 and is_signal(a) != is_signal(b)):
+        return False
+    constant = b if is_signal(a) else a
+    return any(constant.stride()[:-1])  # one vector that is shown at every token is a bias
 
 
 def refuse_scaled_sum(args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
