@@ -12,12 +12,13 @@ from tests import models
 from tests.tokenizers_ import explainer_for
 from tokenlight.cli import app
 from tokenlight.explain import checking
-from tokenlight.explain.checking import SWEPT, Checking, check_model, is_refusal, try_method
+from tokenlight.explain.checking import SWEPT, Checking, check_model, try_method
 from tokenlight.explain.doctor import examine
 from tokenlight.families.one_family import check_family, texts
 from tokenlight.families.small_sizes import small_settings
 from tokenlight.families.sweep import Worker
 from tokenlight.families.tiny_models import all_types, tiny_config, tiny_model
+from tokenlight.foundation.blame import is_refusal
 from tokenlight.foundation.transformers_internals import config_class
 from tokenlight.methods import METHODS, Attribution
 from tokenlight.model.twin import Twin
@@ -147,7 +148,22 @@ def test_padding_that_counts_is_noticed(bert, monkeypatch):
     falsified(
         monkeypatch, lambda found, model, ids, *_: Attribution(found.scores * (1 + 1e-9 * len(ids)), found.extras)
     )
-    assert "batch = single" in verdicts(bert)["alti"].reason
+    found = verdicts(bert)
+    assert all("batch = single" in found[name].reason for name in ("alti", "transformer_attribution"))
+
+
+def test_scores_that_change_fast_may_be_rounded_further(bert, monkeypatch):
+    def steep(found, *_):
+        return Attribution(torch.sin(found.scores / found.scores.abs().max() * 1e5), found.extras)
+
+    calm = Checking(bert, texts(), ("gradient_x_input",))
+    assert 0 < calm.growth("gradient_x_input") < 100
+    assert calm.tolerance_at(1e-11, "gradient_x_input") < 1e-10
+    falsified(monkeypatch, steep)
+    checking = Checking(bert, texts(), ("gradient_x_input",))
+    assert checking.growth("gradient_x_input") > 1e4
+    assert checking.tolerance_at(1e-16, "gradient_x_input") == checking.tolerance < 1e-11
+    assert 1e-9 < checking.tolerance_at(1e-11, "gradient_x_input") < 1e-4
 
 
 def test_another_row_than_the_heads_is_noticed(bert, monkeypatch):

@@ -29,11 +29,13 @@ def llama_with(module):
     return model
 
 
-def test_a_model_that_runs_but_not_with_a_graph_is_refused():
+@pytest.mark.parametrize("method", ["gradient_x_input", "attn_lrp"])  # called by the model, and by a line of ours
+def test_a_model_that_runs_but_not_with_a_graph_is_refused(method):
     model = llama_with(Reads())
     assert tl.attribute(model, models.ids(), method="erasure", target=7).isfinite().all()
-    with pytest.raises(UnsupportedModelError, match="runs, but not as this method runs it"):
-        tl.attribute(model, models.ids(), method="gradient_x_input", target=7)
+    with pytest.raises(UnsupportedModelError, match="runs, but not as this method runs it") as refusal:
+        tl.attribute(model, models.ids(), method=method, target=7)
+    assert isinstance(refusal.value.__cause__, RuntimeError)
 
 
 def test_a_model_that_does_not_run_says_so_itself():
@@ -46,6 +48,15 @@ def test_a_backward_pass_that_stops_is_refused_and_full_memory_is_not():
         raise RuntimeError("written in place")
     with pytest.raises(RuntimeError, match="not enough memory"), refusing_what_we_break(torch.nn.Identity()):
         raise RuntimeError("DefaultCPUAllocator: not enough memory")
+
+
+def test_a_slip_of_our_own_is_no_refusal(monkeypatch):
+    """It would look as if the model were at fault."""
+    model = copy.deepcopy(models.model("llama", "text-generation"))
+    assert tl.attribute(model, models.ids(), method="raw_attention", target=7).isfinite().all()
+    monkeypatch.setattr("tokenlight.model.attention.note_weights", None)
+    with pytest.raises(TypeError, match="not callable"):
+        tl.attribute(model, models.ids(), method="raw_attention", target=7)
 
 
 def test_a_model_may_write_into_its_embeddings():

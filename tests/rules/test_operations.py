@@ -153,6 +153,7 @@ OPERATIONS = {
     "x[...] = signal": lambda x: assigned(torch.ones(BATCH, 4, 5), (slice(None), slice(0, 2)), x[:, 2:]),
     "x[...] = constant": lambda x: assigned(x * 1, (slice(None), 0), constant(BATCH, 5)),
     "what a rule returned": lambda x: F.gelu(x).add_(1.0).mul_(2.0) + (x * constant(5)).add_(x),
+    "a sum that is written into": lambda x: (x + x * constant(5)).mul_(2.0),
     # bounds, choices, scales
     "clamp": lambda x: x.clamp(max=0.7),
     "torch.max with a constant": lambda x: torch.max(x, torch.tensor(-1e30)),

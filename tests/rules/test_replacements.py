@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.rules import replacements as rules
 from tokenlight.rules.ledger import Ledger
 from tokenlight.rules.mode import RuleMode
@@ -144,6 +145,12 @@ def test_inside_a_block_a_constant_summand_takes_nothing_under_zplus():
     (grad,) = torch.autograd.grad(output, scores, start)
     torch.testing.assert_close(scores.detach() * grad, output.detach() * start)
     assert (torch.as_tensor(ledger.total("bias")) == 0).all()
+
+
+def test_what_is_recorded_may_not_be_written_into():
+    """Its gradient would be that of what it was before."""
+    with RuleMode(LRP, Ledger(BATCH)), pytest.raises(UnsupportedModelError, match="by writing into it"):
+        signal(BATCH, 4, 3).add_(1.0)
 
 
 def test_products_share_evenly_under_attn_lrp():

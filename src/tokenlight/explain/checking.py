@@ -1,22 +1,19 @@
 """Methods tried on one model, and what they rest on compared with the model itself."""
 
-import linecache
-import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-import tokenlight
 from tokenlight.explain.attribute import attribute_ids, raw_batch
 from tokenlight.explain.jobs import Job
+from tokenlight.explain.nudging import nudge, nudged
 from tokenlight.explain.passes import plan_passes
 from tokenlight.explain.plain_model import PlainModel, target_of
-from tokenlight.foundation.errors import UnsupportedModelError
+from tokenlight.foundation.blame import is_refusal, located, one_line
 from tokenlight.methods import METHODS, Attribution
 from tokenlight.model.tape import Tape
 from tokenlight.model.twin import Twin
@@ -40,7 +37,6 @@ SWEPT = (  # one of every school
 # Adding n numbers errs by about n roundings of their size: two blocks of ten sums of up to 50 terms, there and back.
 # Sharp softmaxes, norms and shares of sums let errors grow, since they divide by what can be ten times smaller.
 OPERATIONS, GROWTH = 2000, 10
-OURS = str(Path(tokenlight.__file__).parent)
 
 
 def check_model(model: PreTrainedModel, rows: Sequence[Tensor], methods: Sequence[str] = SWEPT) -> ModelCheck:
@@ -138,9 +134,16 @@ class Checking:
     def tolerance(self) -> float:
         return torch.finfo(self.model.dtype).eps * OPERATIONS * GROWTH
 
-    def tolerance_of(self, method: str) -> float:
-        """Shares of positive parts divide once more by what may be small; that is why their passes are in double."""
-        return self.tolerance * (GROWTH if any(one.double for one in METHODS[method].passes) else 1)
+    def tolerance_at(self, apart: float, method: str) -> float:
+        """For scores that are so far apart: where they change faster than usual with their input, so do roundings."""
+        return self.tolerance if apart <= self.tolerance else self.tolerance * max(1.0, self.growth(method) / GROWTH)
+
+    def growth(self, method: str) -> float:
+        """How much faster scores change than the embeddings, of which a small part is changed."""
+        model, part = nudged(self.model), nudge(self.model.dtype)
+        place = (len(self.rows) - 1,)
+        moved = Checking(model, self.rows, (method,)).attribution(method, place).scores
+        return difference(moved, self.attribution(method, place).scores) / part
 
     def logits(self, working: tuple[str, ...]) -> Check:
         expected = self.plain.answers(self.batch)
@@ -200,7 +203,7 @@ class Checking:
             return None
         parts = [found.scores.abs().sum(1), *(part.abs() for part in found.extras.values())]
         apart = float((found.extras["residual"].abs() / torch.stack(parts).sum(0)).max())
-        return Check(f"conservation of {method}", apart, self.tolerance_of(method), "residual", working)
+        return Check(f"conservation of {method}", apart, self.tolerance, "residual", working)
 
     def batch_as_single(self, working: tuple[str, ...]) -> Check:
         (method,) = working
@@ -209,7 +212,8 @@ class Checking:
         alone = [self.attribution(method, (place,)).scores[0] for place in places]
         size = self.size_of_products if method == GRADIENT else 0.0
         apart = max(difference(together[i, : len(one)], one, size) for i, one in enumerate(alone))
-        return Check(f"batch = single of {method}", apart, self.tolerance_of(method), "two rows, padded", working)
+        allowed = self.tolerance_at(apart, method)
+        return Check(f"batch = single of {method}", apart, allowed, "two rows, padded", working)
 
 
 def attempt(check: Callable[[tuple[str, ...]], Check | None], working: tuple[str, ...]) -> Check:
@@ -243,24 +247,3 @@ def apart_from_reported(found: Tensor, reported: Tensor) -> float:
 def describe(check: Check) -> str:
     apart = "" if check.difference is None else f" off by {check.difference:.0e}"
     return f"{check.name}{apart} ({check.remark})"
-
-
-def one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())
-
-
-def is_refusal(error: BaseException) -> bool:
-    """Ours, or raised on purpose by a line of ours."""
-    if isinstance(error, UnsupportedModelError):
-        return True
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    line = linecache.getline(last.filename, last.lineno or 0).strip()
-    return isinstance(error, ValueError | TypeError) and last.filename.startswith(OURS) and line.startswith("raise")
-
-
-def located(error: BaseException) -> str:
-    """The error, where it was raised, and the last line of ours before."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if frame.filename.startswith(OURS)]
-    places = dict.fromkeys(f"{Path(one.filename).name}:{one.lineno}" for one in (*own[-1:], frames[-1]))
-    return f"{type(error).__name__}: {one_line(error)[:200]} at {', '.join(places)}"

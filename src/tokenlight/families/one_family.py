@@ -6,10 +6,11 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from tokenlight.explain.checking import check_model, located, one_line, try_method
+from tokenlight.explain.checking import check_model, try_method
 from tokenlight.explain.plain_model import PlainModel
 from tokenlight.families.small_sizes import IDS, VOCABULARY
 from tokenlight.families.tiny_models import NotBuilt, is_text, tiny_model
+from tokenlight.foundation.blame import located, one_line
 from tokenlight.results.model_check import ModelCheck
 from tokenlight.text.batches import Batch
 

@@ -9,9 +9,9 @@ from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from typing import Any
 
-from tokenlight.explain.checking import located
 from tokenlight.families.one_family import check_family
 from tokenlight.families.tiny_models import all_types
+from tokenlight.foundation.blame import located
 from tokenlight.foundation.registry import look_up
 from tokenlight.results.model_check import ModelCheck
 

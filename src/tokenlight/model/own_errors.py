@@ -1,4 +1,7 @@
-"""Errors out of a model's code: the model's own, or of the way in which it is recorded, which is then refused."""
+"""Errors out of a model's code: the model's own, or of the way in which it is recorded, which is then refused.
+
+A slip in our own lines is neither, and stays what it is: refused, it would look as if nothing were wrong with us.
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -6,6 +9,7 @@ from typing import Any
 
 from torch import nn
 
+from tokenlight.foundation.blame import is_slip
 from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.foundation.torch_internals import is_out_of_memory
 
@@ -18,7 +22,7 @@ def refusing_what_we_break(model: nn.Module, plainly: Callable[[], Any] | None =
     try:
         yield
     except KINDS as error:
-        if is_out_of_memory(error) or (plainly is not None and not runs(plainly)):
+        if is_out_of_memory(error) or is_slip(error) or (plainly is not None and not runs(plainly)):
             raise
         raise UnsupportedModelError(
             f"{type(model).__name__} runs, but not as this method runs it ({type(error).__name__}: {error})"

@@ -29,6 +29,11 @@ MARKS = ("tokenlight_gate", "tokenlight_pending", "tokenlight_origins", "tokenli
 
 def overwrite(call: Callable[..., Any], plain: Callable[..., Any], x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """Write into x what the plain form makes of it under the rules; `call` calls a function under them."""
+    if x.requires_grad and x.is_leaf:
+        raise UnsupportedModelError(
+            "the model adds to what is recorded here (heads' outputs, states) by writing into it, past what this "
+            "method asks about; take a method that follows the whole pass, such as attn_lrp"
+        )
     before = call(Tensor.clone, x)  # rules may keep what they were given, so x itself must not be it
     result = call(plain, before, *args, **kwargs)
     if x.requires_grad and not result.requires_grad:

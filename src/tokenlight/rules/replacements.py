@@ -183,7 +183,7 @@ def gradient_softmax(function: Function, x: Tensor, dim: int = -1, *settings: An
     return GradientSoftmax.apply(x, dim, dtype) if is_signal(x) else function(x, dim=dim, dtype=dtype)
 
 
-@keeps(results=3)  # both sides and the sum
+@keeps(results=2)  # both sides
 def conserving_sum(function: Function, a: Any, b: Any, *args: Any, **kwargs: Any) -> Any:
     """Chefer's residual rule where both sides are signals; inside a block, beside a constant, the signal takes all.
 
