@@ -22,6 +22,21 @@ def _same_randomness():
     torch.manual_seed(0)
 
 
+@pytest.fixture
+def fused_ways(monkeypatch) -> list[bool | None]:
+    """How attention was asked for in each batch of a run, from now on."""
+    from tokenlight.explain.running import run_jobs
+
+    ways: list[bool | None] = []
+
+    def noting(*args, saving, **settings):
+        ways.append(saving.fused)
+        return run_jobs(*args, saving=saving, **settings)
+
+    monkeypatch.setattr("tokenlight.explain.in_batches.run_jobs", noting)
+    return ways
+
+
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory) -> str:
     """The folder of a small classifier."""

@@ -23,7 +23,6 @@ from tokenlight.bench.robustness import robustness
 from tokenlight.bench.tabulate import read_table
 from tokenlight.data.examples import Example
 from tokenlight.data.source import Source
-from tokenlight.explain.running import run_jobs
 from tokenlight.metrics.evaluate import Measure, evaluate
 from tokenlight.metrics.perturbation import Perturbation
 from tokenlight.model import anatomy
@@ -534,21 +533,14 @@ def test_the_hash_does_not_see_what_the_last_call_left_in_the_tokenizer():
     assert hash_model(explainer) == before
 
 
-def test_attention_fused_or_written_out_is_a_setting_of_the_run(tmp_path, monkeypatch):
-    ways = []
-
-    def noting(*args, saving, **settings):
-        ways.append(saving.fused)
-        return run_jobs(*args, saving=saving, **settings)
-
-    monkeypatch.setattr("tokenlight.explain.in_batches.run_jobs", noting)
+def test_attention_fused_or_written_out_is_a_setting_of_the_run(tmp_path, fused_ways):
     quick = {"metrics": ["aopc"], "erasure": False, "progress": False}
     for way in (None, True, False):
         folder = tmp_path / str(way)
         bench(explainer_for("bert"), TEXTS[:1], ["attn_lrp"], output=folder, fused=way, **quick)
         assert json.loads((folder / "run.json").read_text())["fused"] is way
-        assert set(ways) == {way}
-        ways.clear()
+        assert set(fused_ways) == {way}
+        fused_ways.clear()
     with pytest.raises(ValueError, match="fused is True there and False here"):
         bench(explainer_for("bert"), TEXTS[:1], ["attn_lrp"], output=tmp_path / "True", fused=False, **quick)
     with pytest.raises(ValueError, match="fused=True: attcat need the attention weights"):

@@ -2,6 +2,7 @@
 
 import json
 import re
+from functools import cache
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -222,9 +223,14 @@ def test_methods_lists_all():
         assert entry.title in out
 
 
+@cache
+def examined(folder: str) -> str:
+    return succeed("doctor", folder)
+
+
 @pytest.mark.parametrize("name", CHECKPOINTS)
 def test_doctor_tries_every_method(folders, name):
-    out = succeed("doctor", folders[name])
+    out = examined(folders[name])
     family, task = CHECKPOINTS[name]
     assert type(model_for(family, task)).__name__ in out
     assert task in out
@@ -247,7 +253,7 @@ def test_doctor_says_what_does_not_work_and_why(folders, monkeypatch):
 
 
 def test_doctor_measures_what_the_backward_pass_holds(folders):
-    out = succeed("doctor", folders["classifier"])
+    out = examined(folders["classifier"])
     assert re.search(r"^rollout\s+yes.*(nothing|0\.0 MB)\s*$", out, re.MULTILINE)  # the head at most, to find its row
     assert re.search(r"^attcat\s+yes.* \d+\.\d MB\s*$", out, re.MULTILINE)
 

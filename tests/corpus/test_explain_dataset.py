@@ -24,7 +24,6 @@ from tokenlight.corpus.settings import CorpusSettings
 from tokenlight.data.parts import Part
 from tokenlight.data.reading_texts import read_texts
 from tokenlight.data.source import Source
-from tokenlight.explain.running import run_jobs
 from tokenlight.runs.run_folder import claim
 from tokenlight.runs.workers import THIS_PROCESS, Workers
 
@@ -229,19 +228,12 @@ def test_maps_are_not_kept(tmp_path):
     assert explainer.explain(phrases(1)[0], "alti", layers=True).maps
 
 
-def test_attention_fused_or_written_out_is_a_setting_of_the_run(tmp_path, monkeypatch):
-    ways = []
-
-    def noting(*args, saving, **settings):
-        ways.append(saving.fused)
-        return run_jobs(*args, saving=saving, **settings)
-
-    monkeypatch.setattr("tokenlight.explain.in_batches.run_jobs", noting)
+def test_attention_fused_or_written_out_is_a_setting_of_the_run(tmp_path, fused_ways):
     for way in (None, True, False):
         explain(phrases(3), tmp_path / str(way), ["attn_lrp"], fused=way)
         assert json.loads((tmp_path / str(way) / "run.json").read_text())["settings"]["fused"] is way
-        assert set(ways) == {way}
-        ways.clear()
+        assert set(fused_ways) == {way}
+        fused_ways.clear()
     with pytest.raises(ValueError, match=r"settings\.fused is True there and False here"):
         explain(phrases(3), tmp_path / "True", ["attn_lrp"], fused=False)
     with pytest.raises(ValueError, match="fused=True: attcat need the attention weights"):
