@@ -147,3 +147,11 @@ def test_padding_changes_no_relevance(name, settings, method):
     made, batch = build(name, settings), padded()
     alone = explain(made, batch.map(lambda x: x[1:, :6]), method)
     assert_near(explain(made, batch, method)[1:, :6], alone, growth=SHARES)
+
+
+def test_a_model_that_rebuilds_itself_is_refused_until_it_has_one_way():
+    made, batch = build("BigBirdForSequenceClassification", {**models.ENCODER, "block_size": 4}), padded()
+    with pytest.raises(tl.UnsupportedModelError, match="puts other modules in place while it runs"):
+        explain(made, batch, "gradient_x_input")
+    made.bert.set_attention_type("original_full")
+    assert torch.isfinite(explain(made, batch, "lrp")).all()

@@ -136,6 +136,7 @@ OWN: dict[str, dict[str, Any]] = {
 }
 # Settings of published models that take another way through a family's code.
 VARIANTS: dict[str, dict[str, Any]] = {
+    "big_bird[full]": {"attention_type": "original_full"},
     "falcon[alibi]": {"alibi": True},
     "falcon[new decoder]": {"new_decoder_architecture": True},
     "gemma3_text[bidirectional]": {"use_bidirectional_attention": True},

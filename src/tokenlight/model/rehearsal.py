@@ -72,7 +72,9 @@ def run_through(model: PreTrainedModel, watched: bool) -> Layout:
     with torch.inference_mode(False), torch.no_grad(), Watch(tape) if watched else nullcontext():
         copy = private_copy(model)
         prepare(copy, tape, watched)
+        modules = set(copy.modules())
         answer = run(copy)
+        refuse_rebuilt(copy, modules)
         found, attention_in = find_blocks(copy, tape), list(tape.attention_in)
         for block in {call.module for call in found}:
             block.register_forward_hook(spoil_extras)
@@ -129,6 +131,16 @@ def putting(state: Tensor | None) -> Any:
             present.copy_(state)  # in place: whoever else reads the state reads this one
 
     return put
+
+
+def refuse_rebuilt(model: PreTrainedModel, modules: set[nn.Module]) -> None:
+    """A model that has put other modules in place since then: the next text would meet another model than was given."""
+    if new := sorted({type(module).__name__ for module in set(model.modules()) - modules}):
+        raise UnsupportedModelError(
+            f"{type(model).__name__} puts other modules in place while it runs ({', '.join(new)}), and keeps them for "
+            "all texts to come: what it says depends on texts before. Decide on a way yourself, as BigBird's "
+            "model.bert.set_attention_type('original_full')"
+        )
 
 
 def embeds_time_first(model: PreTrainedModel, tape: RehearsalTape) -> bool:
