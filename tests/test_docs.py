@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+import tokenlight as tl
 from tokenlight import methods, metrics
 from tokenlight.bench.protocol import PROTOCOLS
 from tokenlight.cli import app
@@ -64,10 +65,18 @@ def _registries_as_before() -> Iterator[None]:
         registry.update(entries)
 
 
+@pytest.fixture(scope="module")
+def embedded():
+    """Loaded once for all pages."""
+    return tl.load()
+
+
 @pytest.mark.usefixtures("_registries_as_before")
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=page_name)
-def test_programs_run(page, tmp_path, monkeypatch):
+def test_programs_run(page, tmp_path, monkeypatch, embedded):
     monkeypatch.chdir(tmp_path)
+    load = tl.load
+    monkeypatch.setattr(tl, "load", lambda *path, **more: load(*path, **more) if path or more else embedded)
     names = {"__name__": "page"}
     for block in blocks(page, "python"):
         code = compile("\n" * block.line + block.text, str(page), "exec")  # errors name the line of the page

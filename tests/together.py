@@ -1,6 +1,6 @@
 """Many methods in one run, as explain_all has them: those with the same rules share their passes."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -27,10 +27,12 @@ def together(
     target: Any,
     foil: Any = None,
     saving: Saving = NO_SAVING,
+    **options: Mapping[str, Any],
 ) -> dict[str, Attribution]:
-    """What `tl.attribute` finds for each of the methods."""
+    """What `tl.attribute` finds for each of the methods; options of one are given under its name."""
     with borrowed_twin(model) as twin:
-        jobs = [Job.for_model(METHODS[name], models.quick_options(name), twin.model) for name in names]
+        chosen = {name: {**models.quick_options(name), **options.get(name, {})} for name in names}
+        jobs = [Job.for_model(METHODS[name], chosen[name], twin.model) for name in names]
         targets, foils = (spread(x, len(ids), n) for x, n in ((target, "target"), (foil, "foil")))
         function, task = shared_function(targets, foils), task_of(twin.model)
         wanted = [Wanted() if function else task.want_ids(t, f) for t, f in zip(targets, foils, strict=True)]

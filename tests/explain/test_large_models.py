@@ -19,6 +19,7 @@ from tests.cli.test_explain import fail, succeed
 from tests.methods.test_relevance import uneven
 from tests.model.test_untouched import assert_same, state
 from tests.rounding import SHARES, assert_near
+from tests.together import together
 from tests.tokenizers_ import explainer_for
 from tokenlight.explain import doctor, footprint
 from tokenlight.explain import free_memory as free
@@ -314,12 +315,13 @@ def test_weights_on_disk_come_when_they_are_needed(family, low, tmp_path):
     model = spread_out(family, tmp_path)
     away = [name for name, parameter in model.named_parameters() if parameter.is_meta]
     assert away
-    for method in ("gradient_x_input", "attn_lrp", "zplus_lrp", "attcat", "logit", "integrated_gradients", "erasure"):
-        wanted = {"method": method, "target": models.target(task), **models.quick_options(method)}
-        expected = tl.attribute(models.model(family, task), models.ids(), **wanted)
-        found = tl.attribute(model, models.ids(), low_memory=low, **wanted)
-        assert_near(found, expected)
-        assert away == [name for name, parameter in model.named_parameters() if parameter.is_meta]
+    methods = ("gradient_x_input", "attn_lrp", "zplus_lrp", "attcat", "logit", "integrated_gradients", "erasure")
+    wanted, saving = {"target": models.target(task)}, Saving(by_block=low, last_logits=True)
+    expected = together(models.model(family, task), methods, models.ids(), **wanted)
+    found = together(model, methods, models.ids(), saving=saving, **wanted)
+    for name in methods:
+        assert_near(found[name].scores, expected[name].scores, precision=torch.float32, what=name)
+    assert away == [name for name, parameter in model.named_parameters() if parameter.is_meta]
 
 
 def test_models_with_weights_elsewhere_are_left_as_they_were(tmp_path):

@@ -59,8 +59,9 @@ def assert_same(before: Any, after: Any) -> None:
         assert before == after
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize(
+    ("method", "training"), [*((name, True) for name in METHODS), ("attcat", False), ("erasure", False)]
+)
 def test_success_leaves_everything_as_it_was(method, training):
     model = fresh().train(training)
     before = state(model)

@@ -10,14 +10,16 @@ from torch import Tensor
 import tokenlight as tl
 from tests import models
 from tests.rounding import SHARES, assert_near
+from tests.together import together
 from tokenlight.explain.jobs import Job
 from tokenlight.explain.passes import plan_passes
 from tokenlight.explain.running import run_jobs
-from tokenlight.methods import find_method
+from tokenlight.methods import Attribution, find_method
 from tokenlight.model.kept_twins import borrowed_twin
 from tokenlight.model.layout import layout_of
 from tokenlight.model.tape import Tape
 from tokenlight.model.twin import Twin
+from tokenlight.record.recording import NO_SAVING, Saving
 from tokenlight.tasks import task_of
 from tokenlight.tasks.targets import Target
 from tokenlight.text.batches import Batch
@@ -108,20 +110,26 @@ def test_relevance_is_conserved(family, method):
     assert_near(found.extras["residual"], 0, size=max(parts, float(found.scores.abs().max())), growth=SHARES)
 
 
-@pytest.mark.parametrize("method", [*RELEVANCE, "attcat", "transformer_attribution", "mask_lrp"])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_batch_equals_single_texts_and_blocks_that_run_again(family, method):
+def test_a_batch_equals_single_texts_and_blocks_that_run_again(family):
     made, batch = model(family), padded()
+    methods = (*RELEVANCE, "attcat", "transformer_attribution", "mask_lrp")
     layers = len(layout_of(made).blocks) or len(Twin(made).layout.blocks)
-    heads = {"heads": torch.tensor([[1.0, 0.0, 1.0, 0.0]] * layers)} if method == "mask_lrp" else {}
-    scores = explain(made, batch, method, **heads)
-    alone = explain(made, batch.map(lambda x: x[1:, :6]), method, **heads)
-    assert_near(scores[1:, :6], alone, growth=SHARES)
+    heads = {"heads": torch.tensor([[1.0, 0.0, 1.0, 0.0]] * layers)}
+
+    def explained(some: Batch, saving: Saving = NO_SAVING) -> dict[str, Attribution]:
+        return together(made, methods, some.input_ids, some.attention_mask, target=1, saving=saving, mask_lrp=heads)
+
+    found, alone = explained(batch), explained(batch.map(lambda x: x[1:, :6]))
+    for name in methods:
+        assert_near(found[name].scores[1:, :6], alone[name].scores, growth=SHARES, what=name)
     if layout_of(made).container is None:
-        assert_near(explain(made, batch, method, low_memory=True, **heads), scores, growth=SHARES)
+        for name, again in explained(batch, Saving(by_block=True)).items():
+            assert_near(again.scores, found[name].scores, growth=SHARES, what=name)
         return
-    with pytest.raises(tl.UnsupportedModelError, match="parts of a block lie apart"):
-        explain(made, batch, method, low_memory=True, **heads)
+    for name in methods:
+        with pytest.raises(tl.UnsupportedModelError, match="parts of a block lie apart"):
+            explain(made, batch, name, low_memory=True, **(heads if name == "mask_lrp" else {}))
 
 
 def test_blocks_in_parts_are_refused_where_something_goes_past_the_state_between_them():

@@ -557,19 +557,20 @@ def with_lora(family: str) -> Any:
     return peft.get_peft_model(inner, settings).double()
 
 
-@pytest.mark.parametrize("method", ["attcat", "integrated_gradients", "erasure"])
 @pytest.mark.parametrize("family", LORA)
-def test_lora_equals_the_merged_model(family, method):
-    wrapped = with_lora(family)
-    wanted = label(models.default_task(family))
-    options: dict[str, Any] = {"steps": 3} if method == "integrated_gradients" else {}
-    adapted = tl.attribute(wrapped, models.ids(), method=method, target=wanted, **options)
-    base = tl.attribute(wrapped.get_base_model(), models.ids(), method=method, target=wanted, **options)
-    assert torch.equal(adapted, base)
-    merged = tl.attribute(wrapped.merge_and_unload(), models.ids(), method=method, target=wanted, **options)
-    assert_near(adapted, merged)
-    plain = models.model(family, models.default_task(family), torch.float64)
-    assert not torch.allclose(adapted, tl.attribute(plain, models.ids(), method=method, target=wanted, **options))
+def test_lora_equals_the_merged_model(family):
+    wrapped, task = with_lora(family), models.default_task(family)
+
+    def explained(model: Any) -> dict[str, torch.Tensor]:
+        found = together(model, ("attcat", "integrated_gradients", "erasure"), models.ids(), target=label(task))
+        return {name: one.scores for name, one in found.items()}
+
+    adapted, base = explained(wrapped), explained(wrapped.get_base_model())
+    merged, plain = explained(wrapped.merge_and_unload()), explained(models.model(family, task, torch.float64))
+    for name, scores in adapted.items():
+        assert torch.equal(scores, base[name]), name
+        assert_near(scores, merged[name], what=name)
+        assert not torch.allclose(scores, plain[name]), name
 
 
 def test_peft_prompts_are_refused():

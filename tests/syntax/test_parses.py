@@ -226,7 +226,7 @@ def test_json_bad_files(tmp_path, content, said):
 
 
 def test_files_are_read_one_sentence_at_a_time(tmp_path):
-    many = 3_000
+    many = 1_500  # a megabyte and a half, if all were kept
     conllu = write(tmp_path / "t.conllu", (UNTITLED + "\n") * many)
     record = {"sentence": "can go", "parsed": [word(1, "can"), word(2, "go", 1)]}
     array = write(tmp_path / "a.json", json.dumps([record] * many))
