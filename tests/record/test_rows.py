@@ -127,8 +127,9 @@ CLASSIFIERS = {  # where the head reads is said by no name
     "first token": hf.ModernBertConfig(**POOLED, classifier_pooling="cls"),
     "mean of a text": hf.ModernBertConfig(**POOLED, classifier_pooling="mean"),
     "last token": hf.ModernBertDecoderConfig(**POOLED),
-    "late mean": hf.EuroBertConfig(**POOLED, classifier_pooling="late"),
 }
+if hasattr(hf, "EuroBertConfig"):  # from transformers 5.3 on
+    CLASSIFIERS["late mean"] = hf.EuroBertConfig(**POOLED, classifier_pooling="late")
 
 
 @cache
