@@ -163,3 +163,11 @@ def test_a_model_that_rebuilds_itself_is_refused_until_it_has_one_way():
         explain(made, batch, "gradient_x_input")
     made.bert.set_attention_type("original_full")
     assert torch.isfinite(explain(made, batch, "lrp")).all()
+
+
+def test_padding_is_not_read_where_the_token_that_is_read_is_hidden():
+    """In DeBERTa a hidden token may look nowhere, and so looks everywhere."""
+    made, batch = model("deberta-v2"), padded()
+    size = made(**batch.inputs()).logits.detach()
+    alone = explain(made, batch.map(lambda x: x[1:, :6]), "erasure")
+    assert_near(explain(made, batch, "erasure")[1:, :6], alone, size=size)

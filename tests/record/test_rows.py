@@ -128,7 +128,7 @@ CLASSIFIERS = {  # where the head reads is said by no name
     "mean of a text": hf.ModernBertConfig(**POOLED, classifier_pooling="mean"),
     "last token": hf.ModernBertDecoderConfig(**POOLED),
 }
-if hasattr(hf, "EuroBertConfig"):  # from transformers 5.3 on
+if hasattr(hf, "EuroBertConfig"):  # not in the first versions of transformers 5
     CLASSIFIERS["late mean"] = hf.EuroBertConfig(**POOLED, classifier_pooling="late")
 
 

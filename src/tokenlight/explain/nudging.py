@@ -21,7 +21,8 @@ def nudged(model: PreTrainedModel) -> PreTrainedModel:
 
     def change(module: Any, args: Any, embeddings: Tensor) -> Tensor:
         generator = torch.Generator(embeddings.device).manual_seed(0)
-        noise = torch.randn(embeddings.shape, generator=generator, device=embeddings.device)
+        # The same for every row: who compares rows must find no other difference.
+        noise = torch.randn(embeddings.shape[1:], generator=generator, device=embeddings.device)
         return embeddings * (1 + part * noise.to(embeddings))
 
     copy.get_input_embeddings().register_forward_hook(change)

@@ -1,6 +1,7 @@
 """Take tokens away and see what happens; and the control that knows nothing."""
 
 import zlib
+from collections.abc import Iterator
 from dataclasses import replace
 from math import ceil
 
@@ -9,9 +10,10 @@ from torch import Tensor
 
 from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.methods import NEVER, Asking, method
-from tokenlight.model.habits import sees_hidden
+from tokenlight.model.habits import reads_padding_at_hidden, sees_hidden
 from tokenlight.model.inputs import fix_positions
 from tokenlight.record.probe import Probe
+from tokenlight.text.batches import Batch
 
 CHUNK = 64  # changed texts that run together
 
@@ -41,9 +43,13 @@ def erasure(probe: Probe, *, how: str = "hide") -> Tensor:
         )
     full = probe.score(batch)  # [batch]
     scores = full.new_zeros(batch.input_ids.shape)
-    changes = batch.attention_mask.nonzero()  # [change, (row, token)]
-    for rows, tokens in zip(changes[:, 0].split(CHUNK), changes[:, 1].split(CHUNK), strict=True):
+    padded = not bool(batch.attention_mask.all())
+    exact = how == "hide" and padded and reads_padding_at_hidden(probe.twin)
+    for rows, tokens in changes_of(batch, exact):
         some = replace(probe, batch=batch).rows(rows)
+        if exact:
+            width = int(some.batch.attention_mask.any(0).nonzero().max()) + 1
+            some = replace(some, batch=some.batch.map(lambda tensor, width=width: tensor[:, :width]))
         place = (torch.arange(len(rows)), tokens)
         if how == "hide":
             seen = some.batch.attention_mask.index_put(place, rows.new_tensor(0))
@@ -52,6 +58,15 @@ def erasure(probe: Probe, *, how: str = "hide") -> Tensor:
             changed = replace(some.batch, input_ids=some.batch.input_ids.index_put(place, rows.new_tensor(token)))
         scores[rows, tokens] = full[rows] - some.score(changed)
     return scores
+
+
+def changes_of(batch: Batch, exact: bool) -> Iterator[tuple[Tensor, Tensor]]:
+    """Rows and tokens to change, those that run together; `exact`: only of texts of one length."""
+    changes = batch.attention_mask.nonzero()  # [change, (row, token)]
+    lengths = batch.lengths[changes[:, 0]] if exact else torch.zeros_like(changes[:, 0])
+    for length in lengths.unique():
+        of_length = changes[lengths == length]
+        yield from zip(of_length[:, 0].split(CHUNK), of_length[:, 1].split(CHUNK), strict=True)
 
 
 @method(

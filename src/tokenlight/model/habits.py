@@ -159,6 +159,25 @@ def sees_hidden(twin: Twin) -> bool:
     return SEES_HIDDEN[twin]
 
 
+def reads_padding_at_hidden(twin: Twin) -> bool:
+    """Whether what is read at a hidden token depends on padding: where it may look nowhere, it looks everywhere.
+
+    Each row hides one of its tokens, alone and beside padding. In a decoder the first token is such a one wherever it
+    is hidden, but nobody reads there: its answers are left out.
+    """
+    with torch.inference_mode(False), torch.autocast(twin.device.type, enabled=False):
+        ids = torch.tensor([plain_ids(twin.model, LONG)] * SHORT, device=twin.device)
+        ids[:, SHORT:] = max(0, padding_id(twin.model) or 0)
+        mask = torch.ones_like(ids)
+        mask[:, SHORT:] = 0
+        mask.fill_diagonal_(0)
+        widths = [Batch(ids[:, :width], mask[:, :width], hides=True) for width in (SHORT, LONG)]
+        alone, beside = (dict(answers_in(twin.run_uncounted(one, Tape()), SHORT)) for one in widths)
+    pairs = [(one, beside[name]) for name, one in alone.items() if name in beside]
+    cut = [(one[:, 1:], two[:, 1:SHORT]) if two.shape[1] == LONG else (one, two) for one, two in pairs]
+    return max((relative(one, two) for one, two in cut), default=0.0) > precision_of(alone, SHORT) ** 0.5
+
+
 def elsewhere(answers: Tensor) -> Tensor:
     """Without what is said at the hidden token, where there is an answer for each."""
     if answers.shape[1] != LONG:
@@ -175,9 +194,9 @@ def plain_ids(model: PreTrainedModel, count: int) -> list[int]:
     return [free[(len(free) * (2 * i + 1) // (2 * count)) % len(free)] for i in range(count)]
 
 
-def answers_in(output: Any) -> Iterator[tuple[str, Tensor]]:
+def answers_in(output: Any, rows: int = 2) -> Iterator[tuple[str, Tensor]]:
     for name, part in output.items():
-        if isinstance(part, Tensor) and part.is_floating_point() and part.ndim > 1 and len(part) == 2:
+        if isinstance(part, Tensor) and part.is_floating_point() and part.ndim > 1 and len(part) == rows:
             yield name, part.detach()
 
 
@@ -205,8 +224,8 @@ def relative(one: Tensor, other: Tensor) -> float:
     return float((one - other).norm() / one.norm().clamp_min(torch.finfo(torch.float64).tiny))
 
 
-def precision_of(output: Any) -> float:
-    return max((torch.finfo(part.dtype).eps for _, part in answers_in(output)), default=0.0)
+def precision_of(output: Any, rows: int = 2) -> float:
+    return max((torch.finfo(part.dtype).eps for _, part in answers_in(output, rows)), default=0.0)
 
 
 def reads_last(output: Any, tape: Tape) -> bool:
