@@ -9,10 +9,12 @@ from torch import Tensor, nn
 
 import tokenlight as tl
 from tests import models
+from tests.together import together
 from tests.tokenizers_ import explainer_for
 from tokenlight.model.fingerprint import fingerprint
 from tokenlight.model.kept_twins import WAITING
 from tokenlight.model.twin import Twin
+from tokenlight.record.recording import NO_SAVING, Saving
 from tokenlight.runs.model_hash import hash_model
 
 METHODS = (
@@ -68,18 +70,16 @@ def packed_and_plain(family: str) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("family", ["bert", "llama"])
-@pytest.mark.parametrize("method", METHODS)
-def test_scores_are_those_of_the_unpacked_weights(family, method):
+def test_scores_are_those_of_the_unpacked_weights(family):
     packed, plain = packed_and_plain(family)
     before = [(id(one.weight), one.weight.codes.clone()) for one in linears(packed)]
-    if (family, method) == ("llama", "alti"):
-        pytest.skip("ALTI is for post-norm models; alti_logit is for all")
-    for low_memory in (False, True):
-        found, expected = (
-            tl.attribute(one, models.ids(), method=method, target=1, low_memory=low_memory) for one in (packed, plain)
-        )
-        assert torch.equal(found, expected)
-    assert not torch.equal(expected, tl.attribute(models.model(family), models.ids(), method=method, target=1))
+    methods = [name for name in METHODS if (family, name) != ("llama", "alti")]  # which is for post-norm models
+    exact = together(models.model(family), methods, models.ids(), target=1)
+    for saving in (NO_SAVING, Saving(by_block=True, last_logits=True)):
+        found, expected = (together(one, methods, models.ids(), target=1, saving=saving) for one in (packed, plain))
+        for name in methods:
+            assert torch.equal(found[name].scores, expected[name].scores), name
+            assert not torch.equal(found[name].scores, exact[name].scores), name
     for one, (identity, codes) in zip(linears(packed), before, strict=True):
         assert id(one.weight) == identity
         assert torch.equal(one.weight.codes, codes)

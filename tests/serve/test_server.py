@@ -310,7 +310,10 @@ def start_command(*arguments: str) -> tuple[subprocess.Popen[str], str]:
 def test_ctrl_c_stops_at_once_in_the_middle_of_work(begin):
     process, address = start_command()
     until(lambda: answers(address))
-    question = {"text": "a charming and often affecting journey " * 200, "methods": ["attcat", "erasure"]}  # a minute
+    question = {
+        "text": "a charming and often affecting journey " * 80,
+        "methods": ["attcat", "erasure"],
+    }  # many seconds
     answer = begin(address, question).getresponse()
     assert json.loads(answer.readline())["method"] == "attcat"  # the other one is being computed from here on
     process.send_signal(signal.SIGINT)
