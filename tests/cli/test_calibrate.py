@@ -9,7 +9,7 @@ from tokenlight.masks.head_mask import HeadMask
 
 TEXTS = [
     f"{first} {second}"
-    for first in ("a warm film", "the jokes fall flat")
+    for first in ("a warm film", "the jokes fall flat", "dull", "a joy")
     for second in ("with a heart", "but slow", "again")
 ]
 
