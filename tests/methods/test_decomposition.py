@@ -1,6 +1,7 @@
 """Norms, GlobEnc, ALTI, ALTI-Logit: what adds up must add up, and shortcuts must equal the long way."""
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -245,20 +246,46 @@ def test_any_position_can_be_read(method):
         tl.attribute(model, ids, method=method, target=1, position=9)
 
 
-def test_a_gate_on_the_heads_is_a_constant_factor_of_them():
+@pytest.mark.parametrize("name", ["logit", "alti", "alti_logit"])
+def test_a_gate_on_the_heads_is_a_constant_factor_of_them(name):
+    """A gate that is open by half at every token is as half the weights behind it."""
     gated, halved = (copy.deepcopy(models.model("llama", "text-generation", DOUBLE)) for _ in range(2))
     for block, other in zip(gated.model.layers, halved.model.layers, strict=True):
-        read = []
-        block.self_attn.register_forward_pre_hook(
-            lambda m, args, kwargs, read=read: read.append(kwargs), with_kwargs=True
-        )
-        block.self_attn.o_proj.register_forward_pre_hook(
-            lambda m, args, read=read: args[0] * torch.sigmoid(0 * read.pop()["hidden_states"])
-        )
+        gate_by_half(block.self_attn)
         other.self_attn.o_proj.weight.data /= 2
-    job = Job(METHODS["logit"], {})
-    scores = [
-        run_jobs(Twin(model), uneven(), plan_passes(goal("text-generation"), [job]))[1][0].scores
-        for model in (gated, halved)
-    ]
-    assert_near(*scores)
+    plan = plan_passes(goal("text-generation"), [Job(METHODS[name], {})])
+    found, expected = (run_jobs(Twin(model), uneven(), plan)[1][0].scores for model in (gated, halved))
+    assert_near(found, expected)
+
+
+class HalfGated(torch.nn.Module):
+    """A projection behind a gate that reads the attention's input."""
+
+    def __init__(self, projection, read):
+        super().__init__()
+        self.projection, self.read = projection, read
+
+    def forward(self, heads):
+        return self.projection(heads * torch.sigmoid(0 * self.read()))
+
+
+def gate_by_half(attention):
+    states = []
+    attention.register_forward_pre_hook(
+        lambda m, args, kwargs: states.append(kwargs["hidden_states"]), with_kwargs=True
+    )
+    attention.o_proj = HalfGated(attention.o_proj, states.pop)
+
+
+def test_a_gate_of_the_query_equals_the_long_way():
+    one = layer(trace_of("llama"), 0, row=1)
+    gate = torch.rand(len(one.output), *one.values.shape[::2], dtype=DOUBLE)  # [query, head, head dim]
+    gated = replace(one, gate=gate)
+    arriving = torch.einsum("hij,hjd,ihd->ijhd", one.attention, one.values, gate) * one.scale[:, None, None, None]
+    vectors = torch.einsum("ijhd,hde->ije", arriving, one.weight)
+    own = torch.arange(len(one.output))
+    vectors[own, own] += one.residual
+    assert_near(gated.vector_lengths(), vectors.norm(dim=-1))
+    difference = one.output[:, None] - vectors
+    assert_near(gated.distances("l1"), difference.abs().sum(-1))
+    assert_near(gated.distances("l2"), difference.norm(dim=-1))

@@ -25,6 +25,7 @@ from tokenlight.tasks.task import Task
 
 SIZES: dict[str, tuple[int, int]] = {  # of a block's signals, in states and in maps
     "embeddings": (0, 0),
+    "projected": (0, 0),  # noted where a gate lies on the heads' outputs, in a few families
     **dict.fromkeys(("hidden", "values", "context", "gated", "second_norm"), (1, 0)),
     "attention": (0, 1),
 }

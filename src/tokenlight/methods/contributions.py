@@ -32,6 +32,7 @@ class Layer:
     scale: Tensor  # s [query]
     residual: Tensor  # r [query, dim]
     output: Tensor  # y [query, dim], the real state that the vectors and biases sum to
+    gate: Tensor | None = None  # g [query, head, head dim], a constant: heads' outputs are multiplied with it
 
     @cached_property
     def vectors(self) -> Tensor:
@@ -40,12 +41,16 @@ class Layer:
 
     def vector_lengths(self) -> Tensor:
         """||T_i(j)||_2 [query, key], from the Gram matrices of the heads alone."""
+        if self.gate is not None:
+            return self._each(lambda sent: torch.linalg.vector_norm(sent, dim=-1))
         return self._squared_lengths().clamp_min(0).sqrt()
 
     def distances(self, norm: str) -> Tensor:
         """||y_i - T_i(j)|| [query, key]."""
         if norm == "l1":
-            return self._l1_distances()
+            return self._each(lambda sent: sent.sub_(self.output).abs_().sum(-1))
+        if self.gate is not None:
+            return self._each(lambda sent: torch.linalg.vector_norm(sent.sub_(self.output), dim=-1))
         squares = self.output.square().sum(-1, keepdim=True) - 2 * self._along_output() + self._squared_lengths()
         return squares.clamp_min(0).sqrt()
 
@@ -64,22 +69,32 @@ class Layer:
         mixed = (self.attention * along).sum(0) * self.scale[:, None]
         return mixed + torch.diag((self.output * self.residual).sum(-1))
 
-    def _l1_distances(self) -> Tensor:
-        """Key by key, so that each product is [query, head] x [head, dim] and stays in the cache."""
+    def _each(self, measure: Callable[[Tensor], Tensor]) -> Tensor:
+        """[query, key] of T [key, query, dim], made for some keys at a time: each product stays in the cache."""
         weights = (self.attention * self.scale[:, None]).permute(2, 1, 0).contiguous()  # [key, query, head]
-        vectors = self.vectors.transpose(0, 1).contiguous()  # [key, head, dim]
+        vectors = None if self.gate is not None else self.vectors.transpose(0, 1).contiguous()  # [key, head, dim]
         tokens, width = self.output.shape
         elements = CHUNK * (torch.get_num_threads() if self.output.device.type == "cpu" else 100)
         some = min(tokens, max(1, elements // (tokens * width)))
         buffer = self.output.new_empty(some, tokens, width)  # [key, query, dim]
-        distances = self.output.new_empty(tokens, tokens)  # [key, query]
+        measured = self.output.new_empty(tokens, tokens)  # [key, query]
         for first in range(0, tokens, some):
             keys = slice(first, min(first + some, tokens))
-            difference = torch.bmm(weights[keys], vectors[keys], out=buffer[: keys.stop - first]).sub_(self.output)
-            own = torch.arange(first, keys.stop, device=difference.device)
-            difference[own - first, own] += self.residual[keys]
-            distances[keys] = difference.abs_().sum(-1)
-        return distances.T
+            out = buffer[: keys.stop - first]
+            if vectors is None:
+                torch.matmul(self._gated(weights[keys], keys), self.weight.flatten(0, 1), out=out)
+            else:
+                torch.bmm(weights[keys], vectors[keys], out=out)
+            own = torch.arange(first, keys.stop, device=out.device)
+            out[own - first, own] += self.residual[keys]
+            measured[keys] = measure(out)
+        return measured.T
+
+    def _gated(self, weights: Tensor, keys: slice) -> Tensor:
+        """[key, query, head * head dim]: what arrives at the projection, with a gate that is the query's."""
+        assert self.gate is not None
+        values = self.values[:, keys].transpose(0, 1)[:, None]  # [key, 1, head, head dim]
+        return (weights[..., None] * self.gate * values).flatten(2)
 
 
 Matrix = Callable[[Layer], Tensor]  # of one text: [query, key]
@@ -91,6 +106,7 @@ class Joined:
 
     anatomy: anatomy.Anatomy
     weight: Tensor  # W_O with the linear parts of the norms around it [head, head dim, dim]
+    gate: Tensor | None  # on the heads' outputs [batch, token, head, head dim]
     head_scale: Tensor  # what a norm of the heads' outputs divides by, as a factor [batch, token]; 1 without one
     output: Tensor  # of the attention, bias included [batch, token, dim]
     norms: tuple[Norm | None, ...]  # of the branch, behind the sum, at the block's end
@@ -104,7 +120,11 @@ def join_heads(known: anatomy.Anatomy, module: torch.nn.Module, block: Block, se
     weight = weight.to(dtype)
     heads = context.transpose(1, 2).flatten(2)  # [batch, token, head * head dim]
     head_scale = heads.new_ones(heads.shape[:2])
-    flat = weight.flatten(0, 1)
+    flat, gate = weight.flatten(0, 1), None
+    if known.gated:
+        projected = block.projected.value.to(dtype).view_as(heads)
+        gate = torch.where(heads != 0, projected / heads, 0.0).unflatten(2, weight.shape[:2])
+        heads = projected
     if known.heads_norm is not None:
         norm = anatomy.norm_at(module, known.heads_norm)
         head_scale, heads = 1 / norm.size(heads)[..., 0], norm(heads)
@@ -114,7 +134,7 @@ def join_heads(known: anatomy.Anatomy, module: torch.nn.Module, block: Block, se
     norms = tuple(None if path is None else anatomy.norm_at(module, path) for path in paths)
     for norm in norms:
         weight = weight if norm is None else norm.linear(weight)
-    return Joined(known, weight, head_scale, output if bias is None else output + bias, norms)
+    return Joined(known, weight, gate, head_scale, output if bias is None else output + bias, norms)
 
 
 def contributions(trace: Trace, matrix: Matrix, second: bool = False) -> Callable[[Block], Tensor]:
@@ -155,6 +175,7 @@ def layer_of(block: Block, joined: Joined, row: int, mask: Tensor) -> Layer:
         scale=scale * factor,
         residual=state,
         output=state + branch_output * factor,
+        gate=None if joined.gate is None else joined.gate[row, real],
     )
     if norm is not None:
         layer = behind(layer, norm, layer.output, norm(layer.output))

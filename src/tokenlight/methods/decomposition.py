@@ -16,7 +16,7 @@ from tokenlight.record.folding import Fold
 from tokenlight.record.trace import Block, Trace
 from tokenlight.rules.tables import STREAM
 
-BLOCK = ("hidden", "attention", "values", "context")
+BLOCK = ("hidden", "attention", "values", "context", "projected")
 
 
 def mixing_needs(options: Mapping[str, Any]) -> tuple[str, ...]:

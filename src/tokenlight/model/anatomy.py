@@ -28,6 +28,7 @@ class Anatomy:
     scale: float = 1.0  # ... times this
     residual_scale: float = 1.0  # the stream's own factor where they join
     heads_norm: str | None = None  # normalises the heads' outputs, all together, before they are projected
+    gated: bool = False  # the heads' outputs are multiplied with a gate, number by number, before they are projected
 
 
 BERT_LIKE = Anatomy("attention.output.dense", "attention.output.LayerNorm", "output.LayerNorm")

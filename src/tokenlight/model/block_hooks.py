@@ -1,5 +1,6 @@
 """What a twin does around every block: its states go to the tape; graphs begin and end there where a tape says so."""
 
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 from torch import Tensor, nn
@@ -26,6 +27,7 @@ class BlockHooks:
         self._owner, self._layout, self._last = owner, layout, len(layout.blocks) - 1
         self._names: dict[nn.Module, str] = dict(zip(layout.modules(model), layout.blocks, strict=True))
         self._handles: list[RemovableHandle] = []
+        self._noted: set[nn.Module] = set()
         if layout.container is not None:
             self._hook_open_blocks(model.get_submodule(layout.container))
             return
@@ -54,6 +56,12 @@ class BlockHooks:
             container.register_forward_hook(self._end),
             container.register_forward_hook(self._after_last),
         ]
+
+    def note_projections(self, projections: Iterable[nn.Module]) -> None:
+        """From now on, what these modules read is noted; one that is called several times stands here several times."""
+        for module in set(projections) - self._noted:
+            self._noted.add(module)
+            self._handles.append(module.register_forward_pre_hook(self._note_projected))
 
     def remove(self) -> None:
         for handle in self._handles:
@@ -118,6 +126,9 @@ class BlockHooks:
         inside_block(False)
         self._tape.inside = False
         refuse_pending((output,), type(module).__name__)
+
+    def _note_projected(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+        self._tape.add("projected", args[0])
 
     def _note_second_norm(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         self._tape.add("second_norm", args[0])

@@ -21,7 +21,7 @@ from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.foundation.torch_internals import hook_numbers, hooks_on
 from tokenlight.model.anatomy import Anatomy, blocks, listed_anatomy, refuse_spread
 from tokenlight.model.habits import LONG, plain_ids
-from tokenlight.model.joints import Joint, Piece, find_joint, same
+from tokenlight.model.joints import Joint, Piece, find_joint, linear_layers, same
 from tokenlight.model.kept_twins import borrowed_twin
 from tokenlight.model.tape import Tape, state_in, state_out
 from tokenlight.model.twin import Twin
@@ -64,6 +64,15 @@ def look_inside(model: PreTrainedModel) -> Anatomies | str:
     return known[1]
 
 
+def note_gated_projections(twin: Twin) -> None:
+    """Where a gate lies on the heads' outputs, what is projected is noted by the twin's further runs."""
+    known = anatomies_of(twin.model) or ()
+    holders = twin.layout.holders(twin.model)
+    twin.note_projections(
+        holder.get_submodule(one.projection) for holder, one in zip(holders, known, strict=False) if one.gated
+    )
+
+
 def with_second_norm(found: Anatomies | str, listed: Anatomy | None) -> Anatomies | str:
     """The last norm of a family that is listed, where its blocks are as they are listed."""
     alike = listed is not None and set(found) == {replace(listed, second_norm=None)}
@@ -88,12 +97,11 @@ def dissect(twin: Twin) -> Anatomies | str:
     other = run(twin, Held([change(context) for context in first.context]), changed=True)
     if not by_token(first, other):
         return "carry something from token to token beside attention, as a convolution does"
-    joints: list[Joint] = []
-    for n, inside in enumerate(first.pieces):
-        found = find_joint(inside, first.hidden[n], first.context[n], first.hidden[n + 1])
-        if isinstance(found, str):
-            return found
-        joints.append(found)
+    joints = find_joints(first)
+    if isinstance(joints, str):
+        joints = find_joints(first, behind_gates(twin, first))
+    if isinstance(joints, str):
+        return joints
     if not all(joint.norm for joint in joints):
         return tuple(joint.anatomy for joint in joints)
     norms = [{joint.norm.path: joint.norm.after} for joint in joints if joint.norm]
@@ -102,6 +110,42 @@ def dissect(twin: Twin) -> Anatomies | str:
     if any(post_norm) and not all(post_norm):
         return "are post-norm in part"
     return tuple(joint.behind_norm if all(post_norm) else joint.anatomy for joint in joints)
+
+
+def find_joints(run: Run, gated: list[set[str]] | None = None) -> list[Joint] | str:
+    """Of every block, with the linear layers that read heads' outputs behind a gate; or why there are none."""
+    joints: list[Joint] = []
+    for n, inside in enumerate(run.pieces):
+        behind_gate = gated[n] if gated else set()
+        found = find_joint(inside, run.hidden[n], run.context[n], run.hidden[n + 1], behind_gate)
+        if isinstance(found, str):
+            return found
+        joints.append(found)
+    return joints
+
+
+def behind_gates(twin: Twin, first: Run) -> list[set[str]]:
+    """Of every block, the linear layers that read heads' outputs times a gate, number by number.
+
+    In a run with other heads' outputs, what these layers give is held, so that everything else is as it was; what they
+    read must have changed as the heads' outputs have, by the same factors.
+    """
+    layers = [linear_layers(*each) for each in zip(first.pieces, first.hidden, first.context, strict=False)]
+    factors = [
+        1.5 + torch.arange(one.numel(), device=one.device).sin().view(one.shape).to(one.dtype) / 2
+        for one in first.context
+    ]
+    changed = [context * factor for context, factor in zip(first.context, factors, strict=True)]
+    held = [{layer.path: layer.after for layer in found} for found in layers]
+    second = run(twin, Held(changed), held)
+    found: list[set[str]] = []
+    for before, after, factor in zip(layers, second.pieces, factors, strict=True):
+        read = {piece.path: piece.before for piece in after}
+        flat = factor.transpose(1, 2).flatten(2)
+        found.append(
+            {one.path for one in before if same(read[one.path].view_as(flat), one.before.view_as(flat) * flat)}
+        )
+    return found
 
 
 @dataclass
@@ -144,11 +188,10 @@ def note(tape: Tape, into: list[list[Piece]], path: str, results: list[dict[str,
         before, after = state_in(args, kwargs), state_out(output)
         if not tape.inside or before is None or after is None:
             return None
-        if results is not None:
-            held = results[tape.block].get(path)
-            return None if held is None else held.view_as(after)
         # Copies: what a module gives may be written over later.
         into[tape.block].append(Piece(path, module, before.detach().clone(), after.detach().clone()))
+        held = None if results is None else results[tape.block].get(path)
+        return None if held is None else held.view_as(after).clone()
 
     return hook
 

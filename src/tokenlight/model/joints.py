@@ -36,16 +36,30 @@ class Joint:
         return self.anatomy if self.norm is None else replace(self.anatomy, norm=self.norm.path)
 
 
-def find_joint(pieces: list[Piece], state: Tensor, context: Tensor, output: Tensor) -> Joint | str:
+def linear_layers(pieces: list[Piece], state: Tensor, context: Tensor) -> list[Piece]:
+    """Those that could project heads' outputs, by the sizes of what they read and give."""
+    paths = [piece.path for piece in pieces]
+    return [
+        piece
+        for piece in pieces
+        if (piece.before.numel(), piece.after.numel()) == (context.numel(), state.numel())
+        and paths.count(piece.path) == 1
+        and affine_map(piece.module, piece.before.shape[-1])
+    ]
+
+
+def find_joint(
+    pieces: list[Piece], state: Tensor, context: Tensor, output: Tensor, behind_gate: set[str]
+) -> Joint | str:
     heads = context.transpose(1, 2).flatten(2)  # [batch, token, head * dim]
     pieces = [piece.shaped(state) for piece in pieces]
-    found = [
-        joint for projection in projections(pieces, heads) for joint in joints_of(pieces, projection, state, output)
-    ]
+    readers = projections(pieces, heads)
+    readers += [Projection(piece, None, gated=True) for piece in pieces if piece.path in behind_gate]
+    found = [joint for projection in readers for joint in joints_of(pieces, projection, state, output)]
     if found:
         return found[0]
-    if not any(projections(pieces, heads)):
-        return "have no linear layer that reads the heads' outputs, as they are or behind a norm"
+    if not readers:
+        return "have no linear layer that reads the heads' outputs: as they are, behind a norm, or times a gate"
     return "are not input + attention + MLP: what their modules give does not add up to their output"
 
 
@@ -53,6 +67,7 @@ def find_joint(pieces: list[Piece], state: Tensor, context: Tensor, output: Tens
 class Projection:
     piece: Piece
     norm: Piece | None  # between the heads and it
+    gated: bool = False
 
 
 def projections(pieces: list[Piece], heads: Tensor) -> list[Projection]:
@@ -84,6 +99,7 @@ def joints_of(pieces: list[Piece], projection: Projection, state: Tensor, output
             "projection": projection.piece.path,
             "heads_norm": projection.norm and projection.norm.path,
             "branch_norm": norm and norm.path,
+            "gated": projection.gated,
         }
         readers = [(piece, factors) for piece in pieces if (factors := fit(piece.before, state, branch))]
         for piece, (own, joining) in readers:

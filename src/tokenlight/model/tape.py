@@ -11,7 +11,7 @@ from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.foundation.torch_internals import changes_of
 from tokenlight.rules.gates import Gatekeeper
 
-SIGNALS = ("embeddings", "hidden", "attention", "values", "context", "gated", "second_norm")
+SIGNALS = ("embeddings", "hidden", "attention", "values", "context", "gated", "projected", "second_norm")
 FROM_ATTENTION = frozenset({"attention", "values", "context", "gated"})
 
 

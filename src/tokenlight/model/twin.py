@@ -6,7 +6,7 @@ A twin costs a few milliseconds and no memory; it is never out of date, because 
 after a look at the whole model (`kept_twins.py`).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
@@ -156,6 +156,11 @@ class Twin:
                 yield
         finally:
             self.tape = Tape()  # a twin holds itself through its modules: what it has recorded must not wait for that
+
+    def note_projections(self, projections: Iterable[nn.Module]) -> None:
+        """From now on, tapes that keep "projected" hold what these modules read."""
+        if self._hooks is not None:
+            self._hooks.note_projections(projections)
 
     def rest(self) -> None:
         """As after it was made."""

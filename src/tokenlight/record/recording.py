@@ -9,6 +9,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from tokenlight.foundation.errors import UnsupportedModelError
+from tokenlight.model.dissecting import note_gated_projections
 from tokenlight.model.own_errors import refusing_what_we_break
 from tokenlight.model.tape import SIGNALS, Tape
 from tokenlight.model.twin import Twin
@@ -157,6 +158,8 @@ class OpenPass:
         )
         self._ledger = Ledger(len(batch.input_ids), exact=one.split and one.double)
         self._mode = None if one.rules is None else RuleMode(one.rules, self._ledger)
+        if "projected" in one.signals:
+            note_gated_projections(twin)
         read_at = target.reads_at(batch) if saving.last_logits else None
         self._answer = twin.run(batch, self._tape, self._mode, read_at=read_at)
         self.fused = twin.fuses(self._tape)

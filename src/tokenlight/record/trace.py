@@ -34,7 +34,7 @@ class Signal:
         return Signal(self.value.to(device), None if self.grad is None else self.grad.to(device))
 
 
-BY_BLOCK = ("hidden", "attention", "values", "context", "gated", "second_norm")
+BY_BLOCK = ("hidden", "attention", "values", "context", "gated", "projected", "second_norm")
 SignalGroups = dict[str, tuple[Signal, ...]]  # by the names of Trace's fields
 
 
@@ -92,6 +92,11 @@ class Block:
         return self._find("gated")
 
     @property
+    def projected(self) -> Signal:
+        """[batch, token, head * dim], what the attention's output projection reads, where a gate lies before it"""
+        return self._find("projected")
+
+    @property
     def second_norm(self) -> Signal:
         """[batch, token, dim], the input of a post-norm block's last norm"""
         return self._find("second_norm")
@@ -126,6 +131,9 @@ class Trace:
     values: tuple[Signal, ...] = ()  # one a layer: [batch, head, key, dim], key/value heads already repeated
     context: tuple[Signal, ...] = ()  # one a layer: [batch, head, query, dim], the heads' outputs before projection
     gated: tuple[Signal, ...] = ()  # the same behind the head gates, where relevance arrives before a gate stops it
+    projected: tuple[
+        Signal, ...
+    ] = ()  # one a layer, where a gate lies on the heads' outputs: what they are projected as
     second_norm: tuple[Signal, ...] = ()  # one a layer: [batch, token, dim], the input of a post-norm block's last norm
 
     def with_signals(self, signals: SignalGroups, ledger: Ledger) -> "Trace":
