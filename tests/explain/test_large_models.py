@@ -316,9 +316,9 @@ def test_weights_on_disk_come_when_they_are_needed(family, low, tmp_path):
     away = [name for name, parameter in model.named_parameters() if parameter.is_meta]
     assert away
     methods = ("gradient_x_input", "attn_lrp", "zplus_lrp", "attcat", "logit", "integrated_gradients", "erasure")
-    wanted, saving = {"target": models.target(task)}, Saving(by_block=low, last_logits=True)
-    expected = together(models.model(family, task), methods, models.ids(), **wanted)
-    found = together(model, methods, models.ids(), saving=saving, **wanted)
+    target, saving = models.target(task), Saving(by_block=low, last_logits=True)
+    expected = together(models.model(family, task), methods, models.ids(), target=target)
+    found = together(model, methods, models.ids(), target=target, saving=saving)
     for name in methods:
         assert_near(found[name].scores, expected[name].scores, precision=torch.float32, what=name)
     assert away == [name for name, parameter in model.named_parameters() if parameter.is_meta]

@@ -202,10 +202,10 @@ def test_plain_passes_show_the_rows_to_those_under_rules(monkeypatch, low_memory
 
 def test_a_batch_of_texts_that_are_read_as_a_mix_equals_single_texts():
     model, (ids, mask) = classifier("mean of a text"), padded()
-    wanted = {"target": 1, "foil": 2}
-    batch = together(model, readers(model), ids, mask, **wanted)
-    alone = together(model, readers(model), ids[1:2, :6], **wanted)
-    low = together(model, readers(model), ids, mask, saving=Saving(by_block=True, last_logits=True), **wanted)
+    names, saving = readers(model), Saving(by_block=True, last_logits=True)
+    batch = together(model, names, ids, mask, target=1, foil=2)
+    alone = together(model, names, ids[1:2, :6], target=1, foil=2)
+    low = together(model, names, ids, mask, target=1, foil=2, saving=saving)
     for name, one in batch.items():
         assert_near(one.scores[1:2, :6], alone[name].scores, growth=SHARES, what=name)
         assert_near(low[name].scores, one.scores, growth=SHARES, what=name)

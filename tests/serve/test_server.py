@@ -107,7 +107,7 @@ def test_memory_is_back_where_it_was(embedded):
     def round_of(start: int) -> None:
         with ThreadPoolExecutor(8) as pool:
             questions = [
-                {"text": f"a charming film number {i} " * 5, "methods": ["attcat", "lrp"]}
+                {"text": f"a charming film number {i} " * 2, "methods": ["attcat", "lrp"]}
                 for i in range(start, start + 8)
             ]
             found = list(pool.map(lambda question: post(address, "explain", question), questions))
