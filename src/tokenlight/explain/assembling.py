@@ -26,6 +26,8 @@ def assemble(
     prediction, probability = task.prediction(row, answer.output, inquiry.wanted, place)
     scores = keep_precision(attribution.scores[place, : len(row)])
     extras = {name: float(value[place]) for name, value in attribution.extras.items()}
+    if inquiry.wanted.answer:  # an answer's later tokens have their reasons in earlier ones, too
+        extras["answer_share"] = float(attribution.scores[place, len(row) :].sum())
     score = float(answer.score[place])
     notes = [*input_notes(task, row, job, inquiry.named), *result_notes(job, score, scores, extras)]
     indices, foil_indices = chosen_indices(answer.choices, place)

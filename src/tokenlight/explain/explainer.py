@@ -1,6 +1,6 @@
 """The user's object: texts in, explanations out, batched by length, with passes shared between methods."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, overload
@@ -9,6 +9,7 @@ import torch
 import transformers
 from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
+from tokenlight.explain.contrast import contrast_pairs
 from tokenlight.explain.in_batches import explain_in_batches
 from tokenlight.explain.inquiry import inquire
 from tokenlight.explain.jobs import Job, Option, jobs_for
@@ -205,7 +206,9 @@ class Explainer:
         running: Running = RUNNING,
     ) -> dict[str, list[Explanation]]:
         """The same for token rows, such as windows of a long text."""
-        return explain_in_batches(self, inquire(self.task, rows, target, foil), jobs, running)
+        inquiries = [one.apart(self.task) for one in inquire(self.task, rows, target, foil)]
+        found = explain_in_batches(self, [one for parts in inquiries for one in parts], jobs, running)
+        return {name: contrast_pairs(results, map(len, inquiries)) for name, results in found.items()}
 
     def encode(self, texts: Sequence[Text]) -> list[Row]:
         """The texts as token rows, cut to what the model takes."""
@@ -215,14 +218,14 @@ class Explainer:
         """Token rows as a padded batch."""
         return collate(rows, self.tokenizer, device, self.inner.config.get_text_config().pad_token_id)
 
-    def batches(self, rows: Sequence[Row], batch_size: int, foiled: list[bool]) -> list[list[int]]:
-        """Row numbers, texts of similar length together; those with a foil and those without are kept apart."""
+    def batches(self, rows: Sequence[Row], batch_size: int, kinds: Sequence[Hashable]) -> list[list[int]]:
+        """Row numbers, texts of similar length together; questions of different kinds are kept apart."""
         if batch_size < 1:
             raise ValueError(f"batch_size is a positive number, found {batch_size}")
         if len(set(map(len, rows))) > 1 and habits_of(self.inner).equal_lengths:
             batch_size = 1
         order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
-        groups = [[i for i in order if foiled[i] is side] for side in (False, True)]
+        groups = [[i for i in order if kinds[i] == kind] for kind in dict.fromkeys(kinds)]
         return [group[i : i + batch_size] for group in groups for i in range(0, len(group), batch_size)]
 
 

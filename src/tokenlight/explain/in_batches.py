@@ -34,12 +34,12 @@ def explain_with(
 ) -> dict[str, list[Explanation]]:
     shape, listed = shape_of(twin), list(jobs.values())
     found: dict[str, dict[int, Explanation]] = {name: {} for name in jobs}
-    rows = [one.row for one in inquiries]
-    batches = explainer.batches(rows, running.batch_size, [one.wanted.foiled for one in inquiries])
+    rows = [one.read for one in inquiries]
+    batches = explainer.batches(rows, running.batch_size, [one.kind for one in inquiries])
     for indices in track(batches, "explaining", map(len, batches), running.progress):
         asked = [inquiries[i] for i in indices]
         target = Target(explainer.task, tuple(one.wanted for one in asked), asked[0].function)
-        batch = explainer.collate([one.row for one in asked], twin.device)
+        batch = explainer.collate([one.read for one in asked], twin.device)
         batch = running.prepare(batch) if running.prepare else batch
         plan = plan_passes(target, listed)
         refuse_too_large(shape, plan, batch.input_ids.shape, running.saving, twin.device)

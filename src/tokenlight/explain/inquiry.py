@@ -1,7 +1,7 @@
 """What is asked about a text, once it is read: its tokens, and target and foil in indices."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from tokenlight.record.choices import OutputFunction
 from tokenlight.tasks.targets import Targets, Wanted, shared_function, spread
@@ -17,18 +17,31 @@ class Inquiry:
     wanted: Wanted
     named: bool = False  # somebody named a target or a foil
     function: OutputFunction | None = None  # the caller's own target, which all texts of a call share
+    read: Row = field(kw_only=True)  # what the model reads: the text, and an answer behind it
+
+    @property
+    def kind(self) -> tuple[bool, bool]:
+        """Those of one kind can share a batch."""
+        return self.wanted.foiled, bool(self.wanted.answer)
+
+    def apart(self, task: Task) -> "list[Inquiry]":
+        """Target and foil as inquiries of their own, where the model has to read each for itself."""
+        if not self.wanted.foil_answer:
+            return [self]
+        wishes = [
+            replace(self.wanted, foil_answer=()),
+            replace(self.wanted, answer=self.wanted.foil_answer, foil_answer=()),
+        ]
+        return [replace(self, wanted=wish, read=task.read_on(self.row, wish)) for wish in wishes]
 
 
 def inquire(task: Task, rows: Sequence[Row], target: Targets, foil: Targets) -> list[Inquiry]:
     """People's words for targets and foils, looked up in each text."""
     targets, foils = spread(target, len(rows), "target"), spread(foil, len(rows), "foil")
     function = shared_function(targets, foils)
-    return [
-        Inquiry(
-            row,
-            task.want_any(row) if function else task.want(row, one, other),
-            named=(one, other) != (None, None),
-            function=function,
-        )
-        for row, one, other in zip(rows, targets, foils, strict=True)
-    ]
+    found: list[Inquiry] = []
+    for row, one, other in zip(rows, targets, foils, strict=True):
+        wanted = task.want_any(row) if function else task.want(row, one, other)
+        named = (one, other) != (None, None)
+        found.append(Inquiry(row, wanted, named, function, read=task.read_on(row, wanted)))
+    return found

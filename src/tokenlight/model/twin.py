@@ -96,7 +96,7 @@ class Twin:
         """One forward pass, under a rule mode if given; the tape holds what it was asked to keep.
 
         With `read_at` [batch], a causal language model computes the logits of these positions alone, if its forward
-        allows that; they are then [batch, vocabulary].
+        allows that; they are then [batch, vocabulary]. With [batch, step] they are always [batch, step, vocabulary].
         """
         pass_begins()
         return self.run_uncounted(batch, tape, rules, read_at=read_at)
@@ -111,7 +111,7 @@ class Twin:
     ) -> Any:
         """The same, for passes that are no part of anybody's work."""
         inputs = {name: tensor for name, tensor in batch.inputs().items() if name in self._accepted}
-        place = None
+        place = None if read_at is None or read_at.ndim == 1 else read_at
         if read_at is not None and "logits_to_keep" in self._accepted:
             # Every version of transformers takes positions that all texts share: those that any of them is read at.
             inputs["logits_to_keep"], place = read_at.unique(return_inverse=True)
@@ -119,7 +119,7 @@ class Twin:
         output = self._run_as_expected(inputs, tape, rules)
         if place is not None:
             with torch.set_grad_enabled(tape.differentiable):
-                output["logits"] = output["logits"][torch.arange(len(place)), place.to(output["logits"].device)]
+                output["logits"] = pick(output["logits"], place)
         tape.refuse_overwritten()
         return output
 
@@ -261,3 +261,9 @@ class Twin:
         ours = tape.embeddings_instead is not None or tensor.requires_grad
         tensor = self.layout.turned(tensor)
         return tensor.clone(memory_format=torch.contiguous_format) if ours else tensor  # some models write into it
+
+
+def pick(logits: Tensor, places: Tensor) -> Tensor:
+    """[batch, token, index] at places [batch], or [batch, step]."""
+    texts = torch.arange(len(places), device=logits.device)
+    return logits[texts if places.ndim == 1 else texts[:, None], places.to(logits.device)]

@@ -1,11 +1,12 @@
 """Which number of the output is explained: settled, so that it can be read again in every pass."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, Self
 
 import torch
 from torch import Tensor
+from torch.nn.functional import one_hot
 from transformers import PreTrainedModel
 
 from tokenlight.text.batches import Batch
@@ -45,15 +46,71 @@ class Choice:
         score = logits[rows, self.index]
         return score if self.foil is None else score - logits[rows, self.foil]
 
-    def map(self, change: Callable[[Tensor], Tensor]) -> "Choice":
+    def indices_of(self, i: int) -> tuple[int, ...]:
+        """What is explained in the i-th text, as the model counts; () for the caller's own function."""
+        return () if self.index is None else (int(self.index[i]),)
+
+    @property
+    def reads_at(self) -> Tensor | None:
+        """[batch], or [batch, step]: the tokens whose logits count; None: all, or the logits have no token axis."""
+        return None if self.function is not None else self.position
+
+    def rows(self, width: int) -> Tensor | None:
+        """[batch, token] where [query, key] maps are read; None: the gradient tells."""
+        if self.row is None or self.position is None:
+            return None
+        return one_hot(self.row, width).float()
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> Self:
         return replace(self, **{n: change(t) for n, t in vars(self).items() if isinstance(t, Tensor)})
+
+
+@dataclass(frozen=True)
+class Continuation(Choice):
+    """Tokens that follow a text, one after the other: the sum of their numbers, each read at the token before it.
+
+    The logits are [batch, step, index]: those of the steps alone. A text with fewer tokens to go on has weights of 0.
+    """
+
+    row: Tensor  # [batch, step]
+    index: Tensor  # [batch, step]
+    weight: Tensor = field(kw_only=True)  # [batch, step]: 1 for what is explained, or 0
+    against_all: bool = False  # each logit minus the mean of all, weighted by their probabilities
+
+    def split(self) -> tuple[Choice, ...]:
+        return (self,)
+
+    def steps(self) -> "tuple[Continuation, ...]":
+        """Each token on its own."""
+        each = torch.eye(self.weight.shape[1], dtype=self.weight.dtype, device=self.weight.device)
+        return tuple(replace(self, weight=self.weight * step) for step in each)
+
+    def score(self, output: Any) -> Tensor:
+        """[batch]"""
+        logits = output[self.field]
+        score = logits.gather(-1, self.index[..., None].to(logits.device))[..., 0]
+        if self.against_all:  # its gradient is that of the log-probability, and it is linear in the logits
+            score = score - (logits.detach().softmax(-1) * logits).sum(-1)
+        return (score * self.weight.to(score)).sum(1)
+
+    def indices_of(self, i: int) -> tuple[int, ...]:
+        return tuple(self.index[i][self.weight[i] > 0].tolist())
+
+    @property
+    def reads_at(self) -> Tensor:
+        return self.row
+
+    def rows(self, width: int) -> Tensor:
+        """Of each token's row as much as its weight: maps are added up as the numbers are."""
+        return self.weight.new_zeros(len(self.row), width).scatter_add_(1, self.row, self.weight)
 
 
 class Asked(Protocol):
     """What a recording needs to know of a target."""
 
     def reads_at(self, batch: Batch) -> Tensor | None:
-        """[batch] the one token of each text whose logits count, where that is known before the model has answered."""
+        """[batch], or [batch, step]: the tokens of each text whose logits count, where that is known before the model
+        has answered. With steps the logits are always those of these tokens alone."""
         ...
 
     def choose(self, output: Any, batch: Batch, model: PreTrainedModel) -> tuple[Choice, ...]:
@@ -68,7 +125,7 @@ class Settled:
     choices: tuple[Choice, ...]
 
     def reads_at(self, batch: Batch) -> Tensor | None:
-        return None if self.choices[0].function is not None else self.choices[0].position
+        return self.choices[0].reads_at
 
     def choose(self, output: Any, batch: Batch, model: PreTrainedModel) -> tuple[Choice, ...]:
         return self.choices

@@ -83,7 +83,8 @@ class Probe:
 
     @property
     def _read_at(self) -> Tensor | None:
-        return Settled(self.choices).reads_at(self.batch) if self.saving.last_logits else None
+        places = Settled(self.choices).reads_at(self.batch)
+        return places if self.saving.last_logits or (places is not None and places.ndim == 2) else None
 
     def _total(self, output: Any) -> Tensor:
         total = torch.stack([choice.score(output) for choice in self.choices]).sum(0)

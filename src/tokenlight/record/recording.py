@@ -160,7 +160,9 @@ class OpenPass:
         self._mode = None if one.rules is None else RuleMode(one.rules, self._ledger)
         if "projected" in one.signals:
             note_gated_projections(twin)
-        read_at = target.reads_at(batch) if saving.last_logits else None
+        read_at = target.reads_at(batch)
+        if read_at is not None and read_at.ndim == 1 and not saving.last_logits:
+            read_at = None
         self._answer = twin.run(batch, self._tape, self._mode, read_at=read_at)
         self.fused = twin.fuses(self._tape)
         if saving.fused and not self.fused:

@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from tokenlight.model.tape import Tape
 from tokenlight.model.twin import Twin
@@ -23,7 +22,8 @@ class RowsRead:
     """The rows of [query, key] maps at which the parts of a target are read; found once for all passes over a batch.
 
     Rows are weights [batch, token] that sum to 1: in proportion to the length of the part's gradient at each token's
-    last state. So a single token has exactly 1, and where a head takes the mean, each has about the same.
+    last state. So a single token has exactly 1, and where a head takes the mean, each has about the same. Where the
+    numbers of several tokens are added up, each of these tokens has 1.
     """
 
     _found: dict[tuple[int, bool], Tensor] = field(default_factory=dict)  # by place, and whether split
@@ -44,8 +44,8 @@ class RowsRead:
         for place, part in enumerate(parts):
             if (place, split) in self._found:
                 continue
-            if part.row is not None and part.position is not None:
-                self._found[place, split] = F.one_hot(part.row, batch.input_ids.shape[1]).float()
+            if (known := part.rows(batch.input_ids.shape[1])) is not None:
+                self._found[place, split] = known
                 continue
             if (
                 part.row is not None

@@ -188,7 +188,8 @@ class Trace:
     @property
     def rows(self) -> Tensor:
         """[batch, token] whose outputs the explained number is read from, as weights that sum to 1: the mix of query
-        rows that [query, key] maps are read at. Mostly a single token has it all."""
+        rows that [query, key] maps are read at. Mostly a single token has it all; where several numbers are added up,
+        each has 1."""
         if self.rows_read is None:
             raise ValueError('the row was not asked for: a method that reads one names "row" among its needs')
         return self.rows_read

@@ -36,6 +36,10 @@ class Wanted:
     span: Span | None = None  # extractive answers
     foil_span: Span | None = None
     context: Span | None = None  # the tokens an answer may lie in
+    answer: tuple[int, ...] = ()  # several tokens that follow the text
+    foil_answer: tuple[int, ...] = ()
+    given: int = 0  # of the answer's first tokens: they are read, not explained
+    against_all: bool = False  # each logit of the answer minus the mean of all, weighted by their probabilities
 
     @property
     def foiled(self) -> bool:
@@ -44,9 +48,9 @@ class Wanted:
     @property
     def goal(self) -> "Goal | None":
         """None where the prediction decides."""
-        if self.span is None and self.index is None:
+        if self.span is None and self.index is None and not self.answer:
             return None
-        index = () if self.index is None else (self.index,)
+        index = self.answer or (() if self.index is None else (self.index,))
         return Goal(index, self.foil, self.position, self.span, self.foil_span)
 
 
@@ -119,8 +123,8 @@ class Target:
         return self.task.choose(self, output, batch, model)
 
     def reads_at(self, batch: Batch) -> Tensor | None:
-        """[batch] the one token of each text whose logits count, where that is known before the model has answered."""
-        return None if self.function is not None else self.task.reads_at(batch)
+        """The tokens of each text whose logits count, as `Asked` has them."""
+        return None if self.function is not None else self.task.reads_at(self.wanted, batch)
 
 
 @dataclass(frozen=True)
@@ -140,7 +144,7 @@ class Candidate:
 
 def chosen_indices(choices: Sequence[Choice], i: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Target and foil of the i-th text as the model counts: a label, a token id, or an answer's first and last."""
-    index = tuple(int(choice.index[i]) for choice in choices if choice.index is not None)
+    index = tuple(index for choice in choices for index in choice.indices_of(i))
     return index, tuple(int(choice.foil[i]) for choice in choices if choice.foil is not None)
 
 

@@ -100,6 +100,10 @@ class Task(ABC):
         refuse_equal(index, other, target)
         return Wanted(index=index, foil=other)
 
+    def read_on(self, row: Row, wanted: Wanted) -> Row:
+        """What the model reads to be asked this about a text."""
+        return row
+
     def want_any(self, row: Row) -> Wanted:
         """For the caller's own function of the output."""
         return Wanted()
@@ -163,8 +167,8 @@ class Task(ABC):
 
     # Which number is explained
 
-    def reads_at(self, batch: Batch) -> Tensor | None:
-        """[batch] the one token of each text whose logits count, where that is known before the model has answered."""
+    def reads_at(self, wanted: Sequence[Wanted], batch: Batch) -> Tensor | None:
+        """The tokens of each text whose logits count, [batch] or [batch, step], where that is known beforehand."""
         return None
 
     def positions(self, wanted: Sequence[Wanted], batch: Batch) -> Tensor | None:
@@ -187,7 +191,7 @@ class Task(ABC):
         """Whose probability is measured, from what was chosen."""
         return Goal(tuple(index), foil[0] if foil else None, position)
 
-    def continuation(self, row: Row, target: Any, foil: Any) -> tuple[int, ...]:
+    def continuation(self, row: Row, target: Any) -> tuple[int, ...]:
         """The tokens of a target of several, where the model goes on with the text; () for any other target."""
         return ()
 

@@ -1,0 +1,40 @@
+"""Tokens that follow a text: what a language model has written, or what is put into its mouth."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from tokenlight.text.rows import Row, trim
+
+UNFINISHED = "\ufffd"  # how decoders write the first bytes of a character whose other bytes are still to come
+
+
+def follow(row: Row, ids: Sequence[int], tokenizer: Any) -> Row:
+    """A text and what follows it, as a pair; spans of what follows point into it, as it is decoded."""
+    if not isinstance(row.text, str):
+        raise ValueError("a language model goes on with one text; found a pair")
+    roles = set(tokenizer.all_special_ids)
+    text, spans = decode(ids, tokenizer)
+    types = row.token_type_ids
+    return replace(
+        row,
+        text=(row.text, text),
+        input_ids=[*row.input_ids, *ids],
+        token_type_ids=None if types is None else [*types, *types[-1:] * len(ids)],
+        tokens=[*row.tokens, *tokenizer.convert_ids_to_tokens(list(ids))],
+        special=[*row.special, *(i in roles for i in ids)],
+        segments=[*row.segments, *[1] * len(ids)],
+        spans=[*row.spans, *spans],
+    )
+
+
+def decode(ids: Sequence[int], tokenizer: Any) -> tuple[str, list[tuple[int, int]]]:
+    """The text of token ids, and each token's place in it. A character of several tokens belongs to the last one."""
+    ends: list[int] = []
+    for count in range(1, len(ids) + 1):
+        begun = tokenizer.decode(list(ids[:count]))
+        whole = len(begun.rstrip(UNFINISHED)) if count < len(ids) else len(begun)
+        ends.append(max(whole, ends[-1] if ends else 0))
+    text = tokenizer.decode(list(ids))
+    starts = [0, *ends[:-1]]
+    return text, [trim(text, start, end) for start, end in zip(starts, ends, strict=True)]
