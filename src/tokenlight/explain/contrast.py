@@ -1,13 +1,30 @@
-"""One explanation minus another of the same text: why this answer, and not that one?"""
+"""Why this answer, and not that one? Where the model has to read each for itself: one explanation minus another."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from tokenlight.explain.assembling import assemble
+from tokenlight.explain.in_batches import explain_in_batches
+from tokenlight.explain.inquiry import Inquiry
+from tokenlight.explain.jobs import Job
+from tokenlight.explain.running import Running
 from tokenlight.results.explanation import Explanation
 
+if TYPE_CHECKING:
+    from tokenlight.explain.explainer import Explainer
 
-def contrast_pairs(results: Sequence[Explanation], counts: Iterable[int]) -> list[Explanation]:
+
+def explain_inquiries(
+    explainer: "Explainer", inquiries: Sequence[Inquiry], jobs: Mapping[str, Job], running: Running
+) -> dict[str, list[Explanation]]:
+    """For every job its explanations of all texts."""
+    apart = [one.apart(explainer.task) for one in inquiries]
+    found = explain_in_batches(explainer, [one for parts in apart for one in parts], jobs, running, assemble)
+    return {name: differences_of(results, map(len, apart)) for name, results in found.items()}
+
+
+def differences_of(results: Sequence[Explanation], counts: Iterable[int]) -> list[Explanation]:
     """Where there are two for a text, the first minus the second."""
     rest = iter(results)
     groups = [[next(rest) for _ in range(count)] for count in counts]

@@ -3,13 +3,14 @@
 from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, Literal, get_args, overload
 
 import torch
 import transformers
 from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from tokenlight.explain.contrast import contrast_pairs
+from tokenlight.explain.answering import AnswerLike, Generated, ask_about, assemble_answer, generate
+from tokenlight.explain.contrast import explain_inquiries
 from tokenlight.explain.in_batches import explain_in_batches
 from tokenlight.explain.inquiry import inquire
 from tokenlight.explain.jobs import Job, Option, jobs_for
@@ -17,6 +18,7 @@ from tokenlight.explain.running import Running
 from tokenlight.methods import find_method
 from tokenlight.model.copying import unwrap
 from tokenlight.model.habits import habits_of
+from tokenlight.results.explained_answer import ExplainedAnswer
 from tokenlight.results.explanation import Explanation
 from tokenlight.rules.mode import RuleTable
 from tokenlight.tasks import find_task, task_of_class
@@ -27,6 +29,8 @@ from tokenlight.text.rows import Row, Text, Texts
 
 DEFAULT_METHOD = "attn_lrp"
 RUNNING = Running()
+Number = Literal["logit", "log_probability"]  # what is explained of a token
+NUMBERS = get_args(Number)
 
 
 class Explainer:
@@ -206,9 +210,62 @@ class Explainer:
         running: Running = RUNNING,
     ) -> dict[str, list[Explanation]]:
         """The same for token rows, such as windows of a long text."""
-        inquiries = [one.apart(self.task) for one in inquire(self.task, rows, target, foil)]
-        found = explain_in_batches(self, [one for parts in inquiries for one in parts], jobs, running)
-        return {name: contrast_pairs(results, map(len, inquiries)) for name, results in found.items()}
+        return explain_inquiries(self, inquire(self.task, rows, target, foil), jobs, running)
+
+    def generate(self, prompt: str, *, seed: int | None = None, **settings: Any) -> Generated:
+        """Let the model write an answer to a prompt; `.explain()` of it says why.
+
+        `settings` are those of transformers' `generate`, such as max_new_tokens or do_sample; with a `seed`, sampling
+        can be repeated.
+        """
+        return generate(self, self.encode(check_texts(prompt))[0], seed, settings)
+
+    @overload
+    def explain_answer(
+        self, prompts: str, answers: AnswerLike, method: str = ..., **settings: Any
+    ) -> ExplainedAnswer: ...
+
+    @overload
+    def explain_answer(
+        self, prompts: list[str], answers: Sequence[AnswerLike], method: str = ..., **settings: Any
+    ) -> list[ExplainedAnswer]: ...
+
+    def explain_answer(
+        self,
+        prompts: str | list[str],
+        answers: AnswerLike | Sequence[AnswerLike],
+        method: str = DEFAULT_METHOD,
+        *,
+        number: Number = "logit",
+        rules: RuleTable | None = None,
+        batch_size: int = 8,
+        low_memory: bool = False,
+        fused: bool | None = None,
+        progress: bool = True,
+        **options: Option,
+    ) -> ExplainedAnswer | list[ExplainedAnswer]:
+        """Explain every token of an answer by all tokens before it; lists in, a list out.
+
+        An answer is a text, what `generate` returned, or a tuple of token ids. One forward pass reads prompt and
+        answer; each token of the answer takes a backward pass. `number` says what of a token is explained: its logit,
+        or with "log_probability" its logit minus the mean of all, weighted by their probabilities, whose gradient is
+        that of the log-probability. The other keywords are those of `explain`.
+        """
+        if number not in NUMBERS:
+            raise ValueError(f"number is one of {', '.join(NUMBERS)}; found {number!r}")
+        texts = check_texts(prompts)
+        listed: Any = [answers] if isinstance(prompts, str) else list(answers)  # type: ignore[arg-type]
+        if len(listed) != len(texts):
+            raise ValueError(f"{len(listed)} answers for {len(texts)} prompts")
+        chosen = find_method(method)
+        job = Job.for_model(chosen, options, self.inner, rules)
+        against_all = number == "log_probability"
+        asked = [
+            ask_about(self.task, row, one, against_all) for row, one in zip(self.encode(texts), listed, strict=True)
+        ]
+        running = Running(batch_size, low_memory, progress, fused)
+        found = explain_in_batches(self, asked, {chosen.name: job}, running, assemble_answer)[chosen.name]
+        return found[0] if isinstance(prompts, str) else found
 
     def encode(self, texts: Sequence[Text]) -> list[Row]:
         """The texts as token rows, cut to what the model takes."""

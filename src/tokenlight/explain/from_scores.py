@@ -8,8 +8,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tokenlight.explain.contrast import explain_inquiries
 from tokenlight.explain.explainer import Explainer, check_texts
-from tokenlight.explain.in_batches import explain_in_batches
 from tokenlight.explain.inquiry import inquire
 from tokenlight.explain.jobs import Job
 from tokenlight.explain.remarks import input_notes
@@ -73,7 +73,7 @@ def from_scores(
             raise ValueError(f"expected {len(row)} finite scores, for the tokens {row.tokens}; found {tensor.tolist()}")
     control = Job(METHODS["random"], {})  # costs the prediction only
     inquiries = inquire(explainer.task, rows, target, foil)
-    said = explain_in_batches(explainer, inquiries, {"said": control}, Running(progress=False))["said"]
+    said = explain_inquiries(explainer, inquiries, {"said": control}, Running(progress=False))["said"]
     changes = {"method": method, "options": {}, "signed": signed}
     made = [
         replace(e, scores=tensor, notes=tuple(input_notes(explainer.task, row, control, False)), **changes)

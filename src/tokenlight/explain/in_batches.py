@@ -1,10 +1,9 @@
 """Many texts: similar lengths together, every job on each batch, results in the order of the texts."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from tokenlight.explain.assembling import assemble
 from tokenlight.explain.footprint import shape_of
 from tokenlight.explain.free_memory import refuse_too_large
 from tokenlight.explain.inquiry import Inquiry
@@ -12,28 +11,43 @@ from tokenlight.explain.jobs import Job
 from tokenlight.explain.passes import plan_passes
 from tokenlight.explain.running import Running, run_jobs
 from tokenlight.foundation.progress import track
+from tokenlight.methods import Attribution
 from tokenlight.model.kept_twins import borrowed_twin
 from tokenlight.model.twin import Twin
-from tokenlight.results.explanation import Explanation
+from tokenlight.record.recording import Answer
 from tokenlight.tasks.targets import Target
 
 if TYPE_CHECKING:
     from tokenlight.explain.explainer import Explainer
 
 
+Result = TypeVar("Result")
+# Makes a result of what was found for one text: its place in the batch comes last.
+Assemble = Callable[["Explainer", Inquiry, Job, Answer, Attribution, int], Result]
+
+
 def explain_in_batches(
-    explainer: "Explainer", inquiries: Sequence[Inquiry], jobs: Mapping[str, Job], running: Running
-) -> dict[str, list[Explanation]]:
-    """For every job its explanations of all texts."""
+    explainer: "Explainer",
+    inquiries: Sequence[Inquiry],
+    jobs: Mapping[str, Job],
+    running: Running,
+    assemble: Assemble[Result],
+) -> dict[str, list[Result]]:
+    """For every job its results for all texts."""
     with nullcontext(running.twin) if running.twin else borrowed_twin(explainer.model) as twin:
-        return explain_with(twin, explainer, inquiries, jobs, running)
+        return explain_with(twin, explainer, inquiries, jobs, running, assemble)
 
 
 def explain_with(
-    twin: Twin, explainer: "Explainer", inquiries: Sequence[Inquiry], jobs: Mapping[str, Job], running: Running
-) -> dict[str, list[Explanation]]:
+    twin: Twin,
+    explainer: "Explainer",
+    inquiries: Sequence[Inquiry],
+    jobs: Mapping[str, Job],
+    running: Running,
+    assemble: Assemble[Result],
+) -> dict[str, list[Result]]:
     shape, listed = shape_of(twin), list(jobs.values())
-    found: dict[str, dict[int, Explanation]] = {name: {} for name in jobs}
+    found: dict[str, dict[int, Result]] = {name: {} for name in jobs}
     rows = [one.read for one in inquiries]
     batches = explainer.batches(rows, running.batch_size, [one.kind for one in inquiries])
     for indices in track(batches, "explaining", map(len, batches), running.progress):
@@ -43,7 +57,8 @@ def explain_with(
         batch = running.prepare(batch) if running.prepare else batch
         plan = plan_passes(target, listed)
         refuse_too_large(shape, plan, batch.input_ids.shape, running.saving, twin.device)
-        answer, attributions = run_jobs(twin, batch, plan, memory=running.memory, saving=running.saving)
+        each = asked[0].wanted.each
+        answer, attributions = run_jobs(twin, batch, plan, memory=running.memory, saving=running.saving, each=each)
         for (name, job), attribution in zip(jobs.items(), attributions, strict=True):
             for place, (i, one) in enumerate(zip(indices, asked, strict=True)):
                 found[name][i] = assemble(explainer, one, job, answer, attribution, place)

@@ -20,9 +20,9 @@ class Inquiry:
     read: Row = field(kw_only=True)  # what the model reads: the text, and an answer behind it
 
     @property
-    def kind(self) -> tuple[bool, bool]:
+    def kind(self) -> tuple[bool, ...]:
         """Those of one kind can share a batch."""
-        return self.wanted.foiled, bool(self.wanted.answer)
+        return self.wanted.foiled, bool(self.wanted.answer), self.wanted.each, self.wanted.against_all
 
     def apart(self, task: Task) -> "list[Inquiry]":
         """Target and foil as inquiries of their own, where the model has to read each for itself."""

@@ -48,10 +48,12 @@ def run_jobs(
     memory: PassMemory | None = None,
     graph: bool = False,
     saving: Saving = NO_SAVING,
+    each: bool = False,
 ) -> tuple[Answer, list[Attribution]]:
     """Every distinct pass once, read by all methods that need it; those that ask the model again come last.
 
-    With `graph`, scores can be differentiated for the strengths of a head mask whose tensors ask for it.
+    With `graph`, scores can be differentiated for the strengths of a head mask whose tensors ask for it. With `each`,
+    the parts of the target are not added up: everything that is found has an axis more, [batch, part, ...].
     """
     if saving.fused:
         refuse_to_write_out(plan.jobs)
@@ -63,7 +65,7 @@ def run_jobs(
         batch = batch.map(Tensor.clone)
         if memory is not None:
             memory.open(twin.model, batch, plan.target)
-        passes = Passes(twin, batch, plan, memory, graph, saving)
+        passes = Passes(twin, batch, plan, memory, graph, saving, each)
         if not plan.passes or (plan.in_double and twin.dtype.itemsize < 4):
             passes.ask()  # what the model says in its own precision decides
         found: dict[int, Attribution] = {}
@@ -72,12 +74,13 @@ def run_jobs(
         answer = passes.answer
         assert answer is not None
         at_once = len(batch.input_ids) if saving.by_block else None
-        probe = Probe(twin, batch, answer.choices, saving, at_once, answer.score)
+        whole = Probe(twin, batch, answer.choices, saving, at_once, answer.score)
+        probes = whole.of_each(answer.output) if each else [whole]
         for number, job in enumerate(plan.jobs):
             if job.method.asks_model:
                 with torch.set_grad_enabled(graph):
-                    part = as_attribution(job.method.function(probe, **job.options))
-                found[number] = join_parts(job, [part], [1], batch, probe.fused)
+                    parts = [as_attribution(job.method.function(probe, **job.options)) for probe in probes]
+                found[number] = join_parts(job, parts, [1] * len(parts), batch, whole.fused, each)
     return answer, [found[number] for number in range(len(plan.jobs))]
 
 
@@ -91,6 +94,7 @@ class Passes:
     memory: PassMemory | None
     graph: bool
     saving: Saving
+    each: bool = False
     answer: Answer | None = None  # of the first pass
     rows: RowsRead = field(default_factory=RowsRead)
     chosen: tuple[Choice, ...] | None = None  # by the first pass: the same target in every other, where rounding ties
@@ -122,7 +126,9 @@ class Passes:
             first = opened[keys[0]]
             self.answer = Answer(first.choices, first.output, torch.stack(scores).sum(0))
         return {
-            number: join_parts(job, found[number], signs, self.batch, all(opened[key].fused for key in reads))
+            number: join_parts(
+                job, found[number], signs, self.batch, all(opened[key].fused for key in reads), self.each
+            )
             for number, (job, reads) in readers.items()
         }
 
@@ -214,20 +220,28 @@ def describe_readers(jobs: Sequence[Job]) -> str:
     )
 
 
-def join_parts(job: Job, parts: list[Attribution], signs: list[int], batch: Batch, fused: bool) -> Attribution:
-    """Scores are added over the parts of the target, minus those of a foil; padding is exactly 0."""
+def join_parts(
+    job: Job, parts: list[Attribution], signs: list[int], batch: Batch, fused: bool, each: bool
+) -> Attribution:
+    """Scores are added over the parts of the target, minus those of a foil, or side by side; padding is exactly 0."""
+    join = side_by_side if each else add_up
     real = batch.attention_mask.bool()
-    scores = add_up([part.scores for part in parts], signs)
-    scores = torch.where(real, scores.to(real.device), 0.0)
+    scores = join([part.scores for part in parts], signs)
+    scores = torch.where(real[:, None] if each else real, scores.to(real.device), 0.0)
     if not torch.isfinite(scores).all():
         raise ValueError(f"method '{job.method.name}' gave scores that are not finite on this input")
-    extras = {name: add_up([part.extras[name] for part in parts], signs) for name in parts[0].extras}
-    maps = {name: add_up([part.maps[name] for part in parts], signs) for name in parts[0].maps}
+    extras = {name: join([part.extras[name] for part in parts], signs) for name in parts[0].extras}
+    maps = {name: join([part.maps[name] for part in parts], signs) for name in parts[0].maps}
     return Attribution(scores, extras, maps, fused)
 
 
 def add_up(tensors: list[Tensor], signs: list[int]) -> Tensor:
     return torch.stack([sign * tensor for sign, tensor in zip(signs, tensors, strict=True)]).sum(0)
+
+
+def side_by_side(tensors: list[Tensor], signs: list[int]) -> Tensor:
+    """[batch, part, ...]"""
+    return torch.stack([sign * tensor for sign, tensor in zip(signs, tensors, strict=True)], 1)
 
 
 def as_attribution(result: Tensor | Attribution) -> Attribution:

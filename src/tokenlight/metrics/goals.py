@@ -1,6 +1,7 @@
 """Whose probability is measured: what an explanation explained, or what the caller names."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 
@@ -49,7 +50,8 @@ def explained_goal(task: Task, explanation: Explanation) -> Goal:
         raise ValueError(
             f"the target {explanation.target!r} was a function of the output: give target= as in explain()"
         )
-    return task.goal(explanation.indices, explanation.foil_indices, explanation.position)
+    goal = task.goal(explanation.indices, explanation.foil_indices, explanation.position)
+    return replace(goal, given=explanation.given)
 
 
 def predictions(explainer: Explainer, twin: Twin, rows: Sequence[Row], wanted: dict[int, Wanted]) -> dict[int, Goal]:

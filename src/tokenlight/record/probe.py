@@ -37,6 +37,10 @@ class Probe:
         choices = repeat_choices(self.choices, rows)
         return replace(self, batch=self.batch.map(lambda t: t[rows]), choices=choices, known=known)
 
+    def of_each(self, output: Any) -> "list[Probe]":
+        """For each part of the target a probe of its own; `output` is what the model says about the batch as it is."""
+        return [replace(self, choices=(one,), known=one.score(output)) for one in self.choices]
+
     def score_as_it_is(self) -> Tensor:
         """[batch] the explained number."""
         return self.score(self.batch) if self.known is None else self.known

@@ -82,6 +82,7 @@ class Explanation:
     position: int | None = None  # the token that was explained, where there is one
     indices: tuple[int, ...] = ()  # the target as the model counts: a label, a token id, or an answer's first and last
     foil_indices: tuple[int, ...] = ()
+    given: tuple[int, ...] = ()  # token ids between the text and the target, where that is a later part of an answer
     extras: Mapping[str, float] = field(default_factory=dict)  # numbers about the scores, such as a residual
     maps: Mapping[str, Tensor] = field(default_factory=dict)  # what was asked for with detail=; axes in MAP_AXES
     notes: tuple[str, ...] = ()  # what a reader should know: truncation, a target that had no effect
@@ -168,6 +169,7 @@ class Explanation:
             "spans": [list(span) for span in self.spans],
             "indices": list(self.indices),
             "foil_indices": list(self.foil_indices),
+            "given": list(self.given),
             "text": list(self.text) if isinstance(self.text, tuple) else self.text,
             "options": json.loads(json.dumps(dict(self.options))),  # tuples are lists there
             "extras": dict(self.extras),
@@ -185,6 +187,7 @@ class Explanation:
             raise ValueError(f"this is not a saved explanation: expected format {FORMAT!r}, found {found!r}")
         if plain.get("version") != VERSION:
             raise ValueError(f"saved in version {plain.get('version')}, but this tokenlight reads version {VERSION}")
+        plain = {"given": [], **plain}  # files from before targets of several tokens have none
         if wrong := {"format", "version", "dtype", *saved_fields()} ^ set(plain):
             raise ValueError(f"this saved explanation is damaged: missing or unknown {', '.join(sorted(wrong))}")
         fields = {name: value for name, value in plain.items() if name not in ("format", "version", "dtype")}
@@ -195,6 +198,7 @@ class Explanation:
             "spans": [tuple(span) for span in fields["spans"]],
             "indices": tuple(fields["indices"]),
             "foil_indices": tuple(fields["foil_indices"]),
+            "given": tuple(fields["given"]),
             "text": tuple(fields["text"]) if isinstance(fields["text"], list) else fields["text"],
             "maps": {name: torch.tensor(values, dtype=dtype) for name, values in fields["maps"].items()},
             "notes": tuple(fields["notes"]),

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
-from tokenlight.explain.in_batches import explain_in_batches
+from tokenlight.explain.contrast import explain_inquiries
 from tokenlight.explain.inquiry import Inquiry
 from tokenlight.explain.jobs import Job
 from tokenlight.explain.running import Running
@@ -95,7 +95,7 @@ def explain_group(
 
 def explain_inquiry(session: Session, inquiry: Inquiry, jobs: Mapping[str, Job]) -> dict[str, Explanation]:
     running = Running(progress=False, memory=session.memory)
-    found = explain_in_batches(session.explainer, [inquiry], jobs, running)
+    found = explain_inquiries(session.explainer, [inquiry], jobs, running)
     return {name: explanation for name, (explanation,) in found.items()}
 
 

@@ -85,14 +85,13 @@ class NextToken(Worded):
         steps = max(len(one.answer) for one in wanted)
         index = [one.answer + (0,) * (steps - len(one.answer)) for one in wanted]
         weight = [[float(one.given <= step < len(one.answer)) for step in range(steps)] for one in wanted]
-        return (
-            Continuation(
-                step_places(wanted, batch),
-                batch.input_ids.new_tensor(index),
-                weight=torch.tensor(weight, device=batch.input_ids.device),
-                against_all=wanted[0].against_all,
-            ),
+        whole = Continuation(
+            step_places(wanted, batch),
+            batch.input_ids.new_tensor(index),
+            weight=torch.tensor(weight, device=batch.input_ids.device),
+            against_all=wanted[0].against_all,
         )
+        return whole.steps() if wanted[0].each else (whole,)
 
     def prediction(self, row: Row, output: Any, wanted: Wanted, i: int) -> tuple[str, float | None]:
         return super().prediction(row, self.first_step(output, wanted), wanted, i)
@@ -122,7 +121,7 @@ class NextToken(Worded):
 
     def pose(self, question: Question) -> Question:
         """With the continuation behind it, all but its last token."""
-        tail, types = question.goal.index[:-1], question.token_type_ids
+        tail, types = question.goal.given + question.goal.index[:-1], question.token_type_ids
         return replace(
             question,
             input_ids=question.input_ids + tail,

@@ -39,6 +39,7 @@ class Wanted:
     answer: tuple[int, ...] = ()  # several tokens that follow the text
     foil_answer: tuple[int, ...] = ()
     given: int = 0  # of the answer's first tokens: they are read, not explained
+    each: bool = False  # the answer's tokens are explained one by one, not their sum
     against_all: bool = False  # each logit of the answer minus the mean of all, weighted by their probabilities
 
     @property
@@ -69,6 +70,7 @@ class Goal:
     position: int | None = None  # the token whose label or word is read; it is never taken away
     span: Span | None = None  # an answer
     foil_span: Span | None = None
+    given: tuple[int, ...] = ()  # token ids that stand between the text and those of the index
 
     @property
     def protected(self) -> tuple[int, ...]:

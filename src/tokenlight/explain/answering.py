@@ -1,0 +1,147 @@
+"""Answers of language models: written by the model, or given, and explained token by token."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from tokenlight.explain.inquiry import Inquiry
+from tokenlight.explain.jobs import Job
+from tokenlight.explain.remarks import input_notes, is_signed
+from tokenlight.masks.choosing import model_name
+from tokenlight.methods import Attribution
+from tokenlight.record.recording import Answer
+from tokenlight.results.explained_answer import Alternative, ExplainedAnswer
+from tokenlight.results.explanation import keep_precision, library_versions
+from tokenlight.tasks.targets import Wanted
+from tokenlight.tasks.task import Task
+from tokenlight.text.rows import Row
+
+if TYPE_CHECKING:
+    from tokenlight.explain.explainer import Explainer
+
+LIKELIEST = 5  # alternatives that are kept for each token
+
+
+@dataclass(frozen=True)
+class Generated:
+    """What a model wrote after a prompt."""
+
+    prompt: str
+    text: str
+    ids: tuple[int, ...]
+    explainer: "Explainer" = field(repr=False, compare=False)
+
+    def __str__(self) -> str:
+        return self.text
+
+    def explain(self, method: str = "attn_lrp", **settings: Any) -> ExplainedAnswer:
+        """Why did it write that? As `Explainer.explain_answer`."""
+        return self.explainer.explain_answer(self.prompt, self, method, **settings)
+
+
+AnswerLike = str | Generated | tuple[int, ...]
+
+
+def generate(explainer: "Explainer", row: Row, seed: int | None, settings: Mapping[str, Any]) -> Generated:
+    """By transformers' own `generate`, on the model as it was given."""
+    task, model = explainer.task, explainer.model
+    if not task.reads_on:
+        raise ValueError(f"only language models write answers; this is a {task.name} model")
+    device = explainer.inner.get_input_embeddings().weight.device
+    ids = torch.tensor([row.input_ids], device=device)
+    settings = {"pad_token_id": explainer.tokenizer.pad_token_id, **settings}
+    with torch.no_grad(), torch.random.fork_rng(enabled=seed is not None):
+        if seed is not None:
+            torch.manual_seed(seed)
+        found: Any = model.generate(input_ids=ids, attention_mask=torch.ones_like(ids), **settings)
+    whole = getattr(found, "sequences", found)
+    if len(whole) != 1:
+        raise ValueError(f"one answer at a time: the settings ask for {len(whole)}")
+    written = tuple(whole[0, len(row) :].tolist())
+    if not written:
+        raise ValueError("the model wrote nothing: allow more with max_new_tokens=")
+    assert isinstance(row.text, str), "language models go on with one text"
+    return Generated(row.text, explainer.tokenizer.decode(list(written), skip_special_tokens=True), written, explainer)
+
+
+def ask_about(task: Task, row: Row, answer: AnswerLike, against_all: bool) -> Inquiry:
+    """All tokens of an answer, one by one."""
+    if not task.reads_on:
+        raise ValueError(f"answers are what language models write; this is a {task.name} model")
+    wanted = Wanted(answer=ids_of(task, row, answer), each=True, against_all=against_all)
+    return Inquiry(row, wanted, named=True, read=task.read_on(row, wanted))
+
+
+def ids_of(task: Task, row: Row, answer: AnswerLike) -> tuple[int, ...]:
+    if isinstance(answer, Generated):
+        answer = answer.ids
+    if isinstance(answer, str):
+        answer = tuple(task.tokenizer.encode(answer, add_special_tokens=False))
+    ids = tuple(task.index(i) for i in answer)
+    if not ids:
+        raise ValueError("expected an answer, found an empty one")
+    total = len(row) + row.truncated + len(ids)
+    if task.max_length is not None and total > task.max_length:
+        raise ValueError(
+            f"prompt and answer have {total} tokens, the model reads {task.max_length}: shorten the prompt"
+        )
+    return ids
+
+
+def assemble_answer(
+    explainer: "Explainer", inquiry: Inquiry, job: Job, answer: Answer, attribution: Attribution, place: int
+) -> ExplainedAnswer:
+    """The answer at this place of the batch; every part of the attribution is a token of it."""
+    task, row, ids = explainer.task, inquiry.read, inquiry.wanted.answer
+    logits = answer.output["logits"][place, : len(ids)].double()
+    scores = torch.stack([choice.score(answer.output) for choice in answer.choices], 1)  # [batch, step]
+    prompt, text = row.text
+    matrix = keep_precision(attribution.scores[place, : len(ids), : len(row)])
+    notes = [*input_notes(task, inquiry.row, job, False), *merge_notes(task, prompt, text, row)]
+    return ExplainedAnswer(
+        prompt=prompt,
+        answer=text,
+        tokens=row.tokens,
+        special=torch.tensor(row.special),
+        segments=row.segments,
+        spans=row.spans,
+        ids=ids,
+        matrix=matrix,
+        numbers=scores[place, : len(ids)].cpu().to(matrix.dtype),
+        log_probabilities=log_probabilities(logits, ids).cpu().to(matrix.dtype),
+        alternatives=likeliest(task, logits),
+        method=job.method.name,
+        options=job.described_options,
+        model=model_name(explainer.inner),
+        task=task.name,
+        signed=is_signed(job, task, None),
+        extras={name: value[place, : len(ids)].cpu().to(matrix.dtype) for name, value in attribution.extras.items()},
+        notes=tuple(notes),
+        versions=library_versions(),
+        fused=attribution.fused,
+        explainer=explainer,
+    )
+
+
+def log_probabilities(logits: Tensor, ids: Sequence[int]) -> Tensor:
+    """[step] from logits [step, index]"""
+    return logits.log_softmax(-1)[torch.arange(len(ids)), torch.tensor(ids)]
+
+
+def likeliest(task: Task, logits: Tensor) -> list[list[Alternative]]:
+    found = logits.softmax(-1).topk(min(LIKELIEST, logits.shape[-1]))
+    return [
+        [Alternative(task.name_of(i), i, chance) for i, chance in zip(indices, chances, strict=True)]
+        for indices, chances in zip(found.indices.tolist(), found.values.tolist(), strict=True)
+    ]
+
+
+def merge_notes(task: Task, prompt: str, answer: str, row: Row) -> list[str]:
+    """Where the tokenizer would cut the same text otherwise."""
+    again = task.tokenizer(prompt + answer, add_special_tokens=False)["input_ids"]
+    if row.input_ids[-len(again) :] == again:
+        return []
+    return ["explained are the tokens as given: as one text, prompt and answer would be cut into other tokens"]

@@ -1,0 +1,239 @@
+"""The result for an answer: for each of its tokens, how much every earlier token contributed to it."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from tokenlight.results.explanation import Explanation, printable
+from tokenlight.text import passages
+from tokenlight.text.words import group_tokens
+
+if TYPE_CHECKING:
+    from tokenlight.explain.explainer import Explainer
+
+FORMAT, VERSION = "tokenlight.explained_answer", 1
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """A token that could have stood in a token's place."""
+
+    token: str
+    index: int
+    probability: float
+
+
+@dataclass(frozen=True, eq=False)
+class ExplainedAnswer:
+    """Why a language model wrote an answer. Higher score = more support for the token in question.
+
+    Rows of the matrix are the answer's tokens; columns are all tokens, first those of the prompt, then those of the
+    answer. What stands behind a token, and the token itself, has a score of 0 there.
+    """
+
+    prompt: str
+    answer: str
+    tokens: list[str]
+    special: Tensor  # [token] bool
+    segments: list[int | None]  # 0: prompt, 1: answer
+    spans: list[tuple[int, int]]  # characters in the one or the other
+    ids: tuple[int, ...]  # of the answer's tokens
+    matrix: Tensor  # [token of the answer, token]
+    numbers: Tensor  # [token of the answer] what is explained: its logit, or that minus the mean of all
+    log_probabilities: Tensor  # [token of the answer] given everything before it
+    alternatives: list[list[Alternative]]  # for each token of the answer, the likeliest ones in its place
+    method: str
+    options: Mapping[str, Any]
+    model: str
+    task: str
+    signed: bool = True
+    extras: Mapping[str, Tensor] = field(default_factory=dict)  # each [token of the answer]
+    notes: tuple[str, ...] = ()
+    versions: Mapping[str, str] = field(default_factory=dict)
+    fused: bool | None = None
+    # For evaluate() of its parts; not compared, not saved, and not taken along by copies and pickles.
+    explainer: "Explainer | None" = field(default=None, repr=False, compare=False)
+
+    def __len__(self) -> int:
+        """Tokens of the answer."""
+        return len(self.ids)
+
+    @property
+    def prompt_length(self) -> int:
+        """Tokens of the prompt."""
+        return len(self.tokens) - len(self.ids)
+
+    @property
+    def log_probability(self) -> float:
+        """Of the whole answer, given the prompt."""
+        return float(self.log_probabilities.sum())
+
+    # Parts of the answer
+
+    def total(self) -> Explanation:
+        """Why the whole answer?"""
+        return self.of(tokens=slice(None))
+
+    def of(
+        self, text: str | None = None, *, tokens: int | slice | Sequence[int] | None = None, sentence: int | None = None
+    ) -> Explanation:
+        """Why this part of the answer? Named by its text, its tokens, or the number of a sentence, from 0.
+
+        The result is an explanation of the prompt. What earlier tokens of the answer contributed is its
+        `extras["answer_share"]`.
+        """
+        if sum(choice is not None for choice in (text, tokens, sentence)) != 1:
+            raise ValueError("name a part of the answer in one way: of(text), of(tokens=...) or of(sentence=...)")
+        if text is not None:
+            chosen = self._tokens_of(find_once(self.answer, text))
+        elif sentence is not None:
+            chosen = self._tokens_of(pick(passages.sentences(self.answer), sentence, "sentence"))
+        else:
+            chosen = choose(tokens, len(self))
+        if not chosen:
+            raise ValueError("no token of the answer is named")
+        return self._explanation(chosen)
+
+    def _tokens_of(self, span: tuple[int, int]) -> list[int]:
+        """Those of the answer that lie in a span of its characters, at least in part."""
+        spans = self.spans[self.prompt_length :]
+        return [i for i, (start, end) in enumerate(spans) if start < span[1] and end > span[0]]
+
+    def _explanation(self, chosen: list[int]) -> Explanation:
+        length, rows = self.prompt_length, self.matrix[chosen].sum(0)
+        ids = tuple(self.ids[i] for i in chosen)
+        first, last = self.spans[length + chosen[0]][0], self.spans[length + chosen[-1]][1]
+        together = chosen == list(range(chosen[0], chosen[-1] + 1))
+        words = self.answer[first:last] if together else " … ".join(self.tokens[length + i] for i in chosen)
+        extras = {name: float(values[chosen].sum()) for name, values in self.extras.items()}
+        return Explanation(
+            text=self.prompt,
+            tokens=self.tokens[:length],
+            scores=rows[:length].clone(),
+            special=self.special[:length],
+            segments=self.segments[:length],
+            spans=self.spans[:length],
+            score=float(self.numbers[chosen].sum()),
+            target=words or self.tokens[length + chosen[0]],
+            foil=None,
+            prediction=self.alternatives[chosen[0]][0].token,
+            probability=self.alternatives[chosen[0]][0].probability,
+            method=self.method,
+            options=self.options,
+            task=self.task,
+            model=self.model,
+            signed=self.signed,
+            indices=ids if together else (),  # tokens with others between them have no probability of their own
+            given=self.ids[: chosen[0]],
+            extras={**extras, "answer_share": float(rows[length:].sum())},
+            notes=self.notes,
+            versions=self.versions,
+            fused=self.fused,
+            explainer=self.explainer,
+        )
+
+    # Looking at it, and keeping it
+
+    def words(self) -> list[str]:
+        """The answer's words."""
+        tokens = slice(self.prompt_length, None)
+        special, spans = self.special[tokens].tolist(), self.spans[tokens]
+        groups = group_tokens([self.answer], [0] * len(self), spans, special)
+        return [self.answer[spans[group[0]][0] : spans[group[-1]][1]] for group in groups]
+
+    def show(self) -> None:
+        """Print the answer, and under each of its sentences what of the prompt made the model write it."""
+        from tokenlight.views.answer import show_answer
+
+        show_answer(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain lists, strings and numbers."""
+        plain = {name: getattr(self, name) for name in saved_fields()}
+        plain |= {name: value.tolist() for name, value in plain.items() if isinstance(value, Tensor)}
+        plain |= {
+            "dtype": str(self.matrix.dtype).removeprefix("torch."),
+            "spans": [list(span) for span in self.spans],
+            "ids": list(self.ids),
+            "alternatives": [[vars(one) for one in some] for some in self.alternatives],
+            "options": json.loads(json.dumps(dict(self.options))),  # tuples are lists there
+            "extras": {name: values.tolist() for name, values in self.extras.items()},
+            "notes": list(self.notes),
+            "versions": dict(self.versions),
+        }
+        return {"format": FORMAT, "version": VERSION, **plain}
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> "ExplainedAnswer":
+        """The inverse of `to_dict`."""
+        found = plain.get("format") if isinstance(plain, Mapping) else type(plain).__name__
+        if found != FORMAT:
+            raise ValueError(f"this is not a saved answer: expected format {FORMAT!r}, found {found!r}")
+        if plain.get("version") != VERSION:
+            raise ValueError(f"saved in version {plain.get('version')}, but this tokenlight reads version {VERSION}")
+        if wrong := {"format", "version", "dtype", *saved_fields()} ^ set(plain):
+            raise ValueError(f"this saved answer is damaged: missing or unknown {', '.join(sorted(wrong))}")
+        kept = {name: value for name, value in plain.items() if name not in ("format", "version", "dtype")}
+        dtype = getattr(torch, plain["dtype"])
+        kept |= {name: torch.tensor(kept[name], dtype=dtype) for name in ("matrix", "numbers", "log_probabilities")}
+        kept |= {
+            "special": torch.tensor(kept["special"], dtype=torch.bool),
+            "spans": [tuple(span) for span in kept["spans"]],
+            "ids": tuple(kept["ids"]),
+            "alternatives": [[Alternative(**one) for one in some] for some in kept["alternatives"]],
+            "extras": {name: torch.tensor(values, dtype=dtype) for name, values in kept["extras"].items()},
+            "notes": tuple(kept["notes"]),
+        }
+        return cls(**kept)
+
+    def save(self, path: str | Path) -> None:
+        """A JSON file that `tokenlight.ExplainedAnswer.load` reads back."""
+        Path(path).write_text(json.dumps(self.to_dict(), ensure_ascii=False) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | Path) -> "ExplainedAnswer":
+        return cls.from_dict(json.loads(Path(path).read_text(encoding="utf-8")))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies and pickles do not take the model along."""
+        return {**self.__dict__, "explainer": None}
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ExplainedAnswer) and self.to_dict() == other.to_dict()
+
+    def __repr__(self) -> str:
+        begins = printable(self.answer if len(self.answer) <= 60 else self.answer[:57] + "...")
+        return f"<ExplainedAnswer {begins!r} by {self.method}: {len(self)} tokens, from {self.prompt_length}>"
+
+
+def saved_fields() -> list[str]:
+    return [one.name for one in fields(ExplainedAnswer) if one.name != "explainer"]
+
+
+def find_once(answer: str, text: str) -> tuple[int, int]:
+    """The span of a text that stands in the answer exactly once."""
+    places = [place for place in range(len(answer)) if text and answer.startswith(text, place)]
+    if len(places) != 1:
+        raise ValueError(f"{text!r} stands {len(places)} times in the answer {answer!r}: name its tokens instead")
+    return places[0], places[0] + len(text)
+
+
+def pick(spans: Sequence[tuple[int, int]], number: int, name: str) -> tuple[int, int]:
+    if not -len(spans) <= number < len(spans):
+        raise ValueError(f"there is no {name} {number}: the answer has {len(spans)}, counted from 0")
+    return spans[number]
+
+
+def choose(tokens: int | slice | Sequence[int] | None, count: int) -> list[int]:
+    """Numbers of the answer's tokens, in order."""
+    if isinstance(tokens, slice):
+        return list(range(count))[tokens]
+    wanted = [tokens] if isinstance(tokens, int) else list(tokens or ())
+    if outside := [i for i in wanted if not -count <= i < count]:
+        raise ValueError(f"the answer has the tokens 0 to {count - 1}; found {outside[0]}")
+    return sorted({i % count for i in wanted})
