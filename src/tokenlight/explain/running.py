@@ -1,7 +1,7 @@
 """Methods on one batch: one recording for each rule table, however many methods read it."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -119,7 +119,7 @@ class Passes:
         with torch.set_grad_enabled(self.graph):
             for parts in zip(*(one.parts() for one in opened.values()), strict=True):
                 for number, result in read_parts(dict(zip(keys, parts, strict=True)), readers).items():
-                    found[number].append(result)
+                    found[number].append(as_far_as(parts[0].trace.mask, result))
                 signs.append(parts[0].trace.sign)
                 scores.append(parts[0].trace.sign * parts[0].trace.score)
         if self.answer is None:
@@ -223,16 +223,19 @@ def describe_readers(jobs: Sequence[Job]) -> str:
 def join_parts(
     job: Job, parts: list[Attribution], signs: list[int], batch: Batch, fused: bool, each: bool
 ) -> Attribution:
-    """Scores are added over the parts of the target, minus those of a foil, or side by side; padding is exactly 0."""
+    """Scores are added over the parts of the target, minus those of a foil, or stand side by side."""
     join = side_by_side if each else add_up
-    real = batch.attention_mask.bool()
-    scores = join([part.scores for part in parts], signs)
-    scores = torch.where(real[:, None] if each else real, scores.to(real.device), 0.0)
+    scores = join([as_far_as(batch.attention_mask.bool(), part).scores for part in parts], signs)
     if not torch.isfinite(scores).all():
         raise ValueError(f"method '{job.method.name}' gave scores that are not finite on this input")
     extras = {name: join([part.extras[name] for part in parts], signs) for name in parts[0].extras}
     maps = {name: join([part.maps[name] for part in parts], signs) for name in parts[0].maps}
     return Attribution(scores, extras, maps, fused)
+
+
+def as_far_as(mask: Tensor, part: Attribution) -> Attribution:
+    """Padding, and what an answer has behind the token that is explained, is exactly 0."""
+    return replace(part, scores=torch.where(mask, part.scores.to(mask.device), 0.0))
 
 
 def add_up(tensors: list[Tensor], signs: list[int]) -> Tensor:

@@ -32,8 +32,6 @@ def goals_of(
             raise ValueError("a foil needs a target to be compared with")
         if targets[i] is None:
             goals.append(explained_goal(explainer.task, explanation))
-        elif several := explainer.task.continuation(row, targets[i]):
-            goals.append(explainer.task.goal(several, explainer.task.continuation(row, foils[i]), None))
         else:
             wanted = explainer.task.want(row, targets[i], foils[i])
             goals.append(wanted.goal)

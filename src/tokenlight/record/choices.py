@@ -61,6 +61,10 @@ class Choice:
             return None
         return one_hot(self.row, width).float()
 
+    def seen(self, batch: Batch) -> Batch:
+        """The batch as far as what is explained can depend on it."""
+        return batch
+
     def map(self, change: Callable[[Tensor], Tensor]) -> Self:
         return replace(self, **{n: change(t) for n, t in vars(self).items() if isinstance(t, Tensor)})
 
@@ -103,6 +107,12 @@ class Continuation(Choice):
     def rows(self, width: int) -> Tensor:
         """Of each token's row as much as its weight: maps are added up as the numbers are."""
         return self.weight.new_zeros(len(self.row), width).scatter_add_(1, self.row, self.weight)
+
+    def seen(self, batch: Batch) -> Batch:
+        """Without what stands behind the last token that is read: some methods take means over all tokens."""
+        last = torch.where(self.weight > 0, self.row, self.row[:, :1]).amax(1, keepdim=True)
+        places = torch.arange(batch.input_ids.shape[1], device=last.device)
+        return replace(batch, attention_mask=batch.attention_mask * (places <= last))
 
 
 class Asked(Protocol):

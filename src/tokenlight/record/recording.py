@@ -201,7 +201,7 @@ class OpenPass:
             last = i + 1 == len(parts) and not self._repeatable
             row = self._rows.of(i, one.split) if one.reads_row else None
             first = len(tape.blocks) - 1 if tape.last_block else 0
-            trace = Trace(self._batch, score.detach(), row, part.sign, self._twin.model, self._ledger, first)
+            trace = Trace(part.seen(self._batch), score.detach(), row, part.sign, self._twin.model, self._ledger, first)
             if tape.cut:
                 blockwise = Blockwise(self._twin, tape, one.signals, one.graded, one.kept, self._mode)
                 yield CutPart(trace, blockwise, score, start, last)

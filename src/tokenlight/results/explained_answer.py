@@ -2,9 +2,9 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from tokenlight.explain.explainer import Explainer
 
 FORMAT, VERSION = "tokenlight.explained_answer", 1
+Form = Literal["exact", "cage"]  # in which the answer's own share is handed on
+FORMS = get_args(Form)
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,9 @@ class ExplainedAnswer:
         if text is not None:
             chosen = self._tokens_of(find_once(self.answer, text))
         elif sentence is not None:
-            chosen = self._tokens_of(pick(passages.sentences(self.answer), sentence, "sentence"))
+            start, end = pick(passages.sentences(self.answer), sentence, "sentence")
+            end += end == len(self.answer)  # tokens without characters stand there, too
+            chosen = [i for i, (first, _) in enumerate(self.spans[self.prompt_length :]) if start <= first < end]
         else:
             chosen = choose(tokens, len(self))
         if not chosen:
@@ -136,6 +140,29 @@ class ExplainedAnswer:
             fused=self.fused,
             explainer=self.explainer,
         )
+
+    def through(self, form: Form = "exact") -> "ExplainedAnswer":
+        """The same with everything handed on to the prompt: why were the earlier tokens of the answer written?
+
+        What a token of the answer took goes where its own row came from. "exact" keeps every row's sum, signs included.
+        "cage" is the published form (CAGE, 2025): positive parts alone, in shares of 1.
+        """
+        if form not in FORMS:
+            raise ValueError(f"form is one of {', '.join(FORMS)}; found {form!r}")
+        length, rows = self.prompt_length, self.matrix
+        if form == "cage":
+            rows = rows.clamp_min(0)
+            rows = rows / rows.sum(1, keepdim=True).clamp_min(torch.finfo(rows.dtype).tiny)
+        found = torch.zeros_like(rows)
+        for step, row in enumerate(rows):
+            taken = row[length : length + step]  # by the answer's earlier tokens
+            sums = found[:step].sum(1)
+            if bool(((sums == 0) & (taken != 0)).any()):
+                raise ValueError("a token of the answer has nothing to hand on: its own row adds up to 0")
+            shares = found[:step] / torch.where(sums == 0, 1, sums)[:, None]
+            found[step, :length] = row[:length] + (taken @ shares)[:length]
+        notes = (*self.notes, f"what earlier tokens of the answer took was handed on to the prompt ({form})")
+        return replace(self, matrix=found, signed=self.signed and form == "exact", notes=notes)
 
     # Looking at it, and keeping it
 

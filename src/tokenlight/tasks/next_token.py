@@ -111,7 +111,7 @@ class NextToken(Worded):
     def goal(self, index: Sequence[int], foil: Sequence[int], position: int | None) -> Goal:
         if len(foil) > 1 or (foil and len(index) > 1):
             raise ValueError(
-                "the probability of one continuation among two is not measured: name a target= without a foil"
+                "the probability of one continuation among two is not measured: name a target= and no foil"
             )
         return super().goal(index, foil, position)
 

@@ -51,6 +51,8 @@ class Wanted:
         """None where the prediction decides."""
         if self.span is None and self.index is None and not self.answer:
             return None
+        if self.foil_answer:
+            raise ValueError("the probability of one continuation among two is not measured: leave the foil away")
         index = self.answer or (() if self.index is None else (self.index,))
         return Goal(index, self.foil, self.position, self.span, self.foil_span)
 

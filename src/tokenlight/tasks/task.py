@@ -191,10 +191,6 @@ class Task(ABC):
         """Whose probability is measured, from what was chosen."""
         return Goal(tuple(index), foil[0] if foil else None, position)
 
-    def continuation(self, row: Row, target: Any) -> tuple[int, ...]:
-        """The tokens of a target of several, where the model goes on with the text; () for any other target."""
-        return ()
-
     def moved(self, wanted: Wanted, row: Row, goal: Goal) -> Wanted:
         """The same wish about what is left of a text; the goal has moved already."""
         return replace(wanted, position=goal.position)

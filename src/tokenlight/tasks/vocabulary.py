@@ -43,5 +43,8 @@ def token_index(token: object, tokenizer: Any, vocabulary: int) -> int:
     if isinstance(entry, int) and entry != tokenizer.unk_token_id:
         return entry
     pieces = tokenizer.convert_ids_to_tokens(ids)
-    hint = "" if token.startswith(" ") else f", or {' ' + token!r} with a leading blank"
+    blank = tokenizer.encode(f" {token}", add_special_tokens=False)
+    hint = (
+        f", or {' ' + token!r} with a leading blank" if len(blank) == 1 and tokenizer.unk_token_id not in blank else ""
+    )
     raise ValueError(f"{token!r} is not one token but {len(pieces)}: {pieces}. Name a single token{hint}")

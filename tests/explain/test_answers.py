@@ -1,0 +1,262 @@
+"""Answers of language models: every token of an answer by all tokens before it."""
+
+import pytest
+import torch
+
+import tokenlight as tl
+from tests import models
+from tests.tokenizers_ import explainer_for
+from tokenlight.methods import METHODS
+from tokenlight.results.explained_answer import ExplainedAnswer
+
+PROMPT, ANSWER = "The keys to the cabinet", " are on the table. It is a good movie"
+# Added up over the answer's tokens, explanations of these methods are that of the whole answer. The others take only
+# the positive part of a gradient, start from 1, or take lengths, so that a sum is not the sum of its parts.
+LINEAR = (
+    "gradient_x_input",
+    "attn_lrp",
+    "lrp",
+    "raw_attention",
+    "rollout",
+    "alti_logit",
+    "erasure",
+    "integrated_gradients",
+)
+DECODERS = [family for family, task in models.COMBINATIONS if task == "text-generation"]
+
+
+@pytest.fixture(scope="module")
+def explainer():
+    return explainer_for("llama", "text-generation", dtype=torch.float64)
+
+
+def apart(one, other):
+    return float((one - other).abs().max())
+
+
+@pytest.mark.parametrize("method", LINEAR)
+def test_rows_add_up_to_the_whole_answer(explainer, method):
+    answer = explainer.explain_answer(PROMPT, ANSWER, method, progress=False, **models.quick_options(method))
+    whole = explainer.explain(PROMPT, method, target=ANSWER, progress=False, **models.quick_options(method))
+    total = answer.total()
+    assert apart(total.scores, whole.scores) < 1e-10
+    assert total.score == pytest.approx(whole.score)
+    assert total.indices == whole.indices == answer.ids
+    assert total.extras["answer_share"] == pytest.approx(whole.extras["answer_share"])
+    assert whole.scores.abs().max() > 1e-4
+
+
+@pytest.mark.parametrize("method", [name for name in METHODS if not METHODS[name].control])
+def test_a_row_is_the_explanation_of_that_token_with_the_text_before_it(explainer, method):
+    if not METHODS[method].fits(explainer.inner):
+        pytest.skip("the method is not defined for the model")
+    answer = explainer.explain_answer(PROMPT, ANSWER, method, progress=False, **models.quick_options(method))
+    step = 3
+    begun = explainer.explain_answer(
+        PROMPT, answer.ids[: step + 1], method, progress=False, **models.quick_options(method)
+    )
+    alone = begun.matrix[step]
+    assert apart(answer.matrix[step, : len(alone)], alone) < 1e-10
+    assert not answer.matrix[step, len(alone) :].any()
+    assert answer.log_probabilities[step] == pytest.approx(float(begun.log_probabilities[step]))
+
+
+@pytest.mark.parametrize("family", DECODERS)
+def test_a_row_is_what_attribute_finds_for_the_ids_before_it(family):
+    explainer = explainer_for(family, "text-generation", dtype=torch.float64)
+    ids = tuple(models.ids(1, 4)[0].tolist())
+    answer = explainer.explain_answer("it is", ids, "attn_lrp", progress=False)
+    before = explainer.encode(["it is"])[0].input_ids
+    for step in range(len(ids)):
+        row = torch.tensor([[*before, *ids[:step]]])
+        alone = tl.attribute(explainer.model, row, method="attn_lrp", target=ids[step])[0]
+        assert apart(answer.matrix[step, : row.shape[1]], alone) < 1e-10
+
+
+@pytest.mark.parametrize("number", ["logit", "log_probability"])
+@pytest.mark.parametrize("method", ["attn_lrp", "lrp"])
+def test_every_row_conserves(explainer, method, number):
+    answer = explainer.explain_answer(PROMPT, ANSWER, method, number=number, progress=False)
+    assert answer.extras["residual"].abs().max() < 1e-10
+    shares = sum(answer.extras[name] for name in ("bias_share", "softmax_deficit") if name in answer.extras)
+    assert apart(answer.matrix.sum(1) + shares, answer.numbers) < 1e-10
+
+
+def test_the_gradient_of_the_log_probability():
+    explainer = explainer_for("gpt2", "text-generation", dtype=torch.float64)  # keeps double precision all the way
+    answer = explainer.explain_answer(PROMPT, ANSWER, "gradient_x_input", number="log_probability", progress=False)
+    row = explainer.encode([PROMPT])[0].input_ids
+    ids = torch.tensor([[*row, *answer.ids]])
+    embeddings = explainer.inner.get_input_embeddings()(ids).detach().requires_grad_()
+    chances = explainer.inner(inputs_embeds=embeddings).logits.log_softmax(-1)
+    for step, token in enumerate(answer.ids):
+        one = chances[0, len(row) - 1 + step, token]
+        (gradient,) = torch.autograd.grad(one, embeddings, retain_graph=True)
+        assert apart(answer.matrix[step], (gradient * embeddings.detach()).sum(-1)[0]) < 1e-10
+        assert float(answer.log_probabilities[step]) == pytest.approx(one.item())
+
+
+@pytest.mark.parametrize("low_memory", [False, True])
+@pytest.mark.parametrize("method", ["attn_lrp", "rollout", "erasure"])
+def test_prompts_and_answers_of_different_lengths_are_the_same_together(explainer, method, low_memory):
+    prompts, answers = [PROMPT, "it is"], [ANSWER, " a good movie"]
+    together = explainer.explain_answer(prompts, answers, method, low_memory=low_memory, progress=False)
+    for prompt, answer, found in zip(prompts, answers, together, strict=True):
+        alone = explainer.explain_answer(prompt, answer, method, progress=False)
+        assert found.tokens == alone.tokens
+        assert apart(found.matrix, alone.matrix) < 1e-10
+        assert apart(found.log_probabilities, alone.log_probabilities) < 1e-10
+
+
+# --- Parts of an answer ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def answer(explainer):
+    return explainer.explain_answer(PROMPT, ANSWER, progress=False)
+
+
+def test_parts_are_named_by_text_tokens_or_sentence(answer):
+    assert answer.answer == ANSWER
+    assert answer.of(sentence=0).target + " " + answer.of(sentence=1).target == ANSWER.strip()
+    both = answer.of(sentence=0).scores + answer.of(sentence=1).scores
+    assert apart(both, answer.total().scores) < 1e-10
+    table = answer.of("table")
+    places = [i for i, span in enumerate(answer.spans[answer.prompt_length :]) if span[0] < 17 and span[1] > 12]
+    assert table.target == "table"
+    assert torch.equal(table.scores, answer.of(tokens=places).scores)
+    assert table.given == answer.ids[: places[0]]
+    assert torch.equal(answer.of(tokens=2).scores, answer.matrix[2, : answer.prompt_length])
+
+
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        ({"text": "zebra"}, "stands 0 times"),
+        ({"text": "a"}, r"stands \d+ times"),
+        ({"sentence": 2}, "there is no sentence 2: the answer has 2"),
+        ({"tokens": 99}, "found 99"),
+        ({"tokens": []}, "no token"),
+        ({}, "in one way"),
+        ({"text": "table", "sentence": 0}, "in one way"),
+    ],
+)
+def test_what_is_not_there_is_an_error(answer, what, message):
+    with pytest.raises(ValueError, match=message):
+        answer.of(**what)
+
+
+def test_the_metrics_measure_what_was_explained(explainer, answer):
+    """Point 0 of a curve is the probability of the part, given what stands before it."""
+    from tokenlight.metrics.evaluate import draw_curves
+
+    table = answer.of("table")
+    curve = draw_curves(explainer, [table])[0]
+    steps = slice(len(table.given), len(table.given) + len(table.indices))
+    assert float(curve.probabilities[0]) == pytest.approx(float(answer.log_probabilities[steps].sum().exp()))
+    assert set(table.evaluate()) == {"aopc", "log_odds", "comprehensiveness", "sufficiency"}
+
+
+def test_scattered_tokens_have_no_probability(answer):
+    with pytest.raises(ValueError, match="give target="):
+        answer.of(tokens=[0, 3]).evaluate()
+
+
+def test_saved_and_loaded(answer, tmp_path):
+    answer.save(tmp_path / "answer.json")
+    loaded = ExplainedAnswer.load(tmp_path / "answer.json")
+    assert loaded == answer
+    assert loaded.of("table") == answer.of("table")
+    with pytest.raises(ValueError, match="not a saved answer"):
+        ExplainedAnswer.from_dict(answer.total().to_dict())
+
+
+# --- Through the answer ---------------------------------------------------------------------------------------------
+
+
+def test_through_the_answer_everything_reaches_the_prompt(answer):
+    through = answer.through()
+    length = answer.prompt_length
+    assert not through.matrix[:, length:].any()
+    assert apart(through.matrix.sum(1), answer.matrix.sum(1)) < 1e-10
+    assert through.total().extras["answer_share"] == 0
+    # By hand for the second token: what the first took goes where the first token's own relevance came from.
+    first, second = answer.matrix[0, :length], answer.matrix[1]
+    assert apart(through.matrix[1, :length], second[:length] + second[length] * first / first.sum()) < 1e-10
+    assert apart(through.matrix[0], answer.matrix[0]) < 1e-10
+
+
+def test_the_published_form_takes_positive_shares(answer):
+    shares = answer.through("cage").matrix[:, : answer.prompt_length]
+    assert bool((shares >= 0).all())
+    assert apart(shares.sum(1), torch.ones(len(answer), dtype=shares.dtype)) < 1e-10
+
+
+# --- Writing one ----------------------------------------------------------------------------------------------------
+
+
+def test_what_the_model_writes_is_explained(explainer):
+    written = explainer.generate(PROMPT, max_new_tokens=5, do_sample=False)
+    inputs = torch.tensor([explainer.encode([PROMPT])[0].input_ids])
+    expected = explainer.model.generate(
+        inputs, attention_mask=torch.ones_like(inputs), max_new_tokens=5, do_sample=False
+    )
+    assert written.ids == tuple(expected[0, inputs.shape[1] :].tolist())
+    found = written.explain("attn_lrp", progress=False)
+    assert found.ids == written.ids
+    assert [some[0].index for some in found.alternatives] == list(written.ids)  # it took the likeliest each time
+
+
+def test_a_seed_repeats_what_was_drawn(explainer):
+    drawn = [explainer.generate(PROMPT, max_new_tokens=8, do_sample=True, seed=seed).ids for seed in (1, 1, 2)]
+    assert drawn[0] == drawn[1] != drawn[2]
+    state = torch.random.get_rng_state()
+    explainer.generate(PROMPT, max_new_tokens=2, do_sample=True, seed=3)
+    assert torch.equal(torch.random.get_rng_state(), state)
+
+
+def test_a_prompt_and_an_answer_that_do_not_fit(explainer):
+    with pytest.raises(ValueError, match=r"prompt and answer have \d+ tokens, the model reads"):
+        explainer.explain_answer(PROMPT, ANSWER * 60)
+    with pytest.raises(ValueError, match="an empty one"):
+        explainer.explain_answer(PROMPT, "")
+    with pytest.raises(ValueError, match="2 answers for 1 prompts"):
+        explainer.explain_answer([PROMPT], [ANSWER, ANSWER])
+    with pytest.raises(ValueError, match="number is one of"):
+        explainer.explain_answer(PROMPT, ANSWER, number="odds")
+
+
+def test_only_language_models_write():
+    with pytest.raises(ValueError, match="text-classification model"):
+        explainer_for("bert").generate("it is good")
+    with pytest.raises(ValueError, match="text-classification model"):
+        explainer_for("bert").explain_answer("it is good", "and bad")
+
+
+def test_characters_of_several_tokens():
+    explainer = explainer_for("gpt2", "text-generation")
+    answer = explainer.explain_answer(PROMPT, " 😀 東京", "gradient_x_input", progress=False)
+    assert answer.answer == " 😀 東京"
+    assert "".join(answer.answer[slice(*span)] for span in answer.spans[answer.prompt_length :]) == "😀東京"
+    assert answer.of("😀").target == "😀"
+
+
+def test_a_foil_of_any_length_is_a_difference(explainer):
+    one, other = (explainer.explain(PROMPT, "attn_lrp", target=text, progress=False) for text in (ANSWER, " is"))
+    both = explainer.explain(PROMPT, "attn_lrp", target=ANSWER, foil=" is", progress=False)
+    assert apart(both.scores, one.scores - other.scores) < 1e-10
+    assert both.score == pytest.approx(one.score - other.score)
+    assert (both.target, both.foil) == (ANSWER, " is")
+    with pytest.raises(ValueError, match="nothing to compare"):
+        explainer.explain(PROMPT, target=ANSWER, foil=ANSWER)
+    with pytest.raises(ValueError, match="needs a target"):
+        explainer.explain(PROMPT, foil=ANSWER)
+
+
+def test_targets_of_one_and_of_several_tokens_in_one_call(explainer):
+    targets = [ANSWER, " is", None]
+    together = explainer.explain([PROMPT, "it", "they are"], target=targets, progress=False)
+    alone = [
+        explainer.explain(t, target=x, progress=False) for t, x in zip([PROMPT, "it", "they are"], targets, strict=True)
+    ]
+    assert all(apart(one.scores, other.scores) < 1e-10 for one, other in zip(together, alone, strict=True))
