@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tokenlight.metrics import METRICS
     from tokenlight.metrics.evaluate import Measure, evaluate
     from tokenlight.metrics.perturbation import Perturbation
+    from tokenlight.results.explained_answer import ExplainedAnswer
     from tokenlight.results.explanation import Explanation, Word
     from tokenlight.runs.workers import Workers
     from tokenlight.tasks import TASKS
@@ -30,6 +31,7 @@ __all__ = [
     "TASKS",
     "CorpusSettings",
     "Example",
+    "ExplainedAnswer",
     "Explainer",
     "Explanation",
     "HeadMask",
@@ -57,6 +59,7 @@ _PLACES = {
     "TASKS": "tasks:TASKS",
     "CorpusSettings": "corpus.settings:CorpusSettings",
     "Example": "data.examples:Example",
+    "ExplainedAnswer": "results.explained_answer:ExplainedAnswer",
     "Explainer": "explain.explainer:Explainer",
     "Explanation": "results.explanation:Explanation",
     "HeadMask": "masks.head_mask:HeadMask",

@@ -267,3 +267,42 @@ def test_help_names_the_commands():
 def test_the_program_is_installed_under_its_name():
     (entry,) = [point for point in entry_points(group="console_scripts") if point.name == "tokenlight"]
     assert entry.load() is app
+
+
+# --- generate -------------------------------------------------------------------------------------------------------
+
+
+def test_generate_says_why_a_model_wrote_that(folders, tmp_path):
+    shown = succeed("generate", folders["writer"], "it is", "--answer", " a good movie", "--explain", "attn_lrp")
+    assert "a good movie" in shown
+    assert "log-probability" in shown
+    assert re.search(r"it\[[+-]|is\[[+-]", shown)
+    file = tmp_path / "answer.json"
+    assert succeed("generate", folders["writer"], "it is", "--tokens", "3", "--through", "-o", str(file)) == ""
+    answer = tl.ExplainedAnswer.load(file)
+    assert len(answer) == 3
+    assert "handed on" in answer.notes[-1]
+
+
+def test_generate_is_for_language_models(folders):
+    assert "only language models write" in fail("generate", folders["classifier"], "it is")
+    assert "no method" in fail("generate", folders["writer"], "it is", "--explain", "zebra")
+
+
+def test_targets_of_several_tokens(folders):
+    (plain,) = json.loads(
+        succeed(
+            "explain",
+            "it is",
+            "-m",
+            folders["writer"],
+            "--target",
+            " a good movie",
+            "--foil",
+            " bad",
+            "--format",
+            "json",
+        )
+    )
+    assert (plain["target"], plain["foil"]) == (" a good movie", " bad")
+    assert "answer_share" in plain["extras"]

@@ -5,6 +5,7 @@ from tokenlight.cli import calibrate as calibrate
 from tokenlight.cli import explain as explain
 from tokenlight.cli import explain_file as explain_file
 from tokenlight.cli import families as families
+from tokenlight.cli import generate as generate
 from tokenlight.cli import heads as heads
 from tokenlight.cli import serve as serve
 from tokenlight.cli.app import app as app

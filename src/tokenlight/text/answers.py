@@ -29,12 +29,14 @@ def follow(row: Row, ids: Sequence[int], tokenizer: Any) -> Row:
 
 
 def decode(ids: Sequence[int], tokenizer: Any) -> tuple[str, list[tuple[int, int]]]:
-    """The text of token ids, and each token's place in it. A character of several tokens belongs to the last one."""
-    ends: list[int] = []
+    """The text of token ids, and each token's place in it. A character of several tokens belongs to the last one.
+
+    Tokens with a role, such as the end of an answer, have no text.
+    """
+    text, ends = "", list[int]()
     for count in range(1, len(ids) + 1):
-        begun = tokenizer.decode(list(ids[:count]))
-        whole = len(begun.rstrip(UNFINISHED)) if count < len(ids) else len(begun)
+        text = tokenizer.decode(list(ids[:count]), skip_special_tokens=True)
+        whole = len(text.rstrip(UNFINISHED)) if count < len(ids) else len(text)
         ends.append(max(whole, ends[-1] if ends else 0))
-    text = tokenizer.decode(list(ids))
     starts = [0, *ends[:-1]]
     return text, [trim(text, start, end) for start, end in zip(starts, ends, strict=True)]
