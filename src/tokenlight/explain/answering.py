@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor
@@ -12,6 +12,7 @@ from tokenlight.explain.jobs import Job
 from tokenlight.explain.remarks import input_notes, is_signed
 from tokenlight.masks.choosing import model_name
 from tokenlight.methods import Attribution
+from tokenlight.model.placement import device_of
 from tokenlight.record.recording import Answer
 from tokenlight.results.explained_answer import Alternative, ExplainedAnswer
 from tokenlight.results.explanation import keep_precision, library_versions
@@ -47,11 +48,10 @@ AnswerLike = str | Generated | tuple[int, ...]
 
 def generate(explainer: "Explainer", row: Row, seed: int | None, settings: Mapping[str, Any]) -> Generated:
     """By transformers' own `generate`, on the model as it was given."""
-    task, model = explainer.task, explainer.model
+    task, model = explainer.task, cast(Any, explainer.model)  # an adapter's class may be around it
     if not task.reads_on:
         raise ValueError(f"only language models write answers; this is a {task.name} model")
-    device = explainer.inner.get_input_embeddings().weight.device
-    ids = torch.tensor([row.input_ids], device=device)
+    ids = torch.tensor([row.input_ids], device=device_of(explainer.inner.get_input_embeddings()))
     settings = {"pad_token_id": explainer.tokenizer.pad_token_id, **settings}
     with torch.no_grad(), torch.random.fork_rng(enabled=seed is not None):
         if seed is not None:

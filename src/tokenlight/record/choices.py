@@ -77,7 +77,7 @@ class Continuation(Choice):
     """
 
     row: Tensor  # [batch, step]
-    index: Tensor  # [batch, step]
+    ids: Tensor = field(kw_only=True)  # [batch, step]
     weight: Tensor = field(kw_only=True)  # [batch, step]: 1 for what is explained, or 0
     against_all: bool = False  # each logit minus the mean of all, weighted by their probabilities
 
@@ -92,13 +92,13 @@ class Continuation(Choice):
     def score(self, output: Any) -> Tensor:
         """[batch]"""
         logits = output[self.field]
-        score = logits.gather(-1, self.index[..., None].to(logits.device))[..., 0]
+        score = logits.gather(-1, self.ids[..., None].to(logits.device))[..., 0]
         if self.against_all:  # its gradient is that of the log-probability, and it is linear in the logits
             score = score - (logits.detach().softmax(-1) * logits).sum(-1)
         return (score * self.weight.to(score)).sum(1)
 
     def indices_of(self, i: int) -> tuple[int, ...]:
-        return tuple(self.index[i][self.weight[i] > 0].tolist())
+        return tuple(self.ids[i][self.weight[i] > 0].tolist())
 
     @property
     def reads_at(self) -> Tensor:

@@ -83,11 +83,11 @@ class NextToken(Worded):
         if target.function is not None or not wanted[0].answer:
             return super().choose(target, output, batch, model)
         steps = max(len(one.answer) for one in wanted)
-        index = [one.answer + (0,) * (steps - len(one.answer)) for one in wanted]
+        ids = [one.answer + (0,) * (steps - len(one.answer)) for one in wanted]
         weight = [[float(one.given <= step < len(one.answer)) for step in range(steps)] for one in wanted]
         whole = Continuation(
             step_places(wanted, batch),
-            batch.input_ids.new_tensor(index),
+            ids=batch.input_ids.new_tensor(ids),
             weight=torch.tensor(weight, device=batch.input_ids.device),
             against_all=wanted[0].against_all,
         )
