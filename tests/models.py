@@ -42,7 +42,11 @@ CONFIGS = {
     "qwen2": (hf.Qwen2Config, DECODER),
     "qwen3": (hf.Qwen3Config, DECODER),
     "gemma": (hf.GemmaConfig, DECODER),
-    "gemma2": (hf.Gemma2Config, {**DECODER, **SLIDING, "query_pre_attn_scalar": 4, "attn_logit_softcapping": 2.0}),
+    "gemma2": (
+        hf.Gemma2Config,
+        {**DECODER, **SLIDING, "query_pre_attn_scalar": 4, "attn_logit_softcapping": 2.0}
+        | {"attn_implementation": "eager"},  # in transformers 5.0, fused attention drops the cap
+    ),
     "gemma3": (hf.Gemma3TextConfig, {**DECODER, **SLIDING, "query_pre_attn_scalar": 4}),
     "phi3": (hf.Phi3Config, {**DECODER, "num_key_value_heads": 4}),
     "olmo2": (hf.Olmo2Config, DECODER),

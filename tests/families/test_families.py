@@ -56,7 +56,7 @@ def test_a_family_that_reads_more_than_text_is_not_tried():
 
 def test_every_text_type_has_small_settings():
     kinds = all_types()
-    assert len(kinds) > 200
+    assert len(kinds) > 180  # 189 in transformers 5.0
     for kind in ("mixtral", "deepseek_v3", "gemma3_text", "mamba2", "falcon[alibi]"):
         config = tiny_config(kind, WRITER)
         assert config.get_text_config().hidden_size <= 48

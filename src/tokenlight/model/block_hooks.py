@@ -102,7 +102,8 @@ class BlockHooks:
         if not self._tape.cut:
             return None
         state = state_out(output)
-        if state is None or not (isinstance(output, Tensor) or self._layout.state_alone):
+        others = [] if isinstance(output, Tensor) else list(tensors_in(output[1:]))
+        if state is None or (others and not self._layout.state_alone):
             raise UnsupportedModelError(
                 f"low_memory: {type(module).__name__} hands on more than one tensor; leave it off"
             )

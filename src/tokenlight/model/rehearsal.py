@@ -52,6 +52,10 @@ class RehearsalTape(Tape):
         self.attention_in.append(tuple(self.running))
 
 
+class NoBlocks(UnsupportedModelError):
+    """Neither modules that transformers marks as blocks nor attention in a module of a list."""
+
+
 def rehearse(model: PreTrainedModel) -> Layout:
     """Attention through the interface, where the family knows it; otherwise as its own code computes it, watched.
 
@@ -59,7 +63,8 @@ def rehearse(model: PreTrainedModel) -> Layout:
     """
     through_interface = None
     if takes_attention_functions(model):
-        with suppress(UnknownTerm):  # the interface's functions cannot follow it; the family's own code can
+        # The interface's functions cannot follow it, or are not called after all; the family's own code can be watched.
+        with suppress(UnknownTerm, NoBlocks):
             through_interface = run_through(model, watched=False)
             if any(through_interface.attentions):
                 return through_interface
@@ -82,7 +87,7 @@ def run_through(model: PreTrainedModel, watched: bool) -> Layout:
         chained = all(same(one.output, two.state) for one, two in pairwise(found))
         container = None if chained else find_container(copy, tape, found, answer)
     if not found:
-        raise UnsupportedModelError(
+        raise NoBlocks(
             f"{type(model).__name__} has no blocks that tokenlight can find: no module that transformers marks as one, "
             "and no attention in a module of a list"
         )

@@ -26,6 +26,9 @@ WRITTEN: dict[str, str] = {
     "chunk_kimi_delta_attention": "value",
 }
 OTHER_KINDS = {"linear_attention", "conv", "mamba", "mamba2", "hybrid", "recurrent"}  # of layers: not attention alone
+DECAY = (
+    "A_log"  # how fast a state space forgets: a weight of all, also where their recurrence is no function of its own
+)
 GATE = "z"  # an argument that Mamba's scan multiplies its result with
 
 
@@ -36,8 +39,13 @@ def scans_in(module: nn.Module) -> list[str]:
 
 
 def has_scans(model: nn.Module) -> bool:
-    """Whether tokens reach each other by a recurrence, in all blocks or in some, or beside attention."""
+    """Whether a recurrence over the tokens is a function that rules can replace."""
     return any(scans_in(module) for module in model.modules())
+
+
+def has_states(model: nn.Module) -> bool:
+    """Whether tokens reach each other by a recurrence, in all blocks or in some, or beside attention."""
+    return has_scans(model) or any(hasattr(module, DECAY) for module in model.modules())
 
 
 def attends_alone(model: PreTrainedModel) -> bool:
@@ -45,7 +53,7 @@ def attends_alone(model: PreTrainedModel) -> bool:
     config = model.config.get_text_config()
     kinds = [kind for name in ("layer_types", "layers_block_type") for kind in getattr(config, name, None) or ()]
     others = any(kind in OTHER_KINDS for kind in kinds)
-    return largest(config, "num_attention_heads") > 0 and not others and not has_scans(model)
+    return largest(config, "num_attention_heads") > 0 and not others and not has_states(model)
 
 
 def make_scans_replaceable(module: nn.Module) -> None:

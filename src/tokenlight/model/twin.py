@@ -28,7 +28,7 @@ from tokenlight.model.layout import REHEARSED, Layout, is_usual, plain_layout
 from tokenlight.model.own_errors import refusing_what_we_break
 from tokenlight.model.precision import KeepDouble
 from tokenlight.model.rehearsal import rehearse
-from tokenlight.model.scans import has_scans, make_scans_replaceable
+from tokenlight.model.scans import has_states, make_scans_replaceable
 from tokenlight.model.tape import BlockCall, Tape
 from tokenlight.model.watching import Watch
 from tokenlight.rules.points import activation
@@ -49,7 +49,7 @@ class Twin:
             self.model = private_copy(model)
         self._original = ref(model)
         self._configs = configs_of(self.model)
-        self._scans = has_scans(self.model)
+        self._scans = has_states(self.model)
         self._fusable = knows_fused_attention(self.model)
         self._accepted = inputs.accepted_inputs(self.model)
         self.tape = Tape()
