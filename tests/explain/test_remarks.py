@@ -1,5 +1,6 @@
 """What a result says about itself, and books that stay right when passes are shared."""
 
+import copy
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,7 @@ from tests import models
 from tests.tokenizers_ import explainer_for
 from tokenlight.explain.jobs import Job
 from tokenlight.explain.passes import plan_passes
+from tokenlight.explain.remarks import result_notes
 from tokenlight.explain.running import run_jobs
 from tokenlight.methods import METHODS, Pass
 from tokenlight.model.twin import Twin
@@ -92,3 +94,19 @@ def test_peft_adaption_prompts_are_refused():
     fresh = models.HEADS["text-generation"].from_config(models.model("llama", "text-generation").config)
     with pytest.raises(tl.UnsupportedModelError, match="virtual tokens"):
         tl.attribute(peft.get_peft_model(fresh, config), models.ids(), method="rollout", target=7)
+
+
+def test_what_is_missed_may_be_rounding_in_half_precision():
+    job = Job(METHODS["lrp"], {})
+    for precision, cause in (
+        (torch.float32, "the rules"),
+        (torch.bfloat16, "rounding to torch.bfloat16, or the rules"),
+    ):
+        (note,) = result_notes(job, 2.0, torch.ones(3), {"residual": 0.05}, precision)
+        assert f"miss 0.05 of the whole: {cause} do not cover" in note
+    explainer = explainer_for("bert")
+    halved = tl.Explainer(copy.deepcopy(explainer.model).bfloat16(), explainer.tokenizer)
+    job = Job.for_model(METHODS["lrp"], {}, halved.inner, None)
+    task, row = halved.task, halved.encode([TEXT])
+    _, (found,) = run_jobs(Twin(halved.inner), halved.collate(row), plan_passes(Target(task, (Wanted(1),)), [job]))
+    assert found.scores.dtype == torch.bfloat16  # what is told

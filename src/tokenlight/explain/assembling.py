@@ -29,7 +29,8 @@ def assemble(
     if inquiry.wanted.answer:  # an answer's later tokens have their reasons in earlier ones, too
         extras["answer_share"] = float(attribution.scores[place, len(row) :].sum())
     score = float(answer.score[place])
-    notes = [*input_notes(task, row, job, inquiry.named), *result_notes(job, score, scores, extras)]
+    found = result_notes(job, score, scores, extras, attribution.scores.dtype)
+    notes = [*input_notes(task, row, job, inquiry.named), *found]
     indices, foil_indices = chosen_indices(answer.choices, place)
     if indices and indices == foil_indices:
         notes.append("the model predicts the foil itself: the explained difference is 0")

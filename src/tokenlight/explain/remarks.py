@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
+import torch
 from torch import Tensor
 
 from tokenlight.explain.jobs import Job
@@ -25,13 +26,17 @@ def input_notes(task: Task, row: Row, job: Job, targeted: bool) -> Iterator[str]
         yield "explained with a rule table of the caller's own"
 
 
-def result_notes(job: Job, score: float, scores: Tensor, extras: Mapping[str, float]) -> Iterator[str]:
-    """What a reader should know of what came out."""
+def result_notes(
+    job: Job, score: float, scores: Tensor, extras: Mapping[str, float], precision: torch.dtype
+) -> Iterator[str]:
+    """What a reader should know of what came out, computed in this precision."""
     missed, residual = abs(extras.get("completeness", 0.0)), abs(extras.get("residual", 0.0))
     if missed > 0.05 * max(abs(score), float(scores.abs().max())):
         yield f"{job.method.name} misses {missed:.2g} of the change it explains: take more steps"
-    if residual > 1e-2 * max(1.0, abs(score)):  # more than rounding
-        yield f"scores and shares miss {residual:.2g} of the whole: the rules do not cover this target"
+    if residual > 1e-2 * max(1.0, abs(score)):  # more than rounding of single precision
+        half = torch.finfo(precision).bits < 32
+        cause = f"rounding to {precision}, or " if half else ""
+        yield f"scores and shares miss {residual:.2g} of the whole: {cause}the rules do not cover this target"
     if isinstance(heads := job.options.get("heads"), HeadMask) and not heads.count:
         yield "no head is lit: only the residual stream carries relevance"
     largest = float(scores.abs().max())
