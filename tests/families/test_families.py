@@ -226,6 +226,14 @@ def test_the_table_survives_a_file_and_makes_a_page():
     assert "| `bert` | 1 | yes | yes | yes | yes | yes | yes | yes | yes |" in page
     assert "None: nothing crashed" in page
     assert "bbox" in page
+    assert "1 with every head and all 8 methods, 1 with all that are defined" in page
+
+
+def test_methods_that_have_nothing_to_read_are_not_missed():
+    mamba = check_family("mamba", "text-generation")
+    assert {outcome.method for outcome in mamba.outcomes if not outcome.defined} >= {"raw_attention", "attcat", "alti"}
+    page = families_page([mamba], "Made by hand.")
+    assert "0 with every head and all 8 methods, 1 with all that are defined" in page
 
 
 def test_the_command_checks_in_a_process_of_its_own(tmp_path):

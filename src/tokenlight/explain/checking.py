@@ -14,6 +14,7 @@ from tokenlight.explain.nudging import nudge, nudged
 from tokenlight.explain.passes import plan_passes
 from tokenlight.explain.plain_model import PlainModel, target_of
 from tokenlight.foundation.blame import is_refusal, located, one_line
+from tokenlight.foundation.errors import NothingToRead
 from tokenlight.methods import METHODS, Attribution
 from tokenlight.model.tape import Tape
 from tokenlight.model.twin import Twin
@@ -85,7 +86,9 @@ class Checking:
             self.attribution(method)
         except Exception as error:
             refused = is_refusal(error)
-            return Outcome(method, "refused" if refused else "crashed", one_line(error) if refused else located(error))
+            told = one_line(error) if refused else located(error)
+            defined = not isinstance(error, NothingToRead)
+            return Outcome(method, "refused" if refused else "crashed", told, defined)
         return Outcome(method, "works")
 
     def attribution(self, method: str, places: tuple[int, ...] = (0,)) -> Attribution:

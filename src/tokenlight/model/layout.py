@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from tokenlight.foundation.errors import UnsupportedModelError
+from tokenlight.foundation.errors import NothingToRead, UnsupportedModelError
 from tokenlight.foundation.transformers_internals import is_block, takes_attention_functions
 from tokenlight.model.tape import FROM_ATTENTION
 
@@ -61,7 +61,7 @@ class Layout:
         name = type(model).__name__
         if signals & FROM_ATTENTION and (set(self.attentions) != {1} or self.outside or beside_attention):
             # Maps of some blocks only would tell a part of the story as if it were all of it.
-            raise UnsupportedModelError(
+            raise NothingToRead(
                 f"{name}: {sum(map(bool, self.attentions))} of the model's {len(self.blocks)} blocks have attention, "
                 f"{max(self.attentions)} maps at most, {self.outside} outside of blocks. A method that reads attention "
                 "needs one map a block, and no recurrence or convolution beside it. Choose a method that reads none, "

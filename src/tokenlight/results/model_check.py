@@ -16,6 +16,7 @@ class Outcome:
     method: str
     verdict: Verdict
     reason: str = ""  # why not
+    defined: bool = True  # False: the model has none of what the method reads
 
     def or_worse(self, other: "Outcome") -> "Outcome":
         return max(self, other, key=lambda one: WORST.index(one.verdict))

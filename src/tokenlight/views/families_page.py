@@ -58,10 +58,12 @@ def counted(found: Sequence[ModelCheck], methods: Sequence[str], types: int) -> 
     """Types by how much works, and (type, head) pairs by method."""
     kinds = {kind: [outcome for one in group for outcome in one.outcomes] for kind, group in by_kind(found).items()}
     whole = sum(all(outcome.verdict == "works" for outcome in outcomes) for outcomes in kinds.values())
+    sensible = sum(all(makes_sense(outcome) for outcome in outcomes) for outcomes in kinds.values())
     none = sum(all(outcome.verdict != "works" for outcome in outcomes) for outcomes in kinds.values())
     lines = [
         f"{types} types and variants, {len(kinds)} of them tried: {whole} with every head and all {len(methods)} "
-        f"methods, {len(kinds) - whole - none} with some, {none} with none.",
+        f"methods, {sensible} with all that are defined for them (those that read attention are not, where blocks have "
+        f"none, or several), {len(kinds) - whole - none} with some, {none} with none.",
         "",
         "| method | works | refused | crashed | wrong |",
         "|---|---:|---:|---:|---:|",
@@ -71,6 +73,10 @@ def counted(found: Sequence[ModelCheck], methods: Sequence[str], types: int) -> 
         counts = " | ".join(str(verdicts[verdict]) for verdict in SIGNS)
         lines.append(f"| {method} | {counts} |")
     return "\n".join([*lines, "", "(Pairs of type and head.)"])
+
+
+def makes_sense(outcome: Outcome) -> bool:
+    return outcome.verdict == "works" or not outcome.defined
 
 
 def checks_table(found: Sequence[ModelCheck]) -> str:
