@@ -14,6 +14,7 @@ import tokenlight as tl
 from tests import models
 from tests.rounding import assert_near
 from tokenlight.families.tiny_models import tiny_model
+from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.methods.contributions import Layer, contributions
 from tokenlight.model.anatomy import blocks, listed_anatomy, norm_at
 from tokenlight.model.dissecting import anatomies_of, dissect
@@ -193,3 +194,9 @@ def test_a_last_norm_that_nobody_records_is_named():
     model = tiny_model("roformer", "text-classification")
     with pytest.raises(tl.UnsupportedModelError, match="norm at the end of a block of RoFormer"):
         tl.attribute(model, models.ids(), method="globenc", target=1)
+
+
+def test_several_states_a_token_are_refused():
+    """Gemma 3n hands on four."""
+    with pytest.raises(UnsupportedModelError, match="more than one state a token"):
+        tl.attribute(tiny_model("gemma3n_text", "text-generation"), models.ids(), method="alti", target=7)

@@ -94,6 +94,8 @@ def dissect(twin: Twin) -> Anatomies | str:
     first = run(twin)
     if len(first.context) != len(first.pieces):
         return "do not have one attention each"
+    if any(state.ndim != 3 for state in first.hidden):
+        return "hand on more than one state a token, not [batch, token, dim]"
     other = run(twin, Held([change(context) for context in first.context]), changed=True)
     if not by_token(first, other):
         return "carry something from token to token beside attention, as a convolution does"
