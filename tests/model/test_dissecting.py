@@ -110,7 +110,7 @@ def test_blocks_that_do_not_add_up_are_refused():
     for name, module in twin.model.named_modules():
         if name.endswith("layers.1.self_attn"):
             module.register_forward_hook(lambda module, args, output: (output[0] + output[0] ** 2, *output[1:]))
-    assert "does not add up" in str(dissect(twin))
+    assert "do not add up" in str(dissect(twin))
 
 
 def test_tokens_that_reach_each_other_beside_attention_are_noticed():
@@ -200,3 +200,14 @@ def test_several_states_a_token_are_refused():
     """Gemma 3n hands on four."""
     with pytest.raises(UnsupportedModelError, match="more than one state a token"):
         tl.attribute(tiny_model("gemma3n_text", "text-generation"), models.ids(), method="alti", target=7)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("factor", [0.05, 0.95])
+def test_a_factor_is_found_nearer_than_the_numbers_are_rounded(factor, dtype):
+    config = hf.GraniteConfig(**models.DECODER, residual_multiplier=factor)
+    found = anatomies_of(hf.GraniteForCausalLM(config).eval().to(dtype))
+    assert found is not None
+    assert {one.residual_scale for one in found} == {1.0}
+    for one in found:
+        assert abs(one.scale - factor) < torch.finfo(dtype).eps

@@ -60,7 +60,10 @@ def find_joint(
         return found[0]
     if not readers:
         return "have no linear layer that reads the heads' outputs: as they are, behind a norm, or times a gate"
-    return "are not input + attention + MLP: what their modules give does not add up to their output"
+    return (
+        "do not add up: their input and what attention gives, each times a factor, are what no module of theirs reads, "
+        "and not their output less what one other module gives"
+    )
 
 
 @dataclass(frozen=True)
@@ -141,7 +144,8 @@ def fit(whole: Tensor, *parts: Tensor) -> tuple[float, ...] | None:
     size = torch.where(size > 0, size, 1.0)
     columns, target = columns / size[:, None], target / size
     found = torch.linalg.lstsq(columns, target[:, None], driver="gelsd").solution[:, 0]
-    for factors in (found.round(), torch.where((found - found.round()).abs() < 1e-3, found.round(), found), found):
+    near = max(1e-3, torch.finfo(whole.dtype).eps)  # what many numbers tell is nearer than one of them
+    for factors in (torch.where((found - found.round()).abs() < near, found.round(), found), found):
         if bool(((columns @ factors - target).abs() <= rounding(whole)).all()):
             return tuple(factors.tolist()) if bool((factors != 0).all()) else None  # a part that is not needed is none
     return None
