@@ -25,7 +25,7 @@ COUNTED = [  # derived in docs/large-models.md and measured there: (states, inne
     (ATTN_LRP, (3, 1, 2), (3, 3, 2), NOTHING, NOTHING),
     (ALPHA_BETA, (0, 1, 1), (0, 2, 1), Counts(10, 2), Counts(10, 3)),
     (STREAM, (0, 0, 0), (0, 0, 0), NOTHING, NOTHING),
-    (ZPLUS, (11, 1, 2), (11, 3, 2), Counts(10, 2), Counts(10, 3)),
+    (ZPLUS, (9, 1, 2), (9, 3, 2), Counts(10, 2), Counts(10, 3)),
 ]
 
 
@@ -95,10 +95,10 @@ PINNED = {
     "attn_lrp": 8315840,
     "calibrated_lrp": 8315840,
     "alpha_beta_lrp": 8315840,
-    "zplus_lrp": 22044544,
-    "partial_lrp": 16637824,
-    "transformer_attribution": 24665984,
-    "mask_lrp": 24665984,
+    "zplus_lrp": 21389184,
+    "partial_lrp": 16310144,
+    "transformer_attribution": 24010624,
+    "mask_lrp": 24010624,
 }
 
 

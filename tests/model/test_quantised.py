@@ -11,6 +11,7 @@ import tokenlight as tl
 from tests import models
 from tests.together import together
 from tests.tokenizers_ import explainer_for
+from tokenlight.explain.footprint import Shape
 from tokenlight.model.fingerprint import fingerprint
 from tokenlight.model.kept_twins import WAITING
 from tokenlight.model.twin import Twin
@@ -67,6 +68,12 @@ def packed_and_plain(family: str) -> tuple[Any, Any]:
         other.weight.data.copy_(weight.dequantize())
         one.weight = nn.Parameter(weight, requires_grad=False)
     return packed, plain
+
+
+def test_the_estimate_of_memory_counts_weights_unpacked():
+    packed, plain = packed_and_plain("llama")
+    weights = sum(one.weight.numel() for one in linears(plain))
+    assert [Shape.of(one).waiting for one in (plain, packed, Twin(packed).model)] == [0, 4 * weights, 4 * weights]
 
 
 @pytest.mark.parametrize("family", ["bert", "llama"])

@@ -16,6 +16,7 @@ from tokenlight.explain.jobs import Job
 from tokenlight.explain.passes import PassPlan
 from tokenlight.foundation.transformers_internals import knows_fused_attention
 from tokenlight.model import anatomy
+from tokenlight.model.quantised import unpacked_weights
 from tokenlight.model.settings import largest
 from tokenlight.model.twin import Twin
 from tokenlight.record.planned_pass import PlannedPass
@@ -45,7 +46,7 @@ class Shape:
     gated: bool  # the MLP multiplies two branches
     precision: int  # bytes of a weight
     weights: int  # bytes of all
-    waiting: int  # bytes of those that device_map keeps elsewhere until their module runs
+    waiting: int  # bytes of those that come while their module runs: from where device_map keeps them, or unpacked
     largest: int  # bytes of the largest matrix of a block or of a head that answers with words
     fusable: bool  # attention can be one operation
 
@@ -69,7 +70,7 @@ class Shape:
             gated=any("gate" in name for name, _ in blocks[0].named_modules()),
             precision=model.dtype.itemsize,
             weights=sum(p.nbytes for p in model.parameters()),
-            waiting=sum(p.nbytes for p in model.parameters() if p.is_meta),
+            waiting=sum(p.nbytes for p in model.parameters() if p.is_meta) + 4 * unpacked_weights(model),
             largest=max((parameter.nbytes for parameter in behind), default=0),
             fusable=knows_fused_attention(model) and getattr(config, "attn_logit_softcapping", None) is None,
         )

@@ -69,6 +69,13 @@ def is_quantised(module: nn.Module) -> bool:
 PACKED = (torch.uint8, torch.int8)
 
 
+def unpacked_weights(model: nn.Module) -> int:
+    """How many numbers the packed weights stand for: of a model, or of its twin."""
+    layers: list[Any] = [m.__dict__["layer"] for m in model.modules() if isinstance(m, Dequantised)]
+    layers += [module for module in model.modules() if is_quantised(module)]
+    return sum(layer.in_features * layer.out_features for layer in layers)
+
+
 def dequantised(module: nn.Module) -> Dequantised:
     """A plain layer for a quantised one, or the reason why there is none."""
     name = type(module).__name__
