@@ -17,6 +17,7 @@ from tokenlight.explain.passes import plan_passes
 from tokenlight.explain.running import run_jobs
 from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.methods import METHODS
+from tokenlight.model.precision import KeepDouble
 from tokenlight.model.scans import as_scan, has_scans
 from tokenlight.model.settings import largest
 from tokenlight.model.twin import Twin
@@ -26,12 +27,21 @@ from tokenlight.rules.tables import LRP
 from tokenlight.tasks.targets import Target
 
 MAMBA2 = {"mamba_n_heads": 4, "mamba_d_head": 8, "mamba_n_groups": 2, "mamba_d_state": 4, "mamba_chunk_size": 4}
+EXPERTS = {"num_local_experts": 2, "num_experts_per_tok": 1, "experts_implementation": "eager"}
 DELTA = {"linear_num_value_heads": 4, "linear_num_key_heads": 2, "linear_key_head_dim": 4, "linear_value_head_dim": 4}
 OTHERS = {
     "mamba2": ("Mamba2Config", {"state_size": 4, "num_heads": 4, "head_dim": 8, "n_groups": 2, "chunk_size": 4}),
     "falcon_h1": ("FalconH1Config", {"mamba_d_ssm": 32, **MAMBA2}),  # both in every block
     "qwen3_5": ("Qwen3_5TextConfig", {"layer_types": ["linear_attention", "full_attention"], **DELTA}),
 }
+OTHERS |= {
+    "rwkv": ("RwkvConfig", {"context_length": 40, "rescale_every": 0}),
+    "recurrent_gemma": ("RecurrentGemmaConfig", {"block_types": ["recurrent", "attention"], "lru_width": 16}),
+    "xlstm": ("xLSTMConfig", {"num_heads": 4, "qk_dim_factor": 1.0, "chunk_size": 4, "mode": "inference"}),
+    # Linear attention in chunks of 4 tokens, written out.
+    "minimax": ("MiniMaxConfig", {"block_size": 4, "layer_types": ["linear_attention", "full_attention"], **EXPERTS}),
+}
+WRITTEN_OUT = ("lfm2", "minimax")  # no recurrence, but operations with rules of their own
 FAMILIES = [*models.RECURRENT, *(name for name, (kind, _) in OTHERS.items() if hasattr(hf, kind))]
 
 
@@ -48,7 +58,7 @@ def model(family, dtype=torch.float64):
 
 
 def needs_scans(made, family):
-    if family != "lfm2" and not has_scans(made):
+    if family not in WRITTEN_OUT and not has_scans(made):
         pytest.skip("this transformers writes the recurrence out in the layer")
 
 
@@ -56,11 +66,12 @@ def needs_scans(made, family):
 def test_gradients_are_those_of_the_model(family):
     made, ids = model(family), models.ids()
     embeddings = made.get_input_embeddings()(ids).detach().requires_grad_()
-    score = made(inputs_embeds=embeddings, attention_mask=torch.ones_like(ids)).logits[:, -1, 7]
+    with KeepDouble():  # some models compute their recurrence in single precision
+        score = made(inputs_embeds=embeddings, attention_mask=torch.ones_like(ids)).logits[:, -1, 7]
     (gradient,) = torch.autograd.grad(score.sum(), embeddings)
+    products = (gradient * embeddings).detach()
     found = tl.attribute(made, ids, method="gradient_x_input", target=7)
-    # The model itself computes its recurrence in single precision.
-    assert_near(found, (gradient * embeddings).sum(-1).detach(), precision=torch.float32)
+    assert_near(found, products.sum(-1), size=products.abs().sum(-1))
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
@@ -160,3 +171,39 @@ def test_the_largest_of_what_layers_say():
     assert largest(config, "nothing", "per_layer", "intermediate_size") == 16
     assert largest(config, "intermediate_size") == 24
     assert largest(config, "nothing") == 0
+
+
+def test_gates_inside_a_recurrence_are_constants():
+    """RecurrentGemma: the state takes the values times gates that are computed from the same values."""
+    from transformers.models.recurrent_gemma.modeling_recurrent_gemma import RecurrentGemmaRglru
+
+    twin = Twin(model("recurrent_gemma"))
+    (layer,) = (module for module in twin.model.modules() if isinstance(module, RecurrentGemmaRglru))
+    places = torch.arange(5)[None].expand(2, -1)
+    values = torch.randn(2, 5, 16, dtype=torch.float64, requires_grad=True)
+    with KeepDouble(), RuleMode(LRP, Ledger(2)):
+        result = layer(values, position_ids=places)
+    arriving = torch.randn_like(result)
+    (found,) = torch.autograd.grad(result, values, arriving)
+    assert_near((found * values.detach()).sum((1, 2)), (result * arriving).sum((1, 2)).detach(), size=10.0)
+    layer.recurrent_states = None
+    with KeepDouble():
+        (plain,) = torch.autograd.grad(layer(values, position_ids=places), values, arriving)
+    assert (found - plain).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_a_model_that_writes_into_its_weights_is_refused_before_it_does(training):
+    made = hf.RwkvForCausalLM(
+        hf.RwkvConfig(**models.SMALL, hidden_size=16, num_hidden_layers=2, rescale_every=1)
+    ).eval()
+    if training:
+        made(models.ids())
+        tl.attribute(made, models.ids(), method="gradient_x_input", target=7)
+        made.train()(models.ids())
+    before = {name: weight.clone() for name, weight in made.named_parameters()}
+    with pytest.raises(UnsupportedModelError, match="run it once before"):
+        tl.attribute(made, models.ids(), method="gradient_x_input", target=7)
+    assert all(torch.equal(before[name], weight) for name, weight in made.named_parameters())
+    made.eval()(models.ids())
+    assert tl.attribute(made, models.ids(), method="gradient_x_input", target=7).abs().max() > 0

@@ -9,7 +9,6 @@ from torch.nn import functional as F
 from tests.rules.test_replacements import BATCH, constant, signal
 from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.rules.ledger import Ledger
-from tokenlight.rules.marks import refuse_pending
 from tokenlight.rules.mode import RuleMode
 from tokenlight.rules.tables import ALPHA_BETA, ATTN_LRP, LRP, LRP_UNIFORM, STREAM, TABLES, ZPLUS
 
@@ -103,25 +102,63 @@ def test_all_spellings_of_the_softmax_are_one(softmax):
     torch.testing.assert_close(first, second, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("table", [LRP, LRP_UNIFORM, ALPHA_BETA, STREAM], ids=lambda table: NAMES[id(table)])
-def test_scores_that_meet_no_softmax_are_refused_where_attention_is_a_constant(table):
-    """Linear attention: whatever follows carries the mark, so that nobody takes it for a constant."""
-    query, key, value = (signal(BATCH, 4, 5, seed=seed) for seed in range(3))
-    with RuleMode(table, Ledger(BATCH)):
-        context = (query @ key.transpose(1, 2)) @ value
-        output = F.linear(context, constant(5, 5)) + query
-        written = query.clone()
-        written += context
-        for found in (context, output, written, torch.cat([query, context])):
-            with pytest.raises(UnsupportedModelError, match=r"block: torch\.Tensor\.matmul multiplies two signals"):
-                refuse_pending((found,), "block")
-        with pytest.raises(UnsupportedModelError, match="part of a tensor"):
-            query.clone()[:, 1:].copy_(context[:, 1:])
+LINEAR_ATTENTION = {
+    "(QK)V": lambda q, k, v: (q @ k.transpose(1, 2)) @ v,
+    "Q(KV)": lambda q, k, v: q @ (k.transpose(1, 2) @ v),
+    "einsum": lambda q, k, v: torch.einsum("bqd,bde->bqe", q, torch.einsum("bkd,bke->bde", k, v)),
+    "a list": lambda q, k, v: torch.einsum("bqd,bkd,bke->bqe", [q, k, v]),
+    "a gate on the right": lambda q, k, v: (v.transpose(1, 2) @ torch.sigmoid(q @ k.transpose(1, 2))).transpose(1, 2),
+}
 
 
-def test_linear_attention_shares_evenly_under_attn_lrp():
+@pytest.mark.parametrize("way", LINEAR_ATTENTION)
+@pytest.mark.parametrize("table", [LRP, ATTN_LRP, ZPLUS], ids=lambda table: NAMES[id(table)])
+def test_linear_attention_conserves(table, way):
+    check(table, LINEAR_ATTENTION[way], *(signal(BATCH, 4, 5, seed=seed) for seed in range(3)))
+
+
+@pytest.mark.parametrize("way", LINEAR_ATTENTION)
+@pytest.mark.parametrize("table", [LRP, LRP_UNIFORM, ALPHA_BETA], ids=lambda table: NAMES[id(table)])
+def test_in_linear_attention_the_values_take_all_where_attention_is_a_constant(table, way):
     parts = [signal(BATCH, 4, 5, seed=seed) for seed in range(3)]
-    check(ATTN_LRP, lambda q, k, v: (q @ k.transpose(1, 2)) @ v, *parts)
+    with RuleMode(table, Ledger(BATCH)):
+        context = LINEAR_ATTENTION[way](*parts)
+    taken = torch.autograd.grad(context.sum(), parts, allow_unused=True)
+    assert [part is None for part in taken] == [True, True, False]
+
+
+def test_linear_attention_is_cut_off_with_all_that_a_block_adds():
+    parts = [signal(BATCH, 4, 5, seed=seed) for seed in range(3)]
+    with RuleMode(STREAM, Ledger(BATCH, inside_block=True)):
+        assert not any(way(*parts).requires_grad for way in LINEAR_ATTENTION.values())
+
+
+def test_a_product_of_a_signal_with_itself_conserves():
+    check(LRP, lambda x: x @ x, signal(BATCH, 4, 4))
+
+
+WRITTEN_OUT_SOFTMAX = {
+    "exp and logsumexp": lambda x: torch.exp(x - torch.logsumexp(x, -1, keepdim=True)),
+    "of tensors": lambda x: (x - x.logsumexp(-1)[..., None]).exp(),
+    "log": lambda x: torch.log(x.exp() + 1.0) + torch.log1p(x.exp()),
+}
+
+
+@pytest.mark.parametrize("way", WRITTEN_OUT_SOFTMAX)
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: NAMES[id(table)])
+def test_parts_of_a_softmax_conserve(table, way):
+    found, expected, _ = balance(table, WRITTEN_OUT_SOFTMAX[way], signal(BATCH, 4, 5))
+    torch.testing.assert_close(found, expected)
+
+
+def test_a_softmax_that_is_written_out_is_one():
+    x = signal(BATCH, 4, 5)
+    ways = (lambda x: torch.softmax(x, -1), WRITTEN_OUT_SOFTMAX["exp and logsumexp"])
+    arrived = []
+    for way in ways:
+        with RuleMode(ATTN_LRP, Ledger(BATCH)):
+            arrived.append(torch.autograd.grad(way(x), x, constant(BATCH, 4, 5, seed=1))[0])
+    torch.testing.assert_close(*arrived)
 
 
 INDEX = torch.tensor([[2, 0, 1, 3], [1, 1, 0, 2], [3, 2, 1, 0]])

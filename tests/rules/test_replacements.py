@@ -186,7 +186,7 @@ def test_softmax_by_its_gradient_reports_what_it_loses():
 
 
 @pytest.mark.parametrize("table", [LRP, ATTN_LRP, ALPHA_BETA, ZPLUS])
-@pytest.mark.parametrize("function", [torch.exp, torch.sin, torch.cumprod])
+@pytest.mark.parametrize("function", [torch.sinh, torch.sin, torch.cumprod])
 def test_an_operation_without_a_rule_raises_and_names_it(table, function):
     extra = (0,) if function is torch.cumprod else ()
     with pytest.raises(ValueError, match=function.__name__):
@@ -202,14 +202,14 @@ def test_a_quotient_of_a_constant_and_a_signal_has_no_rule():
 
 def test_operations_on_constants_need_no_rule():
     with RuleMode(LRP, Ledger(BATCH)):
-        assert torch.exp(constant(2, 2)).isfinite().all()
+        assert torch.sinh(constant(2, 2)).isfinite().all()
 
 
 def test_tables_combine():
-    table = LRP | {torch.exp: rules.identity}
-    _, out, (back,), _ = relevance(table, torch.exp, signal(BATCH, 4))
+    table = LRP | {torch.sinh: rules.identity}
+    _, out, (back,), _ = relevance(table, torch.sinh, signal(BATCH, 4))
     torch.testing.assert_close(back, out)
-    assert torch.exp not in LRP
+    assert torch.sinh not in LRP
 
 
 def test_like_keeps_the_value_bit_for_bit_also_where_the_surrogate_is_zero():

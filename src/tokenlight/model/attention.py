@@ -70,7 +70,8 @@ def fused_attention(
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
     """The same in one operation, which has rules of its own. Without a mask, a module says itself if it looks ahead."""
-    if softcap is not None or s_aux is not None:
+    computed = attention_mask is not None and attention_mask.requires_grad  # from the input: a signal beside the scores
+    if softcap is not None or s_aux is not None or computed:
         raise CannotFuse
     tape, key, value = prepare(module, query, key, value, kwargs)
     tape.count_attention()

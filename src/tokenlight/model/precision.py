@@ -20,6 +20,10 @@ STRICT: set[Callable[..., Any]] = {
     *(torch.linalg.solve_triangular, F.scaled_dot_product_attention),
 }
 
+MADE: set[Callable[..., Any]] = {torch.tensor, torch.full}
+MULTIPLIED: set[Callable[..., Any]] = {Tensor.mul, torch.mul, Tensor.__rmul__}
+LARGEST = torch.finfo(torch.float32).max
+
 
 class KeepDouble(TorchFunctionMode):
     """While this is active, casting a double to a narrower float does nothing, and what meets a double becomes one."""
@@ -43,6 +47,12 @@ class KeepDouble(TorchFunctionMode):
                 return INSIDE[func](*args, **kwargs)
         if args and is_double(args[0]) and kwargs.get("dtype") in NARROW:  # of a softmax or a sum
             kwargs = {**kwargs, "dtype": torch.float64}
+        if (
+            func in MADE and kwargs.get("dtype") is None and any(map(is_too_large, args))
+        ):  # a mask, in the default dtype
+            kwargs = {**kwargs, "dtype": torch.float64}
+        if func in MULTIPLIED and any(map(is_too_large, args)):
+            args = [arg.double() if isinstance(arg, Tensor) else arg for arg in args]
         if func in STRICT and any(is_double(arg) for arg in (*args, *kwargs.values())):
             args, kwargs = [widened(arg) for arg in args], {name: widened(arg) for name, arg in kwargs.items()}
         return func(*args, **kwargs)
@@ -50,6 +60,11 @@ class KeepDouble(TorchFunctionMode):
 
 def is_double(arg: Any) -> bool:
     return isinstance(arg, Tensor) and arg.dtype == torch.float64
+
+
+def is_too_large(arg: Any) -> bool:
+    """A number that single precision does not have, as masks of doubles are made of."""
+    return isinstance(arg, float) and LARGEST < abs(arg) < torch.inf
 
 
 def widened(arg: Any) -> Any:

@@ -1,5 +1,6 @@
 """Finding out how a model runs: a forward pass over a few tokens, in which modules and attention calls are noted."""
 
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -7,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 from transformers import PreTrainedModel
 
 from tokenlight.foundation.errors import UnsupportedModelError
@@ -16,8 +18,10 @@ from tokenlight.model.attention import WRITTEN_OUT, UnknownTerm
 from tokenlight.model.copying import configs_of, embedding_layers, private_copy
 from tokenlight.model.inputs import accepted_inputs
 from tokenlight.model.layout import Layout
+from tokenlight.model.precision import KeepDouble
 from tokenlight.model.tape import Tape, state_in, state_out, tensors_in
 from tokenlight.model.watching import Watch
+from tokenlight.rules.origins import running_module
 from tokenlight.text.batches import Batch
 
 ROWS, TOKENS = 2, 7  # of the rehearsal; numbers that no other axis of a state is likely to have
@@ -74,7 +78,7 @@ def rehearse(model: PreTrainedModel) -> Layout:
 
 def run_through(model: PreTrainedModel, watched: bool) -> Layout:
     tape = RehearsalTape(shape=(ROWS, TOKENS))
-    with torch.inference_mode(False), torch.no_grad(), Watch(tape) if watched else nullcontext():
+    with torch.inference_mode(False), torch.no_grad(), NoLeaves(), Watch(tape) if watched else nullcontext():
         copy = private_copy(model)
         prepare(copy, tape, watched)
         modules = set(copy.modules())
@@ -148,6 +152,20 @@ def refuse_rebuilt(model: PreTrainedModel, modules: set[nn.Module]) -> None:
         )
 
 
+class NoLeaves(TorchFunctionMode):
+    """While this is active, tensors that a model makes out of nothing are refused, where they want a gradient."""
+
+    def __torch_function__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if func is Tensor.requires_grad_:
+            raise UnsupportedModelError(
+                f"{running_module()} makes a tensor that wants a gradient and does not depend on the text: what should "
+                "stand there is not computed here, as where a kernel for a GPU is missing"
+            )
+        return func(*args, **(kwargs or {}))
+
+
 def embeds_time_first(model: PreTrainedModel, tape: RehearsalTape) -> bool:
     """Whether embeddings are [token, batch, dim]; anything but that and [batch, token, dim] is refused."""
     layers = embedding_layers(model)
@@ -183,7 +201,8 @@ def run(model: PreTrainedModel, first: int = 0) -> list[Tensor]:
     accepted = accepted_inputs(model)
     given = {name: part for name, part in Batch(ids, torch.ones_like(ids)).inputs().items() if name in accepted}
     try:
-        return list(tensors_in(model(**given, return_dict=True).values()))
+        with KeepDouble() if model.dtype == torch.float64 else nullcontext():  # as in a twin
+            return list(tensors_in(model(**given, return_dict=True).values()))
     except UnsupportedModelError:
         raise
     except Exception as error:

@@ -1,8 +1,8 @@
 """State spaces and linear attention: the recurrence over all tokens as one operation, which rules can replace.
 
 transformers writes it as a function of each modelling file, which the layers call by its name. In a twin, such a layer
-runs the same code, but finds `scan` of rules/points.py under that name, with the function inside. Nothing is copied,
-and neither the file nor the class changes.
+runs the same code, but finds `scan` of rules/points.py under that name, with the function inside. Where a module is the
+recurrence, all of the module is the operation. Nothing is copied, and neither the file nor the class changes.
 """
 
 import inspect
@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from transformers import PreTrainedModel
 
 from tokenlight.model.settings import largest
-from tokenlight.rules.points import scan
+from tokenlight.rules.points import recurrence, scan
 
 # What each is linear in: the argument that goes into the state. All others say how the state is kept, written and read.
 WRITTEN: dict[str, str] = {
@@ -24,6 +24,12 @@ WRITTEN: dict[str, str] = {
     "mamba2_chunk_scan": "hidden_states",  # Mamba 2 and the hybrids with it
     "torch_chunk_gated_delta_rule": "value",  # gated delta nets
     "chunk_kimi_delta_attention": "value",
+    "rwkv_linear_attention": "value",
+}
+# Modules that are a recurrence, by what their own code calls on themselves.
+WRITTEN_BY_MODULES: dict[str, str] = {
+    "_rnn_scan": "activations",  # RecurrentGemma, whose gates and discretisation are computed from the same
+    "_inference_fn": "value",  # xLSTM
 }
 OTHER_KINDS = {"linear_attention", "conv", "mamba", "mamba2", "hybrid", "recurrent"}  # of layers: not attention alone
 DECAY = (
@@ -34,13 +40,24 @@ GATE = "z"  # an argument that Mamba's scan multiplies its result with
 
 def scans_in(module: nn.Module) -> list[str]:
     """The names of the recurrences that a module's own code calls."""
+    return [name for name in names_in(module) if name in WRITTEN]
+
+
+def written_by(module: nn.Module) -> str | None:
+    """Of a module that is a recurrence: the argument that goes into its state."""
+    found = [WRITTEN_BY_MODULES[name] for name in names_in(module) if name in WRITTEN_BY_MODULES]
+    return found[0] if found and found[0] in inspect.signature(type(module).forward).parameters else None
+
+
+def names_in(module: nn.Module) -> tuple[str, ...]:
+    """All that a module's own code calls or asks for by name."""
     code = getattr(inspect.unwrap(type(module).forward), "__code__", None)
-    return [] if code is None else [name for name in code.co_names if name in WRITTEN]
+    return () if code is None else code.co_names
 
 
 def has_scans(model: nn.Module) -> bool:
-    """Whether a recurrence over the tokens is a function that rules can replace."""
-    return any(scans_in(module) for module in model.modules())
+    """Whether a recurrence over the tokens is an operation that rules can replace."""
+    return any(scans_in(module) or written_by(module) for module in model.modules())
 
 
 def has_states(model: nn.Module) -> bool:
@@ -58,8 +75,12 @@ def attends_alone(model: PreTrainedModel) -> bool:
 
 def make_scans_replaceable(module: nn.Module) -> None:
     """In a module of a twin."""
-    names = scans_in(module)
-    if names and "forward" not in vars(module):
+    names, written = scans_in(module), written_by(module)
+    if "forward" in vars(module):
+        return
+    if written is not None:
+        module.forward = as_scan(module.forward, written, recurrence)
+    elif names:
         forward: Any = type(module).forward
         module.forward = calling_scan(forward, names).__get__(module)
 
@@ -78,8 +99,8 @@ def calling_scan(forward: FunctionType, names: list[str]) -> FunctionType:
     return made
 
 
-def as_scan(function: Callable[..., Any], written: str) -> Callable[..., Any]:
-    """A recurrence as the operation that rules know. The gate is a product like any other, behind it."""
+def as_scan(function: Callable[..., Any], written: str, point: Callable[..., Any] = scan) -> Callable[..., Any]:
+    """A recurrence as an operation that rules know. The gate is a product like any other, behind it."""
     signature = inspect.signature(function)
 
     @wraps(function)
@@ -88,7 +109,7 @@ def as_scan(function: Callable[..., Any], written: str) -> Callable[..., Any]:
         named = dict(bound.arguments)
         named |= named.pop("kwargs", {})
         gate = named.pop(GATE, None)
-        result = scan(named.pop(written), named, lambda values, others: function(**{written: values, **others}))
+        result = point(named.pop(written), named, lambda values, others: function(**{written: values, **others}))
         if gate is None:
             return result
         return result * F.silu(gate) if not isinstance(result, tuple) else (result[0] * F.silu(gate), *result[1:])

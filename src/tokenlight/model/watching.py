@@ -10,12 +10,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
+from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.model.attention import note_context, note_weights
 from tokenlight.model.tape import Tape
+from tokenlight.rules.in_place import IN_PLACE
+from tokenlight.rules.marks import name_of
+from tokenlight.rules.origins import running_module
 from tokenlight.rules.points import mix_values
 
 Functions = set[Callable[..., Any]]
@@ -45,6 +49,8 @@ class Watch(TorchFunctionMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
+        if func in IN_PLACE and isinstance(args[0], nn.Parameter):
+            refuse_written_weights(func)
         if func in MULTIPLIED or func is torch.einsum:
             mixing = self._mixing(func, args)
             if mixing is not None:
@@ -99,6 +105,14 @@ def by_equation(equation: str, weights: Tensor, values: Tensor) -> Mixing | None
         return None
     ordered = values.permute([second.index(letter) for letter in (first[0], first[1], first[3], *width)])
     return Mixing(weights, ordered, lambda x: x.permute([context.index(letter) for letter in result]))
+
+
+def refuse_written_weights(func: Callable[..., Any]) -> None:
+    """They are the user's."""
+    raise UnsupportedModelError(
+        f"{running_module()} writes into its weights while it runs ({name_of(func)}). They are yours, and stay as they "
+        "are. If it does so in its first run alone, as RWKV does, run it once before: model.eval()(input_ids)"
+    )
 
 
 def is_map(tensor: Any) -> bool:

@@ -72,6 +72,12 @@ def scan(values: Tensor, others: dict[str, Any], formula: Callable[[Tensor, dict
     return formula(values, others)
 
 
+@rule_point
+def recurrence(values: Tensor, others: dict[str, Any], formula: Callable[[Tensor, dict[str, Any]], Any]) -> Any:
+    """The same, where the formula makes some of its gates from the values themselves."""
+    return formula(values, others)
+
+
 def copied(x: Tensor, source: Tensor, *_: Any) -> Tensor:
     """What x.copy_(source) makes of x."""
     return source.to(x).expand_as(x)

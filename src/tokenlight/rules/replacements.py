@@ -5,6 +5,7 @@ keeps for the backward pass.
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import count
 from typing import Any
 
 import torch
@@ -12,8 +13,8 @@ from torch import Tensor
 
 from tokenlight.foundation.torch_internals import without_torch_functions
 from tokenlight.rules.facts import keeps
-from tokenlight.rules.ledger import LEDGER
-from tokenlight.rules.marks import is_gate, is_of_heads, mark_gate, mark_pending, name_of, tensors
+from tokenlight.rules.ledger import LEDGER, clerk
+from tokenlight.rules.marks import is_gate, is_of_heads, mark_gate, tensors
 from tokenlight.rules.mode import Function, is_signal
 from tokenlight.rules.primitives import (
     ConservingSum,
@@ -58,15 +59,26 @@ def halved(function: Function, *args: Any, **kwargs: Any) -> Any:
 
 
 @keeps(own=1)
-def into_softmax(function: Function, *args: Any, **kwargs: Any) -> Any:
-    """A product of two signals is one of scores, a constant as the softmax is that it must meet; of one: as it is."""
-    if signals_among(args, kwargs) < 2:
+def through_values(function: Function, *args: Any, **kwargs: Any) -> Any:
+    """A matrix product of two signals is weights times values, and the values take all.
+
+    The weights are what is a gate, or else what stands on the left, so that Q(KᵀV) is read as (QKᵀ)V: in linear
+    attention queries and keys are constants, as in attention with a softmax, where nothing that scores carry goes on.
+    """
+    signals = [x for x in tensors((*args, *kwargs.values())) if is_signal(x)]
+    if len(signals) < 2:
         return function(*args, **kwargs)
-    result = constant(function, *args, **kwargs)
-    mark_pending(result, name_of(function))
-    if (ledger := LEDGER.get()) is not None:
-        ledger.pending = True
-    return result
+    others = [place for place, x in enumerate(signals) if not is_gate(x)]
+    taker = others[0] if len(others) == 1 or function is Tensor.__rmatmul__ else len(signals) - 1
+    places = count()
+
+    def with_one_signal(part: Any) -> Any:
+        if isinstance(part, (tuple, list)):
+            return type(part)(map(with_one_signal, part))
+        return part.detach() if is_signal(part) and next(places) != taker else part
+
+    args = tuple(map(with_one_signal, args))
+    return function(*args, **{name: with_one_signal(part) for name, part in kwargs.items()})
 
 
 def signals_among(args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
@@ -104,9 +116,13 @@ def cut_gated(function: Function, a: Any, b: Any, *args: Any, **kwargs: Any) -> 
 
 @keeps(passes=False)
 def cut_mixed(function: Function, *args: Any, **kwargs: Any) -> Any:
-    """Weights, which a softmax made, times values: all that attention adds is a constant."""
+    """Weights, which a softmax made, times values: all that attention adds is a constant; so is linear attention."""
+    ledger = LEDGER.get()
+    inside = ledger is not None and ledger.inside_block
+    if inside and signals_among(args, kwargs) > 1:
+        return constant_gate(function, *args, **kwargs)
     gated = any(is_gate(x) for x in tensors((*args, *kwargs.values())))
-    return (constant if gated else into_softmax)(function, *args, **kwargs)
+    return (constant if gated else through_values)(function, *args, **kwargs)
 
 
 @keeps(passes=False)
@@ -181,6 +197,23 @@ def gradient_softmax(function: Function, x: Tensor, dim: int = -1, *settings: An
     """Softmax by its gradient (Achtibat et al. 2024, eq. 13)."""
     dtype = next((s for s in settings if isinstance(s, torch.dtype)), dtype)  # F.softmax has an argument before it
     return GradientSoftmax.apply(x, dim, dtype) if is_signal(x) else function(x, dim=dim, dtype=dtype)
+
+
+@keeps(own=1, inputs=1)
+def by_gradient(function: Function, x: Tensor, *args: Any, **kwargs: Any) -> Any:
+    """A part of a softmax that is written out, by its gradient as the softmax is; what that loses is noted."""
+    result = function(x, *args, **kwargs)
+    books = clerk()
+    if books is None or not is_signal(x) or result.grad_fn is None:
+        return result
+    before, after = x.detach(), result.detach()
+
+    def note(arriving: tuple[Tensor, ...], given: tuple[Tensor, ...]) -> None:
+        books.enter("softmax", after * given[0])
+        books.enter("softmax", torch.where(arriving[0] == 0, 0.0, -before * arriving[0]))  # a masked score is infinite
+
+    result.grad_fn.register_hook(note)
+    return result
 
 
 @keeps(results=2)  # both sides

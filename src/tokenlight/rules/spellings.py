@@ -22,8 +22,11 @@ ACTIVATIONS: Functions = (
     *(activation, F.gelu, F.silu, F.relu, torch.relu, Tensor.relu, torch.tanh, Tensor.tanh, torch.sigmoid),
     *(Tensor.sigmoid, F.leaky_relu, F.mish, F.elu, F.selu, F.celu, F.prelu, F.rrelu, F.relu6, F.threshold),
     *(F.hardtanh, F.hardswish, F.hardsigmoid, F.hardshrink, F.softshrink, F.tanhshrink, F.softplus, F.softsign),
-    *(F.logsigmoid, torch.special.expit, torch.erf, Tensor.erf, torch.special.erf),
+    *(F.logsigmoid, torch.special.expit, torch.erf, Tensor.erf, torch.special.erf, torch.exp, Tensor.exp),
+    *(torch.expm1, Tensor.expm1, torch.log, Tensor.log, torch.log1p, Tensor.log1p),
 )
+EXPONENTIALS: Functions = (torch.exp, Tensor.exp)
+LOGSUMEXPS: Functions = (torch.logsumexp, Tensor.logsumexp)
 LINEAR_LAYERS: Functions = (F.linear, torch.addmm)
 SUMS: Functions = (Tensor.add, torch.add)
 PRODUCTS: Functions = (Tensor.mul, torch.mul, torch.multiply, Tensor.multiply)  # element by element

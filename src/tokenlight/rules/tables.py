@@ -6,9 +6,9 @@ from torch.nn import functional as F
 from tokenlight.rules import arrangements, fused, spellings
 from tokenlight.rules import replacements as rules
 from tokenlight.rules.mode import RuleTable
-from tokenlight.rules.points import add_sinks, attend, mask_scores, mix_values, query_key, scan
+from tokenlight.rules.points import add_sinks, attend, mask_scores, mix_values, query_key, recurrence, scan
 from tokenlight.rules.spellings import ACTIVATIONS, MATRIX_PRODUCTS, PRODUCTS, SOFTMAXES, SUMS
-from tokenlight.rules.state_spaces import through_state
+from tokenlight.rules.state_spaces import through_gated_state, through_state
 
 SHARED: RuleTable = (
     dict.fromkeys(ACTIVATIONS, rules.identity)
@@ -17,8 +17,9 @@ SHARED: RuleTable = (
     | dict.fromkeys(spellings.CLIPPING, arrangements.clipped)
     | dict.fromkeys(spellings.EXTREMES, arrangements.extreme)
     | dict.fromkeys((*spellings.JOINING, *spellings.CONVOLUTIONS), arrangements.joining)
+    | dict.fromkeys(spellings.LOGSUMEXPS, rules.by_gradient)
     | {mask_scores: rules.plain, add_sinks: arrangements.absorbing_sinks}
-    | {F.layer_norm: rules.linear_norm, scan: through_state}
+    | {F.layer_norm: rules.linear_norm, scan: through_state, recurrence: through_gated_state}
 )
 
 # Ali et al. 2022, "conservative": attention, gates and the norms' scale are constants.
@@ -27,7 +28,7 @@ LRP: RuleTable = (
     | dict.fromkeys(SUMS, rules.absorbing_sum)
     | dict.fromkeys(PRODUCTS, rules.through_signal)
     | {F.linear: rules.absorbing_linear, torch.addmm: rules.absorbing_addmm}
-    | dict.fromkeys(MATRIX_PRODUCTS, rules.into_softmax)
+    | dict.fromkeys(MATRIX_PRODUCTS, rules.through_values)
     | dict.fromkeys(SOFTMAXES, rules.constant)
     | {query_key: rules.constant, mix_values: rules.plain, attend: fused.through_values}
 )
@@ -40,6 +41,7 @@ ATTN_LRP: RuleTable = (
     LRP_UNIFORM
     | dict.fromkeys(MATRIX_PRODUCTS, rules.halved)
     | dict.fromkeys(SOFTMAXES, rules.gradient_softmax)
+    | dict.fromkeys(spellings.EXPONENTIALS, rules.by_gradient)
     | {query_key: rules.halved, mix_values: rules.halved, attend: fused.by_gradient}
 )
 
