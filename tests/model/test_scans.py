@@ -194,9 +194,8 @@ def test_gates_inside_a_recurrence_are_constants():
 
 @pytest.mark.parametrize("training", [False, True])
 def test_a_model_that_writes_into_its_weights_is_refused_before_it_does(training):
-    made = hf.RwkvForCausalLM(
-        hf.RwkvConfig(**models.SMALL, hidden_size=16, num_hidden_layers=2, rescale_every=1)
-    ).eval()
+    small: Any = {**models.SMALL, "hidden_size": 16, "num_hidden_layers": 2, "rescale_every": 1}
+    made = hf.RwkvForCausalLM(hf.RwkvConfig(**small)).eval()
     if training:
         made(models.ids())
         tl.attribute(made, models.ids(), method="gradient_x_input", target=7)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from tokenlight.rules import positive
 from tokenlight.rules import replacements as rules
 from tokenlight.rules.facts import Keeps, kept_by
 from tokenlight.rules.ledger import Ledger
@@ -60,7 +61,7 @@ def test_sums(rule):
     assert saved(rule, torch.add, signal(WIDE), signal(WIDE)).get(WIDE, 0) == facts(rule).results
 
 
-@pytest.mark.parametrize("rule", [rules.zplus_linear, rules.alpha_beta_linear])
+@pytest.mark.parametrize("rule", [positive.zplus_linear, positive.alpha_beta_linear])
 def test_positive_linear_layers(rule):
     half = {WIDE: 0.5, NARROW: 0.5}  # in single precision, although the values are in double
     assert saved(rule, F.linear, signal(WIDE), WEIGHT, BIAS) == half
@@ -96,9 +97,9 @@ def test_every_published_rule_says_what_it_keeps():
 
 
 def test_the_note_goes_through_wrappers():
-    @wraps(rules.zplus_linear)
+    @wraps(positive.zplus_linear)
     def noted(*args: Any) -> Any:
-        return rules.zplus_linear(*args)
+        return positive.zplus_linear(*args)
 
-    assert kept_by(noted) == kept_by(partial(partial(rules.zplus_linear), F.linear)) == facts(rules.zplus_linear)
-    assert kept_by(lambda *args: rules.zplus_linear(*args)) is None
+    assert kept_by(noted) == kept_by(partial(partial(positive.zplus_linear), F.linear)) == facts(positive.zplus_linear)
+    assert kept_by(lambda *args: positive.zplus_linear(*args)) is None

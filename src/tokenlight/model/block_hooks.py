@@ -13,7 +13,6 @@ from tokenlight.model import anatomy
 from tokenlight.model.layout import Layout
 from tokenlight.model.tape import BlockCall, Tape, state_in, state_out, tensors_in, with_state, without_graph
 from tokenlight.rules.ledger import LEDGER
-from tokenlight.rules.marks import refuse_pending
 
 
 class HasTape(Protocol):
@@ -81,7 +80,6 @@ class BlockHooks:
                 f"low_memory: the parts of a block lie apart ({type(module).__name__} is one), so it cannot run on its "
                 "own; leave it off"
             )
-        refuse_pending((*args, *kwargs.values()), type(module).__name__)
         self._begin(module, args, kwargs)
 
     def _cut_before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -126,7 +124,6 @@ class BlockHooks:
     def _end(self, module: nn.Module, args: Any, output: Any) -> None:
         inside_block(False)
         self._tape.inside = False
-        refuse_pending((output,), type(module).__name__)
 
     def _note_projected(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         self._tape.add("projected", args[0])

@@ -20,7 +20,6 @@ from tokenlight.record.rows import RowsRead
 from tokenlight.record.trace import Block, SignalGroups, Trace, flat, with_gradients
 from tokenlight.rules.gates import Gatekeeper
 from tokenlight.rules.ledger import Ledger
-from tokenlight.rules.marks import refuse_pending
 from tokenlight.rules.mode import RuleMode
 from tokenlight.text.batches import Batch
 
@@ -167,7 +166,6 @@ class OpenPass:
         self.fused = twin.fuses(self._tape)
         if saving.fused and not self.fused:
             raise UnsupportedModelError(f"{type(twin.model).__name__} has no fused attention: leave fused=True away")
-        refuse_pending(self._answer.values(), type(twin.model).__name__)
         self.output = {name: part.detach() for name, part in self._answer.items() if isinstance(part, Tensor)}
         self.choices = target.choose(self._answer, batch, twin.model)
         self._rows = RowsRead() if rows is None else rows

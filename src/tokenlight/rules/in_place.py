@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.foundation.torch_internals import is_view
 from tokenlight.rules.points import copied, replaced
 from tokenlight.rules.primitives import absorb
@@ -24,7 +23,7 @@ IN_PLACE: dict[Any, Callable[..., Any]] = {
     Tensor.copy_: copied,
     Tensor.__setitem__: replaced,
 }
-MARKS = ("tokenlight_gate", "tokenlight_pending", "tokenlight_origins", "tokenlight_owners")
+MARKS = ("tokenlight_gate", "tokenlight_origins", "tokenlight_owners")
 
 
 def overwrite(call: Callable[..., Any], plain: Callable[..., Any], x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
@@ -38,8 +37,6 @@ def overwrite(call: Callable[..., Any], plain: Callable[..., Any], x: Tensor, *a
     result = call(plain, before, *args, **kwargs)
     if x.requires_grad and not result.requires_grad:
         become_constant(x, result, before)
-    elif is_view(x) and hasattr(result, "tokenlight_pending"):
-        refuse_scores_in_part()
     else:
         x.copy_(result)
     for mark in MARKS:
@@ -55,14 +52,6 @@ def become_constant(x: Tensor, result: Tensor, before: Tensor) -> None:
     if not is_view(x):
         x.detach_()
         x.copy_(result)
-    elif hasattr(result, "tokenlight_pending"):
-        refuse_scores_in_part()
     else:  # a part of a signal that stays one: the constant takes the part's share
         everywhere = torch.ones((), dtype=torch.bool, device=x.device)
         x.copy_(absorb(torch.where(everywhere, result.to(x), before), result, "bias"))
-
-
-def refuse_scores_in_part() -> None:
-    raise UnsupportedModelError(
-        "a product of two signals is written into a part of a tensor: no rule says who takes what; try attn_lrp"
-    )

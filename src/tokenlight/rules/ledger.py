@@ -25,7 +25,6 @@ class Ledger:
     heads: list[Tensor] = field(default_factory=list)  # what head gates stopped
     sink: list[Tensor] = field(default_factory=list)  # what attention sinks take
     inside_block: bool = False  # set by the twin while a block runs
-    pending: bool = False  # there are scores that have met no softmax yet
     disordered: bool = False  # there are signals that carry owners
     owners: Tensor | None = None  # of what goes into the operation that runs, where it is not in order
     exact: bool = False  # no product in a lower precision than the values: differences of relevance will be taken

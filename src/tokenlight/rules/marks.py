@@ -1,4 +1,4 @@
-"""What rules write on tensors for the rules that come later: gates, and scores that still have to meet a softmax."""
+"""What rules write on tensors for the rules that come later: gates, and the outputs of heads."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -6,7 +6,6 @@ from typing import Any
 from torch import Tensor
 from torch.overrides import resolve_name
 
-from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.foundation.torch_internals import leaves_below
 
 
@@ -53,29 +52,6 @@ def is_of_heads(x: Any) -> bool:
     if not isinstance(x, Tensor) or not x.requires_grad:
         return False
     return all(getattr(leaf, "tokenlight_heads", False) for leaf in leaves_below(x))
-
-
-def pending(x: Any) -> str | None:
-    """Of a tensor made from a product of two signals that has met no softmax yet: the name of that product."""
-    return getattr(x, "tokenlight_pending", None)
-
-
-def mark_pending(x: Any, product: str) -> None:
-    for part in tensors((x,)):
-        part.tokenlight_pending = product  # type: ignore[attr-defined]
-
-
-def first_pending(parts: Iterable[Any]) -> str | None:
-    return next((name for part in tensors(parts) if (name := pending(part)) is not None), None)
-
-
-def refuse_pending(parts: Iterable[Any], where: str) -> None:
-    """Scores that leave a block, or the model, without a softmax: constants which hide that they hold signals."""
-    if (product := first_pending(parts)) is not None:
-        raise UnsupportedModelError(
-            f"{where}: {product} multiplies two signals, and no softmax follows. Where attention is a constant, no "
-            "rule says who takes what; attn_lrp shares such products evenly"
-        )
 
 
 def name_of(function: Callable[..., Any]) -> str:

@@ -6,7 +6,6 @@ A tensor that depends on the input (it requires grad) is called a signal; weight
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
@@ -15,7 +14,7 @@ from tokenlight.foundation.torch_internals import maker, own_function
 from tokenlight.rules import spellings
 from tokenlight.rules.in_place import overwrite
 from tokenlight.rules.ledger import LEDGER, Ledger
-from tokenlight.rules.marks import first_pending, hand_on_gate, is_gate, mark_pending, name_of, tensors
+from tokenlight.rules.marks import hand_on_gate, is_gate, name_of, tensors
 from tokenlight.rules.origins import SHAPES, have_one_source, note_origins, refuse_own_source, running_module
 from tokenlight.rules.owners import note_owners, owners_at
 from tokenlight.rules.points import activation
@@ -61,15 +60,11 @@ class RuleMode(TorchFunctionMode):
         for signal in signals:
             if maker(signal) not in self._trusted:
                 self._look_at(signal)
-        decisive = involved[:1] if traits.first_counts else involved
-        product = first_pending(decisive) if ledger.pending else None
-        if traits.plain_form is not None and (signals or product):
+        if traits.plain_form is not None and signals:
             return overwrite(self.call, traits.plain_form, *args, **kwargs)
         if kwargs and signals and kwargs.get("inplace"):  # as torch's modules call their activations
             return overwrite(self.call, func, *args, **{**kwargs, "inplace": False})
         rule = self.table.get(func)
-        if product is not None and not traits.softmax:
-            return scores_go_on(func, product, args, kwargs)
         if rule is None and traits.step is not None and signals:
             return traits.step(self.call, *args, **kwargs)
         if traits.multiplied and have_one_source(involved):
@@ -84,7 +79,7 @@ class RuleMode(TorchFunctionMode):
         elif not traits.linear and any(is_signal(part) for part in parts):
             refuse_nonlinear(func, [*args, *kwargs.values()])
         if traits.keeps_gates:
-            hand_on_gate(decisive, parts)
+            hand_on_gate(involved[:1] if traits.first_counts else involved, parts)
         if ledger.batch > 1 and signals and (ledger.disordered or traits.moving):
             ledger.disordered |= note_owners(func, args, kwargs, parts, ledger.batch)
         if not traits.new_origin:
@@ -96,14 +91,6 @@ class RuleMode(TorchFunctionMode):
         if (function := own_function(signal)) is not None and function not in OURS:
             refuse_foreign(function)
         self._trusted.add(maker(signal))
-
-
-def scores_go_on(func: Function, product: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Whatever is done to scores before the softmax is a constant, as they are."""
-    with torch.no_grad():
-        result = func(*args, **kwargs)
-    mark_pending(result, product)
-    return result
 
 
 def as_activation(func: Function, rule: Rule, a: Tensor, b: Tensor) -> tuple[Function, Rule, tuple[Tensor]]:

@@ -3,7 +3,7 @@
 import torch
 from torch.nn import functional as F
 
-from tokenlight.rules import arrangements, fused, spellings
+from tokenlight.rules import arrangements, fused, positive, spellings
 from tokenlight.rules import replacements as rules
 from tokenlight.rules.mode import RuleTable
 from tokenlight.rules.points import add_sinks, attend, mask_scores, mix_values, query_key, recurrence, scan
@@ -46,7 +46,7 @@ ATTN_LRP: RuleTable = (
 )
 
 # Arras et al. 2025, appendix D.2: positive contributions at linear layers, otherwise as LRP.
-ALPHA_BETA: RuleTable = LRP | {F.linear: rules.alpha_beta_linear, torch.addmm: rules.alpha_beta_addmm}
+ALPHA_BETA: RuleTable = LRP | {F.linear: positive.alpha_beta_linear, torch.addmm: positive.alpha_beta_addmm}
 
 # What reaches the output along the residual stream alone: attention and MLP outputs are cut off where they join it.
 STREAM: RuleTable = (
@@ -64,7 +64,7 @@ ZPLUS: RuleTable = (
     | dict.fromkeys(SUMS, rules.conserving_sum)
     | dict.fromkeys((*PRODUCTS, *MATRIX_PRODUCTS), rules.halved)
     | dict.fromkeys(SOFTMAXES, rules.identity)
-    | {F.linear: rules.zplus_linear, torch.addmm: rules.zplus_addmm, F.layer_norm: rules.identity_norm}
+    | {F.linear: positive.zplus_linear, torch.addmm: positive.zplus_addmm, F.layer_norm: rules.identity_norm}
     | {query_key: rules.halved, mix_values: rules.halved}
 )
 

@@ -33,11 +33,10 @@ class Traits(NamedTuple):
     plain_form: Function | None  # of one that writes into its first argument
     step: Function | None  # which takes it step by step
     linear: bool
-    softmax: bool
     multiplied: bool  # element by element
     moving: bool  # may put texts in another order
     keeps_gates: bool
-    first_counts: bool  # its first argument alone decides whether the result is a gate, or scores
+    first_counts: bool  # its first argument alone decides whether the result is a gate
     new_origin: bool  # what comes out begins anew
 
 
@@ -47,7 +46,6 @@ def traits_of(function: Function) -> Traits:
         plain_form=IN_PLACE.get(function),
         step=STEPS.get(function),
         linear=function in LINEAR,
-        softmax=function in spellings.SOFTMAXES,
         multiplied=function in MULTIPLIED,
         moving=function in MAY_MOVE,
         keeps_gates=function in KEEPS_GATES,
