@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.foundation.torch_internals import is_view
 from tokenlight.rules.points import copied, replaced
 from tokenlight.rules.primitives import absorb
