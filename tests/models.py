@@ -6,6 +6,7 @@ from typing import Any, cast
 import torch
 import transformers as hf
 from transformers import PreTrainedModel
+from transformers.models.mamba import modeling_mamba
 
 from tokenlight.masks.choosing import PACKAGED
 from tokenlight.methods import METHODS
@@ -62,6 +63,8 @@ RECURRENT = {
     ),
     "lfm2": (hf.Lfm2Config, {**DECODER, "layer_types": ["conv", "full_attention"], "block_ff_dim": 24}),
 }
+if not hasattr(modeling_mamba, "mamba_selective_scan"):  # written out in transformers 5.0, where relevance is refused
+    del RECURRENT["mamba"]
 SOME_HEADS = torch.tensor([[1.0, 0.0, 1.0, 0.0], [0.0, 1.0, 1.0, 0.0]])  # lit, of the 2 layers of 4 heads
 FAMILIES = list(CONFIGS)
 ENCODERS = ("bert", "roberta", "xlm_roberta", "distilbert", "electra")
