@@ -163,7 +163,7 @@ def test_hooks_of_the_users_run_again_with_their_block(name):
 def test_blocks_that_hand_on_more_than_a_tensor_are_refused(monkeypatch):
     model: Any = copy.deepcopy(models.model("bert"))
     monkeypatch.setattr(habits, "look_at_habits", lambda twin: habits.Habits(0.0, False, False))  # it does not run
-    model.bert.encoder.layer[0].register_forward_hook(lambda module, args, output: (output,))
+    model.bert.encoder.layer[0].register_forward_hook(lambda module, args, output: (output, output))
     with pytest.raises(UnsupportedModelError, match="low_memory: BertLayer hands on more than one tensor"):
         tl.attribute(model, models.ids(), method="attn_lrp", target=1, low_memory=True)
 

@@ -40,7 +40,8 @@ def result_notes(
     if isinstance(heads := job.options.get("heads"), HeadMask) and not heads.count:
         yield "no head is lit: only the residual stream carries relevance"
     largest = float(scores.abs().max())
-    if job.method.signed and 0 < largest < NOTICEABLE * abs(score):
+    masked = isinstance(job.options.get("heads"), HeadMask)  # heads that are dark stop relevance, which is no rounding
+    if job.method.signed and not masked and 0 < largest < NOTICEABLE * abs(score):
         told = f"no score of {job.method.name} reaches {NOTICEABLE:g} of what it explains: there is little but rounding"
         cause = ". A norm right behind the embeddings does that: take read='blocks'" if reads_embeddings(job) else ""
         yield told + cause

@@ -12,6 +12,7 @@ additive_mask = eager_mask  # makes the mask that eager attention adds to its sc
 boolean_mask = sdpa_mask  # makes the mask of fused attention: True where a token may look; None if there need be none
 looks_everywhere = bidirectional_mask_function  # how the masks of encoders begin, before padding is hidden
 EAGER = "eager"  # the name under which a family computes attention itself, in plain torch operations
+RECURRENT_GEMMA_SCAN, XLSTM_SCAN = "_rnn_scan", "_inference_fn"  # what their modules call for a recurrence
 WHERE_IT_LAY = "_name_or_path"  # the key under which a configuration's dictionary notes its folder
 
 

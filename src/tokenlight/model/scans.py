@@ -15,6 +15,7 @@ from torch import nn
 from torch.nn import functional as F
 from transformers import PreTrainedModel
 
+from tokenlight.foundation.transformers_internals import RECURRENT_GEMMA_SCAN, XLSTM_SCAN
 from tokenlight.model.settings import largest
 from tokenlight.rules.points import recurrence, scan
 
@@ -28,8 +29,8 @@ WRITTEN: dict[str, str] = {
 }
 # Modules that are a recurrence, by what their own code calls on themselves.
 WRITTEN_BY_MODULES: dict[str, str] = {
-    "_rnn_scan": "activations",  # RecurrentGemma, whose gates and discretisation are computed from the same
-    "_inference_fn": "value",  # xLSTM
+    RECURRENT_GEMMA_SCAN: "activations",  # whose gates and discretisation are computed from the same
+    XLSTM_SCAN: "value",
 }
 OTHER_KINDS = {"linear_attention", "conv", "mamba", "mamba2", "hybrid", "recurrent"}  # of layers: not attention alone
 DECAY = (
