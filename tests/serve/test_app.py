@@ -345,6 +345,23 @@ def test_what_cannot_be_asked_of_the_model(clients, route, kind, parts, says):
     assert re.search(says, response.json()["error"])
 
 
+def test_targets_of_several_tokens(clients):
+    client = clients["text-generation"]
+    question = {**QUESTIONS["text-generation"], "target": " are on the table"}
+    (event,) = explained(client, {**question, "methods": ["attn_lrp"]}).values()
+    explainer = client.session.explainer
+    expected = explainer.explain(question["text"], "attn_lrp", target=" are on the table")
+    assert event["explanation"]["scores"] == pytest.approx(expected.scores.tolist())
+    said, plain = (ask(client, "predict", one) for one in (question, QUESTIONS["text-generation"]))
+    assert said["prediction"] == plain["prediction"]  # right behind the text, whatever is asked about
+    assert said["probability"] == pytest.approx(plain["probability"])
+    fewer = ask(client, "remove", {**question, "gone": [1]})
+    answer = explainer.explain_answer(question["text"], " are on the table", "gradient_x_input")
+    assert fewer["before"] == pytest.approx(float(answer.log_probabilities.sum().exp()), rel=1e-3)
+    refused = ask(client, "predict", {**question, "foil": " is here"}, 422)
+    assert "compares single tokens" in refused["error"]
+
+
 @pytest.mark.parametrize(
     ("heads", "says"),
     [

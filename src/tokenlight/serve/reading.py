@@ -7,7 +7,7 @@ from tokenlight.explain.inquiry import Inquiry
 from tokenlight.explain.passes import plan_passes
 from tokenlight.explain.running import run_jobs
 from tokenlight.model.kept_twins import borrowed_twin
-from tokenlight.serve.questions import Question
+from tokenlight.serve.questions import Question, Refused
 from tokenlight.serve.session import Session, place
 from tokenlight.tasks.targets import Candidate, Goal, Target, chosen_indices
 from tokenlight.text.rows import Row
@@ -52,7 +52,9 @@ def run_question(session: Session, inquiry: Inquiry) -> Reading:
     task = explainer.task
     plan = plan_passes(Target(task, (wanted,)), [])
     with borrowed_twin(explainer.model) as twin:
-        answer, _ = run_jobs(twin, explainer.collate([row], twin.device), plan)
+        answer, _ = run_jobs(twin, explainer.collate([inquiry.read], twin.device), plan)
+    if wanted.foil_answer:
+        raise Refused("the page compares single tokens: leave the foil away, or name one token each")
     goal = task.goal(*chosen_indices(answer.choices, 0), wanted.position)
     prediction, probability = task.prediction(row, answer.output, wanted, 0)
     asked = [i for i in (wanted.index, wanted.foil) if i is not None]

@@ -93,6 +93,10 @@ class NextToken(Worded):
         )
         return whole.steps() if wanted[0].each else (whole,)
 
+    def moved(self, wanted: Wanted, row: Row, goal: Goal) -> Wanted:
+        """Without an answer: what follows the text is then read right behind it."""
+        return replace(super().moved(wanted, row, goal), answer=(), foil_answer=())
+
     def prediction(self, row: Row, output: Any, wanted: Wanted, i: int) -> tuple[str, float | None]:
         return super().prediction(row, self.first_step(output, wanted), wanted, i)
 
