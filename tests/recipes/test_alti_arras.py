@@ -4,8 +4,6 @@ import csv
 import importlib
 import importlib.util
 import json
-import runpy
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -33,20 +31,6 @@ PREFIXES = [
     ("a young author in Paris", "author"),
 ]
 Run = Callable[..., str]
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """A script by its name with its arguments; what it prints."""
-    monkeypatch.syspath_prepend(str(RECIPES))
-
-    def call(name: str, *arguments: object) -> str:
-        monkeypatch.setattr(sys, "argv", [name, *map(str, arguments)])
-        capsys.readouterr()
-        runpy.run_path(str(RECIPES / f"{name}.py"), run_name="__main__")
-        return capsys.readouterr().out
-
-    return call
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 import copy
 import importlib.util
 import io
-import runpy
 import sys
 import zipfile
 from collections.abc import Callable
@@ -20,27 +19,16 @@ import transformers
 from tests import models
 from tests.tokenizers_ import wordpiece
 
-RECIPES = Path(__file__).parents[2] / "recipes"
 LENGTH = 40  # of texts that the file takes
 METHODS = ("gradient_x_input", "attn_lrp", "alti_logit")  # enough to see the table; the recipes have more
 Run = Callable[..., str]
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # DeBERTa's modelling file uses torch.jit
 
 
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """A script by its name with its arguments; what it prints."""
-    monkeypatch.syspath_prepend(str(RECIPES))
+@pytest.fixture(autouse=True)
+def _few_methods(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     checks: Any = importlib.import_module("released_checks")
     monkeypatch.setattr(checks, "METHODS", {name: checks.METHODS[name] for name in METHODS})
-
-    def call(name: str, *arguments: object) -> str:
-        monkeypatch.setattr(sys, "argv", [name, *map(str, arguments)])
-        capsys.readouterr()
-        runpy.run_path(str(RECIPES / f"{name}.py"), run_name="__main__")
-        return capsys.readouterr().out
-
-    return call
 
 
 def shares(printed: str, method: str) -> list[float]:

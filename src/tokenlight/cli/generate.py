@@ -1,6 +1,5 @@
 """Letting a language model write, and asking why."""
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -40,4 +39,4 @@ def generate(
         if output is None:
             found.show()
         else:
-            output.write_text(json.dumps(found.to_dict(), ensure_ascii=False) + "\n", encoding="utf-8")
+            found.save(output)

@@ -13,6 +13,7 @@ from tokenlight.explain.remarks import input_notes, is_signed
 from tokenlight.masks.choosing import model_name
 from tokenlight.methods import Attribution
 from tokenlight.model.placement import device_of
+from tokenlight.record.choices import Continuation
 from tokenlight.record.recording import Answer
 from tokenlight.results.explained_answer import Alternative, ExplainedAnswer
 from tokenlight.results.explanation import keep_precision, library_versions
@@ -96,8 +97,11 @@ def assemble_answer(
 ) -> ExplainedAnswer:
     """The answer at this place of the batch; every part of the attribution is a token of it."""
     task, row, ids = explainer.task, inquiry.read, inquiry.wanted.answer
-    logits = answer.output["logits"][place, : len(ids)].double()
-    scores = torch.stack([choice.score(answer.output) for choice in answer.choices], 1)  # [batch, step]
+    asked = answer.choices[0]
+    assert isinstance(asked, Continuation), "an answer is asked about step by step"
+    output = {"logits": answer.output["logits"][place, None]}
+    numbers = asked.map(lambda part: part[place, None]).numbers(output)[0, : len(ids)]  # of this text alone
+    logits = output["logits"][0, : len(ids)].double()
     prompt, text = row.text
     matrix = keep_precision(attribution.scores[place, : len(ids), : len(row)])
     notes = [*input_notes(task, inquiry.row, job, False), *merge_notes(task, prompt, text, row)]
@@ -110,7 +114,7 @@ def assemble_answer(
         spans=row.spans,
         ids=ids,
         matrix=matrix,
-        numbers=scores[place, : len(ids)].cpu().to(matrix.dtype),
+        numbers=numbers.cpu().to(matrix.dtype),
         log_probabilities=log_probabilities(logits, ids).cpu().to(matrix.dtype),
         alternatives=likeliest(task, logits),
         method=job.method.name,

@@ -34,32 +34,27 @@ def explain_in_batches(
     assemble: Assemble[Result],
 ) -> dict[str, list[Result]]:
     """For every job its results for all texts."""
-    with nullcontext(running.twin) if running.twin else borrowed_twin(explainer.model) as twin:
-        return explain_with(twin, explainer, inquiries, jobs, running, assemble)
-
-
-def explain_with(
-    twin: Twin,
-    explainer: "Explainer",
-    inquiries: Sequence[Inquiry],
-    jobs: Mapping[str, Job],
-    running: Running,
-    assemble: Assemble[Result],
-) -> dict[str, list[Result]]:
-    shape, listed = shape_of(twin), list(jobs.values())
     found: dict[str, dict[int, Result]] = {name: {} for name in jobs}
-    rows = [one.read for one in inquiries]
-    batches = explainer.batches(rows, running.batch_size, [one.kind for one in inquiries])
-    for indices in track(batches, "explaining", map(len, batches), running.progress):
-        asked = [inquiries[i] for i in indices]
-        target = Target(explainer.task, tuple(one.wanted for one in asked), asked[0].function)
-        batch = explainer.collate([one.read for one in asked], twin.device)
-        batch = running.prepare(batch) if running.prepare else batch
-        plan = plan_passes(target, listed)
-        refuse_too_large(shape, plan, batch.input_ids.shape, running.saving, twin.device)
-        each = asked[0].wanted.each
-        answer, attributions = run_jobs(twin, batch, plan, memory=running.memory, saving=running.saving, each=each)
-        for (name, job), attribution in zip(jobs.items(), attributions, strict=True):
-            for place, (i, one) in enumerate(zip(indices, asked, strict=True)):
-                found[name][i] = assemble(explainer, one, job, answer, attribution, place)
+    with nullcontext(running.twin) if running.twin else borrowed_twin(explainer.model) as twin:
+        kinds = [one.kind for one in inquiries]
+        batches = explainer.batches([one.read for one in inquiries], running.batch_size, kinds)
+        for indices in track(batches, "explaining", map(len, batches), running.progress):
+            asked = [inquiries[i] for i in indices]
+            answer, attributions = explain_batch(twin, explainer, asked, list(jobs.values()), running)
+            for (name, job), attribution in zip(jobs.items(), attributions, strict=True):
+                for place, (i, one) in enumerate(zip(indices, asked, strict=True)):
+                    found[name][i] = assemble(explainer, one, job, answer, attribution, place)
     return {name: [results[i] for i in range(len(inquiries))] for name, results in found.items()}
+
+
+def explain_batch(
+    twin: Twin, explainer: "Explainer", asked: Sequence[Inquiry], jobs: Sequence[Job], running: Running
+) -> tuple[Answer, list[Attribution]]:
+    """Texts of one kind, together."""
+    target = Target(explainer.task, tuple(one.wanted for one in asked), asked[0].function)
+    batch = explainer.collate([one.read for one in asked], twin.device)
+    batch = running.prepare(batch) if running.prepare else batch
+    plan = plan_passes(target, jobs)
+    refuse_too_large(shape_of(twin), plan, batch.input_ids.shape, running.saving, twin.device)
+    each = asked[0].wanted.each
+    return run_jobs(twin, batch, plan, memory=running.memory, saving=running.saving, each=each)

@@ -80,7 +80,8 @@ def run_jobs(
             if job.method.asks_model:
                 with torch.set_grad_enabled(graph):
                     parts = [as_attribution(job.method.function(probe, **job.options)) for probe in probes]
-                found[number] = join_parts(job, parts, [1] * len(parts), batch, whole.fused, each)
+                parts = [as_far_as(batch.attention_mask.bool(), part) for part in parts]
+                found[number] = join_parts(job, parts, [1] * len(parts), whole.fused, each)
     return answer, [found[number] for number in range(len(plan.jobs))]
 
 
@@ -126,9 +127,7 @@ class Passes:
             first = opened[keys[0]]
             self.answer = Answer(first.choices, first.output, torch.stack(scores).sum(0))
         return {
-            number: join_parts(
-                job, found[number], signs, self.batch, all(opened[key].fused for key in reads), self.each
-            )
+            number: join_parts(job, found[number], signs, all(opened[key].fused for key in reads), self.each)
             for number, (job, reads) in readers.items()
         }
 
@@ -220,12 +219,10 @@ def describe_readers(jobs: Sequence[Job]) -> str:
     )
 
 
-def join_parts(
-    job: Job, parts: list[Attribution], signs: list[int], batch: Batch, fused: bool, each: bool
-) -> Attribution:
+def join_parts(job: Job, parts: list[Attribution], signs: list[int], fused: bool, each: bool) -> Attribution:
     """Scores are added over the parts of the target, minus those of a foil, or stand side by side."""
     join = side_by_side if each else add_up
-    scores = join([as_far_as(batch.attention_mask.bool(), part).scores for part in parts], signs)
+    scores = join([part.scores for part in parts], signs)
     if not torch.isfinite(scores).all():
         raise ValueError(f"method '{job.method.name}' gave scores that are not finite on this input")
     extras = {name: join([part.extras[name] for part in parts], signs) for name in parts[0].extras}

@@ -89,13 +89,18 @@ class Continuation(Choice):
         each = torch.eye(self.weight.shape[1], dtype=self.weight.dtype, device=self.weight.device)
         return tuple(replace(self, weight=self.weight * step) for step in each)
 
+    def numbers(self, output: Any) -> Tensor:
+        """[batch, step]: of each token, whatever its weight"""
+        logits = output[self.field]
+        found = logits.gather(-1, self.ids[..., None].to(logits.device))[..., 0]
+        if self.against_all:  # its gradient is that of the log-probability, and it is linear in the logits
+            found = found - (logits.detach().softmax(-1) * logits).sum(-1)
+        return found
+
     def score(self, output: Any) -> Tensor:
         """[batch]"""
-        logits = output[self.field]
-        score = logits.gather(-1, self.ids[..., None].to(logits.device))[..., 0]
-        if self.against_all:  # its gradient is that of the log-probability, and it is linear in the logits
-            score = score - (logits.detach().softmax(-1) * logits).sum(-1)
-        return (score * self.weight.to(score)).sum(1)
+        numbers = self.numbers(output)
+        return (numbers * self.weight.to(numbers)).sum(1)
 
     def indices_of(self, i: int) -> tuple[int, ...]:
         return tuple(self.ids[i][self.weight[i] > 0].tolist())

@@ -87,8 +87,7 @@ class Probe:
 
     @property
     def _read_at(self) -> Tensor | None:
-        places = Settled(self.choices).reads_at(self.batch)
-        return places if self.saving.last_logits or (places is not None and places.ndim == 2) else None
+        return self.saving.places(Settled(self.choices).reads_at(self.batch))
 
     def _total(self, output: Any) -> Tensor:
         total = torch.stack([choice.score(output) for choice in self.choices]).sum(0)

@@ -44,6 +44,13 @@ class Saving:
         """Whether attention is one operation, in a model that knows it."""
         return self.may_fuse and one.can_fuse
 
+    def places(self, read: Tensor | None) -> Tensor | None:
+        """Of the tokens that are read, [batch] or [batch, step], those whose logits alone are computed.
+
+        Steps are read one after the other, so their logits always stand apart.
+        """
+        return read if self.last_logits or (read is not None and read.ndim == 2) else None
+
 
 NO_SAVING = Saving()
 PLAIN = PlannedPass()
@@ -159,9 +166,7 @@ class OpenPass:
         self._mode = None if one.rules is None else RuleMode(one.rules, self._ledger)
         if "projected" in one.signals:
             note_gated_projections(twin)
-        read_at = target.reads_at(batch)
-        if read_at is not None and read_at.ndim == 1 and not saving.last_logits:
-            read_at = None
+        read_at = saving.places(target.reads_at(batch))
         self._answer = twin.run(batch, self._tape, self._mode, read_at=read_at)
         self.fused = twin.fuses(self._tape)
         if saving.fused and not self.fused:

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from tokenlight.results.explanation import Explanation, printable
+from tokenlight.results.explanation import Explanation, printable, read_saved
 from tokenlight.text import passages
-from tokenlight.text.words import group_tokens
 
 if TYPE_CHECKING:
     from tokenlight.explain.explainer import Explainer
@@ -166,13 +165,6 @@ class ExplainedAnswer:
 
     # Looking at it, and keeping it
 
-    def words(self) -> list[str]:
-        """The answer's words."""
-        tokens = slice(self.prompt_length, None)
-        special, spans = self.special[tokens].tolist(), self.spans[tokens]
-        groups = group_tokens([self.answer], [0] * len(self), spans, special)
-        return [self.answer[spans[group[0]][0] : spans[group[-1]][1]] for group in groups]
-
     def show(self) -> None:
         """Print the answer, and under each of its sentences what of the prompt made the model write it."""
         from tokenlight.views.answer import show_answer
@@ -198,15 +190,7 @@ class ExplainedAnswer:
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> "ExplainedAnswer":
         """The inverse of `to_dict`."""
-        found = plain.get("format") if isinstance(plain, Mapping) else type(plain).__name__
-        if found != FORMAT:
-            raise ValueError(f"this is not a saved answer: expected format {FORMAT!r}, found {found!r}")
-        if plain.get("version") != VERSION:
-            raise ValueError(f"saved in version {plain.get('version')}, but this tokenlight reads version {VERSION}")
-        if wrong := {"format", "version", "dtype", *saved_fields()} ^ set(plain):
-            raise ValueError(f"this saved answer is damaged: missing or unknown {', '.join(sorted(wrong))}")
-        kept = {name: value for name, value in plain.items() if name not in ("format", "version", "dtype")}
-        dtype = getattr(torch, plain["dtype"])
+        kept, dtype = read_saved(plain, "answer", FORMAT, VERSION, saved_fields())
         kept |= {name: torch.tensor(kept[name], dtype=dtype) for name in ("matrix", "numbers", "log_probabilities")}
         kept |= {
             "special": torch.tensor(kept["special"], dtype=torch.bool),

@@ -182,16 +182,8 @@ class Explanation:
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> "Explanation":
         """The inverse of `to_dict`."""
-        found = plain.get("format") if isinstance(plain, Mapping) else type(plain).__name__
-        if found != FORMAT:
-            raise ValueError(f"this is not a saved explanation: expected format {FORMAT!r}, found {found!r}")
-        if plain.get("version") != VERSION:
-            raise ValueError(f"saved in version {plain.get('version')}, but this tokenlight reads version {VERSION}")
-        plain = {"given": [], **plain}  # files from before targets of several tokens have none
-        if wrong := {"format", "version", "dtype", *saved_fields()} ^ set(plain):
-            raise ValueError(f"this saved explanation is damaged: missing or unknown {', '.join(sorted(wrong))}")
-        fields = {name: value for name, value in plain.items() if name not in ("format", "version", "dtype")}
-        dtype = getattr(torch, plain["dtype"])
+        later = {"given": []}  # files from before targets of several tokens have none
+        fields, dtype = read_saved(plain, "explanation", FORMAT, VERSION, saved_fields(), later)
         fields |= {
             "scores": torch.tensor(fields["scores"], dtype=dtype),
             "special": torch.tensor(fields["special"], dtype=torch.bool),
@@ -267,6 +259,26 @@ class Explanation:
 
 def saved_fields() -> list[str]:
     return [one.name for one in fields(Explanation) if one.name != "explainer"]
+
+
+def read_saved(
+    plain: Mapping[str, Any],
+    kind: str,
+    format: str,
+    version: int,
+    names: Sequence[str],
+    later: Mapping[str, Any] | None = None,
+) -> tuple[dict[str, Any], torch.dtype]:
+    """The fields of a saved result and its precision, if it is one; `later` stands in for what older files lack."""
+    found = plain.get("format") if isinstance(plain, Mapping) else type(plain).__name__
+    if found != format:
+        raise ValueError(f"this is not a saved {kind}: expected format {format!r}, found {found!r}")
+    if plain.get("version") != version:
+        raise ValueError(f"saved in version {plain.get('version')}, but this tokenlight reads version {version}")
+    fields = {**(later or {}), **plain}
+    if wrong := {"format", "version", "dtype", *names} ^ set(fields):
+        raise ValueError(f"this saved {kind} is damaged: missing or unknown {', '.join(sorted(wrong))}")
+    return {name: fields[name] for name in names}, getattr(torch, fields["dtype"])
 
 
 def printable(text: str) -> str:

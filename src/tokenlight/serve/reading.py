@@ -50,11 +50,11 @@ def read_question(session: Session, asked: Question) -> Reading:
 def run_question(session: Session, inquiry: Inquiry) -> Reading:
     explainer, row, wanted = session.explainer, inquiry.row, inquiry.wanted
     task = explainer.task
+    if wanted.foil_answer:
+        raise Refused("the page compares single tokens: leave the foil away, or name one token each")
     plan = plan_passes(Target(task, (wanted,)), [])
     with borrowed_twin(explainer.model) as twin:
         answer, _ = run_jobs(twin, explainer.collate([inquiry.read], twin.device), plan)
-    if wanted.foil_answer:
-        raise Refused("the page compares single tokens: leave the foil away, or name one token each")
     goal = task.goal(*chosen_indices(answer.choices, 0), wanted.position)
     prediction, probability = task.prediction(row, answer.output, wanted, 0)
     asked = [i for i in (wanted.index, wanted.foil) if i is not None]

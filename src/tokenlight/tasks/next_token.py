@@ -84,7 +84,7 @@ class NextToken(Worded):
             return super().choose(target, output, batch, model)
         steps = max(len(one.answer) for one in wanted)
         ids = [one.answer + (0,) * (steps - len(one.answer)) for one in wanted]
-        weight = [[float(one.given <= step < len(one.answer)) for step in range(steps)] for one in wanted]
+        weight = [[float(step < len(one.answer)) for step in range(steps)] for one in wanted]
         whole = Continuation(
             step_places(wanted, batch),
             ids=batch.input_ids.new_tensor(ids),

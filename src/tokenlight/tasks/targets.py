@@ -38,7 +38,6 @@ class Wanted:
     context: Span | None = None  # the tokens an answer may lie in
     answer: tuple[int, ...] = ()  # several tokens that follow the text
     foil_answer: tuple[int, ...] = ()
-    given: int = 0  # of the answer's first tokens: they are read, not explained
     each: bool = False  # the answer's tokens are explained one by one, not their sum
     against_all: bool = False  # each logit of the answer minus the mean of all, weighted by their probabilities
 
