@@ -1,5 +1,6 @@
 """Answers of language models: every token of an answer by all tokens before it."""
 
+import pandas
 import pytest
 import torch
 
@@ -162,13 +163,25 @@ def test_scattered_tokens_have_no_probability(answer):
         answer.of(tokens=[0, 3]).evaluate()
 
 
-def test_saved_and_loaded(answer, tmp_path):
-    answer.save(tmp_path / "answer.json")
-    loaded = ExplainedAnswer.load(tmp_path / "answer.json")
+@pytest.mark.parametrize("name", ["answer.json", "answer.parquet"])
+def test_saved_and_loaded(answer, tmp_path, name):
+    answer.save(tmp_path / name)
+    loaded = ExplainedAnswer.load(tmp_path / name)
     assert loaded == answer
+    assert torch.equal(loaded.matrix, answer.matrix)
+    assert loaded.matrix.dtype == answer.matrix.dtype
     assert loaded.of("table") == answer.of("table")
     with pytest.raises(ValueError, match="not a saved answer"):
         ExplainedAnswer.from_dict(answer.total().to_dict())
+
+
+def test_other_parquet_files_are_no_answers(tmp_path):
+    pandas.DataFrame({"text": ["a"]}).to_parquet(tmp_path / "texts.parquet")
+    with pytest.raises(ValueError, match="holds no saved answer; it has the columns text"):
+        ExplainedAnswer.load(tmp_path / "texts.parquet")
+    (tmp_path / "bad.parquet").write_text("{}")
+    with pytest.raises(ValueError, match="no Parquet file"):
+        ExplainedAnswer.load(tmp_path / "bad.parquet")
 
 
 # --- Through the answer ---------------------------------------------------------------------------------------------

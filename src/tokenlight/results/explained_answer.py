@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import torch
 from torch import Tensor
 
+from tokenlight.results import answer_parquet
 from tokenlight.results.explanation import Explanation, printable, read_saved
 from tokenlight.text import passages
 
@@ -203,12 +204,19 @@ class ExplainedAnswer:
         return cls(**kept)
 
     def save(self, path: str | Path) -> None:
-        """A JSON file that `tokenlight.ExplainedAnswer.load` reads back."""
-        Path(path).write_text(json.dumps(self.to_dict(), ensure_ascii=False) + "\n", encoding="utf-8")
+        """A file that `tokenlight.ExplainedAnswer.load` reads back: Parquet where its name ends so, otherwise JSON."""
+        plain, file = self.to_dict(), Path(path)
+        if file.suffix == answer_parquet.ENDING:
+            answer_parquet.write_parquet(plain, file)
+        else:
+            file.write_text(json.dumps(plain, ensure_ascii=False) + "\n", encoding="utf-8")
 
     @classmethod
     def load(cls, path: str | Path) -> "ExplainedAnswer":
-        return cls.from_dict(json.loads(Path(path).read_text(encoding="utf-8")))
+        file = Path(path)
+        if file.suffix == answer_parquet.ENDING:
+            return cls.from_dict(answer_parquet.read_parquet(file))
+        return cls.from_dict(json.loads(file.read_text(encoding="utf-8")))
 
     def __getstate__(self) -> dict[str, Any]:
         """Copies and pickles do not take the model along."""
