@@ -5,14 +5,13 @@ from typing import Any
 
 import pytest
 
+from tokenlight.serve.checks import CHARACTERS, Refused
 from tokenlight.serve.questions import (
-    CHARACTERS,
     AttentionAsked,
     CurvesAsked,
     DownloadAsked,
     ExplainAsked,
     Question,
-    Refused,
     RemoveAsked,
     parse,
 )

@@ -17,8 +17,9 @@ from tokenlight.record.choices import Continuation
 from tokenlight.record.recording import Answer
 from tokenlight.results.explained_answer import Alternative, ExplainedAnswer
 from tokenlight.results.explanation import keep_precision, library_versions
-from tokenlight.tasks.targets import Wanted
+from tokenlight.tasks.targets import TargetLike, Wanted
 from tokenlight.tasks.task import Task
+from tokenlight.text.answers import follow
 from tokenlight.text.rows import Row
 
 if TYPE_CHECKING:
@@ -74,6 +75,23 @@ def ask_about(task: Task, row: Row, answer: AnswerLike, against_all: bool) -> In
         raise ValueError(f"answers are what language models write; this is a {task.name} model")
     wanted = Wanted(answer=ids_of(task, row, answer), each=True, against_all=against_all)
     return Inquiry(row, wanted, named=True, read=task.read_on(row, wanted))
+
+
+def ask_about_part(
+    task: Task, row: Row, ids: Sequence[int], part: tuple[int, int], target: TargetLike = None, foil: TargetLike = None
+) -> Inquiry:
+    """Some tokens of an answer together, or another target in their place, given what was written before them."""
+    start, end = part
+    if not 0 <= start < end <= len(ids):
+        raise ValueError(f"the answer has the tokens 0 to {len(ids) - 1}: there is no part from {start} up to {end}")
+    given = tuple(ids[:start])
+    itself = ids[start] if end == start + 1 else tuple(ids[start:end])
+    wanted = task.want(row, itself if target is None else target, foil)
+    if given and wanted.foil_answer:
+        raise ValueError("two continuations are compared right behind the prompt alone: name one token each")
+    behind = given + wanted.answer
+    read = follow(row, behind, task.tokenizer) if behind else row
+    return Inquiry(row, wanted, named=True, given=given, read=read)
 
 
 def ids_of(task: Task, row: Row, answer: AnswerLike) -> tuple[int, ...]:

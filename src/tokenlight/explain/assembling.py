@@ -26,7 +26,7 @@ def assemble(
     prediction, probability = task.prediction(row, answer.output, inquiry.wanted, place)
     scores = keep_precision(attribution.scores[place, : len(row)])
     extras = {name: float(value[place]) for name, value in attribution.extras.items()}
-    if inquiry.wanted.answer:  # an answer's later tokens have their reasons in earlier ones, too
+    if inquiry.wanted.answer or inquiry.given:  # an answer's later tokens have their reasons in earlier ones, too
         extras["answer_share"] = float(attribution.scores[place, len(row) :].sum())
     score = float(answer.score[place])
     found = result_notes(job, score, scores, extras, attribution.scores.dtype)
@@ -54,6 +54,7 @@ def assemble(
         position=inquiry.wanted.position,
         indices=indices,
         foil_indices=foil_indices,
+        given=inquiry.given,
         extras=extras,
         maps={name: trim_map(name, value[place], len(row)) for name, value in attribution.maps.items()},
         notes=tuple(notes),

@@ -17,6 +17,7 @@ class Inquiry:
     wanted: Wanted
     named: bool = False  # somebody named a target or a foil
     function: OutputFunction | None = None  # the caller's own target, which all texts of a call share
+    given: tuple[int, ...] = ()  # tokens between the text and what is asked about: the beginning of an answer
     read: Row = field(kw_only=True)  # what the model reads: the text, and an answer behind it
 
     @property

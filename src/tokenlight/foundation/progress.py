@@ -1,8 +1,8 @@
-"""A progress bar that only appears when something takes longer than two seconds; a bell at every forward pass."""
+"""A progress bar that only appears when something takes longer than two seconds; bells at every pass."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import TypeVar
 
@@ -11,7 +11,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 Item = TypeVar("Item")
 PATIENCE = 2.0  # seconds
-BELL: ContextVar[Callable[[], None] | None] = ContextVar("tokenlight_bell", default=None)
+Bell = ContextVar[Callable[[], None] | None]
+FORWARD: Bell = ContextVar("tokenlight_forward", default=None)
+BACKWARD: Bell = ContextVar("tokenlight_backward", default=None)
 
 
 def track(items: Sequence[Item], label: str, sizes: Iterable[int] | None = None, show: bool = True) -> Iterator[Item]:
@@ -48,25 +50,38 @@ def counting(label: str, total: int | None, done: int = 0, show: bool = True) ->
             bar.stop()
 
 
-@contextmanager
-def at_each_pass(call: Callable[[], None]) -> Iterator[None]:
+def at_each_pass(call: Callable[[], None]) -> AbstractContextManager[None]:
     """Inside, `call` is called before every forward pass of this thread: to count them, or to stop them by raising."""
-    outer = BELL.get()
+    return hung(FORWARD, call)
+
+
+def at_each_part(call: Callable[[], None]) -> AbstractContextManager[None]:
+    """The same before every backward pass: a target of many parts, such as an answer, has one for each."""
+    return hung(BACKWARD, call)
+
+
+@contextmanager
+def hung(bell: Bell, call: Callable[[], None]) -> Iterator[None]:
+    outer = bell.get()
 
     def ring() -> None:
         if outer is not None:
             outer()
         call()
 
-    token = BELL.set(ring)
+    token = bell.set(ring)
     try:
         yield
     finally:
-        BELL.reset(token)
+        bell.reset(token)
 
 
 def pass_begins() -> None:
     """Tell whoever listens."""
-    bell = BELL.get()
-    if bell is not None:
-        bell()
+    if (call := FORWARD.get()) is not None:
+        call()
+
+
+def part_begins() -> None:
+    if (call := BACKWARD.get()) is not None:
+        call()

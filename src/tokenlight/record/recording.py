@@ -9,6 +9,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from tokenlight.foundation.errors import UnsupportedModelError
+from tokenlight.foundation.progress import part_begins
 from tokenlight.model.dissecting import note_gated_projections
 from tokenlight.model.own_errors import refusing_what_we_break
 from tokenlight.model.tape import SIGNALS, Tape
@@ -195,6 +196,7 @@ class OpenPass:
         """Each must be closed before the next."""
         one, tape, parts = self._plan, self._tape, self._parts
         for i, part in enumerate(parts):
+            part_begins()
             with torch.set_grad_enabled(bool(one.graded)):
                 score = part.score(self._answer)
             check_finite(score)

@@ -12,6 +12,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from tokenlight.serve.answering import PATIENCE, answer_answer
+from tokenlight.serve.checks import Refused
 from tokenlight.serve.curves import answer_curves, curve_names
 from tokenlight.serve.describing import describe
 from tokenlight.serve.download import File, answer_download
@@ -23,9 +25,10 @@ from tokenlight.serve.questions import (
     CurvesAsked,
     DownloadAsked,
     ExplainAsked,
+    MethodsAsked,
     Question,
-    Refused,
     RemoveAsked,
+    WriteAsked,
     parse,
 )
 from tokenlight.serve.reading import read_question
@@ -33,6 +36,7 @@ from tokenlight.serve.removing import answer_attention, answer_remove
 from tokenlight.serve.responses import Lines, WholeAnswer, as_json, told
 from tokenlight.serve.session import Session
 from tokenlight.serve.waiting_line import Busy, WaitingLine
+from tokenlight.serve.writing import WRITE, answer_write
 
 BODY = 256 * 1024  # bytes of a request
 KINDS = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
@@ -54,6 +58,14 @@ def make_app(session: Session, line: WaitingLine, port: int) -> ASGIApp:
         asked = await read(request, Question)
         return WholeAnswer(line.submit(lambda say: read_question(session, asked).to_dict()))
 
+    async def write(request: Request) -> Any:
+        asked = await read(request, WriteAsked)
+        return Lines(line.submit(lambda say: answer_write(session, asked, say)), [WRITE])
+
+    async def answer(request: Request) -> Any:
+        asked = await read(request, MethodsAsked)
+        return Lines(line.submit(lambda say: answer_answer(session, asked, say), PATIENCE), asked.methods)
+
     async def explain(request: Request) -> Any:
         asked = await read(request, ExplainAsked)
         return Lines(line.submit(lambda say: answer_explain(session, asked, say)), asked.methods)
@@ -74,7 +86,7 @@ def make_app(session: Session, line: WaitingLine, port: int) -> ASGIApp:
         asked = await read(request, DownloadAsked)
         return WholeAnswer(line.submit(lambda say: answer_download(session, asked, say)), attachment)
 
-    questions = {"predict": predict, "explain": explain, "curves": curves}
+    questions = {"predict": predict, "write": write, "answer": answer, "explain": explain, "curves": curves}
     questions |= {"attention": attention, "remove": remove, "download": download}
     routes = [Route("/", index), Route("/static/{name}", static), Route("/api/model", model)]
     routes += [Route(f"/api/{name}", endpoint, methods=["POST"]) for name, endpoint in questions.items()]

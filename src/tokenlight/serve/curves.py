@@ -14,9 +14,10 @@ from tokenlight.metrics.evaluate import Curve, draw_curves
 from tokenlight.metrics.perturbation import Perturbation
 from tokenlight.metrics.probability import Asking, check_probabilities
 from tokenlight.results.explanation import Explanation
+from tokenlight.serve.checks import Refused
 from tokenlight.serve.events import CurveDrawn, Failed
 from tokenlight.serve.explaining import Counter, explain_inquiry, explain_methods
-from tokenlight.serve.questions import CurvesAsked, Refused
+from tokenlight.serve.questions import CurvesAsked
 from tokenlight.serve.removing import perturbation_of
 from tokenlight.serve.session import Session, place
 from tokenlight.serve.waiting_line import Say

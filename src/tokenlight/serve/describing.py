@@ -7,9 +7,9 @@ from tokenlight.explain.explainer import DEFAULT_METHOD
 from tokenlight.masks.choosing import model_name
 from tokenlight.methods import METHODS, Method
 from tokenlight.results.explanation import library_versions
+from tokenlight.serve.checks import CHARACTERS
 from tokenlight.serve.explaining import has_layers, takes_heads
 from tokenlight.serve.masks import head_map, lacks_mask, presets
-from tokenlight.serve.questions import CHARACTERS
 from tokenlight.serve.session import Session
 from tokenlight.text.rows import Text
 

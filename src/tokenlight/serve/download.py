@@ -3,8 +3,9 @@
 import json
 from dataclasses import dataclass
 
+from tokenlight.serve.checks import Refused
 from tokenlight.serve.explaining import explain_methods
-from tokenlight.serve.questions import DownloadAsked, Refused
+from tokenlight.serve.questions import DownloadAsked
 from tokenlight.serve.session import Session, place
 from tokenlight.serve.waiting_line import Say
 from tokenlight.views import interactive, latex

@@ -38,6 +38,22 @@ class CurveDrawn:
 
 
 @dataclass(frozen=True)
+class Writing:
+    name: ClassVar[str] = "writing"
+    text: str  # all that is written so far
+    tokens: int
+
+
+@dataclass(frozen=True)
+class Wrote:
+    name: ClassVar[str] = "wrote"
+    method: str  # "write"
+    text: str
+    ids: list[int]
+    ended: bool  # by the model itself, not by the limit
+
+
+@dataclass(frozen=True)
 class Failed:
     name: ClassVar[str] = "failed"
     method: str
@@ -49,7 +65,7 @@ class Done:
     name: ClassVar[str] = "done"
 
 
-Event = Waiting | Progress | Result | CurveDrawn | Failed | Done
+Event = Waiting | Progress | Result | CurveDrawn | Writing | Wrote | Failed | Done
 
 
 def plain(event: Event) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from tokenlight.masks.head_mask import HeadMask, rows
 from tokenlight.masks.roles import roles
 from tokenlight.methods import Method
 from tokenlight.methods.relevance import CALIBRATED_RULES
-from tokenlight.serve.questions import Lit, Refused
+from tokenlight.serve.checks import Lit, Refused
 from tokenlight.serve.session import Session
 
 TITLES = {

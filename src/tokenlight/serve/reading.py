@@ -1,13 +1,14 @@
 """What the model says about a question: its prediction, and what target and foil can be picked from."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tokenlight.explain.inquiry import Inquiry
 from tokenlight.explain.passes import plan_passes
 from tokenlight.explain.running import run_jobs
 from tokenlight.model.kept_twins import borrowed_twin
-from tokenlight.serve.questions import Question, Refused
+from tokenlight.serve.checks import Refused
+from tokenlight.serve.questions import Question
 from tokenlight.serve.session import Session, place
 from tokenlight.tasks.targets import Candidate, Goal, Target, chosen_indices
 from tokenlight.text.rows import Row
@@ -48,17 +49,17 @@ def read_question(session: Session, asked: Question) -> Reading:
 
 
 def run_question(session: Session, inquiry: Inquiry) -> Reading:
-    explainer, row, wanted = session.explainer, inquiry.row, inquiry.wanted
+    explainer, wanted = session.explainer, inquiry.wanted
     task = explainer.task
     if wanted.foil_answer:
         raise Refused("the page compares single tokens: leave the foil away, or name one token each")
     plan = plan_passes(Target(task, (wanted,)), [])
     with borrowed_twin(explainer.model) as twin:
         answer, _ = run_jobs(twin, explainer.collate([inquiry.read], twin.device), plan)
-    goal = task.goal(*chosen_indices(answer.choices, 0), wanted.position)
-    prediction, probability = task.prediction(row, answer.output, wanted, 0)
+    goal = replace(task.goal(*chosen_indices(answer.choices, 0), wanted.position), given=inquiry.given)
+    prediction, probability = task.prediction(inquiry.read, answer.output, wanted, 0)
     asked = [i for i in (wanted.index, wanted.foil) if i is not None]
-    return Reading(inquiry, goal, prediction, probability, task.candidates(row, answer.output, wanted, asked))
+    return Reading(inquiry, goal, prediction, probability, task.candidates(inquiry.read, answer.output, wanted, asked))
 
 
 def words_of(row: Row) -> list[dict[str, Any]]:

@@ -11,10 +11,12 @@ from tokenlight.metrics.perturbation import Changed, Perturbation, change
 from tokenlight.metrics.probability import ask, check_probabilities, make_batch
 from tokenlight.model.kept_twins import borrowed_twin
 from tokenlight.model.tape import Tape
-from tokenlight.serve.questions import AttentionAsked, Perturbed, Refused, RemoveAsked
+from tokenlight.serve.checks import Perturbed, Refused
+from tokenlight.serve.questions import AttentionAsked, RemoveAsked
 from tokenlight.serve.reading import read_question
 from tokenlight.serve.session import Session, place
 from tokenlight.tasks.targets import Candidate, Goal
+from tokenlight.text.answers import follow
 from tokenlight.text.rows import Row
 
 DIGITS = 10_000  # attention is told in so many parts of 1
@@ -92,6 +94,7 @@ def say_about(
     ):
         output = twin.run(make_batch(session.explainer, twin, [question]), Tape())
         task = session.explainer.task
+        row = follow(row, goal.given, session.explainer.tokenizer) if goal.given else row
         prediction, probability = task.prediction(row, output, wanted, 0)
         named = [*goal.index, *([] if goal.foil is None else [goal.foil])]
         choices = task.candidates(row, output, wanted, named)

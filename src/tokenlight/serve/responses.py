@@ -9,7 +9,7 @@ from typing import Any
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from tokenlight.serve.events import CurveDrawn, Done, Event, Failed, Result, plain
+from tokenlight.serve.events import CurveDrawn, Done, Event, Failed, Result, Wrote, plain
 from tokenlight.serve.waiting_line import Ending, Problem, Ticket
 
 Finish = Callable[[Any], Response]
@@ -80,7 +80,7 @@ class Lines:
                 await send(START)
                 begun = True
             for event in events_of(said, open_methods):
-                if isinstance(event, Result | CurveDrawn | Failed) and event.method in open_methods:
+                if isinstance(event, Result | CurveDrawn | Wrote | Failed) and event.method in open_methods:
                     open_methods.remove(event.method)
                 await send({"type": "http.response.body", "body": line_of(event), "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})

@@ -3,6 +3,7 @@
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
+from tokenlight.explain.answering import ask_about_part, ids_of
 from tokenlight.explain.explainer import Explainer
 from tokenlight.explain.inquiry import Inquiry, inquire
 from tokenlight.masks.head_mask import HeadMask
@@ -10,10 +11,11 @@ from tokenlight.model.settings import layers_and_heads
 from tokenlight.record.pass_memory import PassMemory
 from tokenlight.results.explanation import Explanation
 from tokenlight.serve.cache import Cache
-from tokenlight.serve.questions import Question, Refused
+from tokenlight.serve.checks import ANSWER, Refused
+from tokenlight.serve.questions import Question
 from tokenlight.tasks.targets import TargetLike
 from tokenlight.tasks.task import Task
-from tokenlight.text.rows import Row
+from tokenlight.text.rows import Row, Text
 
 TOKENS = 4096  # of one text
 TOKEN_BYTES = 400  # that a token's strings and numbers take in Python
@@ -45,14 +47,39 @@ def place(session: Session, asked: Question) -> Inquiry:
     try:
         if asked.second is not None and not explainer.task.reads_pairs:
             raise Refused(f"this {explainer.task.name} model reads one text: leave out the second")
-        text = asked.text if asked.second is None else (asked.text, asked.second)
-        (row,) = explainer.encode([text])
-        if len(row) > TOKENS:
-            raise Refused(f"the text has {len(row)} tokens, the page takes {TOKENS}: shorten it")
+        row = read_prompt(session, asked)
+        if asked.answer is not None:
+            ids = read_answer(session, row, asked.answer)
+            return ask_about_part(explainer.task, row, ids, asked.part or (0, len(ids)), asked.target, asked.foil)
         (inquiry,) = inquire(explainer.task, [row], *goal_of(explainer.task, asked, row))
         return inquiry
     except (ValueError, TypeError) as error:
         raise Refused(str(error)) from error
+
+
+def read_prompt(session: Session, asked: Question) -> Row:
+    """What the model reads before it answers."""
+    (row,) = session.explainer.encode([text_of(session, asked)])
+    if len(row) > TOKENS:
+        raise Refused(f"the text has {len(row)} tokens, the page takes {TOKENS}: shorten it")
+    return row
+
+
+def text_of(session: Session, asked: Question) -> Text:
+    if asked.messages is not None:
+        raise Refused("not yet")
+    return asked.text if asked.second is None else (asked.text, asked.second)
+
+
+def read_answer(session: Session, row: Row, answer: str | tuple[int, ...]) -> tuple[int, ...]:
+    """Its token ids."""
+    task = session.explainer.task
+    if not task.reads_on:
+        raise Refused(f"answers are what language models write; this is a {task.name} model")
+    ids = ids_of(task, row, answer)
+    if len(ids) > ANSWER:
+        raise Refused(f"the answer has {len(ids)} tokens, the page takes {ANSWER}: shorten it")
+    return ids
 
 
 def goal_of(task: Task, asked: Question, row: Row) -> tuple[TargetLike, TargetLike]:

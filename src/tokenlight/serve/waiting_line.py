@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from tokenlight.foundation.progress import at_each_pass
+from tokenlight.foundation.progress import at_each_part, at_each_pass
 from tokenlight.serve.events import Event, Waiting
 
 Answer = TypeVar("Answer")
@@ -51,10 +51,12 @@ class Ticket(Generic[Answer]):
     """A request's place in the line; belongs to the event loop that asked. What the worker says arrives here."""
 
     compute: Compute[Answer]
+    seconds: float  # that it may take, from when it is its turn
     abandoned: bool
 
-    def __init__(self, line: "WaitingLine", compute: Compute[Answer]):
+    def __init__(self, line: "WaitingLine", compute: Compute[Answer], seconds: float):
         self.compute = compute
+        self.seconds = seconds
         self.abandoned = False
         self._line = line
         self._loop = asyncio.get_running_loop()
@@ -110,9 +112,12 @@ class WaitingLine:
         with self._changed:
             return self._running is None and not self._tickets
 
-    def submit(self, compute: Compute[Answer]) -> Ticket[Answer]:
-        """A place in the line; `compute` gets something to speak through and returns the answer."""
-        ticket = Ticket(self, compute)
+    def submit(self, compute: Compute[Answer], times: int = 1) -> Ticket[Answer]:
+        """A place in the line; `compute` gets something to speak through and returns the answer.
+
+        Work that tells its progress all the while may take so many `times` as long as other work.
+        """
+        ticket = Ticket(self, compute, times * self.seconds)
         with self._changed:
             if self._closing:
                 raise Busy("the server is stopping")
@@ -172,7 +177,7 @@ class WaitingLine:
 
     def _compute(self, ticket: Ticket[Any]) -> Ending[Any]:
         """Errors end here, as sentences: an exception would keep alive whatever the work held."""
-        deadline = time.monotonic() + self.seconds
+        deadline = time.monotonic() + ticket.seconds
 
         def may_go_on() -> None:
             if ticket.abandoned or self._closing:
@@ -181,13 +186,13 @@ class WaitingLine:
                 raise TimeUp
 
         try:
-            with at_each_pass(may_go_on):
+            with at_each_pass(may_go_on), at_each_part(may_go_on):
                 may_go_on()
                 return Ending(answer=ticket.compute(ticket.tell))
         except Stopped:
             return Ending(problem=Problem(503, "the server is stopping"))
         except TimeUp:
-            return Ending(problem=Problem(504, self._too_long()))
+            return Ending(problem=Problem(504, too_long(ticket.seconds)))
         except ValueError as error:  # the library says in a sentence what cannot be done
             return Ending(problem=Problem(422, str(error)))
         except Exception as error:  # whatever it is, the next request must find a worker
@@ -197,8 +202,9 @@ class WaitingLine:
                 problem=Problem(500, f"the computation failed ({name}); the terminal of the server says where")
             )
 
-    def _too_long(self) -> str:
-        return (
-            f"this took longer than {self.seconds:g} s, the limit for one request: "
-            "shorten the text, or ask for fewer or faster methods"
-        )
+
+def too_long(seconds: float) -> str:
+    return (
+        f"this took longer than {seconds:g} s, the limit for one request: "
+        "shorten the text, or ask for fewer or faster methods"
+    )
