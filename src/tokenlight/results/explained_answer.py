@@ -94,14 +94,18 @@ class ExplainedAnswer:
         if text is not None:
             chosen = self._tokens_of(find_once(self.answer, text))
         elif sentence is not None:
-            start, end = pick(passages.sentences(self.answer), sentence, "sentence")
-            end += end == len(self.answer)  # tokens without characters stand there, too
-            chosen = [i for i, (first, _) in enumerate(self.spans[self.prompt_length :]) if start <= first < end]
+            chosen = self.tokens_of_sentence(sentence)
         else:
             chosen = choose(tokens, len(self))
         if not chosen:
             raise ValueError("no token of the answer is named")
         return self._explanation(chosen)
+
+    def tokens_of_sentence(self, number: int) -> list[int]:
+        """Those of the answer that begin in one of its sentences, counted from 0."""
+        start, end = pick(passages.sentences(self.answer), number, "sentence")
+        end += end == len(self.answer)  # tokens without characters stand there, too
+        return [i for i, (first, _) in enumerate(self.spans[self.prompt_length :]) if start <= first < end]
 
     def _tokens_of(self, span: tuple[int, int]) -> list[int]:
         """Those of the answer that lie in a span of its characters, at least in part."""
@@ -171,6 +175,17 @@ class ExplainedAnswer:
         from tokenlight.views.answer import show_answer
 
         show_answer(self)
+
+    def to_html(self) -> str:
+        """A standalone HTML page: choose a part of the answer, and what made the model write it lights up."""
+        from tokenlight.views.answer_page import answer_page
+
+        return answer_page(self)
+
+    def _repr_html_(self) -> str:
+        from tokenlight.views.answer_page import answer_frame
+
+        return answer_frame(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain lists, strings and numbers."""

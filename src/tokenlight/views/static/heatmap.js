@@ -97,11 +97,12 @@ export function paint(element, strength, sides = HEAT) {
 /** "+0.312", "−1.2e-5"; without the plus where a method knows no sign. */
 export function signedNumber(value, signed = true) {
   const size = Math.abs(value);
-  const text = size !== 0 && (size < 0.001 || size >= 10000) ? size.toExponential(1) : size.toPrecision(3);
+  const far = size !== 0 && (size < 0.001 || size >= 10000);
+  const text = far ? size.toExponential(1) : size >= 999.5 ? size.toFixed(0) : size.toPrecision(3);
   return (value < 0 ? "−" : signed && value > 0 ? "+" : "") + (size === 0 ? "0" : text);
 }
 
-function make(tag, kind, text = "") {
+export function make(tag, kind, text = "") {
   const element = document.createElement(tag);
   if (kind) element.className = kind;
   element.textContent = text;
