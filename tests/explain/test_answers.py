@@ -205,6 +205,60 @@ def test_the_published_form_takes_positive_shares(answer):
     assert apart(shares.sum(1), torch.ones(len(answer), dtype=shares.dtype)) < 1e-10
 
 
+def by_the_books(matrix, length, sink, hops):
+    """FlashTrace's recursion as its released code has it: hop 0 from the output span, then from the reasoning before
+    it, weighted by what each of its tokens took; each hop counts as much as reached the reasoning until then."""
+
+    def positive(vector):
+        vector = vector.clamp(min=0)
+        return vector / (vector.sum() + 1e-12)
+
+    total = positive(matrix[sink].sum(0))
+    thinking = slice(length, length + sink.start)
+    observed, weights = total[:length].clone(), total[thinking]
+    ratio = float(weights.sum())
+    for _ in range(hops):
+        total = positive(sum(w * row for w, row in zip(weights / (weights.sum() + 1e-12), matrix, strict=False)))
+        observed += ratio * total[:length]
+        weights = total[thinking]
+        ratio *= float(weights.sum())
+    return observed
+
+
+@pytest.mark.parametrize("hops", [0, 1, 3])
+def test_flashtrace_follows_a_sentence_back_in_hops(answer, hops):
+    length = answer.prompt_length
+    first = len(answer.of(sentence=0).indices)
+    found = answer.through("flashtrace", hops=hops)
+    last = found.of(sentence=1)
+    expected = by_the_books(answer.matrix, length, slice(first, len(answer)), hops)
+    assert apart(last.scores, expected) < 1e-9
+    assert float(last.scores.sum()) + last.extras["answer_share"] == pytest.approx(1)
+    if hops == 1:
+        assert torch.equal(answer.through("flashtrace").matrix, found.matrix)
+
+
+def test_cage_substitutes_backwards_as_released(answer):
+    rows = answer.matrix.clamp(min=0)
+    rows = rows / rows.sum(1, keepdim=True)
+    length, step = answer.prompt_length, len(answer) - 1
+    expected = rows[step].clone()
+    for k in reversed(range(step)):
+        share = expected[length + k].clone()
+        expected[length + k] = 0
+        expected += share * rows[k]
+    assert apart(answer.through("cage").matrix[step], expected) < 1e-10
+
+
+def test_through_is_a_keyword_too(explainer, answer):
+    assert torch.equal(explainer.explain_answer(PROMPT, ANSWER, through=True).matrix, answer.through().matrix)
+    assert torch.equal(explainer.explain_answer(PROMPT, ANSWER, through="cage").matrix, answer.through("cage").matrix)
+    with pytest.raises(ValueError, match="exact, cage, flashtrace; found 'inexact'"):
+        answer.through("inexact")
+    with pytest.raises(ValueError, match="hops= is a number from 0 for the form 'flashtrace'; found 2 for 'cage'"):
+        answer.through("cage", hops=2)
+
+
 # --- Writing one ----------------------------------------------------------------------------------------------------
 
 

@@ -34,8 +34,7 @@ def generate(
         explainer = load_model(model, None)
         drawing = {"do_sample": False} if not temperature else {"do_sample": True, "temperature": temperature}
         written = answer or explainer.generate(prompt, seed=seed, max_new_tokens=tokens, **drawing)
-        found = explainer.explain_answer(prompt, written, method, low_memory=low_memory, fused=fused)
-        found = found.through() if through else found
+        found = explainer.explain_answer(prompt, written, method, low_memory=low_memory, fused=fused, through=through)
         if output is None:
             found.show()
         else:

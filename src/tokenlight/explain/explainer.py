@@ -20,6 +20,7 @@ from tokenlight.model.copying import unwrap
 from tokenlight.model.habits import habits_of
 from tokenlight.results.explained_answer import ExplainedAnswer
 from tokenlight.results.explanation import Explanation
+from tokenlight.results.handing_on import Form
 from tokenlight.rules.mode import RuleTable
 from tokenlight.tasks import find_task, task_of_class
 from tokenlight.tasks.targets import Targets
@@ -237,6 +238,7 @@ class Explainer:
         method: str = DEFAULT_METHOD,
         *,
         number: Number = "logit",
+        through: bool | Form = False,
         rules: RuleTable | None = None,
         batch_size: int = 8,
         low_memory: bool = False,
@@ -249,7 +251,8 @@ class Explainer:
         An answer is a text, what `generate` returned, or a tuple of token ids. One forward pass reads prompt and
         answer; each token of the answer takes a backward pass. `number` says what of a token is explained: its logit,
         or with "log_probability" its logit minus the mean of all, weighted by their probabilities, whose gradient is
-        that of the log-probability. The other keywords are those of `explain`.
+        that of the log-probability. With `through`, what the answer's own tokens took is handed on to the prompt, as
+        by `ExplainedAnswer.through`; True is its form "exact". The other keywords are those of `explain`.
         """
         if number not in NUMBERS:
             raise ValueError(f"number is one of {', '.join(NUMBERS)}; found {number!r}")
@@ -265,6 +268,8 @@ class Explainer:
         ]
         running = Running(batch_size, low_memory, progress, fused)
         found = explain_in_batches(self, asked, {chosen.name: job}, running, assemble_answer)[chosen.name]
+        if through:
+            found = [one.through("exact" if through is True else through) for one in found]
         return found[0] if isinstance(prompts, str) else found
 
     def encode(self, texts: Sequence[Text]) -> list[Row]:

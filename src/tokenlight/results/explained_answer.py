@@ -1,24 +1,24 @@
 """The result for an answer: for each of its tokens, how much every earlier token contributed to it."""
 
 import json
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from tokenlight.results import answer_parquet
 from tokenlight.results.explanation import Explanation, printable, read_saved
+from tokenlight.results.handing_on import Form, hand_on
 from tokenlight.text import passages
 
 if TYPE_CHECKING:
     from tokenlight.explain.explainer import Explainer
 
 FORMAT, VERSION = "tokenlight.explained_answer", 1
-Form = Literal["exact", "cage"]  # in which the answer's own share is handed on
-FORMS = get_args(Form)
 
 
 @dataclass(frozen=True)
@@ -103,9 +103,15 @@ class ExplainedAnswer:
 
     def tokens_of_sentence(self, number: int) -> list[int]:
         """Those of the answer that begin in one of its sentences, counted from 0."""
-        start, end = pick(passages.sentences(self.answer), number, "sentence")
-        end += end == len(self.answer)  # tokens without characters stand there, too
-        return [i for i, (first, _) in enumerate(self.spans[self.prompt_length :]) if start <= first < end]
+        return pick(self._sentences(), number, "sentence")
+
+    def _sentences(self) -> list[list[int]]:
+        """The tokens of each; an answer without characters is one sentence."""
+        starts = [start for start, _ in passages.sentences(self.answer)][1:]  # of all but the first
+        found: list[list[int]] = [[] for _ in range(len(starts) + 1)]
+        for i, (first, _) in enumerate(self.spans[self.prompt_length :]):
+            found[bisect_right(starts, first)].append(i)
+        return found
 
     def _tokens_of(self, span: tuple[int, int]) -> list[int]:
         """Those of the answer that lie in a span of its characters, at least in part."""
@@ -145,26 +151,15 @@ class ExplainedAnswer:
             explainer=self.explainer,
         )
 
-    def through(self, form: Form = "exact") -> "ExplainedAnswer":
+    def through(self, form: Form = "exact", *, hops: int | None = None) -> "ExplainedAnswer":
         """The same with everything handed on to the prompt: why were the earlier tokens of the answer written?
 
         What a token of the answer took goes where its own row came from. "exact" keeps every row's sum, signs included.
-        "cage" is the published form (CAGE, 2025): positive parts alone, in shares of 1.
+        "cage" and "flashtrace" are published forms, with positive parts alone, in shares of 1: CAGE (2025) token by
+        token; FlashTrace (2026) for each sentence as a whole, back to those before it as often as `hops` says (1).
         """
-        if form not in FORMS:
-            raise ValueError(f"form is one of {', '.join(FORMS)}; found {form!r}")
-        length, rows = self.prompt_length, self.matrix
-        if form == "cage":
-            rows = rows.clamp_min(0)
-            rows = rows / rows.sum(1, keepdim=True).clamp_min(torch.finfo(rows.dtype).tiny)
-        found = torch.zeros_like(rows)
-        for step, row in enumerate(rows):
-            taken = row[length : length + step]  # by the answer's earlier tokens
-            sums = found[:step].sum(1)
-            if bool(((sums == 0) & (taken != 0)).any()):
-                raise ValueError("a token of the answer has nothing to hand on: its own row adds up to 0")
-            shares = found[:step] / torch.where(sums == 0, 1, sums)[:, None]
-            found[step, :length] = row[:length] + (taken @ shares)[:length]
+        sentences = [(tokens[0], tokens[-1] + 1) for tokens in self._sentences() if tokens]
+        found = hand_on(self.matrix, self.prompt_length, form, sentences, hops)
         notes = (*self.notes, f"what earlier tokens of the answer took was handed on to the prompt ({form})")
         return replace(self, matrix=found, signed=self.signed and form == "exact", notes=notes)
 
@@ -257,10 +252,10 @@ def find_once(answer: str, text: str) -> tuple[int, int]:
     return places[0], places[0] + len(text)
 
 
-def pick(spans: Sequence[tuple[int, int]], number: int, name: str) -> tuple[int, int]:
-    if not -len(spans) <= number < len(spans):
-        raise ValueError(f"there is no {name} {number}: the answer has {len(spans)}, counted from 0")
-    return spans[number]
+def pick(parts: Sequence[list[int]], number: int, name: str) -> list[int]:
+    if not -len(parts) <= number < len(parts):
+        raise ValueError(f"there is no {name} {number}: the answer has {len(parts)}, counted from 0")
+    return parts[number]
 
 
 def choose(tokens: int | slice | Sequence[int] | None, count: int) -> list[int]:
