@@ -24,7 +24,7 @@ from bench_throughput import sentences
 
 import tokenlight as tl
 from tokenlight.corpus.explain_dataset import ShardWriter, make_jobs
-from tokenlight.corpus.explaining_parts import ExplainingPlan
+from tokenlight.corpus.plan import ExplainingPlan
 from tokenlight.corpus.settings import TOKENS, CorpusSettings
 from tokenlight.data.examples import Example
 from tokenlight.data.parts import Part, in_parts

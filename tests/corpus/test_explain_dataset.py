@@ -18,6 +18,7 @@ import tokenlight as tl
 from tests.tokenizers_ import explainer_for
 from tokenlight.corpus import explain_dataset as run
 from tokenlight.corpus import explaining_parts as explaining
+from tokenlight.corpus import plan as planning
 from tokenlight.corpus import shards as shards
 from tokenlight.corpus.batches_that_fit import Failure, attempt, in_batches
 from tokenlight.corpus.settings import CorpusSettings
@@ -109,12 +110,12 @@ def test_half_precision_and_no_texts(tmp_path):
 
 
 def test_a_score_that_half_precision_cannot_hold_is_set_aside(tmp_path, monkeypatch):
-    monkeypatch.setitem(explaining.LARGEST, "float16", 1e-3)
+    monkeypatch.setitem(planning.LARGEST, "float16", 1e-3)
     with pytest.raises(ValueError, match="none of the first 5 rows"):
         explain(phrases(5), tmp_path, dtype="float16")
     explain([*phrases(2), "the"], tmp_path / "b")
     largest = sorted(table(tmp_path / "b")["scores"].map(lambda s: abs(s).max()))
-    monkeypatch.setitem(explaining.LARGEST, "float16", float(largest[-1]) * 0.999)
+    monkeypatch.setitem(planning.LARGEST, "float16", float(largest[-1]) * 0.999)
     done = explain([*phrases(2), "the"], tmp_path / "c", dtype="float16")
     assert (done.explained, done.bad) == (2, 1)
     assert "float16 cannot hold" in bad_rows(tmp_path / "c")[0]["reason"]
@@ -220,7 +221,7 @@ def test_progress_is_told_batch_by_batch(tmp_path, monkeypatch, window):
 def test_maps_are_not_kept(tmp_path):
     explainer = explainer_for("bert")
     jobs = run.make_jobs(explainer, ["alti:layers=true"], None)
-    plan = explaining.ExplainingPlan(explainer, jobs, CorpusSettings())
+    plan = planning.ExplainingPlan(explainer, jobs, CorpusSettings())
     rows = tuple(enumerate(read_texts(Source(phrases(2)))))
     for text in explaining.explain_part(plan, Part(0, rows)).texts:
         (found,) = text.found.values()

@@ -9,7 +9,7 @@ import torch
 from tests.corpus.test_explain_dataset import explain, phrases
 from tests.tokenizers_ import explainer_for
 from tokenlight.corpus import summary as summary
-from tokenlight.corpus.explaining_parts import ExplainedPart, ExplainedText
+from tokenlight.corpus.plan import ExplainedPart, ExplainedText
 from tokenlight.corpus.settings import CorpusSettings
 from tokenlight.corpus.shards import write_part
 from tokenlight.corpus.summary import summarise

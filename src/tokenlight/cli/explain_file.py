@@ -14,13 +14,14 @@ from tokenlight.cli.shared_options import (
     HeadsOption,
     KindOption,
     MethodSpecsOption,
+    NumberOption,
     PairOption,
     SplitOption,
     TaskOption,
     TextOption,
     WorkersOption,
 )
-from tokenlight.corpus.settings import CorpusSettings, ScoreType
+from tokenlight.corpus.settings import CorpusSettings, Each, ScoreType
 from tokenlight.runs.workers import Engine, Workers
 
 if TYPE_CHECKING:
@@ -46,6 +47,16 @@ def explain_file(
     id_column: Annotated[str | None, typer.Option("--id", help="The column with names of the rows.")] = None,
     target_column: Annotated[str | None, typer.Option(help="The column with each row's target.")] = None,
     foil_column: Annotated[str | None, typer.Option(help="The column with each row's foil.")] = None,
+    answer_column: Annotated[
+        str | None, typer.Option(help="The column with a language model's answer to each prompt.")
+    ] = None,
+    documents_column: Annotated[
+        str | None, typer.Option(help="The column with the passages of each prompt, as a list of texts.")
+    ] = None,
+    each: Annotated[
+        Each, typer.Option(help="Of answers: what is explained on its own, at the cost of a backward pass.")
+    ] = "sentence",
+    number: NumberOption = "logit",
     kind: KindOption = None,
     split: SplitOption = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many rows.")] = None,
@@ -72,7 +83,10 @@ def explain_file(
     summary: Annotated[bool, typer.Option(help="Then show the words that support each label.")] = False,
     task: TaskOption = None,
 ) -> None:
-    """Explain every text of a file into a folder of Parquet files; stopped, the same command goes on."""
+    """Explain every text of a file, or every answer to a prompt, into a folder of Parquet files.
+
+    Stopped, the same command goes on.
+    """
     from tokenlight.corpus.explain_dataset import explain_dataset
     from tokenlight.data.reading_texts import check_corpus
     from tokenlight.data.source import Source
@@ -83,6 +97,7 @@ def explain_file(
         if summary and not keep_text:
             raise ValueError("--summary needs the texts: leave --no-keep-text out")
         columns = {"text": text, "pair": pair, "id": id_column, "target": target_column, "foil": foil_column}
+        columns |= {"answer": answer_column, "documents": documents_column}
         try:
             methods = [MethodSpec.parse(one) for one in method or [DEFAULT_METHOD]]  # before the model: that is slow
             texts = Source(source, **columns, kind=kind, split=split, limit=limit)
@@ -97,6 +112,8 @@ def explain_file(
                 keep_text=keep_text,
                 target=target,
                 foil=foil,
+                each=each,
+                number=number,
                 low_memory=low_memory,
                 fused=fused,
             )

@@ -6,6 +6,7 @@ import typer
 
 from tokenlight.bench.options import Perturb
 from tokenlight.cli.completion import complete_method, complete_task
+from tokenlight.explain.numbers import Number
 from tokenlight.runs.workers import Engine
 
 ModelArgument = Annotated[str, typer.Argument(help="Checkpoint name or path; 'default' is the one inside.")]
@@ -35,5 +36,8 @@ WorkersOption = Annotated[int | None, typer.Option(min=1, help="Ray's processes 
 FusedOption = Annotated[
     bool | None,
     typer.Option("--fused/--written-out", help="Attention as one operation or not; default: where it can be."),
+]
+NumberOption = Annotated[
+    Number, typer.Option(help="What is explained of a token of an answer: its logit, or how likely it is.")
 ]
 PerturbOption = Annotated[Perturb | None, typer.Option(help="How tokens are taken away; default: as suits the model.")]

@@ -6,8 +6,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tokenlight.corpus.explaining_parts import ExplainingPlan, explain_part
+from tokenlight.corpus.explaining_parts import explain_part
 from tokenlight.corpus.first_texts import try_out
+from tokenlight.corpus.plan import ExplainingPlan
 from tokenlight.corpus.settings import DEFAULT_SETTINGS, CorpusSettings
 from tokenlight.data.parts import Part, in_parts
 from tokenlight.data.reading_texts import COLUMNS, check_corpus, read_texts

@@ -1,6 +1,6 @@
 """One part of a corpus, explained. What comes out depends on the part alone, so every engine gives the same."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -9,14 +9,12 @@ import torch
 from torch import Tensor
 
 from tokenlight.corpus.batches_that_fit import Failure, in_batches
-from tokenlight.corpus.settings import CorpusSettings
+from tokenlight.corpus.explaining_answers import AnswerDraft, draft_answer, explain_answers
+from tokenlight.corpus.plan import ExplainedPart, ExplainedText, ExplainingPlan, NumberedBadRow
 from tokenlight.corpus.windows import Window, cut, mean_logits, merge
 from tokenlight.data.examples import BadRow, Example
 from tokenlight.data.parts import Part
-from tokenlight.explain.explainer import Explainer
-from tokenlight.explain.jobs import Job
 from tokenlight.explain.running import Running
-from tokenlight.model.habits import habits_of
 from tokenlight.model.tape import Tape
 from tokenlight.model.twin import Twin
 from tokenlight.results.explanation import Explanation
@@ -24,28 +22,6 @@ from tokenlight.runs.encoding import encode_each
 from tokenlight.runs.engines import Tell
 from tokenlight.tasks.targets import Wanted
 from tokenlight.text.rows import Row, Text, encode
-
-LARGEST = {"float32": torch.finfo(torch.float32).max, "float16": torch.finfo(torch.float16).max}
-NumberedBadRow = tuple[int, BadRow]
-
-
-@dataclass(frozen=True)
-class ExplainingPlan:
-    """What is done to every part."""
-
-    explainer: Explainer
-    jobs: Mapping[str, Job]  # by label
-    settings: CorpusSettings
-    device: str = "cpu"
-
-    @property
-    def tokens(self) -> int:
-        """That run together, padding included."""
-        return self.settings.tokens_on(self.device)
-
-    @property
-    def equal_lengths(self) -> bool:
-        return habits_of(self.explainer.inner).equal_lengths
 
 
 @dataclass(frozen=True)
@@ -60,48 +36,39 @@ class TextDraft:
     foil: Any
 
 
-@dataclass(frozen=True)
-class ExplainedText:
-    """A text with what each method says about it."""
-
-    number: int
-    example: Example
-    found: dict[str, Explanation]  # by label
-    truncated: int  # tokens
-    windows: int
-
-
-@dataclass(frozen=True)
-class ExplainedPart:
-    """Every row of a part is in one of the two, in order."""
-
-    number: int
-    texts: list[ExplainedText]
-    bad: list[NumberedBadRow]
-
-
 def explain_part(plan: ExplainingPlan, part: Part, tell: Tell = lambda rows: None) -> ExplainedPart:
     """Texts of similar length run together; all methods share their passes. `tell` hears how many rows are done."""
     drafts, bad = make_drafts(plan, part)
     tell(len(bad))
     twin = Twin(plan.explainer.model)
-    answers = ask_about_windows(plan, twin, drafts)
-    results = explain_windows(plan, twin, drafts, answers, tell)
+    plain = [draft for draft in drafts if isinstance(draft, TextDraft)]
+    answered = [draft for draft in drafts if isinstance(draft, AnswerDraft)]
+    found = [*explain_texts(plan, twin, plain, tell), *explain_answers(plan, twin, answered, tell)]
     texts: list[ExplainedText] = []
-    for draft, answer, result in zip(drafts, answers, results, strict=True):
-        text = put_together(plan, draft, answer, result)
+    for draft, text in zip([*plain, *answered], found, strict=True):
         if isinstance(text, Failure):
             bad.append(set_aside(draft.number, draft.example, text.reason))
         else:
             texts.append(text)
-    return ExplainedPart(part.number, texts, sorted(bad, key=lambda one: one[0]))
+    return ExplainedPart(part.number, sorted(texts, key=lambda one: one.number), sorted(bad, key=lambda one: one[0]))
 
 
-def make_drafts(plan: ExplainingPlan, part: Part) -> tuple[list[TextDraft], list[NumberedBadRow]]:
+def explain_texts(
+    plan: ExplainingPlan, twin: Twin, drafts: Sequence[TextDraft], tell: Tell
+) -> list[ExplainedText | Failure]:
+    answers = ask_about_windows(plan, twin, drafts)
+    results = explain_windows(plan, twin, drafts, answers, tell)
+    return [
+        put_together(plan, draft, answer, result)
+        for draft, answer, result in zip(drafts, answers, results, strict=True)
+    ]
+
+
+def make_drafts(plan: ExplainingPlan, part: Part) -> tuple[list[TextDraft | AnswerDraft], list[NumberedBadRow]]:
     """The texts in tokens, and what cannot be read."""
     bad = [(number, row) for number, row in part.rows if isinstance(row, BadRow)]
     good = [(number, row) for number, row in part.rows if isinstance(row, Example)]
-    drafts: list[TextDraft] = []
+    drafts: list[TextDraft | AnswerDraft] = []
     encoded = encode_each(partial(encode_texts, plan), [example.text for _, example in good], (TypeError, ValueError))
     for (number, example), row in zip(good, encoded, strict=True):
         try:
@@ -118,9 +85,11 @@ def encode_texts(plan: ExplainingPlan, texts: Sequence[Text]) -> list[Row]:
     return encode(plan.explainer.tokenizer, texts, None)
 
 
-def make_draft(plan: ExplainingPlan, number: int, example: Example, row: Row | Exception) -> TextDraft:
+def make_draft(plan: ExplainingPlan, number: int, example: Example, row: Row | Exception) -> TextDraft | AnswerDraft:
     if isinstance(row, Exception):
         raise row
+    if example.reply is not None:
+        return draft_answer(plan, number, example, row)
     settings = plan.settings
     target = settings.target if example.target is None else example.target
     foil = settings.foil if example.foil is None else example.foil
@@ -205,9 +174,8 @@ def put_together(
     found = [one for one in results if not isinstance(one, Failure)]
     whole = found[0] if not isinstance(answer, Tensor) else merge_windows(plan, draft, answer, found)
     for label, explanation in whole.items():
-        largest, dtype = float(explanation.scores.abs().max()), plan.settings.dtype
-        if largest > LARGEST[dtype]:
-            return Failure(f"a score of {label} is {largest:.3g}, which {dtype} cannot hold: choose another dtype")
+        if reason := plan.refusal(label, explanation.scores):
+            return Failure(reason)
     truncated = draft.whole.truncated if len(found) == 1 else 0
     return ExplainedText(draft.number, draft.example, whole, truncated, len(found))
 

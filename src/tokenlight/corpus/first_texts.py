@@ -2,7 +2,8 @@
 
 from itertools import islice
 
-from tokenlight.corpus.explaining_parts import ExplainingPlan, explain_part
+from tokenlight.corpus.explaining_parts import explain_part
+from tokenlight.corpus.plan import ExplainingPlan
 from tokenlight.data.examples import BadRow, Example
 from tokenlight.data.parts import Part
 from tokenlight.data.reading_texts import read_texts

@@ -3,7 +3,10 @@
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from tokenlight.explain.numbers import Number, check_number
+
 ScoreType = Literal["float32", "float16"]
+Each = Literal["answer", "sentence", "token"]
 TOKENS = {"cpu": 512, "cuda": 8192}  # more do not make a processor faster, but take more memory
 
 
@@ -20,6 +23,8 @@ class CorpusSettings:
     target: str | int | None = None  # the same for every text; None: what the model predicts
     foil: str | int | None = None
     low_memory: bool = False
+    each: Each = "sentence"  # of answers: what is explained on its own, at the cost of a backward pass
+    number: Number = "logit"  # of a token of an answer
     fused: bool | None = None  # attention as one operation; None: wherever no method needs its weights
 
     def __post_init__(self) -> None:
@@ -29,6 +34,9 @@ class CorpusSettings:
                 raise ValueError(f"{name} is a positive number, found {value}")
         if self.dtype not in get_args(ScoreType):
             raise ValueError(f"dtype is 'float32' or 'float16', found {self.dtype!r}")
+        if self.each not in get_args(Each):
+            raise ValueError(f"each is 'answer', 'sentence' or 'token', found {self.each!r}")
+        check_number(self.number)
         if self.window is None and self.overlap is not None:
             raise ValueError("an overlap is one of windows: say how many tokens a window has")
         if self.window is not None and not 0 <= self.shared_tokens < self.window:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from tokenlight.corpus.explaining_parts import ExplainedPart, ExplainedText
+from tokenlight.corpus.plan import ExplainedPart, ExplainedText
 from tokenlight.corpus.settings import CorpusSettings
 from tokenlight.foundation.extras import from_extra
 from tokenlight.foundation.files import settle
@@ -67,6 +67,24 @@ def columns(dtype: str) -> list[tuple[str, pyarrow.DataType]]:
         ("truncated", whole),
         ("windows", whole),
         ("notes", pyarrow.list_(text)),
+        *answer_columns(dtype),
+    ]
+
+
+def answer_columns(dtype: str) -> list[tuple[str, pyarrow.DataType]]:
+    """Of prompts with answers; empty for other texts."""
+    text, places, scores = pyarrow.string(), pyarrow.list_(pyarrow.int32()), pyarrow.list_(DTYPES[dtype])
+    return [
+        ("answer", text),
+        ("answer_tokens", pyarrow.list_(text)),
+        ("answer_starts", places),
+        ("answer_ends", places),
+        ("answer_scores", scores),
+        ("log_probabilities", pyarrow.list_(pyarrow.float32())),
+        ("part_starts", places),
+        ("part_ends", places),
+        ("part_numbers", pyarrow.list_(pyarrow.float64())),
+        ("part_scores", pyarrow.list_(scores)),
     ]
 
 
@@ -119,7 +137,30 @@ def records_of(texts: Sequence[ExplainedText], settings: CorpusSettings) -> Iter
                 "truncated": text.truncated,
                 "windows": text.windows,
                 "notes": found.notes,
+                **answer_record(text, label, settings),
             }
+
+
+def answer_record(text: ExplainedText, label: str, settings: CorpusSettings) -> dict[str, Any]:
+    """The columns of an answer."""
+    if text.answer is None:
+        return dict.fromkeys(name for name, _ in answer_columns(settings.dtype))
+    answer, scores = text.answer, text.by_part[label]
+    starts, ends = zip(*answer.spans, strict=True)
+    part_starts, part_ends = zip(*answer.parts, strict=True)
+    matrix = scores.matrix.numpy().astype(settings.dtype)  # [part, token]
+    return {
+        "answer": answer.text if settings.keep_text else None,
+        "answer_tokens": answer.tokens,
+        "answer_starts": starts,
+        "answer_ends": ends,
+        "answer_scores": scores.matrix.sum(0)[-len(answer.tokens) :].numpy().astype(settings.dtype),
+        "log_probabilities": scores.log_probabilities.numpy(),
+        "part_starts": part_starts,
+        "part_ends": part_ends,
+        "part_numbers": scores.numbers.numpy(),
+        "part_scores": None if settings.each == "answer" else list(matrix),  # then it is in the others
+    }
 
 
 def write_new(path: Path, write: Callable[[Path], object]) -> None:

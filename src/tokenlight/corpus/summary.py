@@ -11,7 +11,19 @@ from tokenlight.results.corpus_words import CorpusSummary, LabelWords, WordSuppo
 from tokenlight.runs.run_folder import read_run
 from tokenlight.text.words import group_tokens
 
-READ = ("text", "text_pair", "method", "target", "foil", "starts", "ends", "segments", "special", "scores")
+READ = (
+    "text",
+    "text_pair",
+    "method",
+    "target",
+    "foil",
+    "starts",
+    "ends",
+    "segments",
+    "special",
+    "scores",
+    "answer_starts",
+)
 BATCH = 256  # rows in memory
 
 
@@ -55,14 +67,20 @@ def summarise(folder: str | Path, method: str | None = None, min_uses: int = 1) 
         raise ValueError(f"{folder} was written without the texts, so its words are not known: keep the texts")
     tallies: dict[str, dict[str, Tally]] = {name: {} for name in methods if method in (None, name)}
     for row in read_rows(Path(folder), method):
-        label = row["target"] if row["foil"] is None else f"{row['target']} minus {row['foil']}"
-        tallies[row["method"]].setdefault(label, Tally()).add(words_of(row))
+        tallies[row["method"]].setdefault(label_of(row), Tally()).add(words_of(row))
     if not any(tallies.values()):
         raise ValueError(f"{folder} holds no explained texts yet")
     return [
         CorpusSummary(about["model"]["name"] or about["model"]["sha256"][:8], name, sort_labels(found, min_uses))
         for name, found in tallies.items()
     ]
+
+
+def label_of(row: Mapping[str, Any]) -> str:
+    """What was explained. Answers are all different, so they are counted together."""
+    if row["answer_starts"] is not None:
+        return "answers"
+    return row["target"] if row["foil"] is None else f"{row['target']} minus {row['foil']}"
 
 
 def sort_labels(found: Mapping[str, Tally], min_uses: int) -> tuple[LabelWords, ...]:

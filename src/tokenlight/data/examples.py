@@ -17,6 +17,8 @@ class Example:
     text: Text  # a pair as a tuple; (question, context) in question answering
     label: str | int | None = None  # gold class: name or index as found in the data
     answer: Span | None = None  # the gold answer in the context
+    reply: str | None = None  # what a language model answered to the text
+    documents: tuple[tuple[str, str], ...] = ()  # (name, text) of what the prompt is made of
     # What is explained, where the data says it. Language models: the right token, with the blank before it where the
     # text has one, and the wrong one.
     target: str | int | None = None

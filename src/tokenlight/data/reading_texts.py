@@ -1,22 +1,26 @@
 """The texts of a corpus of any size: read one at a time; a row that cannot be read spoils no other."""
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
+from tokenlight.data.answers import answer_columns, documents_of
 from tokenlight.data.columns import LABELS, settle_columns
 from tokenlight.data.examples import BadRow, Example, TableRow
 from tokenlight.data.row_readers import AGREEMENT, READERS, Rows
 from tokenlight.data.source import Column, Source
 from tokenlight.text.rows import check_text
 
-COLUMNS: tuple[Column, ...] = ("id", "target", "foil")  # that are read beside the texts
+COLUMNS: tuple[Column, ...] = ("id", "target", "foil", "answer", "documents")  # that are read beside the texts
+VALUES: tuple[Column, ...] = ("id", "target", "foil")  # each a name or a number
 
 
 def check_corpus(source: Source) -> None:
     """Refuse what is no corpus to explain."""
     source.refuse_columns(COLUMNS, "explaining a corpus")
+    if (source.answer or source.documents) and (source.target or source.foil or source.pair):
+        raise ValueError("an answer to a prompt is explained by itself: leave pair, target and foil out")
     for path in source.files:
         if (kind := source.kind_of(path)) in AGREEMENT:
             able = ", ".join(one for one in READERS if one not in AGREEMENT)
@@ -31,19 +35,29 @@ def read_texts(source: Source) -> Iterator[Example | BadRow]:
     return islice((row for table in tables for row in table_texts(source, table)), source.limit)
 
 
+@dataclass(frozen=True)
+class TextColumns:
+    """Which columns hold the text or the pair, and a language model's answer to it."""
+
+    texts: tuple[str, ...]
+    answer: str | None = None
+
+
 def table_texts(source: Source, rows: Rows) -> Iterator[Example | BadRow]:
     """The rows, read by the columns of texts that the first one has which has any."""
-    names: tuple[str, ...] = ()
+    columns: TextColumns | None = None
     for row in rows:
-        if isinstance(row, TableRow) and not names:
-            try:
-                names = text_columns(source, list(row.values), row.where)
-            except ValueError as error:
-                if not has_free_columns(source):
-                    raise
-                yield BadRow(row.where, str(error))  # another may have them
-                continue
-        yield read_text(source, row, names) if isinstance(row, TableRow) else row
+        if not isinstance(row, TableRow):
+            yield row
+            continue
+        try:
+            columns = columns or text_columns(source, list(row.values), row.where)
+        except ValueError as error:
+            if not has_free_columns(source):
+                raise
+            yield BadRow(row.where, str(error))  # another may have them
+        else:
+            yield read_text(source, row, columns)
 
 
 def has_free_columns(source: Source) -> bool:
@@ -51,24 +65,29 @@ def has_free_columns(source: Source) -> bool:
     return source.in_memory or any(source.kind_of(path) == "jsonl" for path in source.files)
 
 
-def text_columns(source: Source, found: list[str], where: str) -> tuple[str, ...]:
-    """One, or two for a pair; all named columns must be there."""
-    for name in (source.id, source.target, source.foil):
+def text_columns(source: Source, found: list[str], where: str) -> TextColumns:
+    """All named columns must be there."""
+    for name in (source.id, source.target, source.foil, source.documents):
         if name is not None and name not in found:
             raise ValueError(f"{where} has no column {name!r}; it has {', '.join(found)}")
+    if source.pair is None and source.target is None:
+        if answered := answer_columns(found, source.text, source.answer, where):
+            return TextColumns(answered[:1], answered[1])
+        if source.documents is not None:
+            raise ValueError(f"documents={source.documents!r} are for answers: name their column with answer=")
     # Which of several columns holds the labels is no question here.
     known = [name for name in found if name.lower() not in LABELS or name in (source.text, *(source.pair or ()))]
-    return settle_columns(known, source.text, source.pair, None, where).texts
+    return TextColumns(settle_columns(known, source.text, source.pair, None, where).texts)
 
 
-def read_text(source: Source, row: TableRow, names: tuple[str, ...]) -> Example | BadRow:
-    parts = [row.values.get(name) for name in names]
-    for name, part in zip(names, parts, strict=True):
+def read_text(source: Source, row: TableRow, columns: TextColumns) -> Example | BadRow:
+    parts = [row.values.get(name) for name in columns.texts]
+    for name, part in zip(columns.texts, parts, strict=True):
         if reason := text_problem(part):
             return BadRow(row.where, f"{name}: {reason}")
     text: Any = parts[0] if len(parts) == 1 else tuple(parts)
     found = Example(row.id, text, where=row.where)
-    for role in COLUMNS:
+    for role in VALUES:
         column = getattr(source, role)
         if column is None:
             continue
@@ -77,7 +96,18 @@ def read_text(source: Source, row: TableRow, names: tuple[str, ...]) -> Example 
             return BadRow(row.where, f"{column}: {reason}")
         plain = int(value) if isinstance(value, float) else value
         found = replace(found, **{role: str(plain) if role == "id" else plain})
-    return found
+    return found if columns.answer is None else read_answer(source, row, found, columns.answer)
+
+
+def read_answer(source: Source, row: TableRow, example: Example, column: str) -> Example | BadRow:
+    """The answer and the documents of a prompt."""
+    reply: Any = row.values.get(column)
+    if reason := text_problem(reply):
+        return BadRow(row.where, f"{column}: {reason}")
+    try:
+        return replace(example, reply=reply, documents=documents_of(row.values, source.documents, row.where))
+    except ValueError as error:
+        return BadRow(row.where, str(error))
 
 
 def text_problem(text: object) -> str | None:

@@ -13,9 +13,9 @@ from tokenlight.foundation.files import hash_file
 from tokenlight.text.rows import Text
 
 Data = str | Path | Sequence[Text | Mapping[str, object] | Example]
-Column = Literal["text", "pair", "label", "id", "target", "foil"]
+Column = Literal["text", "pair", "label", "id", "target", "foil", "answer", "documents"]
 ALWAYS_READ: tuple[Column, ...] = ("text", "pair")
-OTHERS: tuple[Column, ...] = ("label", "id", "target", "foil")
+OTHERS: tuple[Column, ...] = ("label", "id", "target", "foil", "answer", "documents")
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,8 @@ class Source:
     id: str | None = None  # the data's own name for a row
     target: str | None = None  # what is explained
     foil: str | None = None
+    answer: str | None = None  # what a language model answered to the text
+    documents: str | None = None  # that its prompt is made of
     kind: str | None = None
     split: str | None = None
     limit: int | None = None

@@ -115,11 +115,7 @@ def assemble_answer(
 ) -> ExplainedAnswer:
     """The answer at this place of the batch; every part of the attribution is a token of it."""
     task, row, ids = explainer.task, inquiry.read, inquiry.wanted.answer
-    asked = answer.choices[0]
-    assert isinstance(asked, Continuation), "an answer is asked about step by step"
-    output = {"logits": answer.output["logits"][place, None]}
-    numbers = asked.map(lambda part: part[place, None]).numbers(output)[0, : len(ids)]  # of this text alone
-    logits = output["logits"][0, : len(ids)].double()
+    numbers, logits = said_of(answer, place, len(ids))
     prompt, text = row.text
     matrix = keep_precision(attribution.scores[place, : len(ids), : len(row)])
     notes = [*input_notes(task, inquiry.row, job, False), *merge_notes(task, prompt, text, row)]
@@ -146,6 +142,15 @@ def assemble_answer(
         fused=attribution.fused,
         explainer=explainer,
     )
+
+
+def said_of(answer: Answer, place: int, count: int) -> tuple[Tensor, Tensor]:
+    """For each token of the text at this place of the batch: the explained number [step], and logits [step, index]."""
+    asked = answer.choices[0]
+    assert isinstance(asked, Continuation), "an answer is asked about step by step"
+    output = {"logits": answer.output["logits"][place, None]}
+    numbers = asked.map(lambda part: part[place, None]).numbers(output)[0, :count]  # of this text alone
+    return numbers, output["logits"][0, :count].double()
 
 
 def log_probabilities(logits: Tensor, ids: Sequence[int]) -> Tensor:

@@ -3,7 +3,7 @@
 from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal, get_args, overload
+from typing import Any, overload
 
 import torch
 import transformers
@@ -14,6 +14,7 @@ from tokenlight.explain.contrast import explain_inquiries
 from tokenlight.explain.in_batches import explain_in_batches
 from tokenlight.explain.inquiry import inquire
 from tokenlight.explain.jobs import Job, Option, jobs_for
+from tokenlight.explain.numbers import Number, check_number
 from tokenlight.explain.running import Running
 from tokenlight.methods import find_method
 from tokenlight.model.copying import unwrap
@@ -30,8 +31,6 @@ from tokenlight.text.rows import Row, Text, Texts
 
 DEFAULT_METHOD = "attn_lrp"
 RUNNING = Running()
-Number = Literal["logit", "log_probability"]  # what is explained of a token
-NUMBERS = get_args(Number)
 
 
 class Explainer:
@@ -254,8 +253,7 @@ class Explainer:
         that of the log-probability. With `through`, what the answer's own tokens took is handed on to the prompt, as
         by `ExplainedAnswer.through`; True is its form "exact". The other keywords are those of `explain`.
         """
-        if number not in NUMBERS:
-            raise ValueError(f"number is one of {', '.join(NUMBERS)}; found {number!r}")
+        check_number(number)
         texts = check_texts(prompts)
         listed: Any = [answers] if isinstance(prompts, str) else list(answers)  # type: ignore[arg-type]
         if len(listed) != len(texts):

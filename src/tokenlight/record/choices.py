@@ -84,10 +84,11 @@ class Continuation(Choice):
     def split(self) -> tuple[Choice, ...]:
         return (self,)
 
-    def steps(self) -> "tuple[Continuation, ...]":
-        """Each token on its own."""
-        each = torch.eye(self.weight.shape[1], dtype=self.weight.dtype, device=self.weight.device)
-        return tuple(replace(self, weight=self.weight * step) for step in each)
+    def apart(self, parts: Tensor) -> "tuple[Continuation, ...]":
+        """Each part on its own; `parts` [batch, step] says which one a token belongs to, counted from 0."""
+        return tuple(
+            replace(self, weight=self.weight * (parts == part).to(self.weight)) for part in range(int(parts.max()) + 1)
+        )
 
     def numbers(self, output: Any) -> Tensor:
         """[batch, step]: of each token, whatever its weight"""

@@ -91,7 +91,10 @@ class NextToken(Worded):
             weight=torch.tensor(weight, device=batch.input_ids.device),
             against_all=wanted[0].against_all,
         )
-        return whole.steps() if wanted[0].each else (whole,)
+        if not wanted[0].each:
+            return (whole,)
+        parts = [one.parts or tuple(range(len(one.answer))) for one in wanted]
+        return whole.apart(batch.input_ids.new_tensor([some + (0,) * (steps - len(some)) for some in parts]))
 
     def moved(self, wanted: Wanted, row: Row, goal: Goal) -> Wanted:
         """Without an answer: what follows the text is then read right behind it."""

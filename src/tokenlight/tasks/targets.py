@@ -39,6 +39,7 @@ class Wanted:
     answer: tuple[int, ...] = ()  # several tokens that follow the text
     foil_answer: tuple[int, ...] = ()
     each: bool = False  # the answer's tokens are explained one by one, not their sum
+    parts: tuple[int, ...] = ()  # ... or part by part: for every token the number of its part, such as a sentence
     against_all: bool = False  # each logit of the answer minus the mean of all, weighted by their probabilities
 
     @property

@@ -1,0 +1,125 @@
+"""Answers of a corpus, explained as a whole, sentence by sentence or token by token."""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import torch
+
+from tokenlight.corpus.batches_that_fit import Failure, in_batches
+from tokenlight.corpus.plan import AnswerScores, ExplainedText, ExplainingPlan, ReadAnswer
+from tokenlight.corpus.settings import Each
+from tokenlight.data.examples import Example
+from tokenlight.explain.answering import ask_about, log_probabilities, merge_notes, said_of
+from tokenlight.explain.assembling import assemble
+from tokenlight.explain.in_batches import explain_in_batches
+from tokenlight.explain.inquiry import Inquiry
+from tokenlight.explain.jobs import Job
+from tokenlight.explain.running import Running
+from tokenlight.methods import Attribution
+from tokenlight.model.twin import Twin
+from tokenlight.record.recording import Answer
+from tokenlight.results.explanation import Explanation, keep_precision
+from tokenlight.runs.engines import Tell
+from tokenlight.text import passages
+from tokenlight.text.rows import Row
+
+if TYPE_CHECKING:
+    from tokenlight.explain.explainer import Explainer
+
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class AnswerDraft:
+    """A prompt with its answer, as the model reads them."""
+
+    number: int
+    example: Example
+    inquiry: Inquiry
+    answer: ReadAnswer
+
+
+def draft_answer(plan: ExplainingPlan, number: int, example: Example, prompt: Row) -> AnswerDraft:
+    settings = plan.settings
+    if (settings.target, settings.foil, example.target, example.foil) != (None, None, None, None):
+        raise ValueError("an answer to a prompt is explained by itself: leave target and foil out")
+    assert example.reply is not None, "only prompts with answers come here"
+    inquiry = ask_about(plan.explainer.task, prompt, example.reply, settings.number == "log_probability")
+    text, spans = answer_text(inquiry.read), inquiry.read.spans[len(prompt) :]
+    parts, cuts = cut_answer(text, spans, settings.each)
+    read = ReadAnswer(text, inquiry.read.tokens[len(prompt) :], spans, cuts)
+    return AnswerDraft(number, example, replace(inquiry, wanted=replace(inquiry.wanted, parts=parts)), read)
+
+
+def cut_answer(text: str, spans: Sequence[Span], each: Each) -> tuple[tuple[int, ...], list[Span]]:
+    """For every token of an answer, with these spans, the number of its part; and the parts' characters."""
+    if each == "token":
+        return tuple(range(len(spans))), list(spans)
+    known = passages.sentences(text) if each == "sentence" else [(0, len(text))]
+    starts = [start for start, _ in known]
+    found = [max(0, bisect_right(starts, start) - 1) for start, _ in spans]
+    kept = sorted(set(found))  # a token that ends one sentence and begins the next belongs to the first
+    return tuple(kept.index(number) for number in found), [known[number] for number in kept]
+
+
+def explain_answers(
+    plan: ExplainingPlan, twin: Twin, drafts: Sequence[AnswerDraft], tell: Tell
+) -> list[ExplainedText | Failure]:
+    def run(places: list[int]) -> list[dict[str, tuple[Explanation, AnswerScores]]]:
+        chosen = plan.settings
+        running = Running(len(places), chosen.low_memory, progress=False, fused=chosen.fused, twin=twin)
+        asked = [drafts[i].inquiry for i in places]
+        found = explain_in_batches(plan.explainer, asked, plan.jobs, running, assemble_parts)
+        return [{label: results[i] for label, results in found.items()} for i in range(len(places))]
+
+    rows = [draft.inquiry.read for draft in drafts]
+    found = in_batches(rows, plan.tokens, plan.equal_lengths, run, lambda places: tell(len(places)))
+    return [finish(plan, draft, one) for draft, one in zip(drafts, found, strict=True)]
+
+
+def finish(
+    plan: ExplainingPlan, draft: AnswerDraft, found: dict[str, tuple[Explanation, AnswerScores]] | Failure
+) -> ExplainedText | Failure:
+    if isinstance(found, Failure):
+        return found
+    for label, (_, scores) in found.items():
+        if reason := plan.refusal(label, scores.matrix):
+            return Failure(reason)
+    return ExplainedText(
+        draft.number,
+        draft.example,
+        {label: whole for label, (whole, _) in found.items()},
+        answer=draft.answer,
+        by_part={label: scores for label, (_, scores) in found.items()},
+    )
+
+
+def assemble_parts(
+    explainer: "Explainer", inquiry: Inquiry, job: Job, answer: Answer, attribution: Attribution, place: int
+) -> tuple[Explanation, AnswerScores]:
+    """The prompt's explanation, added up over the answer's parts, and what there is to say of the parts."""
+    row, ids, parts = inquiry.read, inquiry.wanted.answer, torch.tensor(inquiry.wanted.parts)
+    numbers, logits = said_of(answer, place, len(ids))
+    matrix = keep_precision(attribution.scores[place, : int(parts.max()) + 1, : len(row)])
+    whole = assemble(explainer, inquiry, job, answer, added_up(attribution), place)
+    assert isinstance(whole.text, str), "refused when the answer was put behind it"
+    notes = (*whole.notes, *merge_notes(explainer.task, whole.text, answer_text(row), row))
+    scores = AnswerScores(
+        log_probabilities=log_probabilities(logits, ids).cpu(),
+        numbers=torch.zeros(len(matrix), dtype=torch.float64).index_add_(0, parts, numbers.cpu().double()),
+        matrix=matrix,
+    )
+    return replace(whole, notes=notes), scores
+
+
+def added_up(attribution: Attribution) -> Attribution:
+    """Over the parts of the target [batch, part, ...]; maps are not written."""
+    extras = {name: values.sum(1) for name, values in attribution.extras.items()}
+    return replace(attribution, scores=attribution.scores.sum(1), extras=extras, maps={})
+
+
+def answer_text(row: Row) -> str:
+    """Of a row that an answer was put behind."""
+    return row.text[-1]

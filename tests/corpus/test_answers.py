@@ -1,0 +1,101 @@
+"""A log of prompts with answers: the same numbers as one by one; what is bad is named by its line."""
+
+import json
+from functools import partial
+from typing import Any
+
+import numpy
+import pandas
+import pytest
+
+import tokenlight as tl
+from tests.corpus.test_explain_dataset import bad_rows, contents, table
+from tests.tokenizers_ import explainer_for
+from tokenlight.corpus.settings import CorpusSettings
+from tokenlight.corpus.summary import summarise
+from tokenlight.data.source import Source
+
+ROWS = [
+    {"prompt": "The keys to the cabinet", "answer": " are on the table. It is a good movie"},
+    {"prompt": "it is", "answer": " a good movie"},
+    {"prompt": "who wrote the book ?", "answer": " They are here. And bad. The author"},
+]
+METHODS = ["attn_lrp", "gradient_x_input"]
+
+
+def explain(source: Any, folder, methods=("gradient_x_input",), family="gpt2", task="text-generation", **settings: Any):
+    chosen = CorpusSettings(**{"part_rows": 2, "tokens": 64, **settings})
+    return tl.explain_dataset(explainer_for(family, task), source, folder, methods, settings=chosen, progress=False)
+
+
+@pytest.mark.parametrize("each", ["answer", "sentence", "token"])
+def test_scores_are_those_of_explain_answer(tmp_path, each):
+    done = explain(ROWS, tmp_path, METHODS, each=each, number="log_probability")
+    assert (done.parts, done.explained, done.bad) == (2, 3, 0)
+    explainer = explainer_for("gpt2", "text-generation")
+    for one in table(tmp_path).itertuples():
+        row, close = ROWS[one.row], partial(numpy.testing.assert_allclose, rtol=2e-4, atol=1e-5)
+        expected = explainer.explain_answer(
+            row["prompt"], row["answer"], one.method, number="log_probability", progress=False
+        )
+        length, total = expected.prompt_length, expected.total()
+        assert (one.text, one.answer, one.target) == (row["prompt"], row["answer"], row["answer"])
+        assert [*one.tokens, *one.answer_tokens] == expected.tokens
+        assert list(zip(one.answer_starts, one.answer_ends, strict=True)) == expected.spans[length:]
+        close(one.scores, total.scores)
+        close(one.answer_scores, expected.matrix.sum(0)[length:])
+        close(one.log_probabilities, expected.log_probabilities)
+        assert sum(one.part_numbers) == pytest.approx(one.score, rel=1e-4) == pytest.approx(total.score, rel=1e-4)
+        if each == "answer":
+            assert one.part_scores is None
+        elif each == "token":
+            close(numpy.stack(one.part_scores), expected.matrix)
+        else:
+            parts = [expected.of(sentence=i) for i in range(len(one.part_starts))]
+            assert [row["answer"][s:e].strip() for s, e in zip(one.part_starts, one.part_ends, strict=True)] == [
+                part.target.strip() for part in parts
+            ]
+            for found, part in zip(one.part_scores, parts, strict=True):
+                close(found[:length], part.scores)
+
+
+def test_bad_rows_are_named_by_line_and_a_killed_run_goes_on(tmp_path):
+    lines = [*map(json.dumps, ROWS), "{", json.dumps({"prompt": "it is"}), json.dumps({"prompt": "it", "answer": " "})]
+    lines += [json.dumps({"prompt": "it is", "answer": " good" * 400}), json.dumps({**ROWS[1], "documents": "a"})]
+    (tmp_path / "log.jsonl").write_text("\n".join(lines))
+    done = explain(tmp_path / "log.jsonl", tmp_path / "out")
+    assert (done.explained, done.bad) == (3, 5)
+    assert [row["where"].rpartition(", ")[2] for row in bad_rows(tmp_path / "out")] == [
+        f"line {n}" for n in range(4, 9)
+    ]
+    reasons = [row["reason"] for row in bad_rows(tmp_path / "out")]
+    for reason, said in zip(
+        reasons, ["JSON", "answer: ", "empty", "the model reads 300", "documents: expected a list"], strict=True
+    ):
+        assert said in reason
+    before = contents(tmp_path / "out")
+    (tmp_path / "out" / "parts" / "part-000001.parquet").unlink()
+    explain(tmp_path / "log.jsonl", tmp_path / "out")
+    assert contents(tmp_path / "out") == before
+
+
+def test_columns_by_other_names_and_from_parquet(tmp_path):
+    renamed = [{"asked": row["prompt"], "said": row["answer"], "text": "x"} for row in ROWS]
+    pandas.DataFrame(renamed).to_parquet(tmp_path / "log.parquet")
+    explain(Source(tmp_path / "log.parquet", text="asked", answer="said"), tmp_path / "out")
+    explain(ROWS, tmp_path / "same")
+    for one, other in zip(table(tmp_path / "out")["scores"], table(tmp_path / "same")["scores"], strict=True):
+        numpy.testing.assert_array_equal(one, other)
+    with pytest.raises(ValueError, match="explained by itself"):
+        explain(Source(ROWS, answer="answer", target="answer"), tmp_path / "no")
+    with pytest.raises(ValueError, match="explained by itself"):
+        explain(ROWS, tmp_path / "no", target=" a")
+    with pytest.raises(ValueError, match="answers are what language models write"):
+        explain(ROWS, tmp_path / "no", family="bert", task="text-classification")
+    assert not (tmp_path / "no").exists()
+
+
+def test_words_of_all_answers_are_counted_together(tmp_path):
+    explain(ROWS, tmp_path)
+    (summary,) = summarise(tmp_path)
+    assert [(label.label, label.texts) for label in summary.labels] == [("answers", 3)]
