@@ -1,0 +1,87 @@
+"""Questions with one right and several wrong passages, from a file in SQuAD's format. Read it top to bottom.
+
+    python recipes/evidence_passages.py --data PATH/TO/squad.json --output passages.jsonl
+    python recipes/evidence_passages.py --data PATH/TO/squad.json --model PATH/TO/smollm2 --output passages.jsonl
+    tokenlight bench PATH/TO/smollm2 passages.jsonl -o results
+
+A passage is the sentence that holds an answer, with sentences around it up to a number of characters. The wrong ones
+belong to other questions and do not have the answer in them. Each line has the messages, the passages as documents, the
+answer, and the right passage as evidence. With a model, only cases are kept whose answer it finds ten times likelier
+with the evidence than without.
+"""
+
+import argparse
+import random
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+from evidence_common import Case, asking, write_cases
+
+from tokenlight.data.examples import Example
+from tokenlight.data.reading_examples import read_examples
+from tokenlight.data.source import Source
+from tokenlight.text.passages import sentences
+
+
+def passage_around(context: str, span: tuple[int, int], length: int) -> str | None:
+    """Whole sentences around a span: those behind it first, while they fit. None: its own sentences are too long."""
+    places = sentences(context)
+    inside = [i for i, (start, end) in enumerate(places) if start < span[1] and end > span[0]]
+    first, last = inside[0], inside[-1]
+    if places[last][1] - places[first][0] > length:
+        return None
+    while last + 1 < len(places) and places[last + 1][1] - places[first][0] <= length:
+        last += 1
+    while first > 0 and places[last][1] - places[first - 1][0] <= length:
+        first -= 1
+    return " ".join(context[places[first][0] : places[last][1]].split())
+
+
+def make_cases(questions: list[Example], passages: int, length: int, rng: random.Random) -> Iterator[Case]:
+    """A case for each question, as long as there are wrong passages for it."""
+    asked: list[tuple[str, str, str]] = []  # question, answer, passage
+    for one in questions:
+        assert isinstance(one.text, tuple), "a question and its context"
+        question, context = one.text
+        assert one.answer is not None, "questions without an answer are left out"
+        found = passage_around(context, one.answer, length)
+        if found is not None:
+            asked.append((question, context[slice(*one.answer)], found))
+    rng.shuffle(asked)
+    pool = list(dict.fromkeys(passage for _, _, passage in asked))
+    for question, answer, right in asked:
+        others = [one for one in rng.sample(pool, len(pool)) if answer.lower() not in one.lower()]
+        wrong = list(islice((one for one in others if not overlap(one, right)), passages - 1))
+        if len(wrong) < passages - 1:
+            continue
+        documents = [right, *wrong]
+        rng.shuffle(documents)
+        yield Case(
+            messages=asking("Answer the question from the passages.", "\n\n".join(documents), question),
+            documents=documents,
+            answer=answer,
+            evidence=[right],
+        )
+
+
+def overlap(one: str, other: str) -> bool:
+    """Passages of one paragraph can share sentences."""
+    return any(one[start:end].strip() in other for start, end in sentences(one))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="a file in SQuAD's format")
+    parser.add_argument("--output", type=Path, required=True, help="a file of JSON lines")
+    parser.add_argument("--cases", type=int, default=100, help="at most; a model leaves some of them out")
+    parser.add_argument("--passages", type=int, default=3, help="of each question; one is right")
+    parser.add_argument("--length", type=int, default=300, help="of a passage, in characters, at most")
+    parser.add_argument("--model", help="a language model: only cases whose evidence matters to it are kept")
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args()
+    if args.passages < 2:
+        parser.error(f"one right and at least one wrong passage; found --passages {args.passages}")
+    questions = [one for one in read_examples(Source(args.data)) if isinstance(one, Example) and one.answer is not None]
+    made = islice(make_cases(questions, args.passages, args.length, random.Random(args.seed)), args.cases)
+    write_cases(args.output, made, args.model)
