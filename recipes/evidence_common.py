@@ -5,6 +5,7 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import tokenlight as tl
 
@@ -29,7 +30,7 @@ def that_matter(checkpoint: str, cases: Iterable[Case]) -> Iterator[Case]:
     """The cases whose answer a language model finds much likelier with the evidence than without it."""
     explainer = tl.load(checkpoint)
 
-    def log_probability(messages: list[dict[str, str]], answer: str) -> float:
+    def log_probability(messages: Any, answer: str) -> float:
         return explainer.explain_answer(messages, answer, "random", progress=False).log_probability
 
     for case in cases:

@@ -97,6 +97,21 @@ def test_the_gradient_of_the_log_probability():
         assert float(answer.log_probabilities[step]) == pytest.approx(one.item())
 
 
+def test_methods_that_ask_again_compare_log_probabilities():
+    explainer = explainer_for("gpt2", "text-generation", dtype=torch.float64)  # keeps double precision all the way
+    settings = {"number": "log_probability", "progress": False}
+    erased = explainer.explain_answer("it is", " a good", "erasure", **settings)
+    ids = torch.tensor([[*explainer.encode(["it is"])[0].input_ids, *erased.ids]])
+    seen = torch.ones_like(ids)
+    seen[0, 1] = 0
+    places = torch.arange(ids.shape[1])[None]  # hiding a token moves no other
+    logits = explainer.inner(ids, attention_mask=seen, position_ids=places).logits[0, -len(erased) - 1 : -1]
+    left = logits.log_softmax(-1).gather(-1, torch.tensor(erased.ids)[:, None])[:, 0].detach()
+    assert apart(erased.matrix[:, 1], erased.log_probabilities - left) < 1e-10
+    path = explainer.explain_answer("it is", " a good", "integrated_gradients", steps=40, **settings)
+    assert path.extras["completeness"].abs().max() < 1e-3 * path.matrix.sum(1).abs().max()  # falls with more steps
+
+
 @pytest.mark.parametrize("low_memory", [False, True])
 @pytest.mark.parametrize("method", ["attn_lrp", "rollout", "erasure"])
 def test_prompts_and_answers_of_different_lengths_are_the_same_together(explainer, method, low_memory):

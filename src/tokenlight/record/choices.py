@@ -46,6 +46,10 @@ class Choice:
         score = logits[rows, self.index]
         return score if self.foil is None else score - logits[rows, self.foil]
 
+    def outcome(self, output: Any) -> Tensor:
+        """[batch] what is compared where the model is asked again on changed inputs: as a rule, the score."""
+        return self.score(output)
+
     def indices_of(self, i: int) -> tuple[int, ...]:
         """What is explained in the i-th text, as the model counts; () for the caller's own function."""
         return () if self.index is None else (int(self.index[i]),)
@@ -102,6 +106,13 @@ class Continuation(Choice):
         """[batch]"""
         numbers = self.numbers(output)
         return (numbers * self.weight.to(numbers)).sum(1)
+
+    def outcome(self, output: Any) -> Tensor:
+        """[batch] the log-probability itself where its gradient is explained: means of logits change with the input."""
+        if not self.against_all:
+            return self.score(output)
+        chances = output[self.field].log_softmax(-1).gather(-1, self.ids[..., None].to(output[self.field].device))
+        return (chances[..., 0] * self.weight.to(chances)).sum(1)
 
     def indices_of(self, i: int) -> tuple[int, ...]:
         return tuple(self.ids[i][self.weight[i] > 0].tolist())

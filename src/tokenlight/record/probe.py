@@ -39,7 +39,7 @@ class Probe:
 
     def of_each(self, output: Any) -> "list[Probe]":
         """For each part of the target a probe of its own; `output` is what the model says about the batch as it is."""
-        return [replace(self, choices=(one,), known=one.score(output)) for one in self.choices]
+        return [replace(self, choices=(one,), known=one.outcome(output)) for one in self.choices]
 
     def score_as_it_is(self) -> Tensor:
         """[batch] the explained number."""
@@ -90,6 +90,6 @@ class Probe:
         return self.saving.places(Settled(self.choices).reads_at(self.batch))
 
     def _total(self, output: Any) -> Tensor:
-        total = torch.stack([choice.score(output) for choice in self.choices]).sum(0)
+        total = torch.stack([choice.outcome(output) for choice in self.choices]).sum(0)
         check_finite(total)
         return total
