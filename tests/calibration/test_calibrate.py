@@ -17,7 +17,7 @@ from tokenlight.calibration.slope import Measured, agreement_and_slope, agreemen
 from tokenlight.masks.head_mask import HeadMask
 from tokenlight.methods import METHODS
 from tokenlight.metrics.perturbation import Perturbation, change
-from tokenlight.metrics.probability import ask, probabilities
+from tokenlight.metrics.probability import ask, log_probabilities
 from tokenlight.model.twin import Twin
 from tokenlight.tasks.targets import Goal
 
@@ -36,7 +36,7 @@ def effects_of(explainer, texts, orders, points=30, perturbation=None):
 def log_odds(explainer, row, gone):
     fitted = Perturbation().fit(explainer.inner, explainer.tokenizer)
     question = ask(explainer, change(row, gone, fitted, 0.0), Goal((1,)))
-    return float(torch.logit(probabilities(explainer, [question]))[0])
+    return float(torch.logit(log_probabilities(explainer, [question]).exp())[0])
 
 
 def test_effects_add_up_to_what_all_tokens_are_worth():

@@ -39,7 +39,7 @@ def test_every_entry_says_what_it_is():
         assert (entry.perturbation.keep == "top") is (entry.needs == "kept")
         assert find_metric(entry.title.upper()) is find_metric(name) is entry
     assert {n for n, e in METRICS.items() if e.direction == "lower"} == {
-        *("log_odds", "sufficiency", "deletion", "kendall_confidence"),
+        *("log_odds", "sufficiency", "deletion", "kendall_confidence", "rise", "mas"),
     }
 
 

@@ -13,7 +13,7 @@ from tokenlight.explain.from_scores import from_scores
 from tokenlight.metrics import probability
 from tokenlight.metrics.evaluate import draw_curves
 from tokenlight.metrics.perturbation import Perturbation
-from tokenlight.metrics.probability import Asking, probabilities
+from tokenlight.metrics.probability import Asking, log_probabilities
 from tokenlight.tasks.targets import GONE, Goal, Question, squeeze
 
 TEXTS = ["it is a good movie and they are not bad at all", "the key is here", "ok", "unbelievable films are rarely bad"]
@@ -164,7 +164,9 @@ def test_a_continuation_of_several_tokens():
             chances = logits.softmax(-1)
             product = torch.stack([chances[len(left) - 1 + j, token] for j, token in enumerate(ids)]).prod()
             expected.append(float(product))
-        torch.testing.assert_close(curve.probabilities, torch.tensor(expected, dtype=torch.float64), rtol=1e-9, atol=0)
+        products = torch.tensor(expected, dtype=torch.float64)
+        torch.testing.assert_close(curve.log_probabilities.exp(), products, rtol=1e-9, atol=0)
+        torch.testing.assert_close(curve.probabilities, products ** (1 / len(ids)), rtol=1e-9, atol=0)
         torch.testing.assert_close(curve.probabilities, same.probabilities)
 
 
@@ -286,6 +288,6 @@ def test_broken_weights_are_named():
         model.classifier.bias[0] = float("nan")
     question = Question((2, 10, 3), (2, 10, 3), None, Goal((0,)))
     with pytest.raises(ValueError, match="not finite"):
-        probabilities(explainer, [question])
+        log_probabilities(explainer, [question])
     with pytest.raises(ValueError, match="1 or more"):
-        probabilities(explainer, [question], Asking(tokens=0))
+        log_probabilities(explainer, [question], Asking(tokens=0))

@@ -164,7 +164,8 @@ def curve_points(plan: MeasuringPlan, curves: Mapping[Perturbation, Curve]) -> d
     """Each distinct curve under the first measure that reads it."""
     names: dict[Perturbation, str] = {}
     for measure in plan.measures("curves"):
-        names.setdefault(measure.settled, measure.label)
+        if measure.entry.points is not None:
+            names.setdefault(measure.settled, measure.label)
     return {name: [float(f"{p:.6g}") for p in curves[one].probabilities.tolist()] for one, name in names.items()}
 
 

@@ -137,4 +137,4 @@ def measure_from(plain: Mapping[str, Any]) -> Measure:
     if change is not None:
         grid = change["grid"]
         change = Perturbation(**{**change, "grid": None if grid is None else tuple(grid)})
-    return Measure(plain["metric"], change, plain["options"], plain["eligible"], plain["name"])
+    return Measure(**{"units": None, **plain, "perturbation": change})  # runs from before units have none

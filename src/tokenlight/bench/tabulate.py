@@ -111,7 +111,7 @@ def make_panels(results: Results, columns: tuple[Column, ...], seed: int) -> tup
     names: dict[Perturbation, str] = {}
     panels = []
     for measure, column in zip(results.measures, columns, strict=True):
-        if measure.entry.kind == "perturbation":
+        if measure.entry.points is not None:
             name = names.setdefault(measure.settled, measure.label)
             panels.append(make_panel(results, results.curves[name], measure, column, seed))
     return tuple(panels)
@@ -136,7 +136,7 @@ def make_panel(results: Results, curves: Array, measure: Measure, column: Column
 
 
 def places_of(measure: Measure, points: int) -> tuple[str, tuple[float, ...]]:
-    """The share (in %) or number of tokens at each point."""
+    """The share (in %) or number of units at each point."""
     change = measure.settled
     kept = measure.entry.needs == "kept"
     what = "alone" if kept else ("replaced" if change.how != "delete" else "removed")
@@ -144,8 +144,8 @@ def places_of(measure: Measure, points: int) -> tuple[str, tuple[float, ...]]:
     grid = [k for k in change.grid or () if not (change.distinct and k == 0)]
     if not grid or isinstance(grid[0], int):
         numbers = [float(k) for k in grid] or [float(k) for k in range(1, points + 1)]
-        return f"top tokens {what}", tuple((first + numbers)[:points])
-    return f"top tokens {what} (%)", tuple((first + [100 * k for k in grid])[:points])
+        return f"top {change.units} {what}", tuple((first + numbers)[:points])
+    return f"top {change.units} {what} (%)", tuple((first + [100 * k for k in grid])[:points])
 
 
 def make_columns(measures: Sequence[Measure]) -> tuple[Column, ...]:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tokenlight.explain.explainer import Explainer
 from tokenlight.metrics.perturbation import Perturbation, change, takeable
-from tokenlight.metrics.probability import Asking, ask, probabilities
+from tokenlight.metrics.probability import Asking, ask, log_probabilities
 from tokenlight.model.twin import Twin
 from tokenlight.tasks.targets import Goal, Question
 from tokenlight.text.rows import Row
@@ -66,7 +66,7 @@ def measure_effects(
         for order in plan
         for question in ask_along(explainer, row, goal, order, perturbation)
     ]
-    found = probabilities(explainer, questions, Asking(twin=twin))
+    found = log_probabilities(explainer, questions, Asking(twin=twin)).exp()
     log_odds = torch.logit(found.clamp(FLOOR, 1 - FLOOR))
     lines = iter(log_odds.split([len(order) + 1 for plan in plans for order in plan]))
     return [
@@ -89,7 +89,7 @@ def share_out(length: int, measured: Sequence[tuple[Order, Tensor]]) -> Effects:
 def random_orders(
     row: Row, goal: Goal, name: str, perturbation: Perturbation, orders: int, points: int
 ) -> Iterator[Order]:
-    tokens = takeable(row, perturbation, goal.protected)
+    tokens = [token for unit in takeable(row, perturbation, goal.protected) for token in unit]
     chance = random.Random(name)
     parts = min(points, len(tokens))
     cuts = [round(i * len(tokens) / parts) for i in range(parts + 1)]

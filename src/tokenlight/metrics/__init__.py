@@ -8,11 +8,17 @@ from typing import Any, Literal
 from torch import Tensor
 
 from tokenlight.foundation.registry import look_up
-from tokenlight.metrics.perturbation import Perturbation
+from tokenlight.metrics.perturbation import Grid, Perturbation
 
-Needs = Literal["removed", "kept", "marks", "others"]
+Needs = Literal["removed", "kept", "ablated", "marks", "others"]
 Compares = Literal["classes", "models"]
-KINDS = {"removed": "perturbation", "kept": "perturbation", "marks": "evidence", "others": "agreement"}
+KINDS = {
+    "removed": "perturbation",
+    "kept": "perturbation",
+    "ablated": "perturbation",
+    "marks": "evidence",
+    "others": "agreement",
+}
 
 
 @dataclass(frozen=True)
@@ -32,18 +38,25 @@ class Metric:
     title: str  # what papers call it
     paper: str
     direction: Literal["higher", "lower"]  # which is better
-    # What the function reads: the curve of probabilities while the top tokens are removed, or while they alone are
-    # kept; marked tokens; the scores of another class, model or method.
+    # What the function reads: the curve of probabilities while the top units are removed, while they alone are kept, or
+    # with random ones ablated; marked tokens; the scores of another class, model or method.
     needs: Needs
     perturbation: Perturbation  # the default where a curve is needed
+    grid_with: (
+        Callable[[Mapping[str, Any]], Grid] | None
+    )  # where options decide its points; None: the perturbation does
     weighted: bool  # texts count by their number of marked tokens in a mean
-    points: Points | None  # of metrics that read a curve
+    points: Points | None  # of metrics that read a curve in the order of the scores
     compares: Compares | None  # of metrics that read other scores: whose scores these are in a benchmark
     numbered: str  # the title with the option that belongs to it, "Recall@{k}"; empty where none does
 
     def __post_init__(self) -> None:
-        for fact, kind, given in (("points", "perturbation", self.points), ("compares", "agreement", self.compares)):
-            if (given is not None) is not (self.kind == kind):
+        drawn = self.needs in ("removed", "kept")
+        for fact, kind, given, wanted in (
+            ("points", "perturbation", self.points, drawn),
+            ("compares", "agreement", self.compares, self.kind == "agreement"),
+        ):
+            if (given is not None) is not wanted:
                 found = "has none" if given is None else f"has {given!r}"
                 raise TypeError(
                     f"{fact}= is what every {kind} metric says and no other; {self.name} ({self.kind}) {found}"
@@ -92,6 +105,7 @@ def metric(
     direction: Literal["higher", "lower"],
     needs: Needs,
     perturbation: Perturbation | None = None,
+    grid_with: Callable[[Mapping[str, Any]], Grid] | None = None,
     weighted: bool = False,
     points: Points | None = None,
     compares: Compares | None = None,
@@ -109,6 +123,7 @@ def metric(
             direction=direction,
             needs=needs,
             perturbation=perturbation or Perturbation(),
+            grid_with=grid_with,
             weighted=weighted,
             points=points,
             compares=compares,
@@ -132,5 +147,6 @@ def metrics_between(compared: Compares) -> tuple[str, ...]:
 
 # Importing a kind registers its metrics.
 from tokenlight.metrics import agreement as agreement  # noqa: E402
+from tokenlight.metrics import answers as answers  # noqa: E402
 from tokenlight.metrics import curves as curves  # noqa: E402
 from tokenlight.metrics import evidence as evidence  # noqa: E402

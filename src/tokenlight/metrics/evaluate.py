@@ -10,15 +10,16 @@ from torch import Tensor
 from tokenlight.explain.explainer import Explainer
 from tokenlight.metrics import Metric, find_metric
 from tokenlight.metrics.goals import goals_of
-from tokenlight.metrics.perturbation import Perturbation, steps
-from tokenlight.metrics.probability import ASKING, TOKENS, Asking, ask, probabilities
+from tokenlight.metrics.perturbation import Changed, Perturbation, steps
+from tokenlight.metrics.probability import ASKING, TOKENS, Asking, ask, log_probabilities
 from tokenlight.model.twin import Twin
 from tokenlight.results.explanation import Explanation
 from tokenlight.tasks.targets import Goal, Targets, spread
 from tokenlight.text.rows import Row
+from tokenlight.text.units import Units, check_units, units_of
 
 DEFAULT_METRICS = ("aopc", "log_odds", "comprehensiveness", "sufficiency")
-FACTS = ("at", "empty")  # keywords of curve metrics that the curve itself answers
+FACTS = ("at", "empty", "left", "steps")  # keywords of curve metrics that the curve itself answers
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class Measure:
     perturbation: Perturbation | None = None  # None: the metric's own
     options: Mapping[str, Any] = field(default_factory=dict)
     eligible: Literal["words", "all"] = "words"  # for evidence and agreement: which tokens are compared
+    units: Units | None = None  # what is taken away, or compared, as a whole; None: as the perturbation says, or tokens
     name: str = ""  # in the result; the metric's name if not given
 
     @property
@@ -43,11 +45,18 @@ class Measure:
     def settled(self) -> Perturbation:
         """The perturbation, turned the way that the metric reads it."""
         own = self.entry.perturbation
-        if self.perturbation is None:
-            return own
-        kept = self.entry.needs == "kept"
-        empty = kept and (self.perturbation.empty or own.empty)
-        return replace(self.perturbation, keep="top" if kept else "rest", empty=empty)
+        found = self.perturbation or own
+        kept, drawn = self.entry.needs == "kept", self.entry.needs == "ablated"
+        return replace(
+            found,
+            grid=found.grid
+            if self.entry.grid_with is None
+            else self.entry.grid_with({**self.entry.options, **self.options}),
+            keep="top" if kept else "rest",
+            empty=kept and (found.empty or own.empty),
+            ablations=(found.ablations or own.ablations) if drawn else 0,
+            units=self.units or found.units,
+        )
 
     def __post_init__(self) -> None:
         entry = self.entry
@@ -55,17 +64,26 @@ class Measure:
         if unknown := sorted(set(self.options) - set(known)):
             has = ", ".join(known) or "none"
             raise TypeError(f"metric '{entry.name}' has no option {', '.join(unknown)}; its options: {has}")
+        if self.units is not None:
+            check_units(self.units)
         if self.perturbation is not None and entry.kind != "perturbation":
             raise TypeError(f"metric '{entry.name}' changes no input, so it has no perturbation")
 
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """Probabilities of the target; point 0 is the whole input."""
+    """How likely the target is; point 0 is the whole input."""
 
-    probabilities: Tensor  # [point]
-    shares: Tensor  # [point] of the eligible tokens: taken away, or there alone
+    log_probabilities: Tensor  # [point] of all tokens of the target together
+    shares: Tensor  # [point] of the eligible units: taken away, or there alone
+    left: Tensor  # [point] the sum of the scores of units that are there
+    steps: int  # tokens of the target
     perturbation: Perturbation
+
+    @property
+    def probabilities(self) -> Tensor:
+        """[point] of the target; of several tokens the geometric mean, so that long answers count as short ones do."""
+        return (self.log_probabilities / self.steps).exp()
 
 
 def evaluate(
@@ -74,6 +92,7 @@ def evaluate(
     metrics: Sequence[str | Measure] = DEFAULT_METRICS,
     *,
     perturbation: Perturbation | None = None,
+    units: Units | None = None,
     marks: Sequence[Tensor] | None = None,
     others: Sequence[Explanation | Tensor] | None = None,
     target: Targets = None,
@@ -84,13 +103,17 @@ def evaluate(
     """For each explanation {metric: value}.
 
     A metric is a name, or a `Measure` where something is to be chosen about it; `perturbation` stands in for the own
-    one of every metric that is given by name. Measured is the probability of what was explained: the predicted class,
-    unless another one was the target, or `target` names one here (one for all or a list, as in `explain`). `marks`
-    says for each explanation which tokens matter (bool), `others` holds what to compare it with.
+    one of every metric that is given by name, and `units` says for all that do not say it themselves what is taken away
+    or compared as a whole: tokens, words or sentences. Measured is the probability of what was explained: the predicted
+    class, unless another one was the target, or `target` names one here (one for all or a list, as in `explain`); of an
+    answer of several tokens it is their geometric mean. `marks` says for each explanation which tokens matter (bool),
+    `others` holds what to compare it with.
     """
     if isinstance(metrics, str):
         raise TypeError(f"metrics is a list of names: metrics=[{metrics!r}]")
     measures = [one if isinstance(one, Measure) else named(one, perturbation) for one in metrics]
+    if units is not None:
+        measures = [one if one.units else replace(one, units=units) for one in measures]
     check_labels(measures)
     for needs, given in (("marks", marks), ("others", others)):
         lacking = [measure.label for measure in measures if measure.entry.needs == needs]
@@ -164,16 +187,16 @@ def trace_curves(
     ]
     asked: list[Goal] = goals * len(fitted)
     questions = [ask(explainer, point, goal) for line, goal in zip(lines, asked, strict=True) for point in line]
-    found = probabilities(explainer, questions, replace(asking, twin=twin))
-    pieces = iter(found.split([len(line) for line in lines]))
-    remaining = iter(lines)
+    found = log_probabilities(explainer, questions, replace(asking, twin=twin)).split([len(line) for line in lines])
+    drawn = iter(zip(found, lines, asked, strict=True))
     return {
-        wanted_one: [
-            Curve(next(pieces), torch.tensor([p.share for p in next(remaining)], dtype=torch.float64), settled)
-            for _ in explanations
-        ]
-        for wanted_one, settled in fitted.items()
+        wanted_one: [make_curve(*next(drawn), settled) for _ in explanations] for wanted_one, settled in fitted.items()
     }
+
+
+def make_curve(found: Tensor, line: Sequence[Changed], goal: Goal, settled: Perturbation) -> Curve:
+    shares, left = torch.tensor([(point.share, point.left) for point in line], dtype=torch.float64).unbind(1)
+    return Curve(found, shares, left, goal.steps, settled)
 
 
 def rows_of(explainer: Explainer, explanations: Sequence[Explanation], known: Sequence[Row] | None = None) -> list[Row]:
@@ -194,7 +217,7 @@ def rows_of(explainer: Explainer, explanations: Sequence[Explanation], known: Se
 
 
 def measure_curve(measure: Measure, curve: Curve) -> float:
-    facts = {"at": curve.shares, "empty": curve.perturbation.empty}
+    facts = {"at": curve.shares, "empty": curve.perturbation.empty, "left": curve.left, "steps": curve.steps}
     known = {name: value for name, value in facts.items() if name in measure.entry.options}
     return measure.entry.function(curve.probabilities, **known, **measure.options)
 
@@ -208,7 +231,14 @@ def compare(measure: Measure, explanation: Explanation, second: Explanation | Te
         raise ValueError(f"{measure.label}: {len(values)} values for a text of {len(explanation.scores)} tokens")
     if measure.eligible == "all":
         return measure.entry.function(explanation.scores, values, **measure.options)
-    words = ~explanation.special
     if measure.entry.needs == "marks" and values[explanation.special].any():
         raise ValueError(f"{measure.label}: a special token is marked; mark words, or use eligible='all'")
-    return measure.entry.function(explanation.scores[words], values[words], **measure.options)
+    if measure.units in (None, "tokens"):
+        words = ~explanation.special
+        return measure.entry.function(explanation.scores[words], values[words], **measure.options)
+    units = units_of(explanation, measure.units)
+    join = torch.any if measure.entry.needs == "marks" else torch.sum  # a unit is marked where a token of it is
+    scores, others = (
+        torch.stack([f(v[u]) for u in units]) for f, v in ((torch.sum, explanation.scores), (join, values))
+    )
+    return measure.entry.function(scores, others, **measure.options)

@@ -1,37 +1,47 @@
-"""What is done to an input: which tokens go first, how many at each point, and what stands where they stood."""
+"""What is done to an input: which units go first, how many at each point, and what stands where they stood."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from tokenlight.metrics.ranking import order, share_up
+from tokenlight.metrics.ranking import check_scores, order, share_up
 from tokenlight.model.habits import habits_of
 from tokenlight.model.pooling import classifies
 from tokenlight.model.settings import padding_id
 from tokenlight.tasks import task_of_class
 from tokenlight.text.rows import Row
+from tokenlight.text.units import Units, check_units, units_of
 
 # Shares of the text, so that long and short texts count alike, up to all of it, where every order ends alike.
 TENTHS = tuple(i / 10 for i in range(1, 11))
+TWENTIETHS = tuple(i / 20 for i in range(1, 21))
 BINS = (0.01, 0.05, 0.1, 0.2, 0.5)  # DeYoung et al. 2020
 NINTHS = tuple(i / 9 for i in range(10))  # the AttCAT and Mask-LRP releases: linspace(0, 1, 10)
 
 
+Grid = tuple[float, ...] | tuple[int, ...] | None
+
+
 @dataclass(frozen=True)
 class Perturbation:
-    """How tokens are taken away. The defaults are the clean definition; the rest is what the releases do.
+    """How units are taken away. The defaults are the clean definition; the rest is what the releases do.
 
     `how=None` is settled by `fit`: the mask token in place of each token, where the vocabulary has one, else the
     padding token, else deletion; models that read from left to right (causal LMs, decoder classifiers) delete.
-    Deleting moves the tokens behind; replacing moves nothing, and what is put in place is attended to.
+    Deleting moves the tokens behind; replacing moves nothing, and what is put in place is attended to. A unit goes as a
+    whole; its score is the sum over its tokens.
     """
 
     how: Literal["delete", "replace"] | None = None
     token: Literal["mask", "pad"] | int | None = None  # what replaces: by role, or a token id
-    grid: tuple[float, ...] | tuple[int, ...] | None = TENTHS  # shares, or numbers of tokens; None: token by token
+    grid: Grid = TENTHS  # shares, or numbers of units; None: unit by unit
+    units: Units = "tokens"  # what goes as a whole
+    ablations: int = 0  # instead of the grid, so many random sets: each unit stays with probability 1/2
+    seed: int = 0  # of these
     share_of: Literal["eligible", "all"] = "eligible"  # "all": shares count special tokens too (AttCAT, Mask-LRP)
     rounding: Literal["up", "half_even"] = "up"  # "up": ALTI; "half_even": AttCAT, Mask-LRP
     distinct: bool = False  # AttCAT, Mask-LRP: numbers that repeat, and 0, are left out
@@ -48,13 +58,16 @@ class Perturbation:
             raise ValueError(f"a grid holds shares (0.1, 1.0) or numbers of tokens (1, 2), not both; found {self.grid}")
         if any(k < 0 or (isinstance(k, float) and k > 1) for k in self.grid or ()):
             raise ValueError(f"shares go from 0.0 to 1.0 and numbers of tokens from 0 up; found {self.grid}")
+        check_units(self.units)
+        if self.units != "tokens" and (self.skip_last or self.share_of == "all" or self.eligible == "all"):
+            raise ValueError("skip_last, share_of='all' and eligible='all' are for units='tokens'")
         if self.how == "delete" and self.token is not None:
             raise ValueError(f"how='delete' puts nothing in place, so token={self.token!r} has no meaning")
         if self.empty and self.keep == "rest":
             raise ValueError("empty=True is for keep='top'; without its top 0 tokens an input is whole")
 
     def counts(self, eligible: int, total: int) -> list[int]:
-        """How many tokens are taken (or kept) at each point, of `eligible` ones in a row of `total`."""
+        """How many units are taken (or kept) at each point, of `eligible` ones in a row of `total` tokens."""
         base = total if self.share_of == "all" else eligible
         if self.grid is None:
             wanted = list(range(1, eligible + 1))
@@ -106,33 +119,57 @@ class Changed:
     token_type_ids: tuple[int, ...] | None
     kept: tuple[int, ...]  # for each token its place in the whole row
     original_ids: tuple[int, ...]  # for each token what stood there before: positions are counted by these
-    share: float  # of the eligible tokens: taken, or kept with keep="top"
+    share: float  # of the eligible units: taken, or kept with keep="top"
+    left: float = 0.0  # the sum of the scores of units that are there
 
 
-def takeable(row: Row, perturbation: Perturbation, protected: Sequence[int] = ()) -> list[int]:
-    """Tokens that may go; never the one whose output is read."""
-    every = perturbation.eligible == "all"
-    return [i for i, special in enumerate(row.special) if (every or not special) and i not in protected]
+def takeable(row: Row, perturbation: Perturbation, protected: Sequence[int] = ()) -> list[list[int]]:
+    """The tokens of each unit that may go; never the one whose output is read."""
+    whole = [[i] for i in range(len(row))] if perturbation.eligible == "all" else units_of(row, perturbation.units)
+    left = [[i for i in unit if i not in protected] for unit in whole]
+    return [unit for unit in left if unit]
 
 
 def steps(row: Row, scores: Tensor, perturbation: Perturbation, protected: Sequence[int] = ()) -> list[Changed]:
-    """The whole row and then every point of the grid, for a perturbation that `fit` has settled."""
+    """The whole row and then every point of the grid, or random sets, for a perturbation that `fit` has settled."""
     if len(scores) != len(row):
         raise ValueError(f"{len(scores)} scores for a text of {len(row)} tokens")
-    eligible = takeable(row, perturbation, protected)
-    if not eligible:
-        raise ValueError(f"no token of {row.text!r} can be taken away: all are special or read by the target")
-    ranking = order(scores, absolute=perturbation.absolute)
-    if perturbation.skip_last:
-        ranking = ranking[:-1]
-    allowed = set(eligible)
-    ranking = [i for i in ranking if i in allowed]
-    changed = [change(row, (), perturbation, 1.0 if perturbation.keep == "top" else 0.0)]
-    for k in perturbation.counts(len(eligible), len(row)):
-        top = ranking[:k]
-        gone = sorted(allowed - set(top)) if perturbation.keep == "top" else top
-        changed.append(change(row, gone, perturbation, len(top) / len(eligible)))
+    units = takeable(row, perturbation, protected)
+    if not units:
+        raise ValueError(f"no {perturbation.units[:-1]} of {row.text!r} can be taken away")
+    values = check_scores(scores).tolist()
+    of_units = [sum(values[i] for i in unit) for unit in units]
+    top = perturbation.keep == "top"
+    changed = []
+    for gone, share in [(set[int](), 1.0 if top else 0.0), *removals(row, scores, units, of_units, perturbation)]:
+        tokens = sorted(token for number in gone for token in units[number])
+        left = sum(score for number, score in enumerate(of_units) if number not in gone)
+        changed.append(replace(change(row, tokens, perturbation, share), left=left))
     return changed
+
+
+def removals(
+    row: Row, scores: Tensor, units: Sequence[Sequence[int]], of_units: Sequence[float], perturbation: Perturbation
+) -> list[tuple[set[int], float]]:
+    """At each point the numbers of the units that are gone, and the share that counts."""
+    every = set(range(len(units)))
+    if perturbation.ablations:
+        sets = random_sets(len(units), perturbation.ablations, perturbation.seed)
+        return [(gone, len(gone) / len(units)) for gone in ({*(~kept).nonzero()[:, 0].tolist()} for kept in sets)]
+    ranking = order(torch.tensor(of_units, dtype=torch.float64), absolute=perturbation.absolute)
+    if perturbation.skip_last:
+        last = order(scores, absolute=perturbation.absolute)[-1]
+        ranking = [number for number in ranking if last not in units[number]]
+    found = []
+    for k in perturbation.counts(len(units), len(row)):
+        top = set(ranking[:k])
+        found.append((every - top if perturbation.keep == "top" else top, len(top) / len(units)))
+    return found
+
+
+def random_sets(units: int, count: int, seed: int) -> Tensor:
+    """[set, unit] bool: which units stay, each with probability 1/2; the same for every text of so many units."""
+    return torch.rand(count, units, generator=torch.Generator().manual_seed(seed)) < 0.5
 
 
 def change(row: Row, gone: Sequence[int], perturbation: Perturbation, share: float) -> Changed:

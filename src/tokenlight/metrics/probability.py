@@ -1,4 +1,4 @@
-"""How probable the model finds its target on many changed inputs: each asked once, similar lengths together."""
+"""How likely the model finds its target on many changed inputs: each asked once, similar lengths together."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -58,8 +58,8 @@ def start_token(explainer: Explainer) -> int:
     return found[0]
 
 
-def probabilities(explainer: Explainer, questions: Sequence[Question], asking: Asking = ASKING) -> Tensor:
-    """[question] in double precision."""
+def log_probabilities(explainer: Explainer, questions: Sequence[Question], asking: Asking = ASKING) -> Tensor:
+    """[question] in double precision; what cannot be has -inf."""
     check_probabilities(explainer)
     twin = asking.twin or Twin(explainer.model)
     distinct = list(dict.fromkeys(questions))
@@ -68,10 +68,10 @@ def probabilities(explainer: Explainer, questions: Sequence[Question], asking: A
     with torch.inference_mode(), torch.autocast(twin.device.type, enabled=False):
         for some in track(batches, "evaluating", map(len, batches), asking.progress):
             output = twin.run(make_batch(explainer, twin, some), Tape())
-            answers = [explainer.task.probability(output, question, i) for i, question in enumerate(some)]
+            answers = [explainer.task.log_probability(output, question, i) for i, question in enumerate(some)]
             values.update(zip(some, torch.stack(answers).tolist(), strict=True))
     found = torch.tensor([values[question] for question in questions], dtype=torch.float64)
-    if not torch.isfinite(found).all():
+    if found.isnan().any() or (found == torch.inf).any():
         raise ValueError(
             "the model's output is not finite on a changed input: its weights or its precision are at fault"
         )

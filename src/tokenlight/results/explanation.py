@@ -17,6 +17,7 @@ from tokenlight.foundation.extras import from_extra
 from tokenlight.tasks.targets import TargetLike
 from tokenlight.text import passages
 from tokenlight.text.rows import Text
+from tokenlight.text.units import Units
 from tokenlight.text.words import group_tokens
 
 if TYPE_CHECKING:
@@ -211,6 +212,7 @@ class Explanation:
         *,
         explainer: "Explainer | None" = None,
         perturbation: "Perturbation | None" = None,
+        units: Units | None = None,
         marks: Tensor | None = None,
         others: "Explanation | Tensor | None" = None,
         target: TargetLike = None,
@@ -230,6 +232,7 @@ class Explanation:
             [self],
             metrics or DEFAULT_METRICS,
             perturbation=perturbation,
+            units=units,
             marks=None if marks is None else [marks],
             others=None if others is None else [others],
             target=target,

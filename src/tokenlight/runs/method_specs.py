@@ -104,12 +104,13 @@ def is_ready(entry: Method, model: PreTrainedModel, heads: HeadsLike) -> bool:
 
 
 def parse_measure(written: "str | Measure") -> Measure:
-    """From "aopc" or "pointing_game:k=1"."""
+    """From "aopc", "pointing_game:k=1" or "aopc:units=sentences"."""
     if isinstance(written, Measure):
         return written
     name, options = split_options(written)
     entry = find_metric(name)
-    return Measure(entry.name, options=options, name=label_with(entry.name, options))
+    label, units = label_with(entry.name, options), options.pop("units", None)
+    return Measure(entry.name, options=options, units=units, name=label)
 
 
 def split_options(written: str) -> tuple[str, dict[str, Any]]:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.functional import logsigmoid
 
 from tokenlight.foundation.first_look import EMBEDDED, SENTENCES
 from tokenlight.tasks import register
@@ -40,8 +41,8 @@ class Classification(Labelled):
     def chances(self, logits: Tensor) -> Tensor:
         return torch.sigmoid(logits) if self.several else logits.softmax(0)
 
-    def joint(self, rows: Tensor, wanted: Tensor) -> Tensor:
-        return torch.sigmoid(wanted).prod() if self.several else super().joint(rows, wanted)
+    def log_joint(self, rows: Tensor, wanted: Tensor) -> Tensor:
+        return logsigmoid(wanted).sum() if self.several else super().log_joint(rows, wanted)
 
     @property
     def fields(self) -> Fields:

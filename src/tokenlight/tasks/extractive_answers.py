@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
+from torch.nn.functional import logsigmoid
 from transformers import PreTrainedModel
 
 from tokenlight.foundation.first_look import SAMPLE
@@ -149,20 +150,20 @@ class ExtractiveAnswers(Task):
             for span, chance in zip(spans, found.values.tolist(), strict=True)
         )
 
-    def probability(self, output: Any, question: Question, i: int) -> Tensor:
-        """The probability of start times that of end."""
+    def log_probability(self, output: Any, question: Question, i: int) -> Tensor:
+        """Of start and end together."""
         goal = question.goal
-        probability = torch.ones((), dtype=torch.float64, device=output[SIDES[0]].device)
+        found = torch.zeros((), dtype=torch.float64, device=output[SIDES[0]].device)
         if goal.span is None or goal.span == GONE:
-            return probability * 0
+            return found - torch.inf
         for side, field in enumerate(SIDES):
             row = output[field][i, : len(question)].double()
             place = goal.span[side]
             if goal.foil_span is None:
-                probability = probability * row.softmax(0)[place]
+                found = found + row.log_softmax(0)[place]
             elif goal.foil_span != GONE:
-                probability = probability * torch.sigmoid(row[place] - row[goal.foil_span[side]])
-        return probability
+                found = found + logsigmoid(row[place] - row[goal.foil_span[side]])
+        return found
 
     @property
     def fields(self) -> Fields:

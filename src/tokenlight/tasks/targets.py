@@ -79,6 +79,11 @@ class Goal:
         return () if self.position is None else (self.position,)
 
     @property
+    def steps(self) -> int:
+        """Tokens of a continuation; 1 for everything else."""
+        return max(1, len(self.index))
+
+    @property
     def target(self) -> TargetLike:
         """As `explain` takes it."""
         if self.span is not None:

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
-import torch
 from torch import Tensor
+from torch.nn.functional import logsigmoid
 from transformers import PreTrainedModel
 
 from tokenlight.foundation.first_look import SAMPLE
@@ -211,9 +211,9 @@ class Task(ABC):
         """[index] probabilities from one row of logits."""
         return logits.softmax(0)
 
-    def joint(self, rows: Tensor, wanted: Tensor) -> Tensor:
-        """The probability of `wanted` [count], taken from as many rows of logits [count, index], all together."""
-        return (wanted - rows.logsumexp(-1)).sum().exp()
+    def log_joint(self, rows: Tensor, wanted: Tensor) -> Tensor:
+        """The log-probability of `wanted` [count], taken from as many rows of logits [count, index], all together."""
+        return (wanted - rows.logsumexp(-1)).sum()
 
     @property
     def gives_number(self) -> bool:
@@ -256,14 +256,18 @@ class Task(ABC):
 
     def probability(self, output: Any, question: Question, i: int) -> Tensor:
         """The probability of the question's goal, in double precision."""
+        return self.log_probability(output, question, i).exp()
+
+    def log_probability(self, output: Any, question: Question, i: int) -> Tensor:
+        """Its logarithm: the probability of a long answer is too small for a number."""
         goal = question.goal
         found = self.answer_rows(output, i, len(question), goal.position, len(goal.index))
         assert found is not None, "a goal names its token"
         rows = found.double()  # [token of the goal, index]
         wanted = rows[list(range(len(rows))), list(goal.index)]
         if goal.foil is not None:
-            return torch.sigmoid(wanted - rows[:, goal.foil]).prod()
-        return self.joint(rows, wanted)
+            return logsigmoid(wanted - rows[:, goal.foil]).sum()
+        return self.log_joint(rows, wanted)
 
     # What people are shown
 

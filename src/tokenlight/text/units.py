@@ -1,0 +1,48 @@
+"""What is taken out of a text as a whole: tokens, words, sentences or sources, each as the tokens it is made of."""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import Any, Literal, Protocol, get_args
+
+from tokenlight.text import passages
+from tokenlight.text.rows import Text
+from tokenlight.text.words import group_tokens
+
+Units = Literal["tokens", "words", "sentences"]
+UNITS = get_args(Units)
+
+
+class Tokenised(Protocol):
+    """A text that was cut into tokens: a row, or an explanation of it."""
+
+    @property
+    def text(self) -> Text: ...
+    @property
+    def special(self) -> Any: ...  # [token] bool
+    @property
+    def segments(self) -> Sequence[int | None]: ...
+    @property
+    def spans(self) -> Sequence[tuple[int, int]]: ...
+
+
+def units_of(row: Tokenised, kind: Units) -> list[list[int]]:
+    """The tokens of each unit, in the order of the text. Tokens that were added to the text are in none."""
+    check_units(kind)
+    own = [i for i, special in enumerate(row.special) if not special]
+    if kind == "tokens":
+        return [[i] for i in own]
+    parts = row.text if isinstance(row.text, tuple) else (row.text,)
+    if kind == "words":
+        groups = group_tokens(parts, row.segments, row.spans, row.special)
+        return [group for group in groups if not row.special[group[0]]]
+    starts = [[start for start, _ in passages.sentences(part)] for part in parts]
+    found: dict[tuple[int, int], list[int]] = {}  # by text and number of the sentence
+    for i in own:
+        segment = row.segments[i] or 0
+        found.setdefault((segment, bisect_right(starts[segment], row.spans[i][0]) - 1), []).append(i)
+    return list(found.values())
+
+
+def check_units(kind: object) -> None:
+    if kind not in UNITS:
+        raise ValueError(f"units is one of {', '.join(UNITS)}; found {kind!r}")
