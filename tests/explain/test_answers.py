@@ -7,8 +7,16 @@ import torch
 import tokenlight as tl
 from tests import models
 from tests.tokenizers_ import explainer_for
-from tokenlight.methods import METHODS
+from tokenlight.explain import running
+from tokenlight.explain.answering import ask_about
+from tokenlight.explain.footprint import Shape, need_of_plan
+from tokenlight.explain.jobs import Job
+from tokenlight.explain.passes import plan_passes
+from tokenlight.explain.running import Running
+from tokenlight.foundation.progress import at_each_part
+from tokenlight.methods import METHODS, find_method
 from tokenlight.results.explained_answer import ExplainedAnswer
+from tokenlight.tasks.targets import Target
 
 PROMPT, ANSWER = "The keys to the cabinet", " are on the table. It is a good movie"
 # Added up over the answer's tokens, explanations of these methods are that of the whole answer. The others take only
@@ -122,6 +130,26 @@ def test_prompts_and_answers_of_different_lengths_are_the_same_together(explaine
         assert found.tokens == alone.tokens
         assert apart(found.matrix, alone.matrix) < 1e-10
         assert apart(found.log_probabilities, alone.log_probabilities) < 1e-10
+
+
+def test_what_was_recorded_of_a_token_is_read_before_the_next_one_is(explainer, monkeypatch):
+    """Memory does not grow with the answer."""
+    told, real = [], running.read_parts
+    monkeypatch.setattr(running, "read_parts", lambda *given: told.append("read") or real(*given))
+    with at_each_part(lambda: told.append("part")):
+        found = explainer.explain_answer(PROMPT, ANSWER, "attn_lrp", progress=False)
+    assert told == ["part", "read"] * len(found)
+
+
+def test_memory_for_the_logits_of_an_answer_is_foreseen(explainer):
+    needs = []
+    for answer in (" is", ANSWER):
+        asked = ask_about(explainer.task, explainer.encode([PROMPT])[0], answer, False)
+        job = Job.for_model(find_method("attn_lrp"), {}, explainer.inner)
+        plan = plan_passes(Target(explainer.task, (asked.wanted,)), [job])
+        needs.append(need_of_plan(Shape.of(explainer.inner), plan, 1, 100, Running().saving))
+        count = len(asked.wanted.answer)
+    assert needs[1] - needs[0] >= 8 * (count - 2) * len(explainer.tokenizer)
 
 
 # --- Parts of an answer ---------------------------------------------------------------------------------------------

@@ -49,6 +49,7 @@ class Shape:
     waiting: int  # bytes of those that come while their module runs: from where device_map keeps them, or unpacked
     largest: int  # bytes of the largest matrix of a block or of a head that answers with words
     fusable: bool  # attention can be one operation
+    steps: int = 1  # tokens of an answer, each with logits of its own
 
     @classmethod
     def of(cls, model: PreTrainedModel) -> "Shape":
@@ -148,7 +149,7 @@ def need_of_pass(shape: Shape, one: PlannedPass, rows: int, tokens: int, saving:
 def logits_of(shape: Shape, rows: int, tokens: int, precision: int, saving: Saving) -> float:
     """Bytes of the answers; texts of a batch are taken to be of equal length."""
     alone = shape.task.logits_for == "text" or (shape.task.logits_for == "last token" and saving.last_logits)
-    at = 1 if alone else tokens
+    at = shape.steps if alone else tokens
     return LOGIT_COPIES * rows * at * shape.vocabulary * max(4, precision)
 
 
@@ -156,6 +157,7 @@ def need_of_plan(shape: Shape, plan: PassPlan, rows: int, tokens: int, saving: S
     """Bytes beside the weights at the worst moment."""
     if plan.target.function is not None:
         saving = replace(saving, last_logits=False)
+    shape = replace(shape, steps=max(1, *(len(wanted.answer) for wanted in plan.target.wanted)))
     groups = [[plan.passes[key] for key in keys] for keys in plan.groups]
     worst = [need_of_group(shape, passes, rows, tokens, saving) for passes in groups]
     worst += [need_of_probe(shape, job, rows, tokens, saving) for job in plan.jobs if job.method.asks_model]

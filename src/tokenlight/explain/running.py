@@ -136,12 +136,12 @@ class Passes:
         return self.plan.target if self.chosen is None else Settled(self.chosen)
 
     def _open(self, one: PlannedPass) -> OpenPass | Recording:
-        """With `low_memory` ready to be read block by block, otherwise with its graph already gone."""
+        """Read block by block with `low_memory`, part by part for an answer; otherwise its graph is already gone."""
         remembered = self.memory if one.rules is None and one.gates is None else None  # what no mask or rule touches
         if known := remembered and remembered.recall(one, self.twin.model):
             return known
         try:
-            if self.saving.by_block and remembered is None:
+            if (self.saving.by_block or self.each) and remembered is None:  # the signals of all parts would take more
                 return OpenPass(self.twin, self.batch, self._goal, one, **self._ways)
             if self.memory is not None and one.gates is not None and self._graph_bytes(one) <= self.memory.graph_limit:
                 return self._with_graph(self.memory, one)
