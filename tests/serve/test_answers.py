@@ -1,5 +1,6 @@
 """Language models on the page: they write, and any part of an answer is explained; the numbers are the library's."""
 
+import json
 import math
 from typing import Any
 
@@ -11,10 +12,12 @@ from tests.rounding import assert_near
 from tests.serving import ask, in_process, lines, small_explainer
 from tests.tokenizers_ import explainer_for
 from tokenlight.foundation.progress import at_each_part, at_each_pass
+from tokenlight.results.explained_answer import ExplainedAnswer
 from tokenlight.serve import explaining
 from tokenlight.serve.questions import WriteAsked
 from tokenlight.serve.waiting_line import Stopped
 from tokenlight.serve.writing import answer_write
+from tokenlight.views.drawable_answer import packed
 
 PROMPT = {"text": "The keys to the cabinet"}
 METHODS = ["attn_lrp", "rollout"]
@@ -71,7 +74,7 @@ def test_writing_stops_with_the_token_after_which_nobody_waits(client):
             raise Stopped
 
     with pytest.raises(Stopped), at_each_pass(stop_at_three):
-        answer_write(client.session, WriteAsked(**PROMPT, tokens=8), said.append)
+        answer_write(client.session, WriteAsked(PROMPT["text"], tokens=8), said.append)
     assert len(said) == 3
 
 
@@ -79,9 +82,9 @@ def test_there_must_be_room_for_an_answer(client):
     most = client.session.explainer.task.max_length
     asked = {"text": "key " * most, "tokens": 8}
     assert f"the model reads {most}: no room is left" in ask(client, "write", asked, 422)["error"]
-    text = "".join(["The", *[" key"] * (most // 8)])
-    left = most - len(client.session.explainer.encode([text])[0])
-    assert 0 < left < 256
+    text = "The"
+    while (left := most - len(client.session.explainer.encode([text])[0])) > 3:
+        text += " a"
     assert len(lines(client, "write", {"text": text, "tokens": 256})[-1]["ids"]) == left
 
 
@@ -92,7 +95,7 @@ def test_the_whole_answer_has_the_librarys_numbers_and_is_computed_once(client, 
     asked = about(answer, methods=METHODS)
     first = {one["method"]: one for one in lines(client, "answer", asked)}
     assert list(first) == METHODS
-    assert_near(torch.tensor(first["attn_lrp"]["explanation"]["matrix"], dtype=torch.float64), answer.matrix)
+    assert first["attn_lrp"]["explanation"]["matrix"] == packed(answer.matrix)
     again = lines(client, "answer", {**asked, "answer": answer.answer})  # as text: the same tokens
     assert [one["reused"] for one in again] == [True, True]
 
@@ -132,7 +135,7 @@ def test_another_token_in_the_place_of_one(client, answer):
 
 
 def test_curves_and_removal_measure_the_part(client, answer):
-    expected = math.exp(float(answer.log_probabilities[slice(*PART)].sum()))
+    expected = math.exp(float(answer.log_probabilities[slice(*PART)].mean()))  # of tokens, the geometric mean
     curves = lines(client, "curves", about(answer, part=PART, methods=["attn_lrp"]))
     for curve in curves:
         assert_near(curve["probabilities"][0], expected, precision=torch.float64)
@@ -170,3 +173,20 @@ def test_only_language_models_write():
         asked = {"text": "a good movie", "methods": ["lrp"], "answer": " yes"}
         for route in ("answer", "explain"):
             assert "language models" in ask(client, route, asked, 422)["error"]
+
+
+def test_files(client, answer):
+    """HTML and JSON hold the whole answer; LaTeX, and everything about another token, the explained part."""
+
+    def saved(**asked: Any) -> str:
+        response = client.post("/api/download", json=about(answer, methods=["attn_lrp"], **asked))
+        assert response.status_code == 200, response.text
+        return response.text
+
+    (read,) = map(ExplainedAnswer.from_dict, json.loads(saved(format="json", part=PART)))
+    assert_near(read.matrix, answer.matrix)
+    assert "drawAnswer" in saved(format="html")
+    assert r"\tokenlightword" in saved(format="latex", part=PART)
+    other = answer.alternatives[3][1].index
+    (contrast,) = json.loads(saved(format="json", part=[3, 4], foil=other))
+    assert contrast["foil_indices"] == [other]

@@ -98,7 +98,8 @@ def test_the_model_is_described(clients, kind):
     assert [method["name"] for method in model["methods"]] == list(METHODS)
     assert (model["labels"] is None) == ("classification" not in task)
     assert model["fields"]["second_required"] == (task == "question-answering")
-    assert model["limits"] == {"characters": 30_000}
+    assert model["limits"] == {"characters": 30_000, "answer": 256}
+    assert model["writes"] == (task == "text-generation")
     assert model["versions"]["tokenlight"]
     usable = {m["name"] for m in model["methods"] if m["available"]}
     assert set(model["default_methods"]) <= usable
@@ -112,7 +113,8 @@ def test_the_model_is_described(clients, kind):
 @pytest.mark.parametrize("kind", QUESTIONS)
 def test_examples_can_be_asked(clients, kind):
     for example in clients[kind].get("/api/model").json()["examples"]:
-        assert ask(clients[kind], "predict", example)["tokens"]
+        passages = example.pop("passages", [])
+        assert ask(clients[kind], "predict", {**example, "text": " ".join([*passages, example["text"]])})["tokens"]
 
 
 def test_a_mask_gives_presets_and_a_map(masked):

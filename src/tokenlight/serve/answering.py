@@ -16,6 +16,7 @@ from tokenlight.serve.masks import lit_heads
 from tokenlight.serve.questions import MethodsAsked
 from tokenlight.serve.session import Session, read_answer, read_prompt, text_of
 from tokenlight.serve.waiting_line import Say
+from tokenlight.views.drawable_answer import drawable_answer
 
 PATIENCE = 5  # times as long as other requests: every token of an answer takes a backward pass
 
@@ -36,7 +37,7 @@ def answer_answer(session: Session, asked: MethodsAsked, say: Say) -> None:
         if one.answer is None:
             say(Failed(one.method, one.error))
         else:
-            say(Result(one.method, drawable(one.answer), one.seconds, one.reused))
+            say(Result(one.method, drawable_answer(one.answer), one.seconds, one.reused))
 
 
 def explain_answers(session: Session, asked: MethodsAsked, say: Say) -> Iterator[Found]:
@@ -75,7 +76,3 @@ def answer_key(asked: MethodsAsked, ids: tuple[int, ...], method: Method) -> Has
     """Equal keys, equal results."""
     heads = asked.heads if is_masked(asked, method) else None
     return ("answer", asked.text, asked.messages, asked.documents, ids, method.name, heads)
-
-
-def drawable(answer: ExplainedAnswer) -> dict[str, Any]:
-    return answer.to_dict()

@@ -84,7 +84,7 @@ def make_app(session: Session, line: WaitingLine, port: int) -> ASGIApp:
 
     async def download(request: Request) -> Any:
         asked = await read(request, DownloadAsked)
-        return WholeAnswer(line.submit(lambda say: answer_download(session, asked, say)), attachment)
+        return WholeAnswer(line.submit(lambda say: answer_download(session, asked, say), PATIENCE), attachment)
 
     questions = {"predict": predict, "write": write, "answer": answer, "explain": explain, "curves": curves}
     questions |= {"attention": attention, "remove": remove, "download": download}

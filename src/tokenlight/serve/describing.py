@@ -7,10 +7,11 @@ from tokenlight.explain.explainer import DEFAULT_METHOD
 from tokenlight.masks.choosing import model_name
 from tokenlight.methods import METHODS, Method
 from tokenlight.results.explanation import library_versions
-from tokenlight.serve.checks import CHARACTERS
+from tokenlight.serve.checks import ANSWER, CHARACTERS
 from tokenlight.serve.explaining import has_layers, takes_heads
 from tokenlight.serve.masks import head_map, lacks_mask, presets
 from tokenlight.serve.session import Session
+from tokenlight.tasks.task import Task
 from tokenlight.text.rows import Text
 
 SCHOOLS = {
@@ -20,6 +21,15 @@ SCHOOLS = {
     "decomposition": "Decomposition",
     "relevance": "Relevance",
     "perturbation": "Perturbation and control",
+}
+PASSAGES: dict[str, Any] = {  # to ask a language model about
+    "text": "Where did the expedition of 1931 find the oldest map, and who had drawn it?",
+    "passages": [
+        "The expedition of 1928 crossed the desert in forty days. It lost two cars and brought home nothing but sand.",
+        "In 1931 a second expedition searched the monastery of Karsa. In its cellar it found the oldest map of the "
+        "valley, drawn by the monk Tadeo on goatskin.",
+        "The museum in Lund shows a copy of the map. The copy was made by the painter Ilse Brandt in 1950.",
+    ],
 }
 FIRST_SHOWN = ("calibrated_lrp", DEFAULT_METHOD, "mask_lrp", "attcat")
 
@@ -42,14 +52,21 @@ def describe(session: Session) -> dict[str, Any]:
         "heads": heads,
         "labels": [name for _, name in sorted(task.labels.items())] or None,
         "fields": asdict(task.fields),
-        "examples": [example(text) for text in task.examples],
+        "examples": [*([PASSAGES] if task.reads_on else []), *(example(text) for text in task.examples)],
+        "writes": task.reads_on,
+        "chats": False,
         "methods": methods,
-        "default_methods": [name for name in FIRST_SHOWN if name in usable],
+        "default_methods": [name for name in first_shown(task) if name in usable],
         "masks": presets(session),
         "map": head_map(session),
-        "limits": {"characters": CHARACTERS},
+        "limits": {"characters": CHARACTERS, "answer": ANSWER},
         "versions": library_versions(),
     }
+
+
+def first_shown(task: Task) -> tuple[str, ...]:
+    """An answer takes a backward pass for each of its tokens, in every method."""
+    return (DEFAULT_METHOD,) if task.reads_on else FIRST_SHOWN
 
 
 def describe_method(session: Session, method: Method) -> dict[str, Any]:

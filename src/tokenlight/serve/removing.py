@@ -98,7 +98,9 @@ def say_about(
         prediction, probability = task.prediction(row, output, wanted, 0)
         named = [*goal.index, *([] if goal.foil is None else [goal.foil])]
         choices = task.candidates(row, output, wanted, named)
-        return Said(prediction, probability, float(task.probability(output, question, 0)), choices)
+        # Of several tokens the geometric mean, as in the curves.
+        chance = (task.log_probability(output, question, 0) / max(1, len(goal.index))).exp()
+        return Said(prediction, probability, float(chance), choices)
 
 
 def changed_row(row: Row, changed: Changed) -> Row:

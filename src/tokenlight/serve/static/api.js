@@ -21,6 +21,17 @@ export async function explain(question, asked, onEvent, signal) {
   await readLines(await post("/api/explain", { ...question, ...asked }, signal), onEvent);
 }
 
+/** Every token of an answer by all tokens before it. `asked`: methods, heads. */
+export async function explainAnswer(question, asked, onEvent, signal) {
+  const { methods, heads } = asked;
+  await readLines(await post("/api/answer", { ...question, methods, heads }, signal), onEvent);
+}
+
+/** `asked`: what the model reads, and how it is to write. */
+export async function write(asked, onEvent, signal) {
+  await readLines(await post("/api/write", asked, signal), onEvent);
+}
+
 /** `asked`: methods, heads, perturbation. */
 export async function curves(question, asked, onEvent, signal) {
   await readLines(await post("/api/curves", { ...question, ...asked }, signal), onEvent);

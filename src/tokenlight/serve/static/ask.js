@@ -1,5 +1,6 @@
 // The question: the text, what the model says about it, and what is to be explained.
 import { predict, wasCancelled } from "./api.js";
+import { answerOf, promptOf } from "./conversation.js";
 import { byId, el, isSend, later, percent } from "./dom.js";
 import { same } from "./state.js";
 
@@ -7,10 +8,10 @@ const SHOWN = 10; // choices
 const NOTHING_PICKED = { target: null, foil: null, target_span: null, foil_span: null };
 
 /** The common part of every request. */
-export function questionOf(state, model) {
+export function questionOf(state, model, text = state.text) {
   const [target, foil] = [state.target?.span ?? null, state.foil?.span ?? null];
   return {
-    text: state.text,
+    ...(model.writes ? { ...promptOf(state, model, text), ...answerOf(state) } : { text }),
     second: model.fields.second && state.second ? state.second : null,
     target: target ? null : state.target,
     foil: foil ? null : state.foil,
@@ -32,7 +33,7 @@ export function mountAsk(app) {
     field.placeholder = about.placeholder ?? "";
     field.addEventListener("input", () => store.change({ ...forget(app), [name]: field.value }));
     field.addEventListener("keydown", (event) => {
-      if (isSend(event)) app.explainNow();
+      if (isSend(event) && !(app.model.writes && event.shiftKey)) app.explainNow();
     });
   }
   byId("examples").replaceChildren(...model.examples.map((example) => exampleButton(app, example)));
@@ -44,8 +45,10 @@ export function mountAsk(app) {
   const soon = later(250, ask);
   store.listen((state, changed) => {
     for (const [name, field] of Object.entries(fields)) if (field.value !== state[name]) field.value = state[name];
-    if (changed.has("text") || changed.has("second")) soon();
-    else if (changed.has("position")) ask();
+    const old = ["text", "second", "system", "turns", "passages"].some((part) => changed.has(part));
+    if (old) byId("prediction-card").classList.add("is-old");
+    if (old) soon();
+    else if (changed.has("position") || changed.has("part") || changed.has("answer")) ask();
     else if (changed.has("target") || changed.has("foil")) drawChoices(app);
   });
   for (const [name, field] of Object.entries(fields)) field.value = store.get()[name];
@@ -68,14 +71,18 @@ function mountOthers(app) {
 
 /** Labels are the same for every text; tokens and answers are not. */
 function forget(app) {
-  return app.model.asks.same_labels ? {} : { target: null, foil: null, position: null };
+  if (app.model.asks.same_labels) return {};
+  return { target: null, foil: null, position: null };
 }
 
 function exampleButton(app, example) {
-  const label = example.second ? `${example.text} · ${example.second}` : example.text;
+  const others = [example.second, example.passages && `${example.passages.length} passages`].filter(Boolean);
+  const label = [example.text, ...others].join(" · ");
   const choose = () => {
-    app.store.change({ ...forget(app), text: example.text, second: example.second ?? "", edited: null });
-    app.explainNow();
+    const { text, second = "", passages = [] } = example;
+    app.store.change({ ...forget(app), text, second, passages, system: null, turns: [], edited: null });
+    if (passages.length) byId("write").click();
+    else app.explainNow();
   };
   const attributes = { type: "button", class: "example", dir: "auto", title: label, onclick: choose };
   return el("li", {}, el("button", attributes, label));
@@ -87,7 +94,7 @@ function createPredicting(app) {
   return async () => {
     running?.abort();
     const state = app.store.get();
-    if (!state.text.trim() || (app.model.fields.second_required && !state.second.trim())) {
+    if (isElsewhere(state) || !state.text.trim() || (app.model.fields.second_required && !state.second.trim())) {
       app.prediction = null;
       return drawPrediction(app, "");
     }
@@ -106,17 +113,24 @@ function createPredicting(app) {
 
 function drawPrediction(app, problem) {
   const found = app.prediction;
-  byId("prediction-card").hidden = !found && !problem;
+  byId("prediction-card").hidden = (!found && !problem) || isElsewhere(app.store.get());
+  byId("prediction-card").classList.remove("is-old");
   byId("prediction-error").textContent = problem;
   byId("says").replaceChildren();
   const cut = found?.truncated ?? 0;
   byId("truncated").textContent = cut ? `The text is too long for the model: ${cut} tokens were cut off.` : "";
   if (found) {
     const sure = found.probability === null ? "" : ` (${percent(found.probability)})`;
-    byId("says").append("The model says ", el("b", { dir: "auto" }, found.prediction.trim()), `${sure}.`);
+    const said = app.store.get().answer ? "The likeliest here is " : "The model says ";
+    byId("says").append(said, el("b", { dir: "auto" }, found.prediction.trim() || JSON.stringify(found.prediction)), `${sure}.`);
   }
   drawPositions(app);
   drawChoices(app);
+}
+
+/** An answer shows what else could have stood there; here it can be picked, for one token. */
+function isElsewhere({ answer, part }) {
+  return Boolean(answer) && (!part || part[1] - part[0] > 1);
 }
 
 const drawn = new WeakMap(); // place: what it shows

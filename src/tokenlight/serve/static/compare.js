@@ -57,7 +57,7 @@ function mountEdited(app) {
   const field = byId("edited");
   const others = createResults(app, (state) => state.edited ?? "", () => targetOf(app));
   byId("edit").addEventListener("click", () => {
-    app.store.change({ edited: app.results.question()?.text ?? app.store.get().text });
+    app.store.change({ edited: app.results.text() ?? app.store.get().text });
     field.focus();
   });
   byId("edit-close").addEventListener("click", () => app.store.change({ edited: null }));

@@ -109,9 +109,15 @@ function createCurves(app) {
     byId("curves-table").hidden = !found.size;
     if (!found.size) return byId("curves").replaceChildren();
     const lines = linesOf(app, [...found.values()]);
-    drawChart(byId("curves"), lines, AXIS, (place) => drawTable(lines, place));
+    drawChart(byId("curves"), lines, axisOf(app), (place) => drawTable(lines, place));
     drawTable(lines, null);
   }
+}
+
+/** Of several tokens, the geometric mean is drawn, so that long parts of an answer have a number. */
+function axisOf(app) {
+  const several = app.results.explanations().some(({ indices }) => app.model.writes && indices.length > 1);
+  return several ? { ...AXIS, vertical: "mean probability of its tokens" } : AXIS;
 }
 
 function linesOf(app, events) {

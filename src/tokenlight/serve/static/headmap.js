@@ -12,6 +12,7 @@ export function mountHeadMap(app) {
   const { model, store } = app;
   byId("headmap-card").hidden = !model.layers || !store.get().heads;
   if (byId("headmap-card").hidden) return;
+  byId("headmap-fold").open = model.map !== null || !model.writes; // a map that says nothing is in an answer's way
   const rows = Array.from({ length: model.layers }, (_, layer) =>
     Array.from({ length: model.heads }, (_, head) => headCell(app, layer, head)),
   );

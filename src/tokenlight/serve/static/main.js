@@ -1,7 +1,9 @@
 // Puts the page together.
-import { getModel } from "./api.js";
+import { mountAnswerCard } from "./answer_card.js";
+import { explainAnswer, getModel } from "./api.js";
 import { mountAsk } from "./ask.js";
 import { mountCompare } from "./compare.js";
+import { mountConversation } from "./conversation.js";
 import { byId, later } from "./dom.js";
 import { mountFaithful } from "./faithful.js";
 import { mountHeadMap } from "./headmap.js";
@@ -15,6 +17,8 @@ import { createStore, fromHash, toHash } from "./state.js";
 
 const CARDS = [
   mountMethods,
+  mountAnswerCard,
+  mountConversation,
   mountShow,
   mountHeadMap,
   mountLayers,
@@ -23,6 +27,7 @@ const CARDS = [
   mountCompare,
   mountShare,
 ];
+const WHOLE = { part: null, target: null, foil: null }; // of an answer
 const AT_ONCE = 8; // milliseconds between a click on a head and its request
 
 try {
@@ -35,15 +40,19 @@ function start(model) {
   const store = createStore(startingState(model));
   const app = { model, store, prediction: null };
   app.results = createResults(app, (state) => state.text);
+  app.answers = createResults(app, (state) => state.text, () => WHOLE, explainAnswer);
   app.explainNow = () => {
     const needed = model.fields.second_required ? ["text", "second"] : ["text"];
     const missing = needed.find((name) => !store.get()[name].trim());
     if (missing) return byId(missing).focus();
     app.results.run();
+    if (store.get().answer) app.answers.run();
+    else app.answers.clear();
   };
   byId("model").textContent = `${model.name} · ${model.task} · ${model.layers} layers of ${model.heads} heads`;
   const predictNow = mountAsk(app);
   for (const mount of CARDS) mount(app);
+  if (model.writes) for (const id of ["headmap-card", "layers-card"]) byId("share-card").before(byId(id));
   followChanges(app);
   followLink(app);
   byId("skip").addEventListener("click", () => byId("results-title").focus());
@@ -61,9 +70,13 @@ function startingState(model) {
 
 /** Once there are results, a change of anything but the text is explained at once. */
 function followChanges(app) {
-  const parts = ["methods", "target", "foil", "position", "heads", "mapForAll"];
+  const parts = ["methods", "target", "foil", "position", "heads", "mapForAll", "part"];
   const runSoon = later(AT_ONCE, () => app.results.question() && app.store.get().text.trim() && app.results.run());
   app.store.listen((_, changed) => parts.some((part) => changed.has(part)) && runSoon());
+  const again = ["methods", "heads", "mapForAll"];
+  app.store.listen((state, changed) => {
+    if (app.answers.question() && state.answer && again.some((part) => changed.has(part))) app.answers.run();
+  });
 }
 
 /** The address always holds what is shown; a pasted link is shown by loading it. */

@@ -24,13 +24,14 @@ export function maskFor(app, names) {
  * Explanations of one text; `more` gives parts of the question that differ.
  * Two requests run side by side, so that a click on a head disturbs no other method.
  */
-export function createResults(app, textOf, more = () => ({})) {
+export function createResults(app, textOf, more = () => ({}), ask = explain) {
   const found = new Map(); // method -> {explanation, seconds, key}
   const pending = new Map(); // method -> {done, total, ahead}
   const failed = new Map(); // method -> sentence
   const lanes = { plain: null, masked: null };
   const listeners = [];
   let asked = null; // the question that the results answer
+  let text = null; // ... and its text alone
 
   const results = {
     found,
@@ -38,6 +39,7 @@ export function createResults(app, textOf, more = () => ({})) {
     failed,
     listen: (listener) => listeners.push(listener),
     question: () => asked,
+    text: () => text,
     stale: () => asked !== null && !same(asked, question()),
     explanations: () => ordered().flatMap((name) => found.get(name)?.explanation ?? []),
     run,
@@ -48,7 +50,7 @@ export function createResults(app, textOf, more = () => ({})) {
 
   function question() {
     const state = app.store.get();
-    return { ...questionOf(state, app.model), text: textOf(state), ...more() };
+    return { ...questionOf(state, app.model, textOf(state)), ...more() };
   }
 
   /** Methods that use the map come last, next to it. */
@@ -65,6 +67,7 @@ export function createResults(app, textOf, more = () => ({})) {
       found.clear();
       failed.clear();
       asked = now;
+      text = textOf(app.store.get());
     }
     for (const name of failed.keys()) if (!app.store.get().methods.includes(name)) failed.delete(name);
     runLane("plain", ordered().filter((name) => !usesMap(app, name)));
@@ -84,7 +87,7 @@ export function createResults(app, textOf, more = () => ({})) {
     for (const name of missing) pending.set(name, {});
     tell();
     try {
-      await explain(asked, { methods: missing, heads, layers: false }, (event) => take(event, key), controller.signal);
+      await ask(asked, { methods: missing, heads, layers: false }, (event) => take(event, key), controller.signal);
     } catch (error) {
       if (wasCancelled(error)) return;
       for (const name of missing) if (pending.has(name)) failed.set(name, { error: error.message, key });

@@ -53,7 +53,8 @@ function picture(app) {
 
 /** Made by the server from results that it still has. */
 function fromServer(app, format) {
-  const methods = app.results.explanations().map((explanation) => explanation.method);
+  const all = app.results.explanations().map((explanation) => explanation.method);
+  const methods = format === "html" ? (app.shownAnswer() ?? all) : all; // an answer has a file for each
   return download(app.results.question(), { methods, ...maskFor(app, methods), format });
 }
 

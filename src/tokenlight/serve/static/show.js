@@ -11,6 +11,7 @@ export function mountShow(app) {
     radio.addEventListener("change", () => app.store.change({ unit: radio.value }));
   }
   app.results.listen(() => show(app));
+  app.answers.listen(() => show(app));
   app.store.listen(() => show(app));
   show(app);
 }
@@ -20,7 +21,7 @@ function show(app) {
   const state = store.get();
   const asked = results.question() !== null;
   for (const radio of document.querySelectorAll('[name="unit"]')) radio.checked = radio.value === state.unit;
-  byId("empty").hidden = asked;
+  byId("empty").hidden = asked || !byId("answer-card").hidden;
   byId("answers").hidden = !asked;
   const remarks = Object.fromEntries(state.methods.map((name) => [name, secondsOf(results, name)]));
   drawHeatmaps(byId("heatmaps"), results.explanations(), { titles: titles(app), remarks, unit: state.unit });
@@ -30,6 +31,13 @@ function show(app) {
   byId("heatmaps-card").setAttribute("aria-busy", String(results.pending.size > 0));
   byId("stale").hidden = !results.stale();
   byId("answers").classList.toggle("is-stale", results.stale());
+  byId("heatmaps-card").hidden = Boolean(state.answer) && state.foil === null && state.target === null && isShownAbove(app);
+}
+
+/** One method alone: the card of the answer has its heatmap. */
+function isShownAbove(app) {
+  const [only, ...others] = app.store.get().methods;
+  return !others.length && app.answers.found.has(only);
 }
 
 /** What the heatmaps are about, from the first that is there. */
@@ -40,7 +48,7 @@ function drawQuestion(results) {
   if (!first) return;
   place.append("Which words speak for ", el("b", { dir: "auto" }, first.target.trim()));
   if (first.foil !== null) place.append(" rather than ", el("b", { dir: "auto" }, first.foil.trim()));
-  place.append("?");
+  place.append(first.given.length ? ", given what was written before it?" : "?");
 }
 
 /** Methods that are on their way, that failed, or that were cancelled. */

@@ -6,6 +6,12 @@ export const EMPTY = {
   target: null, // null: what the model predicts; an index, or {span} for an answer
   foil: null,
   position: null,
+  system: null, // what a language model reads before the text, too: a system message,
+  turns: [], // earlier messages {role, content},
+  passages: [],
+  answer: null, // {text, ids}: typed (no ids) or written by the model
+  part: null, // of the answer, [first token, the one behind the last]; null: all of it
+  writing: { tokens: 60, temperature: 0, seed: 0 },
   methods: [],
   heads: null, // [layer][head] from 0 to 1; null where the model has no head map
   mapForAll: false, // whether the map also acts on other methods that take heads
@@ -58,7 +64,10 @@ export function toHash(state, model) {
   return `#${parts}`;
 }
 
-const JSON_PARTS = { y: "target", f: "foil", p: "position" };
+const JSON_PARTS = {
+  ...{ y: "target", f: "foil", p: "position" },
+  ...{ q: "system", k: "turns", v: "passages", w: "answer", n: "part", g: "writing" },
+};
 
 /** The inverse of `toHash`, as far as it fits the model: a link may come from anywhere. */
 export function fromHash(hash, model) {
@@ -66,8 +75,10 @@ export function fromHash(hash, model) {
   const known = new Set(model.methods.filter((method) => method.available).map((method) => method.name));
   const names = (text) => (text ?? "").split(".").filter((name) => known.has(name));
   const found = { text: parts.get("t") ?? "", second: parts.get("s") ?? "" };
-  for (const [name, key] of Object.entries(JSON_PARTS)) found[key] = parsed(parts.get(name), FITTING[key]);
+  for (const [name, key] of Object.entries(JSON_PARTS)) found[key] = parsed(parts.get(name), FITTING[key]) ?? EMPTY[key];
   if (!model.asks.position) found.position = null;
+  if (!model.writes) Object.assign(found, { system: null, turns: [], passages: [], answer: null, part: null });
+  if (!model.chats) Object.assign(found, { system: null, turns: [] });
   found.methods = parts.has("m") ? names(parts.get("m")) : null;
   const heads = parts.get("h") ?? "";
   const preset = model.masks.find((mask) => heads === `.${mask.name}`);
@@ -86,7 +97,16 @@ export function fromHash(hash, model) {
 const isIndex = (value) => Number.isSafeInteger(value) && value >= 0;
 const isPick = (value) => isIndex(value) || typeof value === "string" || isSpan(value?.span);
 const isSpan = (value) => Array.isArray(value) && value.length === 2 && value.every(isIndex);
-const FITTING = { target: isPick, foil: isPick, position: isIndex };
+const isText = (value) => typeof value === "string";
+const isTurn = (value) => ["user", "assistant"].includes(value?.role) && isText(value.content);
+const isIds = (value) => value === null || (Array.isArray(value) && value.every(isIndex));
+const isAnswer = (value) => isText(value?.text) && isIds(value.ids);
+const isWriting = (value) => isIndex(value?.tokens) && value.temperature >= 0 && isIndex(value.seed);
+const areAll = (fits) => (value) => Array.isArray(value) && value.every(fits);
+const FITTING = {
+  ...{ target: isPick, foil: isPick, position: isIndex, system: isText, turns: areAll(isTurn) },
+  ...{ passages: areAll(isText), answer: isAnswer, part: isSpan, writing: isWriting },
+};
 
 /** null where it is not what it should be. */
 function parsed(text, fits) {

@@ -1,0 +1,117 @@
+// The card of an answer: the text as it is written, then every word of it with its reasons, method by method.
+import { drawAnswer } from "./answer.js";
+import { NO_ANSWER } from "./conversation.js";
+import { byId, el } from "./dom.js";
+import { titleOf } from "./methods.js";
+import { drawWaiting } from "./show.js";
+import { same } from "./state.js";
+
+export function mountAnswerCard(app) {
+  const { store, answers } = app;
+  let method = null; // the one that is shown
+  let drawn = null; // its explanation
+  let view = null;
+  let draft = null; // {text, words} while the model writes
+
+  app.draft = (now) => {
+    draft = now;
+    show();
+  };
+  /** The method whose view of the answer is shown, in a list; null where something else is explained. */
+  app.shownAnswer = () => {
+    const { target, foil, answer } = store.get();
+    return answer && target === null && foil === null && method ? [method] : null;
+  };
+  byId("answer-cancel").addEventListener("click", () => answers.cancel());
+  answers.listen(show);
+  store.listen(show);
+  show();
+
+  function show() {
+    const asked = answers.question() !== null;
+    byId("answer-card").hidden = !asked && !draft;
+    byId("answer-cancel").hidden = !answers.pending.size;
+    byId("answer-stale").hidden = !asked || !answers.stale();
+    byId("answer-card").classList.toggle("is-old", asked && answers.stale());
+    byId("answer-card").setAttribute("aria-busy", String(Boolean(draft) || answers.pending.size > 0));
+    drawDraft();
+    if (asked) drawWaiting(byId("answer-waiting"), app, answers);
+    else byId("answer-waiting").replaceChildren();
+    drawMethods();
+    drawView();
+  }
+
+  /** What is written, until it is explained. */
+  function drawDraft() {
+    const text = draft ? draft.text : drawnNow() ? null : store.get().answer?.text;
+    byId("draft").hidden = text === null || text === undefined;
+    byId("draft").textContent = text ?? "";
+    byId("draft").classList.toggle("is-writing", Boolean(draft));
+    byId("draft-words").textContent = draft?.words ?? "";
+  }
+
+  function drawnNow() {
+    const chosen = store.get().methods.filter((name) => answers.found.has(name));
+    if (!chosen.includes(method)) method = chosen[0] ?? null;
+    return method === null ? null : answers.found.get(method).explanation;
+  }
+
+  function drawMethods() {
+    const chosen = store.get().methods.filter((name) => answers.found.has(name));
+    const buttons = chosen.map((name) => {
+      const pick = () => {
+        method = name;
+        show();
+      };
+      const pressed = { "aria-pressed": String(name === method) };
+      return el("button", { type: "button", class: "chip", onclick: pick, ...pressed }, titleOf(app, name));
+    });
+    byId("answer-methods").replaceChildren(...(buttons.length > 1 ? buttons : []));
+  }
+
+  function drawView() {
+    const answer = drawnNow();
+    if (answer === drawn) return answer && follow();
+    drawn = answer;
+    if (!answer) {
+      view = null;
+      return byId("answer-view").replaceChildren();
+    }
+    const place = el("div");
+    byId("answer-view").replaceChildren(place);
+    const chosen = view?.choice() ?? tokensOf(answer);
+    view = drawAnswer(place, answer, { onChoose, onAlternative });
+    if (chosen) view.choose(chosen);
+  }
+
+  /** Where the part that is asked about was changed elsewhere. */
+  function follow() {
+    const { part } = store.get();
+    if (!same(part, partOf(view.choice())) && part) view.choose(tokensOf(drawn));
+  }
+
+  function tokensOf(answer) {
+    const { part } = store.get();
+    if (!part || part[1] > answer.ids.length) return null;
+    return { side: "answer", tokens: Array.from({ length: part[1] - part[0] }, (_, i) => answer.start + part[0] + i) };
+  }
+
+  /** [first, behind the last] of the answer's tokens, where they stand together; null: the whole answer. */
+  function partOf(choice) {
+    if (!choice || choice.side !== "answer") return null;
+    const [first, last] = [choice.tokens[0], choice.tokens.at(-1)];
+    return last - first + 1 === choice.tokens.length ? [first - drawn.start, last - drawn.start + 1] : null;
+  }
+
+  function onChoose(choice) {
+    const part = partOf(choice);
+    if (!same(part, store.get().part)) store.change({ part, target: null, foil: null });
+  }
+
+  /** Why this token, and not that one? */
+  function onAlternative(place, index) {
+    const foil = index === drawn.ids[place] ? null : index;
+    store.change({ ...NO_ANSWER, answer: store.get().answer, part: [place, place + 1], foil });
+    byId("heatmaps-card").scrollIntoView({ behavior: "smooth", block: "nearest" });
+  }
+}
