@@ -38,13 +38,13 @@ class PeerError(Exception):
 class Peer:
     """A library that waits in a process of its own."""
 
-    def __init__(self, name: str, python: Path, folder: Path, log: Path):
+    def __init__(self, name: str, python: Path, folder: Path, log: Path, runner: Path = RUNNER):
         self.name, self.log = name, log
         if not python.is_file():
             raise PeerError(f"not installed: there is no {python.name} for it; run --setup")
         threads = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
         with log.open("a") as errors:
-            command = [str(python), str(RUNNER), name, str(folder)]
+            command = [str(python), str(runner), name, str(folder)]
             pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": errors}
             self.process = subprocess.Popen(command, text=True, env=os.environ | threads, **pipes)
         try:

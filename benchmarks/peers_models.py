@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 import transformers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 import tokenlight as tl
 
@@ -19,6 +20,7 @@ REQUIREMENTS = {  # one environment a peer, because what they ask of transformer
     "transformers-interpret": ["transformers-interpret==0.10.0"],
     "shap": ["shap==0.51.0", f"transformers=={transformers.__version__}"],
 }
+ALPHABET = sorted(pre_tokenizers.ByteLevel.alphabet())
 UNWANTED = {"lxt": ["torchvision"]}  # its build for GPUs does not load beside torch's for processors
 
 
@@ -54,6 +56,30 @@ def save_model(name: str, folder: Path) -> None:
     else:
         explainer = tl.load(None if name == "embedded" else name)
         model, tokenizer = explainer.model, explainer.tokenizer
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    make_readable(folder)
+
+
+def save_tiny(kind: str, folder: Path) -> None:
+    """A `llama` or `gpt2` of two layers with random weights, and a tokenizer that reads bytes."""
+    bytes_alone = Tokenizer(models.BPE({char: i for i, char in enumerate(["<unk>", *ALPHABET])}, [], unk_token="<unk>"))
+    bytes_alone.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bytes_alone.decoder = decoders.ByteLevel()
+    roles = dict.fromkeys(("unk_token", "eos_token", "pad_token"), "<unk>")
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=bytes_alone, **roles)
+    torch.manual_seed(0)
+    shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": len(tokenizer)}
+    if kind == "llama":
+        model = transformers.LlamaForCausalLM(
+            transformers.LlamaConfig(**shape, intermediate_size=48, num_key_value_heads=2, pad_token_id=0)
+        )
+    else:
+        model = transformers.GPT2LMHeadModel(
+            transformers.GPT2Config(**shape, pad_token_id=0, bos_token_id=0, eos_token_id=0)
+        )
+    for weight in model.parameters():  # larger than at the start of a training, so that tokens matter
+        torch.nn.init.normal_(weight, std=0.1) if weight.ndim > 1 else None
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     make_readable(folder)

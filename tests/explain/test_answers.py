@@ -55,7 +55,7 @@ def test_rows_add_up_to_the_whole_answer(explainer, method):
     assert whole.scores.abs().max() > 1e-4
 
 
-@pytest.mark.parametrize("method", [name for name in METHODS if not METHODS[name].control])
+@pytest.mark.parametrize("method", METHODS)
 def test_a_row_is_the_explanation_of_that_token_with_the_text_before_it(explainer, method):
     if not METHODS[method].fits(explainer.inner):
         pytest.skip("the method is not defined for the model")
@@ -66,7 +66,7 @@ def test_a_row_is_the_explanation_of_that_token_with_the_text_before_it(explaine
     )
     alone = begun.matrix[step]
     assert apart(answer.matrix[step, : len(alone)], alone) < 1e-10
-    assert not answer.matrix[step, len(alone) :].any()
+    assert not answer.matrix[step, len(alone) - 1 :].any()
     assert answer.log_probabilities[step] == pytest.approx(float(begun.log_probabilities[step]))
 
 
@@ -150,6 +150,23 @@ def test_memory_for_the_logits_of_an_answer_is_foreseen(explainer):
         needs.append(need_of_plan(Shape.of(explainer.inner), plan, 1, 100, Running().saving))
         count = len(asked.wanted.answer)
     assert needs[1] - needs[0] >= 8 * (count - 2) * len(explainer.tokenizer)
+
+
+@pytest.mark.parametrize("method", ["erasure", "integrated_gradients"])
+def test_methods_that_ask_again_read_all_tokens_of_an_answer_from_the_same_passes(explainer, method):
+    from tokenlight.foundation.progress import at_each_pass
+
+    def passes(answer, **settings):
+        calls = []
+        with at_each_pass(lambda: calls.append(1)):
+            found = explainer.explain_answer(PROMPT, answer, method, progress=False, **settings)
+        return len(calls), found
+
+    ids = explainer.explain_answer(PROMPT, ANSWER, "random").ids
+    count, found = passes(ids, **models.quick_options(method))
+    assert count == passes(ids[:1], **models.quick_options(method))[0]
+    careful = explainer.explain_answer(PROMPT, ids, method, low_memory=True, **models.quick_options(method))
+    assert apart(found.matrix, careful.matrix) < 1e-10
 
 
 # --- Parts of an answer ---------------------------------------------------------------------------------------------

@@ -349,7 +349,7 @@ def test_completeness_is_reported_as_what_the_sum_misses():
     with torch.no_grad():
         end = eager("bert").get_input_embeddings()(IDS)
         change = score_at("bert", end) - score_at("bert", baseline_of("bert", "pad"))
-        torch.testing.assert_close(rough.extras["completeness"], rough.scores.sum(1) - change)
+        torch.testing.assert_close(rough.extras["completeness"], rough.scores.sum(-1) - change)
     assert float(fine.extras["completeness"].abs()) < 1e-3 * float(rough.extras["completeness"].abs())
 
 
@@ -359,7 +359,7 @@ def test_special_tokens_stay_in_the_baseline():
     from tokenlight.methods.gradients import integrated_gradients
 
     for baseline in ("zero", 9):
-        scores = integrated_gradients(probe, steps=5, baseline=baseline).scores[0]
+        scores = integrated_gradients(probe, steps=5, baseline=baseline).scores[0, 0]
         assert scores[1] != 0
         assert (scores[[0, 2]] == 0).all()
 

@@ -74,15 +74,29 @@ def run_jobs(
         answer = passes.answer
         assert answer is not None
         at_once = len(batch.input_ids) if saving.by_block else None
-        whole = Probe(twin, batch, answer.choices, saving, at_once, answer.score)
-        probes = whole.of_each(answer.output) if each else [whole]
+        known = torch.stack([part.outcome(answer.output) for part in answer.choices]) if each else answer.score[None]
+        probe = Probe(twin, batch, answer.choices, saving, at_once, known, each)
         for number, job in enumerate(plan.jobs):
             if job.method.asks_model:
                 with torch.set_grad_enabled(graph):
-                    parts = [as_attribution(job.method.function(probe, **job.options)) for probe in probes]
-                parts = [as_far_as(batch.attention_mask.bool(), part) for part in parts]
-                found[number] = join_parts(job, parts, [1] * len(parts), whole.fused, each)
+                    parts = ask_again(job, probe)
+                found[number] = join_parts(job, parts, [1] * len(parts), probe.fused, each)
     return answer, [found[number] for number in range(len(plan.jobs))]
+
+
+def ask_again(job: Job, probe: Probe) -> list[Attribution]:
+    """For each part of the target what a method finds that asks the model itself."""
+    seen = [part[0].seen(probe.batch) for part in probe.parts]
+    if job.method.asks.parts:
+        together = as_attribution(job.method.function(probe, **job.options))
+        found = [
+            Attribution(scores, {name: values[number] for name, values in together.extras.items()})
+            for number, scores in enumerate(together.scores)
+        ]
+    else:
+        alone = [replace(one, batch=batch) for one, batch in zip(probe.of_each(), seen, strict=True)]
+        found = [as_attribution(job.method.function(one, **job.options)) for one in alone]
+    return [as_far_as(batch.attention_mask.bool(), one) for batch, one in zip(seen, found, strict=True)]
 
 
 @dataclass

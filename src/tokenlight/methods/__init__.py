@@ -61,6 +61,7 @@ class Asking:
     passes: Callable[[Mapping[str, Any], int], int]  # options, tokens of a text -> forward passes for this one text
     together: Callable[[Mapping[str, Any], int, int], int]  # options, texts, tokens of each -> changed texts at once
     gradient: bool = False  # every pass is also one backward, to the embeddings
+    parts: bool = False  # the method finds scores [part, batch, token], of all parts of a target from the same passes
 
 
 NEVER = Asking(passes=lambda options, tokens: 0, together=lambda options, texts, tokens: texts)  # looks at texts alone

@@ -94,6 +94,7 @@ def steps_together(options: Mapping[str, Any], texts: int) -> int:
         passes=lambda options, tokens: 1 + ceil(options["steps"] / steps_together(options, 1)),  # the baseline, the way
         together=lambda options, texts, tokens: texts * steps_together(options, texts),
         gradient=True,
+        parts=True,
     ),
     aliases=("IG",),
 )
@@ -113,18 +114,18 @@ def integrated_gradients(
     way = probe.twin.embed(probe.batch.input_ids) - origin  # [batch, token, dim]
     points, weights = quadrature_rule(steps, quadrature)
     rows = torch.arange(len(way), device=way.device)
-    mean = torch.zeros_like(way)
-    at_once = steps_together({"steps": steps}, len(way))
+    mean = way.new_zeros(len(probe.parts), *way.shape)  # [part, batch, token, dim]
+    at_once = steps_together({"steps": steps}, len(way)) if probe.at_once is None else max(1, probe.at_once // len(way))
     for first in range(0, steps, at_once):
         alphas = points[first : first + at_once].to(way)
         many = rows.repeat(len(alphas))
         places = origin.repeat(len(alphas), 1, 1) + alphas.repeat_interleave(len(way))[:, None, None] * way[many]
-        _, gradients = probe.rows(many).gradient(places)
         share = weights[first : first + at_once].to(way)
-        mean += torch.einsum("s,sbtd->btd", share, gradients.view(len(alphas), *way.shape))
+        for part, (_, gradients) in enumerate(probe.rows(many).gradients(places)):
+            mean[part] += torch.einsum("s,sbtd->btd", share, gradients.view(len(alphas), *way.shape))
     signed = (way * mean).sum(-1)
-    change = probe.score_as_it_is() - probe.score_at(origin)
-    return Attribution(reduce_features(way * mean, reduce), {"completeness": signed.sum(1) - change})
+    change = probe.scores_as_they_are() - probe.scores_at(origin)  # [part, batch]
+    return Attribution(reduce_features(way * mean, reduce), {"completeness": signed.sum(-1) - change})
 
 
 def quadrature_rule(steps: int, name: str) -> tuple[Tensor, Tensor]:
@@ -175,7 +176,7 @@ def signal_at(trace: Trace, read: str) -> Signal:
 
 
 def reduce_features(products: Tensor, reduce: str) -> Tensor:
-    """[batch, token, dim] -> [batch, token]"""
+    """[..., token, dim] -> [..., token]"""
     if reduce == "sum":
         return products.sum(-1)
     if reduce == "l2":

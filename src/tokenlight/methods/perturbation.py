@@ -26,6 +26,7 @@ CHUNK = 64  # changed texts that run together
     asks=Asking(
         passes=lambda options, tokens: 1 + ceil(tokens / CHUNK),  # the whole text, the changed ones
         together=lambda options, texts, tokens: max(texts, min(CHUNK, texts * tokens)),
+        parts=True,
     ),
     control="erasure (a costly reference)",
     aliases=("Occlusion", "Leave-one-out"),
@@ -41,8 +42,8 @@ def erasure(probe: Probe, *, how: str = "hide") -> Tensor:
             f"{type(probe.twin.model).__name__} reads tokens that attention_mask hides: hiding them takes nothing, or "
             "not all, away. Replace them instead: how='mask' or how='pad', where the vocabulary has it"
         )
-    full = probe.score(batch)  # [batch]
-    scores = full.new_zeros(batch.input_ids.shape)
+    full = probe.scores(batch)  # [part, batch]
+    scores = full.new_zeros(len(full), *batch.input_ids.shape)
     padded = not bool(batch.attention_mask.all())
     exact = how == "hide" and padded and reads_padding_at_hidden(probe.twin)
     for rows, tokens in changes_of(batch, exact):
@@ -56,7 +57,7 @@ def erasure(probe: Probe, *, how: str = "hide") -> Tensor:
             changed = replace(some.batch, attention_mask=seen, hides=True)
         else:
             changed = replace(some.batch, input_ids=some.batch.input_ids.index_put(place, rows.new_tensor(token)))
-        scores[rows, tokens] = full[rows] - some.score(changed)
+        scores[:, rows, tokens] = full[:, rows] - some.scores(changed)
     return scores
 
 

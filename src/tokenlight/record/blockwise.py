@@ -49,9 +49,9 @@ class Blockwise:
                 torch.autograd.backward(state, below, retain_graph=not last, inputs=leaves)
         self.found = kept | self._embeddings()
 
-    def all_signals(self, score: Tensor, start: Tensor) -> SignalGroups:
+    def all_signals(self, score: Tensor, start: Tensor, last: bool = True) -> SignalGroups:
         """What is kept, for those who do not read block by block."""
-        for _ in self.differentiate(score, start, last=True):
+        for _ in self.differentiate(score, start, last):
             pass
         return self.found
 

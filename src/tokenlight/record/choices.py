@@ -11,6 +11,7 @@ from transformers import PreTrainedModel
 
 from tokenlight.text.batches import Batch
 
+ALL = slice(None)
 OutputFunction = Callable[[Any], Tensor]  # the model's output -> [batch]
 
 
@@ -94,25 +95,34 @@ class Continuation(Choice):
             replace(self, weight=self.weight * (parts == part).to(self.weight)) for part in range(int(parts.max()) + 1)
         )
 
-    def numbers(self, output: Any) -> Tensor:
+    def numbers(self, output: Any, steps: slice = ALL) -> Tensor:
         """[batch, step]: of each token, whatever its weight"""
-        logits = output[self.field]
-        found = logits.gather(-1, self.ids[..., None].to(logits.device))[..., 0]
+        logits = output[self.field][:, steps]
+        found = logits.gather(-1, self.ids[:, steps, None].to(logits.device))[..., 0]
         if self.against_all:  # its gradient is that of the log-probability, and it is linear in the logits
             found = found - (logits.detach().softmax(-1) * logits).sum(-1)
         return found
 
     def score(self, output: Any) -> Tensor:
         """[batch]"""
-        numbers = self.numbers(output)
-        return (numbers * self.weight.to(numbers)).sum(1)
+        steps = self._weighty
+        numbers = self.numbers(output, steps)
+        return (numbers * self.weight[:, steps].to(numbers)).sum(1)
 
     def outcome(self, output: Any) -> Tensor:
         """[batch] the log-probability itself where its gradient is explained: means of logits change with the input."""
         if not self.against_all:
             return self.score(output)
-        chances = output[self.field].log_softmax(-1).gather(-1, self.ids[..., None].to(output[self.field].device))
-        return (chances[..., 0] * self.weight.to(chances)).sum(1)
+        steps = self._weighty
+        logits = output[self.field][:, steps]
+        chances = logits.log_softmax(-1).gather(-1, self.ids[:, steps, None].to(logits.device))[..., 0]
+        return (chances * self.weight[:, steps].to(chances)).sum(1)
+
+    @property
+    def _weighty(self) -> slice:
+        """Steps that have a weight in any text: what has none is not read, or a step among many would cost as all."""
+        steps = (self.weight > 0).any(0).nonzero()[:, 0].tolist()
+        return slice(steps[0], steps[-1] + 1) if steps else ALL
 
     def indices_of(self, i: int) -> tuple[int, ...]:
         return tuple(self.ids[i][self.weight[i] > 0].tolist())

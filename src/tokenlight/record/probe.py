@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tokenlight.foundation.progress import part_begins
 from tokenlight.model.tape import Tape
 from tokenlight.model.twin import Twin
 from tokenlight.record.blockwise import Blockwise
@@ -17,49 +18,84 @@ from tokenlight.text.batches import Batch
 
 @dataclass(frozen=True)
 class Probe:
-    """What methods that ask the model again may ask: the same target, on changed inputs."""
+    """What methods that ask the model again may ask: the same target, on changed inputs.
+
+    With `each`, the numbers of a target's parts are not added up. All of them are read from the same passes, so a
+    method that asks for `scores` and `gradients` explains many parts for little more than one.
+    """
 
     twin: Twin
     batch: Batch
     choices: tuple[Choice, ...]
     saving: Saving = NO_SAVING
     at_once: int | None = None  # texts that may run together; None: all
-    known: Tensor | None = None  # [batch] the explained number, where the model has said it already
+    known: Tensor | None = None  # [part, batch] the explained numbers, where the model has said them already
+    each: bool = False
 
     @property
     def fused(self) -> bool:
         """Whether attention is one operation."""
         return self.twin.fuses(Tape(fused=self.saving.may_fuse))
 
+    @property
+    def parts(self) -> tuple[tuple[Choice, ...], ...]:
+        """The choices whose numbers are added up."""
+        return tuple((choice,) for choice in self.choices) if self.each else (self.choices,)
+
+    def of_each(self) -> "list[Probe]":
+        """For each part a probe of its own."""
+        known = [None] * len(self.parts) if self.known is None else self.known.split(1)
+        return [replace(self, choices=part, known=one, each=False) for part, one in zip(self.parts, known, strict=True)]
+
     def rows(self, rows: Tensor) -> "Probe":
         """The same question for some rows of the batch, in any order, repeated at will."""
-        known = None if self.known is None else self.known[rows.to(self.known.device)]
+        known = None if self.known is None else self.known[:, rows.to(self.known.device)]
         choices = repeat_choices(self.choices, rows)
         return replace(self, batch=self.batch.map(lambda t: t[rows]), choices=choices, known=known)
 
-    def of_each(self, output: Any) -> "list[Probe]":
-        """For each part of the target a probe of its own; `output` is what the model says about the batch as it is."""
-        return [replace(self, choices=(one,), known=one.outcome(output)) for one in self.choices]
+    # The number of a target as a whole
 
     def score_as_it_is(self) -> Tensor:
         """[batch] the explained number."""
-        return self.score(self.batch) if self.known is None else self.known
+        return self.scores_as_they_are()[0]
 
     def score(self, batch: Batch) -> Tensor:
         """[batch] the explained number on another batch of the same shape."""
-        return torch.cat([part._score() for part, _ in replace(self, batch=batch)._parts()])
+        return self.scores(batch)[0]
 
     def score_at(self, embeddings: Tensor) -> Tensor:
         """[batch] the explained number where the embeddings are these."""
-        return torch.cat([part._score(embeddings[rows]) for part, rows in self._parts()])
+        return self.scores_at(embeddings)[0]
 
     def gradient(self, embeddings: Tensor) -> tuple[Tensor, Tensor]:
         """Score [batch] and its gradient [batch, token, dim] where the embeddings are these."""
-        found = [part._gradient(embeddings[rows]) for part, rows in self._parts()]
-        return torch.cat([score for score, _ in found]), torch.cat([gradient for _, gradient in found])
+        return next(self.gradients(embeddings))
 
-    def _parts(self) -> "Iterator[tuple[Probe, slice | Tensor]]":
-        """The question in parts that may run together, and the rows of each."""
+    # The numbers of all parts
+
+    def scores_as_they_are(self) -> Tensor:
+        """[part, batch]"""
+        return self.scores(self.batch) if self.known is None else self.known
+
+    def scores(self, batch: Batch) -> Tensor:
+        """[part, batch] on another batch of the same shape"""
+        return torch.cat([some._scores() for some, _ in replace(self, batch=batch)._together()], 1)
+
+    def scores_at(self, embeddings: Tensor) -> Tensor:
+        """[part, batch] where the embeddings are these"""
+        return torch.cat([some._scores(embeddings[rows]) for some, rows in self._together()], 1)
+
+    def gradients(self, embeddings: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """For each part its score [batch] and its gradient [batch, token, dim] where the embeddings are these."""
+        if self.at_once is None or len(self.batch.input_ids) <= self.at_once:
+            yield from self._gradients(embeddings)
+            return
+        for one in self.of_each():  # in turn, so that no graph waits while another is made
+            found = [next(some._gradients(embeddings[rows])) for some, rows in one._together()]
+            yield torch.cat([score for score, _ in found]), torch.cat([gradient for _, gradient in found])
+
+    def _together(self) -> "Iterator[tuple[Probe, slice | Tensor]]":
+        """The question for as many texts as may run together, and the rows of these."""
         count = len(self.batch.input_ids)
         if self.at_once is None or count <= self.at_once:
             yield self, slice(None)
@@ -67,29 +103,35 @@ class Probe:
         for rows in torch.arange(count, device=self.batch.input_ids.device).split(self.at_once):
             yield self.rows(rows), rows
 
-    def _score(self, embeddings: Tensor | None = None) -> Tensor:
+    def _scores(self, embeddings: Tensor | None = None) -> Tensor:
         tape = Tape(embeddings_instead=embeddings, fused=self.fused)
-        return self._total(self.twin.run(self.batch, tape, read_at=self._read_at)).detach()
+        output = self.twin.run(self.batch, tape, read_at=self._read_at)
+        return torch.stack([total(part, output) for part in self.parts]).detach()
 
-    def _gradient(self, embeddings: Tensor) -> tuple[Tensor, Tensor]:
+    def _gradients(self, embeddings: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         cut, only = self.saving.by_block, frozenset({"embeddings"})
         tape = Tape(keep=only, differentiable=True, embeddings_instead=embeddings, cut=cut, fused=self.fused)
         output = self.twin.run(self.batch, tape, read_at=self._read_at)
-        with torch.enable_grad():
-            score = self._total(output)
-            start = torch.ones_like(score)
-            if cut:
-                signals = Blockwise(self.twin, tape, only, only, only).all_signals(score, start)
-            else:
-                signals = differentiate(score, start, tape, only, last=True, graph=False)
-        (found,) = signals["embeddings"]
-        return score.detach(), found.gradient
+        for number, part in enumerate(self.parts):
+            part_begins()
+            last = number + 1 == len(self.parts)
+            with torch.enable_grad():
+                score = total(part, output)
+                start = torch.ones_like(score)
+                if cut:
+                    signals = Blockwise(self.twin, tape, only, only, only).all_signals(score, start, last)
+                else:
+                    signals = differentiate(score, start, tape, only, last, graph=False)
+            (found,) = signals["embeddings"]
+            yield score.detach(), found.gradient
 
     @property
     def _read_at(self) -> Tensor | None:
         return self.saving.places(Settled(self.choices).reads_at(self.batch))
 
-    def _total(self, output: Any) -> Tensor:
-        total = torch.stack([choice.outcome(output) for choice in self.choices]).sum(0)
-        check_finite(total)
-        return total
+
+def total(choices: tuple[Choice, ...], output: Any) -> Tensor:
+    """[batch]"""
+    found = torch.stack([choice.outcome(output) for choice in choices]).sum(0)
+    check_finite(found)
+    return found

@@ -1,0 +1,160 @@
+"""Answers of language models beside captum and inseq: the same scores, and what each takes. Linux only.
+
+    python benchmarks/peers.py --setup --envs ENVS --peers captum inseq          # once: their environments
+    python benchmarks/answers.py --envs ENVS                                     # the same scores? tiny models
+    python benchmarks/answers.py --envs ENVS --models PATH/TO/smollm2 --time     # and the time, 300 + 60 tokens
+
+Every step of every method of theirs is compared with ours: the largest difference in a row, as a part of the row's
+largest score. More than 1e-5 on the tiny models is an error. Times are the processor's, medians of interleaved rounds
+after one to warm up, one thread each; read the ratios, not the seconds.
+"""
+
+import argparse
+import statistics
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from answers_runner import Case, Matrix
+from peers import OURS, TEXTS, Peer, PeerError
+from peers_models import python_of, save_model, save_tiny
+from rich.console import Console
+from rich.table import Table
+from transformers import AutoTokenizer
+
+RUNNER = Path(__file__).with_name("answers_runner.py")
+TINY = ("tiny llama", "tiny gpt2")
+TOLERANCE = 1e-5
+ONE_PASS = ("gradient_x_input", "attn_lrp")
+MATRIX_GOAL, WHOLE_GOAL = 5.0, 1.3
+
+
+def make_case(folder: Path, prompt: int, answer: int, steps: int) -> Case:
+    """The benchmark's sentences one after the other, cut into a prompt and an answer of so many tokens."""
+    tokenizer: Any = AutoTokenizer.from_pretrained(folder)
+    text = " ".join(TEXTS.read_text(encoding="utf-8").split("\n"))
+    ids = tokenizer((text + " ") * (1 + (prompt + answer) * 4 // len(text)))["input_ids"][: prompt + answer]
+    first, second = tokenizer.decode(ids[:prompt]), tokenizer.decode(ids[prompt:])
+    if tokenizer(first + second)["input_ids"] != ids or tokenizer(first)["input_ids"] != ids[:prompt]:
+        raise SystemExit(f"prompt and answer are cut otherwise as texts: try another --prompt than {prompt}")
+    return Case(first, second, ids[:prompt], ids[prompt:], steps)
+
+
+def apart(ours: Matrix, theirs: Matrix) -> float:
+    """Rows of theirs may tell about the prompt alone."""
+    worst = 0.0
+    for mine, other in zip(ours, theirs, strict=True):
+        a, b = torch.tensor(mine[: len(other)]).double(), torch.tensor(other).double()
+        worst = max(worst, float((a - b).abs().max() / b.abs().max()))
+    return worst
+
+
+@dataclass(frozen=True)
+class Bench:
+    """The libraries on one model, each in a process of its own."""
+
+    peers: dict[str, Peer]
+    case: Case
+
+    def ask(self, name: str, method: str, case: Case | None = None) -> dict[str, Any]:
+        return self.peers[name].ask("matrix", method=method, case=asdict(case or self.case))
+
+    def shared(self) -> Iterator[tuple[str, str]]:
+        """Every method of another library that is ours, too."""
+        for name, peer in self.peers.items():
+            yield from ((name, method) for method in peer.ready["methods"] if name != OURS)
+
+    def compare(self) -> dict[tuple[str, str], float]:
+        return {
+            (name, method): apart(self.ask(OURS, method)["scores"], self.ask(name, method)["scores"])
+            for name, method in self.shared()
+        }
+
+    def time(self, rounds: int, methods: list[str]) -> dict[tuple[str, str], float]:
+        """Median seconds of each."""
+        whole = [f"{method}, whole answer" for method in ONE_PASS]
+        theirs = [one for one in self.shared() if any(one[1].startswith(method) for method in methods)]
+        ours = [(OURS, method) for method in dict.fromkeys(["by hand", *whole, *(method for _, method in theirs)])]
+        tasks = [*ours, *theirs]
+        if "attn_lrp" in methods:
+            tasks.append((OURS, "attn_lrp, logit"))
+        seconds: dict[tuple[str, str], list[float]] = {task: [] for task in tasks}
+        short = Case(self.case.prompt, self.case.answer, self.case.prompt_ids, self.case.answer_ids[:1], 1)
+        for task in tasks:
+            if task[0] == OURS:  # a peer has no answer of another length than its text
+                self.ask(*task, short)
+        for turn in range(rounds):
+            for task in tasks:
+                seconds[task].append(self.ask(*task)["cpu"])
+            print(f"round {turn + 1} of {rounds}", file=sys.stderr, flush=True)
+        return {task: statistics.median(found) for task, found in seconds.items()}
+
+
+def show_times(seconds: dict[tuple[str, str], float], title: str) -> Table:
+    table = Table(title=title)
+    for column in ("library", "what", "seconds", "× one pass by hand", "ours is", "goal"):
+        table.add_column(column, justify="left" if column in ("library", "what") else "right")
+    hand = seconds[OURS, "by hand"]
+    for (name, what), value in seconds.items():
+        ratio, goal = "", ""
+        if name != OURS:
+            ratio, goal = f"{value / seconds[OURS, what]:.2f} × as fast", f"{MATRIX_GOAL:g}"
+        elif what.endswith("whole answer"):
+            goal = f"{WHOLE_GOAL:g} × by hand"
+        table.add_row(name, what, f"{value:.2f}", f"{value / hand:.2f}", ratio, goal)
+    return table
+
+
+def start(pythons: dict[str, Path], folder: Path, log: Path, console: Console) -> dict[str, Peer]:
+    found = {OURS: Peer(OURS, pythons[OURS], folder, log, RUNNER)}
+    for name, python in pythons.items():
+        if name != OURS:
+            try:
+                found[name] = Peer(name, python, folder, log, RUNNER)
+            except PeerError as error:
+                console.print(f"{name}: {error}")
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--envs", type=Path, required=True, help="folder with the peers' environments")
+    parser.add_argument("--peers", nargs="+", default=["captum", "inseq"], choices=["captum", "inseq"])
+    parser.add_argument("--models", nargs="+", default=list(TINY), help=f"{', '.join(TINY)}, or paths of checkpoints")
+    parser.add_argument("--time", action="store_true", help="measure the time instead of comparing scores")
+    parser.add_argument("--methods", nargs="+", default=list(ONE_PASS), help="whose time is measured")
+    parser.add_argument("--prompt", type=int, default=300, help="tokens of the prompt")
+    parser.add_argument("--answer", type=int, default=60, help="tokens of the answer")
+    parser.add_argument("--steps", type=int, default=20, help="of integrated gradients")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--log", type=Path, default=Path("answers.log"), help="what the libraries say")
+    args = parser.parse_args()
+    pythons = {OURS: Path(sys.executable)} | {name: python_of(args.envs, name) for name in args.peers}
+    console, wrong = Console(), False
+    with tempfile.TemporaryDirectory() as folder:
+        for name in args.models:
+            model = Path(folder) / Path(name).name
+            save_tiny(name.removeprefix("tiny "), model) if name in TINY else save_model(name, model)
+            case = make_case(model, args.prompt, args.answer, args.steps)
+            bench = Bench(start(pythons, model, args.log, console), case)
+            try:
+                if args.time:
+                    title = f"{name}: an answer of {args.answer} tokens to a prompt of {args.prompt}"
+                    console.print(show_times(bench.time(args.rounds, args.methods), title))
+                    continue
+                for (peer, method), error in bench.compare().items():
+                    versions = ", ".join(f"{k} {v}" for k, v in bench.peers[peer].ready["versions"].items())
+                    console.print(f"{name}: {method}: {error:.1e} from {peer} ({versions})")
+                    wrong |= name in TINY and not error < TOLERANCE
+            finally:
+                for peer in bench.peers.values():
+                    peer.close()
+    sys.exit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()
