@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 import transformers
@@ -66,10 +67,15 @@ def save_tiny(kind: str, folder: Path) -> None:
     bytes_alone = Tokenizer(models.BPE({char: i for i, char in enumerate(["<unk>", *ALPHABET])}, [], unk_token="<unk>"))
     bytes_alone.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     bytes_alone.decoder = decoders.ByteLevel()
-    roles = dict.fromkeys(("unk_token", "eos_token", "pad_token"), "<unk>")
+    roles: dict[str, Any] = dict.fromkeys(("unk_token", "eos_token", "pad_token"), "<unk>")
     tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=bytes_alone, **roles)
     torch.manual_seed(0)
-    shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": len(tokenizer)}
+    shape: dict[str, Any] = {
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "vocab_size": len(tokenizer),
+    }
     if kind == "llama":
         model = transformers.LlamaForCausalLM(
             transformers.LlamaConfig(**shape, intermediate_size=48, num_key_value_heads=2, pad_token_id=0)
