@@ -29,6 +29,7 @@ LINEAR = (
     "rollout",
     "alti_logit",
     "erasure",
+    "leave_one_out",
     "integrated_gradients",
 )
 DECODERS = [family for family, task in models.COMBINATIONS if task == "text-generation"]

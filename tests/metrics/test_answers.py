@@ -10,8 +10,8 @@ from tests.tokenizers_ import explainer_for
 from tokenlight.explain.from_scores import from_scores
 from tokenlight.metrics.answers import linear_datamodelling_score, mas, rise, top_k_drop
 from tokenlight.metrics.evaluate import Measure, draw_curves, evaluate
-from tokenlight.metrics.perturbation import Perturbation, random_sets, steps
-from tokenlight.text.units import units_of
+from tokenlight.metrics.perturbation import Perturbation, steps
+from tokenlight.text.units import random_sets, units_of
 
 TEXT = "It is a good movie. They are not bad at all! The key is here"
 

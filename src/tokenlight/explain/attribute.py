@@ -91,12 +91,19 @@ def raw_batch(ids: Tensor, mask: Tensor | None, types: Tensor | None, twin: Twin
     if not mask.any(1).all():
         raise ValueError("attention_mask hides every token of a row")
     pad = padding_id(model)
-    batch = Batch(ids, mask, types, pad_id=None if pad == pooling.NO_PADDING else pad)
+    batch = Batch(ids, mask, types, pad_id=None if pad == pooling.NO_PADDING else pad, start_id=start_id(model))
     if not mask.all():
         refuse_padding(twin, batch)
     if mask[:, 0].all():
         return batch
     return inputs.fix_positions(model, batch)  # padding on the left would shift them
+
+
+def start_id(model: PreTrainedModel) -> int | None:
+    """The id that texts begin with, or else end with, where the configuration names one."""
+    config = model.config.get_text_config()
+    ids = (getattr(config, "bos_token_id", None), getattr(config, "eos_token_id", None))
+    return next((i for i in ids if isinstance(i, int) and 0 <= i < config.vocab_size), None)
 
 
 def refuse_padding(twin: Twin, batch: Batch) -> None:

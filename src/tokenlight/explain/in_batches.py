@@ -16,6 +16,7 @@ from tokenlight.model.kept_twins import borrowed_twin
 from tokenlight.model.twin import Twin
 from tokenlight.record.recording import Answer
 from tokenlight.tasks.targets import Target
+from tokenlight.text.batches import with_units
 
 if TYPE_CHECKING:
     from tokenlight.explain.explainer import Explainer
@@ -53,6 +54,8 @@ def explain_batch(
     """Texts of one kind, together."""
     target = Target(explainer.task, tuple(one.wanted for one in asked), asked[0].function)
     batch = explainer.collate([one.read for one in asked], twin.device)
+    kinds = {job.full_options["units"] for job in jobs if "units" in job.method.options}
+    batch = with_units(batch, [one.row for one in asked], kinds)
     batch = running.prepare(batch) if running.prepare else batch
     plan = plan_passes(target, jobs)
     refuse_too_large(shape_of(twin), plan, batch.input_ids.shape, running.saving, twin.device)

@@ -22,6 +22,8 @@ def input_notes(task: Task, row: Row, job: Job, targeted: bool) -> Iterator[str]
         yield f"{job.method.name} does not depend on the target"
     if isinstance(heads := job.options.get("heads"), HeadMask):
         yield f"{job.method.name}: relevance flows through {heads}"
+    if "units" in job.method.options:
+        yield f"{job.method.name}: what the {job.full_options['units']} score is spread evenly over their tokens"
     if job.rules is not None:
         yield "explained with a rule table of the caller's own"
 

@@ -29,7 +29,7 @@ CHUNK = 64  # changed texts that run together
         parts=True,
     ),
     control="erasure (a costly reference)",
-    aliases=("Occlusion", "Leave-one-out"),
+    aliases=("Occlusion",),
 )
 def erasure(probe: Probe, *, how: str = "hide") -> Tensor:
     """How much the score falls without the token: how="hide" from attention, or replaced by "mask" or "pad"."""

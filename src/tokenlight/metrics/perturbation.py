@@ -14,7 +14,7 @@ from tokenlight.model.pooling import classifies
 from tokenlight.model.settings import padding_id
 from tokenlight.tasks import task_of_class
 from tokenlight.text.rows import Row
-from tokenlight.text.units import Units, check_units, units_of
+from tokenlight.text.units import Units, check_units, random_sets, units_of
 
 # Shares of the text, so that long and short texts count alike, up to all of it, where every order ends alike.
 TENTHS = tuple(i / 10 for i in range(1, 11))
@@ -165,11 +165,6 @@ def removals(
         top = set(ranking[:k])
         found.append((every - top if perturbation.keep == "top" else top, len(top) / len(units)))
     return found
-
-
-def random_sets(units: int, count: int, seed: int) -> Tensor:
-    """[set, unit] bool: which units stay, each with probability 1/2; the same for every text of so many units."""
-    return torch.rand(count, units, generator=torch.Generator().manual_seed(seed)) < 0.5
 
 
 def change(row: Row, gone: Sequence[int], perturbation: Perturbation, share: float) -> Changed:

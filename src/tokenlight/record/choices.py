@@ -6,7 +6,7 @@ from typing import Any, Protocol, Self
 
 import torch
 from torch import Tensor
-from torch.nn.functional import one_hot
+from torch.nn.functional import logsigmoid, one_hot
 from transformers import PreTrainedModel
 
 from tokenlight.text.batches import Batch
@@ -50,6 +50,27 @@ class Choice:
     def outcome(self, output: Any) -> Tensor:
         """[batch] what is compared where the model is asked again on changed inputs: as a rule, the score."""
         return self.score(output)
+
+    def log_probability(self, output: Any) -> Tensor:
+        """[batch] of a word of the vocabulary, among the two where there is a foil; in double precision."""
+        if self.index is None:
+            raise ValueError("a function of the output has no probability: name a target")
+        logits = output[self.field].double()
+        if self.position is not None:
+            logits = logits_at(logits, self.position)
+        rows = torch.arange(len(logits), device=logits.device)
+        chosen = logits[rows, self.index]
+        return chosen - logits.logsumexp(-1) if self.foil is None else logsigmoid(chosen - logits[rows, self.foil])
+
+    def moved(self, places: Tensor) -> Self:
+        """The same on a batch whose tokens stand at other places: [batch, token] says where each is now."""
+        found = {name: getattr(self, name) for name in ("row", "position", "foil_row")}
+        return replace(self, **{n: new_places(places, old) for n, old in found.items() if old is not None})
+
+    @property
+    def tokens(self) -> Tensor | int:
+        """How many tokens of an answer are explained: [batch], or 1 for all."""
+        return 1
 
     def indices_of(self, i: int) -> tuple[int, ...]:
         """What is explained in the i-th text, as the model counts; () for the caller's own function."""
@@ -124,6 +145,15 @@ class Continuation(Choice):
         steps = (self.weight > 0).any(0).nonzero()[:, 0].tolist()
         return slice(steps[0], steps[-1] + 1) if steps else ALL
 
+    def log_probabilities(self, output: Any) -> Tensor:
+        """[batch, step]: of each token, whatever its weight; in double precision"""
+        logits = output[self.field].double()
+        return logits.gather(-1, self.ids[..., None].to(logits.device))[..., 0] - logits.logsumexp(-1)
+
+    @property
+    def tokens(self) -> Tensor:
+        return self.weight.sum(1).clamp_min(1)
+
     def indices_of(self, i: int) -> tuple[int, ...]:
         return tuple(self.ids[i][self.weight[i] > 0].tolist())
 
@@ -185,6 +215,21 @@ def check_score(score: Any, batch: int) -> Tensor:
     if torch.is_grad_enabled() and not score.requires_grad:
         raise ValueError("the target function's result has no gradient: compute it from the output, without detaching")
     return score
+
+
+def log_probabilities(choices: Sequence[Choice], output: Any) -> Tensor:
+    """[batch, choice]; the tokens of one answer are looked up once."""
+    first = choices[0]
+    if not isinstance(first, Continuation):
+        return torch.stack([choice.log_probability(output) for choice in choices], 1)
+    found = first.log_probabilities(output)  # [batch, step]
+    weights = [choice.weight for choice in choices if isinstance(choice, Continuation)]
+    return torch.stack([(found * weight.to(found)).sum(1) for weight in weights], 1)
+
+
+def new_places(places: Tensor, old: Tensor) -> Tensor:
+    """[batch], or [batch, step]"""
+    return places.to(old.device).gather(1, old.reshape(len(old), -1)).view_as(old)
 
 
 def repeat_choices(choices: Sequence[Choice], rows: Tensor) -> tuple[Choice, ...]:

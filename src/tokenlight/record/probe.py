@@ -11,7 +11,7 @@ from tokenlight.foundation.progress import part_begins
 from tokenlight.model.tape import Tape
 from tokenlight.model.twin import Twin
 from tokenlight.record.blockwise import Blockwise
-from tokenlight.record.choices import Choice, Settled, repeat_choices
+from tokenlight.record.choices import Choice, Settled, log_probabilities, repeat_choices
 from tokenlight.record.recording import NO_SAVING, Saving, check_finite, differentiate
 from tokenlight.text.batches import Batch
 
@@ -85,6 +85,10 @@ class Probe:
         """[part, batch] where the embeddings are these"""
         return torch.cat([some._scores(embeddings[rows]) for some, rows in self._together()], 1)
 
+    def log_probabilities(self) -> Tensor:
+        """[batch, choice] of words of the vocabulary, on the batch as it is, whatever number is explained."""
+        return torch.cat([log_probabilities(some.choices, some._output()) for some, _ in self._together()])
+
     def gradients(self, embeddings: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """For each part its score [batch] and its gradient [batch, token, dim] where the embeddings are these."""
         if self.at_once is None or len(self.batch.input_ids) <= self.at_once:
@@ -104,9 +108,12 @@ class Probe:
             yield self.rows(rows), rows
 
     def _scores(self, embeddings: Tensor | None = None) -> Tensor:
-        tape = Tape(embeddings_instead=embeddings, fused=self.fused)
-        output = self.twin.run(self.batch, tape, read_at=self._read_at)
+        output = self._output(embeddings)
         return torch.stack([total(part, output) for part in self.parts]).detach()
+
+    def _output(self, embeddings: Tensor | None = None) -> Any:
+        tape = Tape(embeddings_instead=embeddings, fused=self.fused)
+        return self.twin.run(self.batch, tape, read_at=self._read_at)
 
     def _gradients(self, embeddings: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         cut, only = self.saving.by_block, frozenset({"embeddings"})

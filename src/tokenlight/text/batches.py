@@ -1,13 +1,14 @@
 """Token rows become a padded batch."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from tokenlight.text.rows import Row
+from tokenlight.text.units import Units, units_of
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,9 @@ class Batch:
     special: Tensor | None = None  # bool; None where the caller did not say
     mask_id: int | None = None  # the ids that stand for "nothing here", where the vocabulary has them
     pad_id: int | None = None
+    start_id: int | None = None  # the id that stands for an empty text
     hides: bool = False  # the mask hides tokens of a text, too, not only padding
+    units: Mapping[str, Tensor] = field(default_factory=dict)  # kind -> number of each token's unit; -1: in none
 
     @property
     def lengths(self) -> Tensor:
@@ -47,7 +50,19 @@ class Batch:
 
     def map(self, change: Any) -> "Batch":
         """The same batch with `change` applied to every tensor."""
-        return replace(self, **{n: change(t) for n, t in vars(self).items() if isinstance(t, Tensor)})
+        units = {kind: change(numbers) for kind, numbers in self.units.items()}
+        return replace(self, **{n: change(t) for n, t in vars(self).items() if isinstance(t, Tensor)}, units=units)
+
+    def without(self, gone: Tensor) -> "tuple[Batch, Tensor]":
+        """The batch with these tokens [batch, token] deleted, and where each token stands now, or else the last one
+        before it that is left: -1 where there is none."""
+        stay = self.attention_mask.bool() & ~gone
+        lengths = stay.sum(1)
+        order = stay.int().argsort(dim=1, descending=True, stable=True)[:, : max(1, int(lengths.max()))]
+        mask = torch.arange(order.shape[1], device=order.device) < lengths[:, None]
+        short = replace(self, position_ids=None).map(lambda tensor: tensor.gather(1, order))
+        ids = torch.where(mask, short.input_ids, self.pad_id or 0)
+        return replace(short, input_ids=ids, attention_mask=mask.to(self.attention_mask)), stay.cumsum(1) - 1
 
 
 def collate(rows: Sequence[Row], tokenizer: Any, device: torch.device | str = "cpu", pad: int | None = None) -> Batch:
@@ -69,7 +84,19 @@ def collate(rows: Sequence[Row], tokenizer: Any, device: torch.device | str = "c
         special=padded([[int(s) for s in row.special] for row in rows], 1).bool(),
         mask_id=tokenizer.mask_token_id,
         pad_id=tokenizer.pad_token_id,
+        start_id=tokenizer.eos_token_id if tokenizer.bos_token_id is None else tokenizer.bos_token_id,
     )
+
+
+def with_units(batch: Batch, rows: Sequence[Row], kinds: Iterable[Units]) -> Batch:
+    """The batch that knows the units of these rows, which its own may go on behind."""
+    found: dict[str, Tensor] = {}
+    for kind in kinds:
+        found[kind] = torch.full_like(batch.input_ids, -1)
+        for i, row in enumerate(rows):
+            for number, tokens in enumerate(units_of(row, kind)):
+                found[kind][i, tokens] = number
+    return replace(batch, units=found)
 
 
 def length_batches(lengths: Sequence[int], tokens: int, exact: bool = False) -> list[list[int]]:

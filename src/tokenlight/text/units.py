@@ -4,6 +4,9 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Any, Literal, Protocol, get_args
 
+import torch
+from torch import Tensor
+
 from tokenlight.text import passages
 from tokenlight.text.rows import Text
 from tokenlight.text.words import group_tokens
@@ -41,6 +44,11 @@ def units_of(row: Tokenised, kind: Units) -> list[list[int]]:
         segment = row.segments[i] or 0
         found.setdefault((segment, bisect_right(starts[segment], row.spans[i][0]) - 1), []).append(i)
     return list(found.values())
+
+
+def random_sets(units: int, count: int, seed: int) -> Tensor:
+    """[set, unit] bool: which units stay, each with probability 1/2; the same for every text of so many units."""
+    return torch.rand(count, units, generator=torch.Generator().manual_seed(seed)) < 0.5
 
 
 def check_units(kind: object) -> None:
