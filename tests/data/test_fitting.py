@@ -5,7 +5,7 @@ import pytest
 from tests.tokenizers_ import byte_bpe, metaspace_bpe, wordpiece
 from tokenlight.data.examples import Example
 from tokenlight.data.fitting import misfit
-from tokenlight.text.rows import encode
+from tokenlight.text.encoding import encode
 
 
 def reason(tokenizer, text, evidence, target=" are", foil=" is"):

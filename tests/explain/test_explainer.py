@@ -24,7 +24,7 @@ from tests.tokenizers_ import (
 )
 from tokenlight.methods import METHODS
 from tokenlight.model import twin as twins
-from tokenlight.text.rows import encode
+from tokenlight.text.encoding import encode
 
 FAMILIES = ["bert", "roberta", "xlm_roberta", "gpt2", "llama"]
 TEXTS = [

@@ -23,7 +23,7 @@ from tokenlight.masks.statistics import RELATIONS, HeadStatistics
 from tokenlight.model.fingerprint import fingerprint, same_model
 from tokenlight.syntax.align import align
 from tokenlight.syntax.parses import Parse, ParsedWord, conllu_parses, spacy_parses
-from tokenlight.text.rows import encode
+from tokenlight.text.encoding import encode
 
 NUMBERS = {label: i for i, labels in enumerate(RELATIONS.values()) for label in labels}
 

@@ -3,7 +3,8 @@
 import pytest
 
 from tests.tokenizers_ import TOKENIZERS
-from tokenlight.text.rows import Row, encode
+from tokenlight.text.encoding import encode
+from tokenlight.text.rows import Row, parts
 from tokenlight.text.words import group_tokens, number_words
 
 MIXED = "It isn't naïve – 東京 😀 ok"
@@ -28,8 +29,7 @@ def row_of(name: str, *texts: str) -> Row:
 
 
 def groups_of(row: Row) -> list[list[int]]:
-    texts = row.text if isinstance(row.text, tuple) else (row.text,)
-    return group_tokens(texts, row.segments, row.spans, row.special)
+    return group_tokens(parts(row.text), row.segments, row.spans, row.special)
 
 
 def words_of(row: Row) -> list[str]:
@@ -37,7 +37,7 @@ def words_of(row: Row) -> list[str]:
     words = []
     for group in groups_of(row):
         if not row.special[group[0]]:
-            text = row.text if isinstance(row.text, str) else row.text[row.segments[group[0]] or 0]
+            text = parts(row.text)[row.segments[group[0]] or 0]
             words.append(text[row.spans[group[0]][0] : row.spans[group[-1]][1]])
     return words
 

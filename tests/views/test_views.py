@@ -3,6 +3,7 @@
 import dataclasses
 import io
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from typing import Any
 
@@ -53,7 +54,19 @@ def test_pieces_are_the_text_with_special_tokens_around_it():
 def test_every_visible_character_is_shown_once_in_order(family, text):
     e = explainer_for(family).explain(text, "attcat")
     shown = "".join(piece.text for piece in pieces(e) if piece.word is None or not piece.word.special)
-    assert "".join(shown.split()) == "".join(text.split())
+    assert "".join(shown.replace("↵", "").split()) == "".join(text.split())
+
+
+@pytest.mark.parametrize("family", ["gpt2", "llama"])
+def test_a_line_break_is_a_word_of_its_own_and_no_measure_of_others(family):
+    e = explainer_for(family).explain("the key\nis here\n", "attcat")
+    breaks = [i for i, word in enumerate(e.words()) if word.newline]
+    assert [e.words()[i].text for i in breaks] == ["\n", "\n"]
+    strong = [e.words()[i].tokens[0] for i in breaks]
+    e = replace(e, scores=torch.tensor([9.0 if i in strong else 1.0 for i in range(len(e.tokens))]))
+    assert all(word.text.strip() for word in e.top(9))
+    assert max(piece.strength for piece in pieces(e) if piece.word and piece.word.counts) == 1
+    assert "".join(piece.text for piece in pieces(e) if not piece.word or not piece.word.special).endswith("↵\n")
 
 
 def test_both_texts_of_a_pair_are_shown():

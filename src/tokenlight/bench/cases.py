@@ -111,7 +111,7 @@ def make_drafts(
 
 def with_own_mask(explainer: Explainer, example: Example) -> Example:
     """With the tokenizer's mask token in place of the mark, for models that fill it."""
-    marked = explainer.task.gap == "inside" and MASK_MARK in example.text
+    marked = explainer.task.gap == "inside" and isinstance(example.text, str) and MASK_MARK in example.text
     return fill_mask(example, explainer.tokenizer.mask_token) if marked else example
 
 

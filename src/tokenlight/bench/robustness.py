@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from itertools import combinations, permutations
 from statistics import fmean
 
-from tokenlight.explain.explainer import Explainer, check_texts
+from tokenlight.explain.explainer import Explainer
 from tokenlight.explain.running import Running
 from tokenlight.metrics import metrics_between
 from tokenlight.metrics.evaluate import Measure, compare
 from tokenlight.results.explanation import Explanation
 from tokenlight.runs.method_specs import MethodSpec
+from tokenlight.text.chats import texts_of
 from tokenlight.text.rows import Text
 
 Explained = Mapping[str, Sequence[Explanation]]  # of one model: method -> text
@@ -38,7 +39,7 @@ def robustness(
     """For every ordered pair of models, each method and metric; by default the metrics that compare models."""
     if len(explainers) < 2:
         raise ValueError(f"robustness compares two models or more, found {len(explainers)}")
-    listed, specs = check_texts(texts), [MethodSpec.parse(one) for one in methods]
+    (listed, _), specs = texts_of(texts), [MethodSpec.parse(one) for one in methods]
     measures = [one if isinstance(one, Measure) else Measure(one) for one in metrics or metrics_between("models")]
     explained = [
         e.explain_jobs(

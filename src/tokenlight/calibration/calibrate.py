@@ -10,13 +10,14 @@ from torch import Tensor
 
 from tokenlight.calibration.checkpoint import Checkpoint
 from tokenlight.calibration.stages import Calibration, CalibrationSettings, chance_of, interval
-from tokenlight.explain.explainer import Explainer, check_texts
+from tokenlight.explain.explainer import Explainer
 from tokenlight.masks.choosing import CALIBRATED, HeadsLike, choose_heads, model_name, own_heads
 from tokenlight.masks.head_mask import HeadMask
 from tokenlight.methods import METHODS, Method, find_method
 from tokenlight.metrics.perturbation import Perturbation
 from tokenlight.model.fingerprint import fingerprint
 from tokenlight.tasks.targets import spread
+from tokenlight.text.chats import texts_of
 from tokenlight.text.rows import Text
 
 CHANCE = 0.02  # a gain that chance reaches more often is none
@@ -105,7 +106,7 @@ def distinct(texts: Any, target: Any, foil: Any) -> tuple[list[Text], list[Any],
     """Each text with its target and foil once: a copy among the texts held back would judge what it was learnt from."""
     if isinstance(texts, str | tuple):
         raise TypeError("calibration needs a list of texts, 50 to 500 for example; found a single one")
-    listed = check_texts(texts)
+    listed, _ = texts_of(texts)
     goals = (spread(target, len(listed), "target"), spread(foil, len(listed), "foil"))
     found = {repr(one): one for one in zip(listed, *goals, strict=True)}
     kept, targets, foils = (list(column) for column in zip(*found.values(), strict=True))

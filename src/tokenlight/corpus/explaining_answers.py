@@ -23,7 +23,7 @@ from tokenlight.record.recording import Answer
 from tokenlight.results.explanation import Explanation, keep_precision
 from tokenlight.runs.engines import Tell
 from tokenlight.text import passages
-from tokenlight.text.rows import Row
+from tokenlight.text.rows import Row, parts
 
 if TYPE_CHECKING:
     from tokenlight.explain.explainer import Explainer
@@ -122,4 +122,4 @@ def added_up(attribution: Attribution) -> Attribution:
 
 def answer_text(row: Row) -> str:
     """Of a row that an answer was put behind."""
-    return row.text[-1]
+    return parts(row.text)[-1]

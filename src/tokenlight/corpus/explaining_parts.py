@@ -21,7 +21,8 @@ from tokenlight.results.explanation import Explanation
 from tokenlight.runs.encoding import encode_each
 from tokenlight.runs.engines import Tell
 from tokenlight.tasks.targets import Wanted
-from tokenlight.text.rows import Row, Text, encode
+from tokenlight.text.encoding import encode
+from tokenlight.text.rows import Row, Text
 
 
 @dataclass(frozen=True)

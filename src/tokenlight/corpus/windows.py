@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from tokenlight.results.explanation import Explanation
-from tokenlight.text.rows import Row
+from tokenlight.text.rows import Chat, Row
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,8 @@ def cut(row: Row, size: int, overlap: int) -> list[Window]:
     """
     if len(row) <= size:
         return [Window(row, list(range(len(row))), [1.0] * len(row))]
+    if isinstance(row.text, Chat):
+        raise ValueError("a chat is not read in windows: shorten it, or explain it whole")
     last = 1 if isinstance(row.text, tuple) else 0
     moving = [i for i, segment in enumerate(row.segments) if segment == last]
     room = size - (len(row) - len(moving))

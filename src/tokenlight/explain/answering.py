@@ -20,7 +20,8 @@ from tokenlight.results.explanation import keep_precision, library_versions
 from tokenlight.tasks.targets import TargetLike, Wanted
 from tokenlight.tasks.task import Task
 from tokenlight.text.answers import follow
-from tokenlight.text.rows import Row
+from tokenlight.text.chats import render
+from tokenlight.text.rows import Chat, Row, parts
 
 if TYPE_CHECKING:
     from tokenlight.explain.explainer import Explainer
@@ -32,7 +33,7 @@ LIKELIEST = 5  # alternatives that are kept for each token
 class Generated:
     """What a model wrote after a prompt."""
 
-    prompt: str
+    prompt: str | Chat
     text: str
     ids: tuple[int, ...]
     explainer: "Explainer" = field(repr=False, compare=False)
@@ -53,6 +54,8 @@ def generate(explainer: "Explainer", row: Row, seed: int | None, settings: Mappi
     task, model = explainer.task, cast(Any, explainer.model)  # an adapter's class may be around it
     if not task.reads_on:
         raise ValueError(f"only language models write answers; this is a {task.name} model")
+    if isinstance(row.text, tuple):
+        raise ValueError("a language model goes on with one text, or with a chat; found a pair")
     ids = torch.tensor([row.input_ids], device=device_of(explainer.inner.get_input_embeddings()))
     settings = {"pad_token_id": explainer.tokenizer.pad_token_id, **settings}
     with torch.no_grad(), torch.random.fork_rng(enabled=seed is not None):
@@ -65,7 +68,7 @@ def generate(explainer: "Explainer", row: Row, seed: int | None, settings: Mappi
     written = tuple(whole[0, len(row) :].tolist())
     if not written:
         raise ValueError("the model wrote nothing: allow more with max_new_tokens=")
-    assert isinstance(row.text, str), "language models go on with one text"
+    assert not isinstance(row.text, tuple), "refused above"
     return Generated(row.text, explainer.tokenizer.decode(list(written), skip_special_tokens=True), written, explainer)
 
 
@@ -116,7 +119,8 @@ def assemble_answer(
     """The answer at this place of the batch; every part of the attribution is a token of it."""
     task, row, ids = explainer.task, inquiry.read, inquiry.wanted.answer
     numbers, logits = said_of(answer, place, len(ids))
-    prompt, text = row.text
+    prompt, text = inquiry.row.text, parts(row.text)[-1]
+    assert not isinstance(prompt, tuple), "refused when the answer was put behind it"
     matrix = keep_precision(attribution.scores[place, : len(ids), : len(row)])
     notes = [*input_notes(task, inquiry.row, job, False), *merge_notes(task, prompt, text, row)]
     return ExplainedAnswer(
@@ -166,9 +170,12 @@ def likeliest(task: Task, logits: Tensor) -> list[list[Alternative]]:
     ]
 
 
-def merge_notes(task: Task, prompt: str, answer: str, row: Row) -> list[str]:
+def merge_notes(task: Task, prompt: str | Chat, answer: str, row: Row) -> list[str]:
     """Where the tokenizer would cut the same text otherwise."""
-    again = task.tokenizer(prompt + answer, add_special_tokens=False)["input_ids"]
-    if row.input_ids[-len(again) :] == again:
+    written = render(task.tokenizer, prompt, replies=True) if isinstance(prompt, Chat) else prompt
+    again = task.tokenizer(written + answer, add_special_tokens=False)["input_ids"]
+    roles = set(task.tokenizer.all_special_ids)
+    ids = row.input_ids[: max(i for i, token in enumerate(row.input_ids) if token not in roles) + 1]
+    if ids[-len(again) :] == again:
         return []
     return ["explained are the tokens as given: as one text, prompt and answer would be cut into other tokens"]

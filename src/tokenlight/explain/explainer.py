@@ -1,7 +1,7 @@
 """The user's object: texts in, explanations out, batched by length, with passes shared between methods."""
 
 from collections.abc import Hashable, Mapping, Sequence
-from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, overload
 
@@ -27,7 +27,9 @@ from tokenlight.tasks import find_task, task_of_class
 from tokenlight.tasks.targets import Targets
 from tokenlight.tasks.task import Task
 from tokenlight.text.batches import Batch, collate
+from tokenlight.text.chats import Messages, Prompt, texts_of
 from tokenlight.text.rows import Row, Text, Texts
+from tokenlight.text.sources import Documents, sources_for
 
 DEFAULT_METHOD = "attn_lrp"
 RUNNING = Running()
@@ -56,11 +58,12 @@ class Explainer:
     @overload
     def explain(
         self,
-        texts: Text,
+        texts: Text | Messages,
         method: str = ...,
         *,
         target: Targets = ...,
         foil: Targets = ...,
+        documents: Documents | Sequence[Documents] | None = ...,
         rules: RuleTable | None = ...,
         batch_size: int = ...,
         low_memory: bool = ...,
@@ -72,11 +75,12 @@ class Explainer:
     @overload
     def explain(
         self,
-        texts: Texts,
+        texts: Texts | list[Messages],
         method: str = ...,
         *,
         target: Targets = ...,
         foil: Targets = ...,
+        documents: Documents | Sequence[Documents] | None = ...,
         rules: RuleTable | None = ...,
         batch_size: int = ...,
         low_memory: bool = ...,
@@ -87,11 +91,12 @@ class Explainer:
 
     def explain(
         self,
-        texts: Text | Texts,
+        texts: Text | Messages | Texts | list[Messages],
         method: str = DEFAULT_METHOD,
         *,
         target: Targets = None,
         foil: Targets = None,
+        documents: Documents | Sequence[Documents] | None = None,
         rules: RuleTable | None = None,
         batch_size: int = 32,
         low_memory: bool = False,
@@ -101,22 +106,27 @@ class Explainer:
     ) -> Explanation | list[Explanation]:
         """Explain a text, or a list of texts; a list in gives a list out, in the same order.
 
-        A text is a string, or a pair of strings as a tuple. `target` defaults to what the model predicts; it is a
-        label, a token, an index, a function of the model output, or a list with one of these for each text. With a
-        `foil`, the explained number is target minus foil. `rules` is a table in place of a relevance method's own.
-        With `low_memory`, blocks are computed again in the backward pass: less memory, more time, the same scores.
-        `fused` decides whether attention is one operation or written out; left away, it is fused wherever nobody
-        needs its weights. Further keywords are the method's options.
+        A text is a string, a pair of strings as a tuple, or a chat: a list of {"role": ..., "content": ...}. `target`
+        defaults to what the model predicts; it is a label, a token, an index, a function of the model output, or a list
+        with one of these for each text. With a `foil`, the explained number is target minus foil. `rules` is a table in
+        place of a relevance method's own. With `low_memory`, blocks are computed again in the backward pass: less
+        memory, more time, the same scores. `fused` decides whether attention is one operation or written out; left
+        away, it is fused wherever nobody needs its weights. `documents` names sources in the text, as for
+        `explain_answer`. Further keywords are the method's options.
         """
         chosen = find_method(method)
         jobs = {chosen.name: Job.for_model(chosen, options, self.inner, rules)}
         running = Running(batch_size, low_memory, progress, fused)
-        return self.explain_jobs(texts, jobs, target=target, foil=foil, running=running)[chosen.name]
+        listed, single = texts_of(texts)
+        sources = sources_for(listed, single, documents)
+        found = self.explain_jobs(listed, jobs, target=target, foil=foil, running=running)[chosen.name]
+        found = [replace(one, sources=some) for one, some in zip(found, sources, strict=True)]
+        return found[0] if single else found
 
     @overload
     def explain_all(
         self,
-        texts: Text,
+        texts: Text | Messages,
         methods: Sequence[str] | None = ...,
         *,
         target: Targets = ...,
@@ -131,7 +141,7 @@ class Explainer:
     @overload
     def explain_all(
         self,
-        texts: Texts,
+        texts: Texts | list[Messages],
         methods: Sequence[str] | None = ...,
         *,
         target: Targets = ...,
@@ -145,7 +155,7 @@ class Explainer:
 
     def explain_all(
         self,
-        texts: Text | Texts,
+        texts: Text | Messages | Texts | list[Messages],
         methods: Sequence[str] | None = None,
         *,
         target: Targets = None,
@@ -167,7 +177,7 @@ class Explainer:
     @overload
     def explain_jobs(
         self,
-        texts: Text,
+        texts: Text | Messages,
         jobs: Mapping[str, Job],
         *,
         target: Targets = ...,
@@ -178,7 +188,7 @@ class Explainer:
     @overload
     def explain_jobs(
         self,
-        texts: Texts,
+        texts: Texts | list[Messages],
         jobs: Mapping[str, Job],
         *,
         target: Targets = ...,
@@ -188,7 +198,7 @@ class Explainer:
 
     def explain_jobs(
         self,
-        texts: Text | Texts,
+        texts: Text | Messages | Texts | list[Messages],
         jobs: Mapping[str, Job],
         *,
         target: Targets = None,
@@ -196,9 +206,9 @@ class Explainer:
         running: Running = RUNNING,
     ) -> dict[str, Explanation] | dict[str, list[Explanation]]:
         """Explain with methods whose options differ, under names of your own; {name: result}."""
-        rows = self.encode(check_texts(texts))
-        results = self.explain_rows(rows, jobs, target=target, foil=foil, running=running)
-        return {name: result[0] for name, result in results.items()} if isinstance(texts, str | tuple) else results
+        listed, single = texts_of(texts)
+        results = self.explain_rows(self.encode(listed), jobs, target=target, foil=foil, running=running)
+        return {name: result[0] for name, result in results.items()} if single else results
 
     def explain_rows(
         self,
@@ -212,32 +222,34 @@ class Explainer:
         """The same for token rows, such as windows of a long text."""
         return explain_inquiries(self, inquire(self.task, rows, target, foil), jobs, running)
 
-    def generate(self, prompt: str, *, seed: int | None = None, **settings: Any) -> Generated:
+    def generate(self, prompt: Prompt, *, seed: int | None = None, **settings: Any) -> Generated:
         """Let the model write an answer to a prompt; `.explain()` of it says why.
 
         `settings` are those of transformers' `generate`, such as max_new_tokens or do_sample; with a `seed`, sampling
         can be repeated.
         """
-        return generate(self, self.encode(check_texts(prompt))[0], seed, settings)
+        (text,), _ = texts_of(prompt)
+        return generate(self, self.encode([text])[0], seed, settings)
 
     @overload
     def explain_answer(
-        self, prompts: str, answers: AnswerLike, method: str = ..., **settings: Any
+        self, prompts: Prompt, answers: AnswerLike, method: str = ..., **settings: Any
     ) -> ExplainedAnswer: ...
 
     @overload
     def explain_answer(
-        self, prompts: list[str], answers: Sequence[AnswerLike], method: str = ..., **settings: Any
+        self, prompts: Sequence[Prompt], answers: Sequence[AnswerLike], method: str = ..., **settings: Any
     ) -> list[ExplainedAnswer]: ...
 
     def explain_answer(
         self,
-        prompts: str | list[str],
+        prompts: Prompt | Sequence[Prompt],
         answers: AnswerLike | Sequence[AnswerLike],
         method: str = DEFAULT_METHOD,
         *,
         number: Number = "logit",
         through: bool | Form = False,
+        documents: Documents | Sequence[Documents] | None = None,
         rules: RuleTable | None = None,
         batch_size: int = 8,
         low_memory: bool = False,
@@ -251,13 +263,17 @@ class Explainer:
         answer; each token of the answer takes a backward pass. `number` says what of a token is explained: its logit,
         or with "log_probability" its logit minus the mean of all, weighted by their probabilities, whose gradient is
         that of the log-probability. With `through`, what the answer's own tokens took is handed on to the prompt, as
-        by `ExplainedAnswer.through`; True is its form "exact". The other keywords are those of `explain`.
+        by `ExplainedAnswer.through`; True is its form "exact". `documents` names sources in the prompt, for
+        `by_source`: a list of texts that stand in it, a dict with their names, spans, a function that divides a text
+        into spans, or "sentences", "paragraphs" or "turns"; for a list of prompts a list of these. The other keywords
+        are those of `explain`.
         """
         check_number(number)
-        texts = check_texts(prompts)
-        listed: Any = [answers] if isinstance(prompts, str) else list(answers)  # type: ignore[arg-type]
+        texts, single = texts_of(prompts)
+        listed: Any = [answers] if single else list(answers)  # type: ignore[arg-type]
         if len(listed) != len(texts):
             raise ValueError(f"{len(listed)} answers for {len(texts)} prompts")
+        sources = sources_for(texts, single, documents)
         chosen = find_method(method)
         job = Job.for_model(chosen, options, self.inner, rules)
         against_all = number == "log_probability"
@@ -266,9 +282,10 @@ class Explainer:
         ]
         running = Running(batch_size, low_memory, progress, fused)
         found = explain_in_batches(self, asked, {chosen.name: job}, running, assemble_answer)[chosen.name]
+        found = [replace(one, sources=some) for one, some in zip(found, sources, strict=True)]
         if through:
             found = [one.through("exact" if through is True else through) for one in found]
-        return found[0] if isinstance(prompts, str) else found
+        return found[0] if single else found
 
     def encode(self, texts: Sequence[Text]) -> list[Row]:
         """The texts as token rows, cut to what the model takes."""
@@ -305,16 +322,3 @@ def load(model: str | Path | None = None, *, task: str | None = None, **settings
         chosen = find_task(task)
     auto = getattr(transformers, chosen.auto_class)
     return Explainer(auto.from_pretrained(model, **settings).eval(), AutoTokenizer.from_pretrained(model))
-
-
-def check_texts(texts: Any) -> list[Text]:
-    if isinstance(texts, str | tuple):
-        return [texts]
-    if not isinstance(texts, bytes | Mapping):
-        with suppress(TypeError):
-            texts = list(texts)
-    if not isinstance(texts, list):
-        raise TypeError(f"expected a text, a pair as a tuple, or a list of these; found {type(texts).__name__}")
-    if not texts:
-        raise ValueError("expected at least one text, found an empty list")
-    return texts

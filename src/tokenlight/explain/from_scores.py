@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tokenlight.explain.contrast import explain_inquiries
-from tokenlight.explain.explainer import Explainer, check_texts
+from tokenlight.explain.explainer import Explainer
 from tokenlight.explain.inquiry import inquire
 from tokenlight.explain.jobs import Job
 from tokenlight.explain.remarks import input_notes
@@ -17,6 +17,7 @@ from tokenlight.explain.running import Running
 from tokenlight.methods import METHODS
 from tokenlight.results.explanation import Explanation, keep_precision
 from tokenlight.tasks.targets import Targets
+from tokenlight.text.chats import texts_of
 from tokenlight.text.rows import Text, Texts
 
 ScoresLike = Tensor | NDArray[Any] | Sequence[float]  # one for every token of a text
@@ -62,9 +63,9 @@ def from_scores(
 
     A list of texts takes a list of scores and gives a list, as `explain` does; `target` and `foil` are as there.
     """
-    many = not isinstance(texts, str | tuple)
-    given = list(scores) if many else [scores]
-    rows = explainer.encode(check_texts(texts))
+    listed, single = texts_of(texts)
+    given: list[Any] = [scores] if single else list(scores)
+    rows = explainer.encode(listed)
     if len(given) != len(rows):
         raise ValueError(f"{len(given)} rows of scores for {len(rows)} texts")
     tensors = [keep_precision(torch.as_tensor(values)) for values in given]
@@ -79,4 +80,4 @@ def from_scores(
         replace(e, scores=tensor, notes=tuple(input_notes(explainer.task, row, control, False)), **changes)
         for e, row, tensor in zip(said, rows, tensors, strict=True)
     ]
-    return made if many else made[0]
+    return made[0] if single else made

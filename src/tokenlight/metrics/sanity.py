@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from tokenlight.explain.explainer import DEFAULT_METHOD, Explainer, check_texts
+from tokenlight.explain.explainer import DEFAULT_METHOD, Explainer
 from tokenlight.explain.jobs import Job, Option
 from tokenlight.explain.running import Running
 from tokenlight.foundation.progress import track
@@ -21,6 +21,7 @@ from tokenlight.model import anatomy, inputs
 from tokenlight.model.twin import Twin
 from tokenlight.results.explanation import Explanation
 from tokenlight.tasks.targets import TargetLike, Targets, spread
+from tokenlight.text.chats import texts_of
 from tokenlight.text.rows import Text
 
 
@@ -40,7 +41,7 @@ def sanity(
     What is explained stays what the model itself predicts. `absolute` compares |scores|. The weights of a copy are
     shuffled, each tensor in itself, so that only what was learnt is lost; the model is left as it is.
     """
-    listed = check_texts(texts)
+    listed, _ = texts_of(texts)
     jobs = {method: job_for_any_model(explainer, method, options)}
     own = explainer.explain_jobs(listed, jobs, target=target, running=Running(progress=progress))[method]
     model = copy.deepcopy(explainer.inner)

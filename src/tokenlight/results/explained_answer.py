@@ -13,7 +13,11 @@ from torch import Tensor
 from tokenlight.results import answer_parquet
 from tokenlight.results.explanation import Explanation, printable, read_saved
 from tokenlight.results.handing_on import Form, hand_on
+from tokenlight.results.source_table import SourceTable
 from tokenlight.text import passages
+from tokenlight.text.chats import plain_text, read_text
+from tokenlight.text.rows import Chat
+from tokenlight.text.sources import Documents, Source, find_sources, plain_sources, read_sources
 
 if TYPE_CHECKING:
     from tokenlight.explain.explainer import Explainer
@@ -38,11 +42,11 @@ class ExplainedAnswer:
     answer. What stands behind a token, and the token itself, has a score of 0 there.
     """
 
-    prompt: str
+    prompt: str | Chat
     answer: str
     tokens: list[str]
     special: Tensor  # [token] bool
-    segments: list[int | None]  # 0: prompt, 1: answer
+    segments: list[int | None]  # 0: the prompt, or the number of its message; the last: the answer
     spans: list[tuple[int, int]]  # characters in the one or the other
     ids: tuple[int, ...]  # of the answer's tokens
     matrix: Tensor  # [token of the answer, token]
@@ -54,6 +58,7 @@ class ExplainedAnswer:
     model: str
     task: str
     signed: bool = True
+    sources: tuple[Source, ...] = ()  # the parts of the prompt that were named as such
     extras: Mapping[str, Tensor] = field(default_factory=dict)  # each [token of the answer]
     notes: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
@@ -142,6 +147,7 @@ class ExplainedAnswer:
             task=self.task,
             model=self.model,
             signed=self.signed,
+            sources=self.sources,
             indices=ids if together else (),  # tokens with others between them have no probability of their own
             given=self.ids[: chosen[0]],
             extras={**extras, "answer_share": float(rows[length:].sum())},
@@ -150,6 +156,16 @@ class ExplainedAnswer:
             fused=self.fused,
             explainer=self.explainer,
         )
+
+    def by_source(self, documents: Documents | None = None) -> SourceTable:
+        """Which passage made it say this sentence? Scores of the answer's sentences by the prompt's sources.
+
+        Without `documents`, those that the answer was explained with; if there were none, the prompt's sentences.
+        """
+        sources = find_sources(self.prompt, documents) if documents is not None else self.sources
+        known = replace(self, sources=sources or find_sources(self.prompt, "sentences"))
+        spans = passages.sentences(self.answer)
+        return SourceTable.of(self.answer, spans, [known.of(sentence=i).by_source() for i in range(len(spans))])
 
     def through(self, form: Form = "exact", *, hops: int | None = None) -> "ExplainedAnswer":
         """The same with everything handed on to the prompt: why were the earlier tokens of the answer written?
@@ -190,6 +206,8 @@ class ExplainedAnswer:
             "dtype": str(self.matrix.dtype).removeprefix("torch."),
             "spans": [list(span) for span in self.spans],
             "ids": list(self.ids),
+            "prompt": plain_text(self.prompt),
+            "sources": plain_sources(self.sources),
             "alternatives": [[vars(one) for one in some] for some in self.alternatives],
             "options": json.loads(json.dumps(dict(self.options))),  # tuples are lists there
             "extras": {name: values.tolist() for name, values in self.extras.items()},
@@ -201,12 +219,14 @@ class ExplainedAnswer:
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> "ExplainedAnswer":
         """The inverse of `to_dict`."""
-        kept, dtype = read_saved(plain, "answer", FORMAT, VERSION, saved_fields())
+        kept, dtype = read_saved(plain, "answer", FORMAT, VERSION, saved_fields(), {"sources": []})
         kept |= {name: torch.tensor(kept[name], dtype=dtype) for name in ("matrix", "numbers", "log_probabilities")}
         kept |= {
             "special": torch.tensor(kept["special"], dtype=torch.bool),
             "spans": [tuple(span) for span in kept["spans"]],
             "ids": tuple(kept["ids"]),
+            "prompt": read_text(kept["prompt"]),
+            "sources": read_sources(kept["sources"]),
             "alternatives": [[Alternative(**one) for one in some] for some in kept["alternatives"]],
             "extras": {name: torch.tensor(values, dtype=dtype) for name, values in kept["extras"].items()},
             "notes": tuple(kept["notes"]),

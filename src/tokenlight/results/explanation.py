@@ -14,11 +14,15 @@ import torch
 from torch import Tensor
 
 from tokenlight.foundation.extras import from_extra
+from tokenlight.results.by_source import passages_of, remainder
+from tokenlight.results.passage import Passage, Word
 from tokenlight.tasks.targets import TargetLike
 from tokenlight.text import passages
-from tokenlight.text.rows import Text
+from tokenlight.text.chats import plain_text, read_text
+from tokenlight.text.rows import Text, parts
+from tokenlight.text.sources import Source, find_sources, plain_sources, read_sources
 from tokenlight.text.units import Units
-from tokenlight.text.words import group_tokens
+from tokenlight.text.words import group_tokens, readable
 
 if TYPE_CHECKING:
     import pandas
@@ -35,29 +39,6 @@ MAP_AXES: dict[str, tuple[str, ...]] = {
     "mlp": ("layer",),
     "contributions": ("layer", "query", "key"),
 }
-
-
-@dataclass(frozen=True)
-class Word:
-    """A word of the original text; its score is the sum over its tokens."""
-
-    text: str
-    score: float
-    tokens: tuple[int, ...]
-    special: bool
-    segment: int | None
-    span: tuple[int, int]
-
-
-@dataclass(frozen=True)
-class Passage:
-    """A sentence or a paragraph of the original text; its score is the sum over its tokens."""
-
-    text: str
-    score: float
-    tokens: tuple[int, ...]
-    segment: int
-    span: tuple[int, int]
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,6 +64,7 @@ class Explanation:
     position: int | None = None  # the token that was explained, where there is one
     indices: tuple[int, ...] = ()  # the target as the model counts: a label, a token id, or an answer's first and last
     foil_indices: tuple[int, ...] = ()
+    sources: tuple[Source, ...] = ()  # the parts of the text that were named as such
     given: tuple[int, ...] = ()  # token ids between the text and the target, where that is a later part of an answer
     extras: Mapping[str, float] = field(default_factory=dict)  # numbers about the scores, such as a residual
     maps: Mapping[str, Tensor] = field(default_factory=dict)  # what was asked for with detail=; axes in MAP_AXES
@@ -94,14 +76,14 @@ class Explanation:
 
     def words(self) -> list[Word]:
         """Tokens merged to words of the original text, special tokens included."""
-        texts = self.text if isinstance(self.text, tuple) else (self.text,)
+        texts = parts(self.text)
         special = self.special.tolist()
         scores = self.scores.tolist()
         words = []
         for group in group_tokens(texts, self.segments, self.spans, special):
             segment = self.segments[group[0]]
             span = (self.spans[group[0]][0], self.spans[group[-1]][1])
-            text = self.tokens[group[0]] if special[group[0]] else texts[segment or 0][slice(*span)]
+            text = readable(self.tokens[group[0]]).strip() if special[group[0]] else texts[segment or 0][slice(*span)]
             words.append(
                 Word(text, sum(scores[i] for i in group), tuple(group), bool(special[group[0]]), segment, span)
             )
@@ -120,7 +102,7 @@ class Explanation:
         return sorted(self.sentences(), key=lambda sentence: -abs(sentence.score))[:k]
 
     def _passages(self, cut: Callable[[str], list[tuple[int, int]]]) -> list[Passage]:
-        texts = self.text if isinstance(self.text, tuple) else (self.text,)
+        texts = parts(self.text)
         scores, special = self.scores.tolist(), self.special.tolist()
         spans = [cut(text) for text in texts]
         starts = [[start for start, _ in some] for some in spans]
@@ -139,9 +121,17 @@ class Explanation:
             for (segment, number), tokens in sorted(members.items())
         ]
 
+    def turns(self) -> list[Passage]:
+        """The messages of a chat; of another text, its parts."""
+        return passages_of(self, find_sources(self.text, "turns"))
+
+    def by_source(self) -> list[Passage]:
+        """The sources, and behind them everything else that has a score, so that nothing is left out."""
+        return [*passages_of(self, self.sources), *remainder(self)]
+
     def top(self, k: int = 5) -> list[Word]:
-        """The k words with the highest scores, special tokens left out."""
-        return sorted((word for word in self.words() if not word.special), key=lambda word: -word.score)[:k]
+        """The k words with the highest scores, special tokens and line breaks left out."""
+        return sorted((word for word in self.words() if word.counts), key=lambda word: -word.score)[:k]
 
     def show(self) -> None:
         """Print the text with its scores, in colour where the terminal has it."""
@@ -171,7 +161,8 @@ class Explanation:
             "indices": list(self.indices),
             "foil_indices": list(self.foil_indices),
             "given": list(self.given),
-            "text": list(self.text) if isinstance(self.text, tuple) else self.text,
+            "text": plain_text(self.text),
+            "sources": plain_sources(self.sources),
             "options": json.loads(json.dumps(dict(self.options))),  # tuples are lists there
             "extras": dict(self.extras),
             "maps": {name: values.tolist() for name, values in self.maps.items()},
@@ -183,7 +174,7 @@ class Explanation:
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> "Explanation":
         """The inverse of `to_dict`."""
-        later = {"given": []}  # files from before targets of several tokens have none
+        later = {"given": [], "sources": []}  # older files have none
         fields, dtype = read_saved(plain, "explanation", FORMAT, VERSION, saved_fields(), later)
         fields |= {
             "scores": torch.tensor(fields["scores"], dtype=dtype),
@@ -192,7 +183,8 @@ class Explanation:
             "indices": tuple(fields["indices"]),
             "foil_indices": tuple(fields["foil_indices"]),
             "given": tuple(fields["given"]),
-            "text": tuple(fields["text"]) if isinstance(fields["text"], list) else fields["text"],
+            "text": read_text(fields["text"]),
+            "sources": read_sources(fields["sources"]),
             "maps": {name: torch.tensor(values, dtype=dtype) for name, values in fields["maps"].items()},
             "notes": tuple(fields["notes"]),
         }

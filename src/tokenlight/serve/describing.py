@@ -12,7 +12,7 @@ from tokenlight.serve.explaining import has_layers, takes_heads
 from tokenlight.serve.masks import head_map, lacks_mask, presets
 from tokenlight.serve.session import Session
 from tokenlight.tasks.task import Task
-from tokenlight.text.rows import Text
+from tokenlight.text.rows import Text, parts
 
 SCHOOLS = {
     "attention": "Attention",
@@ -94,4 +94,4 @@ def describe_method(session: Session, method: Method) -> dict[str, Any]:
 
 
 def example(text: Text) -> dict[str, str]:
-    return {"text": text} if isinstance(text, str) else {"text": text[0], "second": text[1]}
+    return dict(zip(("text", "second"), parts(text), strict=False))

@@ -11,8 +11,8 @@ from tokenlight.serve.checks import Refused
 from tokenlight.serve.questions import Question
 from tokenlight.serve.session import Session, place
 from tokenlight.tasks.targets import Candidate, Goal, Target, chosen_indices
-from tokenlight.text.rows import Row
-from tokenlight.text.words import group_tokens
+from tokenlight.text.rows import Row, parts
+from tokenlight.text.words import group_tokens, readable
 
 
 @dataclass(frozen=True)
@@ -64,12 +64,12 @@ def run_question(session: Session, inquiry: Inquiry) -> Reading:
 
 def words_of(row: Row) -> list[dict[str, Any]]:
     """As in an explanation, without scores."""
-    texts = row.text if isinstance(row.text, tuple) else (row.text,)
+    texts = parts(row.text)
     words = []
     for group in group_tokens(texts, row.segments, row.spans, row.special):
         first, last, special = group[0], group[-1], row.special[group[0]]
         span = (row.spans[first][0], row.spans[last][1])
-        text = row.tokens[first] if special else texts[row.segments[first] or 0][slice(*span)]
+        text = readable(row.tokens[first]).strip() if special else texts[row.segments[first] or 0][slice(*span)]
         facts = {"tokens": group, "special": special, "segment": row.segments[first], "span": list(span)}
         words.append({"text": text, "score": None, **facts, "rank": None})
     return words

@@ -15,7 +15,7 @@ from tokenlight.serve.checks import ANSWER, Refused
 from tokenlight.serve.questions import Question
 from tokenlight.tasks.targets import TargetLike
 from tokenlight.tasks.task import Task
-from tokenlight.text.rows import Row, Text
+from tokenlight.text.rows import Row, Text, parts
 
 TOKENS = 4096  # of one text
 TOKEN_BYTES = 400  # that a token's strings and numbers take in Python
@@ -38,7 +38,7 @@ class Session:
     def keep_explanation(self, key: Hashable, explanation: Explanation) -> None:
         tensors = (explanation.scores, *explanation.maps.values())
         size = sum(tensor.nbytes for tensor in tensors) + TOKEN_BYTES * len(explanation.tokens)
-        self.cache.put(key, explanation, size + 4 * sum(map(len, explanation.text)))
+        self.cache.put(key, explanation, size + 4 * sum(map(len, parts(explanation.text))))
 
 
 def place(session: Session, asked: Question) -> Inquiry:

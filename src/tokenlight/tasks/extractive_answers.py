@@ -28,7 +28,7 @@ from tokenlight.tasks.targets import (
 )
 from tokenlight.tasks.task import MOST, Field, Fields, Task
 from tokenlight.text.batches import Batch
-from tokenlight.text.rows import Row, Text
+from tokenlight.text.rows import Row, Text, parts
 
 SIDES = ("start_logits", "end_logits")
 MAX_ANSWER = 30  # tokens of a predicted answer, as in BERT's own SQuAD evaluation
@@ -205,7 +205,7 @@ def answer_span(row: Row, answer: object) -> Span:
         return first, last
     if not isinstance(answer, str):
         raise TypeError(f"expected an answer as text or as (first token, last token), found {answer!r}")
-    context = row.text[1]
+    context = parts(row.text)[1]
     start = context.find(answer) if answer else -1
     if start < 0:
         raise ValueError(f"the answer {answer!r} is not in the context, letter by letter")
@@ -225,5 +225,5 @@ def answer_text(row: Row, span: Span) -> str:
     first, last = span
     if row.segments[first] is None or row.segments[first] != row.segments[last]:
         return " ".join(row.tokens[first : last + 1])
-    text = row.text if isinstance(row.text, str) else row.text[row.segments[first] or 0]
+    text = parts(row.text)[row.segments[first] or 0]
     return text[row.spans[first][0] : row.spans[last][1]]

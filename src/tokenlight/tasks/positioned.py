@@ -9,7 +9,7 @@ from torch import Tensor
 from tokenlight.tasks.targets import Span, TargetLike, Wanted, check_position, check_positions
 from tokenlight.tasks.task import LogitsFor, Task
 from tokenlight.text.batches import Batch
-from tokenlight.text.rows import Row
+from tokenlight.text.rows import Row, parts
 from tokenlight.text.words import number_words
 
 
@@ -63,9 +63,9 @@ class Positioned(Task):
 
 def token_of_word(row: Row, word: str) -> int:
     """The first token of a word that stands in the text exactly once."""
-    parts = row.text if isinstance(row.text, tuple) else (row.text,)
-    places = [(s, k) for s, part in enumerate(parts) for k in range(len(part)) if part.startswith(word, k) and word]
-    numbers = [[-1, *number_words(part), -1] for part in parts]
+    texts = parts(row.text)
+    places = [(s, k) for s, part in enumerate(texts) for k in range(len(part)) if part.startswith(word, k) and word]
+    numbers = [[-1, *number_words(part), -1] for part in texts]
     whole = [
         (s, k)
         for s, k in places

@@ -30,7 +30,8 @@ from tokenlight.tasks.targets import (
     refuse_equal,
 )
 from tokenlight.text.batches import Batch
-from tokenlight.text.rows import Cut, Gap, Row, Text, encode
+from tokenlight.text.encoding import encode
+from tokenlight.text.rows import Cut, Gap, Row, Text
 
 LogitsFor = Literal["text", "every token", "last token"]
 MOST = 10  # candidates to pick from, where the model could say anything
@@ -89,7 +90,7 @@ class Task(ABC):
 
     def encode(self, texts: Sequence[Text]) -> list[Row]:
         """The texts as token rows, cut to what the model takes."""
-        return encode(self.tokenizer, texts, self.max_length, self.cut)
+        return encode(self.tokenizer, texts, self.max_length, self.cut, replies=self.reads_on)
 
     # From people's words to indices, and back
 

@@ -4,28 +4,35 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from tokenlight.text.rows import Row, trim
+from tokenlight.text.chats import ASSISTANT
+from tokenlight.text.rows import Chat, Row, Text, parts, trim
 
 UNFINISHED = "\ufffd"  # how decoders write the first bytes of a character whose other bytes are still to come
 
 
 def follow(row: Row, ids: Sequence[int], tokenizer: Any) -> Row:
-    """A text and what follows it, as a pair; spans of what follows point into it, as it is decoded."""
-    if not isinstance(row.text, str):
-        raise ValueError("a language model goes on with one text; found a pair")
+    """A text and what follows it, as a pair, or as the next message of a chat; its spans point into what is decoded."""
     roles = set(tokenizer.all_special_ids)
     text, spans = decode(ids, tokenizer)
     types = row.token_type_ids
     return replace(
         row,
-        text=(row.text, text),
+        text=followed(row.text, text),
         input_ids=[*row.input_ids, *ids],
         token_type_ids=None if types is None else [*types, *types[-1:] * len(ids)],
         tokens=[*row.tokens, *tokenizer.convert_ids_to_tokens(list(ids))],
         special=[*row.special, *(i in roles for i in ids)],
-        segments=[*row.segments, *[1] * len(ids)],
+        segments=[*row.segments, *[len(parts(row.text))] * len(ids)],
         spans=[*row.spans, *spans],
     )
+
+
+def followed(text: Text, answer: str) -> Text:
+    if isinstance(text, Chat):
+        return Chat((*text.roles, ASSISTANT), (*text.contents, answer))
+    if isinstance(text, tuple):
+        raise ValueError("a language model goes on with one text, or with a chat; found a pair")
+    return text, answer
 
 
 def decode(ids: Sequence[int], tokenizer: Any) -> tuple[str, list[tuple[int, int]]]:

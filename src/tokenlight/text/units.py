@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tokenlight.text import passages
-from tokenlight.text.rows import Text
+from tokenlight.text.rows import Text, parts
 from tokenlight.text.words import group_tokens
 
 Units = Literal["tokens", "words", "sentences"]
@@ -34,11 +34,11 @@ def units_of(row: Tokenised, kind: Units) -> list[list[int]]:
     own = [i for i, special in enumerate(row.special) if not special]
     if kind == "tokens":
         return [[i] for i in own]
-    parts = row.text if isinstance(row.text, tuple) else (row.text,)
+    texts = parts(row.text)
     if kind == "words":
-        groups = group_tokens(parts, row.segments, row.spans, row.special)
+        groups = group_tokens(texts, row.segments, row.spans, row.special)
         return [group for group in groups if not row.special[group[0]]]
-    starts = [[start for start, _ in passages.sentences(part)] for part in parts]
+    starts = [[start for start, _ in passages.sentences(part)] for part in texts]
     found: dict[tuple[int, int], list[int]] = {}  # by text and number of the sentence
     for i in own:
         segment = row.segments[i] or 0

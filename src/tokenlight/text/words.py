@@ -20,6 +20,8 @@ WORD = re.compile(
     re.IGNORECASE,
 )
 
+BLANKS = str.maketrans({"Ġ": " ", "▁": " ", "Ċ": "↵"})  # as byte-level and SentencePiece tokenizers write them
+
 
 def group_tokens(
     texts: Sequence[str],
@@ -27,13 +29,13 @@ def group_tokens(
     spans: Sequence[tuple[int, int]],
     special: Sequence[bool],
 ) -> list[list[int]]:
-    """Token indices word by word, in order. A special token is a word of its own."""
+    """Token indices word by word, in order. A special token is a word of its own, and so is a line break's."""
     numbers = [number_words(text) for text in texts]
     groups: list[list[int]] = []
     open_word: tuple[int, int] | None = None  # segment and word that the last group ends in
     blanks: list[int] = []  # tokens that are only a blank wait for the word they stand before
     for token, (segment, (start, end)) in enumerate(zip(segments, spans, strict=True)):
-        if segment is None or special[token]:
+        if segment is None or special[token] or texts[segment][start:end].isspace():
             groups += [blanks, [token]] if blanks else [[token]]
             blanks, open_word = [], None
         elif start == end:
@@ -45,6 +47,11 @@ def group_tokens(
             groups.append([*blanks, token])
             blanks, open_word = [], (segment, numbers[segment][end - 1])
     return [*groups, blanks] if blanks else groups
+
+
+def readable(token: str) -> str:
+    """A token with blanks where tokenizers write signs for them."""
+    return token.translate(BLANKS)
 
 
 def number_words(text: str) -> list[int]:

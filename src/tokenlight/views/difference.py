@@ -39,7 +39,7 @@ def difference(first: Explanation, second: Explanation) -> Explanation:
 
 def largest(explanation: Explanation) -> float:
     """The strongest word's |score|, special tokens left out; 1 where all are 0."""
-    return max((abs(word.score) for word in explanation.words() if not word.special), default=0.0) or 1.0
+    return max((abs(word.score) for word in explanation.words() if word.counts), default=0.0) or 1.0
 
 
 def tint(strength: float) -> Colour:

@@ -12,6 +12,7 @@ from tokenlight.methods import METHODS
 from tokenlight.results.explained_answer import ExplainedAnswer
 from tokenlight.results.explanation import Passage
 from tokenlight.text import passages
+from tokenlight.text.rows import Chat, parts
 from tokenlight.text.words import group_tokens
 from tokenlight.views.long_texts import LONG, OPEN_SENTENCES, SHORT
 
@@ -53,11 +54,12 @@ def packed(matrix: torch.Tensor) -> str:
 
 
 def texts_of(answer: ExplainedAnswer) -> tuple[str, ...]:
-    return (answer.prompt, answer.answer)
+    return (*parts(answer.prompt), answer.answer)
 
 
 def roles_of(answer: ExplainedAnswer) -> tuple[str, ...]:
-    return ("prompt", "answer")
+    prompt = answer.prompt
+    return (*(prompt.roles if isinstance(prompt, Chat) else ("prompt",)), "answer")
 
 
 def answer_sentences(answer: ExplainedAnswer) -> list[list[int]]:

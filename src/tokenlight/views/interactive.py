@@ -12,7 +12,7 @@ from typing import Any
 
 from tokenlight.methods import METHODS
 from tokenlight.results.explanation import Explanation, Word
-from tokenlight.text.rows import Text
+from tokenlight.text.rows import Text, parts
 from tokenlight.views.layout import Piece, explained, headline, pieces
 from tokenlight.views.long_texts import Fold, folded, strongest
 
@@ -61,7 +61,7 @@ def folds(
 
 def token_words(explanation: Explanation) -> list[Word]:
     """Every token as if it were a word."""
-    parts = zip(
+    columns = zip(
         explanation.tokens,
         explanation.scores.tolist(),
         explanation.special.tolist(),
@@ -69,10 +69,22 @@ def token_words(explanation: Explanation) -> list[Word]:
         explanation.spans,
         strict=True,
     )
+    texts = parts(explanation.text)
     return [
-        Word(token, score, (i,), special, segment, span)
-        for i, (token, score, special, segment, span) in enumerate(parts)
+        Word(
+            texts[segment or 0][slice(*span)] if is_break(texts, segment, span) else token,
+            score,
+            (i,),
+            special,
+            segment,
+            span,
+        )
+        for i, (token, score, special, segment, span) in enumerate(columns)
     ]
+
+
+def is_break(texts: Sequence[str], segment: int | None, span: tuple[int, int]) -> bool:
+    return segment is not None and texts[segment][slice(*span)].isspace()
 
 
 def word_facts(word: Word) -> dict[str, Any]:
@@ -81,7 +93,7 @@ def word_facts(word: Word) -> dict[str, Any]:
 
 def word_ranks(words: Sequence[Word]) -> list[int | None]:
     """1 for the highest score; special tokens have none. Of equals the first in the text comes first."""
-    order = sorted((i for i, word in enumerate(words) if not word.special), key=lambda i: -words[i].score)
+    order = sorted((i for i, word in enumerate(words) if word.counts), key=lambda i: -words[i].score)
     places = {i: place for place, i in enumerate(order, 1)}
     return [places.get(i) for i in range(len(words))]
 

@@ -10,6 +10,7 @@ from tokenlight.views.palette import AGAINST, SUPPORT, ink, shade
 
 VISIBLE = 0.01  # weaker words stay without a box: less than one part of a hundred cannot be mixed
 SPECIAL = {
+    "↵": r"$\hookleftarrow$",
     "\\": r"\textbackslash{}",
     "{": r"\{",
     "}": r"\}",

@@ -6,6 +6,10 @@ from dataclasses import dataclass
 from tokenlight.results.explanation import Explanation, Word
 from tokenlight.tasks import TASKS
 from tokenlight.tasks.task import Task
+from tokenlight.text.rows import Chat, parts
+from tokenlight.text.words import readable
+
+BREAK = "↵"  # stands before a line break that takes a token of its own
 
 
 @dataclass(frozen=True)
@@ -20,15 +24,16 @@ class Piece:
 def pieces(explanation: Explanation, words: Sequence[Word] | None = None) -> Iterator[Piece]:
     """The original text in order, special tokens where they stand; `words` may be others than those of the text."""
     words = explanation.words() if words is None else words
-    largest = max((abs(word.score) for word in words if not word.special), default=0.0)
-    texts = explanation.text if isinstance(explanation.text, tuple) else (explanation.text,)
+    largest = max((abs(word.score) for word in words if word.counts), default=0.0)
+    texts, chat = parts(explanation.text), isinstance(explanation.text, Chat)
     segment, place = None, 0
     for word in words:
         if word.special and word.segment is None:
             if segment is not None:
                 yield from rest(texts[segment], place)
                 segment = None
-            yield Piece(f" {word.text} ", word=word)
+            written = readable(explanation.tokens[word.tokens[0]]) if chat else f" {word.text} "
+            yield Piece(written, word=word)
             continue
         if word.segment != segment:
             if segment is not None:
@@ -38,8 +43,9 @@ def pieces(explanation: Explanation, words: Sequence[Word] | None = None) -> Ite
         start, end = word.span
         if start > place:
             yield Piece(texts[segment][place:start])
-        strength = 0.0 if word.special or not largest else word.score / largest
-        yield Piece(texts[segment][max(start, place) : end], strength, word)
+        strength = 0.0 if word.special or not largest else max(-1.0, min(1.0, word.score / largest))
+        written = texts[segment][max(start, place) : end]
+        yield Piece(BREAK + written if word.newline else written, strength, word)
         place = max(place, end)
     if segment is not None:
         yield from rest(texts[segment], place)

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tokenlight.results.explanation import Explanation, printable
-from tokenlight.views.layout import explained, headline
+from tokenlight.views.layout import BREAK, Piece, explained, headline
 from tokenlight.views.long_texts import Fold, folded, strongest
 from tokenlight.views.palette import css, ink, shade
 
@@ -67,14 +67,20 @@ def heat_line(explanation: Explanation) -> Text:
     for piece in folded(explanation):
         if isinstance(piece, Fold):
             line.append(f" {piece.label} ", style="dim italic")
+        elif piece.word is not None and piece.word.newline:
+            line.append(BREAK, style=heat_style(piece)).append("\n")
         elif piece.word is None or piece.word.special:
             line.append(printable(piece.text), style="dim")
-        elif abs(piece.strength) < VISIBLE:
-            line.append(printable(piece.text))
         else:
-            background = shade(piece.strength)
-            line.append(printable(piece.text), style=f"{css(ink(background))} on {css(background)}")
+            line.append(printable(piece.text), style=heat_style(piece))
     return line
+
+
+def heat_style(piece: Piece) -> str:
+    if abs(piece.strength) < VISIBLE:
+        return "dim" if piece.word is not None and piece.word.newline else ""
+    background = shade(piece.strength)
+    return f"{css(ink(background))} on {css(background)}"
 
 
 def plain_line(explanation: Explanation) -> Text:

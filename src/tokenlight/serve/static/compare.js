@@ -1,6 +1,6 @@
 // Two texts side by side, and two methods as a difference.
 import { byId, el, fillSelect, isSend, percent } from "./dom.js";
-import { drawHeatmaps, drawLegend } from "./heatmap.js";
+import { drawHeatmaps, drawLegend, isBreak } from "./heatmap.js";
 import { titleOf, titles } from "./methods.js";
 import { createResults } from "./results.js";
 import { drawWaiting } from "./show.js";
@@ -36,13 +36,13 @@ function mountDifference(app) {
 /** Scores of the first minus those of the second, each scaled so that its strongest word has 1 or -1. */
 export function differenceOf(first, second) {
   const scaled = (explanation) => {
-    const plain = explanation.words.filter((word) => !word.special);
+    const plain = explanation.words.filter((word) => !word.special && !isBreak(word));
     const largest = Math.max(0, ...plain.map((word) => Math.abs(word.score))) || 1;
     return explanation.words.map((word) => word.score / largest);
   };
   const [one, other] = [scaled(first), scaled(second)];
   const words = first.words.map((word, i) => ({ ...word, score: one[i] - other[i], rank: null }));
-  ranked(words.filter((word) => !word.special)).forEach((word, i) => (word.rank = i + 1));
+  ranked(words.filter((word) => !word.special && !isBreak(word))).forEach((word, i) => (word.rank = i + 1));
   const whole = { strongest: [], folds: [] }; // what matters little to one method may be where they differ
   const kind = { method: `${first.method} − ${second.method}`, signed: true, difference: true, notes: [] };
   return { ...first, ...whole, ...kind, words };

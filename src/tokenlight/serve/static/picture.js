@@ -1,6 +1,6 @@
 // The heatmaps as one SVG picture with plain attributes, for downloads: light, whatever the page is.
 import { svg } from "./dom.js";
-import { ink, shade, withFolds } from "./heatmap.js";
+import { ink, isBreak, shade, withFolds } from "./heatmap.js";
 
 const WIDTH = 860;
 const NAMES = 170; // room for the methods' names
@@ -51,7 +51,7 @@ function partsOf(explanation, unit) {
     const score = piece.tokens.reduce((sum, token) => sum + explanation.scores[token], 0);
     return { text: piece.text, score, special: explanation.special[piece.tokens[0]] };
   });
-  const scores = about.filter((part) => part.score !== null && !part.special).map((part) => Math.abs(part.score));
+  const scores = about.filter((part) => part.score !== null && !part.special && !isBreak(part)).map((part) => Math.abs(part.score));
   const largest = Math.max(0, ...scores) || 1;
   const strength = (part) => (part.score === null || part.special ? null : part.score / largest);
   return about.map((part) => ({ ...part, strength: strength(part) }));

@@ -170,6 +170,11 @@ function wordLine(explanation) {
   return line(explanation, "pieces", (piece) => (piece.word === null ? null : entries[piece.word]));
 }
 
+/** A line break that takes a token of its own: it is drawn, but the scale is that of the words. */
+export function isBreak(entry) {
+  return !entry.text.replace("↵", "").trim();
+}
+
 function tokenLine(explanation) {
   const entryOf = (piece) => {
     if (!piece.tokens.length) return null;
@@ -189,7 +194,7 @@ function line(explanation, unit, entryOf) {
   text.setAttribute("aria-orientation", "horizontal");
   const pieces = explanation[unit];
   const entries = pieces.map(entryOf);
-  const plain = entries.filter((entry) => entry && !entry.special);
+  const plain = entries.filter((entry) => entry && !entry.special && !isBreak(entry));
   const strength = (most, entry) => Math.max(most, Math.abs(entry.score));
   const largest = explanation.difference ? 1 : plain.reduce(strength, 0) || 1;
   const count = new Set(plain.map((entry) => entry.index)).size;

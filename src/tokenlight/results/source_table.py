@@ -1,0 +1,35 @@
+"""Which passage made it say this sentence? A score for each sentence of an answer and each source of its prompt."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from tokenlight.results.passage import Passage
+
+
+@dataclass(frozen=True, eq=False)
+class SourceTable:
+    """Rows are sentences of the answer. Columns are sources, and behind them what else has a share of the scores."""
+
+    parts: list[Passage]  # a sentence's score is the sum of its row
+    sources: list[Passage]  # a source's score is the sum of its column
+    scores: Tensor  # [sentence, source]
+
+    @classmethod
+    def of(cls, answer: str, spans: Sequence[tuple[int, int]], found: Sequence[Sequence[Passage]]) -> "SourceTable":
+        """From what `Explanation.by_source` says of each sentence; all of them name the same sources."""
+        scores = torch.tensor([[source.score for source in row] for row in found], dtype=torch.float64)
+        sums = scores.sum(0).tolist()
+        parts = [
+            Passage(answer[slice(*span)].strip(), total, (), None, span, f"sentence {i + 1}")
+            for i, (span, total) in enumerate(zip(spans, scores.sum(1).tolist(), strict=True))
+        ]
+        return cls(parts, [replace(one, score=total) for one, total in zip(found[0], sums, strict=True)], scores)
+
+    def strongest(self, part: int) -> Passage:
+        """The source with the highest score for a sentence, with that score; shares that are no source do not count."""
+        named = [i for i, source in enumerate(self.sources) if source.segment is not None]
+        best = max(named, key=lambda i: float(self.scores[part, i]))
+        return replace(self.sources[best], score=float(self.scores[part, best]))

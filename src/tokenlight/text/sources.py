@@ -1,0 +1,118 @@
+"""Sources: the parts of a prompt that an answer may rest on, such as passages, sentences or turns."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise, repeat
+from typing import Any, Literal, get_args
+
+from tokenlight.text import passages
+from tokenlight.text.rows import Chat, Text, parts
+
+Span = tuple[int, int]
+Division = Literal["sentences", "paragraphs", "turns"]
+DIVISIONS = get_args(Division)
+# Texts that stand in the prompt, with names or without; spans in it, with the number of the part before them where
+# there are several; or a way to divide each of its parts.
+Documents = (
+    Division
+    | Mapping[str, str]
+    | Sequence[str]
+    | Sequence[tuple[int, ...]]
+    | Callable[[str], Sequence[tuple[int, int]]]
+)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A part of the text with a name."""
+
+    name: str
+    segment: int  # the text of a pair, or the message of a chat
+    span: Span
+
+
+def find_sources(text: Text, documents: Documents | None) -> tuple[Source, ...]:
+    """What is named as sources of this text, in its order."""
+    if documents is None:
+        return ()
+    if isinstance(documents, str):
+        found = divide(text, documents)
+    elif callable(documents):
+        found = divide_by(text, documents, "part")
+    else:
+        named = documents.items() if isinstance(documents, Mapping) else number("document", documents)
+        found = [locate(text, name, one) for name, one in named]
+    if not found:
+        raise ValueError("expected sources, found none: name one or more, or leave documents= away")
+    ordered = sorted(found, key=lambda source: (source.segment, source.span))
+    for one, next_one in pairwise(ordered):
+        if one.segment == next_one.segment and next_one.span[0] < one.span[1]:
+            raise ValueError(f"the sources {one.name!r} and {next_one.name!r} overlap")
+    return tuple(ordered)
+
+
+def number(name: str, some: Sequence[Any]) -> list[tuple[str, Any]]:
+    return [(f"{name} {i}", one) for i, one in enumerate(some, 1)]
+
+
+def divide(text: Text, way: str) -> list[Source]:
+    if way not in DIVISIONS:
+        raise ValueError(
+            f"a prompt is divided by {', '.join(DIVISIONS)}, or name the documents in a list; found {way!r}"
+        )
+    if way == "turns":
+        roles = text.roles if isinstance(text, Chat) else ["text"] * len(parts(text))
+        whole = [(0, len(part)) for part in parts(text)]
+        return [Source(f"{role} {i + 1}", i, span) for i, (role, span) in enumerate(zip(roles, whole, strict=True))]
+    return divide_by(text, getattr(passages, way), way.removesuffix("s"))
+
+
+def divide_by(text: Text, cut: Callable[[str], Sequence[Span]], name: str) -> list[Source]:
+    spans = [(segment, *span) for segment, part in enumerate(parts(text)) for span in cut(part)]
+    return [locate(text, one, span) for one, span in number(name, spans)]
+
+
+def locate(text: Text, name: str, document: str | Sequence[int]) -> Source:
+    """One source, by the text that it has, or by its span."""
+    texts = parts(text)
+    if isinstance(document, str):
+        wanted = document.strip()
+        places = [
+            (segment, at)
+            for segment, part in enumerate(texts)
+            for at in range(len(part))
+            if part.startswith(wanted, at)
+        ]
+        if not wanted or len(places) != 1:
+            raise ValueError(
+                f"{name}, {document[:60]!r}, stands {len(places) if wanted else 0} times in the prompt, not once"
+            )
+        segment, at = places[0]
+        return Source(name, segment, (at, at + len(wanted)))
+    segment, start, end = document if len(document) == 3 else (0, *document)
+    if not 0 <= segment < len(texts) or not 0 <= start < end <= len(texts[segment]):
+        raise ValueError(f"{name}: {tuple(document)} is no span of characters in the prompt")
+    return Source(name, segment, (start, end))
+
+
+def sources_for(texts: Sequence[Text], single: bool, documents: Any) -> list[tuple[Source, ...]]:
+    """For each text its sources. For a list of texts, documents are a list with those of each, or one way for all."""
+    each = list(repeat(documents, len(texts)) if single or is_way(documents) else documents)
+    if len(each) != len(texts):
+        raise ValueError(f"documents for {len(each)} texts, but there are {len(texts)} texts")
+    return [find_sources(text, some) for text, some in zip(texts, each, strict=True)]
+
+
+def is_way(documents: Any) -> bool:
+    """One way to divide any text, or none."""
+    return documents is None or isinstance(documents, str) or callable(documents)
+
+
+def plain_sources(sources: Sequence[Source]) -> list[dict[str, Any]]:
+    """As JSON has them."""
+    return [{**vars(source), "span": list(source.span)} for source in sources]
+
+
+def read_sources(plain: Sequence[Mapping[str, Any]]) -> tuple[Source, ...]:
+    """From JSON."""
+    return tuple(Source(one["name"], one["segment"], (one["span"][0], one["span"][1])) for one in plain)
