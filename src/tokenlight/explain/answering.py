@@ -90,6 +90,8 @@ def ask_about_part(
     given = tuple(ids[:start])
     itself = ids[start] if end == start + 1 else tuple(ids[start:end])
     wanted = task.want(row, itself if target is None else target, foil)
+    if wanted.index is not None and foil is None:
+        wanted = task.want(row, (wanted.index,), None)  # a single token of an answer is explained as several are
     if given and wanted.foil_answer:
         raise ValueError("two continuations are compared right behind the prompt alone: name one token each")
     behind = given + wanted.answer
@@ -136,7 +138,7 @@ def assemble_answer(
         log_probabilities=log_probabilities(logits, ids).cpu().to(matrix.dtype),
         alternatives=likeliest(task, logits),
         method=job.method.name,
-        options=job.described_options,
+        options={**job.described_options, **inquiry.number},
         model=model_name(explainer.inner),
         task=task.name,
         signed=is_signed(job, task, None),

@@ -47,7 +47,7 @@ def assemble(
         prediction=prediction,
         probability=probability,
         method=job.method.name,
-        options=job.described_options,
+        options={**job.described_options, **inquiry.number},
         task=task.name,
         model=model_name(explainer.inner),
         signed=is_signed(job, task, foil),

@@ -14,7 +14,7 @@ from tokenlight.explain.contrast import explain_inquiries
 from tokenlight.explain.in_batches import explain_in_batches
 from tokenlight.explain.inquiry import inquire
 from tokenlight.explain.jobs import Job, Option, jobs_for
-from tokenlight.explain.numbers import Number, check_number
+from tokenlight.explain.numbers import DEFAULT_NUMBER, Number, check_number
 from tokenlight.explain.running import Running
 from tokenlight.methods import find_method
 from tokenlight.model.copying import unwrap
@@ -247,7 +247,7 @@ class Explainer:
         answers: AnswerLike | Sequence[AnswerLike],
         method: str = DEFAULT_METHOD,
         *,
-        number: Number = "logit",
+        number: Number = DEFAULT_NUMBER,
         through: bool | Form = False,
         documents: Documents | Sequence[Documents] | None = None,
         rules: RuleTable | None = None,

@@ -42,7 +42,7 @@ class NextToken(Worded):
             raise ValueError("a foil of several tokens needs a target to be compared with")
         answer, other = answer or (self.index(target),), other or (() if foil is None else (self.index(foil),))
         refuse_equal(answer, other, target)
-        return Wanted(answer=answer, foil_answer=other)
+        return Wanted(answer=answer, foil_answer=other, against_all=True)
 
     def continuation(self, row: Row, target: Any) -> tuple[int, ...]:
         """Of several tokens, given as a text or as a tuple of ids; () for a single token, or none."""
