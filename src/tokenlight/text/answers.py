@@ -47,3 +47,10 @@ def decode(ids: Sequence[int], tokenizer: Any) -> tuple[str, list[tuple[int, int
         ends.append(max(whole, ends[-1] if ends else 0))
     starts = [0, *ends[:-1]]
     return text, [trim(text, start, end) for start, end in zip(starts, ends, strict=True)]
+
+
+def refuse_too_long(row: Row, ids: Sequence[int], max_length: int | None) -> None:
+    """The model reads the whole text and all of the answer, or nothing is explained."""
+    total = len(row) + row.truncated + len(ids)
+    if max_length is not None and total > max_length:
+        raise ValueError(f"prompt and answer have {total} tokens, the model reads {max_length}: shorten the prompt")
