@@ -34,7 +34,7 @@ def test_the_end_of_text_has_a_row_and_no_characters(explainer):
     assert answer.of(sentence=0).indices == answer.ids
     end = answer.of(tokens=-1)
     assert end.target == tokenizer.eos_token
-    assert end.evaluate("aopc")
+    assert end.evaluate(["aopc"])
 
 
 def test_an_answer_that_is_nothing_but_the_end(explainer, capsys):
@@ -84,7 +84,7 @@ def test_a_model_writes_no_more_than_it_can_read(explainer):
 
 
 def test_a_prompt_of_one_token_and_a_long_one_together(explainer):
-    prompts, answers = ["the", of_length(explainer, 70)], [" key is here and the book", " key"]
+    prompts, answers = [of_length(explainer, 1), of_length(explainer, 70)], [" key is here and the book", " key"]
     together = explainer.explain_answer(prompts, answers, "attn_lrp", progress=False)
     for prompt, answer, found in zip(prompts, answers, together, strict=True):
         alone = explainer.explain_answer(prompt, answer, "attn_lrp", progress=False)
@@ -118,15 +118,14 @@ def test_half_a_character(explainer):
     ids = tuple(explainer.tokenizer.encode(" 😀"))
     answer = explainer.explain_answer(PROMPT, ids[:3], **QUICK)
     assert answer.answer == " \ufffd"
-    assert own_pieces(answer) == ["", "", "\ufffd"]
-    assert explainer.explain_answer(PROMPT, ids, **QUICK).of("😀").indices == ids[1:]
+    assert own_pieces(answer) == ["", "\ufffd", "\ufffd"]
 
 
 def test_text_from_right_to_left(explainer):
     answer = explainer.explain_answer("שלום", " עולם טוב.", **QUICK)
-    assert "".join(own_pieces(answer)) == "עולםטוב."
+    assert own_pieces(answer)[1::2][:4] == own_pieces(answer)[2::2][:4] == list("עולם")  # two bytes a letter
     world = answer.of("עולם")
-    assert (world.target, len(world.indices)) == ("עולם", 8)  # two bytes a letter
+    assert (world.target, len(world.indices)) == ("עולם", 8)
     assert answer.total().words()[0].text == "שלום"
 
 
@@ -179,6 +178,8 @@ def test_settings_of_generate(explainer):
     assert stop in stopped.text
     with pytest.raises(ValueError, match="one answer at a time: num_return_sequences= asks for 2"):
         explainer.generate(PROMPT, max_new_tokens=2, num_beams=2, num_return_sequences=2)
+    with pytest.raises(ValueError, match="one prompt at a time: found a list of 2"):
+        explainer.generate([PROMPT, PROMPT])
 
 
 def test_a_model_that_cannot_write(explainer, monkeypatch):

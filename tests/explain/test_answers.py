@@ -365,8 +365,11 @@ def test_characters_of_several_tokens():
     explainer = explainer_for("gpt2", "text-generation")
     answer = explainer.explain_answer(PROMPT, " 😀 東京", "gradient_x_input", progress=False)
     assert answer.answer == " 😀 東京"
-    assert "".join(answer.answer[slice(*span)] for span in answer.spans[answer.prompt_length :]) == "😀東京"
+    pieces = [answer.answer[slice(*span)] for span in answer.spans[answer.prompt_length :]]
+    assert "".join(dict.fromkeys(pieces)) == "😀東京"
+    assert all(pieces[1:5])  # every byte belongs to its character, as in prompts
     assert answer.of("😀").target == "😀"
+    assert answer.of("😀").indices == answer.ids[1:5]
 
 
 def test_a_foil_of_any_length_is_a_difference(explainer):

@@ -225,11 +225,13 @@ class Explainer:
     def generate(self, prompt: Prompt, *, seed: int | None = None, **settings: Any) -> Generated:
         """Let the model write an answer to a prompt; `.explain()` of it says why.
 
-        `settings` are those of transformers' `generate`, such as max_new_tokens or do_sample; with a `seed`, sampling
-        can be repeated.
+        `settings` are those of transformers' `generate`, such as max_new_tokens (60 if nobody says it, and never more
+        than the model can read) or do_sample; with a `seed`, sampling can be repeated.
         """
-        (text,), _ = texts_of(prompt)
-        return generate(self, self.encode([text])[0], seed, settings)
+        texts, single = texts_of(prompt)
+        if not single:
+            raise ValueError(f"one prompt at a time: found a list of {len(texts)}")
+        return generate(self, self.encode(texts)[0], seed, settings)
 
     @overload
     def explain_answer(
