@@ -57,7 +57,7 @@ def generate(explainer: "Explainer", row: Row, seed: int | None, settings: Mappi
     if isinstance(row.text, tuple):
         raise ValueError("a language model goes on with one text, or with a chat; found a pair")
     if not callable(getattr(model, "generate", None)):
-        model = explainer.inner  # wrappers that only spread a model over devices
+        model = cast(Any, explainer.inner)  # wrappers that only spread a model over devices
     if not callable(getattr(model, "generate", None)):
         raise ValueError(
             f"{type(model).__name__} cannot write: transformers gives it no generate(); use explain_answer"
