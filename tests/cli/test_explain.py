@@ -4,9 +4,11 @@ import json
 import re
 from functools import cache
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 import tokenlight as tl
@@ -282,6 +284,52 @@ def test_generate_says_why_a_model_wrote_that(folders, tmp_path):
     answer = tl.ExplainedAnswer.load(file)
     assert len(answer) == 3
     assert "handed on" in answer.notes[-1]
+
+
+def test_answers_from_files_to_files(folders, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("one.txt").write_text("the key is here\n")
+    Path("more.json").write_text(json.dumps(["they are bad"]))
+    given = ["it is", "-m", folders["writer"], "--answer", " a good movie", "--documents", "one.txt"]
+    given += ["--documents", "more.json", "--number", "log_probability"]
+    for name in ("x.json", "x.parquet", "x.html"):
+        assert succeed("explain", *given, "-o", name) == ""
+    found, same = tl.ExplainedAnswer.load("x.json"), tl.ExplainedAnswer.load("x.parquet")
+    assert found == same
+    assert found.prompt == "the key is here\n\nthey are bad\n\nit is"
+    assert [source.name for source in found.sources] == ["one", "document 2"]
+    assert Path("x.html").read_text().startswith("<!doctype html>")
+    expected = tl.load(folders["writer"]).explain_answer(found.prompt, " a good movie", number="log_probability")
+    assert torch.equal(found.matrix, expected.matrix)
+    shown = succeed("explain", *given)
+    assert "a good movie" in shown
+    assert json.loads(succeed("explain", *given, "--format", "json"))["answer"] == " a good movie"
+    chat = [{"role": "user", "content": "it is"}, {"role": "assistant", "content": "a good movie"}]
+    Path("chat.json").write_text(json.dumps({"messages": chat}))
+    assert "no chat template" in fail("explain", "--messages", "chat.json", "-m", folders["writer"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "give a text, or a chat"),
+        (["it is", "--messages", "chat.json"], "and not both"),
+        (["--messages", "none.json"], "there is no file none.json"),
+        (["--messages", "chat.json"], "chat.json, line 2, column 1: expected JSON"),
+        (["--messages", "role.json"], "role.json: message 0: expected"),
+        (["--messages", "object.json"], "found an object with 'turns'"),
+        (["it is", "--documents", "role.json"], "role.json: document 1: expected a text, found {"),
+        (["it is", "--answer", " a", "-o", "x.pdf"], "ends in .html, .json, .parquet"),
+        (["it is", "--answer", " a", "--foil", "b"], "leave --foil out"),
+        (["it is", "--answer", " a", "--method", "lrp", "--method", "attcat"], "one method at a time"),
+    ],
+)
+def test_what_is_wrong_with_a_prompt_is_said_before_the_model_is_loaded(tmp_path, monkeypatch, arguments, said):
+    monkeypatch.chdir(tmp_path)
+    Path("chat.json").write_text('[{"role"\n')
+    Path("role.json").write_text('[{"role": "user"}]')
+    Path("object.json").write_text('{"turns": []}')
+    assert said in fail("explain", *arguments, "-m", "./nowhere")
 
 
 def test_generate_is_for_language_models(folders):

@@ -1,6 +1,7 @@
 """A log of prompts with answers: the same numbers as one by one; what is bad is named by its line."""
 
 import json
+from copy import deepcopy
 from functools import partial
 from typing import Any
 
@@ -14,6 +15,8 @@ from tests.tokenizers_ import explainer_for
 from tokenlight.corpus.settings import CorpusSettings
 from tokenlight.corpus.summary import summarise
 from tokenlight.data.source import Source
+from tokenlight.text.chats import read_chat
+from tokenlight.text.documents import named_spans, with_documents
 
 ROWS = [
     {"prompt": "The keys to the cabinet", "answer": " are on the table. It is a good movie"},
@@ -21,6 +24,20 @@ ROWS = [
     {"prompt": "who wrote the book ?", "answer": " They are here. And bad. The author"},
 ]
 METHODS = ["attn_lrp", "gradient_x_input"]
+
+
+CHAT = [{"role": "system", "content": "it is"}, {"role": "user", "content": "who wrote the book ?"}]
+TEMPLATE = (
+    "{% for m in messages %}<{{ m['role'] }}>{{ m['content'] }}\n{% endfor %}"
+    "{% if add_generation_prompt %}<a>{% endif %}"
+)
+
+
+def talker():
+    """A language model with a chat template."""
+    tokenizer = deepcopy(explainer_for("gpt2", "text-generation").tokenizer)
+    tokenizer.chat_template = TEMPLATE
+    return tl.Explainer(explainer_for("gpt2", "text-generation").model, tokenizer)
 
 
 def explain(source: Any, folder, methods=("gradient_x_input",), family="gpt2", task="text-generation", **settings: Any):
@@ -99,3 +116,39 @@ def test_words_of_all_answers_are_counted_together(tmp_path):
     explain(ROWS, tmp_path)
     (summary,) = summarise(tmp_path)
     assert [(label.label, label.texts) for label in summary.labels] == [("answers", 3)]
+
+
+def test_chats_with_documents_are_those_of_explain_answer(tmp_path):
+    documents, answer = {"a": "the key is here", "b": "they are bad"}, "They are. A young author"
+    log = [
+        {"messages": CHAT, "answer": answer, "documents": documents},
+        {"messages": [*CHAT, {"role": "assistant", "content": answer}], "documents": list(documents.values())},
+        {"messages": [*CHAT, {"role": "assistant"}]},
+        {"messages": CHAT, "answer": answer, "documents": ["it is", "not in it"]},
+    ]
+    pandas.DataFrame(log[:1]).to_parquet(tmp_path / "log.parquet")
+    (tmp_path / "log.jsonl").write_text("\n".join(map(json.dumps, log)))
+    explainer, settings = talker(), CorpusSettings(each="sentence")
+    for name in ("jsonl", "parquet"):
+        source, out = tmp_path / f"log.{name}", tmp_path / name
+        tl.explain_dataset(explainer, source, out, ["attn_lrp"], settings=settings, progress=False)
+    reasons = [row["reason"] for row in bad_rows(tmp_path / "jsonl")]
+    assert [row["row"] for row in bad_rows(tmp_path / "jsonl")] == [2, 3]
+    assert "message 2: expected" in reasons[0]
+    assert "does not stand in the prompt, but other documents do" in reasons[1]
+    prompt, sources = with_documents(read_chat(CHAT), documents)
+    expected = explainer.explain_answer(prompt, answer, "attn_lrp", documents=named_spans(sources), progress=False)
+    by_source = expected.by_source()
+    rows = [*table(tmp_path / "jsonl").itertuples(), *table(tmp_path / "parquet").itertuples()]
+    assert [rows[0].source_names[0], rows[1].source_names[0], rows[2].source_names[0]] == ["a", "document 1", "a"]
+    for row in rows:
+        assert not isinstance(row.text, str)
+        assert row.messages[1]["content"] == "the key is here\n\nthey are bad\n\nwho wrote the book ?"
+        assert row.tokens.tolist() == expected.tokens[: expected.prompt_length]
+        assert row.source_names.tolist()[2:] == [one.name for one in by_source.sources[2:]]
+        numpy.testing.assert_allclose(numpy.stack(row.source_scores), by_source.scores, rtol=2e-4, atol=1e-5)
+        sums = [sum(scores) for scores in row.part_scores]
+        numpy.testing.assert_allclose([sum(scores) for scores in row.source_scores], sums, rtol=2e-4, atol=1e-5)
+    (summary,) = summarise(tmp_path / "parquet")
+    assert "author" not in {word.word for label in summary.labels for word in label.words}
+    assert "book" in {word.word for label in summary.labels for word in label.words}

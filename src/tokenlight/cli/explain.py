@@ -2,30 +2,33 @@
 
 import json
 import sys
-from enum import StrEnum
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from tokenlight.cli.answers import check_output, explain_answer, write_answer
 from tokenlight.cli.app import DEFAULT, ModelOption, app, load_model, readable_errors, wide_console
-from tokenlight.cli.shared_options import FusedOption, MethodsOption, TaskOption
-
-
-class Format(StrEnum):
-    terminal = "terminal"
-    html = "html"
-    json = "json"
+from tokenlight.cli.prompts import DocumentsOption, MessagesOption, read_documents, read_prompt
+from tokenlight.cli.shared_options import Format, FusedOption, MethodsOption, NumberOption, TaskOption
 
 
 @app.command()
 def explain(
-    text: Annotated[str, typer.Argument(help="The text to explain.")],
+    text: Annotated[str | None, typer.Argument(help="The text to explain, or the prompt of an answer.")] = None,
     model: ModelOption = DEFAULT,
     method: MethodsOption = None,
     target: Annotated[str | None, typer.Option(help="Label or token; default: what the model predicts.")] = None,
     foil: Annotated[str | None, typer.Option(help="Explain target minus this.")] = None,
     context: Annotated[str | None, typer.Option(help="The second text of a pair: a question's context.")] = None,
+    messages: MessagesOption = None,
+    answer: Annotated[
+        str | None,
+        typer.Option(help="What a language model answered; default: the assistant's message that ends the chat."),
+    ] = None,
+    documents: DocumentsOption = None,
+    number: NumberOption = "logit",
     position: Annotated[
         int | None, typer.Option(help="The token to explain, where the model answers for each.")
     ] = None,
@@ -33,23 +36,47 @@ def explain(
     task: TaskOption = None,
     low_memory: Annotated[bool, typer.Option("--low-memory", help="Less memory, more time, the same scores.")] = False,
     fused: FusedOption = None,
-    format: Annotated[Format, typer.Option(help="How to show the result.")] = Format.terminal,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write to this file.")] = None,
+    format: Annotated[
+        Format | None, typer.Option(help="How to show the result; default: as the file's name ends, or terminal.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write to this file, such as x.html or x.json.")
+    ] = None,
 ) -> None:
-    """Explain what a model says about a text."""
+    """Explain what a model says about a text, or why a language model gave an answer."""
+    from tokenlight.data.answers import split_reply
     from tokenlight.explain.explainer import DEFAULT_METHOD
     from tokenlight.methods import find_method
+    from tokenlight.text.documents import named_spans, with_documents
 
     with readable_errors():
         chosen = [find_method(name).name for name in method or [DEFAULT_METHOD]]  # before the model: loading is slow
+        prompt = read_prompt(text, messages)
+        if answer is None and target is None:
+            prompt, answer = split_reply(prompt)
+        prompt, sources = with_documents(prompt, read_documents(documents or ()))
+        options: dict[str, Any] = {} if heads is None else {"heads": heads}
+        options |= {"low_memory": low_memory, "fused": fused}
+        if answer is not None:
+            refuse_with_answer(chosen, target=target, foil=foil, context=context, position=position)
+            check_output(output, format)
+            options |= {"number": number, "documents": named_spans(sources) or None}
+            found = explain_answer(load_model(model, task), prompt, answer, chosen[0], **options)
+            write_answer(found, output, format)
+            return
         explainer = load_model(model, task)
         goal = explainer.task.compose(target, position)
-        words = text if context is None else (text, context)
-        options = {} if heads is None else {"heads": heads}
-        results = explainer.explain_all(
-            words, chosen, target=goal, foil=foil, low_memory=low_memory, fused=fused, **options
-        )
-        write(list(results.values()), format, output)
+        words = prompt if context is None else (prompt, context)
+        results = explainer.explain_all(words, chosen, target=goal, foil=foil, **options)
+        write([replace(one, sources=sources) for one in results.values()], format, output)
+
+
+def refuse_with_answer(methods: list[str], **others: Any) -> None:
+    """An answer is explained by itself."""
+    if named := [name for name, value in others.items() if value is not None]:
+        raise ValueError(f"an answer is explained by itself: leave --{named[0]} out")
+    if len(methods) > 1:
+        raise ValueError(f"an answer is explained by one method at a time; found {', '.join(methods)}")
 
 
 @app.command()
@@ -102,8 +129,10 @@ def doctor(
         wide_console().print(examination_table(examine(explainer)))
 
 
-def write(explanations: list[Any], format: Format, output: Path | None) -> None:
-    """One document in the chosen format, to a file or to standard output."""
+def write(explanations: list[Any], format: Format | None, output: Path | None) -> None:
+    """One document in the chosen format, or as the file's name ends; to a file or to standard output."""
+    if format is None and output is not None:
+        format = {".html": Format.html, ".json": Format.json}.get(output.suffix.lower())
     if format is Format.json:
         document = json.dumps([e.to_dict() for e in explanations], ensure_ascii=False, indent=1) + "\n"
     elif format is Format.html:

@@ -1,5 +1,6 @@
 """Arguments and options that several commands have."""
 
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -8,6 +9,15 @@ from tokenlight.bench.options import Perturb
 from tokenlight.cli.completion import complete_method, complete_task
 from tokenlight.explain.numbers import Number
 from tokenlight.runs.workers import Engine
+
+
+class Format(StrEnum):
+    """How a result is shown."""
+
+    terminal = "terminal"
+    html = "html"
+    json = "json"
+
 
 ModelArgument = Annotated[str, typer.Argument(help="Checkpoint name or path; 'default' is the one inside.")]
 DataArgument = Annotated[

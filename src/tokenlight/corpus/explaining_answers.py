@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 
 from tokenlight.corpus.batches_that_fit import Failure, in_batches
 from tokenlight.corpus.plan import AnswerScores, ExplainedText, ExplainingPlan, ReadAnswer
@@ -21,9 +22,11 @@ from tokenlight.methods import Attribution
 from tokenlight.model.twin import Twin
 from tokenlight.record.recording import Answer
 from tokenlight.results.explanation import Explanation, keep_precision
+from tokenlight.results.passage import Passage
 from tokenlight.runs.engines import Tell
 from tokenlight.text import passages
 from tokenlight.text.rows import Row, parts
+from tokenlight.text.sources import Source
 
 if TYPE_CHECKING:
     from tokenlight.explain.explainer import Explainer
@@ -92,8 +95,21 @@ def finish(
         draft.example,
         {label: whole for label, (whole, _) in found.items()},
         answer=draft.answer,
-        by_part={label: scores for label, (_, scores) in found.items()},
+        by_part={
+            label: replace(scores, by_source=by_source(whole, scores.matrix, draft.example.sources))
+            for label, (whole, scores) in found.items()
+        },
     )
+
+
+def by_source(whole: Explanation, matrix: Tensor, sources: tuple[Source, ...]) -> list[list[Passage]]:
+    """For each part of the answer the scores of the documents, and of everything else; none without documents."""
+    length = len(whole.tokens)
+    parts = [
+        replace(whole, scores=row[:length], sources=sources, extras={"answer_share": float(row[length:].sum())})
+        for row in matrix
+    ]
+    return [part.by_source() for part in parts] if sources else []
 
 
 def assemble_parts(
@@ -104,7 +120,7 @@ def assemble_parts(
     numbers, logits = said_of(answer, place, len(ids))
     matrix = keep_precision(attribution.scores[place, : int(parts.max()) + 1, : len(row)])
     whole = assemble(explainer, inquiry, job, answer, added_up(attribution), place)
-    assert isinstance(whole.text, str), "refused when the answer was put behind it"
+    assert not isinstance(whole.text, tuple), "refused when the answer was put behind it"
     notes = (*whole.notes, *merge_notes(explainer.task, whole.text, answer_text(row), row))
     scores = AnswerScores(
         log_probabilities=log_probabilities(logits, ids).cpu(),

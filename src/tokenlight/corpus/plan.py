@@ -1,6 +1,6 @@
 """What is done to every part of a corpus, and what comes out of one."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -12,6 +12,7 @@ from tokenlight.explain.explainer import Explainer
 from tokenlight.explain.jobs import Job
 from tokenlight.model.habits import habits_of
 from tokenlight.results.explanation import Explanation
+from tokenlight.results.passage import Passage
 
 LARGEST = {"float32": torch.finfo(torch.float32).max, "float16": torch.finfo(torch.float16).max}
 NumberedBadRow = tuple[int, BadRow]
@@ -60,6 +61,7 @@ class AnswerScores:
     log_probabilities: Tensor  # [token of the answer]
     numbers: Tensor  # [part] what is explained
     matrix: Tensor  # [part, token]: first the prompt's tokens, then the answer's
+    by_source: Sequence[Sequence[Passage]] = ()  # for each part the documents and the rest, where there are any
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,14 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import numpy
+
 from tokenlight.corpus.plan import ExplainedPart, ExplainedText
 from tokenlight.corpus.settings import CorpusSettings
 from tokenlight.foundation.extras import from_extra
 from tokenlight.foundation.files import settle
+from tokenlight.text.chats import messages_of
+from tokenlight.text.rows import Chat, Text
 
 with from_extra("scale", "Parquet"):
     import pyarrow
@@ -50,6 +54,7 @@ def columns(dtype: str) -> list[tuple[str, pyarrow.DataType]]:
         ("id", text),
         ("text", text),
         ("text_pair", text),
+        ("messages", pyarrow.list_(pyarrow.struct({"role": text, "content": text}))),
         ("method", text),
         ("target", text),
         ("foil", text),
@@ -59,7 +64,7 @@ def columns(dtype: str) -> list[tuple[str, pyarrow.DataType]]:
         ("tokens", pyarrow.list_(text)),
         ("starts", pyarrow.list_(whole)),
         ("ends", pyarrow.list_(whole)),
-        ("segments", pyarrow.list_(pyarrow.int8())),
+        ("segments", pyarrow.list_(pyarrow.int16())),
         ("special", pyarrow.list_(pyarrow.bool_())),
         ("scores", pyarrow.list_(DTYPES[dtype])),
         ("signed", pyarrow.bool_()),
@@ -85,6 +90,8 @@ def answer_columns(dtype: str) -> list[tuple[str, pyarrow.DataType]]:
         ("part_ends", places),
         ("part_numbers", pyarrow.list_(pyarrow.float64())),
         ("part_scores", pyarrow.list_(scores)),
+        ("source_names", pyarrow.list_(text)),
+        ("source_scores", pyarrow.list_(scores)),
     ]
 
 
@@ -111,15 +118,12 @@ def write_part(folder: Path, part: ExplainedPart, settings: CorpusSettings, abou
 
 def records_of(texts: Sequence[ExplainedText], settings: CorpusSettings) -> Iterator[dict[str, Any]]:
     for text in texts:
-        whole = text.example.text
-        first, second = whole if isinstance(whole, tuple) else (whole, None)
         for label, found in text.found.items():
             starts, ends = zip(*found.spans, strict=True)
             yield {
                 "row": text.number,
                 "id": text.example.id,
-                "text": first if settings.keep_text else None,
-                "text_pair": second if settings.keep_text else None,
+                **text_record(text.example.text, settings),
                 "method": label,
                 "target": found.target,
                 "foil": found.foil,
@@ -141,6 +145,17 @@ def records_of(texts: Sequence[ExplainedText], settings: CorpusSettings) -> Iter
             }
 
 
+def text_record(text: Text, settings: CorpusSettings) -> dict[str, Any]:
+    """The columns that hold the text as it was read: one, two for a pair, or messages."""
+    columns: dict[str, Any] = {"text": None, "text_pair": None, "messages": None}
+    if not settings.keep_text:
+        return columns
+    if isinstance(text, Chat):
+        return {**columns, "messages": messages_of(text)}
+    first, second = text if isinstance(text, tuple) else (text, None)
+    return {**columns, "text": first, "text_pair": second}
+
+
 def answer_record(text: ExplainedText, label: str, settings: CorpusSettings) -> dict[str, Any]:
     """The columns of an answer."""
     if text.answer is None:
@@ -149,6 +164,7 @@ def answer_record(text: ExplainedText, label: str, settings: CorpusSettings) -> 
     starts, ends = zip(*answer.spans, strict=True)
     part_starts, part_ends = zip(*answer.parts, strict=True)
     matrix = scores.matrix.numpy().astype(settings.dtype)  # [part, token]
+    by_source = numpy.array([[one.score for one in some] for some in scores.by_source])  # [part, source]
     return {
         "answer": answer.text if settings.keep_text else None,
         "answer_tokens": answer.tokens,
@@ -160,6 +176,8 @@ def answer_record(text: ExplainedText, label: str, settings: CorpusSettings) -> 
         "part_ends": part_ends,
         "part_numbers": scores.numbers.numpy(),
         "part_scores": None if settings.each == "answer" else list(matrix),  # then it is in the others
+        "source_names": [one.name for one in scores.by_source[0]] if scores.by_source else None,
+        "source_scores": list(by_source.astype(settings.dtype)) if scores.by_source else None,
     }
 
 

@@ -14,6 +14,7 @@ from tokenlight.text.words import group_tokens
 READ = (
     "text",
     "text_pair",
+    "messages",
     "method",
     "target",
     "foil",
@@ -104,6 +105,7 @@ def read_rows(folder: Path, method: str | None) -> Iterator[dict[str, Any]]:
 def words_of(row: Mapping[str, Any]) -> list[tuple[str, float]]:
     """The words of the text with their scores; special tokens are none."""
     texts = [text for text in (row["text"], row["text_pair"]) if text is not None]
+    texts = texts or [message["content"] for message in row["messages"]]
     segments = [None if segment < 0 else segment for segment in row["segments"]]
     spans = list(zip(row["starts"], row["ends"], strict=True))
     words = []

@@ -4,49 +4,66 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tokenlight.data.columns import one_of
+from tokenlight.text.chats import ASSISTANT
+from tokenlight.text.documents import Prompt
+from tokenlight.text.rows import Chat
 
 # Common names; upper and lower case are the same.
-PROMPTS = ("prompt", "messages")
+PROMPT, MESSAGES = "prompt", "messages"
 ANSWERS = ("answer", "response", "completion")
 DOCUMENTS = ("documents", "passages", "contexts")
 
 
-def answer_columns(found: Sequence[str], text: str | None, answer: str | None, where: str) -> tuple[str, str] | None:
-    """Those of the prompt and of the answer: as the caller named them, or common names. None: there are no answers."""
+def answer_columns(
+    found: Sequence[str], text: str | None, answer: str | None, where: str
+) -> tuple[str, str | None] | None:
+    """Those of the prompt and of the answer: as the caller named them, or common names. None: there are no answers.
+
+    Messages may end with the answer, and need no other column.
+    """
     for name in (text, answer):
         if name is not None and name not in found:
             raise ValueError(f"{where} has no column {name!r}; it has {', '.join(found)}")
-    prompt = text if text is not None else one_of(PROMPTS, found, "text", where)
-    if answer is None and text is None and prompt is not None:
-        answer = one_of(ANSWERS, found, "answer", where)  # beside a text of another name, it may be something else
-    if answer is None:
-        return None
-    if prompt is None:
+    if text is not None:  # beside a text of any name, a column may be called answer and be something else
+        return None if answer is None else (text, answer)
+    prompt = one_of((PROMPT, MESSAGES), found, "text", where)
+    if answer is None and prompt is not None:
+        answer = one_of(ANSWERS, found, "answer", where)
+    if prompt is None and answer is not None:
         known = ", ".join(found)
         raise ValueError(f"{where} has no column that is known to hold a prompt; it has {known}. Name it with text=")
+    if prompt is None or (answer is None and prompt.lower() == PROMPT):
+        return None
     return prompt, answer
 
 
-def documents_of(values: Mapping[str, Any], column: str | None, where: str) -> tuple[tuple[str, str], ...]:
-    """(name, text) of each document of a row, where it has any: in the named column, or in one with a common name."""
+def documents_of(values: Mapping[str, Any], column: str | None, where: str) -> dict[str, str]:
+    """The documents of a row, where it has any: in the named column, or in one with a common name."""
     name = column if column is not None else one_of(DOCUMENTS, list(values), "documents", where)
     try:
-        return () if name is None else read_documents(values.get(name))
+        return {} if name is None else read_documents(values.get(name))
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from error
 
 
-def read_documents(value: Any) -> tuple[tuple[str, str], ...]:
-    """(name, text) of each: from a list of texts, or an object with their names. Nothing is no document."""
+def split_reply(text: Prompt) -> tuple[Prompt, str | None]:
+    """A chat that ends with a message of the assistant, as what came before and this answer; others as they are."""
+    if not isinstance(text, Chat) or len(text.roles) < 2 or text.roles[-1] != ASSISTANT:
+        return text, None
+    return Chat(text.roles[:-1], text.contents[:-1]), text.contents[-1]
+
+
+def read_documents(value: Any) -> dict[str, str]:
+    """By name, from a list of texts or an object with names and texts. Nothing is no document."""
     if value is None:
-        return ()
+        return {}
     if isinstance(value, Mapping):  # in a column of Parquet, every row has all names
-        named = [(str(name), text) for name, text in value.items() if text is not None]
+        named = {str(name): text for name, text in value.items() if text is not None}
     elif isinstance(value, list | tuple):
-        named = [(f"document {i}", text) for i, text in enumerate(value, 1)]
+        named = {f"document {i}": text for i, text in enumerate(value, 1)}
     else:
         raise ValueError(f"expected a list of texts or an object with names and texts, found {value!r}")
-    for name, text in named:
+    for name, text in named.items():
         if not isinstance(text, str) or not text.strip():
             raise ValueError(f"{name}: expected a text, found {text!r}")
-    return tuple(named)
+    return named

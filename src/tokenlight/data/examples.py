@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from tokenlight.text.rows import Text
+from tokenlight.text.sources import Source
 
 MASK_MARK = "***mask***"  # stands for any tokenizer's mask token, as in Goldberg's file
 Span = tuple[int, int]  # characters
@@ -18,7 +19,7 @@ class Example:
     label: str | int | None = None  # gold class: name or index as found in the data
     answer: Span | None = None  # the gold answer in the context
     reply: str | None = None  # what a language model answered to the text
-    documents: tuple[tuple[str, str], ...] = ()  # (name, text) of what the prompt is made of
+    sources: tuple[Source, ...] = ()  # the documents in the prompt
     # What is explained, where the data says it. Language models: the right token, with the blank before it where the
     # text has one, and the wrong one.
     target: str | int | None = None

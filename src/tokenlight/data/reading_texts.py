@@ -5,12 +5,14 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
-from tokenlight.data.answers import answer_columns, documents_of
+from tokenlight.data.answers import answer_columns, documents_of, split_reply
 from tokenlight.data.columns import LABELS, settle_columns
 from tokenlight.data.examples import BadRow, Example, TableRow
 from tokenlight.data.row_readers import AGREEMENT, READERS, Rows
 from tokenlight.data.source import Column, Source
-from tokenlight.text.rows import check_text
+from tokenlight.text.chats import read_chat
+from tokenlight.text.documents import with_documents
+from tokenlight.text.rows import Chat, check_text, parts
 
 COLUMNS: tuple[Column, ...] = ("id", "target", "foil", "answer", "documents")  # that are read beside the texts
 VALUES: tuple[Column, ...] = ("id", "target", "foil")  # each a name or a number
@@ -57,7 +59,7 @@ def table_texts(source: Source, rows: Rows) -> Iterator[Example | BadRow]:
                 raise
             yield BadRow(row.where, str(error))  # another may have them
         else:
-            yield read_text(source, row, columns)
+            yield read_row(source, row, columns)
 
 
 def has_free_columns(source: Source) -> bool:
@@ -70,21 +72,23 @@ def text_columns(source: Source, found: list[str], where: str) -> TextColumns:
     for name in (source.id, source.target, source.foil, source.documents):
         if name is not None and name not in found:
             raise ValueError(f"{where} has no column {name!r}; it has {', '.join(found)}")
-    if source.pair is None and source.target is None:
-        if answered := answer_columns(found, source.text, source.answer, where):
-            return TextColumns(answered[:1], answered[1])
-        if source.documents is not None:
-            raise ValueError(f"documents={source.documents!r} are for answers: name their column with answer=")
+    alone = source.pair is None and source.target is None
+    if alone and (answered := answer_columns(found, source.text, source.answer, where)):
+        return TextColumns(answered[:1], answered[1])
     # Which of several columns holds the labels is no question here.
     known = [name for name in found if name.lower() not in LABELS or name in (source.text, *(source.pair or ()))]
     return TextColumns(settle_columns(known, source.text, source.pair, None, where).texts)
 
 
-def read_text(source: Source, row: TableRow, columns: TextColumns) -> Example | BadRow:
-    parts = [row.values.get(name) for name in columns.texts]
-    for name, part in zip(columns.texts, parts, strict=True):
-        if reason := text_problem(part):
-            return BadRow(row.where, f"{name}: {reason}")
+def read_row(source: Source, row: TableRow, columns: TextColumns) -> Example | BadRow:
+    try:
+        return read_answer(source, row, columns, read_text(source, row, columns))
+    except ValueError as error:
+        return BadRow(row.where, str(error))
+
+
+def read_text(source: Source, row: TableRow, columns: TextColumns) -> Example:
+    parts = [read_value(row, name) for name in columns.texts]
     text: Any = parts[0] if len(parts) == 1 else tuple(parts)
     found = Example(row.id, text, where=row.where)
     for role in VALUES:
@@ -93,29 +97,48 @@ def read_text(source: Source, row: TableRow, columns: TextColumns) -> Example | 
             continue
         value: Any = row.values.get(column)
         if reason := value_problem(value):
-            return BadRow(row.where, f"{column}: {reason}")
+            raise ValueError(f"{column}: {reason}")
         plain = int(value) if isinstance(value, float) else value
         found = replace(found, **{role: str(plain) if role == "id" else plain})
-    return found if columns.answer is None else read_answer(source, row, found, columns.answer)
+    return found
 
 
-def read_answer(source: Source, row: TableRow, example: Example, column: str) -> Example | BadRow:
-    """The answer and the documents of a prompt."""
-    reply: Any = row.values.get(column)
-    if reason := text_problem(reply):
-        return BadRow(row.where, f"{column}: {reason}")
+def read_value(row: TableRow, column: str) -> str | Chat:
+    """A text, or a chat where the column holds a list of messages."""
+    value: Any = row.values.get(column)
     try:
-        return replace(example, reply=reply, documents=documents_of(row.values, source.documents, row.where))
+        text = read_chat(value) if isinstance(value, list) else value
     except ValueError as error:
-        return BadRow(row.where, str(error))
+        raise ValueError(f"{column}: {error}") from error
+    if reason := text_problem(text):
+        raise ValueError(f"{column}: {reason}")
+    return text
+
+
+def read_answer(source: Source, row: TableRow, columns: TextColumns, example: Example) -> Example:
+    """The answer to a prompt, in its own column or as the last message of a chat; and the documents of the prompt."""
+    text, reply = example.text, None
+    if isinstance(text, tuple):
+        return example
+    if example.target is None and row.values.get(columns.answer or "") is None:
+        text, reply = split_reply(text)
+    if reply is None and columns.answer is None:
+        return example
+    if reply is None:
+        reply = read_value(row, columns.answer or "")
+    if not isinstance(reply, str):
+        raise ValueError(f"{columns.answer}: expected the answer as a text, found messages")
+    text, sources = with_documents(text, documents_of(row.values, source.documents, row.where))
+    return replace(example, text=text, reply=reply, sources=sources)
 
 
 def text_problem(text: object) -> str | None:
     """Why this cannot be explained."""
-    if isinstance(text, str) and any("\udc80" <= character <= "\udcff" for character in text):
-        return "holds bytes that are not UTF-8"
-    if isinstance(text, str) and "\0" in text:
-        return "holds a NUL character, as no text does"
+    for part in parts(text) if isinstance(text, str | Chat) else ():
+        if any("\udc80" <= character <= "\udcff" for character in part):
+            return "holds bytes that are not UTF-8"
+        if "\0" in part:
+            return "holds a NUL character, as no text does"
     try:
         check_text(text)
     except (TypeError, ValueError) as error:

@@ -1,0 +1,70 @@
+"""An answer explained on the command line, and written where and how somebody wants it."""
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tokenlight.cli.shared_options import Format
+
+if TYPE_CHECKING:
+    from tokenlight.explain.answering import AnswerLike
+    from tokenlight.explain.explainer import Explainer
+    from tokenlight.results.explained_answer import ExplainedAnswer
+    from tokenlight.text.documents import Prompt
+
+ENDINGS = (".html", ".json", ".parquet")
+
+
+def explain_answer(
+    explainer: "Explainer", prompt: "Prompt", answer: "AnswerLike", method: str, **settings: Any
+) -> "ExplainedAnswer":
+    """With a bar for the answer's tokens, where it takes long."""
+    from tokenlight.explain.answering import ids_of
+    from tokenlight.foundation.progress import at_each_part, counting
+
+    tokens = len(ids_of(explainer.task, explainer.encode([prompt])[0], answer))
+    with counting("explaining", tokens) as advance, at_each_part(lambda: advance(1)):
+        return explainer.explain_answer(prompt, answer, method, progress=False, **settings)
+
+
+def check_output(output: Path | None, format: Format | None = None) -> None:
+    """Before anything takes time."""
+    if output is None:
+        return
+    if format is None and output.suffix.lower() not in ENDINGS:
+        raise ValueError(f"{output}: expected a file that ends in {', '.join(ENDINGS)}")
+    if not output.resolve().parent.is_dir():
+        raise ValueError(f"there is no folder {output.parent}")
+
+
+def write_answer(found: "ExplainedAnswer", output: Path | None, format: Format | None = None) -> None:
+    """In the chosen format, or as the file's name ends; without a file, to standard output."""
+    if format is None and output is not None:
+        if output.suffix.lower() != ".html":
+            found.save(output)
+            return
+        format = Format.html
+    if format is Format.html:
+        document = found.to_html()
+    elif format is Format.json:
+        document = json.dumps(found.to_dict(), ensure_ascii=False) + "\n"
+    else:
+        show(found, output)
+        return
+    if output is None:
+        sys.stdout.write(document)
+    else:
+        output.write_text(document, encoding="utf-8")
+
+
+def show(found: "ExplainedAnswer", output: Path | None) -> None:
+    from rich.console import Console
+
+    from tokenlight.views.answer import show_answer
+
+    if output is None:
+        found.show()
+        return
+    with open(output, "w", encoding="utf-8") as file:
+        show_answer(found, Console(file=file, width=100_000))

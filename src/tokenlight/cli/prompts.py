@@ -1,0 +1,84 @@
+"""What a language model reads, as the command line has it: a prompt, or a chat and documents from files."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from tokenlight.text.documents import Prompt
+    from tokenlight.text.rows import Chat
+
+MessagesOption = Annotated[
+    Path | None, typer.Option(help='A chat in place of the text: a JSON file with a list of {"role", "content"}.')
+]
+DocumentsOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        help="Passages: text files (repeat for several), or a JSON file with a list or {name: text}. "
+        "If the prompt does not hold them, they are put before it."
+    ),
+]
+
+
+def read_prompt(text: str | None, messages: Path | None) -> "Prompt":
+    if (text is None) == (messages is None):
+        raise ValueError("give a text, or a chat with --messages FILE, and not both")
+    return text or "" if messages is None else read_messages(messages)
+
+
+def read_messages(path: Path) -> "Chat":
+    from tokenlight.text.chats import read_chat
+
+    found = read_json(path)
+    found = found.get("messages", found) if isinstance(found, dict) else found  # as services store chats
+    if not isinstance(found, list) or not found:
+        raise ValueError(f'{path}: expected a list of {{"role": ..., "content": ...}}, found {describe(found)}')
+    try:
+        return read_chat(found)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def read_documents(paths: Sequence[Path]) -> dict[str, str]:
+    """By name: those of a JSON file, or a text file's own."""
+    from tokenlight.data.answers import read_documents as named
+
+    found: dict[str, str] = {}
+    for path in paths:
+        value = read_json(path) if path.suffix.lower() == ".json" else {path.stem: read_file(path)}
+        if isinstance(value, list):
+            value = {f"document {number}": text for number, text in enumerate(value, len(found) + 1)}
+        try:
+            more = named(value)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
+        if twice := set(found) & set(more):
+            raise ValueError(f"{path}: there is a document {min(twice)!r} already: give it another name")
+        found |= more
+    return found
+
+
+def read_json(path: Path) -> Any:
+    try:
+        return json.loads(read_file(path))
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path}, line {error.lineno}, column {error.colno}: expected JSON: {error.msg}") from error
+
+
+def read_file(path: Path) -> str:
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}")
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: expected UTF-8 text: {error}") from error
+
+
+def describe(found: Any) -> str:
+    """In a few words."""
+    if isinstance(found, dict):
+        return f"an object with {', '.join(map(repr, found)) or 'nothing'}"
+    return "an empty list" if found == [] else type(found).__name__
