@@ -22,8 +22,6 @@ import torch
 from answers_runner import Case, Matrix
 from peers import OURS, TEXTS, Peer, PeerError
 from peers_models import python_of, save_model, save_tiny
-from rich.console import Console
-from rich.table import Table
 from transformers import AutoTokenizer
 
 RUNNER = Path(__file__).with_name("answers_runner.py")
@@ -59,9 +57,10 @@ class Bench:
 
     peers: dict[str, Peer]
     case: Case
+    short: Case  # to warm up
 
-    def ask(self, name: str, method: str, case: Case | None = None) -> dict[str, Any]:
-        return self.peers[name].ask("matrix", method=method, case=asdict(case or self.case))
+    def ask(self, name: str, method: str, case: Case) -> dict[str, Any]:
+        return self.peers[name].ask("matrix", method=method, case=asdict(case))
 
     def shared(self) -> Iterator[tuple[str, str]]:
         """Every method of another library that is ours, too."""
@@ -70,7 +69,7 @@ class Bench:
 
     def compare(self) -> dict[tuple[str, str], float]:
         return {
-            (name, method): apart(self.ask(OURS, method)["scores"], self.ask(name, method)["scores"])
+            (name, method): apart(*(self.ask(one, method, self.case)["scores"] for one in (OURS, name)))
             for name, method in self.shared()
         }
 
@@ -83,40 +82,36 @@ class Bench:
         if "attn_lrp" in methods:
             tasks.append((OURS, "attn_lrp, logit"))
         seconds: dict[tuple[str, str], list[float]] = {task: [] for task in tasks}
-        short = Case(self.case.prompt, self.case.answer, self.case.prompt_ids, self.case.answer_ids[:1], 1)
         for task in tasks:
-            if task[0] == OURS:  # a peer has no answer of another length than its text
-                self.ask(*task, short)
+            self.ask(*task, self.short)
         for turn in range(rounds):
             for task in tasks:
-                seconds[task].append(self.ask(*task)["cpu"])
+                seconds[task].append(self.ask(*task, self.case)["cpu"])
             print(f"round {turn + 1} of {rounds}", file=sys.stderr, flush=True)
         return {task: statistics.median(found) for task, found in seconds.items()}
 
 
-def show_times(seconds: dict[tuple[str, str], float], title: str) -> Table:
-    table = Table(title=title)
-    for column in ("library", "what", "seconds", "× one pass by hand", "ours is", "goal"):
-        table.add_column(column, justify="left" if column in ("library", "what") else "right")
+def show_times(seconds: dict[tuple[str, str], float], title: str) -> None:
+    """As Markdown: it goes into docs/peers.md."""
     hand = seconds[OURS, "by hand"]
+    print(f"\n{title}\n\n| library | what | seconds | × one pass by hand | ours is | goal |\n|---|---|---|---|---|---|")
     for (name, what), value in seconds.items():
         ratio, goal = "", ""
         if name != OURS:
-            ratio, goal = f"{value / seconds[OURS, what]:.2f} × as fast", f"{MATRIX_GOAL:g}"
+            ratio, goal = f"{value / seconds[OURS, what]:.2f} × as fast", f"{MATRIX_GOAL:g} × as fast"
         elif what.endswith("whole answer"):
             goal = f"{WHOLE_GOAL:g} × by hand"
-        table.add_row(name, what, f"{value:.2f}", f"{value / hand:.2f}", ratio, goal)
-    return table
+        print(f"| {name} | {what} | {value:.2f} | {value / hand:.2f} | {ratio} | {goal} |")
 
 
-def start(pythons: dict[str, Path], folder: Path, log: Path, console: Console) -> dict[str, Peer]:
+def start(pythons: dict[str, Path], folder: Path, log: Path) -> dict[str, Peer]:
     found = {OURS: Peer(OURS, pythons[OURS], folder, log, RUNNER)}
     for name, python in pythons.items():
         if name != OURS:
             try:
                 found[name] = Peer(name, python, folder, log, RUNNER)
             except PeerError as error:
-                console.print(f"{name}: {error}")
+                print(f"{name}: {error}")
     return found
 
 
@@ -134,21 +129,21 @@ def main() -> None:
     parser.add_argument("--log", type=Path, default=Path("answers.log"), help="what the libraries say")
     args = parser.parse_args()
     pythons = {OURS: Path(sys.executable)} | {name: python_of(args.envs, name) for name in args.peers}
-    console, wrong = Console(), False
+    wrong = False
     with tempfile.TemporaryDirectory() as folder:
         for name in args.models:
             model = Path(folder) / Path(name).name
             save_tiny(name.removeprefix("tiny "), model) if name in TINY else save_model(name, model)
-            case = make_case(model, args.prompt, args.answer, args.steps)
-            bench = Bench(start(pythons, model, args.log, console), case)
+            case, short = make_case(model, args.prompt, args.answer, args.steps), make_case(model, 20, 1, 1)
+            bench = Bench(start(pythons, model, args.log), case, short)
             try:
                 if args.time:
-                    title = f"{name}: an answer of {args.answer} tokens to a prompt of {args.prompt}"
-                    console.print(show_times(bench.time(args.rounds, args.methods), title))
+                    title = f"{model.name}: an answer of {args.answer} tokens to a prompt of {args.prompt}"
+                    show_times(bench.time(args.rounds, args.methods), title)
                     continue
                 for (peer, method), error in bench.compare().items():
                     versions = ", ".join(f"{k} {v}" for k, v in bench.peers[peer].ready["versions"].items())
-                    console.print(f"{name}: {method}: {error:.1e} from {peer} ({versions})")
+                    print(f"{model.name}: {method}: {error:.1e} from {peer} ({versions})", flush=True)
                     wrong |= name in TINY and not error < TOLERANCE
             finally:
                 for peer in bench.peers.values():

@@ -75,7 +75,7 @@ def test_a_row_is_the_explanation_of_that_token_with_the_text_before_it(explaine
 def test_a_row_is_what_attribute_finds_for_the_ids_before_it(family):
     explainer = explainer_for(family, "text-generation", dtype=torch.float64)
     ids = tuple(models.ids(1, 4)[0].tolist())
-    answer = explainer.explain_answer("it is", ids, "attn_lrp", progress=False)
+    answer = explainer.explain_answer("it is", ids, "attn_lrp", number="logit", progress=False)
     before = explainer.encode(["it is"])[0].input_ids
     for step in range(len(ids)):
         row = torch.tensor([[*before, *ids[:step]]])
@@ -365,12 +365,18 @@ def test_characters_of_several_tokens():
     explainer = explainer_for("gpt2", "text-generation")
     answer = explainer.explain_answer(PROMPT, " 😀 東京", "gradient_x_input", progress=False)
     assert answer.answer == " 😀 東京"
-    assert "".join(answer.answer[slice(*span)] for span in answer.spans[answer.prompt_length :]) == "😀東京"
+    pieces = [answer.answer[slice(*span)] for span in answer.spans[answer.prompt_length :]]
+    assert "".join(dict.fromkeys(pieces)) == "😀東京"
+    assert all(pieces[1:5])  # every byte belongs to its character, as in prompts
     assert answer.of("😀").target == "😀"
+    assert answer.of("😀").indices == answer.ids[1:5]
 
 
 def test_a_foil_of_any_length_is_a_difference(explainer):
-    one, other = (explainer.explain(PROMPT, "attn_lrp", target=text, progress=False) for text in (ANSWER, " is"))
+    alone = tuple(
+        explainer.tokenizer.encode(" is", add_special_tokens=False)
+    )  # as ids, a single token counts as an answer, too
+    one, other = (explainer.explain(PROMPT, "attn_lrp", target=some, progress=False) for some in (ANSWER, alone))
     both = explainer.explain(PROMPT, "attn_lrp", target=ANSWER, foil=" is", progress=False)
     assert apart(both.scores, one.scores - other.scores) < 1e-10
     assert both.score == pytest.approx(one.score - other.score)

@@ -12,6 +12,7 @@ from tokenlight.cli.answers import check_output, explain_answer, write_answer
 from tokenlight.cli.app import DEFAULT, ModelOption, app, load_model, readable_errors, wide_console
 from tokenlight.cli.prompts import DocumentsOption, MessagesOption, read_documents, read_prompt
 from tokenlight.cli.shared_options import Format, FusedOption, MethodsOption, NumberOption, TaskOption
+from tokenlight.explain.numbers import DEFAULT_NUMBER
 
 
 @app.command()
@@ -28,7 +29,7 @@ def explain(
         typer.Option(help="What a language model answered; default: the assistant's message that ends the chat."),
     ] = None,
     documents: DocumentsOption = None,
-    number: NumberOption = "logit",
+    number: NumberOption = DEFAULT_NUMBER,
     position: Annotated[
         int | None, typer.Option(help="The token to explain, where the model answers for each.")
     ] = None,

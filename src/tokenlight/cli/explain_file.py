@@ -22,6 +22,7 @@ from tokenlight.cli.shared_options import (
     WorkersOption,
 )
 from tokenlight.corpus.settings import CorpusSettings, Each, ScoreType
+from tokenlight.explain.numbers import DEFAULT_NUMBER
 from tokenlight.runs.workers import Engine, Workers
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def explain_file(
     each: Annotated[
         Each, typer.Option(help="Of answers: what is explained on its own, at the cost of a backward pass.")
     ] = "sentence",
-    number: NumberOption = "logit",
+    number: NumberOption = DEFAULT_NUMBER,
     kind: KindOption = None,
     split: SplitOption = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many rows.")] = None,

@@ -11,6 +11,7 @@ from tokenlight.cli.app import app, load_model, readable_errors
 from tokenlight.cli.completion import complete_method
 from tokenlight.cli.prompts import DocumentsOption, MessagesOption, read_documents, read_prompt
 from tokenlight.cli.shared_options import FusedOption, ModelArgument, NumberOption
+from tokenlight.explain.numbers import DEFAULT_NUMBER
 
 
 @app.command()
@@ -21,7 +22,7 @@ def generate(
     documents: DocumentsOption = None,
     explain: Annotated[str, typer.Option(help="The method.", autocompletion=complete_method)] = "attn_lrp",
     answer: Annotated[str | None, typer.Option(help="An answer that you have already; default: the model's.")] = None,
-    number: NumberOption = "logit",
+    number: NumberOption = DEFAULT_NUMBER,
     tokens: Annotated[int, typer.Option(min=1, help="The most that it writes.")] = 60,
     temperature: Annotated[
         float | None, typer.Option(min=0, help="Draw tokens by chance; default: the likeliest ones.")

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from tokenlight.explain.numbers import Number, check_number
+from tokenlight.explain.numbers import DEFAULT_NUMBER, Number, check_number
 
 ScoreType = Literal["float32", "float16"]
 Each = Literal["answer", "sentence", "token"]
@@ -24,7 +24,7 @@ class CorpusSettings:
     foil: str | int | None = None
     low_memory: bool = False
     each: Each = "sentence"  # of answers: what is explained on its own, at the cost of a backward pass
-    number: Number = "logit"  # of a token of an answer
+    number: Number = DEFAULT_NUMBER  # of a token of an answer
     fused: bool | None = None  # attention as one operation; None: wherever no method needs its weights
 
     def __post_init__(self) -> None:

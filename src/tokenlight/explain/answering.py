@@ -9,7 +9,7 @@ from torch import Tensor
 
 from tokenlight.explain.inquiry import Inquiry
 from tokenlight.explain.jobs import Job
-from tokenlight.explain.remarks import input_notes, is_signed
+from tokenlight.explain.remarks import input_notes, is_signed, merge_notes
 from tokenlight.masks.choosing import model_name
 from tokenlight.methods import Attribution
 from tokenlight.model.placement import device_of
@@ -19,13 +19,13 @@ from tokenlight.results.explained_answer import Alternative, ExplainedAnswer
 from tokenlight.results.explanation import keep_precision, library_versions
 from tokenlight.tasks.targets import TargetLike, Wanted
 from tokenlight.tasks.task import Task
-from tokenlight.text.answers import follow
-from tokenlight.text.chats import render
+from tokenlight.text.answers import follow, refuse_too_long
 from tokenlight.text.rows import Chat, Row, parts
 
 if TYPE_CHECKING:
     from tokenlight.explain.explainer import Explainer
 
+NEW_TOKENS = 60  # that a model may write where nobody says how many
 LIKELIEST = 5  # alternatives that are kept for each token
 
 
@@ -56,20 +56,43 @@ def generate(explainer: "Explainer", row: Row, seed: int | None, settings: Mappi
         raise ValueError(f"only language models write answers; this is a {task.name} model")
     if isinstance(row.text, tuple):
         raise ValueError("a language model goes on with one text, or with a chat; found a pair")
+    if not callable(getattr(model, "generate", None)):
+        model = cast(Any, explainer.inner)  # wrappers that only spread a model over devices
+    if not callable(getattr(model, "generate", None)):
+        raise ValueError(
+            f"{type(model).__name__} cannot write: transformers gives it no generate(); use explain_answer"
+        )
     ids = torch.tensor([row.input_ids], device=device_of(explainer.inner.get_input_embeddings()))
-    settings = {"pad_token_id": explainer.tokenizer.pad_token_id, **settings}
+    settings = with_defaults(explainer, row, settings)
     with torch.no_grad(), torch.random.fork_rng(enabled=seed is not None):
         if seed is not None:
             torch.manual_seed(seed)
         found: Any = model.generate(input_ids=ids, attention_mask=torch.ones_like(ids), **settings)
     whole = getattr(found, "sequences", found)
     if len(whole) != 1:
-        raise ValueError(f"one answer at a time: the settings ask for {len(whole)}")
+        raise ValueError(f"one answer at a time: num_return_sequences= asks for {len(whole)}")
     written = tuple(whole[0, len(row) :].tolist())
     if not written:
         raise ValueError("the model wrote nothing: allow more with max_new_tokens=")
     assert not isinstance(row.text, tuple), "refused above"
     return Generated(row.text, explainer.tokenizer.decode(list(written), skip_special_tokens=True), written, explainer)
+
+
+def with_defaults(explainer: "Explainer", row: Row, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of `generate`; the model writes no more than it can read again."""
+    found: dict[str, Any] = {"pad_token_id": explainer.tokenizer.pad_token_id, **settings}
+    if found.get("stop_strings"):
+        found.setdefault("tokenizer", explainer.tokenizer)
+    own: Any = explainer.inner.generation_config
+    said = own.max_new_tokens or own.max_length != type(own)().max_length  # by the checkpoint
+    if not said and not found.keys() & {"max_new_tokens", "max_length", "generation_config"}:
+        found["max_new_tokens"] = NEW_TOKENS
+    limit = explainer.task.max_length
+    if limit is not None:
+        refuse_too_long(row, (0,), limit)
+        if found.get("max_new_tokens"):
+            found["max_new_tokens"] = min(found["max_new_tokens"], limit - len(row))
+    return found
 
 
 def ask_about(task: Task, row: Row, answer: AnswerLike, against_all: bool) -> Inquiry:
@@ -90,6 +113,8 @@ def ask_about_part(
     given = tuple(ids[:start])
     itself = ids[start] if end == start + 1 else tuple(ids[start:end])
     wanted = task.want(row, itself if target is None else target, foil)
+    if wanted.index is not None and foil is None:
+        wanted = task.want(row, (wanted.index,), None)  # a single token of an answer is explained as several are
     if given and wanted.foil_answer:
         raise ValueError("two continuations are compared right behind the prompt alone: name one token each")
     behind = given + wanted.answer
@@ -102,14 +127,13 @@ def ids_of(task: Task, row: Row, answer: AnswerLike) -> tuple[int, ...]:
         answer = answer.ids
     if isinstance(answer, str):
         answer = tuple(task.tokenizer.encode(answer, add_special_tokens=False))
+    if not isinstance(answer, Sequence):
+        found = type(answer).__name__
+        raise TypeError(f"an answer is a text, what generate() returned, or a tuple of token ids; found {found}")
     ids = tuple(task.index(i) for i in answer)
     if not ids:
         raise ValueError("expected an answer, found an empty one")
-    total = len(row) + row.truncated + len(ids)
-    if task.max_length is not None and total > task.max_length:
-        raise ValueError(
-            f"prompt and answer have {total} tokens, the model reads {task.max_length}: shorten the prompt"
-        )
+    refuse_too_long(row, ids, task.max_length)
     return ids
 
 
@@ -122,7 +146,7 @@ def assemble_answer(
     prompt, text = inquiry.row.text, parts(row.text)[-1]
     assert not isinstance(prompt, tuple), "refused when the answer was put behind it"
     matrix = keep_precision(attribution.scores[place, : len(ids), : len(row)])
-    notes = [*input_notes(task, inquiry.row, job, False), *merge_notes(task, prompt, text, row)]
+    notes = [*input_notes(task, inquiry.row, job, False), *merge_notes(task, inquiry.row, ids)]
     return ExplainedAnswer(
         prompt=prompt,
         answer=text,
@@ -136,7 +160,7 @@ def assemble_answer(
         log_probabilities=log_probabilities(logits, ids).cpu().to(matrix.dtype),
         alternatives=likeliest(task, logits),
         method=job.method.name,
-        options=job.described_options,
+        options={**job.described_options, **inquiry.number},
         model=model_name(explainer.inner),
         task=task.name,
         signed=is_signed(job, task, None),
@@ -168,14 +192,3 @@ def likeliest(task: Task, logits: Tensor) -> list[list[Alternative]]:
         [Alternative(task.name_of(i), i, chance) for i, chance in zip(indices, chances, strict=True)]
         for indices, chances in zip(found.indices.tolist(), found.values.tolist(), strict=True)
     ]
-
-
-def merge_notes(task: Task, prompt: str | Chat, answer: str, row: Row) -> list[str]:
-    """Where the tokenizer would cut the same text otherwise."""
-    written = render(task.tokenizer, prompt, replies=True) if isinstance(prompt, Chat) else prompt
-    again = task.tokenizer(written + answer, add_special_tokens=False)["input_ids"]
-    roles = set(task.tokenizer.all_special_ids)
-    ids = row.input_ids[: max(i for i, token in enumerate(row.input_ids) if token not in roles) + 1]
-    if ids[-len(again) :] == again:
-        return []
-    return ["explained are the tokens as given: as one text, prompt and answer would be cut into other tokens"]

@@ -6,7 +6,7 @@ import torch
 
 from tokenlight.explain.inquiry import Inquiry
 from tokenlight.explain.jobs import Job
-from tokenlight.explain.remarks import input_notes, is_signed, result_notes
+from tokenlight.explain.remarks import input_notes, is_signed, merge_notes, result_notes
 from tokenlight.masks.choosing import model_name
 from tokenlight.methods import Attribution
 from tokenlight.record.recording import Answer
@@ -32,6 +32,8 @@ def assemble(
     found = result_notes(job, score, scores, extras, attribution.scores.dtype)
     notes = [*input_notes(task, row, job, inquiry.named), *found]
     indices, foil_indices = chosen_indices(answer.choices, place)
+    if inquiry.named and task.reads_on and indices:
+        notes += merge_notes(task, row, inquiry.given + indices)
     if indices and indices == foil_indices:
         notes.append("the model predicts the foil itself: the explained difference is 0")
     return Explanation(
@@ -47,7 +49,7 @@ def assemble(
         prediction=prediction,
         probability=probability,
         method=job.method.name,
-        options=job.described_options,
+        options={**job.described_options, **inquiry.number},
         task=task.name,
         model=model_name(explainer.inner),
         signed=is_signed(job, task, foil),

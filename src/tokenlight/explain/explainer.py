@@ -14,7 +14,7 @@ from tokenlight.explain.contrast import explain_inquiries
 from tokenlight.explain.in_batches import explain_in_batches
 from tokenlight.explain.inquiry import inquire
 from tokenlight.explain.jobs import Job, Option, jobs_for
-from tokenlight.explain.numbers import Number, check_number
+from tokenlight.explain.numbers import DEFAULT_NUMBER, Number, check_number
 from tokenlight.explain.running import Running
 from tokenlight.methods import find_method
 from tokenlight.model.copying import unwrap
@@ -225,11 +225,13 @@ class Explainer:
     def generate(self, prompt: Prompt, *, seed: int | None = None, **settings: Any) -> Generated:
         """Let the model write an answer to a prompt; `.explain()` of it says why.
 
-        `settings` are those of transformers' `generate`, such as max_new_tokens or do_sample; with a `seed`, sampling
-        can be repeated.
+        `settings` are those of transformers' `generate`, such as max_new_tokens (60 if nobody says it, and never more
+        than the model can read) or do_sample; with a `seed`, sampling can be repeated.
         """
-        (text,), _ = texts_of(prompt)
-        return generate(self, self.encode([text])[0], seed, settings)
+        texts, single = texts_of(prompt)
+        if not single:
+            raise ValueError(f"one prompt at a time: found a list of {len(texts)}")
+        return generate(self, self.encode(texts)[0], seed, settings)
 
     @overload
     def explain_answer(
@@ -247,7 +249,7 @@ class Explainer:
         answers: AnswerLike | Sequence[AnswerLike],
         method: str = DEFAULT_METHOD,
         *,
-        number: Number = "logit",
+        number: Number = DEFAULT_NUMBER,
         through: bool | Form = False,
         documents: Documents | Sequence[Documents] | None = None,
         rules: RuleTable | None = None,

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from tokenlight.explain.numbers import Number
 from tokenlight.record.choices import OutputFunction
 from tokenlight.tasks.targets import Targets, Wanted, shared_function, spread
 from tokenlight.tasks.task import Task
@@ -24,6 +25,13 @@ class Inquiry:
     def kind(self) -> tuple[bool, ...]:
         """Those of one kind can share a batch."""
         return self.wanted.foiled, bool(self.wanted.answer), self.wanted.each, self.wanted.against_all
+
+    @property
+    def number(self) -> dict[str, Number]:
+        """What is explained of each token that follows the text, as a result keeps it; nothing where there is none."""
+        if not self.wanted.answer:
+            return {}
+        return {"number": "log_probability" if self.wanted.against_all else "logit"}
 
     def apart(self, task: Task) -> "list[Inquiry]":
         """Target and foil as inquiries of their own, where the model has to read each for itself."""

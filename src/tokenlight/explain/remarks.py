@@ -1,6 +1,7 @@
 """What a reader should know of an explanation beside its scores."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import dropwhile
 
 import torch
 from torch import Tensor
@@ -11,6 +12,7 @@ from tokenlight.tasks.task import Task
 from tokenlight.text.rows import Row
 
 NOTICEABLE = 1e-4  # the share of what is explained
+SHOWN = 4  # tokens that a note names
 
 
 def input_notes(task: Task, row: Row, job: Job, targeted: bool) -> Iterator[str]:
@@ -26,6 +28,20 @@ def input_notes(task: Task, row: Row, job: Job, targeted: bool) -> Iterator[str]
         yield f"{job.method.name}: what the {job.full_options['units']} score is spread evenly over their tokens"
     if job.rules is not None:
         yield "explained with a rule table of the caller's own"
+
+
+def merge_notes(task: Task, row: Row, answer: Sequence[int]) -> Iterator[str]:
+    """Where the tokenizer would cut the text and the tokens behind it otherwise, if they were one text."""
+    roles = set(task.tokenizer.all_special_ids)
+    before = list(dropwhile(roles.__contains__, row.input_ids))  # what a tokenizer puts in front is no text
+
+    def again(ids: list[int]) -> list[int]:
+        return task.tokenizer.encode(task.tokenizer.decode(ids), add_special_tokens=False)
+
+    if again(before) == before and again([*before, *answer]) != [*before, *answer]:
+        shown = [repr(task.name_of(i)) for i in answer[:SHOWN]] + ["…"] * (len(answer) > SHOWN)
+        told = f"explained are the tokens as given behind the text ({', '.join(shown)})"
+        yield f"{told}: as one text, both would be cut into other tokens"
 
 
 def result_notes(

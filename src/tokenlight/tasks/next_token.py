@@ -13,7 +13,7 @@ from tokenlight.tasks import register
 from tokenlight.tasks.targets import Candidate, Goal, Question, Target, TargetLike, Wanted, refuse_equal
 from tokenlight.tasks.task import Field, Fields
 from tokenlight.tasks.vocabulary import Worded
-from tokenlight.text.answers import follow
+from tokenlight.text.answers import follow, refuse_too_long
 from tokenlight.text.batches import Batch
 from tokenlight.text.rows import Row, Text
 
@@ -42,7 +42,7 @@ class NextToken(Worded):
             raise ValueError("a foil of several tokens needs a target to be compared with")
         answer, other = answer or (self.index(target),), other or (() if foil is None else (self.index(foil),))
         refuse_equal(answer, other, target)
-        return Wanted(answer=answer, foil_answer=other)
+        return Wanted(answer=answer, foil_answer=other, against_all=True)
 
     def continuation(self, row: Row, target: Any) -> tuple[int, ...]:
         """Of several tokens, given as a text or as a tuple of ids; () for a single token, or none."""
@@ -60,9 +60,7 @@ class NextToken(Worded):
         if not ids or self.tokenizer.unk_token_id in ids:
             return ()  # the single token's own error says what is wrong
         ids = tuple(self.index(i) for i in ids)
-        total = len(row) + len(ids)
-        if self.max_length is not None and total > self.max_length:
-            raise ValueError(f"the text and its continuation have {total} tokens, the model reads {self.max_length}")
+        refuse_too_long(row, ids, self.max_length)
         return ids
 
     def read_on(self, row: Row, wanted: Wanted) -> Row:

@@ -36,14 +36,23 @@ def followed(text: Text, answer: str) -> Text:
 
 
 def decode(ids: Sequence[int], tokenizer: Any) -> tuple[str, list[tuple[int, int]]]:
-    """The text of token ids, and each token's place in it. A character of several tokens belongs to the last one.
+    """The text of token ids, and each token's place in it; that of bytes is the character that they are a part of.
 
     Tokens with a role, such as the end of an answer, have no text.
     """
-    text, ends = "", list[int]()
+    text, ends, begun = "", list[int](), list[bool]()
     for count in range(1, len(ids) + 1):
         text = tokenizer.decode(list(ids[:count]), skip_special_tokens=True)
         whole = len(text.rstrip(UNFINISHED)) if count < len(ids) else len(text)
+        begun.append(whole < len(text))
         ends.append(max(whole, ends[-1] if ends else 0))
     starts = [0, *ends[:-1]]
-    return text, [trim(text, start, end) for start, end in zip(starts, ends, strict=True)]
+    reach = [min(end + part, len(text)) for end, part in zip(ends, begun, strict=True)]
+    return text, [trim(text, start, end) for start, end in zip(starts, reach, strict=True)]
+
+
+def refuse_too_long(row: Row, ids: Sequence[int], max_length: int | None) -> None:
+    """The model reads the whole text and all of the answer, or nothing is explained."""
+    total = len(row) + row.truncated + len(ids)
+    if max_length is not None and total > max_length:
+        raise ValueError(f"prompt and answer have {total} tokens, the model reads {max_length}: shorten the prompt")
