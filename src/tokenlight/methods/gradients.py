@@ -114,7 +114,9 @@ def integrated_gradients(
     way = probe.twin.embed(probe.batch.input_ids) - origin  # [batch, token, dim]
     points, weights = quadrature_rule(steps, quadrature)
     rows = torch.arange(len(way), device=way.device)
-    mean = way.new_zeros(len(probe.parts), *way.shape)  # [part, batch, token, dim]
+    signed = way.new_zeros(len(probe.parts), *way.shape[:2])  # [part, batch, token]
+    # Lengths are taken of the mean gradient as a whole; sums need no vector for every token of every part.
+    mean = None if reduce == "sum" else way.new_zeros(len(probe.parts), *way.shape)
     at_once = steps_together({"steps": steps}, len(way)) if probe.at_once is None else max(1, probe.at_once // len(way))
     for first in range(0, steps, at_once):
         alphas = points[first : first + at_once].to(way)
@@ -122,10 +124,13 @@ def integrated_gradients(
         places = origin.repeat(len(alphas), 1, 1) + alphas.repeat_interleave(len(way))[:, None, None] * way[many]
         share = weights[first : first + at_once].to(way)
         for part, (_, gradients) in enumerate(probe.rows(many).gradients(places)):
-            mean[part] += torch.einsum("s,sbtd->btd", share, gradients.view(len(alphas), *way.shape))
-    signed = (way * mean).sum(-1)
+            some = torch.einsum("s,sbtd->btd", share, gradients.view(len(alphas), *way.shape))
+            signed[part] += (way * some).sum(-1)
+            if mean is not None:
+                mean[part] += some
     change = probe.scores_as_they_are() - probe.scores_at(origin)  # [part, batch]
-    return Attribution(reduce_features(way * mean, reduce), {"completeness": signed.sum(-1) - change})
+    scores = signed if mean is None else reduce_features(way * mean, reduce)
+    return Attribution(scores, {"completeness": signed.sum(-1) - change})
 
 
 def quadrature_rule(steps: int, name: str) -> tuple[Tensor, Tensor]:
