@@ -9,11 +9,12 @@ BIN := .venv/bin
 
 setup: .venv/ready
 
+# Python compiles what it imports; pip would compile everything first.
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --upgrade pip
-	$(BIN)/pip install --quiet --constraint constraints.txt torch
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[dev]"
+	$(BIN)/pip install --quiet --no-compile --constraint constraints.txt torch
+	$(BIN)/pip install --quiet --no-compile --constraint constraints.txt --editable ".[dev]"
 	touch .venv/ready
 
 # The page is tested in a real browser. Where there is no Debian, or no right to install, those tests are skipped.
