@@ -12,7 +12,7 @@ from tokenlight.corpus.batches_that_fit import Failure, in_batches
 from tokenlight.corpus.plan import AnswerScores, ExplainedText, ExplainingPlan, ReadAnswer
 from tokenlight.corpus.settings import Each
 from tokenlight.data.examples import Example
-from tokenlight.explain.answering import ask_about, log_probabilities, merge_notes, said_of
+from tokenlight.explain.answering import ask_about, log_probabilities, said_of
 from tokenlight.explain.assembling import assemble
 from tokenlight.explain.in_batches import explain_in_batches
 from tokenlight.explain.inquiry import Inquiry
@@ -120,14 +120,12 @@ def assemble_parts(
     numbers, logits = said_of(answer, place, len(ids))
     matrix = keep_precision(attribution.scores[place, : int(parts.max()) + 1, : len(row)])
     whole = assemble(explainer, inquiry, job, answer, added_up(attribution), place)
-    assert not isinstance(whole.text, tuple), "refused when the answer was put behind it"
-    notes = (*whole.notes, *merge_notes(explainer.task, whole.text, answer_text(row), row))
     scores = AnswerScores(
         log_probabilities=log_probabilities(logits, ids).cpu(),
         numbers=torch.zeros(len(matrix), dtype=torch.float64).index_add_(0, parts, numbers.cpu().double()),
         matrix=matrix,
     )
-    return replace(whole, notes=notes), scores
+    return whole, scores
 
 
 def added_up(attribution: Attribution) -> Attribution:
