@@ -22,9 +22,11 @@ def explain_answer(
     """With a bar for the answer's tokens, where it takes long."""
     from tokenlight.explain.answering import ids_of
     from tokenlight.foundation.progress import at_each_part, counting
+    from tokenlight.methods import find_method
 
     tokens = len(ids_of(explainer.task, explainer.encode([prompt])[0], answer))
-    with counting("explaining", tokens) as advance, at_each_part(lambda: advance(1)):
+    total = None if find_method(method).asks_model else tokens  # those come back to every token again and again
+    with counting("explaining", total) as advance, at_each_part(lambda: advance(1)):
         return explainer.explain_answer(prompt, answer, method, progress=False, **settings)
 
 

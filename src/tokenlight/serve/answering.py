@@ -56,7 +56,8 @@ def explain_answers(session: Session, asked: MethodsAsked, say: Say) -> Iterator
         try:
             chosen = options(session, asked, method, heads, False)
             Job.for_model(method, chosen, session.explainer.inner)
-            with at_each_part(Counter(name, len(ids), say)):
+            total = None if method.asks_model else len(ids)  # those come back to every token again and again
+            with at_each_part(Counter(name, total, say)):
                 found = explain(session, asked, ids, name, chosen)
         except ERRORS as error:
             yield Found(name, None, str(error))
