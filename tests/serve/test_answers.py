@@ -1,5 +1,6 @@
 """Language models on the page: they write, and any part of an answer is explained; the numbers are the library's."""
 
+import copy
 import json
 import math
 from typing import Any
@@ -7,9 +8,11 @@ from typing import Any
 import pytest
 import torch
 
+import tokenlight as tl
 from tests.model.test_untouched import assert_same, state
 from tests.rounding import assert_near
 from tests.serving import ask, in_process, lines, small_explainer
+from tests.text.test_chats import PLAIN
 from tests.tokenizers_ import explainer_for
 from tokenlight.foundation.progress import at_each_part, at_each_pass
 from tokenlight.results.explained_answer import ExplainedAnswer
@@ -190,3 +193,35 @@ def test_files(client, answer):
     other = answer.alternatives[3][1].index
     (contrast,) = json.loads(saved(format="json", part=[3, 4], foil=other))
     assert contrast["foil_indices"] == [other]
+
+
+# --- conversations ----------------------------------------------------------------------------------------------------
+
+PASSAGES = ["the key is here", "it is a good movie", "the key is here"]  # one of them twice
+TALK = [
+    {"role": "user", "content": "The keys"},
+    {"role": "assistant", "content": "are here"},
+    {"role": "user", "content": "\n\n".join([*PASSAGES, "who?"])},
+]
+
+
+def test_a_conversation_with_passages(client):
+    assert client.get("/api/model").json()["chats"] is False
+    asked = {"messages": TALK, "documents": PASSAGES, "answer": " a book", "methods": ["attn_lrp"]}
+    assert "no chat template" in ask(client, "explain", asked, 422)["error"]
+    tokenizer = copy.deepcopy(client.session.explainer.tokenizer)
+    tokenizer.chat_template = PLAIN
+    explainer = tl.Explainer(client.session.explainer.model, tokenizer)
+    with in_process(explainer) as talking:
+        assert talking.get("/api/model").json()["chats"] is True
+        (found,) = lines(talking, "answer", asked)
+        whole = explainer.explain_answer(TALK, " a book", progress=False)
+        assert found["explanation"]["matrix"] == packed(whole.matrix)
+        assert [block["role"] for block in found["explanation"]["blocks"]] == ["user", "assistant", "user", "answer"]
+        (told,) = lines(talking, "explain", asked)
+        spans = [tuple(source["span"]) for source in told["explanation"]["sources"]]
+        assert [TALK[2]["content"][start:end] for start, end in spans] == PASSAGES
+        assert [source["segment"] for source in told["explanation"]["sources"]] == [2, 2, 2]
+        assert "passage 1 does not stand" in ask(talking, "explain", {**asked, "documents": ["no"]}, 422)["error"]
+        written = lines(talking, "write", {"messages": TALK, "tokens": 3})[-1]
+        assert tuple(written["ids"]) == explainer.generate(TALK, max_new_tokens=3, do_sample=False).ids

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tokenlight.explain.jobs import Job
@@ -14,7 +14,7 @@ from tokenlight.serve.events import Failed, Result
 from tokenlight.serve.explaining import ERRORS, Counter, is_masked, options
 from tokenlight.serve.masks import lit_heads
 from tokenlight.serve.questions import MethodsAsked
-from tokenlight.serve.session import Session, read_answer, read_prompt, text_of
+from tokenlight.serve.session import Session, read_answer, read_prompt, sources_of, text_of
 from tokenlight.serve.waiting_line import Say
 from tokenlight.views.drawable_answer import drawable_answer
 
@@ -70,7 +70,8 @@ def explain(
     session: Session, asked: MethodsAsked, ids: tuple[int, ...], method: str, chosen: dict[str, Any]
 ) -> ExplainedAnswer:
     prompt: Any = text_of(session, asked)
-    return session.explainer.explain_answer(prompt, ids, method, progress=False, **chosen)
+    found = session.explainer.explain_answer(prompt, ids, method, progress=False, **chosen)
+    return replace(found, sources=sources_of(session, asked))
 
 
 def answer_key(asked: MethodsAsked, ids: tuple[int, ...], method: Method) -> Hashable:

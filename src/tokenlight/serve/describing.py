@@ -21,14 +21,15 @@ SCHOOLS = {
     "decomposition": "Decomposition",
     "relevance": "Relevance",
     "perturbation": "Perturbation and control",
+    "unit_ablation": "Perturbation and control",
 }
 PASSAGES: dict[str, Any] = {  # to ask a language model about
-    "text": "Where did the expedition of 1931 find the oldest map, and who had drawn it?",
+    "text": "Who designed the bridge?",
     "passages": [
-        "The expedition of 1928 crossed the desert in forty days. It lost two cars and brought home nothing but sand.",
-        "In 1931 a second expedition searched the monastery of Karsa. In its cellar it found the oldest map of the "
-        "valley, drawn by the monk Tadeo on goatskin.",
-        "The museum in Lund shows a copy of the map. The copy was made by the painter Ilse Brandt in 1950.",
+        "The library in Oakfield was built in 1904. It burned down in 1952 and was never rebuilt.",
+        "The bridge over the river Lune was designed by the engineer Clara Voss. It opened in 1931 and is made of red "
+        "steel.",
+        "The market of Oakfield takes place on Saturdays. Farmers sell apples, cheese and honey there.",
     ],
 }
 FIRST_SHOWN = ("calibrated_lrp", DEFAULT_METHOD, "mask_lrp", "attcat")
@@ -54,7 +55,7 @@ def describe(session: Session) -> dict[str, Any]:
         "fields": asdict(task.fields),
         "examples": [*([PASSAGES] if task.reads_on else []), *(example(text) for text in task.examples)],
         "writes": task.reads_on,
-        "chats": False,
+        "chats": task.reads_on and bool(getattr(session.explainer.tokenizer, "chat_template", None)),
         "methods": methods,
         "default_methods": [name for name in first_shown(task) if name in usable],
         "masks": presets(session),

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Hashable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tokenlight.explain.contrast import explain_inquiries
@@ -17,7 +17,7 @@ from tokenlight.results.explanation import Explanation
 from tokenlight.serve.events import Failed, Progress, Result
 from tokenlight.serve.masks import default_mask, lit_heads
 from tokenlight.serve.questions import ExplainAsked, MethodsAsked
-from tokenlight.serve.session import Session, place
+from tokenlight.serve.session import Session, place, sources_of
 from tokenlight.serve.waiting_line import Say
 from tokenlight.views.interactive import drawable
 
@@ -49,6 +49,7 @@ def explain_methods(
 ) -> Iterator[Explained]:
     """Each method's result: what is known at once, what shares passes together, then what asks the model again."""
     heads = None if asked.heads is None else lit_heads(session, asked.heads)
+    sources = sources_of(session, asked)
     fresh: list[Method] = []
     for name in asked.methods:
         known = session.cache.get(result_key(asked, METHODS[name], layers))
@@ -61,7 +62,9 @@ def explain_methods(
     for group in (together, *([name] for name in chosen if METHODS[name].asks_often)):
         for one in explain_group(session, inquiry, {name: chosen[name] for name in group}, say):
             if one.explanation is not None:
-                session.keep_explanation(result_key(asked, METHODS[one.method], layers), one.explanation)
+                explanation = replace(one.explanation, sources=sources)
+                session.keep_explanation(result_key(asked, METHODS[one.method], layers), explanation)
+                one = replace(one, explanation=explanation)
             yield one
 
 

@@ -15,7 +15,8 @@ from tokenlight.serve.checks import ANSWER, Refused
 from tokenlight.serve.questions import Question
 from tokenlight.tasks.targets import TargetLike
 from tokenlight.tasks.task import Task
-from tokenlight.text.rows import Row, Text, parts
+from tokenlight.text.rows import Chat, Row, Text, parts
+from tokenlight.text.sources import Source
 
 TOKENS = 4096  # of one text
 TOKEN_BYTES = 400  # that a token's strings and numbers take in Python
@@ -67,8 +68,25 @@ def read_prompt(session: Session, asked: Question) -> Row:
 
 def text_of(session: Session, asked: Question) -> Text:
     if asked.messages is not None:
-        raise Refused("not yet")
+        if not session.explainer.task.reads_on:
+            raise Refused(f"language models read messages; this is a {session.explainer.task.name} model")
+        roles, contents = zip(*asked.messages, strict=True)
+        return Chat(roles, contents)
     return asked.text if asked.second is None else (asked.text, asked.second)
+
+
+def sources_of(session: Session, asked: Question) -> tuple[Source, ...]:
+    """Passages are looked for one behind the other, so that the same one may stand twice."""
+    texts = parts(text_of(session, asked))
+    found, segment, place = list[Source](), 0, 0
+    for number, passage in enumerate(asked.documents, 1):
+        while (start := texts[segment].find(passage, place)) < 0:
+            segment, place = segment + 1, 0
+            if segment == len(texts):
+                raise Refused(f"passage {number} does not stand in the prompt, behind the passages before it")
+        place = start + len(passage)
+        found.append(Source(f"passage {number}", segment, (start, place)))
+    return tuple(found)
 
 
 def read_answer(session: Session, row: Row, answer: str | tuple[int, ...]) -> tuple[int, ...]:

@@ -30,6 +30,7 @@ export function mountAnswerCard(app) {
   function show() {
     const asked = answers.question() !== null;
     byId("answer-card").hidden = !asked && !draft;
+    byId("empty").hidden = asked || Boolean(draft) || app.results.question() !== null;
     byId("answer-cancel").hidden = !answers.pending.size;
     byId("answer-stale").hidden = !asked || !answers.stale();
     byId("answer-card").classList.toggle("is-old", asked && answers.stale());

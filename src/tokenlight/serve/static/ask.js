@@ -33,7 +33,7 @@ export function mountAsk(app) {
     field.placeholder = about.placeholder ?? "";
     field.addEventListener("input", () => store.change({ ...forget(app), [name]: field.value }));
     field.addEventListener("keydown", (event) => {
-      if (isSend(event) && !(app.model.writes && event.shiftKey)) app.explainNow();
+      if (isSend(event)) app.send();
     });
   }
   byId("examples").replaceChildren(...model.examples.map((example) => exampleButton(app, example)));
@@ -180,10 +180,17 @@ function why(app, choices) {
   if (!choices.length) return [];
   const unlisted = (picked) => (typeof picked === "string" ? picked : "the picked one");
   const name = (picked) => choices.find((choice) => same(pickOf(choice), picked))?.name ?? unlisted(picked);
-  const first = target === null ? app.prediction.prediction : name(target);
+  const written = writtenAt(app);
+  const first = target !== null || written !== null ? name(target ?? written) : app.prediction.prediction;
   const parts = ["Why ", el("b", { dir: "auto" }, first.trim())];
   if (foil !== null) parts.push(" rather than ", el("b", { dir: "auto" }, name(foil).trim()));
-  return [...parts, target === null ? "? (the prediction)" : "?"];
+  return [...parts, target === null && written === null ? "? (the prediction)" : "?"];
+}
+
+/** The token of the answer that the question is about, as the model counts; null where there is none. */
+function writtenAt(app) {
+  const { answer, part } = app.store.get();
+  return (part && (answer?.ids ?? app.answers.explanations()[0]?.ids)?.[part[0]]) ?? null;
 }
 
 /** As the state keeps a target or a foil. */

@@ -34,9 +34,8 @@ export function mountConversation(app) {
   mountSettings(app);
   const writer = createWriter(app);
   byId("write").addEventListener("click", () => (writer.running() ? writer.stop() : writer.start()));
-  byId("text").addEventListener("keydown", (event) => {
-    if (isSend(event) && event.shiftKey) writer.start();
-  });
+  app.send = () => writer.start();
+  byId("send-hint").textContent = "Ctrl + Enter: Write; in the answer: Explain";
   store.listen((state, changed) => {
     if (["text", "system", "turns", "passages"].some((part) => changed.has(part))) writer.stop();
   });

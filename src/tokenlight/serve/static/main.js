@@ -40,6 +40,7 @@ function start(model) {
   const store = createStore(startingState(model));
   const app = { model, store, prediction: null };
   app.results = createResults(app, (state) => state.text);
+  app.send = () => app.explainNow(); // by Ctrl + Enter
   app.answers = createResults(app, (state) => state.text, () => WHOLE, explainAnswer);
   app.explainNow = () => {
     const needed = model.fields.second_required ? ["text", "second"] : ["text"];
