@@ -78,8 +78,9 @@ def test_prompts_that_fill_the_model(explainer):
 
 def test_a_model_writes_no_more_than_it_can_read(explainer):
     limit = explainer.task.max_length
-    written = explainer.generate(of_length(explainer, limit - 3), max_new_tokens=10)
-    assert len(written.ids) == len(written.explain(**QUICK)) == 3
+    for settings in ({"max_new_tokens": 10}, {"max_length": limit + 10}):
+        written = explainer.generate(of_length(explainer, limit - 3), **settings)
+        assert len(written.ids) == len(written.explain(**QUICK)) == 3
     assert len(explainer.generate(PROMPT).ids) == 60
 
 

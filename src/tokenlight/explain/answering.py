@@ -90,8 +90,9 @@ def with_defaults(explainer: "Explainer", row: Row, settings: Mapping[str, Any])
     limit = explainer.task.max_length
     if limit is not None:
         refuse_too_long(row, (0,), limit)
-        if found.get("max_new_tokens"):
-            found["max_new_tokens"] = min(found["max_new_tokens"], limit - len(row))
+        for name, room in (("max_new_tokens", limit - len(row)), ("max_length", limit)):
+            if found.get(name):
+                found[name] = min(found[name], room)
     return found
 
 
