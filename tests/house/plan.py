@@ -34,6 +34,7 @@ HEIGHT = {room: height for height, rooms in enumerate(LAYERS) for room in rooms}
 SHORTCUTS = {
     "results/explained_answer.py": {"explain", "views"},
     "results/explanation.py": {"explain", "metrics", "views"},
+    "results/source_table.py": {"views"},
     "results/table.py": {"views"},
 }
 

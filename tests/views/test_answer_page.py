@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from tests.browser import chromium, colours, new_window  # noqa: F401
+from tests.browser import chromium as chromium
+from tests.browser import colours, new_window
 from tests.tokenizers_ import explainer_for
 from tests.views.test_interactive import Elements
 from tokenlight.results.explained_answer import ExplainedAnswer
@@ -18,6 +19,7 @@ from tokenlight.views.answer_page import answer_frame, answer_page
 from tokenlight.views.drawable_answer import drawable_answer
 from tokenlight.views.palette import shade
 
+pytestmark = pytest.mark.xdist_group("browser")
 HOSTILE = "</script><script>alert(1)</script> <!-- <img src=x onerror=alert(1)> &amp; ' \" \u2028 ok"
 PROMPT = "The keys 😀 to the cabinet. Who wrote the book?"
 ANSWER = " The author 👍🏽. It is שלום here."
@@ -89,10 +91,11 @@ def test_a_long_prompt_is_folded_where_it_matters_little(answer):
     assert drawn_text(block) == text
     assert folded.isdisjoint({0, 305, 455, len(spans) - 1})
     assert len(folded) > 400
+    assert plain["blocks"][1]["folds"] == []
 
 
 @pytest.fixture(scope="module")
-def drawn(chromium: Any, answer: ExplainedAnswer, tmp_path_factory: Any) -> Iterator[Any]:  # noqa: F811
+def drawn(chromium: Any, answer: ExplainedAnswer, tmp_path_factory: Any) -> Iterator[Any]:
     """The file in a browser, without a network; anything on the console fails."""
     path = tmp_path_factory.mktemp("page") / "answer.html"
     path.write_text(answer.to_html(), encoding="utf-8")
@@ -112,10 +115,10 @@ def painted(page: Any, side: str) -> list[tuple[int, ...]]:
 
 
 def expected(answer: ExplainedAnswer, scores: torch.Tensor, side: int) -> list[tuple[int, ...]]:
-    """The shade of each piece of a block: its tokens' scores over the largest ones of all pieces."""
+    """The shade of each piece of a block: its tokens' scores over the prompt's largest, where the prompt has any."""
     pieces = [[piece for piece in block["pieces"] if piece["tokens"]] for block in drawable_answer(answer)["blocks"]]
     sums = [[float(scores[piece["tokens"]].sum()) for piece in some] for some in pieces]
-    largest = max(abs(value) for some in sums for value in some)
+    largest = max(map(abs, sums[0])) or max(map(abs, sums[1]))
     return [shade(value / largest) for value in sums[side]]
 
 
@@ -141,7 +144,7 @@ def test_what_is_chosen_lights_up_what_the_matrix_says(drawn, answer):
     assert close(painted(drawn, "prompt"), expected(answer, answer.matrix[rows].sum(0), 0))
     assert close(painted(drawn, "answer"), expected(answer, answer.matrix[rows].sum(0), 1))
     drawn.locator(".answer-sentence").nth(1).click()
-    rows = answer.tokens_of_sentence(1)
+    rows = answer.sentences()[1]
     assert close(painted(drawn, "prompt"), expected(answer, answer.matrix[rows].sum(0), 0))
     drawn.locator(".turn-prompt .turn-text .word").nth(1).click()
     column = torch.zeros(len(answer.tokens))

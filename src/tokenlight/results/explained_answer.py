@@ -94,24 +94,24 @@ class ExplainedAnswer:
         The result is an explanation of the prompt. What earlier tokens of the answer contributed is its
         `extras["answer_share"]`.
         """
+        return self._explanation(self._chosen(text, tokens, sentence))
+
+    def _chosen(self, text: str | None, tokens: int | slice | Sequence[int] | None, sentence: int | None) -> list[int]:
+        """The answer's tokens in a part of it, counted from 0."""
         if sum(choice is not None for choice in (text, tokens, sentence)) != 1:
-            raise ValueError("name a part of the answer in one way: of(text), of(tokens=...) or of(sentence=...)")
+            raise ValueError("name a part of the answer in one way: its text, tokens=... or sentence=...")
         if text is not None:
             chosen = self._tokens_of(find_once(self.answer, text))
         elif sentence is not None:
-            chosen = self.tokens_of_sentence(sentence)
+            chosen = pick(self.sentences(), sentence, "sentence")
         else:
             chosen = choose(tokens, len(self))
         if not chosen:
             raise ValueError("no token of the answer is named")
-        return self._explanation(chosen)
+        return chosen
 
-    def tokens_of_sentence(self, number: int) -> list[int]:
-        """Those of the answer that begin in one of its sentences, counted from 0."""
-        return pick(self._sentences(), number, "sentence")
-
-    def _sentences(self) -> list[list[int]]:
-        """The tokens of each; an answer without characters is one sentence."""
+    def sentences(self) -> list[list[int]]:
+        """The answer's tokens, counted from 0, sentence by sentence; an answer without characters is one sentence."""
         starts = [start for start, _ in passages.sentences(self.answer)][1:]  # of all but the first
         found: list[list[int]] = [[] for _ in range(len(starts) + 1)]
         for i, (first, _) in enumerate(self.spans[self.prompt_length :]):
@@ -174,7 +174,7 @@ class ExplainedAnswer:
         "cage" and "flashtrace" are published forms, with positive parts alone, in shares of 1: CAGE (2025) token by
         token; FlashTrace (2026) for each sentence as a whole, back to those before it as often as `hops` says (1).
         """
-        sentences = [(tokens[0], tokens[-1] + 1) for tokens in self._sentences() if tokens]
+        sentences = [(tokens[0], tokens[-1] + 1) for tokens in self.sentences() if tokens]
         found = hand_on(self.matrix, self.prompt_length, form, sentences, hops)
         notes = (*self.notes, f"what earlier tokens of the answer took was handed on to the prompt ({form})")
         return replace(self, matrix=found, signed=self.signed and form == "exact", notes=notes)
@@ -197,6 +197,34 @@ class ExplainedAnswer:
         from tokenlight.views.answer_page import answer_frame
 
         return answer_frame(self)
+
+    def to_latex(
+        self, text: str | None = None, *, tokens: int | slice | Sequence[int] | None = None, sentence: int | None = None
+    ) -> str:
+        """Prompt and answer with shaded words, for the whole answer or for a part of it, named as in `of`."""
+        from tokenlight.views.answer_latex import answer_latex
+
+        return answer_latex(self, self._chosen_or_all(text, tokens, sentence))
+
+    def save_figure(
+        self,
+        path: str | Path,
+        text: str | None = None,
+        *,
+        tokens: int | slice | Sequence[int] | None = None,
+        sentence: int | None = None,
+    ) -> None:
+        """The same as PNG, SVG or PDF, by the name's ending."""
+        from tokenlight.views.answer_figure import answer_figure
+        from tokenlight.views.figure import save
+
+        save(answer_figure(self, self._chosen_or_all(text, tokens, sentence)), path)
+
+    def _chosen_or_all(
+        self, text: str | None, tokens: int | slice | Sequence[int] | None, sentence: int | None
+    ) -> list[int]:
+        named = any(choice is not None for choice in (text, tokens, sentence))
+        return self._chosen(text, tokens, sentence) if named else list(range(len(self)))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain lists, strings and numbers."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -33,3 +34,33 @@ class SourceTable:
         named = [i for i, source in enumerate(self.sources) if source.segment is not None]
         best = max(named, key=lambda i: float(self.scores[part, i]))
         return replace(self.sources[best], score=float(self.scores[part, best]))
+
+    def show(self) -> None:
+        """Print it; in a narrow terminal, the strongest sources under each sentence."""
+        from tokenlight.views.source_table import show_table
+
+        show_table(self)
+
+    def to_html(self) -> str:
+        """A standalone HTML page with the table, shaded."""
+        from tokenlight.views.source_table import table_page
+
+        return table_page(self)
+
+    def _repr_html_(self) -> str:
+        from tokenlight.views.source_table import table_fragment
+
+        return table_fragment(self)
+
+    def to_latex(self) -> str:
+        """A table for a paper, with shaded cells."""
+        from tokenlight.views.answer_latex import table_latex
+
+        return table_latex(self)
+
+    def save_figure(self, path: str | Path) -> None:
+        """The same as PNG, SVG or PDF, by the name's ending."""
+        from tokenlight.views.figure import save
+        from tokenlight.views.source_figure import source_figure
+
+        save(source_figure(self), path)

@@ -23,7 +23,7 @@ def answer_page(answer: ExplainedAnswer, title: str = TITLE) -> str:
     style, script = static("style.css") + static("answer.css"), joined_scripts() + DRAW
     # Widths and shades are set by the script: the policy of styles is about what the file itself says.
     policy = f"default-src 'none'; style-src '{fingerprint(style)}'; script-src '{fingerprint(script)}'"
-    facts = f"{len(answer)} tokens, log-probability {answer.log_probability:.1f}; {answer.model}, {answer.method}"
+    facts = f"{answer.model}; explained by {answer.method}"
     notes = "".join(f'<p class="note">{escape(note)}</p>' for note in answer.notes)
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'

@@ -10,11 +10,12 @@ import torch
 
 from tokenlight.methods import METHODS
 from tokenlight.results.explained_answer import ExplainedAnswer
-from tokenlight.results.explanation import Passage
-from tokenlight.text import passages
+from tokenlight.results.passage import Passage
+from tokenlight.text.chats import ASSISTANT
 from tokenlight.text.rows import Chat, parts
-from tokenlight.text.words import group_tokens
+from tokenlight.text.words import group_tokens, readable
 from tokenlight.views.long_texts import LONG, OPEN_SENTENCES, SHORT
+from tokenlight.views.source_table import group_name
 
 OPEN_FOR_EACH = 2  # sentences of a long prompt that stay open for each sentence of the answer
 
@@ -27,7 +28,7 @@ def drawable_answer(answer: ExplainedAnswer) -> dict[str, Any]:
     parts of the prompt that scores are added up over; what is in none of them is the answer.
     """
     sentences = answer.total().sentences()
-    own = answer_sentences(answer)
+    own = [[answer.prompt_length + i for i in tokens] for tokens in answer.sentences() if tokens]
     laid = blocks(answer)
     stay = open_tokens(answer, sentences, own)
     return {
@@ -36,7 +37,10 @@ def drawable_answer(answer: ExplainedAnswer) -> dict[str, Any]:
         "model": answer.model,
         "signed": answer.signed,
         "start": answer.prompt_length,
-        "blocks": [{**block, "folds": [] if stay is None else folds(block["pieces"], stay)} for block in laid],
+        "blocks": [
+            *({**block, "folds": folds(block["pieces"], stay)} for block in laid[:-1]),
+            {**laid[-1], "folds": []},
+        ],
         "sentences": [list(one.tokens) for one in sentences],
         "answer_sentences": own,
         "groups": groups(answer),
@@ -58,24 +62,21 @@ def texts_of(answer: ExplainedAnswer) -> tuple[str, ...]:
 
 
 def roles_of(answer: ExplainedAnswer) -> tuple[str, ...]:
-    prompt = answer.prompt
-    return (*(prompt.roles if isinstance(prompt, Chat) else ("prompt",)), "answer")
-
-
-def answer_sentences(answer: ExplainedAnswer) -> list[list[int]]:
-    """The answer's tokens, sentence by sentence."""
-    start = answer.prompt_length
-    return [
-        [start + i for i in answer.tokens_of_sentence(number)]
-        for number in range(len(passages.sentences(answer.answer)))
-    ]
+    return (*answer.prompt.roles, ASSISTANT) if isinstance(answer.prompt, Chat) else ("prompt", "answer")
 
 
 def groups(answer: ExplainedAnswer) -> list[dict[str, Any]]:
-    special = answer.special[: answer.prompt_length].tolist()
-    one = {"name": "prompt", "source": False, "tokens": [i for i, is_special in enumerate(special) if not is_special]}
-    other = {"name": "template", "source": False, "tokens": [i for i, is_special in enumerate(special) if is_special]}
-    return [group for group in (one, other) if group["tokens"]]
+    """Sources of the prompt and everything else in it; together all of its tokens."""
+    found = [one for one in answer.total().by_source() if one.tokens]
+    return [
+        {
+            "name": group_name(one, answer.sources),
+            "source": one.segment is not None,
+            "tokens": list(one.tokens),
+            "text": one.text,
+        }
+        for one in found
+    ]
 
 
 def blocks(answer: ExplainedAnswer) -> list[dict[str, Any]]:
@@ -97,7 +98,7 @@ def blocks(answer: ExplainedAnswer) -> list[dict[str, Any]]:
         piece = {"tokens": [token], "word": number_of[token], "special": special[token], "newline": False}
         if answer.segments[token] is None or (special[token] and start == end):
             side = "head" if not block["pieces"] else "pieces"
-            block[side].append({**piece, "text": answer.tokens[token]})
+            block[side].append({**piece, "text": readable(answer.tokens[token])})
             continue
         if start > places[home]:
             block["pieces"].append(between(text[places[home] : start]))
@@ -140,10 +141,11 @@ def open_tokens(answer: ExplainedAnswer, sentences: Sequence[Passage], own: Sequ
     return {token for number in stay for token in sentences[number].tokens}
 
 
-def folds(pieces: Sequence[dict[str, Any]], stay: set[int]) -> list[tuple[int, int, str]]:
+def folds(pieces: Sequence[dict[str, Any]], stay: set[int] | None) -> list[tuple[int, int, str]]:
     """Stretches of pieces that are closed at first: the first, the one behind the last, and what is written there."""
-    found, now = [], True
-    states = []
+    if stay is None:
+        return []
+    found, states, now = [], [], True
     for piece in pieces:
         if piece["tokens"]:
             now = piece["special"] or not stay.isdisjoint(piece["tokens"])

@@ -49,8 +49,7 @@ def heatmaps(explanations: Sequence[Explanation]) -> str:
     """A snippet with a paragraph for each explanation; those of one text stand under what the model says of it."""
     if isinstance(explanations, Explanation) or not len(explanations):
         raise ValueError("expected a list of explanations, with one or more in it")
-    colours = {"support": ",".join(map(str, SUPPORT)), "against": ",".join(map(str, AGAINST))}
-    lines = [PREAMBLE.format(**colours)]
+    lines = [preamble()]
     said = None
     for explanation in explanations:
         heading = (explanation.text, headline(explanation), explained(explanation))
@@ -65,6 +64,11 @@ def heatmaps(explanations: Sequence[Explanation]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def preamble() -> str:
+    """What every snippet begins with; in a document that has it already, it does nothing."""
+    return PREAMBLE.format(support=",".join(map(str, SUPPORT)), against=",".join(map(str, AGAINST)))
+
+
 def heat(explanation: Explanation) -> str:
     """The text with its boxes; blanks between them are line ends of the source, and lines break there in print."""
     return "".join(map(box, pieces(explanation))).strip()
@@ -75,16 +79,24 @@ def box(piece: Piece) -> str:
         return "\n" if piece.text.isspace() and "\n" not in piece.text else escape(piece.text)
     if piece.word.special:
         return f" \\tokenlightspecial{{{escape(piece.text.strip())}}} "
-    if abs(piece.strength) < VISIBLE or not piece.text.strip():
-        return escape(piece.text)
-    side = "tokenlightsupport" if piece.strength > 0 else "tokenlightagainst"
-    percent = min(100, round(100 * abs(piece.strength)))
-    letters = "black" if ink(shade(piece.strength)) == (0, 0, 0) else "white"
-    # In a box no line can end: blanks around the word stand outside of it.
-    word = piece.text.strip()
-    before, after = map(escape, piece.text.split(word, 1))
-    inside = escape(" ".join(word.split()))
-    return rf"{before}\tokenlightword{{{side}!{percent}}}{{{letters}}}{{{inside}}}{after}"
+    return shaded(piece.text, piece.strength)
+
+
+def shaded(text: str, strength: float) -> str:
+    """A word in its box; in a box no line can end: blanks around the word stand outside of it."""
+    if abs(strength) < VISIBLE or not text.strip():
+        return escape(text)
+    word = text.strip()
+    before, after = map(escape, text.split(word, 1))
+    colour, letters = mixed(strength)
+    return rf"{before}\tokenlightword{{{colour}}}{{{letters}}}{{{escape(' '.join(word.split()))}}}{after}"
+
+
+def mixed(strength: float) -> tuple[str, str]:
+    """The colour of a strength, as xcolor mixes it, and that of letters on it."""
+    side = "tokenlightsupport" if strength > 0 else "tokenlightagainst"
+    letters = "black" if ink(shade(strength)) == (0, 0, 0) else "white"
+    return f"{side}!{min(100, round(100 * abs(strength)))}", letters
 
 
 def escape(text: str) -> str:

@@ -4,6 +4,7 @@ import { make, paint } from "./heatmap.js";
 import { drawPanel, scoreText } from "./answer_panel.js";
 
 const LEVELS = 200; // shades that are told apart: an element is painted again only if it gets another one
+const FEW = 4; // tokens; more that are chosen have a line under them instead of a frame around each word
 const HINT =
   "Choose a word of the answer: what made the model write it lights up. Shift adds a stretch, Ctrl one word, " +
   "a double click the sentence, Escape goes back to the whole answer. " +
@@ -32,9 +33,10 @@ export function drawAnswer(container, answer, options = {}) {
 
 /** Rows of single precision, one behind the other. */
 function unpack(text) {
-  const bytes = Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
-  const view = new DataView(bytes.buffer);
-  return Float32Array.from({ length: bytes.length / 4 }, (_, i) => view.getFloat32(4 * i, true));
+  const written = atob(text);
+  const bytes = new DataView(new ArrayBuffer(written.length));
+  for (let i = 0; i < written.length; i++) bytes.setUint8(i, written.charCodeAt(i));
+  return Float32Array.from({ length: written.length / 4 }, (_, i) => bytes.getFloat32(4 * i, true));
 }
 
 /** A score for each token: what it gave to the chosen part of the answer, or what it took from the chosen prompt. */
@@ -61,7 +63,7 @@ function toolbar(view) {
     paint(sample, strength);
     bar.append(sample);
   }
-  bar.append(make("span", "", "Shade is strength, relative to the strongest word."));
+  bar.append(make("span", "", "Shade is strength, relative to the strongest word of the prompt."));
   const label = make("label", "answer-unit", "sub-words");
   const box = make("input", "");
   box.type = "checkbox";
@@ -277,6 +279,14 @@ function chooseTokens(view, choice) {
   view.options.onChoose?.(view.chosen);
 }
 
+/** What was chosen elsewhere: its fold opens, and it scrolls into view. */
+function chooseAndShow(view, choice) {
+  const unit = choice && view.ofToken[choice.tokens[0]];
+  view.folds.find((fold) => fold.units.includes(unit))?.element.click();
+  unit?.element?.scrollIntoView({ block: "nearest" });
+  chooseTokens(view, choice);
+}
+
 /** Arrows go from word to word, Enter and the space bar choose, s the sentence, Escape the whole answer. */
 function press(view, event) {
   const unit = unitAt(view, event.target);
@@ -306,21 +316,25 @@ function show(view) {
   const scores = scoresOf(view, choice);
   const sum = (tokens) => tokens.reduce((all, token) => all + scores[token], 0);
   const chosen = new Set(choice?.tokens);
-  let largest = 0;
-  for (const unit of view.units) {
-    unit.score = sum(unit.tokens);
-    if (!unit.special && !unit.newline) largest = Math.max(largest, Math.abs(unit.score));
-  }
+  for (const unit of view.units) unit.score = sum(unit.tokens);
+  const backwards = choice?.side === "prompt";
+  const largest = strongest(view.units, backwards ? "answer" : "prompt") || strongest(view.units, "answer");
   for (const unit of view.units) if (unit.element) light(unit, unit.score / (largest || 1), chosen);
+  view.talk.classList.toggle("is-stretch", chosen.size > FEW);
   for (const fold of view.folds) {
-    const strongest = fold.units.reduce((most, unit) => (Math.abs(unit.score) > Math.abs(most) ? unit.score : most), 0);
-    paint(fold.element, strongest / (largest || 1));
+    const most = fold.units.reduce((one, unit) => (Math.abs(unit.score) > Math.abs(one) ? unit.score : one), 0);
+    paint(fold.element, most / (largest || 1));
     fold.element.title = `scores ${scoreText(view, sum(fold.units.flatMap((unit) => unit.tokens)))}; click to open`;
   }
-  const backwards = choice?.side === "prompt";
   for (const chip of view.chips) chip.score.textContent = backwards ? "" : ` ${scoreText(view, sum(chip.tokens))}`;
   tell(view, view.pointed);
-  drawPanel(view.panel, { view, choice, scores, sum, choose: (other) => chooseTokens(view, other) });
+  drawPanel(view.panel, { view, choice, scores, sum, choose: (other) => chooseAndShow(view, other) });
+}
+
+/** The scale: words of the prompt have the same shade as in other views; stronger ones of the answer have the full one. */
+function strongest(units, side) {
+  const plain = units.filter((unit) => unit.side === side && !unit.special && !unit.newline);
+  return plain.reduce((most, unit) => Math.max(most, Math.abs(unit.score)), 0);
 }
 
 function light(unit, strength, chosen) {

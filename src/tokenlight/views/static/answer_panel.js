@@ -3,6 +3,7 @@ import { make, paint, signedNumber } from "./heatmap.js";
 
 const OWN = "the answer itself";
 const MOST_TOKENS = 6; // of a choice that are listed with their alternatives
+const UNFINISHED = "\ufffd"; // how decoders write some of a character's bytes
 const STRONGEST = 3; // sentences of the prompt, where it has no sources
 
 /** `shown`: the view, the choice, a score for each token, their sum over tokens, and how to choose something else. */
@@ -90,11 +91,13 @@ function alternatives(view, row) {
   const { answer, options } = view;
   const box = make("div", "panel-token");
   const written = textOf(view, [answer.start + row]);
-  box.append(make("h4", "", `“${written}”: ${percent(answer.probabilities[row])} likely; most likely here:`));
+  const heading = make("h4", "", "“");
+  heading.append(make("bdi", "", written), `”: ${percent(answer.probabilities[row])} likely; most likely here:`);
+  box.append(heading);
   const table = make("table", "panel-shares panel-alternatives");
   for (const { token, index, probability } of answer.alternatives[row]) {
     const line = table.insertRow();
-    const name = visible(token);
+    const name = token.includes(UNFINISHED) ? `${UNFINISHED} part of a character, token ${index}` : visible(token);
     const label = line.insertCell();
     label.append(options.onAlternative ? link(name, () => options.onAlternative(row, index)) : name);
     label.dir = "auto";
@@ -134,16 +137,20 @@ function bar(share, sign) {
   return holder;
 }
 
-/** What a choice of tokens says, as it stands in the text; a gap is an ellipsis. */
+/** What a choice of tokens says, as it stands in the text; a gap is an ellipsis. Added tokens count if there is nothing else. */
 function textOf(view, tokens) {
   const wanted = new Set(tokens);
+  const pieces = view.answer.blocks.flatMap((block) => [...block.head, ...block.pieces]);
+  const chosen = pieces.filter((piece) => piece.tokens.some((token) => wanted.has(token)));
+  const plain = chosen.some((piece) => !piece.special) ? chosen.filter((piece) => !piece.special) : chosen;
   let text = "";
-  let inside = false; // of the choice
-  let gap = ""; // what stands between the last chosen piece and the next
-  for (const piece of view.answer.blocks.flatMap((block) => [...block.head, ...block.pieces])) {
-    const is = piece.tokens.some((token) => wanted.has(token));
-    if (is) text += (inside || !text ? (text ? gap : "") : " … ") + piece.text;
-    if (piece.tokens.length) inside = is;
+  let last = null; // token of what was written
+  let gap = ""; // what stands between the last piece with tokens and the next
+  for (const piece of pieces) {
+    if (plain.includes(piece)) {
+      text += (last === null ? "" : piece.tokens[0] === last + 1 ? gap : " … ") + piece.text;
+      last = piece.tokens.at(-1);
+    }
     gap = piece.tokens.length ? "" : piece.text;
   }
   return visible(text.trim().replaceAll(/\s+/g, " "));

@@ -1,0 +1,173 @@
+"""Which passage made it say this sentence? Sentences of an answer × sources, in the terminal and as HTML."""
+
+from collections.abc import Sequence
+from html import escape
+from textwrap import shorten, wrap
+
+from rich.console import Console, Group
+from rich.table import Table
+from rich.text import Text
+
+from tokenlight.results.by_source import REST
+from tokenlight.results.explanation import printable
+from tokenlight.results.passage import Passage
+from tokenlight.results.source_table import SourceTable
+from tokenlight.text.sources import Source
+from tokenlight.views.palette import css, ink, shade
+
+NARROWEST = 24  # characters that a sentence needs beside the numbers
+NAME = 10  # characters of a line of a source's name above its numbers
+MOST = 3  # sources under each sentence, where the table is too wide for the terminal
+PROMPT = "the prompt"
+TITLE = "Which passage made it say this sentence?"
+STYLE = """
+.tokenlight-sources { font: 14px/1.5 system-ui, sans-serif; color: #1b1f24; background: #fff; padding: .2rem .4rem }
+.tokenlight-sources table { border-collapse: separate; border-spacing: 2px }
+.tokenlight-sources th, .tokenlight-sources td { padding: .3rem .55rem; border: 0 }
+.tokenlight-sources thead th { vertical-align: bottom; text-align: center; font-weight: 600; max-width: 9rem }
+.tokenlight-sources thead small { display: block; font-weight: 400; color: #57606a; line-height: 1.3 }
+.tokenlight-sources tbody th, .tokenlight-sources td { vertical-align: middle }
+.tokenlight-sources tbody th { text-align: start; font-weight: 400; max-width: 30rem; white-space: pre-wrap }
+.tokenlight-sources td { text-align: center; border-radius: 3px; font-variant-numeric: tabular-nums }
+.tokenlight-sources .other { color: #57606a; font-weight: 400 }
+.tokenlight-sources .first-other { border-left: 2px solid #d0d7de }
+.tokenlight-sources p { margin: .4rem 0 0; color: #57606a; font-size: 13px }
+"""
+PAGE_STYLE = """
+body { margin: 0 auto; max-width: 72rem; padding: 2rem 1.2rem 4rem; background: #f6f8fa }
+h1 { font: 600 22px/1.3 system-ui, sans-serif; margin: 0 0 1rem }
+.tokenlight-sources { border: 1px solid #d0d7de; border-radius: 8px; padding: .9rem 1.1rem; overflow-x: auto }
+"""
+READING = (
+    "Scores add up: a row is its sentence's score. Shade is strength, relative to the strongest source; "
+    "what is no source stands behind the line."
+)
+
+
+def is_source(column: Passage) -> bool:
+    return column.segment is not None
+
+
+def group_name(group: Passage, sources: Sequence[Source]) -> str:
+    """Without sources, what is left of the prompt is all of it."""
+    return PROMPT if group.name == REST and not sources else group.name
+
+
+def strengths(table: SourceTable) -> list[list[float]]:
+    """Of each cell, relative to the strongest one of a source; 0 for what is no source."""
+    named = [i for i, column in enumerate(table.sources) if is_source(column)]
+    largest = float(table.scores[:, named].abs().max()) if named else 0.0
+    return [
+        [float(score) / largest if i in named and largest else 0.0 for i, score in enumerate(row)]
+        for row in table.scores
+    ]
+
+
+# The terminal
+
+
+def show_table(table: SourceTable, console: Console | None = None) -> None:
+    """A row for each sentence; where that is too wide, the strongest sources under each sentence."""
+    console = console or Console()
+    names = [wrap(one_line(column.name), NAME) for column in table.sources]
+    widths = [max(7, *map(len, lines)) + 1 for lines in names]
+    console.print(grid(table, names) if NARROWEST + sum(widths) <= console.width else lists(table))
+
+
+def grid(table: SourceTable, names: Sequence[Sequence[str]]) -> Table:
+    drawn = Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
+    drawn.add_column("", ratio=1)
+    for lines in names:
+        drawn.add_column(Text("\n".join(lines)), justify="right", no_wrap=True, min_width=7, vertical="bottom")
+    for number, (part, row, shades) in enumerate(zip(table.parts, table.scores, strengths(table), strict=True), 1):
+        cells = [cell(float(score), strength) for score, strength in zip(row, shades, strict=True)]
+        drawn.add_row(Text(f"{number} {one_line(part.text)}"), *cells)
+    return drawn
+
+
+def cell(score: float, strength: float) -> Text:
+    background = shade(strength)
+    style = f"{css(ink(background))} on {css(background)}" if strength else "dim"
+    return Text(score_text(score), style=style)
+
+
+def score_text(score: float) -> str:
+    return f"{score:+.3g}".replace("-", "−")
+
+
+def lists(table: SourceTable) -> Group:
+    """Each sentence with the strongest sources, then what lies elsewhere."""
+    drawn = Table.grid(padding=(0, 1, 0, 0))
+    drawn.add_column(justify="right", no_wrap=True)
+    drawn.add_column()
+    named = [i for i, column in enumerate(table.sources) if is_source(column)]
+    for number, (part, row) in enumerate(zip(table.parts, table.scores.tolist(), strict=True), 1):
+        drawn.add_row(str(number), Text(one_line(part.text), style="bold"))
+        for i in sorted(named, key=lambda i: -abs(row[i]))[:MOST]:
+            drawn.add_row(score_text(row[i]), Text(shortened(f"{table.sources[i].name}: {table.sources[i].text}")))
+        others = [
+            f"{one_line(column.name)} {score_text(row[i])}"
+            for i, column in enumerate(table.sources)
+            if not is_source(column)
+        ]
+        drawn.add_row("", Text(", ".join(others), style="dim"))
+    return Group(drawn)
+
+
+def one_line(text: str) -> str:
+    return printable(" ".join(text.split()))
+
+
+def shortened(text: str, length: int = 140) -> str:
+    return shorten(one_line(text), length, placeholder=" …")
+
+
+# HTML
+
+
+def table_page(table: SourceTable, title: str = TITLE) -> str:
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(title)}</title><style>{STYLE}{PAGE_STYLE}</style></head>\n"
+        f"<body><h1>{escape(title)}</h1>{body(table)}</body></html>\n"
+    )
+
+
+def table_fragment(table: SourceTable) -> str:
+    """For notebooks: the table with its style."""
+    return f"<style>{STYLE}</style>{body(table)}"
+
+
+def body(table: SourceTable) -> str:
+    kinds = column_kinds(table)
+    heads = "".join(
+        f'<th class="{kind}" title="{escape(one_line(column.text))}" dir="auto">{escape(column.name)}'
+        f"{f'<small>{escape(shortened(column.text, 40))}</small>' if column.text else ''}</th>"
+        for column, kind in zip(table.sources, kinds, strict=True)
+    )
+    rows = "".join(
+        f'<tr><th dir="auto">{escape(part.text)}</th>{html_cells(row, shades, kinds)}</tr>'
+        for part, row, shades in zip(table.parts, table.scores.tolist(), strengths(table), strict=True)
+    )
+    return (
+        f'<div class="tokenlight-sources"><table><thead><tr><th></th>{heads}</tr></thead><tbody>{rows}</tbody></table>'
+        f"<p>{READING}</p></div>"
+    )
+
+
+def column_kinds(table: SourceTable) -> list[str]:
+    first = next((i for i, column in enumerate(table.sources) if not is_source(column)), None)
+    return [
+        "source" if is_source(column) else "other first-other" if i == first else "other"
+        for i, column in enumerate(table.sources)
+    ]
+
+
+def html_cells(row: list[float], shades: list[float], kinds: list[str]) -> str:
+    cells = []
+    for score, strength, kind in zip(row, shades, kinds, strict=True):
+        background = shade(strength)
+        style = f' style="background:{css(background)};color:{css(ink(background))}"' if kind == "source" else ""
+        cells.append(f'<td class="{kind}"{style}>{score_text(score)}</td>')
+    return "".join(cells)
