@@ -43,7 +43,8 @@ def test_methods_ask_as_often_as_they_say(name, texts, tokens, monkeypatch):
     full = {**entry.options, **options}
     if texts == 1:
         assert count == 1 + entry.asks.passes(full, tokens)  # what the model says comes first
-    assert max(rows for rows, _ in seen) == entry.asks.together(full, texts, tokens)
+    most, foreseen = max(rows for rows, _ in seen), entry.asks.together(full, texts, tokens)
+    assert most == foreseen or ("ablations" in full and foreseen / 4 < most < foreseen)  # random sets may be the same
     assert any(differentiable for _, differentiable in seen) == entry.asks.gradient
 
 

@@ -69,6 +69,25 @@ def test_contextcite_is_the_fit_to_what_the_metrics_ask(explainer, units):
     assert np.abs(expected).max() > 1e-3
 
 
+@pytest.mark.parametrize("method", ["leave_one_out", "contextcite"])
+def test_sources_are_units_and_nothing_else_has_a_score(explainer, method):
+    documents = {"last": "The key is here", "first": "It is a good movie."}
+    options = {"documents": documents, "units": "sources", "progress": False}
+    answer = explainer.explain_answer(TEXT, ANSWER, method, **options)
+    e = explainer.explain(TEXT, method, target=ANSWER, **options)
+    assert [one.name for one in e.by_source()] == ["first", "last", "rest of the prompt", "the answer itself"]
+    assert [one.score for one in e.by_source()][2:] == [0, 0]
+    assert answer.total().sources == e.sources
+    drop = e.evaluate(["top_k_drop"], units="sources")["top_k_drop"]
+    best = max(e.by_source()[:2], key=lambda source: source.score)
+    alone = explainer.explain(TEXT, "leave_one_out", target=ANSWER, **options).by_source()
+    assert drop == pytest.approx(next(one.score for one in alone if one.name == best.name))
+    curve = draw_curves(explainer, [e], Perturbation(units="sources", grid=None))[0]
+    assert curve.shares.tolist() == [0, 0.5, 1]
+    with pytest.raises(ValueError, match="name them with documents="):
+        explainer.explain(TEXT, method, target=ANSWER, units="sources", progress=False)
+
+
 @pytest.mark.parametrize("low_memory", [False, True])
 @pytest.mark.parametrize("method", ["leave_one_out", "contextcite"])
 def test_answers_are_the_same_together(explainer, method, low_memory):

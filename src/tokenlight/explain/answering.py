@@ -156,6 +156,7 @@ def assemble_answer(
         segments=row.segments,
         spans=row.spans,
         ids=ids,
+        sources=inquiry.row.sources,
         matrix=matrix,
         numbers=numbers.cpu().to(matrix.dtype),
         log_probabilities=log_probabilities(logits, ids).cpu().to(matrix.dtype),

@@ -56,6 +56,7 @@ def assemble(
         position=inquiry.wanted.position,
         indices=indices,
         foil_indices=foil_indices,
+        sources=row.sources,
         given=inquiry.given,
         extras=extras,
         maps={name: trim_map(name, value[place], len(row)) for name, value in attribution.maps.items()},

@@ -1,7 +1,6 @@
 """The user's object: texts in, explanations out, batched by length, with passes shared between methods."""
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, overload
 
@@ -29,7 +28,7 @@ from tokenlight.tasks.task import Task
 from tokenlight.text.batches import Batch, collate
 from tokenlight.text.chats import Messages, Prompt, texts_of
 from tokenlight.text.rows import Row, Text, Texts
-from tokenlight.text.sources import Documents, sources_for
+from tokenlight.text.sources import Documents, sources_for, with_sources
 
 DEFAULT_METHOD = "attn_lrp"
 RUNNING = Running()
@@ -118,9 +117,8 @@ class Explainer:
         jobs = {chosen.name: Job.for_model(chosen, options, self.inner, rules)}
         running = Running(batch_size, low_memory, progress, fused)
         listed, single = texts_of(texts)
-        sources = sources_for(listed, single, documents)
-        found = self.explain_jobs(listed, jobs, target=target, foil=foil, running=running)[chosen.name]
-        found = [replace(one, sources=some) for one, some in zip(found, sources, strict=True)]
+        rows = with_sources(self.encode(listed), sources_for(listed, single, documents))
+        found = self.explain_rows(rows, jobs, target=target, foil=foil, running=running)[chosen.name]
         return found[0] if single else found
 
     @overload
@@ -275,16 +273,13 @@ class Explainer:
         listed: Any = [answers] if single else list(answers)  # type: ignore[arg-type]
         if len(listed) != len(texts):
             raise ValueError(f"{len(listed)} answers for {len(texts)} prompts")
-        sources = sources_for(texts, single, documents)
+        rows = with_sources(self.encode(texts), sources_for(texts, single, documents))
         chosen = find_method(method)
         job = Job.for_model(chosen, options, self.inner, rules)
         against_all = number == "log_probability"
-        asked = [
-            ask_about(self.task, row, one, against_all) for row, one in zip(self.encode(texts), listed, strict=True)
-        ]
+        asked = [ask_about(self.task, row, one, against_all) for row, one in zip(rows, listed, strict=True)]
         running = Running(batch_size, low_memory, progress, fused)
         found = explain_in_batches(self, asked, {chosen.name: job}, running, assemble_answer)[chosen.name]
-        found = [replace(one, sources=some) for one, some in zip(found, sources, strict=True)]
         if through:
             found = [one.through("exact" if through is True else through) for one in found]
         return found[0] if single else found

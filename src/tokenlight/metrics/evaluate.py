@@ -104,10 +104,10 @@ def evaluate(
 
     A metric is a name, or a `Measure` where something is to be chosen about it; `perturbation` stands in for the own
     one of every metric that is given by name, and `units` says for all that do not say it themselves what is taken away
-    or compared as a whole: tokens, words or sentences. Measured is the probability of what was explained: the predicted
-    class, unless another one was the target, or `target` names one here (one for all or a list, as in `explain`); of an
-    answer of several tokens it is their geometric mean. `marks` says for each explanation which tokens matter (bool),
-    `others` holds what to compare it with.
+    or compared as a whole: tokens, words, sentences or sources. Measured is the probability of what was explained: the
+    predicted class, unless another one was the target, or `target` names one here (one for all or a list, as in
+    `explain`); of an answer of several tokens it is their geometric mean. `marks` says for each explanation which
+    tokens matter (bool), `others` holds what to compare it with.
     """
     if isinstance(metrics, str):
         raise TypeError(f"metrics is a list of names: metrics=[{metrics!r}]")
@@ -213,7 +213,7 @@ def rows_of(explainer: Explainer, explanations: Sequence[Explanation], known: Se
                 f"the explanation has the tokens {e.tokens}, but this model reads {row.tokens}: "
                 "evaluate it with the model that was explained"
             )
-    return list(known)
+    return [replace(row, sources=e.sources) for row, e in zip(known, explanations, strict=True)]
 
 
 def measure_curve(measure: Measure, curve: Curve) -> float:

@@ -19,6 +19,15 @@ Gap = Literal["inside", "end"]  # of a text: where the word stands that a model 
 
 
 @dataclass(frozen=True)
+class Source:
+    """A part of a text with a name."""
+
+    name: str
+    segment: int  # the text of a pair, or the message of a chat
+    span: tuple[int, int]
+
+
+@dataclass(frozen=True)
 class Row:
     """One tokenised text, without padding."""
 
@@ -30,6 +39,7 @@ class Row:
     segments: list[int | None]  # which text of a pair, or message of a chat; None for added tokens
     spans: list[tuple[int, int]]  # characters in that text
     truncated: int  # how many tokens did not fit
+    sources: tuple[Source, ...] = ()  # the parts of the text that were named as such
 
     def __len__(self) -> int:
         return len(self.input_ids)

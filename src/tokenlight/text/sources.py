@@ -1,12 +1,12 @@
 """Sources: the parts of a prompt that an answer may rest on, such as passages, sentences or turns."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from itertools import pairwise, repeat
 from typing import Any, Literal, get_args
 
 from tokenlight.text import passages
-from tokenlight.text.rows import Chat, Text, parts
+from tokenlight.text.rows import Chat, Row, Source, Text, parts
 
 Span = tuple[int, int]
 Division = Literal["sentences", "paragraphs", "turns"]
@@ -20,15 +20,6 @@ Documents = (
     | Sequence[tuple[int, ...]]
     | Callable[[str], Sequence[tuple[int, int]]]
 )
-
-
-@dataclass(frozen=True)
-class Source:
-    """A part of the text with a name."""
-
-    name: str
-    segment: int  # the text of a pair, or the message of a chat
-    span: Span
 
 
 def find_sources(text: Text, documents: Documents | None) -> tuple[Source, ...]:
@@ -101,6 +92,10 @@ def sources_for(texts: Sequence[Text], single: bool, documents: Any) -> list[tup
     if len(each) != len(texts):
         raise ValueError(f"documents for {len(each)} texts, but there are {len(texts)} texts")
     return [find_sources(text, some) for text, some in zip(texts, each, strict=True)]
+
+
+def with_sources(rows: Sequence[Row], sources: Sequence[tuple[Source, ...]]) -> list[Row]:
+    return [replace(row, sources=some) for row, some in zip(rows, sources, strict=True)]
 
 
 def is_way(documents: Any) -> bool:

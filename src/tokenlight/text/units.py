@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from tokenlight.text import passages
-from tokenlight.text.rows import Text, parts
+from tokenlight.text.rows import Source, Text, parts
 from tokenlight.text.words import group_tokens
 
-Units = Literal["tokens", "words", "sentences"]
+Units = Literal["tokens", "words", "sentences", "sources"]
 UNITS = get_args(Units)
 
 
@@ -26,6 +26,8 @@ class Tokenised(Protocol):
     def segments(self) -> Sequence[int | None]: ...
     @property
     def spans(self) -> Sequence[tuple[int, int]]: ...
+    @property
+    def sources(self) -> Sequence[Source]: ...
 
 
 def units_of(row: Tokenised, kind: Units) -> list[list[int]]:
@@ -35,6 +37,8 @@ def units_of(row: Tokenised, kind: Units) -> list[list[int]]:
     if kind == "tokens":
         return [[i] for i in own]
     texts = parts(row.text)
+    if kind == "sources":
+        return sources_of(row, own)
     if kind == "words":
         groups = group_tokens(texts, row.segments, row.spans, row.special)
         return [group for group in groups if not row.special[group[0]]]
@@ -44,6 +48,18 @@ def units_of(row: Tokenised, kind: Units) -> list[list[int]]:
         segment = row.segments[i] or 0
         found.setdefault((segment, bisect_right(starts[segment], row.spans[i][0]) - 1), []).append(i)
     return list(found.values())
+
+
+def sources_of(row: Tokenised, own: Sequence[int]) -> list[list[int]]:
+    """The tokens that begin in each source; a source that was cut off has none and is no unit."""
+    if not row.sources:
+        raise ValueError("units='sources', but the text has none: name them with documents=")
+    places = [(row.segments[i], row.spans[i][0]) for i in own]
+    found = [
+        [i for i, (segment, first) in zip(own, places, strict=True) if segment == source.segment and first in span]
+        for source, span in ((source, range(*source.span)) for source in row.sources)
+    ]
+    return [unit for unit in found if unit]
 
 
 def random_sets(units: int, count: int, seed: int) -> Tensor:
