@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -15,6 +16,7 @@ import tokenlight as tl
 from tests.tokenizers_ import explainer_for, model_for, tokenizer_for
 from tokenlight.cli import app
 from tokenlight.methods import METHODS
+from tokenlight.text.rows import Chat
 
 TEXT = "it is a good movie"
 CHECKPOINTS = {
@@ -330,6 +332,18 @@ def test_what_is_wrong_with_a_prompt_is_said_before_the_model_is_loaded(tmp_path
     Path("role.json").write_text('[{"role": "user"}]')
     Path("object.json").write_text('{"turns": []}')
     assert said in fail("explain", *arguments, "-m", "./nowhere")
+
+
+def test_generate_asks_a_model_that_knows_chats_as_a_user_does(folders, tmp_path):
+    writer = tmp_path / "writer"
+    shutil.copytree(folders["writer"], writer)
+    (writer / "chat_template.jinja").write_text(
+        "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}"
+    )
+    for number, (options, prompt) in enumerate([((), Chat(("user",), ("it is",))), (("--plain",), "it is")]):
+        file = tmp_path / f"{number}.json"
+        succeed("generate", str(writer), "it is", "--answer", " a good movie", *options, "-o", str(file))
+        assert tl.ExplainedAnswer.load(file).prompt == prompt
 
 
 def test_generate_is_for_language_models(folders):

@@ -19,6 +19,13 @@ def generate(
     model: ModelArgument,
     prompt: Annotated[str | None, typer.Argument(help="What the model reads before it writes.")] = None,
     messages: MessagesOption = None,
+    plain: Annotated[
+        bool,
+        typer.Option(
+            "--plain",
+            help="Go on with the prompt as it stands. Otherwise it is a user's message, if the model knows chats.",
+        ),
+    ] = False,
     documents: DocumentsOption = None,
     explain: Annotated[str, typer.Option(help="The method.", autocompletion=complete_method)] = "attn_lrp",
     answer: Annotated[str | None, typer.Option(help="An answer that you have already; default: the model's.")] = None,
@@ -37,13 +44,17 @@ def generate(
 ) -> None:
     """Let a language model answer a prompt or a chat, and say which parts of it made the model write each sentence."""
     from tokenlight.methods import find_method
-    from tokenlight.text.documents import named_spans, with_documents
+    from tokenlight.text.documents import USER, named_spans, with_documents
+    from tokenlight.text.rows import Chat
 
     with readable_errors():
         check_output(output)  # everything before the model: loading is slow
         method = find_method(explain).name
-        text, sources = with_documents(read_prompt(prompt, messages), read_documents(documents or ()))
+        asked, passages = read_prompt(prompt, messages), read_documents(documents or ())
         explainer = load_model(model, None)
+        if isinstance(asked, str) and not plain and explainer.tokenizer.chat_template:
+            asked = Chat((USER,), (asked,))
+        text, sources = with_documents(asked, passages)
         if answer is None:
             drawing = {"do_sample": False} if not temperature else {"do_sample": True, "temperature": temperature}
             written = explainer.generate(text, seed=seed, max_new_tokens=tokens, **drawing, **streaming(explainer))
