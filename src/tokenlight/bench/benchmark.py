@@ -41,10 +41,11 @@ from tokenlight.runs.method_specs import (
 from tokenlight.runs.model_hash import describe_model
 from tokenlight.runs.run_folder import claim, describe_run, settle_run
 from tokenlight.runs.workers import THIS_PROCESS, Workers
-from tokenlight.text.rows import Gap
 from tokenlight.views.benchmark_report import write_views
 
 PART_ROWS = 32  # rows that are done together, and lost together when the process is killed
+ANSWER_METRICS = ("top_k_drop:units=sentences", "linear_datamodelling_score:units=sentences")
+EVIDENCE_OF_ANSWERS = ("pointing_game:k=1,units=sentences", "mean_reciprocal_rank:units=sentences")
 EVIDENCE_METRICS = ("pointing_game", "mean_reciprocal_rank", "relevance_mass", "per_token_accuracy")
 
 
@@ -80,7 +81,10 @@ def bench(
     if explainer.task.needs_position:
         raise ValueError("the benchmark has no data with a label for every token: give a model of another task")
     check_probabilities(explainer)
-    judge = settle_protocol(protocol, metrics, perturb, data, explainer.task.gap, bool(seed_models))
+    example = first_example(data, explainer.task.gap)
+    if example is not None and example.reply is not None and not explainer.task.reads_on:
+        raise ValueError(f"answers are what language models write; this is a {explainer.task.name} model")
+    judge = settle_protocol(protocol, metrics, perturb, example, bool(seed_models))
     models = [explainer, *seed_models]
     specs = choose_methods(methods or defaults_for(models, heads), explainer.inner, heads, erasure)
     fitted = [judge.fit(one) for one in models]
@@ -161,12 +165,10 @@ def settle_protocol(
     given: str | Protocol | None,
     metrics: Sequence[str | Measure] | None,
     perturb: Perturb | None,
-    data: Source,
-    gap: Gap | None,
+    example: Example | None,
     seeds: bool,
 ) -> Protocol:
     """The paper's, or the clean one with the metrics that were named or that suit the data."""
-    example = first_example(data, gap)
     if given is not None:
         if metrics or perturb:
             raise ValueError("a protocol says itself what is measured and how: leave metrics and perturb out")
@@ -183,6 +185,8 @@ def settle_protocol(
 
 
 def suiting_metrics(example: Example | None) -> tuple[str, ...]:
+    if example is not None and example.reply is not None:
+        return (*ANSWER_METRICS, *(EVIDENCE_OF_ANSWERS if example.rests_on else ()))
     if example is not None and example.evidence:
         return EVIDENCE_METRICS
     return (*DEFAULT_METRICS, "recall_at_k") if example is not None and example.answer else DEFAULT_METRICS

@@ -7,9 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tokenlight.bench.marking import find_marks, mark, marked_span
 from tokenlight.bench.protocol import Protocol
 from tokenlight.data.examples import MASK_MARK, BadRow, Example, NumberedRow, fill_mask
 from tokenlight.data.fitting import misfit
+from tokenlight.explain.answering import ids_of
 from tokenlight.explain.explainer import Explainer
 from tokenlight.metrics.perturbation import takeable
 from tokenlight.model.tape import Tape
@@ -17,8 +19,8 @@ from tokenlight.model.twin import Twin
 from tokenlight.record.choices import Choice
 from tokenlight.runs.encoding import encode_each
 from tokenlight.runs.journal import Record
-from tokenlight.syntax.align import segment_tokens, tokens_of
 from tokenlight.tasks.targets import Target, Wanted, chosen_indices
+from tokenlight.tasks.task import Task
 from tokenlight.text.rows import Row
 
 BATCH = 32  # texts that run together
@@ -120,11 +122,20 @@ def make_draft(explainer: Explainer, protocol: Protocol, number: int, example: E
     if example.target is not None and (reason := misfit(example, row, explainer.tokenizer)):
         return {"row": number, "id": example.id, "tokens": len(row), "set_aside": reason}
     try:
+        if example.reply is not None:
+            return draft_answer(explainer.task, number, example, row, example.reply)
         wanted = explainer.task.want(row, example.target, example.foil)
         gold = explainer.task.gold(example.label, wanted)
     except ValueError as error:
         return unusable(number, example, error)
     return CaseDraft(number, example, row, gold, wanted, find_marks(protocol, row, example))
+
+
+def draft_answer(task: Task, number: int, example: Example, row: Row, reply: str) -> CaseDraft:
+    """A prompt whose answer is explained as a whole; what does not fit is a ValueError."""
+    wanted = task.want(row, ids_of(task, row, reply), None)
+    marks = mark(row, [(one.segment, one.span) for one in example.rests_on])
+    return CaseDraft(number, example, row, None, wanted, marks)
 
 
 def unusable(number: int, example: Example, error: Exception) -> Record:
@@ -135,26 +146,14 @@ def bad(number: int, row: BadRow) -> Record:
     return {"row": number, "where": row.where, "bad": row.reason}
 
 
-def find_marks(protocol: Protocol, row: Row, example: Example) -> Tensor | None:
-    """[token] bool; None where nothing is marked, or not all of it is among the tokens."""
-    if example.answer is not None:
-        return protocol.answer_marks(row, example.answer)
-    tokens = segment_tokens(row, 0)
-    places = [tokens_of(tokens, span) for span in example.evidence]
-    marks = torch.zeros(len(row), dtype=torch.bool)
-    for place in places:
-        if place is None:
-            return None
-        marks[place[0] : place[1] + 1] = True
-    return marks if places else None
-
-
 def ask_model(explainer: Explainer, protocol: Protocol, drafts: Sequence[CaseDraft], twin: Twin) -> list[Answer]:
-    """One pass over all texts, similar lengths together."""
-    found: dict[int, Answer] = {}
-    for places in explainer.batches(
-        [one.row for one in drafts], BATCH, [one.wanted.foil is not None for one in drafts]
+    """One pass over all texts, similar lengths together. Where the data has the model's answer, nothing is asked."""
+    found = {i: given_answer(one) for i, one in enumerate(drafts) if one.wanted.answer}
+    asked = [i for i in range(len(drafts)) if i not in found]
+    for group in explainer.batches(
+        [drafts[i].row for i in asked], BATCH, [drafts[i].wanted.foil is not None for i in asked]
     ):
+        places = [asked[i] for i in group]
         some = [drafts[i] for i in places]
         batch = protocol.measured(explainer.collate([one.row for one in some], twin.device))
         with torch.inference_mode(), torch.autocast(twin.device.type, enabled=False):
@@ -163,6 +162,10 @@ def ask_model(explainer: Explainer, protocol: Protocol, drafts: Sequence[CaseDra
         for place, i in enumerate(places):
             found[i] = read_answer(explainer, drafts[i], output, choices, place)
     return [found[i] for i in range(len(drafts))]
+
+
+def given_answer(one: CaseDraft) -> Answer:
+    return Answer(one.example.reply or "", None, one.wanted.answer, None, None)
 
 
 def read_answer(explainer: Explainer, one: CaseDraft, output: Any, choices: tuple[Choice, ...], place: int) -> Answer:
@@ -180,11 +183,6 @@ def read_answer(explainer: Explainer, one: CaseDraft, output: Any, choices: tupl
     return Answer(prediction, probability, goal.target, chance, right)
 
 
-def marked_span(marks: Tensor) -> tuple[int, int]:
-    places = marks.nonzero()[:, 0]
-    return int(places[0]), int(places[-1])
-
-
 def class_of(explainer: Explainer, one: CaseDraft) -> int | None:
     """The gold class, where classes are explained."""
     return one.gold if explainer.task.compares_classes else None
@@ -196,7 +194,7 @@ def doubt(explainer: Explainer, protocol: Protocol, one: CaseDraft, answer: Answ
     reason = reason or unmeasurable(protocol, one)
     if reason is not None or not protocol.needs_marks or one.marks is not None:
         return reason
-    if one.example.answer is None and not one.example.evidence:
+    if one.example.answer is None and not one.example.evidence and not one.example.rests_on:
         return "no answer or evidence is marked"
     return f"the {'answer' if one.example.answer else 'evidence'} is not among the tokens that fit into the model"
 

@@ -12,6 +12,7 @@ from tokenlight.text.rows import Chat
 PROMPT, MESSAGES = "prompt", "messages"
 ANSWERS = ("answer", "response", "completion")
 DOCUMENTS = ("documents", "passages", "contexts")
+EVIDENCE = "evidence"
 
 
 def answer_columns(
@@ -67,3 +68,11 @@ def read_documents(value: Any) -> dict[str, str]:
         if not isinstance(text, str) or not text.strip():
             raise ValueError(f"{name}: expected a text, found {text!r}")
     return named
+
+
+def read_evidence(value: Any) -> dict[str, str]:
+    """By name, from a text or a list of texts that stand in the prompt. Nothing is no evidence."""
+    texts = [value] if isinstance(value, str) else [] if value is None else value
+    if not isinstance(texts, list) or not all(isinstance(text, str) and text.strip() for text in texts):
+        raise ValueError(f"{EVIDENCE}: expected a text that stands in the prompt, or a list of such; found {value!r}")
+    return {f"{EVIDENCE} {i}": text for i, text in enumerate(texts, 1)}

@@ -25,6 +25,7 @@ class Example:
     target: str | int | None = None
     foil: str | int | None = None
     evidence: tuple[Span, ...] = ()  # in the text: the words that decide
+    rests_on: tuple[Source, ...] = ()  # in the prompt: what makes the reply the right one
     group: str | None = None  # what results may be split by, such as the number of attractors
     where: str = field(default="", compare=False, repr=False)  # its place in the data
 

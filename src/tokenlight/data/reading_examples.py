@@ -5,14 +5,18 @@ from dataclasses import replace
 from functools import partial
 from itertools import islice
 
+from tokenlight.data.answers import EVIDENCE, answer_columns, read_evidence
 from tokenlight.data.columns import read_row, settle_columns
 from tokenlight.data.examples import BadRow, Example, TableRow
 from tokenlight.data.minimal_pairs import pair_columns, read_pair
+from tokenlight.data.reading_texts import TextColumns
+from tokenlight.data.reading_texts import read_row as read_prompt
 from tokenlight.data.row_readers import CASE, Rows
 from tokenlight.data.source import Column, Source
 from tokenlight.data.subject_verb import read_case
 from tokenlight.tasks import TASKS
 from tokenlight.text.rows import Gap
+from tokenlight.text.sources import find_sources
 
 Reader = Callable[[TableRow], Example | BadRow]
 COLUMNS: tuple[Column, ...] = ("label",)  # that are read beside the texts
@@ -51,14 +55,31 @@ def table_examples(rows: Rows, choose: Callable[[list[str]], Reader]) -> Iterato
 
 
 def choose_reader(found: list[str], source: Source, gap: Gap | None) -> Reader:
-    """How rows with these columns are read: as verbs and subjects, minimal pairs, or texts with labels or answers."""
+    """How rows with these columns are read: as verbs and subjects, minimal pairs, prompts with answers, or texts."""
     if found == [CASE]:
         return partial(read_case, gap=check_gap(gap, source))
     named = (source.text, source.pair, source.label)
     minimal = pair_columns(found) if named == (None, None, None) else None
     if minimal is not None:
         return partial(read_pair, columns=minimal, gap=check_gap(gap, source))
+    answered = answer_columns(found, None, None, source.name) if named == (None, None, None) else None
+    if answered is not None:
+        return partial(read_answered, source=source, columns=TextColumns(answered[:1], answered[1]))
     return partial(read_row, columns=settle_columns(found, *named, source.name))
+
+
+def read_answered(row: TableRow, source: Source, columns: TextColumns) -> Example | BadRow:
+    """A prompt with its answer, its documents, and the evidence for the answer."""
+    found = read_prompt(source, row, columns)
+    if isinstance(found, BadRow):
+        return found
+    if found.reply is None:
+        return BadRow(row.where, "there is no answer to the prompt")
+    try:
+        evidence = read_evidence(row.values.get(EVIDENCE))
+        return replace(found, rests_on=find_sources(found.text, evidence or None))
+    except ValueError as error:
+        return BadRow(row.where, str(error))
 
 
 def check_gap(gap: Gap | None, source: Source) -> Gap:

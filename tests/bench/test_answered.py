@@ -1,0 +1,126 @@
+"""The benchmark on prompts with answers: the same numbers as `evaluate`, and clear words about bad lines."""
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import tokenlight as tl
+from tests.tokenizers_ import explainer_for
+from tokenlight.bench.benchmark import bench
+from tokenlight.bench.cases import make_drafts
+from tokenlight.bench.protocol import clean
+from tokenlight.bench.tabulate import read_table
+from tokenlight.data.examples import BadRow, Example
+from tokenlight.data.reading_examples import read_examples
+from tokenlight.data.source import Source
+from tokenlight.metrics.evaluate import evaluate
+from tokenlight.runs.journal import Journal
+from tokenlight.runs.method_specs import parse_measure
+
+LINES: list[dict[str, Any]] = [
+    {
+        "prompt": "The key is here. It is a book. Who is not bad?",
+        "documents": ["The key is here.", "It is a book."],
+        "answer": " they are",
+        "evidence": ["It is a book."],
+    },
+    {
+        "prompt": "a movie. the films are bad. it is",
+        "documents": {"first": "a movie.", "second": "the films are bad."},
+        "answer": " good",
+        "evidence": "the films are bad.",
+    },
+]
+TEMPLATE = (
+    "{% for message in messages %}{{ message.role + ': ' + message.content + ' ' }}{% endfor %}"
+    "{% if add_generation_prompt %}assistant:{% endif %}"
+)
+METRICS = ["top_k_drop:units=sentences", "linear_datamodelling_score:units=sentences", "pointing_game:k=3"]
+
+
+@pytest.fixture(scope="module")
+def explainer() -> tl.Explainer:
+    return explainer_for("llama", "text-generation", dtype=torch.float64)
+
+
+def write(path: Path, lines: list[Any]) -> Path:
+    path.write_text("".join((one if isinstance(one, str) else json.dumps(one)) + "\n" for one in lines))
+    return path
+
+
+def test_the_numbers_are_those_of_evaluate(explainer: tl.Explainer, tmp_path: Path) -> None:
+    data = write(tmp_path / "cases.jsonl", LINES)
+    folder = tmp_path / "out"
+    bench(explainer, data, ["attn_lrp", "lrp"], METRICS, output=folder, erasure=False, progress=False)
+    stored = list(Journal(folder / "results-00000.jsonl"))
+    assert len(stored) == 2
+    measures = [parse_measure(one) for one in METRICS]
+    for line, record in zip(LINES, stored, strict=True):
+        ids = tuple(explainer.tokenizer.encode(line["answer"], add_special_tokens=False))
+        e = explainer.explain(line["prompt"], "attn_lrp", target=ids, progress=False)
+        evidence = line["evidence"] if isinstance(line["evidence"], str) else line["evidence"][0]
+        start = line["prompt"].index(evidence)
+        marks = [first < start + len(evidence) and last > start for first, last in e.spans]
+        (expected,) = evaluate(explainer, [e], measures, marks=[torch.tensor(marks)])
+        assert record["methods"]["attn_lrp"]["values"] == pytest.approx(expected)
+        assert record["marked"] == sum(marks)
+    assert {line.label for line in read_table(folder).lines} >= {"attn_lrp", "lrp", "random"}
+
+
+def test_messages_are_a_prompt_too(tmp_path: Path) -> None:
+    explainer = explainer_for("llama", "text-generation")
+    tokenizer = copy.deepcopy(explainer.tokenizer)
+    tokenizer.chat_template = TEMPLATE
+    messages = [{"role": "system", "content": "it is"}, {"role": "user", "content": LINES[0]["prompt"]}]
+    lines = [{**LINES[0], "messages": messages}]
+    del lines[0]["prompt"]
+    chats = tl.Explainer(explainer.model, tokenizer)
+    (draft,), bad = make_drafts(
+        chats, clean(["aopc"]), list(enumerate(read_examples(Source(write(tmp_path / "x", lines), kind="jsonl"))))
+    )
+    assert not bad
+    assert draft.marks is not None
+    found = [draft.row.segments[i] for i in draft.marks.nonzero()[:, 0].tolist()]
+    assert set(found) == {1}
+    spans = [draft.row.spans[i] for i in draft.marks.nonzero()[:, 0].tolist()]
+    assert messages[1]["content"][spans[0][0] : spans[-1][1]] == "It is a book."
+    assert [source.name for source in draft.example.sources] == ["document 1", "document 2"]
+
+
+def test_lines_that_cannot_be_used_say_why(tmp_path: Path) -> None:
+    good = LINES[0]
+    bad = [
+        ({**good, "answer": 5}, "answer: expected a text"),
+        ({**good, "prompt": [{"role": "user", "text": "x"}]}, 'message 0: expected {"role": text'),
+        ({**good, "documents": "the key"}, "documents: expected a list of texts"),
+        ({**good, "documents": ["", "x"]}, "document 1: expected a text, found ''"),
+        (
+            {**good, "evidence": [3]},
+            "evidence: expected a text that stands in the prompt, or a list of such; found [3]",
+        ),
+        ("{", "not a JSON object"),
+    ]
+    found = list(read_examples(Source(write(tmp_path / "x.jsonl", [good, *(one for one, _ in bad)]))))
+    assert isinstance(found[0], Example)
+    for number, (row, (_, reason)) in enumerate(zip(found[1:], bad, strict=True), 2):
+        assert isinstance(row, BadRow)
+        assert reason in row.reason
+        assert row.where.endswith(f"line {number}")
+
+
+def test_what_does_not_stand_in_the_prompt_is_refused(explainer: tl.Explainer, tmp_path: Path) -> None:
+    lost = {**LINES[0], "evidence": ["It is a film."]}
+    data = write(tmp_path / "cases.jsonl", [LINES[0], lost])
+    settings: dict[str, Any] = {"metrics": METRICS[:1], "erasure": False, "progress": False, "bad_rows": "refuse"}
+    with pytest.raises(ValueError, match=r"line 2: .*'It is a film.', stands 0 times in the prompt, not once"):
+        bench(explainer, data, ["attn_lrp"], **settings)
+
+
+def test_only_language_models_have_answers(tmp_path: Path) -> None:
+    data = write(tmp_path / "cases.jsonl", LINES)
+    with pytest.raises(ValueError, match="answers are what language models write; this is a text-classification model"):
+        bench(explainer_for("bert", "text-classification"), data, ["attn_lrp"], progress=False)
