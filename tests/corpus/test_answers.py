@@ -87,7 +87,9 @@ def test_bad_rows_are_named_by_line_and_a_killed_run_goes_on(tmp_path):
     ]
     reasons = [row["reason"] for row in bad_rows(tmp_path / "out")]
     for reason, said in zip(
-        reasons, ["JSON", "answer: ", "empty", "the model reads 300", "documents: expected a list"], strict=True
+        reasons,
+        ["JSON", "no value under 'answer'", "empty", "the model reads 300", "documents: expected a list"],
+        strict=True,
     ):
         assert said in reason
     before = contents(tmp_path / "out")

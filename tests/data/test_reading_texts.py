@@ -14,6 +14,7 @@ from tokenlight.data.examples import BadRow, Example
 from tokenlight.data.parts import in_parts
 from tokenlight.data.reading_texts import check_corpus, read_texts
 from tokenlight.data.source import Source
+from tokenlight.text.rows import Chat
 
 TEXTS = ["it is a good movie", 'the "key", is here', "naïve – 東京"]
 
@@ -125,7 +126,7 @@ def test_bad_rows_are_handed_on_with_their_reason(tmp_path):
     assert found[1] == found[8] == "not a JSON object"
     assert "empty" in found[2]
     assert "found int: 5" in found[3]
-    assert "NoneType" in found[4]
+    assert found[4] == "no value under 'text'"
     assert "not UTF-8" in found[5]
     assert "NUL" in found[6]
     assert "surrogate" in found[7]
@@ -211,3 +212,17 @@ def test_parts_are_the_same_whenever_they_are_read(tmp_path):
     assert [[number for number, _ in part.rows] for part in parts] == [[*range(10)], [*range(10, 20)], [*range(20, 25)]]
     assert parts == list(in_parts(read, 10))
     assert list(in_parts(read, 10, {0, 2})) == [parts[1]]
+
+
+def test_a_log_may_hold_prompts_and_chats():
+    said = {"role": "assistant", "content": "a good movie"}
+    rows = [
+        {"prompt": "it is", "response": " here"},
+        {"messages": [{"role": "user", "content": "who ?"}, said]},
+        {"messages": [{"role": "user", "content": "who ?"}], "response": "they"},
+        {"messages": [{"role": "user", "content": "who ?"}]},
+    ]
+    found = [row for row in read_texts(Source(rows)) if isinstance(row, Example)]
+    asked = Chat(("user",), ("who ?",))
+    expected = [("it is", " here"), (asked, "a good movie"), (asked, "they"), (asked, None)]
+    assert [(row.text, row.reply) for row in found] == expected

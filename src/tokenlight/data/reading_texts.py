@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
-from tokenlight.data.answers import answer_columns, documents_of, split_reply
+from tokenlight.data.answers import MESSAGES, answer_columns, documents_of, split_reply
 from tokenlight.data.columns import LABELS, settle_columns
 from tokenlight.data.examples import BadRow, Example, TableRow
 from tokenlight.data.row_readers import AGREEMENT, READERS, Rows
@@ -44,22 +44,29 @@ class TextColumns:
     texts: tuple[str, ...]
     answer: str | None = None
 
+    def suit(self, row: TableRow) -> bool:
+        """Whether it has them all. An answer may stand in a chat of one row and beside that of another."""
+        return self.texts[0] in row.values and self.texts[0].lower() != MESSAGES
+
 
 def table_texts(source: Source, rows: Rows) -> Iterator[Example | BadRow]:
-    """The rows, read by the columns of texts that the first one has which has any."""
+    """The rows, read by the columns that the first one has which has texts; in JSON, others may have other columns."""
     columns: TextColumns | None = None
+    free = has_free_columns(source)
     for row in rows:
         if not isinstance(row, TableRow):
             yield row
             continue
         try:
-            columns = columns or text_columns(source, list(row.values), row.where)
+            if columns is None or (free and not columns.suit(row)):
+                columns = text_columns(source, list(row.values), row.where)
         except ValueError as error:
-            if not has_free_columns(source):
+            if not free:
                 raise
-            yield BadRow(row.where, str(error))  # another may have them
-        else:
-            yield read_row(source, row, columns)
+            if columns is None:
+                yield BadRow(row.where, str(error))  # another may have them
+                continue
+        yield read_row(source, row, columns)
 
 
 def has_free_columns(source: Source) -> bool:
@@ -106,6 +113,8 @@ def read_text(source: Source, row: TableRow, columns: TextColumns) -> Example:
 def read_value(row: TableRow, column: str) -> str | Chat:
     """A text, or a chat where the column holds a list of messages."""
     value: Any = row.values.get(column)
+    if value is None:
+        raise ValueError(f"no value under {column!r}")
     try:
         text = read_chat(value) if isinstance(value, list) else value
     except ValueError as error:
