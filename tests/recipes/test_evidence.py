@@ -1,11 +1,17 @@
 """The recipes that make evidence sets: every line says what it should, and bench could read it."""
 
+import copy
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+import transformers
+
+from tests import models
+from tests.tokenizers_ import tokenizer_for
 
 Run = Callable[..., str]
 PARAGRAPHS = (  # context, question, answer
@@ -77,3 +83,37 @@ def test_what_does_not_go(run: Run, tmp_path: Path, capsys: pytest.CaptureFixtur
     with pytest.raises(SystemExit):
         run("evidence_passages", "--passages", 1, "--data", tmp_path, "--output", tmp_path / "x")
     assert "at least one wrong passage" in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def language_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With a chat template, and room for a prompt of letters."""
+    folder = tmp_path_factory.mktemp("llama")
+    tokenizer = copy.deepcopy(tokenizer_for("llama"))
+    tokenizer.chat_template = (
+        "{% for m in messages %}{{ m.role + ': ' + m.content + ' ' }}{% endfor %}"
+        "{% if add_generation_prompt %}assistant: {% endif %}"
+    )
+    tokenizer.model_max_length = 4096
+    tokenizer.save_pretrained(folder)
+    settings = {**models.DECODER, "vocab_size": len(tokenizer), "max_position_embeddings": 4096}
+    torch.manual_seed(0)
+    transformers.LlamaForCausalLM(transformers.LlamaConfig(**settings)).save_pretrained(folder)
+    return folder
+
+
+def test_three_passages(run: Run, language_model: Path) -> None:
+    printed = run("three_passages", "--model", language_model, "--tokens", 3)
+    assert "museum" in printed
+    assert "without ferry: sentence 1 " in printed
+
+
+def test_numbers_are_compared(run: Run, language_model: Path, tmp_path: Path) -> None:
+    run("evidence_needle", "--cases", 2, "--sentences", 4, "--output", tmp_path / "needle.jsonl")
+    asked = ["--model", language_model, "--data", tmp_path / "needle.jsonl", "--ablations", 4]
+    printed = run("answer_numbers", *asked, "--methods", "attn_lrp", "gradient_x_input")
+    assert "2 cases, 0 that cannot be used" in printed
+    table = [line.split("|")[1:-1] for line in printed.splitlines() if line.startswith("|")]
+    rows = [[cell.strip() for cell in line] for line in table]
+    assert [row[:3] for row in rows[1:3]] == [["attn_lrp", "logit", "all"], ["attn_lrp", "logit", "positive"]]
+    assert len(rows) == 1 + 2 * 2 * 2 + 2

@@ -44,8 +44,8 @@ from tokenlight.runs.workers import THIS_PROCESS, Workers
 from tokenlight.views.benchmark_report import write_views
 
 PART_ROWS = 32  # rows that are done together, and lost together when the process is killed
-ANSWER_METRICS = ("top_k_drop:units=sentences", "linear_datamodelling_score:units=sentences")
-EVIDENCE_OF_ANSWERS = ("pointing_game:k=1,units=sentences", "mean_reciprocal_rank:units=sentences")
+ANSWER_METRICS = ("top_k_drop:k=1", "linear_datamodelling_score:")  # of units, which are named behind them
+EVIDENCE_OF_ANSWERS = ("pointing_game:k=1", "mean_reciprocal_rank:")
 EVIDENCE_METRICS = ("pointing_game", "mean_reciprocal_rank", "relevance_mass", "per_token_accuracy")
 
 
@@ -186,7 +186,9 @@ def settle_protocol(
 
 def suiting_metrics(example: Example | None) -> tuple[str, ...]:
     if example is not None and example.reply is not None:
-        return (*ANSWER_METRICS, *(EVIDENCE_OF_ANSWERS if example.rests_on else ()))
+        units = "units=sources" if example.sources else "units=sentences"
+        named = (*ANSWER_METRICS, *(EVIDENCE_OF_ANSWERS if example.rests_on else ()))
+        return tuple(one + units if one.endswith(":") else f"{one},{units}" for one in named)
     if example is not None and example.evidence:
         return EVIDENCE_METRICS
     return (*DEFAULT_METRICS, "recall_at_k") if example is not None and example.answer else DEFAULT_METRICS

@@ -1,0 +1,98 @@
+"""Which number of an answer is explained more faithfully: logits, or log-probabilities? Read it top to bottom.
+
+    python recipes/evidence_needle.py --sentences 8 --model PATH/TO/smollm2 --output needle.jsonl
+    python recipes/answer_numbers.py --model PATH/TO/smollm2 --data needle.jsonl
+
+Every method explains every answer twice, and each of these once more without its negative scores. Scores of tokens add
+up to those of the documents. Prints LDS (rank correlation with random ablations of documents), the fall of the answer's
+log-probability without the best document, how often that is the evidence, and differences between the two numbers,
+each with a 95 % interval from a paired bootstrap over cases.
+"""
+
+import argparse
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+
+import torch
+
+import tokenlight as tl
+from tokenlight.bench.cases import CaseDraft, make_drafts
+from tokenlight.bench.protocol import Protocol
+from tokenlight.data.reading_examples import read_examples
+from tokenlight.data.source import Source
+from tokenlight.explain.contrast import explain_inquiries
+from tokenlight.explain.inquiry import Inquiry
+from tokenlight.explain.running import Running
+from tokenlight.foundation.progress import track
+from tokenlight.metrics.evaluate import Measure, evaluate
+from tokenlight.metrics.perturbation import Perturbation
+from tokenlight.results.explanation import Explanation
+from tokenlight.runs.method_specs import MethodSpec
+
+METHODS = ("attn_lrp", "lrp", "alti_logit", "gradient_x_input")
+NUMBERS = ("logit", "log_probability")
+
+parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+parser.add_argument("--model", required=True, help="checkpoint of a language model")
+parser.add_argument("--data", type=Path, required=True, help="JSON lines with prompts, answers, documents and evidence")
+parser.add_argument("--cases", type=int, default=40)
+parser.add_argument("--ablations", type=int, default=12, help="random ones of each prompt")
+parser.add_argument("--methods", nargs="+", default=METHODS)
+args = parser.parse_args()
+
+explainer = tl.load(args.model)
+jobs = {name: MethodSpec.parse(name).job(explainer.inner) for name in args.methods}
+MEASURES = (
+    Measure("linear_datamodelling_score", Perturbation(ablations=args.ablations, seed=1), units="sources", name="LDS"),
+    Measure("top_k_drop", units="sources", name="fall"),
+    Measure("pointing_game", options={"k": 1}, units="sources", name="evidence first"),
+)
+Key = tuple[str, str, str]  # method, number, whether negative scores are left out
+
+
+def explain(case: CaseDraft) -> dict[Key, Explanation]:
+    """The whole answer, in one backward pass a method and number."""
+    found: dict[Key, Explanation] = {}
+    for number in NUMBERS:
+        wanted = replace(case.wanted, against_all=number == "log_probability")
+        asked = Inquiry(case.row, wanted, named=True, read=explainer.task.read_on(case.row, wanted))
+        for name, (one,) in explain_inquiries(explainer, [asked], jobs, Running(progress=False)).items():
+            signed = replace(one, sources=case.example.sources)
+            found[name, number, ""] = signed
+            found[name, number, "positive"] = replace(signed, scores=signed.scores.clamp_min(0))
+    return found
+
+
+rows = list(islice(enumerate(read_examples(Source(args.data))), args.cases))
+drafts, unusable = make_drafts(explainer, Protocol("clean", MEASURES), rows)
+print(f"{len(drafts)} cases, {len(unusable)} that cannot be used")
+values: dict[Key, list[dict[str, float]]] = {}
+for case in track(drafts, "explaining and ablating"):
+    assert case.marks is not None, "a case without evidence"
+    explained = explain(case)
+    measured = evaluate(explainer, list(explained.values()), MEASURES, marks=[case.marks] * len(explained))
+    for key, numbers in zip(explained, measured, strict=True):
+        values.setdefault(key, []).append(numbers)
+
+
+def with_interval(numbers: torch.Tensor, sign: str = "") -> str:
+    drawn = torch.randint(len(numbers), (4000, len(numbers)), generator=torch.Generator().manual_seed(0))
+    low, high = numbers[drawn].mean(1).quantile(torch.tensor([0.025, 0.975], dtype=numbers.dtype)).tolist()
+    return f"{float(numbers.mean()):{sign}.3f} [{low:{sign}.3f}, {high:{sign}.3f}]"
+
+
+def of(key: Key, metric: str) -> torch.Tensor:
+    return torch.tensor([numbers[metric] for numbers in values[key]], dtype=torch.float64)
+
+
+names = [measure.label for measure in MEASURES]
+print("| method | number | scores | " + " | ".join(names) + " |")
+for method, number, part in values:
+    cells = [with_interval(of((method, number, part), name)) for name in names]
+    print("| " + " | ".join([method, number, part or "all", *cells]) + " |")
+print("log_probability minus logit")
+for method in jobs:
+    pair = [(method, number, "") for number in reversed(NUMBERS)]
+    cells = [with_interval(of(pair[0], name) - of(pair[1], name), "+") for name in names]
+    print("| " + " | ".join([method, "difference", "all", *cells]) + " |")
