@@ -1,6 +1,7 @@
 """An answer in the terminal, as a figure and as LaTeX: under each sentence what the matrix says, nothing left out."""
 
 import io
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -70,6 +71,22 @@ def test_the_figure_shades_every_word_and_underlines_the_part(answer, tmp_path):
     for name in ("answer.svg", "answer.png"):
         answer.save_figure(tmp_path / name, sentence=0)
         assert (tmp_path / name).stat().st_size > 1000
+
+
+def test_answers_without_characters_and_sentences_without_tokens_are_drawn(answer):
+    explainer = explainer_for("gpt2", "text-generation")
+    ended = explainer.explain_answer("it is", (explainer.tokenizer.eos_token_id,), "attn_lrp", progress=False)
+    assert ended.answer == ""
+    spans = list(answer.spans)
+    first = answer.prompt_length
+    spans[first] = (1, len(ANSWER))  # one token has all characters
+    spans[first + 1 :] = [(len(ANSWER), len(ANSWER))] * (len(answer) - 1)
+    whole = replace(answer, spans=spans)
+    for one, count in ((ended, 1), (whole, len([some for some in whole.sentences() if some]))):
+        assert one.by_source().scores.shape[0] == count
+        assert one.by_source().scores.sum() == pytest.approx(float(one.matrix.sum()), rel=1e-4)
+        assert "Shares" in printed(one)
+        assert "</html>" in one.to_html()
 
 
 def test_latex_has_prompt_and_answer(answer):

@@ -40,6 +40,10 @@ def test_every_token_and_every_character_is_drawn_once(answer):
     tokens = [t for block in plain["blocks"] for piece in block["head"] + block["pieces"] for t in piece["tokens"]]
     assert sorted(tokens) == list(range(len(answer.tokens)))
     assert all(piece["text"] for block in plain["blocks"] for piece in block["pieces"])
+    words = {}
+    for piece in plain["blocks"][1]["pieces"]:
+        words[piece["word"]] = words.get(piece["word"], "") + piece["text"]
+    assert {"👍🏽", "שלום"} <= set(words.values())  # whole, whatever bytes their tokens are
     assert sorted(t for group in plain["groups"] for t in group["tokens"]) == list(range(answer.prompt_length))
 
 

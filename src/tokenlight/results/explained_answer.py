@@ -164,8 +164,9 @@ class ExplainedAnswer:
         """
         sources = find_sources(self.prompt, documents) if documents is not None else self.sources
         known = replace(self, sources=sources or find_sources(self.prompt, "sentences"))
-        spans = passages.sentences(self.answer)
-        return SourceTable.of(self.answer, spans, [known.of(sentence=i).by_source() for i in range(len(spans))])
+        cut = zip(passages.sentences(self.answer) or [(0, 0)], self.sentences(), strict=True)
+        rows = [(span, known.of(tokens=tokens).by_source()) for span, tokens in cut if tokens]
+        return SourceTable.of(self.answer, [span for span, _ in rows], [row for _, row in rows])
 
     def through(self, form: Form = "exact", *, hops: int | None = None) -> "ExplainedAnswer":
         """The same with everything handed on to the prompt: why were the earlier tokens of the answer written?
