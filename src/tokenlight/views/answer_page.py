@@ -15,7 +15,7 @@ for (const data of document.querySelectorAll("script.answer")) {
   drawAnswer(data.nextElementSibling, JSON.parse(data.textContent));
 }
 """
-FRAME_HEIGHT = 640  # pixels
+FRAME_HEIGHT = 800  # pixels
 
 
 def answer_page(answer: ExplainedAnswer, title: str = TITLE) -> str:

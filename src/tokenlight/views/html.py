@@ -25,6 +25,7 @@ STYLE = """
 .tokenlight summary { display: inline; cursor: pointer; color: #57606a; font-style: italic; white-space: nowrap }
 .tokenlight .note { color: #9a6700; margin: .3rem 0 0 }
 """
+FAINT = "#8c959f"  # the sign of a line break
 PAGE_STYLE = """
 body { margin: 0 auto; max-width: 62rem; padding: 2rem 1.2rem 4rem; background: #f6f8fa }
 h1 { font: 600 22px/1.3 system-ui, sans-serif; margin: 0 0 .3rem }
@@ -89,7 +90,8 @@ def span(piece: Piece) -> str:
     if piece.word.special:
         return f'<span class="special">{escape(piece.text)}</span>'
     background = shade(piece.strength)
-    colours = f"background:{css(background)};color:{css(ink(background))}"
+    letters = FAINT if piece.word.newline else css(ink(background))
+    colours = f"background:{css(background)};color:{letters}"
     return f'<span class="word" style="{colours}" title="{piece.word.score:+.4g}">{escape(piece.text)}</span>'
 
 

@@ -78,7 +78,8 @@ def box(piece: Piece) -> str:
     if piece.word is None:
         return "\n" if piece.text.isspace() and "\n" not in piece.text else escape(piece.text)
     if piece.word.special:
-        return f" \\tokenlightspecial{{{escape(piece.text.strip())}}} "
+        before, after = (" " if end.isspace() else "" for end in (piece.text[:1], piece.text[-1:]))
+        return f"{before}\\tokenlightspecial{{{escape(piece.text.strip())}}}{after}"
     return shaded(piece.text, piece.strength)
 
 
