@@ -39,7 +39,12 @@ TEMPLATE = (
     "{% for message in messages %}{{ message.role + ': ' + message.content + ' ' }}{% endfor %}"
     "{% if add_generation_prompt %}assistant:{% endif %}"
 )
-METRICS = ["top_k_drop:units=sentences", "linear_datamodelling_score:units=sentences", "pointing_game:k=3"]
+METRICS = [
+    "top_k_drop:units=sentences",
+    "aopc:units=sources",
+    "linear_datamodelling_score:units=sentences",
+    "pointing_game:k=3",
+]
 
 
 @pytest.fixture(scope="module")
@@ -52,23 +57,29 @@ def write(path: Path, lines: list[Any]) -> Path:
     return path
 
 
+def documents_of(line: dict[str, Any]) -> list[str]:
+    found = line["documents"]
+    return list(found.values()) if isinstance(found, dict) else found
+
+
 def test_the_numbers_are_those_of_evaluate(explainer: tl.Explainer, tmp_path: Path) -> None:
     data = write(tmp_path / "cases.jsonl", LINES)
     folder = tmp_path / "out"
-    bench(explainer, data, ["attn_lrp", "lrp"], METRICS, output=folder, erasure=False, progress=False)
+    by_source = "leave_one_out:units=sources"
+    bench(explainer, data, ["attn_lrp", by_source], METRICS, output=folder, erasure=False, progress=False)
     stored = list(Journal(folder / "results-00000.jsonl"))
     assert len(stored) == 2
     measures = [parse_measure(one) for one in METRICS]
     for line, record in zip(LINES, stored, strict=True):
         ids = tuple(explainer.tokenizer.encode(line["answer"], add_special_tokens=False))
-        e = explainer.explain(line["prompt"], "attn_lrp", target=ids, progress=False)
+        e = explainer.explain(line["prompt"], "attn_lrp", target=ids, documents=documents_of(line), progress=False)
         evidence = line["evidence"] if isinstance(line["evidence"], str) else line["evidence"][0]
         start = line["prompt"].index(evidence)
         marks = [first < start + len(evidence) and last > start for first, last in e.spans]
         (expected,) = evaluate(explainer, [e], measures, marks=[torch.tensor(marks)])
         assert record["methods"]["attn_lrp"]["values"] == pytest.approx(expected)
         assert record["marked"] == sum(marks)
-    assert {line.label for line in read_table(folder).lines} >= {"attn_lrp", "lrp", "random"}
+    assert {line.label for line in read_table(folder).lines} >= {"attn_lrp", by_source, "random"}
 
 
 def test_messages_are_a_prompt_too(tmp_path: Path) -> None:

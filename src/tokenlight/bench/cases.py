@@ -1,7 +1,7 @@
 """From a row of data to a case: the text as the model reads it, what the model says, what is explained and marked."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -119,6 +119,7 @@ def with_own_mask(explainer: Explainer, example: Example) -> Example:
 
 def make_draft(explainer: Explainer, protocol: Protocol, number: int, example: Example, row: Row) -> CaseDraft | Record:
     """The example in tokens and indices; or a record that says what is wrong with it for this model."""
+    row = replace(row, sources=example.sources)
     if example.target is not None and (reason := misfit(example, row, explainer.tokenizer)):
         return {"row": number, "id": example.id, "tokens": len(row), "set_aside": reason}
     try:
@@ -203,6 +204,10 @@ def unmeasurable(protocol: Protocol, one: CaseDraft) -> str | None:
     """Texts of which nothing can be taken away, and marks on tokens that do not count."""
     read = () if one.wanted.position is None else (one.wanted.position,)
     curves = [measure.settled for measure in protocol.measures if measure.entry.kind == "perturbation"]
+    if not one.row.sources and any(
+        "sources" in (measure.units, measure.settled.units) for measure in protocol.measures
+    ):
+        return "no documents are named"
     if not all(takeable(one.row, perturbation, read) for perturbation in curves):
         return "no token can be taken away"
     of_words = [m for m in protocol.measures if m.entry.needs == "marks" and m.eligible == "words"]

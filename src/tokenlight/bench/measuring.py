@@ -85,11 +85,7 @@ def measure_part(plan: MeasuringPlan, part: Part) -> MeasuredPart:
 
 def explain_cases(plan: MeasuringPlan, model: ReadyModel, cases: Sequence[Case], targets: list[Any]) -> Explained:
     """Every method on every case; one pass per rule table."""
-    found = explain(plan, model, targets, [case.foil for case in cases])
-    return {
-        label: [replace(e, sources=case.draft.example.sources) for e, case in zip(results, cases, strict=True)]
-        for label, results in found.items()
-    }
+    return explain(plan, model, targets, [case.foil for case in cases])
 
 
 def explain(plan: MeasuringPlan, model: ReadyModel, targets: Any, foils: Any) -> Explained:

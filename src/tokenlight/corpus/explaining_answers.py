@@ -49,6 +49,7 @@ def draft_answer(plan: ExplainingPlan, number: int, example: Example, prompt: Ro
     if (settings.target, settings.foil, example.target, example.foil) != (None, None, None, None):
         raise ValueError("an answer to a prompt is explained by itself: leave target and foil out")
     assert example.reply is not None, "only prompts with answers come here"
+    prompt = replace(prompt, sources=example.sources)
     inquiry = ask_about(plan.explainer.task, prompt, example.reply, settings.number == "log_probability")
     text, spans = answer_text(inquiry.read), inquiry.read.spans[len(prompt) :]
     parts, cuts = cut_answer(text, spans, settings.each)
