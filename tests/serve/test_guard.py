@@ -6,7 +6,7 @@ from tests.serving import PORT, TEXT, in_process, small_explainer
 from tokenlight.serve.app import BODY, page_files
 from tokenlight.serve.guard import own_hosts
 
-QUESTIONS = ("predict", "explain", "curves", "attention", "remove", "download")
+QUESTIONS = ("predict", "write", "answer", "explain", "curves", "attention", "remove", "download")
 
 
 @pytest.fixture(scope="module")

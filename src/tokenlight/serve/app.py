@@ -60,7 +60,7 @@ def make_app(session: Session, line: WaitingLine, port: int) -> ASGIApp:
 
     async def write(request: Request) -> Any:
         asked = await read(request, WriteAsked)
-        return Lines(line.submit(lambda say: answer_write(session, asked, say)), [WRITE])
+        return Lines(line.submit(lambda say: answer_write(session, asked, say), PATIENCE), [WRITE])
 
     async def answer(request: Request) -> Any:
         asked = await read(request, MethodsAsked)

@@ -9,6 +9,7 @@ import { same } from "./state.js";
 export function mountAnswerCard(app) {
   const { store, answers } = app;
   let method = null; // the one that is shown
+  let picked = null; // ... because somebody picked it
   let drawn = null; // its explanation
   let view = null;
   let draft = null; // {text, words} while the model writes
@@ -53,7 +54,8 @@ export function mountAnswerCard(app) {
 
   function drawnNow() {
     const chosen = store.get().methods.filter((name) => answers.found.has(name));
-    if (!chosen.includes(method)) method = chosen[0] ?? null;
+    const usual = [picked, ...app.model.default_methods].find((name) => chosen.includes(name));
+    method = usual ?? chosen[0] ?? null;
     return method === null ? null : answers.found.get(method).explanation;
   }
 
@@ -61,7 +63,7 @@ export function mountAnswerCard(app) {
     const chosen = store.get().methods.filter((name) => answers.found.has(name));
     const buttons = chosen.map((name) => {
       const pick = () => {
-        method = name;
+        picked = name;
         show();
       };
       const pressed = { "aria-pressed": String(name === method) };

@@ -27,7 +27,10 @@ export function mountConversation(app) {
   byId("add-system").hidden = byId("add-turn").hidden = !model.chats;
   byId("write").hidden = false;
   byId("explain").classList.remove("main");
-  if (model.chats) byId("text-label").textContent = "Message";
+  if (model.chats) {
+    byId("text-label").textContent = "Message";
+    byId("text").placeholder = "Ask something";
+  }
   byId("text").rows = 3;
   mountBoxes(app);
   mountAnswer(app);
@@ -79,6 +82,8 @@ function goOn(app) {
   const state = app.store.get();
   const { messages } = promptOf(state, app.model);
   const turns = [messages.at(-1), { role: "assistant", content: state.answer.text }];
+  app.results.clear();
+  app.answers.clear();
   app.store.change({ turns: [...state.turns, ...turns], passages: [], text: "", ...NO_ANSWER });
   byId("text").focus();
 }
@@ -179,8 +184,10 @@ function createWriter(app) {
     } catch (error) {
       if (!wasCancelled(error)) byId("write-error").textContent = error.message;
     }
-    if (running === controller) end();
-    if (app.store.get().answer?.ids) app.explainNow();
+    if (running !== controller) return; // stopped, or begun anew
+    if (app.store.get().answer === null) return stop();
+    end();
+    app.explainNow();
   }
 
   function take(event) {

@@ -4,6 +4,8 @@ import { drawHeatmaps, drawLegend } from "./heatmap.js";
 import { titleOf, titles } from "./methods.js";
 import { secondsOf } from "./results.js";
 
+const LONG = 160; // characters of a target
+
 export function mountShow(app) {
   drawLegend(byId("legend"));
   byId("cancel").addEventListener("click", () => app.results.cancel());
@@ -46,9 +48,14 @@ function drawQuestion(results) {
   const place = byId("explained");
   place.replaceChildren();
   if (!first) return;
-  place.append("Which words speak for ", el("b", { dir: "auto" }, first.target.trim()));
+  place.append("Which words speak for ", el("b", { dir: "auto" }, shortened(first.target.trim())));
   if (first.foil !== null) place.append(" rather than ", el("b", { dir: "auto" }, first.foil.trim()));
   place.append(first.given.length ? ", given what was written before it?" : "?");
+}
+
+/** An answer can be long, and stands above. */
+function shortened(text) {
+  return text.length > LONG ? `${text.slice(0, LONG)} …` : text;
 }
 
 /** Methods that are on their way, that failed, or that were cancelled. */
