@@ -126,7 +126,7 @@ def test_bad_rows_are_handed_on_with_their_reason(tmp_path):
     assert found[1] == found[8] == "not a JSON object"
     assert "empty" in found[2]
     assert "found int: 5" in found[3]
-    assert found[4] == "no value under 'text'"
+    assert found[4] == "no value under 'text'; the row has other"
     assert "not UTF-8" in found[5]
     assert "NUL" in found[6]
     assert "surrogate" in found[7]

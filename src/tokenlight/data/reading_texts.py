@@ -114,7 +114,8 @@ def read_value(row: TableRow, column: str) -> str | Chat:
     """A text, or a chat where the column holds a list of messages."""
     value: Any = row.values.get(column)
     if value is None:
-        raise ValueError(f"no value under {column!r}")
+        others = "" if column in row.values else f"; the row has {', '.join(row.values) or 'no columns'}"
+        raise ValueError(f"no value under {column!r}{others}")
     try:
         text = read_chat(value) if isinstance(value, list) else value
     except ValueError as error:
