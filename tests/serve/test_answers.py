@@ -132,6 +132,7 @@ def test_another_token_in_the_place_of_one(client, answer):
         assert tuple(found["explanation"]["given"]) == answer.ids[:3]
         return torch.tensor(found["explanation"]["scores"], dtype=torch.float64)
 
+    assert_near(scores(), answer.of(tokens=3).scores)
     both = scores(target=other, foil=written)
     assert_near(both, scores(target=other) - scores(), size=answer.matrix)
     assert both.abs().max() > 1e-3
