@@ -63,5 +63,7 @@ def test_each_text_of_a_list_has_its_own_sources():
     explainer = explainer_for("llama", "text-generation")
     both = explainer.explain([PROMPT, "the key is here"], documents=[["The keys are here."], ["the key"]])
     assert [one.sources[0].span for one in both] == [(0, 18), (0, 7)]
+    several = explainer.explain_all("the key is here", ["lrp", "attn_lrp"], documents=["the key"])
+    assert [one.sources[0].span for one in several.values()] == [(0, 7), (0, 7)]
     with pytest.raises(ValueError, match="documents for 1 texts"):
         explainer.explain([PROMPT, "the key is here"], documents=[["the key"]])

@@ -116,10 +116,8 @@ class Explainer:
         chosen = find_method(method)
         jobs = {chosen.name: Job.for_model(chosen, options, self.inner, rules)}
         running = Running(batch_size, low_memory, progress, fused)
-        listed, single = texts_of(texts)
-        rows = with_sources(self.encode(listed), sources_for(listed, single, documents))
-        found = self.explain_rows(rows, jobs, target=target, foil=foil, running=running)[chosen.name]
-        return found[0] if single else found
+        results = self.explain_jobs(texts, jobs, target=target, foil=foil, documents=documents, running=running)
+        return results[chosen.name]
 
     @overload
     def explain_all(
@@ -129,6 +127,7 @@ class Explainer:
         *,
         target: Targets = ...,
         foil: Targets = ...,
+        documents: Documents | Sequence[Documents] | None = ...,
         batch_size: int = ...,
         low_memory: bool = ...,
         fused: bool | None = ...,
@@ -144,6 +143,7 @@ class Explainer:
         *,
         target: Targets = ...,
         foil: Targets = ...,
+        documents: Documents | Sequence[Documents] | None = ...,
         batch_size: int = ...,
         low_memory: bool = ...,
         fused: bool | None = ...,
@@ -158,6 +158,7 @@ class Explainer:
         *,
         target: Targets = None,
         foil: Targets = None,
+        documents: Documents | Sequence[Documents] | None = None,
         batch_size: int = 32,
         low_memory: bool = False,
         fused: bool | None = None,
@@ -170,7 +171,7 @@ class Explainer:
         """
         jobs = jobs_for(self.inner, methods, options)
         running = Running(batch_size, low_memory, progress, fused)
-        return self.explain_jobs(texts, jobs, target=target, foil=foil, running=running)
+        return self.explain_jobs(texts, jobs, target=target, foil=foil, documents=documents, running=running)
 
     @overload
     def explain_jobs(
@@ -180,6 +181,7 @@ class Explainer:
         *,
         target: Targets = ...,
         foil: Targets = ...,
+        documents: Documents | Sequence[Documents] | None = ...,
         running: Running = ...,
     ) -> dict[str, Explanation]: ...
 
@@ -191,6 +193,7 @@ class Explainer:
         *,
         target: Targets = ...,
         foil: Targets = ...,
+        documents: Documents | Sequence[Documents] | None = ...,
         running: Running = ...,
     ) -> dict[str, list[Explanation]]: ...
 
@@ -201,11 +204,13 @@ class Explainer:
         *,
         target: Targets = None,
         foil: Targets = None,
+        documents: Documents | Sequence[Documents] | None = None,
         running: Running = RUNNING,
     ) -> dict[str, Explanation] | dict[str, list[Explanation]]:
         """Explain with methods whose options differ, under names of your own; {name: result}."""
         listed, single = texts_of(texts)
-        results = self.explain_rows(self.encode(listed), jobs, target=target, foil=foil, running=running)
+        rows = with_sources(self.encode(listed), sources_for(listed, single, documents))
+        results = self.explain_rows(rows, jobs, target=target, foil=foil, running=running)
         return {name: result[0] for name, result in results.items()} if single else results
 
     def explain_rows(
