@@ -4,9 +4,9 @@
     python recipes/answer_numbers.py --model PATH/TO/smollm2 --data needle.jsonl
 
 Every method explains every answer twice, and each of these once more without its negative scores. Scores of tokens add
-up to those of the documents. Prints LDS (rank correlation with random ablations of documents), the fall of the answer's
-log-probability without the best document, how often that is the evidence, and differences between the two numbers,
-each with a 95 % interval from a paired bootstrap over cases.
+up to those of the documents. Prints LDS (rank correlation with random ablations of documents), rank correlation with
+leaving out one at a time, the fall of the answer's log-probability without the best document, how often that is the
+evidence, and differences between the two numbers, each with a 95 % interval from a paired bootstrap over cases.
 """
 
 import argparse
@@ -23,6 +23,7 @@ from tokenlight.data.reading_examples import read_examples
 from tokenlight.data.source import Source
 from tokenlight.explain.contrast import explain_inquiries
 from tokenlight.explain.inquiry import Inquiry
+from tokenlight.explain.jobs import Job
 from tokenlight.explain.running import Running
 from tokenlight.foundation.progress import track
 from tokenlight.metrics.evaluate import Measure, evaluate
@@ -43,8 +44,10 @@ args = parser.parse_args()
 
 explainer = tl.load(args.model)
 jobs = {name: MethodSpec.parse(name).job(explainer.inner) for name in args.methods}
+LEAVE_ONE_OUT = {"leave_one_out": MethodSpec.parse("leave_one_out:units=sources").job(explainer.inner)}
 MEASURES = (
     Measure("linear_datamodelling_score", Perturbation(ablations=args.ablations, seed=1), units="sources", name="LDS"),
+    Measure("spearman", units="sources", name="one out"),
     Measure("top_k_drop", units="sources", name="fall"),
     Measure("pointing_game", options={"k": 1}, units="sources", name="evidence first"),
 )
@@ -55,13 +58,17 @@ def explain(case: CaseDraft) -> dict[Key, Explanation]:
     """The whole answer, in one backward pass a method and number."""
     found: dict[Key, Explanation] = {}
     for number in NUMBERS:
-        wanted = replace(case.wanted, against_all=number == "log_probability")
-        asked = Inquiry(case.row, wanted, named=True, read=explainer.task.read_on(case.row, wanted))
-        for name, (one,) in explain_inquiries(explainer, [asked], jobs, Running(progress=False)).items():
-            signed = replace(one, sources=case.example.sources)
-            found[name, number, ""] = signed
-            found[name, number, "positive"] = replace(signed, scores=signed.scores.clamp_min(0))
+        for name, one in explain_with(jobs, case, number).items():
+            found[name, number, ""] = one
+            found[name, number, "positive"] = replace(one, scores=one.scores.clamp_min(0))
     return found
+
+
+def explain_with(chosen: dict[str, Job], case: CaseDraft, number: str) -> dict[str, Explanation]:
+    wanted = replace(case.wanted, against_all=number == "log_probability")
+    asked = Inquiry(case.row, wanted, named=True, read=explainer.task.read_on(case.row, wanted))
+    found = explain_inquiries(explainer, [asked], chosen, Running(progress=False))
+    return {name: one for name, (one,) in found.items()}
 
 
 rows = list(islice(enumerate(read_examples(Source(args.data))), args.cases))
@@ -71,7 +78,9 @@ values: dict[Key, list[dict[str, float]]] = {}
 for case in track(drafts, "explaining and ablating"):
     assert case.marks is not None, "a case without evidence"
     explained = explain(case)
-    measured = evaluate(explainer, list(explained.values()), MEASURES, marks=[case.marks] * len(explained))
+    one_out = explain_with(LEAVE_ONE_OUT, case, "log_probability")["leave_one_out"]
+    marks, others = [case.marks] * len(explained), [one_out] * len(explained)
+    measured = evaluate(explainer, list(explained.values()), MEASURES, marks=marks, others=others)
     for key, numbers in zip(explained, measured, strict=True):
         values.setdefault(key, []).append(numbers)
 
