@@ -1,5 +1,7 @@
 """Answers of language models: every token of an answer by all tokens before it."""
 
+from dataclasses import replace
+
 import pandas
 import pytest
 import torch
@@ -309,6 +311,14 @@ def test_cage_substitutes_backwards_as_released(answer):
         expected[length + k] = 0
         expected += share * rows[k]
     assert apart(answer.through("cage").matrix[step], expected) < 1e-10
+
+
+def test_scores_that_nearly_cancel_are_said_when_they_are_handed_on(answer):
+    assert all("nearly cancel" not in note for note in answer.through("cage").notes)
+    matrix = torch.zeros_like(answer.matrix)
+    matrix[:2, 0], matrix[:2, 1], matrix[1, answer.prompt_length] = 1.0, -0.99, 1.0  # the first row adds up to 0.01
+    (note,) = (n for n in replace(answer, matrix=matrix).through().notes if "nearly cancel" in n)
+    assert "up to 199 times" in note
 
 
 def test_through_is_a_keyword_too(explainer, answer):

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tokenlight.results import answer_parquet
 from tokenlight.results.explanation import Explanation, printable, read_saved
-from tokenlight.results.handing_on import Form, hand_on
+from tokenlight.results.handing_on import Form, hand_on, magnified
 from tokenlight.results.source_table import SourceTable
 from tokenlight.text import passages
 from tokenlight.text.chats import plain_text, read_text
@@ -22,6 +22,7 @@ from tokenlight.text.sources import Documents, Source, find_sources, plain_sourc
 if TYPE_CHECKING:
     from tokenlight.explain.explainer import Explainer
 
+MAGNIFIED = 20  # times what was taken: more than that is said
 FORMAT, VERSION = "tokenlight.explained_answer", 1
 
 
@@ -177,8 +178,13 @@ class ExplainedAnswer:
         """
         sentences = [(tokens[0], tokens[-1] + 1) for tokens in self.sentences() if tokens]
         found = hand_on(self.matrix, self.prompt_length, form, sentences, hops)
-        notes = (*self.notes, f"what earlier tokens of the answer took was handed on to the prompt ({form})")
-        return replace(self, matrix=found, signed=self.signed and form == "exact", notes=notes)
+        notes = [*self.notes, f"what earlier tokens of the answer took was handed on to the prompt ({form})"]
+        if form == "exact" and (times := magnified(self.matrix, found, self.prompt_length)) > MAGNIFIED:
+            notes.append(
+                f"the scores of a token that was handed on nearly cancel, so that up to {times:.0f} times what it took "
+                "went to the prompt, with both signs: the form 'cage' is steadier"
+            )
+        return replace(self, matrix=found, signed=self.signed and form == "exact", notes=tuple(notes))
 
     # Looking at it, and keeping it
 

@@ -38,6 +38,13 @@ def exact(rows: Tensor, length: int) -> Tensor:
     return found
 
 
+def magnified(rows: Tensor, found: Tensor, length: int) -> float:
+    """How many times more is handed on, at most, than a token of the answer took: its row may nearly cancel."""
+    taken = rows[:, length:].abs().amax(0) > 0  # [step] by whom something was taken
+    sizes, sums = found.abs().sum(1), found.sum(1).abs()
+    return float((sizes / sums)[taken].max()) if bool(taken.any()) else 1.0
+
+
 def cage(rows: Tensor, length: int) -> Tensor:
     """CAGE (Walker & Ewetz 2025): the same with positive parts alone, each row in shares of 1.
 
