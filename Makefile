@@ -9,7 +9,8 @@ BIN := .venv/bin
 
 setup: .venv/ready
 
-# Python compiles what it imports; pip would compile everything first.
+# Python compiles what it imports, once, if it may keep it; pip would compile everything first.
+export PYTHONDONTWRITEBYTECODE :=
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --upgrade pip

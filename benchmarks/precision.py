@@ -25,7 +25,7 @@ from tokenlight.methods import METHODS, Method
 from tokenlight.model.twin import Twin
 from tokenlight.tasks.targets import Target, Wanted
 from tokenlight.text.batches import collate
-from tokenlight.text.rows import encode
+from tokenlight.text.encoding import encode
 
 NAMES = ("zplus_lrp", "partial_lrp", "transformer_attribution")
 

@@ -30,6 +30,7 @@ from tokenlight.foundation.progress import track
 from tokenlight.syntax.align import segment_tokens, tokens_of
 from tokenlight.tasks.extractive_answers import best_span
 from tokenlight.text.rows import Row
+from tokenlight.text.rows import parts as parts_of
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--data", type=Path, required=True, help="SQuAD JSON")
@@ -134,13 +135,13 @@ def answers(examples: list[Example]) -> list[str]:
         output = model(**explainer.collate([row]).inputs())
         inside = [i for i, segment in enumerate(row.segments) if segment == 1 and not row.special[i]]
         first, last = best_span(output.start_logits[0], output.end_logits[0], (inside[0], inside[-1]))
-        found.append(example.text[1][row.spans[first][0] : row.spans[last][1]])
+        found.append(parts_of(example.text)[1][row.spans[first][0] : row.spans[last][1]])
     return found
 
 
 model.eval()
 held_out = parts["held_out"]
-gold = [example.text[1][slice(*example.answer)] for example in held_out if example.answer is not None]
+gold = [parts_of(example.text)[1][slice(*example.answer)] for example in held_out if example.answer is not None]
 found = answers(held_out)
 exact = sum(normal(a) == normal(b) for a, b in zip(found, gold, strict=True)) / len(gold)
 f1 = sum(overlap(a, b) for a, b in zip(found, gold, strict=True)) / len(gold)

@@ -318,7 +318,7 @@ def test_threads_share_an_explainer():
     texts = ["the key", "key " * 400, "it is a good movie", ("who ?", "the author " * 200)]
     alone = [explainer.explain(text) for text in texts]
     with ThreadPoolExecutor(4) as pool:
-        jobs = [(i, pool.submit(explainer.explain, texts[i])) for _ in range(8) for i in range(4)]
+        jobs = [(i, pool.submit(lambda text: explainer.explain(text), texts[i])) for _ in range(8) for i in range(4)]
     for i, job in jobs:
         assert_equal(job.result(), alone[i])
 

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from tokenlight.syntax.parses import Parse, conllu_parses, conllu_sentences, jsonl_parses, spacy_parses, spacy_words
+from tokenlight.text.rows import parts
 
 GERMAN = """# newdoc id = d1
 # sent_id = s-1
@@ -40,7 +41,7 @@ def write(path: Path, content: str) -> Path:
 
 
 def forms(parse: Parse) -> list[str]:
-    texts = parse.text if isinstance(parse.text, tuple) else (parse.text,)
+    texts = parts(parse.text)
     return [texts[word.segment][slice(*word.span)] for word in parse.words]
 
 

@@ -15,7 +15,7 @@ from tokenlight.tasks.labels import Labelled
 from tokenlight.tasks.task import Field, Fields
 from tokenlight.text.rows import Text
 
-PAIRS: list[Text] = [
+PAIRS = [
     ("the keys are here", "the cabinet is on the table"),
     ("who wrote the book ?", "a young author"),
     ("it is a good movie", "they are not bad at all"),

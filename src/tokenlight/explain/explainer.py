@@ -26,7 +26,7 @@ from tokenlight.tasks import find_task, task_of_class
 from tokenlight.tasks.targets import Targets
 from tokenlight.tasks.task import Task
 from tokenlight.text.batches import Batch, collate
-from tokenlight.text.chats import Messages, Prompt, texts_of
+from tokenlight.text.chats import Messages, Prompt, Prompts, texts_of
 from tokenlight.text.rows import Row, Text, Texts
 from tokenlight.text.sources import Documents, sources_for, with_sources
 
@@ -57,23 +57,6 @@ class Explainer:
     @overload
     def explain(
         self,
-        texts: Text | Messages,
-        method: str = ...,
-        *,
-        target: Targets = ...,
-        foil: Targets = ...,
-        documents: Documents | Sequence[Documents] | None = ...,
-        rules: RuleTable | None = ...,
-        batch_size: int = ...,
-        low_memory: bool = ...,
-        fused: bool | None = ...,
-        progress: bool = ...,
-        **options: Option,
-    ) -> Explanation: ...
-
-    @overload
-    def explain(
-        self,
         texts: Texts | list[Messages],
         method: str = ...,
         *,
@@ -87,6 +70,23 @@ class Explainer:
         progress: bool = ...,
         **options: Option,
     ) -> list[Explanation]: ...
+
+    @overload
+    def explain(
+        self,
+        texts: Text | Messages,
+        method: str = ...,
+        *,
+        target: Targets = ...,
+        foil: Targets = ...,
+        documents: Documents | Sequence[Documents] | None = ...,
+        rules: RuleTable | None = ...,
+        batch_size: int = ...,
+        low_memory: bool = ...,
+        fused: bool | None = ...,
+        progress: bool = ...,
+        **options: Option,
+    ) -> Explanation: ...
 
     def explain(
         self,
@@ -122,22 +122,6 @@ class Explainer:
     @overload
     def explain_all(
         self,
-        texts: Text | Messages,
-        methods: Sequence[str] | None = ...,
-        *,
-        target: Targets = ...,
-        foil: Targets = ...,
-        documents: Documents | Sequence[Documents] | None = ...,
-        batch_size: int = ...,
-        low_memory: bool = ...,
-        fused: bool | None = ...,
-        progress: bool = ...,
-        **options: Option,
-    ) -> dict[str, Explanation]: ...
-
-    @overload
-    def explain_all(
-        self,
         texts: Texts | list[Messages],
         methods: Sequence[str] | None = ...,
         *,
@@ -150,6 +134,22 @@ class Explainer:
         progress: bool = ...,
         **options: Option,
     ) -> dict[str, list[Explanation]]: ...
+
+    @overload
+    def explain_all(
+        self,
+        texts: Text | Messages,
+        methods: Sequence[str] | None = ...,
+        *,
+        target: Targets = ...,
+        foil: Targets = ...,
+        documents: Documents | Sequence[Documents] | None = ...,
+        batch_size: int = ...,
+        low_memory: bool = ...,
+        fused: bool | None = ...,
+        progress: bool = ...,
+        **options: Option,
+    ) -> dict[str, Explanation]: ...
 
     def explain_all(
         self,
@@ -176,18 +176,6 @@ class Explainer:
     @overload
     def explain_jobs(
         self,
-        texts: Text | Messages,
-        jobs: Mapping[str, Job],
-        *,
-        target: Targets = ...,
-        foil: Targets = ...,
-        documents: Documents | Sequence[Documents] | None = ...,
-        running: Running = ...,
-    ) -> dict[str, Explanation]: ...
-
-    @overload
-    def explain_jobs(
-        self,
         texts: Texts | list[Messages],
         jobs: Mapping[str, Job],
         *,
@@ -196,6 +184,18 @@ class Explainer:
         documents: Documents | Sequence[Documents] | None = ...,
         running: Running = ...,
     ) -> dict[str, list[Explanation]]: ...
+
+    @overload
+    def explain_jobs(
+        self,
+        texts: Text | Messages,
+        jobs: Mapping[str, Job],
+        *,
+        target: Targets = ...,
+        foil: Targets = ...,
+        documents: Documents | Sequence[Documents] | None = ...,
+        running: Running = ...,
+    ) -> dict[str, Explanation]: ...
 
     def explain_jobs(
         self,
@@ -238,17 +238,17 @@ class Explainer:
 
     @overload
     def explain_answer(
-        self, prompts: Prompt, answers: AnswerLike, method: str = ..., **settings: Any
-    ) -> ExplainedAnswer: ...
+        self, prompts: Prompts, answers: Sequence[AnswerLike], method: str = ..., **settings: Any
+    ) -> list[ExplainedAnswer]: ...
 
     @overload
     def explain_answer(
-        self, prompts: Sequence[Prompt], answers: Sequence[AnswerLike], method: str = ..., **settings: Any
-    ) -> list[ExplainedAnswer]: ...
+        self, prompts: Prompt, answers: AnswerLike, method: str = ..., **settings: Any
+    ) -> ExplainedAnswer: ...
 
     def explain_answer(
         self,
-        prompts: Prompt | Sequence[Prompt],
+        prompts: Prompt | Prompts,
         answers: AnswerLike | Sequence[AnswerLike],
         method: str = DEFAULT_METHOD,
         *,

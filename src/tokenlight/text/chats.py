@@ -12,6 +12,7 @@ from tokenlight.text.rows import Chat, Row, Text, trim
 
 Messages = list[dict[str, str]]  # each with "role" and "content"
 Prompt = str | Chat | Messages  # what a language model answers
+Prompts = list[str] | list[Chat] | list[Messages] | list[Prompt]
 ASSISTANT = "assistant"  # the role of what the model itself has written
 MARK = re.compile("\ue000(\\d+)\ue001")  # stands for a message while the template is looked at
 
