@@ -13,7 +13,7 @@ from tokenlight.rules import replacements as rules
 from tokenlight.rules.facts import keeps
 from tokenlight.rules.mode import Function, Rule, RuleTable, is_signal
 from tokenlight.rules.points import attend, mask_scores, mix_values, query_key
-from tokenlight.rules.primitives import ShareAttention, absorb
+from tokenlight.rules.primitives import ShareAttention
 
 STANDS_FOR: dict[Rule, RuleTable] = {}
 
@@ -53,15 +53,10 @@ def nothing_passes(function: Function, *args: Any) -> Any:
 @stands_for(rules.halved, rules.gradient_softmax, rules.halved)
 @keeps(own=1)
 def by_gradient(function: Function, query: Tensor, key: Tensor, value: Tensor, *settings: Any) -> Any:
-    """Values take half, queries and keys share the rest, as far as the softmax's gradient lets it through.
-
-    What the softmax loses is the sum of weights times gradient minus the sum of scores times gradient. Neither has to
-    be written out: the first is the sum of context times gradient, the second the sum of query times gradient.
-    """
+    """Values take half, queries and keys share the rest, as far as the softmax's gradient lets it through."""
     signals = [is_signal(part) for part in (query, key, value)]
     if not any(signals[:2]):  # the weights are constants
         return function(query, key, value, *settings)
     if not all(signals):
         raise ValueError("queries, keys and values do not all depend on the input: no rule says who takes what")
-    context = function(*ShareAttention.apply(query, key, value), *settings)
-    return absorb(context, context.detach(), "softmax", 0.5)
+    return function(*ShareAttention.apply(query, key, value), *settings)

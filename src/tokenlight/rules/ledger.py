@@ -10,6 +10,7 @@ from torch import Tensor
 
 from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.rules.owners import spread
+from tokenlight.rules.scratch import Scratch
 
 ACCOUNTS = ("bias", "softmax", "branch", "heads", "sink")
 
@@ -27,6 +28,7 @@ class Ledger:
     inside_block: bool = False  # set by the twin while a block runs
     disordered: bool = False  # there are signals that carry owners
     owners: Tensor | None = None  # of what goes into the operation that runs, where it is not in order
+    scratch: Scratch = field(default_factory=Scratch)
     exact: bool = False  # no product in a lower precision than the values: differences of relevance will be taken
 
     @cached_property
@@ -59,7 +61,7 @@ class Ledger:
     def copy(self) -> "Ledger":
         """With the entries of now."""
         entries = {name: list(getattr(self, name)) for name in ACCOUNTS}
-        return replace(self, **entries)
+        return replace(self, **entries, scratch=Scratch())
 
 
 @dataclass(frozen=True)

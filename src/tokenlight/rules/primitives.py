@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from tokenlight.foundation.torch_internals import softmax_gradient
 from tokenlight.rules.ledger import LEDGER, Clerk, Ledger, clerk
+from tokenlight.rules.scratch import Scratch
 
 
 class Like(torch.autograd.Function):
@@ -61,8 +62,8 @@ def scale_gradient(result: Tensor, factor: float) -> Tensor:
     return result
 
 
-def absorb(total: Tensor, constant: Tensor | float, account: str, share: float = 1.0) -> Tensor:
-    """The same; a share of constant times gradient, which a constant part of a sum takes, goes into the ledger.
+def absorb(total: Tensor, constant: Tensor | float, account: str) -> Tensor:
+    """The same; constant times gradient, which a constant part of a sum takes, goes into the ledger.
 
     Whoever asks for the gradient of `total` itself gets it before the constant has taken its share.
     """
@@ -73,17 +74,15 @@ def absorb(total: Tensor, constant: Tensor | float, account: str, share: float =
         constant = constant.detach().to(total.dtype)
 
     def note(grads: tuple[Tensor, ...]) -> None:
-        apart = books.owners is not None  # the texts may lie along the last axis
-        amounts = grads[0] * constant if apart else constant_times(constant, grads[0])
-        books.enter(account, amounts if share == 1.0 else share * amounts)
+        books.enter(account, constant_times(constant, grads[0], books))
 
     total.grad_fn.register_prehook(note)  # a fraction of what a function of our own, or a hook of the tensor, costs
     return total
 
 
-def constant_times(constant: Tensor | float, grad: Tensor) -> Tensor:
-    """Their product, added up over the last axis where there are others."""
-    if grad.ndim == 1:
+def constant_times(constant: Tensor | float, grad: Tensor, books: Clerk) -> Tensor:
+    """Their product, added up over the last axis where there are others and no texts may lie along it."""
+    if grad.ndim == 1 or books.owners is not None:
         return grad * constant
     if not isinstance(constant, Tensor) or constant.ndim == 0:
         return grad.sum(-1) * constant
@@ -91,18 +90,23 @@ def constant_times(constant: Tensor | float, grad: Tensor) -> Tensor:
 
 
 class ShareAttention(torch.autograd.Function):
-    """Queries, keys and values as they are; the first two take a quarter of their gradients, the last a half."""
+    """Queries, keys and values as they are; the first two take a quarter of their gradients, the last a half.
+
+    What the softmax loses is half of the sum of weights times gradient minus the sum of scores times gradient. Neither
+    is written out: the first is the sum of values times gradient, the second the sum of queries times gradient.
+    """
 
     @staticmethod
     def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        ctx.save_for_backward(query)
+        ctx.save_for_backward(query, value)
         ctx.clerk = clerk()
         return query.view_as(query), key.view_as(key), value.view_as(value)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        (query,) = ctx.saved_tensors
+        query, value = ctx.saved_tensors
         if ctx.clerk is not None:
+            ctx.clerk.enter("softmax", torch.linalg.vecdot(value, grads[2]).mul_(0.5))
             ctx.clerk.enter("softmax", torch.linalg.vecdot(query, grads[0]).mul_(-0.5))
         return grads[0] * 0.25, grads[1] * 0.25, grads[2] * 0.5
 
@@ -139,12 +143,14 @@ class PositiveLinear(torch.autograd.Function):
         ledger = LEDGER.get()
         exact = ledger is not None and ledger.exact
         work = x.dtype if exact else torch.promote_types(weight.dtype, torch.float32)
-        value = x @ weight.to(x.dtype)
+        ctx.scratch = Scratch() if ledger is None else ledger.scratch
+        wide = weight if weight.dtype == x.dtype else ctx.scratch.like(weight, x.dtype).copy_(weight)
+        value = x @ wide
         product = value.to(work, copy=True)
         if bias is not None:
             value += bias
         rough, weight = x.to(work), weight.to(work)
-        size = rough.abs() @ weight.abs()
+        size = rough.abs() @ torch.abs(weight, out=ctx.scratch.like(weight, work))
         above = torch.add(product, size, alpha=1 - 64 * torch.finfo(work).eps)  # of what rounding alone would leave
         doubled = size.add_(product)  # twice the positive part; so is the gradient, and the twos cancel
         taken = bias.clamp_min(0).to(work).mul_(2) if with_bias and bias is not None else None
@@ -171,16 +177,19 @@ class PositiveLinear(torch.autograd.Function):
             ctx.clerk.enter("bias", grads[0] * lost)
         # Behind the last mixing of tokens, relevance is at the one token that is read: no products for the others.
         reached = share.any(-1)  # [..., token]
+        # With a graph of the gradients, they keep |W|.
+        room = None if torch.is_grad_enabled() else ctx.scratch.like(weight, weight.dtype)
+        size = torch.abs(weight, out=room)
         if reached.all():
-            return along_positive(share, sign, weight).to(ctx.dtype), None, None, None
+            return along_positive(share, sign, weight, size).to(ctx.dtype), None, None, None
         grad = torch.zeros(sign.shape, dtype=ctx.dtype, device=sign.device)
-        grad[reached] = along_positive(share[reached], sign[reached], weight).to(ctx.dtype)
+        grad[reached] = along_positive(share[reached], sign[reached], weight, size).to(ctx.dtype)
         return grad, None, None, None
 
 
-def along_positive(share: Tensor, sign: Tensor, weight: Tensor) -> Tensor:
-    """What arrives at the inputs [..., in] of x⁺W⁺ + x⁻W⁻ from shares [..., out], times two."""
-    return (share @ weight.abs().T).mul_(sign).add_(share @ weight.T)
+def along_positive(share: Tensor, sign: Tensor, weight: Tensor, size: Tensor) -> Tensor:
+    """What arrives at the inputs [..., in] of x⁺W⁺ + x⁻W⁻ from shares [..., out], times two; `size` is |W|."""
+    return (share @ size.T).mul_(sign).add_(share @ weight.T)
 
 
 class LinearNorm(torch.autograd.Function):
@@ -189,12 +198,15 @@ class LinearNorm(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, shape: Any, weight: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
         value, _, scale = torch.native_layer_norm(x, shape, weight, bias, eps)
-        ctx.save_for_backward(scale, weight)
+        ctx.save_for_backward(scale, weight, bias)
+        ctx.clerk = clerk()
         return value
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        scale, weight = ctx.saved_tensors
+        scale, weight, bias = ctx.saved_tensors
+        if ctx.clerk is not None and bias is not None:
+            ctx.clerk.enter("bias", constant_times(bias.to(grads[0].dtype), grads[0], ctx.clerk))
         grad = grads[0] * scale if weight is None else grads[0] * weight * scale
         return grad - grad.mean(-1, keepdim=True), None, None, None, None
 

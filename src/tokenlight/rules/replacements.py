@@ -186,8 +186,7 @@ def linear_norm(
     """LayerNorm with a constant scale; its bias takes its share."""
     if not is_signal(x):
         return function(x, shape, weight, bias, eps)
-    result: Any = LinearNorm.apply(x, shape, weight, bias, eps)
-    return result if bias is None else absorb(result, bias, "bias")
+    return LinearNorm.apply(x, shape, weight, bias, eps)
 
 
 @keeps(results=1)  # the scores; the weights are kept by what follows
