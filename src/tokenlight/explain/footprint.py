@@ -158,6 +158,8 @@ def need_of_plan(shape: Shape, plan: PassPlan, rows: int, tokens: int, saving: S
     if plan.target.function is not None:
         saving = replace(saving, last_logits=False)
     shape = replace(shape, steps=max(1, *(len(wanted.answer) for wanted in plan.target.wanted)))
+    if not saving.by_block:
+        rows = max(rows, *(job.contexts.together(rows, tokens) for job in plan.jobs if job.contexts), 0)
     groups = [[plan.passes[key] for key in keys] for keys in plan.groups]
     worst = [need_of_group(shape, passes, rows, tokens, saving) for passes in groups]
     worst += [need_of_probe(shape, job, rows, tokens, saving) for job in plan.jobs if job.method.asks_model]

@@ -55,6 +55,7 @@ def explain_batch(
     target = Target(explainer.task, tuple(one.wanted for one in asked), asked[0].function)
     batch = explainer.collate([one.read for one in asked], twin.device)
     kinds = {job.full_options["units"] for job in jobs if "units" in job.method.options}
+    kinds |= {"tokens" for job in jobs if job.contexts}
     batch = with_units(batch, [one.row for one in asked], kinds)
     batch = running.prepare(batch) if running.prepare else batch
     plan = plan_passes(target, jobs)

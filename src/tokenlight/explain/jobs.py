@@ -11,20 +11,24 @@ from tokenlight.masks.head_mask import HeadMask
 from tokenlight.methods import METHODS, Method, Pass, find_method
 from tokenlight.record.planned_pass import PlannedPass
 from tokenlight.rules.mode import RuleTable
+from tokenlight.text.contexts import Contexts
 
 Option = HeadsLike | Sequence[str] | bool | int | float  # what a method's own keywords may be
 
 
 @dataclass(frozen=True)
 class Job:
-    """A method with its options, and the user's own rule table if there is one."""
+    """A method with its options, the contexts it is asked in, and the user's own rule table if there is one."""
 
     method: Method
     options: Mapping[str, Any]  # each an Option; the method's own signature says which
     rules: RuleTable | None = None
+    contexts: Contexts | None = None
 
     def __post_init__(self) -> None:
         self.method.check_options(self.options)
+        if misplaced := set(self.options) - set(self.method.options):
+            raise TypeError(f"{', '.join(sorted(misplaced))}: contexts= of a Job says that")
         if self.rules is not None and not any(one.rules for one in self.method.passes):
             raise TypeError(f"method '{self.method.name}' has no rule table that could be replaced")
 
@@ -34,9 +38,13 @@ class Job:
     ) -> "Job":
         """With the heads that the options name, or that the method takes by default, looked up and checked."""
         method.check_options(options)
+        contexts = None if method.asks_model else Contexts.of({**method.all_options, **options})
+        options = {name: value for name, value in options.items() if name in method.options}
         if "heads" in method.options:
             options = {**options, "heads": choose_heads(options.get("heads", method.options["heads"]), model)}
-        return cls(method, options, rules)
+        if contexts and options.get("detail"):
+            raise ValueError("detail= is read in one pass over the whole text: leave it away, or contexts=0")
+        return cls(method, options, rules, contexts)
 
     def passes(self, split: bool) -> list[PlannedPass]:
         """The method's passes, each with what the options or the user say."""
@@ -66,7 +74,8 @@ class Job:
     @property
     def described_options(self) -> dict[str, Any]:
         """As a result keeps them: in words where they are objects."""
-        return {name: str(v) if isinstance(v, HeadMask) else v for name, v in self.full_options.items()}
+        own = {name: str(v) if isinstance(v, HeadMask) else v for name, v in self.full_options.items()}
+        return own if self.contexts is None else {**own, **self.contexts.described}
 
 
 def jobs_for(model: PreTrainedModel, methods: Sequence[str] | None, options: Mapping[str, Option]) -> dict[str, Job]:
@@ -83,9 +92,9 @@ def jobs_for(model: PreTrainedModel, methods: Sequence[str] | None, options: Map
     if not chosen:
         raise ValueError("name at least one method")
     for name in options:
-        if not any(name in entry.options for entry in chosen):
+        if not any(name in entry.all_options for entry in chosen):
             raise TypeError(f"none of the methods {', '.join(e.name for e in chosen)} has an option '{name}'")
     return {
-        entry.name: Job.for_model(entry, {n: v for n, v in known.items() if n in entry.options}, model)
+        entry.name: Job.for_model(entry, {n: v for n, v in known.items() if n in entry.all_options}, model)
         for entry in chosen
     }

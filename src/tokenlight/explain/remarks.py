@@ -26,6 +26,8 @@ def input_notes(task: Task, row: Row, job: Job, targeted: bool) -> Iterator[str]
         yield f"{job.method.name}: relevance flows through {heads}"
     if "units" in job.method.options:
         yield f"{job.method.name}: what the {job.full_options['units']} score is spread evenly over their tokens"
+    if job.contexts is not None:
+        yield f"{job.method.name}: the mean over {job.contexts.count} contexts and the whole text (docs/contexts.md)"
     if job.rules is not None:
         yield "explained with a rule table of the caller's own"
 

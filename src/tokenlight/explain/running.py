@@ -1,26 +1,18 @@
-"""Methods on one batch: one recording for each rule table, however many methods read it."""
+"""Methods on one batch, each in the contexts that it is asked in; those that are asked alike share their passes."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-import torch
-from torch import Tensor
-
-from tokenlight.explain.footprint import need_of_pass, shape_of
+from tokenlight.explain.in_contexts import run_in_contexts
 from tokenlight.explain.jobs import Job
-from tokenlight.explain.passes import PassPlan
-from tokenlight.methods import METHODS, Attribution
-from tokenlight.model.habits import habits_of
+from tokenlight.explain.one_run import run_once
+from tokenlight.explain.passes import PassPlan, plan_passes
+from tokenlight.methods import Attribution
 from tokenlight.model.twin import Twin
-from tokenlight.record.choices import Asked, Choice, Settled
-from tokenlight.record.folding import Folding
 from tokenlight.record.pass_memory import PassMemory
-from tokenlight.record.planned_pass import Key, PlannedPass
-from tokenlight.record.probe import Probe
-from tokenlight.record.recording import NO_SAVING, Answer, OpenPass, Part, Recording, Saving, record
-from tokenlight.record.rows import NoRow, RowsRead
+from tokenlight.record.recording import NO_SAVING, Answer, Saving
 from tokenlight.text.batches import Batch
+from tokenlight.text.contexts import Contexts
 
 
 @dataclass(frozen=True)
@@ -50,213 +42,27 @@ def run_jobs(
     saving: Saving = NO_SAVING,
     each: bool = False,
 ) -> tuple[Answer, list[Attribution]]:
-    """Every distinct pass once, read by all methods that need it; those that ask the model again come last.
-
-    With `graph`, scores can be differentiated for the strengths of a head mask whose tensors ask for it. With `each`,
-    the parts of the target are not added up: everything that is found has an axis more, [batch, part, ...].
-    """
-    if saving.fused:
-        refuse_to_write_out(plan.jobs)
-    # The caller's inference mode or autocast must not change what is computed.
-    habits = habits_of(twin)
-    if plan.follows_embeddings:
-        habits.refuse_past_embeddings(twin.model)
-    with torch.inference_mode(False), torch.autocast(twin.device.type, enabled=False):
-        batch = batch.map(Tensor.clone)
-        if memory is not None:
-            memory.open(twin.model, batch, plan.target)
-        passes = Passes(twin, batch, plan, memory, graph, saving, each)
-        if not plan.passes or (plan.in_double and twin.dtype.itemsize < 4):
-            passes.ask()  # what the model says in its own precision decides
-        found: dict[int, Attribution] = {}
-        for keys in plan.groups:
-            found |= passes.read(keys)
-        answer = passes.answer
-        assert answer is not None
-        at_once = len(batch.input_ids) if saving.by_block else None
-        known = torch.stack([part.outcome(answer.output) for part in answer.choices]) if each else answer.score[None]
-        probe = Probe(twin, batch, answer.choices, saving, at_once, known, each)
-        for number, job in enumerate(plan.jobs):
-            if job.method.asks_model:
-                with torch.set_grad_enabled(graph):
-                    parts = ask_again(job, probe)
-                found[number] = join_parts(job, parts, [1] * len(parts), probe.fused, each)
+    """What every job of the plan finds. `graph` and `each` are as in `run_once`."""
+    groups = by_contexts(plan.jobs)
+    if graph and any(groups):
+        raise ValueError("scores over contexts cannot be differentiated: leave contexts away")
+    answer: Answer | None = None
+    found: dict[int, Attribution] = {}
+    for contexts, numbers in groups.items():
+        some = plan if len(groups) == 1 else plan_passes(plan.target, [plan.jobs[number] for number in numbers])
+        chosen = None if answer is None else answer.choices
+        said, results = run_once(twin, batch, some, memory=memory, graph=graph, saving=saving, each=each, chosen=chosen)
+        if contexts is not None:
+            results = run_in_contexts(twin, batch, some, contexts, said.choices, results, saving, each)
+        answer = answer or said
+        found |= zip(numbers, results, strict=True)
+    assert answer is not None, "a plan has one job or more"
     return answer, [found[number] for number in range(len(plan.jobs))]
 
 
-def ask_again(job: Job, probe: Probe) -> list[Attribution]:
-    """For each part of the target what a method finds that asks the model itself."""
-    seen = [part[0].seen(probe.batch) for part in probe.parts]
-    if job.method.asks.parts:
-        together = as_attribution(job.method.function(probe, **job.options))
-        found = [
-            Attribution(scores, {name: values[number] for name, values in together.extras.items()})
-            for number, scores in enumerate(together.scores)
-        ]
-    else:
-        alone = [replace(one, batch=batch) for one, batch in zip(probe.of_each(), seen, strict=True)]
-        found = [as_attribution(job.method.function(one, **job.options)) for one in alone]
-    return [as_far_as(batch.attention_mask.bool(), one) for batch, one in zip(seen, found, strict=True)]
-
-
-@dataclass
-class Passes:
-    """The passes over one batch."""
-
-    twin: Twin
-    batch: Batch
-    plan: PassPlan
-    memory: PassMemory | None
-    graph: bool
-    saving: Saving
-    each: bool = False
-    answer: Answer | None = None  # of the first pass
-    rows: RowsRead = field(default_factory=RowsRead)
-    chosen: tuple[Choice, ...] | None = None  # by the first pass: the same target in every other, where rounding ties
-
-    def ask(self) -> None:
-        """A pass of which nothing but the answer is read."""
-        row = {"row"} if any(one.reads_row for one in self.plan.passes.values()) else set[str]()
-        self.answer = self._record(PlannedPass(row)).answer
-        self.chosen = self.answer.choices
-
-    def read(self, keys: Sequence[Key]) -> dict[int, Attribution]:
-        """Run these passes side by side; what the jobs that read them find, by their numbers."""
-        opened: dict[Key, OpenPass | Recording] = {}
-        for key in sorted(keys, key=lambda key: self.plan.passes[key].rules is not None):  # plain ones show the rows
-            opened[key] = self._open(self.plan.passes[key])
-            self.chosen = opened[key].choices
-        opened = {key: opened[key] for key in keys}
-        readers = {n: (job, reads) for n, (job, reads) in enumerate(self.plan.readers) if set(reads) & set(keys)}
-        found: dict[int, list[Attribution]] = {number: [] for number in readers}
-        signs: list[int] = []
-        scores: list[Tensor] = []
-        with torch.set_grad_enabled(self.graph):
-            for parts in zip(*(one.parts() for one in opened.values()), strict=True):
-                for number, result in read_parts(dict(zip(keys, parts, strict=True)), readers).items():
-                    found[number].append(as_far_as(parts[0].trace.mask, result))
-                signs.append(parts[0].trace.sign)
-                scores.append(parts[0].trace.sign * parts[0].trace.score)
-        if self.answer is None:
-            first = opened[keys[0]]
-            self.answer = Answer(first.choices, first.output, torch.stack(scores).sum(0))
-        return {
-            number: join_parts(job, found[number], signs, all(opened[key].fused for key in reads), self.each)
-            for number, (job, reads) in readers.items()
-        }
-
-    @property
-    def _goal(self) -> Asked:
-        return self.plan.target if self.chosen is None else Settled(self.chosen)
-
-    def _open(self, one: PlannedPass) -> OpenPass | Recording:
-        """Read block by block with `low_memory`, part by part for an answer; otherwise its graph is already gone."""
-        remembered = self.memory if one.rules is None and one.gates is None else None  # what no mask or rule touches
-        if known := remembered and remembered.recall(one, self.twin.model):
-            return known
-        try:
-            if (self.saving.by_block or self.each) and remembered is None:  # the signals of all parts would take more
-                return OpenPass(self.twin, self.batch, self._goal, one, **self._ways)
-            if self.memory is not None and one.gates is not None and self._graph_bytes(one) <= self.memory.graph_limit:
-                return self._with_graph(self.memory, one)
-            one = one if remembered is None else one.keeping_all()
-            recording = self._record(one)
-        except NoRow as error:
-            raise ValueError(f"{error}. {describe_readers(self.plan.jobs)}") from error
-        if remembered is not None:
-            remembered.keep(one, recording)
-        return recording
-
-    @property
-    def _ways(self) -> dict[str, Any]:
-        return {"graph": self.graph, "saving": self.saving, "rows": self.rows}
-
-    def _record(self, one: PlannedPass) -> Recording:
-        return record(self.twin, self.batch, self._goal, one, **self._ways)
-
-    def _graph_bytes(self, one: PlannedPass) -> float:
-        rows, tokens = self.batch.input_ids.shape
-        return need_of_pass(shape_of(self.twin), one, rows, tokens, self.saving).graph
-
-    def _with_graph(self, memory: PassMemory, one: PlannedPass) -> OpenPass:
-        """With its graph, so that for another head mask only the backward pass runs again."""
-        known = memory.recall_graph(one)
-        if known is not None:
-            return known.again(self.twin, one)
-        opened = OpenPass(self.twin, self.batch, self._goal, one, **self._ways, repeatable=True)
-        memory.keep_graph(one, opened)
-        return opened
-
-
-def read_parts(parts: Mapping[Key, Part], readers: Mapping[int, tuple[Job, Sequence[Key]]]) -> dict[int, Attribution]:
-    """One part of the target in several passes: first for methods that read block by block, then for the others."""
-    foldings = {
-        number: Folding(job.method.function(*(parts[key].trace for key in keys), **job.options))
-        for number, (job, keys) in readers.items()
-        if job.method.folds
-    }
-    read = list(dict.fromkeys(key for number in foldings for key in readers[number][1]))
-    for blocks in zip(*(parts[key].blocks for key in read), strict=True):
-        at = dict(zip(read, blocks, strict=True))
-        for number, folding in foldings.items():
-            folding.feed([at[key] for key in readers[number][1]])
-        for block in blocks:
-            block.forget()
-        if all(folding.done for folding in foldings.values()):
-            break
-    found: dict[int, Attribution] = {}
-    traces = {key: part.close() for key, part in parts.items()}
-    for number, (job, keys) in readers.items():
-        result = (
-            foldings[number].finish()
-            if job.method.folds
-            else job.method.function(*(traces[key] for key in keys), **job.options)
-        )
-        found[number] = as_attribution(result)
-    return found
-
-
-def refuse_to_write_out(jobs: Iterable[Job]) -> None:
-    """Attention was to be one operation."""
-    readers = [job.method.name for job in jobs if not all(one.can_fuse for one in job.passes(split=False))]
-    if readers:
-        raise ValueError(f"fused=True: {', '.join(readers)} need the attention weights written out; leave fused away")
-
-
-def describe_readers(jobs: Sequence[Job]) -> str:
-    """What to do where there is no row to read."""
-    readers = [job.method.name for job in jobs if any(one.reads_row for one in job.passes(split=False))]
-    others = [name for name, entry in METHODS.items() if not entry.reads_row]
-    return (
-        f"{', '.join(readers)} need the tokens whose output is explained: choose a target that reads real tokens, or a "
-        f"method that needs none: {', '.join(others)}"
-    )
-
-
-def join_parts(job: Job, parts: list[Attribution], signs: list[int], fused: bool, each: bool) -> Attribution:
-    """Scores are added over the parts of the target, minus those of a foil, or stand side by side."""
-    join = side_by_side if each else add_up
-    scores = join([part.scores for part in parts], signs)
-    if not torch.isfinite(scores).all():
-        raise ValueError(f"method '{job.method.name}' gave scores that are not finite on this input")
-    extras = {name: join([part.extras[name] for part in parts], signs) for name in parts[0].extras}
-    maps = {name: join([part.maps[name] for part in parts], signs) for name in parts[0].maps}
-    return Attribution(scores, extras, maps, fused)
-
-
-def as_far_as(mask: Tensor, part: Attribution) -> Attribution:
-    """Padding, and what an answer has behind the token that is explained, is exactly 0."""
-    return replace(part, scores=torch.where(mask, part.scores.to(mask.device), 0.0))
-
-
-def add_up(tensors: list[Tensor], signs: list[int]) -> Tensor:
-    return torch.stack([sign * tensor for sign, tensor in zip(signs, tensors, strict=True)]).sum(0)
-
-
-def side_by_side(tensors: list[Tensor], signs: list[int]) -> Tensor:
-    """[batch, part, ...]"""
-    return torch.stack([sign * tensor for sign, tensor in zip(signs, tensors, strict=True)], 1)
-
-
-def as_attribution(result: Tensor | Attribution) -> Attribution:
-    return result if isinstance(result, Attribution) else Attribution(result)
+def by_contexts(jobs: Sequence[Job]) -> dict[Contexts | None, list[int]]:
+    """The numbers of the jobs that are asked in the same contexts; those that are asked in none come first."""
+    groups: dict[Contexts | None, list[int]] = {}
+    for number in sorted(range(len(jobs)), key=lambda number: jobs[number].contexts is not None):
+        groups.setdefault(jobs[number].contexts, []).append(number)
+    return groups

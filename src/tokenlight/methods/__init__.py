@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 from torch import Tensor
@@ -15,6 +16,7 @@ from tokenlight.model.tape import FROM_ATTENTION
 from tokenlight.rules.gates import Gates
 from tokenlight.rules.mode import RuleTable
 from tokenlight.tasks.task import Task
+from tokenlight.text.contexts import NONE
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,7 @@ class Method:
     split: bool  # explains target and foil apart and returns the difference
     cost: str  # in words, for tables
     asks: Asking  # NEVER where recorded passes say it all
+    averaged: Mapping[str, Any]  # over which contexts it is the mean, if nobody says otherwise (text/contexts.py)
     control: str  # what it is in a table as something to compare methods with, in words; "" for methods themselves
 
     @property
@@ -92,6 +95,11 @@ class Method:
     def options(self) -> dict[str, Any]:
         """The method's own keywords and their defaults."""
         return options_of(self.function)
+
+    @property
+    def all_options(self) -> dict[str, Any]:
+        """With those that say in which contexts it is asked, which every method has that reads recorded passes."""
+        return {**({} if self.asks_model else {**NONE, **self.averaged}), **self.options}
 
     @property
     def reads_row(self) -> bool:
@@ -131,8 +139,8 @@ class Method:
         return foiled and (self.split or own_row)
 
     def check_options(self, options: Mapping[str, Any]) -> None:
-        if unknown := sorted(set(options) - set(self.options)):
-            known = ", ".join(f"{name}={default!r}" for name, default in self.options.items()) or "none"
+        if unknown := sorted(set(options) - set(self.all_options)):
+            known = ", ".join(f"{name}={default!r}" for name, default in self.all_options.items()) or "none"
             raise TypeError(f"method '{self.name}' has no option {', '.join(unknown)}; its options: {known}")
 
 
@@ -153,6 +161,7 @@ def method(
     split: bool = False,
     cost: str | None = None,
     asks: Asking | None = None,
+    averaged: Mapping[str, Any] = MappingProxyType({}),
     control: str = "",
     aliases: tuple[str, ...] = (),
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -175,6 +184,7 @@ def method(
             split=split,
             cost=cost or describe_cost(passes, options_of(function)),
             asks=asks or NEVER,
+            averaged=averaged,
             control=control,
         )
         ALIASES.update({alias.lower(): name for alias in (name, title, *aliases)})

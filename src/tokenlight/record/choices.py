@@ -24,6 +24,7 @@ class Choice:
     foil: Tensor | None = None  # [batch]
     position: Tensor | None = None  # [batch] token axis of the logits, where they have one
     field: str = "logits"
+    of_tokens: bool = False  # index and foil are places in the text
     foil_row: Tensor | None = None  # [batch] that of a foil on its own; None: as of the target
     function: OutputFunction | None = None  # the caller's own
     sign: int = 1  # -1 for a foil on its own
@@ -64,7 +65,8 @@ class Choice:
 
     def moved(self, places: Tensor) -> Self:
         """The same on a batch whose tokens stand at other places: [batch, token] says where each is now."""
-        found = {name: getattr(self, name) for name in ("row", "position", "foil_row")}
+        names = ("row", "position", "foil_row", *(("index", "foil") if self.of_tokens else ()))
+        found = {name: getattr(self, name) for name in names}
         return replace(self, **{n: new_places(places, old) for n, old in found.items() if old is not None})
 
     @property

@@ -38,6 +38,7 @@ MAP_AXES: dict[str, tuple[str, ...]] = {
     "neurons": ("token", "dim"),
     "mlp": ("layer",),
     "contributions": ("layer", "query", "key"),
+    "standard_error": ("token",),
 }
 
 

@@ -142,7 +142,8 @@ def label_with(name: str, options: Mapping[str, Any]) -> str:
 
 def describe_job(job: Job) -> dict[str, Any]:
     """All options of a job in plain values, head masks head by head: what a stored run is compared by."""
-    plain = {name: plain_value(value) for name, value in job.full_options.items()}
+    averaged = {} if job.contexts is None else job.contexts.described
+    plain = {name: plain_value(value) for name, value in {**job.full_options, **averaged}.items()}
     return {"name": job.method.name, "options": plain}
 
 

@@ -116,7 +116,7 @@ class ExtractiveAnswers(Task):
         def part(field: str, side: int) -> Choice:
             index = batch.input_ids.new_tensor([span[side] for span in spans])
             foil = None if None in foils else batch.input_ids.new_tensor([span[side] for span in foils if span])
-            return Choice(row=index, index=index, foil=foil, foil_row=foil, field=field)
+            return Choice(row=index, index=index, foil=foil, foil_row=foil, field=field, of_tokens=True)
 
         return tuple(part(field, side) for side, field in enumerate(SIDES))
 

@@ -1,0 +1,168 @@
+"""Scores over contexts: a text is explained again with some of its units taken away, and each token has the mean of its
+scores over the contexts in which it is there. docs/contexts.md says what that estimates."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from tokenlight.explain.one_run import run_once
+from tokenlight.explain.passes import PassPlan
+from tokenlight.foundation.errors import UnsupportedModelError
+from tokenlight.methods import Attribution
+from tokenlight.model.habits import habits_of, sees_hidden
+from tokenlight.model.inputs import fix_positions
+from tokenlight.model.pooling import classifies
+from tokenlight.model.settings import padding_id
+from tokenlight.model.twin import Twin
+from tokenlight.record.choices import Choice, repeat_choices
+from tokenlight.record.recording import Saving
+from tokenlight.text.batches import Batch
+from tokenlight.text.contexts import Contexts, Gap
+
+WHOLE = 1.0  # what the whole text weighs beside a pair of contexts
+
+
+@dataclass(frozen=True)
+class Changed:
+    """Texts with gaps, and where their scores belong."""
+
+    batch: Batch
+    choices: tuple[Choice, ...]
+    left: Tensor  # [batch, token] bool: those that are still there
+    places: Tensor | None = None  # [batch, token] where each of them stands now; None: where it was
+
+    def back(self, scores: Tensor) -> Tensor:
+        """[batch, ..., token] in the order of the whole texts; 0 for what is gone."""
+        parts = (-1, *(1,) * (scores.ndim - 2), self.left.shape[1])  # an axis for the parts of an answer
+        left = self.left.view(parts)
+        if self.places is not None:
+            places = self.places.clamp_min(0).view(parts).expand(*scores.shape[:-1], -1)
+            scores = scores.gather(-1, places)
+        return torch.where(left, scores, 0.0)
+
+
+def run_in_contexts(
+    twin: Twin,
+    batch: Batch,
+    plan: PassPlan,
+    contexts: Contexts,
+    choices: tuple[Choice, ...],
+    whole: Sequence[Attribution],
+    saving: Saving,
+    each: bool,
+) -> list[Attribution]:
+    """What the jobs of a plan find in the mean; `whole` is what they find on the whole texts."""
+    present = contexts_of(batch, contexts, choices)  # [context, batch, token]
+    gaps = contexts.gaps or gaps_for(twin, batch)
+    at_once = present.shape[1] if saving.by_block else contexts.together(*present.shape[1:])
+    samples = [Samples.beside(one, contexts.count) for one in whole]
+    for number, gap in enumerate(gaps):
+        of_gap = torch.arange(contexts.count)[torch.arange(contexts.count) // 2 % len(gaps) == number]
+        texts = torch.cartesian_prod(of_gap, torch.arange(present.shape[1])).to(present.device)  # (context, row)
+        for context, row in (some.unbind(1) for some in texts.split(at_once) if len(some)):
+            changed = take_away(twin, batch, choices, row, ~present[context, row], gap)
+            _, found = run_once(twin, changed.batch, plan, saving=saving, each=each, chosen=changed.choices)
+            for own, one in zip(samples, found, strict=True):
+                own.note(context, row, changed.back(one.scores), one.extras)
+    return [own.averaged(one, present) for own, one in zip(samples, whole, strict=True)]
+
+
+@dataclass(frozen=True)
+class Samples:
+    """What a job finds in each context."""
+
+    scores: Tensor  # [context, batch, (part,) token]
+    residuals: Tensor | None  # [context, batch, (part)]
+
+    @classmethod
+    def beside(cls, whole: Attribution, count: int) -> "Samples":
+        residual = whole.extras.get("residual")
+        scores = whole.scores.new_zeros(count, *whole.scores.shape, dtype=torch.float64)
+        return cls(scores, None if residual is None else residual.new_zeros(count, *residual.shape))
+
+    def note(self, context: Tensor, row: Tensor, scores: Tensor, extras: Mapping[str, Tensor]) -> None:
+        self.scores[context, row] = scores.to(self.scores)
+        if self.residuals is not None:
+            self.residuals[context, row] = extras["residual"].to(self.residuals)
+
+    def averaged(self, whole: Attribution, present: Tensor) -> Attribution:
+        """The mean over pairs of contexts and the whole text, and how far it may be off.
+
+        A pair gives a token the score that it has where it is there; where it is there in both, their mean. What is
+        conserved is conserved in each context, so the largest residual is the one to know.
+        """
+        shape = (len(self.scores) // 2, 2, *self.scores.shape[1:])
+        there = present if self.scores.ndim == 3 else present[:, :, None]
+        there = there.expand_as(self.scores).to(self.scores).view(shape)
+        pairs = (self.scores.view(shape) * there).sum(1) / there.sum(1)  # [pair, batch, (part,) token]
+        scores = (pairs.sum(0) + WHOLE * whole.scores.to(pairs)) / (len(pairs) + WHOLE)
+        extras: dict[str, Tensor] = {}
+        maps: dict[str, Tensor] = {}
+        if self.residuals is not None:
+            extras["residual"] = torch.cat([self.residuals, whole.extras["residual"][None]]).abs().amax(0)
+        if len(pairs) > 1:
+            error = pairs.std(0) * len(pairs) ** 0.5 / (len(pairs) + WHOLE)
+            maps["standard_error"] = error.to(whole.scores)
+            extras["standard_error"] = error.square().mean(-1).sqrt().to(whole.scores)
+        return Attribution(scores.to(whole.scores), extras, maps, whole.fused)
+
+
+def contexts_of(batch: Batch, contexts: Contexts, choices: Sequence[Choice]) -> Tensor:
+    """[context, batch, token] bool: what is there; padding counts as there."""
+    units = units_to_take(batch, choices)
+    present = torch.ones(contexts.count, *units.shape, dtype=torch.bool)
+    for row, (ids, real, numbers) in enumerate(zip(batch.input_ids, batch.attention_mask.bool(), units, strict=True)):
+        present[:, row, real.cpu()] = contexts.present(ids[real], numbers[real])
+    return present.to(units.device)
+
+
+def units_to_take(batch: Batch, choices: Sequence[Choice]) -> Tensor:
+    """[batch, token] the number of each token's unit; -1 for what stays: added tokens, and those that are read."""
+    if "tokens" in batch.units:
+        free = batch.units["tokens"] >= 0
+    else:
+        free = batch.attention_mask.bool() if batch.special is None else ~batch.special & batch.attention_mask.bool()
+    read = torch.zeros_like(free)
+    for choice in choices:
+        for places in (choice.row, choice.foil_row, choice.position, choice.reads_at):
+            if places is not None:
+                read.scatter_(1, places.reshape(len(read), -1).to(read.device), True)
+    free = free & ~read
+    return torch.where(free, free.cumsum(1) - 1, -1)
+
+
+def gaps_for(twin: Twin, batch: Batch) -> tuple[Gap, ...]:
+    """What suits the model: the tokens that an encoder's vocabulary has for nothing; else nothing at all."""
+    reads_by_padding = classifies(twin.model) and habits_of(twin).reads_last
+    if reads_by_padding or batch.mask_id is None:
+        return ("delete",)
+    return ("mask",) if batch.pad_id is None else ("pad", "mask")
+
+
+def take_away(twin: Twin, batch: Batch, choices: tuple[Choice, ...], rows: Tensor, gone: Tensor, gap: Gap) -> Changed:
+    """These rows of the batch without some of their tokens [row, token]."""
+    choices = repeat_choices(choices, rows)
+    left = batch.attention_mask[rows].bool() & ~gone
+    if gap == "delete":
+        if any(choice.function is not None for choice in choices):
+            raise ValueError(
+                "a target that is a function of the output may count tokens: take other gaps than 'delete'"
+            )
+        short, places = batch.map(lambda tensor: tensor[rows]).without(gone)
+        moved = tuple(choice.moved(places) for choice in choices)
+        return Changed(fix_positions(twin.model, short), moved, left, places)
+    some = fix_positions(twin.model, batch).map(lambda tensor: tensor[rows])  # a gap must not move other tokens
+    if gap == "hide":
+        if sees_hidden(twin):
+            raise UnsupportedModelError(
+                f"{type(twin.model).__name__} reads tokens that attention_mask hides: take other gaps than 'hide'"
+            )
+        return Changed(replace(some, attention_mask=some.attention_mask * ~gone, hides=True), choices, left)
+    token = {"mask": batch.mask_id, "pad": batch.pad_id}[gap]
+    if token is None:
+        raise ValueError(f"gaps={gap!r}: the vocabulary has no {gap} token here; take 'delete' or 'hide'")
+    if token == padding_id(twin.model) and classifies(twin.model) and habits_of(twin).reads_last:
+        raise ValueError("this classifier finds the end of a text by the padding token: take gaps='delete'")
+    return Changed(replace(some, input_ids=torch.where(gone, token, some.input_ids)), choices, left)

@@ -1,0 +1,76 @@
+"""Contexts: the same text with some of its units taken away, in which it is explained again."""
+
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor
+
+Gap = Literal["hide", "mask", "pad", "delete"]
+GAPS = get_args(Gap)
+AT_ONCE, TOKENS = 32, 8192  # changed texts, and their tokens, that run together
+NONE: Mapping[str, Any] = {"contexts": 0, "gaps": None, "seed": 0}  # the options that say which contexts, if any
+
+
+@dataclass(frozen=True)
+class Contexts:
+    """How many there are, and how they are made.
+
+    They come in pairs: a random half of the units, and the other half. So every unit is there in one context of each
+    pair, and pairs are independent of each other.
+    """
+
+    count: int
+    gaps: tuple[Gap, ...] | None = None  # what takes the place of what is gone, in turn; None: as suits the model
+    seed: int = 0
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> "Contexts | None":
+        """As they are written among the options of a method."""
+        count, gaps, seed = (options[name] for name in NONE)
+        if isinstance(count, bool) or not isinstance(count, int) or count < 0 or count % 2:
+            raise ValueError(f"contexts come in pairs: give an even number such as 8, or 0 for none; found {count!r}")
+        if isinstance(seed, bool) or not isinstance(seed, int):
+            raise ValueError(f"seed is a whole number, found {seed!r}")
+        return cls(count, read_gaps(gaps), seed) if count else None
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """As options."""
+        return {"contexts": self.count, "gaps": None if self.gaps is None else "+".join(self.gaps), "seed": self.seed}
+
+    def together(self, texts: int, tokens: int) -> int:
+        """How many changed texts run at once, where so many texts of so many tokens are explained at once."""
+        return max(texts, min(AT_ONCE, TOKENS // max(tokens, 1), texts * self.count))
+
+    def present(self, ids: Tensor, units: Tensor) -> Tensor:
+        """[context, token] bool: what is there; from the ids and the number of each token's unit, -1 for what stays.
+
+        Drawn from the ids of the text itself, so that it has the same contexts in any batch.
+        """
+        count = int(units.max()) + 1
+        own = zlib.crc32(ids.cpu().numpy().astype("<i8").tobytes()) ^ self.seed
+        generator = torch.Generator().manual_seed(own)
+        if count < 2:  # there is nothing to take away from
+            return torch.ones(self.count, len(ids), dtype=torch.bool)
+        halves = [torch.rand(count, generator=generator).argsort().argsort() < (count + 1) // 2 for _ in self._pairs]
+        sets = torch.stack([one for half in halves for one in (half, ~half)])  # [context, unit]
+        units = units.cpu()
+        return sets[:, units] | (units < 0)
+
+    @property
+    def _pairs(self) -> range:
+        return range(self.count // 2)
+
+
+def read_gaps(written: Any) -> tuple[Gap, ...] | None:
+    """From "mask", or "pad+mask" for both in turn."""
+    if written is None:
+        return None
+    names: Iterable[Any] = written.split("+") if isinstance(written, str) else ()
+    found = tuple(name.strip() for name in names)
+    if not found or any(name not in GAPS for name in found):
+        raise ValueError(f"gaps is one or more of {', '.join(GAPS)}, joined by '+' as in 'pad+mask'; found {written!r}")
+    return found
