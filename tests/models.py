@@ -124,6 +124,7 @@ def quick_options(name: str) -> dict[str, Any]:
     """What a method needs to run on these models, and to run fast."""
     known = METHODS[name].options
     options: dict[str, Any] = {"steps": 3} if "steps" in known else {}
+    options |= {"contexts": 2} if METHODS[name].averaged else {}
     return {**options, "heads": SOME_HEADS} if known.get("heads") in PACKAGED else options
 
 

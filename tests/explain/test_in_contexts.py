@@ -12,14 +12,14 @@ from tests import models
 from tests.together import together
 from tests.tokenizers_ import explainer_for
 from tokenlight.explain.footprint import Shape, need_of_plan
-from tokenlight.explain.in_contexts import WHOLE, units_to_take
+from tokenlight.explain.in_contexts import SETTLED, WHOLE, units_to_take
 from tokenlight.explain.jobs import Job
 from tokenlight.explain.passes import plan_passes
 from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.methods import METHODS
 from tokenlight.record.recording import NO_SAVING, Saving
 from tokenlight.tasks.targets import Target, Wanted
-from tokenlight.text.contexts import NONE, Contexts
+from tokenlight.text.contexts import MOST, NONE, ROUND, Contexts
 
 PAD = 1
 COUNT = 6
@@ -198,6 +198,26 @@ def test_how_sure_it_is():
     again = tl.Explanation.from_dict(e.to_dict())
     assert torch.equal(again.maps["standard_error"], errors)
     assert "standard_error" not in explainer.explain(e.text, contexts=2).extras  # one pair says nothing of it
+
+
+def test_until_scores_have_settled():
+    explainer = explainer_for("bert")
+    texts = ["it is a good movie and they are not bad", "the key is here", "the book was written by a young author"]
+    alone = [explainer.explain(text, contexts="auto") for text in texts]
+    for text, e in zip(texts, alone, strict=True):
+        used = int(e.extras["contexts"])
+        assert used % ROUND == 0
+        assert ROUND <= used <= MOST
+        assert torch.allclose(e.scores, explainer.explain(text, contexts=used).scores, atol=1e-6)
+        noise, spread = e.maps["standard_error"][1:-1].square().mean(), e.scores[1:-1].var(correction=0)
+        assert used == MOST or float(noise) <= SETTLED * float(spread) * 1.001
+    for one, e in zip(explainer.explain(texts, contexts="auto"), alone, strict=True):
+        assert torch.allclose(one.scores, e.scores, atol=1e-6)
+    beside = explainer.explain_all(texts[0], ["attn_lrp", "attcat"], contexts="auto")  # each stops by itself
+    assert torch.allclose(beside["attn_lrp"].scores, alone[0].scores, atol=1e-6)
+    assert torch.allclose(
+        beside["attcat"].scores, explainer.explain(texts[0], "attcat", contexts="auto").scores, atol=1e-6
+    )
 
 
 def test_answers_are_averaged_row_by_row():

@@ -111,7 +111,9 @@ class Explainer:
         place of a relevance method's own. With `low_memory`, blocks are computed again in the backward pass: less
         memory, more time, the same scores. `fused` decides whether attention is one operation or written out; left
         away, it is fused wherever nobody needs its weights. `documents` names sources in the text, as for
-        `explain_answer`. Further keywords are the method's options.
+        `explain_answer`. Further keywords are the method's options; those that read recorded passes all have
+        `contexts`: so many times the text is explained again with a half of its tokens taken away, and the scores are
+        means (docs/contexts.md).
         """
         chosen = find_method(method)
         jobs = {chosen.name: Job.for_model(chosen, options, self.inner, rules)}
@@ -165,7 +167,7 @@ class Explainer:
         progress: bool = True,
         **options: Option,
     ) -> dict[str, Explanation] | dict[str, list[Explanation]]:
-        """Explain with several methods (default: all that fit the model and read recorded passes); {method: result}.
+        """Explain with several methods (default: all that fit the model and read the text once); {method: result}.
 
         An option goes to every method that has it.
         """

@@ -22,6 +22,7 @@ from tokenlight.text.batches import Batch
 from tokenlight.text.contexts import Contexts, Gap
 
 WHOLE = 1.0  # what the whole text weighs beside a pair of contexts
+SETTLED = 0.04  # the error's share of what scores vary by: about 0.98 is the correlation with what more contexts give
 
 
 @dataclass(frozen=True)
@@ -56,57 +57,96 @@ def run_in_contexts(
     """What the jobs of a plan find in the mean; `whole` is what they find on the whole texts."""
     present = contexts_of(batch, contexts, choices)  # [context, batch, token]
     gaps = contexts.gaps or gaps_for(twin, batch)
+    samples = [Samples.beside(one, present) for one in whole]
     at_once = present.shape[1] if saving.by_block else contexts.together(*present.shape[1:])
-    samples = [Samples.beside(one, contexts.count) for one in whole]
-    for number, gap in enumerate(gaps):
-        of_gap = torch.arange(contexts.count)[torch.arange(contexts.count) // 2 % len(gaps) == number]
-        texts = torch.cartesian_prod(of_gap, torch.arange(present.shape[1])).to(present.device)  # (context, row)
-        for context, row in (some.unbind(1) for some in texts.split(at_once) if len(some)):
-            changed = take_away(twin, batch, choices, row, ~present[context, row], gap)
-            _, found = run_once(twin, changed.batch, plan, saving=saving, each=each, chosen=changed.choices)
-            for own, one in zip(samples, found, strict=True):
-                own.note(context, row, changed.back(one.scores), one.extras)
-    return [own.averaged(one, present) for own, one in zip(samples, whole, strict=True)]
+    rows = torch.arange(present.shape[1], device=present.device)
+    for first in range(0, contexts.count, contexts.round):
+        last = first + contexts.round
+        for number, gap in enumerate(gaps):
+            of_gap = [c for c in range(first, last) if c // 2 % len(gaps) == number]
+            texts = torch.cartesian_prod(rows.new_tensor(of_gap), rows)  # [changed text, (context, row)]
+            for context, row in (some.unbind(1) for some in texts.split(at_once) if len(some)):
+                changed = take_away(twin, batch, choices, row, ~present[context, row], gap)
+                _, found = run_once(twin, changed.batch, plan, saving=saving, each=each, chosen=changed.choices)
+                for own, one in zip(samples, found, strict=True):
+                    own.note(context, row, changed.back(one.scores), one.extras)
+        for own in samples:
+            own.count(first, last, rows)
+        rows = rows[~torch.stack([own.settled for own in samples]).all(0)[rows]]
+        if not len(rows):
+            break
+    return [own.averaged(contexts.until_settled) for own in samples]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Samples:
     """What a job finds in each context."""
 
+    whole: Attribution
+    present: Tensor  # [context, batch, token]
     scores: Tensor  # [context, batch, (part,) token]
     residuals: Tensor | None  # [context, batch, (part)]
+    pairs: Tensor  # [pair, batch] bool: those that count
+    settled: Tensor  # [batch] bool
 
     @classmethod
-    def beside(cls, whole: Attribution, count: int) -> "Samples":
-        residual = whole.extras.get("residual")
-        scores = whole.scores.new_zeros(count, *whole.scores.shape, dtype=torch.float64)
-        return cls(scores, None if residual is None else residual.new_zeros(count, *residual.shape))
+    def beside(cls, whole: Attribution, present: Tensor) -> "Samples":
+        residual, scores = whole.extras.get("residual"), whole.scores
+        return cls(
+            whole,
+            present,
+            scores.new_zeros(len(present), *scores.shape, dtype=torch.float64),
+            None if residual is None else residual.new_zeros(len(present), *residual.shape),
+            torch.zeros(len(present) // 2, len(scores), dtype=torch.bool, device=scores.device),
+            torch.zeros(len(scores), dtype=torch.bool, device=scores.device),
+        )
 
     def note(self, context: Tensor, row: Tensor, scores: Tensor, extras: Mapping[str, Tensor]) -> None:
         self.scores[context, row] = scores.to(self.scores)
         if self.residuals is not None:
             self.residuals[context, row] = extras["residual"].to(self.residuals)
 
-    def averaged(self, whole: Attribution, present: Tensor) -> Attribution:
-        """The mean over pairs of contexts and the whole text, and how far it may be off.
+    def count(self, first: int, last: int, rows: Tensor) -> None:
+        """These contexts of these texts count, unless the scores had settled before: then others ask for more."""
+        self.pairs[first // 2 : last // 2, rows[~self.settled[rows]]] = True
+        mean, error = self._mean_and_error()
+        free = ~self.present.all(0)  # [batch, token]
+        for row in rows.tolist():
+            scores, errors = mean[row][..., free[row]], error[row][..., free[row]]
+            noise = float(errors.square().mean()) if errors.numel() else 0.0
+            self.settled[row] |= noise <= SETTLED * float(scores.var(correction=0) if scores.numel() else 0.0)
 
-        A pair gives a token the score that it has where it is there; where it is there in both, their mean. What is
-        conserved is conserved in each context, so the largest residual is the one to know.
-        """
-        shape = (len(self.scores) // 2, 2, *self.scores.shape[1:])
-        there = present if self.scores.ndim == 3 else present[:, :, None]
-        there = there.expand_as(self.scores).to(self.scores).view(shape)
-        pairs = (self.scores.view(shape) * there).sum(1) / there.sum(1)  # [pair, batch, (part,) token]
-        scores = (pairs.sum(0) + WHOLE * whole.scores.to(pairs)) / (len(pairs) + WHOLE)
+    def averaged(self, until_settled: bool) -> Attribution:
+        """What is conserved is conserved in each context, so of all residuals the largest is the one to know."""
+        mean, error = self._mean_and_error()
+        like, pairs = self.whole.scores, self.pairs.sum(0)
         extras: dict[str, Tensor] = {}
         maps: dict[str, Tensor] = {}
         if self.residuals is not None:
-            extras["residual"] = torch.cat([self.residuals, whole.extras["residual"][None]]).abs().amax(0)
-        if len(pairs) > 1:
-            error = pairs.std(0) * len(pairs) ** 0.5 / (len(pairs) + WHOLE)
-            maps["standard_error"] = error.to(whole.scores)
-            extras["standard_error"] = error.square().mean(-1).sqrt().to(whole.scores)
-        return Attribution(scores.to(whole.scores), extras, maps, whole.fused)
+            extras["residual"] = torch.cat([self.residuals, self.whole.extras["residual"][None]]).abs().amax(0)
+        if int(pairs.min()) > 1:
+            maps["standard_error"] = error.to(like)
+            extras["standard_error"] = error.square().mean(-1).sqrt().to(like)
+        if until_settled:
+            extras["contexts"] = (2 * pairs).to(like).view(-1, *(1,) * (like.ndim - 2)).expand(like.shape[:-1])
+        return Attribution(mean.to(like), extras, maps, self.whole.fused)
+
+    def _mean_and_error(self) -> tuple[Tensor, Tensor]:
+        """[batch, (part,) token] the mean over pairs of contexts and the whole text, and its standard error.
+
+        A pair gives a token the score that it has where it is there; where it is there in both, their mean. The whole
+        text is no draw: it adds nothing to the error.
+        """
+        shape = (len(self.pairs), 2, *self.scores.shape[1:])
+        there = self.present if self.scores.ndim == 3 else self.present[:, :, None]
+        there = there.expand_as(self.scores).to(self.scores).view(shape)
+        pairs = (self.scores.view(shape) * there).sum(1) / there.sum(1)  # [pair, batch, (part,) token]
+        counts = self.pairs.to(pairs).view(*self.pairs.shape, *(1,) * (pairs.ndim - 2))
+        number = counts.sum(0)
+        total = (pairs * counts).sum(0)
+        away = ((pairs - total / number) * counts).square().sum(0)
+        mean = (total + WHOLE * self.whole.scores.to(pairs)) / (number + WHOLE)
+        return mean, (away / (number - 1).clamp_min(1) * number).sqrt() / (number + WHOLE)
 
 
 def contexts_of(batch: Batch, contexts: Contexts, choices: Sequence[Choice]) -> Tensor:

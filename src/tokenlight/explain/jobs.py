@@ -18,17 +18,16 @@ Option = HeadsLike | Sequence[str] | bool | int | float  # what a method's own k
 
 @dataclass(frozen=True)
 class Job:
-    """A method with its options, the contexts it is asked in, and the user's own rule table if there is one."""
+    """A method with its options, and the user's own rule table if there is one."""
 
     method: Method
     options: Mapping[str, Any]  # each an Option; the method's own signature says which
     rules: RuleTable | None = None
-    contexts: Contexts | None = None
 
     def __post_init__(self) -> None:
         self.method.check_options(self.options)
-        if misplaced := set(self.options) - set(self.method.options):
-            raise TypeError(f"{', '.join(sorted(misplaced))}: contexts= of a Job says that")
+        if self.contexts and self.options.get("detail"):
+            raise ValueError("detail= is read in one pass over the whole text: leave it away, or contexts=0")
         if self.rules is not None and not any(one.rules for one in self.method.passes):
             raise TypeError(f"method '{self.method.name}' has no rule table that could be replaced")
 
@@ -38,13 +37,9 @@ class Job:
     ) -> "Job":
         """With the heads that the options name, or that the method takes by default, looked up and checked."""
         method.check_options(options)
-        contexts = None if method.asks_model else Contexts.of({**method.all_options, **options})
-        options = {name: value for name, value in options.items() if name in method.options}
         if "heads" in method.options:
             options = {**options, "heads": choose_heads(options.get("heads", method.options["heads"]), model)}
-        if contexts and options.get("detail"):
-            raise ValueError("detail= is read in one pass over the whole text: leave it away, or contexts=0")
-        return cls(method, options, rules, contexts)
+        return cls(method, options, rules)
 
     def passes(self, split: bool) -> list[PlannedPass]:
         """The method's passes, each with what the options or the user say."""
@@ -68,8 +63,18 @@ class Job:
         )
 
     @property
+    def contexts(self) -> Contexts | None:
+        """In which the method is asked, beside the whole text; None: in none."""
+        return None if self.method.asks_model else Contexts.of({**self.method.all_options, **self.options})
+
+    @property
+    def own_options(self) -> dict[str, Any]:
+        """Those that the method's function takes."""
+        return {name: value for name, value in self.options.items() if name in self.method.options}
+
+    @property
     def full_options(self) -> dict[str, Any]:
-        return {**self.method.options, **self.options}
+        return {**self.method.options, **self.own_options}
 
     @property
     def described_options(self) -> dict[str, Any]:
@@ -85,7 +90,8 @@ def jobs_for(model: PreTrainedModel, methods: Sequence[str] | None, options: Map
     known: dict[str, Any] = dict(options)
     if "heads" in known:
         known["heads"] = choose_heads(known["heads"], model)
-    fitting = [entry for entry in METHODS.values() if not entry.asks_model and entry.fits(model)]
+    once = [entry for entry in METHODS.values() if not entry.asks_model and not entry.averaged]
+    fitting = [entry for entry in once if entry.fits(model)]
     if "heads" not in options:
         fitting = [entry for entry in fitting if has_heads(entry.options.get("heads"), model)]
     chosen = fitting if methods is None else [find_method(name) for name in methods]

@@ -73,14 +73,14 @@ def ask_again(job: Job, probe: Probe) -> list[Attribution]:
     """For each part of the target what a method finds that asks the model itself."""
     seen = [part[0].seen(probe.batch) for part in probe.parts]
     if job.method.asks.parts:
-        together = as_attribution(job.method.function(probe, **job.options))
+        together = as_attribution(job.method.function(probe, **job.own_options))
         found = [
             Attribution(scores, {name: values[number] for name, values in together.extras.items()})
             for number, scores in enumerate(together.scores)
         ]
     else:
         alone = [replace(one, batch=batch) for one, batch in zip(probe.of_each(), seen, strict=True)]
-        found = [as_attribution(job.method.function(one, **job.options)) for one in alone]
+        found = [as_attribution(job.method.function(one, **job.own_options)) for one in alone]
     return [as_far_as(batch.attention_mask.bool(), one) for batch, one in zip(seen, found, strict=True)]
 
 
@@ -176,7 +176,7 @@ class Passes:
 def read_parts(parts: Mapping[Key, Part], readers: Mapping[int, tuple[Job, Sequence[Key]]]) -> dict[int, Attribution]:
     """One part of the target in several passes: first for methods that read block by block, then for the others."""
     foldings = {
-        number: Folding(job.method.function(*(parts[key].trace for key in keys), **job.options))
+        number: Folding(job.method.function(*(parts[key].trace for key in keys), **job.own_options))
         for number, (job, keys) in readers.items()
         if job.method.folds
     }
@@ -195,7 +195,7 @@ def read_parts(parts: Mapping[Key, Part], readers: Mapping[int, tuple[Job, Seque
         result = (
             foldings[number].finish()
             if job.method.folds
-            else job.method.function(*(traces[key] for key in keys), **job.options)
+            else job.method.function(*(traces[key] for key in keys), **job.own_options)
         )
         found[number] = as_attribution(result)
     return found

@@ -27,7 +27,10 @@ def input_notes(task: Task, row: Row, job: Job, targeted: bool) -> Iterator[str]
     if "units" in job.method.options:
         yield f"{job.method.name}: what the {job.full_options['units']} score is spread evenly over their tokens"
     if job.contexts is not None:
-        yield f"{job.method.name}: the mean over {job.contexts.count} contexts and the whole text (docs/contexts.md)"
+        how_many = (
+            "as many contexts as it took to settle" if job.contexts.until_settled else f"{job.contexts.count} contexts"
+        )
+        yield f"{job.method.name}: the mean over {how_many} and the whole text (docs/contexts.md)"
     if job.rules is not None:
         yield "explained with a rule table of the caller's own"
 

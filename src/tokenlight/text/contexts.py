@@ -11,6 +11,7 @@ from torch import Tensor
 Gap = Literal["hide", "mask", "pad", "delete"]
 GAPS = get_args(Gap)
 AT_ONCE, TOKENS = 32, 8192  # changed texts, and their tokens, that run together
+MOST, ROUND = 64, 8  # contexts of "auto", and how many of them come before it is looked whether the scores have settled
 NONE: Mapping[str, Any] = {"contexts": 0, "gaps": None, "seed": 0}  # the options that say which contexts, if any
 
 
@@ -25,25 +26,35 @@ class Contexts:
     count: int
     gaps: tuple[Gap, ...] | None = None  # what takes the place of what is gone, in turn; None: as suits the model
     seed: int = 0
+    until_settled: bool = False  # `count` is the most
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> "Contexts | None":
         """As they are written among the options of a method."""
         count, gaps, seed = (options[name] for name in NONE)
-        if isinstance(count, bool) or not isinstance(count, int) or count < 0 or count % 2:
-            raise ValueError(f"contexts come in pairs: give an even number such as 8, or 0 for none; found {count!r}")
         if isinstance(seed, bool) or not isinstance(seed, int):
             raise ValueError(f"seed is a whole number, found {seed!r}")
+        if count == "auto":
+            return cls(MOST, read_gaps(gaps), seed, until_settled=True)
+        if isinstance(count, bool) or not isinstance(count, int) or count < 0 or count % 2:
+            found = f"found {count!r}"
+            raise ValueError(f"contexts come in pairs: give an even number such as 8, 'auto', or 0 for none; {found}")
         return cls(count, read_gaps(gaps), seed) if count else None
+
+    @property
+    def round(self) -> int:
+        """How many come at once; a multiple of two."""
+        return min(ROUND, self.count) if self.until_settled else self.count
 
     @property
     def described(self) -> dict[str, Any]:
         """As options."""
-        return {"contexts": self.count, "gaps": None if self.gaps is None else "+".join(self.gaps), "seed": self.seed}
+        gaps = None if self.gaps is None else "+".join(self.gaps)
+        return {"contexts": "auto" if self.until_settled else self.count, "gaps": gaps, "seed": self.seed}
 
     def together(self, texts: int, tokens: int) -> int:
         """How many changed texts run at once, where so many texts of so many tokens are explained at once."""
-        return max(texts, min(AT_ONCE, TOKENS // max(tokens, 1), texts * self.count))
+        return max(texts, min(AT_ONCE, TOKENS // max(tokens, 1), texts * self.round))
 
     def present(self, ids: Tensor, units: Tensor) -> Tensor:
         """[context, token] bool: what is there; from the ids and the number of each token's unit, -1 for what stays.

@@ -1,0 +1,144 @@
+"""Relevance over contexts beside its rivals: the tables of docs/contexts.md. Read it top to bottom.
+
+    python recipes/contexts.py --texts SST-2/dev.tsv --column text_a --count 400 -o judged.json \
+        --method attn_lrp --method context_lrp --method integrated_gradients:steps=50,baseline=pad
+    python recipes/contexts.py --table judged.json --against attn_lrp
+
+The first command explains texts with methods (written as for `tokenlight bench`) and measures four metrics under three
+ways of taking tokens away. What is in the file already is not measured again. The second prints every cell with its
+difference from one of the methods and a 95 % interval, by a paired bootstrap over texts.
+
+--controls adds two methods that must gain nothing: the whole text's scores averaged with the contexts of another text,
+and random scores averaged over contexts.
+"""
+
+import argparse
+import csv
+import json
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+import tokenlight as tl
+from tokenlight.metrics.evaluate import Measure
+from tokenlight.metrics.perturbation import BINS, Perturbation
+from tokenlight.runs.method_specs import MethodSpec
+
+REMOVALS = ("pad", "mask", "delete")
+BETTER = {"aopc": 1, "log_odds": -1, "comprehensiveness": 1, "sufficiency": -1}
+parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+parser.add_argument("--texts", type=Path, help="a tab-separated file")
+parser.add_argument("--column", default="text_a")
+parser.add_argument("--quoted", action="store_true", help="fields may stand in quotation marks")
+parser.add_argument("--count", type=int, default=400)
+parser.add_argument("--words", type=int, nargs=2, default=(8, 10**6), help="shortest and longest text")
+parser.add_argument("--model", help="a checkpoint; default: the embedded model")
+parser.add_argument("--method", action="append", default=[])
+parser.add_argument("--removals", nargs="+", default=REMOVALS, choices=REMOVALS)
+parser.add_argument("--controls", action="store_true")
+parser.add_argument("-o", "--output", type=Path)
+parser.add_argument("--table", type=Path, help="print what was judged before")
+parser.add_argument("--against", default="attn_lrp")
+args = parser.parse_args()
+
+
+def texts() -> list[str]:
+    """The same for every run: shuffled once by a fixed seed."""
+    with args.texts.open(encoding="utf-8", newline="") as file:
+        style = csv.QUOTE_MINIMAL if args.quoted else csv.QUOTE_NONE
+        rows = csv.DictReader(file, delimiter="\t", quoting=style)
+        found = list(dict.fromkeys(row[args.column].strip() for row in rows))
+    shortest, longest = args.words
+    found = [text for text in found if shortest <= len(text.split()) <= longest]
+    return random.Random(0).sample(found, len(found))[: args.count]
+
+
+def of_another_text(plain: list[tl.Explanation], averaged: list[tl.Explanation]) -> list[tl.Explanation]:
+    """The whole text's scores, averaged with those that the next text has in the mean, token by token."""
+    others = averaged[1:] + averaged[:1]
+    return [
+        replace(one, scores=(one.scores + other.scores.repeat(len(one.scores))[: len(one.scores)]) / 2)
+        for one, other in zip(plain, others, strict=True)
+    ]
+
+
+def random_in_contexts(plain: list[tl.Explanation]) -> list[tl.Explanation]:
+    """Nine random scores for every token, in the mean."""
+    generator = torch.Generator().manual_seed(0)
+    return [replace(one, scores=(torch.rand(9, len(one.scores), generator=generator) - 0.5).mean(0)) for one in plain]
+
+
+def judge() -> None:
+    explainer = tl.load(args.model)
+    known = json.loads(args.output.read_text()) if args.output.exists() else {}
+    chosen = texts()
+    explained: dict[str, list[tl.Explanation]] = {}
+    for written in args.method:
+        if written in known:
+            continue
+        spec = MethodSpec.parse(written)
+        explained[written] = explainer.explain(chosen, spec.name, progress=True, batch_size=32, **spec.options)
+        print(f"explained with {written}", flush=True)
+    if args.controls and "control: another text's contexts" not in known:
+        plain = explainer.explain(chosen, "attn_lrp", progress=False)
+        explained["control: another text's contexts"] = of_another_text(plain, explainer.explain(chosen, "context_lrp"))
+        explained["control: random scores over contexts"] = random_in_contexts(plain)
+    everything = [one for results in explained.values() for one in results]
+    for how in args.removals if everything else ():
+        way = Perturbation().by(how)
+        bins = replace(way, grid=BINS)
+        measures = [Measure(name, way if name in ("aopc", "log_odds") else bins) for name in BETTER]
+        found = iter(tl.evaluate(explainer, everything, measures))
+        for written, results in explained.items():
+            cells = known.setdefault(written, {})
+            some = [next(found) for _ in results]
+            cells |= {f"{how} {name}": [one[name] for one in some] for name in BETTER}
+        args.output.write_text(json.dumps(known))
+        print(f"measured: {how}", flush=True)
+
+
+def interval(differences: np.ndarray) -> tuple[float, float]:
+    """95 % of the mean, by a bootstrap over texts."""
+    drawn = np.random.default_rng(0).integers(len(differences), size=(5000, len(differences)))
+    low, high = np.quantile(differences[drawn].mean(1), (0.025, 0.975))
+    return float(low), float(high)
+
+
+def cell(values: np.ndarray, beside: np.ndarray, own: bool) -> str:
+    if own:
+        return f"{values.mean():.3f}"
+    low, high = interval(values - beside)
+    return f"{values.mean():.3f} ({(values - beside).mean():+.3f} [{low:+.3f}, {high:+.3f}])"
+
+
+def show() -> None:
+    known = {
+        written: {name: np.array(values) for name, values in cells.items()}
+        for written, cells in json.loads(args.table.read_text()).items()
+    }
+    reference = known[args.against]
+    removals = [how for how in REMOVALS if f"{how} aopc" in reference]
+    print(f"{len(reference[f'{removals[0]} aopc'])} texts; in brackets: the difference from {args.against}\n")
+    for how in removals:
+        print(f"| {how} | " + " | ".join(f"{name} {'↑' if sign > 0 else '↓'}" for name, sign in BETTER.items()) + " |")
+        print("|---" * (len(BETTER) + 1) + "|")
+        for written, cells in known.items():
+            row = [cell(cells[f"{how} {n}"], reference[f"{how} {n}"], written == args.against) for n in BETTER]
+            print(f"| {written} | " + " | ".join(row) + " |")
+        print()
+    print("| mean over removals | " + " | ".join(BETTER) + " |")
+    print("|---" * (len(BETTER) + 1) + "|")
+    for written, cells in known.items():
+        means = [[np.mean([x[f"{how} {n}"] for how in removals], 0) for x in (cells, reference)] for n in BETTER]
+        print(f"| {written} | " + " | ".join(cell(*pair, written == args.against) for pair in means) + " |")
+
+
+if args.table:
+    show()
+elif args.texts and args.output and args.method:
+    judge()
+else:
+    parser.error("give --texts, --output and --method, or --table")
