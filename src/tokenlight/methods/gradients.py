@@ -1,6 +1,6 @@
 """Gradients at the embeddings and at the block inputs. X = a hidden state, y = what is explained."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from math import ceil
 from typing import Any
 
@@ -112,25 +112,40 @@ def integrated_gradients(
     """
     origin = baseline_embeddings(probe, baseline)
     way = probe.twin.embed(probe.batch.input_ids) - origin  # [batch, token, dim]
-    points, weights = quadrature_rule(steps, quadrature)
-    rows = torch.arange(len(way), device=way.device)
+    points, weights = (of_steps.to(way) for of_steps in quadrature_rule(steps, quadrature))
     signed = way.new_zeros(len(probe.parts), *way.shape[:2])  # [part, batch, token]
     # Lengths are taken of the mean gradient as a whole; sums need no vector for every token of every part.
     mean = None if reduce == "sum" else way.new_zeros(len(probe.parts), *way.shape)
-    at_once = steps_together({"steps": steps}, len(way)) if probe.at_once is None else max(1, probe.at_once // len(way))
-    for first in range(0, steps, at_once):
-        alphas = points[first : first + at_once].to(way)
-        many = rows.repeat(len(alphas))
-        places = origin.repeat(len(alphas), 1, 1) + alphas.repeat_interleave(len(way))[:, None, None] * way[many]
-        share = weights[first : first + at_once].to(way)
-        for part, (_, gradients) in enumerate(probe.rows(many).gradients(places)):
-            some = torch.einsum("s,sbtd->btd", share, gradients.view(len(alphas), *way.shape))
-            signed[part] += (way * some).sum(-1)
+    for some in steps_at_once(probe, steps):
+        places = origin + points[some, None, None, None] * way
+        for part, gradients in enumerate(gradients_at(probe, places)):
+            mean_here = torch.einsum("s,sbtd->btd", weights[some], gradients)
+            signed[part] += (way * mean_here).sum(-1)
             if mean is not None:
-                mean[part] += some
+                mean[part] += mean_here
     change = probe.scores_as_they_are() - probe.scores_at(origin)  # [part, batch]
     scores = signed if mean is None else reduce_features(way * mean, reduce)
     return Attribution(scores, {"completeness": signed.sum(-1) - change})
+
+
+def steps_at_once(probe: Probe, steps: int) -> Iterator[slice]:
+    """The steps that run together, for all texts of the batch."""
+    texts = len(probe.batch.input_ids)
+    at_once = steps_together({"steps": steps}, texts) if probe.at_once is None else max(1, probe.at_once // texts)
+    for first in range(0, steps, at_once):
+        yield slice(first, min(first + at_once, steps))
+
+
+def gradients_at(probe: Probe, places: Tensor) -> Iterator[Tensor]:
+    """For each part of the target its gradients where the embeddings are these; both [step, batch, token, dim]."""
+    for _, gradients in repeated(probe, len(places)).gradients(places.flatten(0, 1)):
+        yield gradients.view(places.shape)
+
+
+def repeated(probe: Probe, times: int) -> Probe:
+    """The same question for all texts, so many times."""
+    ids = probe.batch.input_ids
+    return probe.rows(torch.arange(len(ids), device=ids.device).repeat(times))
 
 
 def quadrature_rule(steps: int, name: str) -> tuple[Tensor, Tensor]:
@@ -146,9 +161,13 @@ def quadrature_rule(steps: int, name: str) -> tuple[Tensor, Tensor]:
 
 
 def check_steps(steps: Any) -> int:
-    if not isinstance(steps, int) or steps < 1:
-        raise ValueError(f"steps is a positive number, found {steps!r}")
-    return steps
+    return check_count(steps, "steps")
+
+
+def check_count(count: Any, option: str) -> int:
+    if not isinstance(count, int) or count < 1:
+        raise ValueError(f"{option} is a positive number, found {count!r}")
+    return count
 
 
 def baseline_embeddings(probe: Probe, baseline: str | int | None) -> Tensor:

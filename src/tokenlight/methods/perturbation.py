@@ -1,7 +1,5 @@
 """Take tokens away and see what happens; and the control that knows nothing."""
 
-import zlib
-from collections.abc import Iterator
 from dataclasses import replace
 from math import ceil
 
@@ -9,7 +7,7 @@ import torch
 from torch import Tensor
 
 from tokenlight.foundation.errors import UnsupportedModelError
-from tokenlight.methods import NEVER, Asking, method
+from tokenlight.methods import NEVER, Asking, draws, method
 from tokenlight.model.habits import reads_padding_at_hidden, sees_hidden
 from tokenlight.model.inputs import fix_positions
 from tokenlight.record.probe import Probe
@@ -33,41 +31,66 @@ CHUNK = 64  # changed texts that run together
 )
 def erasure(probe: Probe, *, how: str = "hide") -> Tensor:
     """How much the score falls without the token: how="hide" from attention, or replaced by "mask" or "pad"."""
-    batch = fix_positions(probe.twin.model, probe.batch)  # a token that is gone must not move the others
-    token = {"hide": 0, "mask": batch.mask_id, "pad": batch.pad_id}.get(how)
-    if token is None:
+    check_how(probe, how)
+    probe = with_fixed_positions(probe)
+    full = probe.scores(probe.batch)  # [part, batch]
+    scores = full.new_zeros(len(full), *probe.batch.input_ids.shape)
+    rows, tokens = probe.batch.attention_mask.nonzero().unbind(1)
+    gone = torch.zeros(len(rows), scores.shape[-1], dtype=torch.bool, device=rows.device)
+    gone[torch.arange(len(rows)), tokens] = True
+    by_length = how == "hide" and is_padded(probe.batch) and reads_padding_at_hidden(probe.twin)
+    scores[:, rows, tokens] = full[:, rows] - scores_without(probe, rows, gone, how, by_length)
+    return scores
+
+
+def check_how(probe: Probe, how: str) -> None:
+    """Whether tokens can be taken away like this."""
+    if how != "hide" and replacement(probe.batch, how) is None:
         raise ValueError(f"how is 'hide', or 'mask' or 'pad' where the vocabulary has it; found {how!r}")
     if how == "hide" and sees_hidden(probe.twin):
         raise UnsupportedModelError(
             f"{type(probe.twin.model).__name__} reads tokens that attention_mask hides: hiding them takes nothing, or "
             "not all, away. Replace them instead: how='mask' or how='pad', where the vocabulary has it"
         )
-    full = probe.scores(batch)  # [part, batch]
-    scores = full.new_zeros(len(full), *batch.input_ids.shape)
-    padded = not bool(batch.attention_mask.all())
-    exact = how == "hide" and padded and reads_padding_at_hidden(probe.twin)
-    for rows, tokens in changes_of(batch, exact):
-        some = replace(probe, batch=batch).rows(rows)
-        if exact:
-            width = int(some.batch.attention_mask.any(0).nonzero().max()) + 1
-            some = replace(some, batch=some.batch.map(lambda tensor, width=width: tensor[:, :width]))
-        place = (torch.arange(len(rows)), tokens)
-        if how == "hide":
-            seen = some.batch.attention_mask.index_put(place, rows.new_tensor(0))
-            changed = replace(some.batch, attention_mask=seen, hides=True)
-        else:
-            changed = replace(some.batch, input_ids=some.batch.input_ids.index_put(place, rows.new_tensor(token)))
-        scores[:, rows, tokens] = full[:, rows] - some.scores(changed)
-    return scores
 
 
-def changes_of(batch: Batch, exact: bool) -> Iterator[tuple[Tensor, Tensor]]:
-    """Rows and tokens to change, those that run together; `exact`: only of texts of one length."""
-    changes = batch.attention_mask.nonzero()  # [change, (row, token)]
-    lengths = batch.lengths[changes[:, 0]] if exact else torch.zeros_like(changes[:, 0])
-    for length in lengths.unique():
-        of_length = changes[lengths == length]
-        yield from zip(of_length[:, 0].split(CHUNK), of_length[:, 1].split(CHUNK), strict=True)
+def with_fixed_positions(probe: Probe) -> Probe:
+    """A token that is gone must not move the others."""
+    return replace(probe, batch=fix_positions(probe.twin.model, probe.batch))
+
+
+def is_padded(batch: Batch) -> bool:
+    return not bool(batch.attention_mask.all())
+
+
+def scores_without(probe: Probe, rows: Tensor, gone: Tensor, how: str, by_length: bool) -> Tensor:
+    """[part, change] of rows of the batch [change] without these of their tokens [change, token], many at once.
+
+    With `by_length` only changes of texts of one length run together, and without padding: where a token that is
+    hidden may look nowhere, it looks everywhere.
+    """
+    found: list[Tensor] = []
+    lengths = probe.batch.lengths[rows] if by_length else torch.zeros_like(rows)
+    places = [(lengths == length).nonzero()[:, 0] for length in lengths.unique()]
+    for some in (chunk for place in places for chunk in place.split(CHUNK)):
+        asked = probe.rows(rows[some])
+        width = int(asked.batch.attention_mask.any(0).nonzero().max()) + 1 if by_length else gone.shape[1]
+        batch = asked.batch.map(lambda tensor, width=width: tensor[:, :width])
+        found.append(replace(asked, batch=batch).scores(take_away(batch, gone[some, :width], how)))
+    return torch.cat(found, 1)[:, torch.cat(places).argsort()]
+
+
+def take_away(batch: Batch, gone: Tensor, how: str) -> Batch:
+    """The batch without these tokens [batch, token]: hidden from attention, or replaced."""
+    if how == "hide":
+        return replace(batch, attention_mask=batch.attention_mask.masked_fill(gone, 0), hides=True)
+    token = replacement(batch, how)
+    assert token is not None
+    return replace(batch, input_ids=batch.input_ids.masked_fill(gone, token))
+
+
+def replacement(batch: Batch, how: str) -> int | None:
+    return {"mask": batch.mask_id, "pad": batch.pad_id}.get(how)
 
 
 @method(
@@ -83,7 +106,6 @@ def random(probe: Probe, *, seed: int = 0) -> Tensor:
     """Uniform in [-1, 1); the same text and seed give the same scores in any batch."""
     scores = torch.zeros(probe.batch.input_ids.shape)
     for i, (ids, real) in enumerate(zip(probe.batch.input_ids, probe.batch.attention_mask.bool(), strict=True)):
-        text = ids[real].cpu().numpy().astype("<i8").tobytes()
-        generator = torch.Generator().manual_seed(zlib.crc32(text) ^ seed)
-        scores[i, real.cpu()] = torch.rand(int(real.sum()), generator=generator) * 2 - 1
+        drawn = torch.rand(int(real.sum()), generator=draws.of_text(ids[real], seed))
+        scores[i, real.cpu()] = drawn * 2 - 1
     return scores
