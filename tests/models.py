@@ -120,10 +120,13 @@ def ids(batch: int = 3, length: int = 9, seed: int = 0) -> torch.Tensor:
     return torch.randint(5, VOCABULARY, (batch, length), generator=generator)
 
 
+FEW: dict[str, Any] = {"steps": 3, "permutations": 2, "samples": 100}
+
+
 def quick_options(name: str) -> dict[str, Any]:
     """What a method needs to run on these models, and to run fast."""
     known = METHODS[name].options
-    options: dict[str, Any] = {"steps": 3} if "steps" in known else {}
+    options = {option: few for option, few in FEW.items() if option in known}
     options |= {"contexts": 2} if METHODS[name].averaged else {}
     return {**options, "heads": SOME_HEADS} if known.get("heads") in PACKAGED else options
 

@@ -95,8 +95,7 @@ def numbers_of(probe: Probe, units: Units) -> Tensor:
     if units in batch.units:
         found = batch.units[units]
     elif units == "tokens":
-        free = batch.attention_mask.bool() if batch.special is None else ~batch.special & batch.attention_mask.bool()
-        found = torch.where(free, free.cumsum(1) - 1, -1)
+        found = torch.where(batch.own, batch.own.cumsum(1) - 1, -1)
     else:
         raise ValueError(f"token ids alone have no {units}: give units='tokens', or explain a text")
     if bool((found < 0).all(1).any()):

@@ -186,12 +186,17 @@ def elsewhere(answers: Tensor) -> Tensor:
 
 
 def plain_ids(model: PreTrainedModel, count: int) -> list[int]:
-    """Ids without a role: not those that a configuration names, which may decide where a text ends."""
+    """So many ids without a role, from all over the vocabulary."""
+    free = ids_without_role(model)
+    return [free[(len(free) * (2 * i + 1) // (2 * count)) % len(free)] for i in range(count)]
+
+
+def ids_without_role(model: PreTrainedModel) -> list[int]:
+    """All but those that a configuration names, which may decide where a text ends."""
     config: Any = model.config.get_text_config()
     named = [value for name, value in config.to_dict().items() if "token" in name]
     roles = {one for value in named for one in (value if isinstance(value, list) else [value])}
-    free = [i for i in range(int(config.vocab_size)) if i not in roles] or [0]
-    return [free[(len(free) * (2 * i + 1) // (2 * count)) % len(free)] for i in range(count)]
+    return [i for i in range(int(config.vocab_size)) if i not in roles] or [0]
 
 
 def answers_in(output: Any, rows: int = 2) -> Iterator[tuple[str, Tensor]]:

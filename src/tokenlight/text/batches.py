@@ -41,6 +41,12 @@ class Batch:
         """[batch] index of each row's first real token."""
         return self.attention_mask.argmax(1)
 
+    @property
+    def own(self) -> Tensor:
+        """[batch, token] bool: tokens of the texts themselves, neither padding nor special."""
+        real = self.attention_mask.bool()
+        return real if self.special is None else real & ~self.special
+
     def inputs(self) -> dict[str, Tensor]:
         """The keywords of the model call."""
         named = {
