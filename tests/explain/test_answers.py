@@ -33,6 +33,9 @@ LINEAR = (
     "erasure",
     "leave_one_out",
     "integrated_gradients",
+    "smooth_grad",
+    "expected_gradients",
+    "shapley_sampling",
 )
 DECODERS = [family for family, task in models.COMBINATIONS if task == "text-generation"]
 
@@ -155,7 +158,9 @@ def test_memory_for_the_logits_of_an_answer_is_foreseen(explainer):
     assert needs[1] - needs[0] >= 8 * (count - 2) * len(explainer.tokenizer)
 
 
-@pytest.mark.parametrize("method", ["erasure", "integrated_gradients"])
+@pytest.mark.parametrize(
+    "method", ["erasure", "integrated_gradients", "smooth_grad", "expected_gradients", "shapley_sampling"]
+)
 def test_methods_that_ask_again_read_all_tokens_of_an_answer_from_the_same_passes(explainer, method):
     from tokenlight.foundation.progress import at_each_pass
 

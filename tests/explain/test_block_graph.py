@@ -89,7 +89,11 @@ PINNED = {
     "cat": 7332800,
     "attcat": 7332800,
     "integrated_gradients": 7005120,
+    "smooth_grad": 7005120,
+    "expected_gradients": 7005120,
     "erasure": 8603520,
+    "shapley_sampling": 8603520,
+    "kernel_shap": 8603520,
     "random": 4301760,
     "lrp": 6185920,
     "attn_lrp": 8315840,
@@ -105,8 +109,9 @@ PINNED = {
 # The same with attention as one operation, where nobody reads its weights.
 FUSED = {
     **dict.fromkeys(("gradient_l1", "gradient_l2", "gradient_x_input", "integrated_gradients"), 2253760),
+    **dict.fromkeys(("smooth_grad", "expected_gradients"), 2253760),
     "cat": 2581440,
-    "erasure": 2049920,
+    **dict.fromkeys(("erasure", "shapley_sampling", "kernel_shap"), 2049920),
     "random": 1024960,
     **dict.fromkeys(("lrp", "attn_lrp", "calibrated_lrp"), 1926080),
     "alpha_beta_lrp": 4056000,

@@ -40,6 +40,7 @@ from tokenlight.tasks.targets import Target, Wanted
 ROOT = Path(__file__).parents[2]
 LOW = Saving(by_block=True, last_logits=True)
 RECORDED = [name for name, entry in METHODS.items() if entry.passes]
+ASKING = [name for name, entry in METHODS.items() if not entry.passes and "units" not in entry.options]
 
 
 def target_of(task: str, foil: Any = None) -> Target:
@@ -105,7 +106,7 @@ def test_shares_maps_and_gates_are_the_same(name, read):
     same(ordinary, saved)
 
 
-@pytest.mark.parametrize("name", ["integrated_gradients", "erasure", "random"])
+@pytest.mark.parametrize("name", ASKING)
 @pytest.mark.parametrize("family", ["bert", "gpt2", "gemma2"])
 def test_methods_that_ask_again_give_the_same(family, name):
     model, task = models.model(family, models.default_task(family), torch.float64), models.default_task(family)

@@ -74,10 +74,16 @@ def scores_without(probe: Probe, rows: Tensor, gone: Tensor, how: str, by_length
     places = [(lengths == length).nonzero()[:, 0] for length in lengths.unique()]
     for some in (chunk for place in places for chunk in place.split(CHUNK)):
         asked = probe.rows(rows[some])
-        width = int(asked.batch.attention_mask.any(0).nonzero().max()) + 1 if by_length else gone.shape[1]
+        width = needed_width(asked) if by_length else gone.shape[1]
         batch = asked.batch.map(lambda tensor, width=width: tensor[:, :width])
         found.append(replace(asked, batch=batch).scores(take_away(batch, gone[some, :width], how)))
     return torch.cat(found, 1)[:, torch.cat(places).argsort()]
+
+
+def needed_width(probe: Probe) -> int:
+    """Up to the last token of any text, or to the last one that is read: an answer's own tokens may be hidden."""
+    read = [int(choice.reads_at.max()) for choice in probe.choices if choice.reads_at is not None]
+    return max(int(probe.batch.last.max()), *read, 0) + 1
 
 
 def take_away(batch: Batch, gone: Tensor, how: str) -> Batch:
