@@ -1,5 +1,4 @@
-"""Scores over contexts: a text is explained again with some of its units taken away, and each token has the mean of its
-scores over the contexts in which it is there. docs/contexts.md says what that estimates."""
+"""Scores over contexts: each token has the mean of its scores over texts with gaps in which it is still there."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

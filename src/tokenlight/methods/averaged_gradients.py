@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tokenlight.methods import Asking, Attribution, draws, method
+from tokenlight.methods import Asking, Attribution, method
 from tokenlight.methods.gradients import (
     baseline_embeddings,
     check_steps,
@@ -18,6 +18,7 @@ from tokenlight.methods.gradients import (
 )
 from tokenlight.model.habits import ids_without_role
 from tokenlight.record.probe import Probe
+from tokenlight.text import draws
 
 DRAWN = "vocabulary"  # the baseline that is another one at every step
 

@@ -7,10 +7,11 @@ import torch
 from torch import Tensor
 
 from tokenlight.foundation.errors import UnsupportedModelError
-from tokenlight.methods import NEVER, Asking, draws, method
+from tokenlight.methods import NEVER, Asking, method
 from tokenlight.model.habits import reads_padding_at_hidden, sees_hidden
 from tokenlight.model.inputs import fix_positions
 from tokenlight.record.probe import Probe
+from tokenlight.text import draws
 from tokenlight.text.batches import Batch
 
 CHUNK = 64  # changed texts that run together

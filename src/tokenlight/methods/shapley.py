@@ -13,10 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tokenlight.methods import Asking, draws, method
+from tokenlight.methods import Asking, method
 from tokenlight.methods.gradients import check_count
 from tokenlight.methods.perturbation import CHUNK, check_how, is_padded, scores_without, with_fixed_positions
 from tokenlight.record.probe import Probe
+from tokenlight.text import draws
 from tokenlight.text.batches import Batch
 
 FEWEST, FOR_EACH = 512, 16  # sets that kernel_shap asks about where nobody says how many: in all, for each token

@@ -1,12 +1,13 @@
 """Contexts: the same text with some of its units taken away, in which it is explained again."""
 
-import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
+
+from tokenlight.text import draws
 
 Gap = Literal["hide", "mask", "pad", "delete"]
 GAPS = get_args(Gap)
@@ -32,8 +33,7 @@ class Contexts:
     def of(cls, options: Mapping[str, Any]) -> "Contexts | None":
         """As they are written among the options of a method."""
         count, gaps, seed = (options[name] for name in NONE)
-        if isinstance(seed, bool) or not isinstance(seed, int):
-            raise ValueError(f"seed is a whole number, found {seed!r}")
+        draws.check_seed(seed)
         if count == "auto":
             return cls(MOST, read_gaps(gaps), seed, until_settled=True)
         if isinstance(count, bool) or not isinstance(count, int) or count < 0 or count % 2:
@@ -59,11 +59,10 @@ class Contexts:
     def present(self, ids: Tensor, units: Tensor) -> Tensor:
         """[context, token] bool: what is there; from the ids and the number of each token's unit, -1 for what stays.
 
-        Drawn from the ids of the text itself, so that it has the same contexts in any batch.
+        Drawn from the ids of the units themselves: a text has the same contexts in any batch, and before any answer.
         """
         count = int(units.max()) + 1
-        own = zlib.crc32(ids.cpu().numpy().astype("<i8").tobytes()) ^ self.seed
-        generator = torch.Generator().manual_seed(own)
+        generator = draws.of_text(ids[units >= 0], self.seed)
         if count < 2:  # there is nothing to take away from
             return torch.ones(self.count, len(ids), dtype=torch.bool)
         halves = [torch.rand(count, generator=generator).argsort().argsort() < (count + 1) // 2 for _ in self._pairs]

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tests import models
-from tokenlight.methods import draws
+from tokenlight.text import draws
 from tokenlight.text.batches import Batch
 
 
