@@ -195,6 +195,9 @@ def test_how_sure_it_is():
     assert "bias_share" not in e.extras  # sums hold in each context, and not for their mean
     assert e.options["contexts"] == 8
     assert any("8 contexts" in note for note in e.notes)
+    assert [word.error for word in e.words() if len(word.tokens) == 1] == [
+        pytest.approx(float(errors[word.tokens[0]])) for word in e.words() if len(word.tokens) == 1
+    ]
     again = tl.Explanation.from_dict(e.to_dict())
     assert torch.equal(again.maps["standard_error"], errors)
     assert "standard_error" not in explainer.explain(e.text, contexts=2).extras  # one pair says nothing of it

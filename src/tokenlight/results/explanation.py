@@ -79,15 +79,15 @@ class Explanation:
         """Tokens merged to words of the original text, special tokens included."""
         texts = parts(self.text)
         special = self.special.tolist()
-        scores = self.scores.tolist()
+        scores, errors = self.scores.tolist(), self.maps.get("standard_error")
         words = []
         for group in group_tokens(texts, self.segments, self.spans, special):
             segment = self.segments[group[0]]
             span = (self.spans[group[0]][0], self.spans[group[-1]][1])
             text = readable(self.tokens[group[0]]).strip() if special[group[0]] else texts[segment or 0][slice(*span)]
-            words.append(
-                Word(text, sum(scores[i] for i in group), tuple(group), bool(special[group[0]]), segment, span)
-            )
+            error = None if errors is None else float(errors[list(group)].square().sum().sqrt())
+            score = sum(scores[i] for i in group)
+            words.append(Word(text, score, tuple(group), bool(special[group[0]]), segment, span, error))
         return words
 
     def sentences(self) -> list[Passage]:

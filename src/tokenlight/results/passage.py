@@ -13,6 +13,7 @@ class Word:
     special: bool
     segment: int | None
     span: tuple[int, int]
+    error: float | None = None  # the score's standard error, where it is a mean over contexts
 
     @property
     def newline(self) -> bool:
