@@ -120,7 +120,7 @@ def ids(batch: int = 3, length: int = 9, seed: int = 0) -> torch.Tensor:
     return torch.randint(5, VOCABULARY, (batch, length), generator=generator)
 
 
-FEW: dict[str, Any] = {"steps": 3, "permutations": 2, "samples": 100}
+FEW: dict[str, Any] = {"steps": 3, "permutations": 2, "samples": 200}
 
 
 def quick_options(name: str) -> dict[str, Any]:

@@ -39,7 +39,7 @@ def padded(side: str) -> Batch:
     ids, mask = models.ids(), torch.ones(3, 9, dtype=torch.long)
     hidden = slice(6, None) if side == "right" else slice(0, 3)
     ids[1, hidden], mask[1, hidden] = 1, 0
-    return Batch(ids, mask)
+    return Batch(ids, mask, pad_id=1)
 
 
 def explained(
@@ -187,7 +187,7 @@ def test_the_largest_tensor_grows_with_the_text_and_not_with_its_square(family, 
         ids, mask = models.ids(2, tokens), torch.ones(2, tokens, dtype=torch.long)
         ids[1, 15:], mask[1, 15:] = 1, 0
         with Largest() as watch:
-            explained(model, task, name, Batch(ids, mask), Saving(last_logits=True, fused=fused))
+            explained(model, task, name, Batch(ids, mask, pad_id=1), Saving(last_logits=True, fused=fused))
         return watch.numbers
 
     twice = 2 * 41 / 21 if name == "erasure" else 2  # which runs one text more than it has tokens
