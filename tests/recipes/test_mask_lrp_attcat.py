@@ -12,9 +12,9 @@ from transformers import BertConfig, BertModel
 import tokenlight as tl
 from tests.models import ENCODER
 from tests.tokenizers_ import explainer_for, wordpiece
-from tokenlight.views.difference import LESS, MORE, difference, difference_figure, difference_page, tint
+from tokenlight.views.difference import difference, difference_figure, difference_page
 from tokenlight.views.figure import save
-from tokenlight.views.palette import css
+from tokenlight.views.palette import LIGHT, css, tint
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 TEXTS = {
@@ -225,12 +225,12 @@ def test_a_difference_compares_scores_of_unit_maximum():
 
 
 def test_more_is_green_and_less_is_red_and_underlined():
-    assert (tint(1), tint(-1), tint(0), tint(-7)) == (MORE, LESS, (255, 255, 255), LESS)
+    assert (tint(1), tint(-1), tint(0), tint(-7)) == (LIGHT.more, LIGHT.less, (255, 255, 255), LIGHT.less)
     first, second = explain("attcat"), explain("raw_attention")
     page = difference_page([(first, second)])
     for word in difference(first, second).words():
         if not word.special:
-            kind = "word less" if word.score < -0.05 else "word"
+            kind = "word shaded less" if word.score < -0.05 else "word shaded"
             assert f'class="{kind}" style="background:{css(tint(word.score))}' in page
     assert "&lt;" in page
     assert "<good>" not in page

@@ -237,7 +237,7 @@ def test_html_shows_the_text_itself(text):
 
 def test_the_strongest_word_has_the_strongest_shade_in_html():
     reader = Reader(explanation().to_html())
-    words = [attributes for tag, attributes in reader.tags if attributes.get("class") == "word"]
+    words = [attributes for tag, attributes in reader.tags if attributes.get("class") == "word shaded"]
     assert len(words) == 5
     assert [word["title"] for word in words] == ["+0.5", "-1", "+0.02", "+2", "-0.6"]
     assert f"background:{css(SUPPORT)}" in str(words[3]["style"])
@@ -247,7 +247,7 @@ def test_the_strongest_word_has_the_strongest_shade_in_html():
 
 def test_special_tokens_are_grey_in_html():
     reader = Reader(explanation().to_html())
-    assert [attributes.get("class") for _, attributes in reader.tags].count("special") == 2
+    assert [attributes.get("class") for _, attributes in reader.tags].count("special added") == 2
 
 
 def test_a_page_stands_alone():

@@ -86,6 +86,7 @@ class Method:
     asks: Asking  # NEVER where recorded passes say it all
     averaged: Mapping[str, Any]  # over which contexts it is the mean, if nobody says otherwise (text/contexts.py)
     control: str  # what it is in a table as something to compare methods with, in words; "" for methods themselves
+    caution: str  # what a reader of its scores might get wrong, in words; "" where they mean what they seem to
 
     @property
     def summary(self) -> str:
@@ -163,6 +164,7 @@ def method(
     asks: Asking | None = None,
     averaged: Mapping[str, Any] = MappingProxyType({}),
     control: str = "",
+    caution: str = "",
     aliases: tuple[str, ...] = (),
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register a method under its function's name. `needs` and `last_block` are short for one plain pass."""
@@ -186,6 +188,7 @@ def method(
             asks=asks or NEVER,
             averaged=averaged,
             control=control,
+            caution=caution,
         )
         ALIASES.update({alias.lower(): name for alias in (name, title, *aliases)})
         return function

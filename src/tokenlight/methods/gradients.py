@@ -14,6 +14,11 @@ from tokenlight.record.folding import Fold
 from tokenlight.record.probe import Probe
 from tokenlight.record.trace import Signal, Trace
 
+SIGN = (
+    "the sign is that of gradient × state: a word counts against the target where a little less of it would raise the "
+    "score, even if it reads as if it supported it"
+)
+
 
 def read_needs(options: Mapping[str, Any]) -> tuple[str, ...]:
     return ("hidden.grad",) if options["read"] == "blocks" else ("embeddings.grad",)
@@ -43,6 +48,7 @@ def gradient_l2(trace: Trace, *, read: str = "embeddings", squared: bool = False
     paper="Shrikumar et al. 2016; Denil et al. 2014",
     signed=True,
     needs=read_needs,
+    caution=SIGN,
     aliases=("GxI", "G×I", "Gradient×Input", "Input x Gradient"),
 )
 def gradient_x_input(trace: Trace, *, reduce: str = "sum", read: str = "embeddings") -> Tensor:
@@ -50,7 +56,7 @@ def gradient_x_input(trace: Trace, *, reduce: str = "sum", read: str = "embeddin
     return reduce_features(signal_at(trace, read).relevance, reduce)
 
 
-@method(title="CAT", paper="Qiang et al. 2022 (AttCAT), eq. 10", signed=True, needs=("hidden.grad",))
+@method(title="CAT", paper="Qiang et al. 2022 (AttCAT), eq. 10", signed=True, needs=("hidden.grad",), caution=SIGN)
 def cat(trace: Trace, *, detail: Any = ()) -> Fold[Attribution]:
     """Gradient times state at every block's input, summed over features and layers."""
     layers: list[Tensor] = []
@@ -59,7 +65,13 @@ def cat(trace: Trace, *, detail: Any = ()) -> Fold[Attribution]:
     return add_layers(layers, detail)
 
 
-@method(title="AttCAT", paper="Qiang et al. 2022, eq. 11", signed=True, needs=("hidden.grad", "attention"))
+@method(
+    title="AttCAT",
+    paper="Qiang et al. 2022, eq. 11",
+    signed=True,
+    needs=("hidden.grad", "attention"),
+    caution=SIGN,
+)
 def attcat(trace: Trace, *, detail: Any = ()) -> Fold[Attribution]:
     """CAT of each layer weighted by the attention that the token receives there, mean over heads and queries."""
     layers: list[Tensor] = []

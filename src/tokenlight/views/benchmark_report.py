@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tokenlight.foundation.files import write_whole
 from tokenlight.results.explanation import Explanation
-from tokenlight.results.table import Line, Table
+from tokenlight.results.table import Column, Line, Table
 from tokenlight.views import html
 from tokenlight.views.benchmark_table import (
     ARROWS,
@@ -21,40 +21,42 @@ from tokenlight.views.benchmark_table import (
     markdown,
     minus,
 )
-from tokenlight.views.curve_chart import chart, styles_of
+from tokenlight.views.curve_chart import CHART_STYLE, LineStyle, chart, coloured, sample, styles_of
+from tokenlight.views.document import document
+from tokenlight.views.layout import notes_of
 
-STYLE = """
-body { max-width: 72rem; font: 15px/1.5 system-ui, sans-serif; color: #1b1f24 }
-h2 { font: 600 16px/1.3 system-ui, sans-serif; margin: 0 0 .6rem }
-section { overflow-x: auto }
-.facts { color: #57606a; margin: 0 0 1.2rem; padding: 0; list-style: none; font-size: 14px }
-table.results { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; white-space: nowrap }
-table.results th { font-weight: 600; border-bottom: 1.5px solid #1b1f24; border-top: 2px solid #1b1f24 }
-table.results th, table.results td { padding: .28rem .55rem; text-align: right }
-table.results th:first-child, table.results td:first-child { text-align: left; padding-left: .2rem }
-table.results tbody + tbody { border-top: 1px solid #8c959f; color: #57606a }
-table.results tbody:last-child { border-bottom: 2px solid #1b1f24 }
-table.results small { color: #6e7781; font-size: 12px }
-table.results sup { display: inline-block; width: .75em; line-height: 0; text-align: left }
-table.results i { display: inline-block; width: .75rem; height: .75rem; border-radius: 2px; margin-right: .5rem }
-.keys { color: #57606a; font-size: 13px; margin: .7rem 0 0 }
-.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(24rem, 1fr)); gap: .4rem 1.2rem }
-.charts svg { width: 100%; height: auto }
-svg text { font: 11px system-ui, sans-serif; fill: #57606a }
-svg .head { font-size: 13px; font-weight: 600; fill: #1b1f24 }
-svg .quiet { font-size: 11px; font-weight: 400; fill: #57606a }
-svg .mid { text-anchor: middle }
-svg .end { text-anchor: end }
-svg .grid { stroke: #eaeef2 }
-svg .axis { stroke: #57606a }
-svg .curve { fill: none; stroke-width: 1.8; stroke-linejoin: round }
-.lines { display: flex; flex-wrap: wrap; gap: .1rem 1.3rem; font-size: 13px; margin: .5rem 0 0 }
-.lines svg { width: 30px; height: 10px; margin-right: .4rem; vertical-align: middle }
-.examples > div { border-top: 1px solid #eaeef2; padding: .6rem 0 .3rem }
-.examples > div:first-of-type { border: 0 }
-.examples .note { font-size: 13px; line-height: 1.4 }
-details { font-size: 13px } pre { white-space: pre-wrap; overflow-wrap: anywhere }
-"""
+EVERYTHING_GONE = (
+    "At the right end hardly a word is left, yet the model still answers: a text of nothing but masks is an input too, "
+    "and the model has an opinion on it. So curves may turn there; their first half says more about the methods."
+)
+STYLE = f"""
+body {{ max-width: 72rem }}
+h2 {{ font: 600 16px/1.3 system-ui, sans-serif; margin: 0 0 .6rem }}
+.facts {{ color: var(--quiet); margin: 0 0 1.2rem; padding: 0; list-style: none; font-size: 14px }}
+table.results {{ border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; white-space: nowrap }}
+table.results thead th {{ font-weight: 600; border-bottom: 1.5px solid var(--ink); border-top: 2px solid var(--ink) }}
+table.results th, table.results td {{ padding: .28rem .55rem; text-align: right }}
+table.results th:first-child {{ text-align: left; padding-left: .2rem }}
+table.results tbody th {{ font-weight: 400 }}
+table.results tbody + tbody {{ border-top: 1px solid var(--faint); color: var(--quiet) }}
+table.results tbody:last-child {{ border-bottom: 2px solid var(--ink) }}
+table.results small {{ color: var(--faint); font-size: 12px }}
+table.results sup {{ display: inline-block; width: .75em; line-height: 0; text-align: left }}
+table.results i {{
+  display: inline-block; width: .75rem; height: .75rem; border-radius: 2px; margin-right: .5rem;
+  background: var(--curve); print-color-adjust: exact; -webkit-print-color-adjust: exact
+}}
+.keys {{ color: var(--quiet); font-size: 13px; margin: .7rem 0 0 }}
+.examples > div {{ border-top: 1px solid var(--grid); padding: .6rem 0 .3rem }}
+.examples > div:first-of-type {{ border: 0 }}
+details {{ font-size: 13px }} pre {{ white-space: pre-wrap; overflow-wrap: anywhere }}
+@media (max-width: 40rem) {{
+  table.results th, table.results td {{ padding: .28rem .35rem }}
+  table.results th:first-child {{ position: sticky; left: 0; background: var(--paper); white-space: normal }}
+  table.results small {{ display: block }}
+}}
+@media print {{ .examples {{ break-inside: auto }} .examples > div {{ break-inside: avoid }} }}
+{CHART_STYLE}"""
 
 
 def write_views(table: Table, folder: Path, examples: Sequence[Sequence[Explanation]]) -> list[Path]:
@@ -83,54 +85,52 @@ def report(table: Table, examples: Sequence[Sequence[Explanation]]) -> str:
         settings(table),
     ]
     said = "".join(f"<li>{escape(line)}</li>" for line in facts(table))
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{title}</title><style>{html.STYLE}{html.PAGE_STYLE}{STYLE}</style></head>\n"
-        f'<body><h1>{title}</h1><ul class="facts">{said}</ul>\n'
-        + "\n".join(part for part in parts if part)
-        + "\n</body></html>\n"
-    )
+    body = f'<ul class="facts">{said}</ul>\n' + "\n".join(part for part in parts if part) + "\n"
+    return document(title, body, html.STYLE, html.PAGE_STYLE, STYLE)
 
 
-def results_table(table: Table, styles: Mapping[str, tuple[str, str]]) -> str:
-    head = "".join(f"<th>{escape(column.title)} {ARROWS[column.direction]}</th>" for column in table.columns)
+def results_table(table: Table, styles: Mapping[str, LineStyle]) -> str:
+    head = "".join(f'<th scope="col">{escape(column.title)} {direction(column)}</th>' for column in table.columns)
     digits = all_decimals(table)
     groups = "".join(
-        f"<tbody>{''.join(results_row(line, digits, styles[line.label][0]) for line in lines)}</tbody>"
+        f"<tbody>{''.join(results_row(line, digits, styles[line.label]) for line in lines)}</tbody>"
         for lines in (table.methods, table.controls)
         if lines
     )
-    return f'<table class="results"><thead><tr><th>method</th>{head}</tr></thead>{groups}</table>'
+    return (
+        '<div class="scroll" tabindex="0" role="group" aria-label="Methods and metrics"><table class="results">'
+        f'<thead><tr><th scope="col">method</th>{head}</tr></thead>{groups}</table></div>'
+    )
 
 
-def results_row(line: Line, digits: Sequence[int], colour: str) -> str:
+def direction(column: Column) -> str:
+    """An arrow that is read as words."""
+    return f'<span role="img" aria-label="{column.direction} is better">{ARROWS[column.direction]}</span>'
+
+
+def results_row(line: Line, digits: Sequence[int], style: LineStyle) -> str:
     cells = []
     for cell, d in zip(line.cells, digits, strict=True):
         mean, low, high = (minus(f"{value:.{d}f}") for value in (cell.mean, cell.low, cell.high))
         mean = f"<b>{mean}</b>" if cell.best else mean
         cells.append(f"<td>{mean}<sup>{DAGGER if cell.level else ''}</sup><small>[{low}, {high}]</small></td>")
-    return f'<tr><td><i style="background:{colour}"></i>{escape(line.title)}</td>{"".join(cells)}</tr>'
+    return f'<tr><th scope="row"><i style="{coloured(style)}"></i>{escape(line.title)}</th>{"".join(cells)}</tr>'
 
 
 def keys(table: Table) -> str:
     return f'<p class="keys">{escape(". ".join(legend(table)))}.</p>'
 
 
-def charts(table: Table, styles: Mapping[str, tuple[str, str]]) -> str:
+def charts(table: Table, styles: Mapping[str, LineStyle]) -> str:
     if not table.panels:
         return ""
     titles = {line.label: line.title for line in table.lines}
     drawn = "".join(chart(panel, styles, titles) for panel in table.panels)
-    lines = "".join(
-        f'<span><svg viewBox="0 0 30 10"><line x1="0" x2="30" y1="5" y2="5" stroke="{colour}" stroke-width="2"'
-        f"{f' stroke-dasharray={chr(34)}{dashes}{chr(34)}' if dashes else ''}/></svg>{escape(titles[label])}</span>"
-        for label, (colour, dashes) in styles.items()
-    )
+    lines = "".join(f"<span>{sample(style)}{escape(titles[label])}</span>" for label, style in styles.items())
     return (
-        f'<section><h2>Curves</h2><div class="charts">{drawn}</div><div class="lines">{lines}</div>'
+        f'<section class="curves"><h2>Curves</h2><div class="charts">{drawn}</div><div class="lines">{lines}</div>'
         '<p class="keys">p is the probability of what was explained on the whole input, p_k on the changed one. '
-        "Lines are means over the examples, shades their 95 % bootstrap intervals.</p></section>"
+        f"Lines are means over the examples, shades their 95 % bootstrap intervals. {EVERYTHING_GONE}</p></section>"
     )
 
 
@@ -138,7 +138,9 @@ def heatmaps(table: Table, examples: Sequence[Sequence[Explanation]]) -> str:
     if not examples:
         return ""
     titles = {line.label: line.title for line in table.lines}
-    groups = [[replace(e, method=titles.get(e.method, e.method)) for e in group] for group in examples]
+    groups = [
+        [replace(e, method=titles.get(e.method, e.method), notes=notes_of(e)) for e in group] for group in examples
+    ]
     bodies = "".join(f"<div>{html.body(group)}</div>" for group in groups)
     return f'<section class="examples"><h2>Examples</h2>{html.legend()}{bodies}</section>'
 

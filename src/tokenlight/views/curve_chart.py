@@ -8,12 +8,37 @@ from tokenlight.results.table import Panel
 
 WIDTH, HEIGHT = 440, 300
 LEFT, RIGHT, TOP, BOTTOM = 58, 12, 30, 44
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#5e4fa2", "#8c510a", "#1b1f24", "#999933")
-CONTROL_COLOURS = ("#8c959f", "#57606a", "#afb8c1")
+# The same as --c0 to --c9 in static/style.css: all of them can be seen on white, and on the dark page.
+COLOURS = ("#0072b2", "#d55e00", "#00805c", "#b5548a", "#a87000", "#2a8fc9", "#5e4fa2", "#8c510a", "#1b1f24", "#77771f")
+CONTROL_COLOURS = ("#6e7781", "#57606a", "#7d8590")
+DARK_COLOURS = {
+    **dict(zip(COLOURS, ("#58a6ff", "#f0883e", "#3fb98f", "#e58fbf", "#e3b341"), strict=False)),
+    **dict(zip(COLOURS[5:], ("#79c8f0", "#b3a5f0", "#d9a066", "#e6edf3", "#c9c95a"), strict=True)),
+    **dict(zip(CONTROL_COLOURS, ("#8b949e", "#b1bac4", "#a0a9b3"), strict=True)),
+}
 CONTROL_DASHES = ("2 3", "7 4", "9 3 2 3")
+CHART_STYLE = """
+.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(24rem, 100%), 1fr)); gap: .4rem 1.2rem }
+.charts svg { width: 100%; height: auto }
+svg text { font: 11px system-ui, sans-serif; fill: var(--quiet) }
+svg .head { font-size: 13px; font-weight: 600; fill: var(--ink) }
+svg .quiet { font-size: 11px; font-weight: 400; fill: var(--quiet) }
+svg .mid { text-anchor: middle }
+svg .end { text-anchor: end }
+svg .grid { stroke: var(--grid) }
+svg .axis { stroke: var(--quiet) }
+svg .curve { fill: none; stroke: var(--curve); stroke-width: 1.8; stroke-linejoin: round }
+svg .interval { fill: var(--curve); opacity: .1 }
+.lines { display: flex; flex-wrap: wrap; gap: .1rem 1.3rem; font-size: 13px; margin: .5rem 0 0 }
+.lines svg { width: 30px; height: 10px; margin-right: .4rem; vertical-align: middle }
+[style*="-curve"] { --curve: var(--light-curve) }
+@media screen and (prefers-color-scheme: dark) { [style*="-curve"] { --curve: var(--dark-curve) } }
+@media print { .charts svg { break-inside: avoid } }
+"""
+LineStyle = tuple[str, str]  # a colour, and dashes
 
 
-def styles_of(methods: Sequence[str], controls: Sequence[str]) -> dict[str, tuple[str, str]]:
+def styles_of(methods: Sequence[str], controls: Sequence[str]) -> dict[str, LineStyle]:
     """label -> colour and dashes; methods are drawn through, controls are grey and dashed."""
     found = {label: (COLOURS[i % len(COLOURS)], "" if i < len(COLOURS) else "5 2") for i, label in enumerate(methods)}
     for i, label in enumerate(controls):
@@ -21,7 +46,7 @@ def styles_of(methods: Sequence[str], controls: Sequence[str]) -> dict[str, tupl
     return found
 
 
-def chart(panel: Panel, styles: Mapping[str, tuple[str, str]], titles: Mapping[str, str]) -> str:
+def chart(panel: Panel, styles: Mapping[str, LineStyle], titles: Mapping[str, str]) -> str:
     """One panel: axes, intervals below all lines, lines."""
     cells = [cell for curve in panel.curves.values() for cell in curve]
     low, high, ticks = nice_range(min(cell.low for cell in cells), max(cell.high for cell in cells))
@@ -39,15 +64,13 @@ def chart(panel: Panel, styles: Mapping[str, tuple[str, str]], titles: Mapping[s
         points = list(zip(panel.places, curve, strict=True))
         above = [f"{x(p):.1f},{y(cell.high):.1f}" for p, cell in points]
         below = [f"{x(p):.1f},{y(cell.low):.1f}" for p, cell in reversed(points)]
-        parts.append(f'<polygon points="{" ".join(above + below)}" fill="{styles[label][0]}" opacity=".1"/>')
+        parts.append(
+            f'<polygon points="{" ".join(above + below)}" class="interval" style="{coloured(styles[label])}"/>'
+        )
     for label, curve in panel.curves.items():
         line = " ".join(f"{x(p):.1f},{y(cell.mean):.1f}" for p, cell in zip(panel.places, curve, strict=True))
-        colour, dashes = styles[label]
-        dashed = f' stroke-dasharray="{dashes}"' if dashes else ""
-        parts.append(
-            f'<polyline points="{line}" class="curve" stroke="{colour}"{dashed}>'
-            f"<title>{escape(titles[label])}</title></polyline>"
-        )
+        name = f"<title>{escape(titles[label])}</title>"
+        parts.append(f'<polyline points="{line}" {drawn(styles[label])}>{name}</polyline>')
     arrow = "higher is better" if panel.column.direction == "higher" else "lower is better"
     middle = (LEFT + WIDTH - RIGHT) / 2
     parts += [
@@ -58,8 +81,29 @@ def chart(panel: Panel, styles: Mapping[str, tuple[str, str]], titles: Mapping[s
         f'<text transform="translate(13 {(TOP + HEIGHT - BOTTOM) / 2}) rotate(-90)" class="mid">'
         f"{escape(panel.quantity)}</text>",
     ]
-    name = escape(f"{panel.column.title}: {panel.quantity} over {panel.axis}")
+    name = escape(f"{panel.column.title}: {panel.quantity} over {panel.axis}; {ends(panel, titles)}")
     return f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{name}">{"".join(parts)}</svg>'
+
+
+def ends(panel: Panel, titles: Mapping[str, str]) -> str:
+    """Where every curve begins and ends, for those who hear a chart."""
+    whole = ((titles[label], curve[0].mean, curve[-1].mean) for label, curve in panel.curves.items())
+    return ", ".join(f"{name} from {first:.2f} to {last:.2f}" for name, first, last in whole)
+
+
+def drawn(style: LineStyle) -> str:
+    """The attributes of a line."""
+    dashes = f' stroke-dasharray="{style[1]}"' if style[1] else ""
+    return f'class="curve" style="{coloured(style)}"{dashes}'
+
+
+def coloured(style: LineStyle) -> str:
+    return f"--light-curve:{style[0]};--dark-curve:{DARK_COLOURS[style[0]]}"
+
+
+def sample(style: LineStyle) -> str:
+    """A short line, for a legend."""
+    return f'<svg viewBox="0 0 30 10" aria-hidden="true"><line x1="0" x2="30" y1="5" y2="5" {drawn(style)}/></svg>'
 
 
 def grid_line(y: float, label: str) -> str:

@@ -10,17 +10,17 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from tokenlight.results.explanation import Explanation, printable
+from tokenlight.views.document import document, shaded
 from tokenlight.views.figure import new_figure
-from tokenlight.views.html import PAGE_STYLE, STYLE, heat
+from tokenlight.views.html import PAGE_STYLE, STYLE, heat, special_span
 from tokenlight.views.layout import Piece, explained, headline, pieces
-from tokenlight.views.palette import PAPER, css, ink
+from tokenlight.views.number_table import numbers
+from tokenlight.views.palette import DARK, css, ink, tint
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Pair = tuple[Explanation, Explanation]
-Colour = tuple[int, int, int]
-MORE, LESS = (0, 120, 60), (190, 30, 45)
 FAINT = 0.05  # smaller differences have no line under them: they would be white
 COLUMNS = 96  # characters of a line in a figure
 SIZE = 8  # of the letters in a figure, in points
@@ -42,13 +42,6 @@ def largest(explanation: Explanation) -> float:
     return max((abs(word.score) for word in explanation.words() if word.counts), default=0.0) or 1.0
 
 
-def tint(strength: float) -> Colour:
-    """White at 0, green from 1 on, red from -1 on."""
-    colour, share = MORE if strength >= 0 else LESS, min(1.0, abs(strength))
-    red, green, blue = (round(p + (c - p) * share) for p, c in zip(PAPER, colour, strict=True))
-    return red, green, blue
-
-
 def strength_of(piece: Piece) -> float:
     """Not relative to the line: a small difference stays pale."""
     return 0.0 if piece.word is None or piece.word.special else piece.word.score
@@ -57,23 +50,19 @@ def strength_of(piece: Piece) -> float:
 def difference_page(pairs: Sequence[Pair], title: str = "Method against method") -> str:
     """One HTML page; for each pair both heatmaps and their difference."""
     sections = "\n".join(f"<section>{difference_body(*pair)}</section>" for pair in pairs)
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)}</title><style>{STYLE}{PAGE_STYLE}{LESS_STYLE}</style></head>\n"
-        f"<body><h1>{escape(title)}</h1>{legend()}\n{sections}\n</body></html>\n"
-    )
+    return document(title, f"{legend()}\n{sections}\n", STYLE, PAGE_STYLE, LESS_STYLE)
 
 
 def difference_body(first: Explanation, second: Explanation) -> str:
     between = difference(first, second)
     lines = [(first.method, heat(first)), (second.method, heat(second)), (between.method, "".join(spans(between)))]
     rows = "".join(
-        f'<tr><td class="method">{escape(name)}</td><td class="text" dir="auto">{text}</td></tr>'
+        f'<tr><th scope="row" class="method">{escape(name)}</th><td class="text" dir="auto">{text}</td></tr>'
         for name, text in lines
     )
     says = f"the model says <b>{escape(headline(first))}</b>; explained: <b>{escape(explained(first))}</b>"
-    return f'<div class="tokenlight"><p class="says">{says}</p><table>{rows}</table></div>'
+    table = f'<table class="heat">{rows}</table>{numbers([first, second, between])}'
+    return f'<div class="tokenlight"><p class="says">{says}</p>{table}</div>'
 
 
 def spans(between: Explanation) -> list[str]:
@@ -84,19 +73,23 @@ def span(piece: Piece) -> str:
     if piece.word is None:
         return escape(piece.text)
     if piece.word.special:
-        return f'<span class="special">{escape(piece.text)}</span>'
-    background = tint(strength_of(piece))
-    kind = "word less" if strength_of(piece) < -FAINT else "word"
-    colours = f"background:{css(background)};color:{css(ink(background))}"
-    return f'<span class="{kind}" style="{colours}" title="{piece.word.score:+.3f}">{escape(piece.text)}</span>'
+        return special_span(piece)
+    strength = strength_of(piece)
+    kind = "word shaded less" if strength < -FAINT else "word shaded"
+    return (
+        f'<span class="{kind}" style="{tinted(strength)}" title="{piece.word.score:+.3f}">{escape(piece.text)}</span>'
+    )
+
+
+def tinted(strength: float) -> str:
+    return shaded(tint(strength), tint(strength, DARK))
 
 
 def legend() -> str:
     def sample(strength: float, kind: str, text: str) -> str:
-        colour = tint(strength)
-        return f'<span class="{kind}" style="background:{css(colour)};color:{css(ink(colour))}">{text}</span>'
+        return f'<span class="{kind}" style="{tinted(strength)}">{text}</span>'
 
-    more, less = sample(1, "", "the first method gives more"), sample(-1, "less", "it gives less")
+    more, less = sample(1, "shaded", "the first method gives more"), sample(-1, "shaded less", "it gives less")
     return (
         f'<p class="legend">Last line of each box: {more}, {less}. Both are scaled so that their strongest word has 1; '
         "the full shade is a difference of 1. Above it the methods: blue supports, orange speaks against.</p>"

@@ -1,49 +1,57 @@
 """The same heatmaps as standalone HTML. Every character of a text is escaped."""
 
+from collections import Counter
 from collections.abc import Sequence
 from html import escape
 
 from tokenlight.results.explanation import Explanation
-from tokenlight.views.layout import Piece, explained, headline
+from tokenlight.views.document import LIGHT_COLOURS, document, shaded
+from tokenlight.views.layout import Piece, explained, headline, notes_of
 from tokenlight.views.long_texts import Fold, folded, strongest
-from tokenlight.views.palette import css, ink, shade
+from tokenlight.views.number_table import NUMBERS_STYLE, numbers
+from tokenlight.views.palette import DARK, shade
 
-STYLE = """
-.tokenlight { font: 15px/1.9 system-ui, sans-serif; color: #1b1f24; background: #fff; padding: .2rem .4rem }
-.tokenlight .says { color: #57606a; margin: 0 0 .4rem }
-.tokenlight .says b { color: #1b1f24 }
-.tokenlight table { border-collapse: collapse }
-.tokenlight td { padding: .15rem .8rem .15rem 0; vertical-align: top; text-align: left; border: 0 }
-.tokenlight td.method { font: 13px/2.1 ui-monospace, monospace; color: #57606a; white-space: nowrap }
-.tokenlight td.text { white-space: pre-wrap; overflow-wrap: anywhere }
-.tokenlight .word { border-radius: 3px; padding: .1em 0 }
-.tokenlight .special { color: #a0a7ae; font-size: .8em }
-.tokenlight .strongest { margin: 0 0 .6rem; padding: 0 0 .6rem 1.6rem; line-height: 1.5; white-space: normal }
-.tokenlight .strongest b { font-variant-numeric: tabular-nums }
-.tokenlight details { display: inline }
-.tokenlight details[open] { display: block; border-left: 3px solid #d0d7de; padding-left: .6rem }
-.tokenlight summary { display: inline; cursor: pointer; color: #57606a; font-style: italic; white-space: nowrap }
-.tokenlight .note { color: #9a6700; margin: .3rem 0 0 }
-"""
+STYLE = f"""
+.tokenlight {{
+  {LIGHT_COLOURS}; font: 15px/1.9 system-ui, sans-serif; color: var(--ink); background: var(--paper);
+  padding: .2rem .4rem
+}}
+.tokenlight .says {{ color: var(--quiet); margin: 0 0 .4rem }}
+.tokenlight .says b {{ color: var(--ink) }}
+.tokenlight table {{ border-collapse: collapse }}
+.tokenlight td, .tokenlight th {{ padding: .15rem .8rem .15rem 0; vertical-align: top; text-align: start; border: 0 }}
+.tokenlight .method {{ font: 13px/2.1 ui-monospace, monospace; color: var(--quiet); white-space: nowrap }}
+.tokenlight .text {{ white-space: pre-wrap; overflow-wrap: anywhere }}
+.tokenlight .word {{ border-radius: 3px; padding: .1em 0 }}
+.tokenlight .special {{ color: var(--faint); font-size: .8em }}
+.tokenlight .added {{ white-space: nowrap }}
+.tokenlight .strongest {{ margin: 0 0 .6rem; padding: 0 0 .6rem 1.6rem; line-height: 1.5; white-space: normal }}
+.tokenlight .strongest b {{ font-variant-numeric: tabular-nums }}
+.tokenlight .text details {{ display: inline }}
+.tokenlight .text details[open] {{ display: block; border-left: 3px solid var(--line); padding-left: .6rem }}
+.tokenlight .text summary {{ display: inline; font-style: italic; white-space: nowrap }}
+.tokenlight summary {{ cursor: pointer; color: var(--quiet) }}
+.tokenlight .note {{ color: var(--note); margin: .3rem 0 0; font-size: 13px; line-height: 1.4 }}
+@media (max-width: 40rem) {{
+  .tokenlight .heat, .tokenlight .heat tr, .tokenlight .heat th, .tokenlight .heat td {{ display: block; padding: 0 }}
+  .tokenlight .heat td {{ margin-bottom: .3rem }}
+}}
+{NUMBERS_STYLE}"""
 FAINT = "#8c959f"  # the sign of a line break
 PAGE_STYLE = """
-body { margin: 0 auto; max-width: 62rem; padding: 2rem 1.2rem 4rem; background: #f6f8fa }
-h1 { font: 600 22px/1.3 system-ui, sans-serif; margin: 0 0 .3rem }
-.legend { font: 13px/1.6 system-ui, sans-serif; color: #57606a; margin: 0 0 1.2rem }
-.legend span { border-radius: 3px; padding: .1em .4em }
-section { background: #fff; border: 1px solid #d0d7de; border-radius: 8px; padding: .9rem 1.1rem; margin: 0 0 1rem }
+.legend { font: 13px/1.6 system-ui, sans-serif; color: var(--quiet); margin: 0 0 1.2rem }
+.legend .shaded { border-radius: 3px; padding: .1em .4em }
+h1 ~ .note { color: var(--note); margin: -.6rem 0 1rem; font-size: 13px; line-height: 1.4 }
+@media (max-width: 40rem) { .tokenlight { padding: 0 } }
 """
 
 
 def page(groups: Sequence[Sequence[Explanation]], title: str = "Which tokens made the model say that?") -> str:
-    """One page; a group holds explanations of the same text by several methods."""
-    sections = "\n".join(f"<section>{body(group)}</section>" for group in groups)
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)}</title><style>{STYLE}{PAGE_STYLE}</style></head>\n"
-        f"<body><h1>{escape(title)}</h1>{legend()}\n{sections}\n</body></html>\n"
-    )
+    """One page; a group holds explanations of the same text by several methods. A note of several is said once."""
+    counted = Counter(note for group in groups for note in group_notes(group))
+    shared = [note for note, count in counted.items() if count > 1]
+    sections = "\n".join(f"<section>{body(group, shared)}</section>" for group in groups)
+    return document(title, f"{legend()}{remarks(shared)}\n{sections}\n", STYLE, PAGE_STYLE)
 
 
 def fragment(explanations: Sequence[Explanation]) -> str:
@@ -51,19 +59,28 @@ def fragment(explanations: Sequence[Explanation]) -> str:
     return f"<style>{STYLE}</style>{body(explanations)}"
 
 
-def body(explanations: Sequence[Explanation]) -> str:
+def body(explanations: Sequence[Explanation], said: Sequence[str] = ()) -> str:
+    """Heatmaps of one text, and the same as numbers; notes that were `said` already are left out."""
     first = explanations[0]
     rows = "".join(
-        f'<tr><td class="method">{escape(e.method)}</td><td class="text" dir="auto">{front(e)}{heat(e)}</td></tr>'
+        f'<tr><th scope="row" class="method">{escape(e.method)}</th>'
+        f'<td class="text" dir="auto">{front(e)}{heat(e)}</td></tr>'
         for e in explanations
     )
-    remarks = dict.fromkeys(note for explanation in explanations for note in explanation.notes)
     return (
         f'<div class="tokenlight"><p class="says">the model says <b>{escape(headline(first))}</b>; '
-        f"explained: <b>{escape(explained(first))}</b></p><table>{rows}</table>"
-        + "".join(f'<p class="note">note: {escape(note)}</p>' for note in remarks)
-        + "</div>"
+        f'explained: <b>{escape(explained(first))}</b></p><table class="heat">{rows}</table>'
+        f"{remarks([note for note in group_notes(explanations) if note not in said])}{numbers(explanations)}</div>"
     )
+
+
+def group_notes(explanations: Sequence[Explanation]) -> list[str]:
+    """Each once."""
+    return list(dict.fromkeys(note for explanation in explanations for note in notes_of(explanation)))
+
+
+def remarks(notes: Sequence[str]) -> str:
+    return "".join(f'<p class="note">note: {escape(note)}</p>' for note in notes)
 
 
 def heat(explanation: Explanation) -> str:
@@ -88,19 +105,23 @@ def span(piece: Piece) -> str:
     if piece.word is None:
         return escape(piece.text)
     if piece.word.special:
-        return f'<span class="special">{escape(piece.text)}</span>'
-    background = shade(piece.strength)
-    letters = FAINT if piece.word.newline else css(ink(background))
-    colours = f"background:{css(background)};color:{letters}"
-    return f'<span class="word" style="{colours}" title="{piece.word.score:+.4g}">{escape(piece.text)}</span>'
+        return special_span(piece)
+    colours = shaded(shade(piece.strength), shade(piece.strength, DARK), FAINT if piece.word.newline else None)
+    return f'<span class="word shaded" style="{colours}" title="{piece.word.score:+.4g}">{escape(piece.text)}</span>'
+
+
+def special_span(piece: Piece) -> str:
+    """One that the tokenizer added never stands alone at the beginning of a line."""
+    kind = "special added" if "\n" not in piece.text else "special"
+    return f'<span class="{kind}">{escape(piece.text)}</span>'
 
 
 def legend() -> str:
     def sample(strength: float, text: str) -> str:
-        colour = shade(strength)
-        return f'<span style="background:{css(colour)};color:{css(ink(colour))}">{text}</span>'
+        return f'<span class="shaded" style="{shaded(shade(strength), shade(strength, DARK))}">{text}</span>'
 
     return (
         f'<p class="legend">{sample(1, "supports")} the explained label, {sample(-1, "speaks against")} it. '
-        "Shade is strength, relative to the strongest word of the line. Hover a word for its score.</p>"
+        "Shade is strength, relative to the strongest word of the line. "
+        '<span class="on-screen">Hover a word for its score; all scores are below each text.</span></p>'
     )

@@ -13,7 +13,7 @@ from typing import Any
 from tokenlight.methods import METHODS
 from tokenlight.results.explanation import Explanation, Word
 from tokenlight.text.rows import Text, parts
-from tokenlight.views.layout import Piece, explained, headline, pieces
+from tokenlight.views.layout import Piece, explained, headline, notes_of, pieces
 from tokenlight.views.long_texts import Fold, folded, strongest
 
 ENDINGS = ("</script", "</style", "<!--")  # what would end an element, or begin a comment in it
@@ -34,6 +34,7 @@ def drawable(explanation: Explanation) -> dict[str, Any]:
     laid = {"pieces": list(pieces(explanation, words)), "token_pieces": list(pieces(explanation, tokens))}
     return {
         **explanation.to_dict(),
+        "notes": list(notes_of(explanation)),
         "words": [{**word_facts(word), "rank": rank} for word, rank in zip(words, ranks, strict=True)],
         "token_ranks": word_ranks(tokens),
         **{name: [piece_facts(piece, owner) for piece in some] for name, some in laid.items()},

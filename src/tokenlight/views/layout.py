@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from tokenlight.methods import METHODS
 from tokenlight.results.explanation import Explanation, Word
 from tokenlight.tasks import TASKS
 from tokenlight.tasks.task import Task
@@ -71,3 +72,11 @@ def explained(explanation: Explanation) -> str:
         kind = "logits above the mean" if explanation.options.get("number") == "log_probability" else kind
         return f"{explanation.target.strip()}, {kind} {explanation.score:.3g}"
     return f"{explanation.target.strip()} minus {explanation.foil.strip()}, difference {explanation.score:.3g}"
+
+
+def notes_of(explanation: Explanation) -> tuple[str, ...]:
+    """What a reader should know: the notes of the explanation, and where its method's scores are easily misread."""
+    method = METHODS.get(explanation.method)
+    misread = explanation.signed and min((word.score for word in explanation.words() if word.counts), default=0.0) < 0
+    caution = (f"{method.title}: {method.caution}",) if method and method.caution and misread else ()
+    return (*explanation.notes, *caution)

@@ -1,24 +1,51 @@
 """Two colours that colour-blind people tell apart: blue supports the target, orange speaks against it."""
 
-SUPPORT = (33, 102, 172)
-AGAINST = (204, 85, 0)
-PAPER = (255, 255, 255)
+from dataclasses import dataclass
+
+Colour = tuple[int, int, int]
 
 
-def shade(strength: float) -> tuple[int, int, int]:
-    """White at 0, the full colour at -1 and 1."""
-    colour = SUPPORT if strength >= 0 else AGAINST
-    share = min(1.0, abs(strength))
-    red, green, blue = (round(p + (c - p) * share) for p, c in zip(PAPER, colour, strict=True))
+@dataclass(frozen=True)
+class Theme:
+    """What shades are mixed from; static/heatmap.js has the same, and a test compares them."""
+
+    paper: Colour
+    support: Colour
+    against: Colour
+    more: Colour  # where one method gives more than another, and less
+    less: Colour
+
+
+LIGHT = Theme((255, 255, 255), support=(33, 102, 172), against=(204, 85, 0), more=(0, 120, 60), less=(190, 30, 45))
+DARK = Theme((22, 27, 34), support=(92, 160, 225), against=(240, 136, 62), more=(63, 170, 106), less=(240, 98, 104))
+PAPER, SUPPORT, AGAINST = LIGHT.paper, LIGHT.support, LIGHT.against
+
+
+def shade(strength: float, theme: Theme = LIGHT) -> Colour:
+    """Paper at 0, the full colour at -1 and 1."""
+    return mix(theme.paper, theme.support if strength >= 0 else theme.against, abs(strength))
+
+
+def tint(strength: float, theme: Theme = LIGHT) -> Colour:
+    """The same for differences: green from 1 on, red from -1 on."""
+    return mix(theme.paper, theme.more if strength >= 0 else theme.less, abs(strength))
+
+
+def mix(paper: Colour, colour: Colour, share: float) -> Colour:
+    red, green, blue = (round(p + (c - p) * min(1.0, share)) for p, c in zip(paper, colour, strict=True))
     return red, green, blue
 
 
-def ink(background: tuple[int, int, int]) -> tuple[int, int, int]:
-    """Black or white, whichever can be read better on it (WCAG's relative luminance)."""
-    linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in (part / 255 for part in background)]
-    luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-    return (0, 0, 0) if luminance > 0.179 else (255, 255, 255)  # the two contrasts are equal there
+def luminance(colour: Colour) -> float:
+    """WCAG's relative luminance, from 0 (black) to 1 (white)."""
+    linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in (part / 255 for part in colour)]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
-def css(colour: tuple[int, int, int]) -> str:
+def ink(background: Colour) -> Colour:
+    """Black or white, whichever can be read better on it."""
+    return (0, 0, 0) if luminance(background) > 0.179 else (255, 255, 255)  # the two contrasts are equal there
+
+
+def css(colour: Colour) -> str:
     return "#{:02x}{:02x}{:02x}".format(*colour)

@@ -13,30 +13,35 @@ from tokenlight.results.explanation import printable
 from tokenlight.results.passage import Passage
 from tokenlight.results.source_table import SourceTable
 from tokenlight.text.sources import Source
-from tokenlight.views.palette import css, ink, shade
+from tokenlight.views.document import LIGHT_COLOURS, document, shaded
+from tokenlight.views.palette import DARK, css, ink, shade
 
 NARROWEST = 24  # characters that a sentence needs beside the numbers
 NAME = 10  # characters of a line of a source's name above its numbers
 MOST = 3  # sources under each sentence, where the table is too wide for the terminal
 PROMPT = "the prompt"
 TITLE = "Which passage made it say this sentence?"
-STYLE = """
-.tokenlight-sources { font: 14px/1.5 system-ui, sans-serif; color: #1b1f24; background: #fff; padding: .2rem .4rem }
-.tokenlight-sources table { border-collapse: separate; border-spacing: 2px }
-.tokenlight-sources th, .tokenlight-sources td { padding: .3rem .55rem; border: 0 }
-.tokenlight-sources thead th { vertical-align: bottom; text-align: center; font-weight: 600; max-width: 9rem }
-.tokenlight-sources thead small { display: block; font-weight: 400; color: #57606a; line-height: 1.3 }
-.tokenlight-sources tbody th, .tokenlight-sources td { vertical-align: middle }
-.tokenlight-sources tbody th { text-align: start; font-weight: 400; max-width: 30rem; white-space: pre-wrap }
-.tokenlight-sources td { text-align: center; border-radius: 3px; font-variant-numeric: tabular-nums }
-.tokenlight-sources .other { color: #57606a; font-weight: 400 }
-.tokenlight-sources .first-other { border-left: 2px solid #d0d7de }
-.tokenlight-sources p { margin: .4rem 0 0; color: #57606a; font-size: 13px }
+STYLE = f"""
+.tokenlight-sources {{
+  {LIGHT_COLOURS}; font: 14px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper);
+  padding: .2rem .4rem
+}}
+.tokenlight-sources table {{ border-collapse: separate; border-spacing: 2px }}
+.tokenlight-sources th, .tokenlight-sources td {{ padding: .3rem .55rem; border: 0 }}
+.tokenlight-sources thead th {{ vertical-align: bottom; text-align: center; font-weight: 600; max-width: 9rem }}
+.tokenlight-sources thead small {{ display: block; font-weight: 400; color: var(--quiet); line-height: 1.3 }}
+.tokenlight-sources tbody th, .tokenlight-sources td {{ vertical-align: middle }}
+.tokenlight-sources tbody th {{ text-align: start; font-weight: 400; max-width: 30rem; white-space: pre-wrap }}
+.tokenlight-sources td {{ text-align: center; border-radius: 3px; font-variant-numeric: tabular-nums }}
+.tokenlight-sources .other {{ color: var(--quiet); font-weight: 400 }}
+.tokenlight-sources .first-other {{ border-left: 2px solid var(--line) }}
+.tokenlight-sources p {{ margin: .4rem 0 0; color: var(--quiet); font-size: 13px }}
 """
 PAGE_STYLE = """
-body { margin: 0 auto; max-width: 72rem; padding: 2rem 1.2rem 4rem; background: #f6f8fa }
-h1 { font: 600 22px/1.3 system-ui, sans-serif; margin: 0 0 1rem }
-.tokenlight-sources { border: 1px solid #d0d7de; border-radius: 8px; padding: .9rem 1.1rem; overflow-x: auto }
+body { max-width: 72rem }
+h1 { margin: 0 0 1rem }
+.tokenlight-sources { border: 1px solid var(--line); border-radius: 8px; padding: .9rem 1.1rem }
+@media (max-width: 40rem) { .tokenlight-sources tbody th { min-width: 11rem } }
 """
 READING = (
     "Scores add up: a row is its sentence's score. Shade is strength, relative to the strongest source; "
@@ -126,12 +131,7 @@ def shortened(text: str, length: int = 140) -> str:
 
 
 def table_page(table: SourceTable, title: str = TITLE) -> str:
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)}</title><style>{STYLE}{PAGE_STYLE}</style></head>\n"
-        f"<body><h1>{escape(title)}</h1>{body(table)}</body></html>\n"
-    )
+    return document(title, body(table), STYLE, PAGE_STYLE)
 
 
 def table_fragment(table: SourceTable) -> str:
@@ -142,17 +142,18 @@ def table_fragment(table: SourceTable) -> str:
 def body(table: SourceTable) -> str:
     kinds = column_kinds(table)
     heads = "".join(
-        f'<th class="{kind}" title="{escape(one_line(column.text))}" dir="auto">{escape(column.name)}'
+        f'<th scope="col" class="{kind}" title="{escape(one_line(column.text))}" dir="auto">{escape(column.name)}'
         f"{f'<small>{escape(shortened(column.text, 40))}</small>' if column.text else ''}</th>"
         for column, kind in zip(table.sources, kinds, strict=True)
     )
     rows = "".join(
-        f'<tr><th dir="auto">{escape(part.text)}</th>{html_cells(row, shades, kinds)}</tr>'
+        f'<tr><th scope="row" dir="auto">{escape(part.text)}</th>{html_cells(row, shades, kinds)}</tr>'
         for part, row, shades in zip(table.parts, table.scores.tolist(), strengths(table), strict=True)
     )
     return (
-        f'<div class="tokenlight-sources"><table><thead><tr><th></th>{heads}</tr></thead><tbody>{rows}</tbody></table>'
-        f"<p>{READING}</p></div>"
+        '<div class="tokenlight-sources"><div class="scroll" tabindex="0" role="group" '
+        'aria-label="Sentences and sources">'
+        f"<table><thead><tr><th></th>{heads}</tr></thead><tbody>{rows}</tbody></table></div><p>{READING}</p></div>"
     )
 
 
@@ -167,7 +168,6 @@ def column_kinds(table: SourceTable) -> list[str]:
 def html_cells(row: list[float], shades: list[float], kinds: list[str]) -> str:
     cells = []
     for score, strength, kind in zip(row, shades, kinds, strict=True):
-        background = shade(strength)
-        style = f' style="background:{css(background)};color:{css(ink(background))}"' if kind == "source" else ""
-        cells.append(f'<td class="{kind}"{style}>{score_text(score)}</td>')
+        style = f' style="{shaded(shade(strength), shade(strength, DARK))}"' if kind == "source" else ""
+        cells.append(f'<td class="{kind}{" shaded" if style else ""}"{style}>{score_text(score)}</td>')
     return "".join(cells)
