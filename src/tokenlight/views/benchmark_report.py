@@ -52,7 +52,8 @@ table.results i {{
 details {{ font-size: 13px }} pre {{ white-space: pre-wrap; overflow-wrap: anywhere }}
 @media (max-width: 40rem) {{
   table.results th, table.results td {{ padding: .28rem .35rem }}
-  table.results th:first-child {{ position: sticky; left: 0; background: var(--paper); white-space: normal }}
+  table.results th:first-child {{ position: sticky; left: 0; background: var(--paper) }}
+  table.results tbody th {{ white-space: normal; overflow-wrap: normal; min-width: 6.5rem }}
   table.results small {{ display: block }}
 }}
 @media print {{ .examples {{ break-inside: auto }} .examples > div {{ break-inside: avoid }} }}
@@ -141,8 +142,9 @@ def heatmaps(table: Table, examples: Sequence[Sequence[Explanation]]) -> str:
     groups = [
         [replace(e, method=titles.get(e.method, e.method), notes=notes_of(e)) for e in group] for group in examples
     ]
-    bodies = "".join(f"<div>{html.body(group)}</div>" for group in groups)
-    return f'<section class="examples"><h2>Examples</h2>{html.legend()}{bodies}</section>'
+    shared = html.shared_notes(groups)
+    bodies = "".join(f"<div>{html.body(group, shared)}</div>" for group in groups)
+    return f'<section class="examples"><h2>Examples</h2>{html.legend()}{html.remarks(shared)}{bodies}</section>'
 
 
 def settings(table: Table) -> str:

@@ -38,6 +38,9 @@ section {{
   body {{ padding: 1.2rem .7rem 2rem }}
   section {{ padding: .7rem .8rem }}
 }}
+"""
+# Behind all other styles, since it changes what they say.
+SURROUNDINGS = f"""
 @media screen and (prefers-color-scheme: dark) {{
   :root, .tokenlight, .tokenlight-sources {{ {DARK_COLOURS} }}
   .shaded {{ background: var(--dark) !important; color: var(--dark-ink) !important }}
@@ -57,7 +60,7 @@ def document(title: str, body: str, *styles: str) -> str:
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)}</title><style>{STYLE}{''.join(styles)}</style></head>\n"
+        f"<title>{escape(title)}</title><style>{STYLE}{''.join(styles)}{SURROUNDINGS}</style></head>\n"
         f"<body><main><h1>{escape(title)}</h1>{body}</main></body></html>\n"
     )
 

@@ -41,15 +41,14 @@ FAINT = "#8c959f"  # the sign of a line break
 PAGE_STYLE = """
 .legend { font: 13px/1.6 system-ui, sans-serif; color: var(--quiet); margin: 0 0 1.2rem }
 .legend .shaded { border-radius: 3px; padding: .1em .4em }
-h1 ~ .note { color: var(--note); margin: -.6rem 0 1rem; font-size: 13px; line-height: 1.4 }
+.legend ~ .note { color: var(--note); margin: -.6rem 0 1rem; font-size: 13px; line-height: 1.4 }
 @media (max-width: 40rem) { .tokenlight { padding: 0 } }
 """
 
 
 def page(groups: Sequence[Sequence[Explanation]], title: str = "Which tokens made the model say that?") -> str:
     """One page; a group holds explanations of the same text by several methods. A note of several is said once."""
-    counted = Counter(note for group in groups for note in group_notes(group))
-    shared = [note for note, count in counted.items() if count > 1]
+    shared = shared_notes(groups)
     sections = "\n".join(f"<section>{body(group, shared)}</section>" for group in groups)
     return document(title, f"{legend()}{remarks(shared)}\n{sections}\n", STYLE, PAGE_STYLE)
 
@@ -77,6 +76,11 @@ def body(explanations: Sequence[Explanation], said: Sequence[str] = ()) -> str:
 def group_notes(explanations: Sequence[Explanation]) -> list[str]:
     """Each once."""
     return list(dict.fromkeys(note for explanation in explanations for note in notes_of(explanation)))
+
+
+def shared_notes(groups: Sequence[Sequence[Explanation]]) -> list[str]:
+    counted = Counter(note for group in groups for note in group_notes(group))
+    return [note for note, count in counted.items() if count > 1]
 
 
 def remarks(notes: Sequence[str]) -> str:
