@@ -6,9 +6,10 @@ import pytest
 import torch
 
 from tests.tokenizers_ import explainer_for
-from tokenlight.views.latex import SPECIAL, escape, heatmaps
+from tokenlight.views.latex import SPECIAL, escape, heatmaps, preamble, shaded
 from tokenlight.views.layout import pieces
 
+LETTERS = re.compile(r"\\tokenlightletters\{[0-9A-F ]+\}\{([^}]*)\}")
 BOX = re.compile(r"\\tokenlightword\{tokenlight(support|against)!(\d+)\}\{(black|white)\}\{")
 
 
@@ -21,6 +22,7 @@ def read_back(latex: str) -> str:
     """What LaTeX would print of an escaped text."""
     written = {command: character for character, command in SPECIAL.items()}
     commands = sorted(written, key=len, reverse=True)
+    latex = LETTERS.sub(r"\1", latex)
     pattern = re.compile("|".join(map(re.escape, [*commands, "\\par\\noindent\n"])))
     return pattern.sub(lambda match: written.get(match[0], "\n"), latex)
 
@@ -127,3 +129,29 @@ def test_a_word_that_begins_with_a_line_break_stands_outside_its_box():
     assert boxes
     assert not any("\\par" in box or "\n" in box for box in boxes)
     assert "\\par\\noindent\n" in written
+
+
+def test_letters_beyond_latin_have_their_numbers_for_programs_without_them():
+    assert escape("né 東京!") == r"né \tokenlightletters{6771 4EAC}{東京}!{}"
+    assert escape("a → b") == r"a $\rightarrow$ b"
+    assert r"\providecommand{\tokenlightletters}[2]" in preamble()
+
+
+def test_a_long_word_may_break_and_keeps_its_shade():
+    boxes = shaded("w" * 30, 0.5)
+    assert re.findall(r"\{(w+)\}", boxes) == ["w" * 12, "w" * 12, "w" * 6]
+    assert boxes.count(r"\allowbreak{}") == 2
+    assert {percent for _, percent, _ in BOX.findall(boxes)} == {"50"}
+    assert shaded("short", 0) == "short"
+
+
+def test_a_special_token_at_the_end_never_begins_a_line(explainer):
+    latex = heatmaps([explainer.explain("it is not bad", "attn_lrp")])
+    assert r"~\tokenlightspecial{{[}SEP{]}}" in latex
+    assert r"~\tokenlightspecial{{[}CLS{]}}" not in latex
+
+
+def test_a_note_is_printed_once_and_a_sign_is_explained(explainer):
+    found = [explainer.explain("it is a good movie", name) for name in ("attcat", "cat", "attcat")]
+    latex = heatmaps(found)
+    assert latex.count("AttCAT: the sign is that of gradient") == 1

@@ -6,22 +6,22 @@ from textwrap import wrap
 from tokenlight.results.explained_answer import ExplainedAnswer
 from tokenlight.results.source_table import SourceTable
 from tokenlight.views.answer_words import AnswerWord, answer_words
-from tokenlight.views.latex import escape, mixed, preamble, shaded
+from tokenlight.views.latex import escape, mixed, note_line, preamble, shaded
 from tokenlight.views.layout import BREAK
 from tokenlight.views.source_table import is_source, strengths
 
 HEAD = 10  # characters of a line of a name above a column
-TABLE_NEEDS = r"""% The table needs \usepackage{booktabs} and \usepackage[table]{xcolor}.
+TABLE_NEEDS = r"""% The table needs \usepackage{booktabs} and \usepackage[table]{xcolor}; in two columns it belongs into a table*.
 """
 
 
 def answer_latex(answer: ExplainedAnswer, chosen: Sequence[int]) -> str:
     """Prompt and answer, a paragraph for each message; the chosen tokens of the answer are underlined."""
-    lines = [preamble()]
+    lines = [preamble() + r"{\raggedright"]
     for role, words in answer_words(answer, chosen):
         lines += [rf"\par\noindent\textit{{{escape(role)}}}\quad", "".join(map(written, words)).strip() + r"\par"]
-    lines += [rf"{{\footnotesize note: {escape(note)}\par}}" for note in answer.notes]
-    return "\n".join(lines) + "\n"
+    lines += map(note_line, answer.notes)
+    return "\n".join(lines) + "}\n"
 
 
 def written(word: AnswerWord) -> str:
@@ -37,7 +37,12 @@ def written(word: AnswerWord) -> str:
 def table_latex(table: SourceTable) -> str:
     """Sentences down, sources across, shaded; behind a line the scores that lie elsewhere."""
     count = sum(map(is_source, table.sources))
-    columns = "p{5cm}" + "r" * count + r"@{\qquad}" + "r" * (len(table.sources) - count)
+    columns = (
+        r">{\raggedright\arraybackslash}p{.34\linewidth}"
+        + "r" * count
+        + r"@{\qquad}"
+        + "r" * (len(table.sources) - count)
+    )
     heads = " & ".join(head(column.name) for column in table.sources)
     lines = [preamble() + TABLE_NEEDS + rf"\begin{{tabular}}{{{columns}}}", r"\toprule", rf" & {heads} \\", r"\midrule"]
     for part, scores, shades in zip(table.parts, table.scores.tolist(), strengths(table), strict=True):

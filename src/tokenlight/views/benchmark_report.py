@@ -23,7 +23,7 @@ from tokenlight.views.benchmark_table import (
 )
 from tokenlight.views.curve_chart import CHART_STYLE, LineStyle, chart, coloured, sample, styles_of
 from tokenlight.views.document import document
-from tokenlight.views.layout import notes_of
+from tokenlight.views.layout import notes_of, shared_notes
 
 EVERYTHING_GONE = (
     "At the right end hardly a word is left, yet the model still answers: a text of nothing but masks is an input too, "
@@ -142,7 +142,7 @@ def heatmaps(table: Table, examples: Sequence[Sequence[Explanation]]) -> str:
     groups = [
         [replace(e, method=titles.get(e.method, e.method), notes=notes_of(e)) for e in group] for group in examples
     ]
-    shared = html.shared_notes(groups)
+    shared = shared_notes(groups)
     bodies = "".join(f"<div>{html.body(group, shared)}</div>" for group in groups)
     return f'<section class="examples"><h2>Examples</h2>{html.legend()}{html.remarks(shared)}{bodies}</section>'
 

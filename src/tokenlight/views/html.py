@@ -1,12 +1,11 @@
 """The same heatmaps as standalone HTML. Every character of a text is escaped."""
 
-from collections import Counter
 from collections.abc import Sequence
 from html import escape
 
 from tokenlight.results.explanation import Explanation
 from tokenlight.views.document import LIGHT_COLOURS, document, shaded
-from tokenlight.views.layout import Piece, explained, headline, notes_of
+from tokenlight.views.layout import Piece, explained, group_notes, headline, shared_notes
 from tokenlight.views.long_texts import Fold, folded, strongest
 from tokenlight.views.number_table import NUMBERS_STYLE, numbers
 from tokenlight.views.palette import DARK, shade
@@ -71,16 +70,6 @@ def body(explanations: Sequence[Explanation], said: Sequence[str] = ()) -> str:
         f'explained: <b>{escape(explained(first))}</b></p><table class="heat">{rows}</table>'
         f"{remarks([note for note in group_notes(explanations) if note not in said])}{numbers(explanations)}</div>"
     )
-
-
-def group_notes(explanations: Sequence[Explanation]) -> list[str]:
-    """Each once."""
-    return list(dict.fromkeys(note for explanation in explanations for note in notes_of(explanation)))
-
-
-def shared_notes(groups: Sequence[Sequence[Explanation]]) -> list[str]:
-    counted = Counter(note for group in groups for note in group_notes(group))
-    return [note for note, count in counted.items() if count > 1]
 
 
 def remarks(notes: Sequence[str]) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 from tokenlight.methods import METHODS
 from tokenlight.results.explanation import Explanation, Word
 from tokenlight.text.rows import Text, parts
-from tokenlight.views.layout import Piece, explained, headline, notes_of, pieces
+from tokenlight.views.layout import Piece, explained, headline, notes_of, pieces, shared_notes
 from tokenlight.views.long_texts import Fold, folded, strongest
 
 ENDINGS = ("</script", "</style", "<!--")  # what would end an element, or begin a comment in it
@@ -112,24 +112,32 @@ def report(explanations: Sequence[Explanation], title: str = "Which tokens made 
     groups: dict[tuple[Text, str, str | None], list[Explanation]] = {}
     for explanation in explanations:
         groups.setdefault((explanation.text, explanation.target, explanation.foil), []).append(explanation)
+    shared = shared_notes(list(groups.values()))
     style, script = static("style.css"), static("heatmap.js") + DRAW
     policy = f"default-src 'none'; style-src '{fingerprint(style)}'; script-src '{fingerprint(script)}'"
-    sections = "\n".join(map(section, groups.values()))
+    sections = "\n".join(section(group, shared) for group in groups.values())
+    said = "".join(f'<p class="note">{escape(note)}</p>' for note in shared)
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
         f"<title>{escape(title)}</title><style>{style}</style></head>\n"
-        f'<body><main class="report"><h1>{escape(title)}</h1><div id="legend"></div>\n{sections}\n</main>\n'
+        f'<body><main class="report"><h1>{escape(title)}</h1><div id="legend"></div>{said}\n{sections}\n</main>\n'
         f'<script type="module">{script}</script></body></html>\n'
     )
 
 
-def section(group: Sequence[Explanation]) -> str:
-    """A box with the heatmaps of one text; the script draws into the element that follows its data."""
+def section(group: Sequence[Explanation], said: Sequence[str]) -> str:
+    """A box with the heatmaps of one text; the script draws into the element that follows its data.
+
+    Notes that were `said` already are left out.
+    """
     first = group[0]
     titles = {e.method: METHODS[e.method].title if e.method in METHODS else e.method for e in group}
-    data = as_script({"explanations": [drawable(e) for e in group], "titles": titles})
+    drawables = [drawable(e) for e in group]
+    for one in drawables:
+        one["notes"] = [note for note in one["notes"] if note not in said]
+    data = as_script({"explanations": drawables, "titles": titles})
     return (
         f'<section class="card"><p class="says">the model says <b>{escape(headline(first))}</b>; '
         f"explained: <b>{escape(explained(first))}</b></p>"

@@ -5,12 +5,20 @@ import unicodedata
 from collections.abc import Sequence
 
 from tokenlight.results.explanation import Explanation
-from tokenlight.views.layout import Piece, explained, headline, pieces
+from tokenlight.views.layout import Piece, explained, headline, notes_of, pieces
 from tokenlight.views.palette import AGAINST, SUPPORT, ink, shade
 
 VISIBLE = 0.01  # weaker words stay without a box: less than one part of a hundred cannot be mixed
 SPECIAL = {
     "↵": r"$\hookleftarrow$",
+    "→": r"$\rightarrow$",
+    "←": r"$\leftarrow$",
+    "−": "$-$",
+    "≤": r"$\leq$",
+    "≥": r"$\geq$",
+    "≠": r"$\neq$",
+    "≈": r"$\approx$",
+    "∞": r"$\infty$",
     "\\": r"\textbackslash{}",
     "{": r"\{",
     "}": r"\}",
@@ -35,12 +43,18 @@ SPECIAL = {
     "]": "{]}",
     "*": "{*}",
 }
+# What pdfLaTeX prints of itself: Latin letters and common signs. Other letters it would stop at.
+BEYOND_LATIN = re.compile("[^\u0000-\u017f–—‘’‚“”„†‡•…‰‹›€™↵]+")
+LONG_WORD, STRETCH = 24, 12  # letters of a word that may break, and of each part of it
 PREAMBLE = r"""% Put this into a document with \input{{...}}. It needs in the preamble:
 %   \usepackage{{xcolor}}
-% Letters beyond Latin need LuaLaTeX or XeLaTeX and a font that has them.
+%   \usepackage[T1]{{fontenc}}  for pdfLaTeX, if the text is more than plain ASCII
+% Letters beyond Latin need LuaLaTeX or XeLaTeX and a font that has them; pdfLaTeX prints their numbers.
 \providecolor{{tokenlightsupport}}{{RGB}}{{{support}}}
 \providecolor{{tokenlightagainst}}{{RGB}}{{{against}}}
-\providecommand{{\tokenlightword}}[3]{{{{\setlength{{\fboxsep}}{{1.5pt}}\colorbox{{#1}}{{\strut\textcolor{{#2}}{{#3}}}}}}}}
+\providecommand{{\tokenlightword}}[3]{{%
+  {{\setlength{{\fboxsep}}{{0pt}}\colorbox{{#1}}{{\rule[-.32em]{{0pt}}{{1.12em}}\textcolor{{#2}}{{#3}}}}}}}}
+\providecommand{{\tokenlightletters}}[2]{{\ifdefined\Umathcode#2\else{{\setlength{{\fboxsep}}{{1pt}}\fbox{{\tiny#1}}}}\fi}}
 \providecommand{{\tokenlightspecial}}[1]{{{{\footnotesize\textcolor{{gray}}{{#1}}}}}}
 """
 
@@ -49,19 +63,24 @@ def heatmaps(explanations: Sequence[Explanation]) -> str:
     """A snippet with a paragraph for each explanation; those of one text stand under what the model says of it."""
     if isinstance(explanations, Explanation) or not len(explanations):
         raise ValueError("expected a list of explanations, with one or more in it")
-    lines = [preamble()]
-    said = None
+    lines = [preamble() + r"{\raggedright"]
+    said, noted = None, set[str]()
     for explanation in explanations:
         heading = (explanation.text, headline(explanation), explained(explanation))
         if heading != said:
             lines.append(
-                rf"\par\noindent\textit{{the model says}} {escape(heading[1])}; "
+                rf"\par\medskip\noindent\textit{{the model says}} {escape(heading[1])}; "
                 rf"\textit{{explained:}} {escape(heading[2])}\par"
             )
             said = heading
         lines += [rf"\par\noindent\texttt{{{escape(explanation.method)}}}\quad", heat(explanation) + r"\par"]
-        lines += [rf"{{\footnotesize note: {escape(note)}\par}}" for note in explanation.notes]
-    return "\n".join(lines) + "\n"
+        lines += [note_line(note) for note in notes_of(explanation) if note not in noted]
+        noted.update(notes_of(explanation))
+    return "\n".join(lines) + "}\n"
+
+
+def note_line(note: str) -> str:
+    return rf"{{\footnotesize\noindent note: {escape(note)}\par}}"
 
 
 def preamble() -> str:
@@ -71,26 +90,32 @@ def preamble() -> str:
 
 def heat(explanation: Explanation) -> str:
     """The text with its boxes; blanks between them are line ends of the source, and lines break there in print."""
-    return "".join(map(box, pieces(explanation))).strip()
+    return "".join(map(box, pieces(explanation))).strip().removeprefix("~")
 
 
 def box(piece: Piece) -> str:
     if piece.word is None:
         return "\n" if piece.text.isspace() and "\n" not in piece.text else escape(piece.text)
     if piece.word.special:
-        before, after = (" " if end.isspace() else "" for end in (piece.text[:1], piece.text[-1:]))
+        before = "~" if piece.text[:1].isspace() else ""  # it never stands alone at the beginning of a line
+        after = " " if piece.text[-1:].isspace() else ""
         return f"{before}\\tokenlightspecial{{{escape(piece.text.strip())}}}{after}"
     return shaded(piece.text, piece.strength)
 
 
 def shaded(text: str, strength: float) -> str:
-    """A word in its box; in a box no line can end: blanks around the word stand outside of it."""
-    if abs(strength) < VISIBLE or not text.strip():
-        return escape(text)
+    """A word in its box; in a box no line can end: blanks around the word stand outside, a long word has several."""
     word = text.strip()
+    if not word:
+        return escape(text)
     before, after = map(escape, text.split(word, 1))
-    colour, letters = mixed(strength)
-    return rf"{before}\tokenlightword{{{colour}}}{{{letters}}}{{{escape(' '.join(word.split()))}}}{after}"
+    word = " ".join(word.split())
+    length = STRETCH if len(word) > LONG_WORD else len(word)
+    parts = [escape(word[place : place + length]) for place in range(0, len(word), length)]
+    if abs(strength) >= VISIBLE:
+        colour, letters = mixed(strength)
+        parts = [rf"\tokenlightword{{{colour}}}{{{letters}}}{{{part}}}" for part in parts]
+    return before + r"\allowbreak{}".join(parts) + after
 
 
 def mixed(strength: float) -> tuple[str, str]:
@@ -103,7 +128,17 @@ def mixed(strength: float) -> tuple[str, str]:
 def escape(text: str) -> str:
     """As LaTeX prints it: nothing is a command, nothing joins. A run of blanks is one, a line break ends a line."""
     parts = re.split(r"(\s+)", text)
-    return "".join(blank(part) if i % 2 else "".join(map(letter, part)) for i, part in enumerate(parts))
+    return "".join(blank(part) if i % 2 else BEYOND_LATIN.sub(numbered, written(part)) for i, part in enumerate(parts))
+
+
+def numbered(match: re.Match[str]) -> str:
+    """Letters with their numbers, for programs that have no such letters."""
+    codes = " ".join(f"{ord(character):04X}" for character in match[0])
+    return rf"\tokenlightletters{{{codes}}}{{{match[0]}}}"
+
+
+def written(part: str) -> str:
+    return "".join(map(letter, part))
 
 
 def blank(spaces: str) -> str:

@@ -1,5 +1,6 @@
 """How a result is laid out over its original text; shared by every view."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -80,3 +81,14 @@ def notes_of(explanation: Explanation) -> tuple[str, ...]:
     misread = explanation.signed and min((word.score for word in explanation.words() if word.counts), default=0.0) < 0
     caution = (f"{method.title}: {method.caution}",) if method and method.caution and misread else ()
     return (*explanation.notes, *caution)
+
+
+def group_notes(explanations: Sequence[Explanation]) -> list[str]:
+    """Each once."""
+    return list(dict.fromkeys(note for explanation in explanations for note in notes_of(explanation)))
+
+
+def shared_notes(groups: Sequence[Sequence[Explanation]]) -> list[str]:
+    """Those of more than one group."""
+    counted = Counter(note for group in groups for note in group_notes(group))
+    return [note for note, count in counted.items() if count > 1]

@@ -1,7 +1,7 @@
 // The card of an answer: the text as it is written, then every word of it with its reasons, method by method.
 import { drawAnswer } from "./answer.js";
 import { NO_ANSWER } from "./conversation.js";
-import { byId, el } from "./dom.js";
+import { bringIntoView, byId, el } from "./dom.js";
 import { titleOf } from "./methods.js";
 import { drawWaiting } from "./show.js";
 import { same } from "./state.js";
@@ -115,6 +115,6 @@ export function mountAnswerCard(app) {
   function onAlternative(place, index) {
     const foil = index === drawn.ids[place] ? null : index;
     store.change({ ...NO_ANSWER, answer: store.get().answer, part: [place, place + 1], foil });
-    byId("heatmaps-card").scrollIntoView({ behavior: "smooth", block: "nearest" });
+    bringIntoView(byId("heatmaps-card"));
   }
 }

@@ -3,6 +3,7 @@ import { el, svg } from "./dom.js";
 
 const FAINTEST = 0.04; // weaker arcs would only be a haze
 const MOST = 600; // arcs of a long text
+const SPOKEN = 8; // arcs that a screen reader names
 const SIZE = 12; // of the letters, in pixels
 const GAP = 10;
 
@@ -17,9 +18,16 @@ export function drawArcs(container, { tokens, attention }, title) {
   const top = above + 4;
   const size = { width, height: top + SIZE * 2 + below };
   const picture = svg("svg", { ...size, class: "arcs", role: "img", "aria-label": title });
+  picture.append(svg("desc", {}, described(arcs, tokens)));
   for (const arc of arcs) picture.append(arcShape(arc, places, top));
   tokens.forEach((token, i) => picture.append(tokenShape(token, i, places[i].middle, top + SIZE * 1.35, picture)));
   container.replaceChildren(picture, el("p", { class: "quiet" }, hint(arcs)));
+}
+
+/** The strongest in words, for those who do not see arcs. */
+function described(arcs, tokens) {
+  const words = ({ query, key, weight }) => `${tokens[query]} to ${tokens[key]} ${Math.round(weight * 100)} %`;
+  return `The strongest: ${arcs.slice(0, SPOKEN).map(words).join(", ")}`;
 }
 
 function hint(arcs) {

@@ -9,7 +9,7 @@ const LABELS = 128; // room for direct labels
 const APART = 14; // between direct labels
 const NARROW = 520; // no direct labels: the table beside is the legend
 
-/** `lines`: {name, title, style, shares, probabilities}. `onPlace` hears which place the cross-hair is at. */
+/** `lines`: {name, title, style, shares, probabilities}. `onPlace` hears where the cross-hair is, and if a key moved it. */
 export function drawChart(container, lines, axis, onPlace) {
   const width = Math.max(280, container.clientWidth);
   const right = width < NARROW ? 24 : LABELS;
@@ -82,14 +82,14 @@ function crossHair(picture, lines, x, y, onPlace) {
   const group = svg("g", { class: "cross", visibility: "hidden" });
   const { shares } = lines[0];
   let place = 0;
-  const move = (to) => {
+  const move = (to, byKey = false) => {
     place = Math.max(0, Math.min(shares.length - 1, to));
     const at = x(shares[place]);
     const dot = (line) => ({ cx: at, cy: y(line.probabilities[place]), r: 3.5, class: `dot ${line.style}` });
     const dots = lines.map((line) => svg("circle", dot(line)));
     group.setAttribute("visibility", "visible");
     group.replaceChildren(svg("line", { x1: at, x2: at, y1: TOP, y2: HEIGHT - BOTTOM, class: "axis" }), ...dots);
-    onPlace(place);
+    onPlace(place, byKey);
   };
   const leave = () => {
     group.setAttribute("visibility", "hidden");
@@ -107,7 +107,7 @@ function crossHair(picture, lines, x, y, onPlace) {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (!step) return;
     event.preventDefault();
-    move(place + step);
+    move(place + step, true);
   });
   return group;
 }

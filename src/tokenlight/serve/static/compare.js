@@ -27,7 +27,7 @@ function mountDifference(app) {
     const between = differenceOf(...pair);
     const title = difference.map((name) => titleOf(app, name)).join(" − ");
     const names = { ...titles(app), [between.method]: title };
-    drawHeatmaps(byId("difference"), [between, ...new Set(pair)], { titles: names });
+    drawHeatmaps(byId("difference"), [between, ...new Set(pair)], { titles: names, notes: false }); // they stand above
   };
   app.results.listen(draw);
   app.store.listen((_, changed) => (changed.has("difference") || changed.has("methods")) && draw());
@@ -102,7 +102,7 @@ function drawEdited(app, others) {
   if (edited !== null && field.value !== edited) field.value = edited;
   byId("edited-cancel").hidden = !others.pending.size;
   byId("pair").hidden = !others.question();
-  const options = { titles: titles(app), unit };
+  const options = { titles: titles(app), unit, notes: false }; // they stand above
   if (others.question()) drawHeatmaps(byId("pair-original"), app.results.explanations(), options);
   drawHeatmaps(byId("pair-edited"), others.explanations(), options);
   drawSays(byId("original-says"), app.results.explanations()[0]);

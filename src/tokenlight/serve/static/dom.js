@@ -37,6 +37,13 @@ export function announce(text) {
   byId("status").textContent = text;
 }
 
+/** Scroll to an element that lies below what is seen; at once for those who want no motion. */
+export function bringIntoView(element) {
+  if (element.getBoundingClientRect().top < innerHeight / 2) return;
+  const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
+  element.scrollIntoView({ behavior: calm ? "instant" : "smooth", block: "start" });
+}
+
 /** Ctrl + Enter, or its like on a Mac. */
 export function isSend(event) {
   return event.key === "Enter" && (event.ctrlKey || event.metaKey);

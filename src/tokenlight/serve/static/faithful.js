@@ -1,7 +1,7 @@
 // Is it faithful? How the model's answer falls as a method's words are taken away.
 import { curves, wasCancelled } from "./api.js";
 import { drawChart } from "./chart.js";
-import { announce, byId, el } from "./dom.js";
+import { announce, byId, el, percent } from "./dom.js";
 import { titleOf } from "./methods.js";
 import { maskFor } from "./results.js";
 import { same } from "./state.js";
@@ -107,9 +107,14 @@ function createCurves(app) {
   function draw() {
     width = byId("curves").clientWidth;
     byId("curves-table").hidden = !found.size;
+    byId("curves-note").hidden = !found.size;
     if (!found.size) return byId("curves").replaceChildren();
     const lines = linesOf(app, [...found.values()]);
-    drawChart(byId("curves"), lines, axisOf(app), (place) => drawTable(lines, place));
+    byId("curves-note").textContent = noteOf(lines[0]);
+    drawChart(byId("curves"), lines, axisOf(app), (place, byKey) => {
+      drawTable(lines, place);
+      if (byKey) announce(spoken(lines, place));
+    });
     drawTable(lines, null);
   }
 }
@@ -127,6 +132,22 @@ function linesOf(app, events) {
     const style = control ? `curve-${event.method}` : `curve-${own.indexOf(event) % COLOURS}`;
     return { ...event, name: event.method, title: control ?? titleOf(app, event.method), style };
   });
+}
+
+/** Why curves climb back, and how little one text says. */
+function noteOf({ shares, probabilities }) {
+  const left = shares.at(-1) > 0.999 ? ` the target still has ${percent(probabilities.at(-1))}.` : " it still answers.";
+  return (
+    `At the right end nothing of the text is left for the model, and${left} A text without words is an input, too, and ` +
+    "the model has an opinion on it: curves may climb back towards that. One text is also noisy; the benchmark " +
+    "(tokenlight bench) takes the mean over many."
+  );
+}
+
+/** "25 % away: AttnLRP 0.812, at random 0.930" */
+function spoken(lines, place) {
+  const values = lines.map((line) => `${line.title} ${line.probabilities[place].toFixed(3)}`);
+  return `${Math.round(lines[0].shares[place] * 100)} % away: ${values.join(", ")}`;
 }
 
 /** The best on top; this is the legend too. */

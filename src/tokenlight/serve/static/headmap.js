@@ -6,6 +6,7 @@ import { roveGrid } from "./roving.js";
 import { same } from "./state.js";
 
 const WIDE = 16; // more heads than this have no room for words
+const SHORT = 3; // letters that a phone has room for
 const CLEAR = 0.3; // heads that do something less often have no colour of their own
 
 export function mountHeadMap(app) {
@@ -52,6 +53,7 @@ function headCell(app, layer, head) {
   const words = app.model.heads > WIDE ? "" : label(about);
   const attributes = { type: "button", role: "gridcell", class: `head is-${tendency(about)}`, onclick: toggle };
   const cell = el("button", attributes, words);
+  cell.classList.toggle("is-worded", words.length > SHORT);
   cell.dataset.layer = layer;
   cell.dataset.head = head;
   cell.style.setProperty("--strength", strength(about));

@@ -4,6 +4,7 @@ import { byId, el, fillSelect } from "./dom.js";
 import { paint, signedNumber, withFolds } from "./heatmap.js";
 import { usesMap } from "./results.js";
 import { roveGrid } from "./roving.js";
+import { hintAtMore } from "./scroll_hint.js";
 import { same } from "./state.js";
 
 export function mountLayers(app) {
@@ -11,7 +12,7 @@ export function mountLayers(app) {
   const select = byId("layers-method");
   const able = model.methods.filter((method) => method.layers && method.available);
   byId("layers-card").hidden = !able.length;
-  fillSelect(select, [["", "no method"], ...able.map((method) => [method.name, method.title])]);
+  fillSelect(select, [["", "choose a method"], ...able.map((method) => [method.name, method.title])]);
   select.addEventListener("change", () => store.change({ layers: select.value || null }));
   const run = createLayers(app);
   store.listen((_, changed) => (changed.has("layers") || changed.has("heads") || changed.has("mapForAll")) && run());
@@ -77,7 +78,9 @@ function drawLayers(container, explanation) {
   roveGrid(grid, order.map((layer) => rows[layer]));
   const left = explanation.tokens.length - shown.length;
   const rest = left ? [el("p", { class: "quiet" }, `${left} tokens of folded passages are left out.`)] : [];
-  container.replaceChildren(el("div", { class: "scroll" }, grid), readout, ...rest);
+  const box = el("div", { class: "scroll", role: "group", "aria-label": label }, grid);
+  container.replaceChildren(box, readout, ...rest);
+  hintAtMore(box);
 }
 
 function larger(one, other) {

@@ -4,13 +4,14 @@ import { explainAnswer, getModel } from "./api.js";
 import { mountAsk } from "./ask.js";
 import { mountCompare } from "./compare.js";
 import { mountConversation } from "./conversation.js";
-import { byId, later } from "./dom.js";
+import { bringIntoView, byId, later } from "./dom.js";
 import { mountFaithful } from "./faithful.js";
 import { mountHeadMap } from "./headmap.js";
 import { mountLayers } from "./layers.js";
 import { mountMethods } from "./methods.js";
 import { mountRemoval } from "./removal.js";
 import { createResults } from "./results.js";
+import { hintAtMore } from "./scroll_hint.js";
 import { mountShare } from "./share.js";
 import { mountShow } from "./show.js";
 import { createStore, fromHash, toHash } from "./state.js";
@@ -49,6 +50,7 @@ function start(model) {
     app.results.run();
     if (store.get().answer) app.answers.run();
     else app.answers.clear();
+    bringIntoView(byId("results"));
   };
   byId("model").textContent = `${model.name} · ${model.task} · ${model.layers} layers of ${model.heads} heads`;
   const predictNow = mountAsk(app);
@@ -57,6 +59,7 @@ function start(model) {
   followChanges(app);
   followLink(app);
   byId("skip").addEventListener("click", () => byId("results-title").focus());
+  for (const box of document.querySelectorAll(".scroll")) hintAtMore(box);
   if (store.get().text) {
     predictNow();
     app.explainNow();

@@ -55,7 +55,7 @@ function drawStruck(container, explanation, gone) {
   const parts = explanation.pieces.map((piece) => {
     if (piece.word === null) return piece.text;
     if (gone.has(piece.word)) return el("del", {}, piece.text);
-    return explanation.words[piece.word].special ? el("span", { class: "special" }, piece.text) : piece.text;
+    return explanation.words[piece.word].special ? el("span", { class: "special added" }, piece.text) : piece.text;
   });
   container.replaceChildren(...parts);
 }

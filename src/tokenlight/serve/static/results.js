@@ -108,6 +108,7 @@ export function createResults(app, textOf, more = () => ({}), ask = explain) {
     if (event.event === "result" || event.event === "failed") pending.delete(method);
     if (event.event === "result") announce(`${titleOf(app, method)} is shown.`);
     if (event.event === "failed") announce(`${titleOf(app, method)} failed: ${event.error}`);
+    if (event.event === "result" && !pending.size) announce(`All chosen methods are shown, ${found.size} in all.`);
     if (event.event !== "done") tell();
   }
 

@@ -31,7 +31,7 @@ const LEGENDS = {
   difference: [DIFFERENCE, "the first method gives more", "it gives less", SCALED],
 };
 
-/** Draw a heatmap for each explanation, or redraw those that changed. Options: titles, remarks, unit (word, token). */
+/** Draw a heatmap for each explanation, or redraw those that changed. Options: titles, remarks, unit (word, token), notes. */
 export function drawHeatmaps(container, explanations, options = {}) {
   const board = boards.get(container) ?? newBoard(container);
   const unit = options.unit ?? "word";
@@ -51,7 +51,23 @@ export function drawHeatmaps(container, explanations, options = {}) {
     if (place.nextSibling !== row.element) place.after(row.element);
     place = row.element;
   }
+  board.foot.remove();
+  place.after(board.foot);
+  drawNotes(board, options.notes ?? true);
   choose(board, board.chosen);
+}
+
+/** Under each heatmap what concerns it alone; what several say is said once, at the end. */
+function drawNotes(board, wanted) {
+  const rows = [...board.rows.values()];
+  const all = rows.flatMap((row) => (wanted ? (row.explanation.notes ?? []) : []));
+  const shared = new Set(all.filter((note, i) => all.indexOf(note) !== i));
+  for (const row of rows) {
+    for (const note of row.element.querySelectorAll(":scope > .note")) note.remove();
+    const own = wanted ? (row.explanation.notes ?? []).filter((note) => !shared.has(note)) : [];
+    row.element.append(...own.map((note) => make("p", "note", note)));
+  }
+  board.foot.replaceChildren(...[...shared].map((note) => make("p", "note", note)));
 }
 
 /** What the colours mean. `kind` is "heat" or "difference". */
@@ -111,7 +127,7 @@ export function make(tag, kind, text = "") {
 
 function newBoard(container) {
   const heading = make("p", "readout");
-  const board = { heading, rows: new Map(), chosen: null };
+  const board = { heading, foot: make("div", "shared-notes"), rows: new Map(), chosen: null };
   container.classList.add("heatmaps");
   container.replaceChildren(heading);
   container.addEventListener("pointerover", (event) => choose(board, indexOf(event.target)));
@@ -138,7 +154,6 @@ function newRow(explanation, unit, title) {
   text.setAttribute("aria-label", `${title}: words with their scores`);
   const score = make("p", "heatmap-score");
   element.append(name, text, score, ...front(explanation));
-  for (const note of explanation.notes ?? []) element.append(make("p", "note", note));
   return { element, remark, score, words, explanation, unit };
 }
 
@@ -256,6 +271,7 @@ function wordElement(text, entry, strength, explanation) {
   element.tabIndex = -1;
   element.setAttribute("role", "option");
   element.setAttribute("aria-selected", "false");
+  if (entry.special && !text.includes("\n")) element.classList.add("added"); // it never stands alone in a line
   if (entry.special) return element;
   paint(element, strength, explanation.difference ? DIFFERENCE : HEAT);
   element.classList.toggle("less", Boolean(explanation.difference) && strength < -FAINT);
