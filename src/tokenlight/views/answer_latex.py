@@ -11,7 +11,8 @@ from tokenlight.views.layout import BREAK
 from tokenlight.views.source_table import is_source, strengths
 
 HEAD = 10  # characters of a line of a name above a column
-TABLE_NEEDS = r"""% The table needs \usepackage{booktabs} and \usepackage[table]{xcolor}; in two columns it belongs into a table*.
+TABLE_NEEDS = r"""% The table needs \usepackage{booktabs} and \usepackage[table]{xcolor}.
+% Where a page has two columns, it belongs into a table*.
 """
 
 

@@ -10,6 +10,13 @@ if TYPE_CHECKING:
 
 FORMATS: dict[str, Any] = {".png": {}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}  # and what is left out
 
+SAVING = {
+    "svg.hashsalt": "tokenlight",
+    "pdf.fonttype": 42,  # TrueType: conferences refuse Type 3
+    "ps.fonttype": 42,
+    "savefig.facecolor": "white",
+}
+
 
 def new_figure(width: float, height: float) -> "Figure":
     """Without pyplot: no window, no state of the process."""
@@ -23,7 +30,7 @@ def save(figure: "Figure", path: str | Path) -> None:
     import matplotlib
 
     check_figure_name(path)
-    with matplotlib.rc_context({"svg.hashsalt": "tokenlight"}):
+    with matplotlib.rc_context(SAVING):
         figure.savefig(path, dpi=200, metadata=FORMATS[Path(path).suffix])
 
 

@@ -1,5 +1,6 @@
 """Figures of heads for papers: what each head follows, and how far dependents stand from their heads."""
 
+import textwrap
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ from tokenlight.masks.head_mask import HeadMask
 from tokenlight.masks.roles import KINDS, Role, roles
 from tokenlight.masks.statistics import HeadStatistics
 from tokenlight.views.figure import new_figure
+from tokenlight.views.palette import PAPER, css, ink, mix, rgb
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -21,18 +23,21 @@ COLOURS = {
     "both": "#762a83",
     "calibrated": "#1b7837",
 }
-INKS = {"dark": "#f2f2f2", "syntactic": "white", "positional": "black", "both": "white", "calibrated": "white"}
+LETTERS = 14  # of a name above a map, in an inch
 
 
 def head_figure(mask: HeadMask, title: str | None = None) -> "Figure":
-    """Layer × head, coloured by what each head follows (Mask-LRP, figure 5); calibrated strengths next to that."""
-    maps = {title or f"{mask.model or 'mask'}: {mask}": mask}
+    """Layer × head, coloured by what each head follows (Mask-LRP, figure 5); calibrated strengths above that."""
+    maps = {title or f"{mask.model or 'mask'}: {mask}": mask}  # the name above each map
     if mask.calibrated is not None and torch.maximum(mask.syntactic, mask.positional).any():
         maps |= {"syntactic and positional": replace(mask, calibrated=None)}
     layers, heads = mask.lit.shape
-    figure = new_figure((1.2 + 0.52 * heads) * len(maps), 1.4 + 0.36 * layers)
-    panels = numpy.atleast_1d(figure.subplots(1, len(maps)))
-    for axes, (name, one) in zip(panels, maps.items(), strict=True):
+    width = 0.9 + 0.41 * heads  # in inches: twelve heads are as wide as a page of a paper
+    names = [textwrap.fill(name, int(LETTERS * (width - 0.6))) for name in maps]
+    lines = max(name.count("\n") + 1 for name in names)
+    figure = new_figure(width, (0.75 + 0.15 * lines + 0.3 * layers) * len(maps) + 0.3)
+    panels = numpy.atleast_1d(figure.subplots(len(maps), 1))
+    for axes, name, one in zip(panels, names, maps.values(), strict=True):
         draw_heads(axes, one, name)
     add_kinds(figure, mask.calibrated is not None)
     return figure
@@ -46,7 +51,9 @@ def draw_heads(axes: Any, mask: HeadMask, title: str) -> None:
     axes.set(xlim=(-0.5, heads - 0.5), ylim=(layers - 0.5, -0.5), xlabel="head", ylabel="layer", aspect="auto")
     axes.set_xticks(range(heads))
     axes.set_yticks(range(layers))
-    axes.tick_params(length=0)
+    axes.tick_params(length=0, labelsize=8)
+    axes.xaxis.label.set_size(9)
+    axes.yaxis.label.set_size(9)
     for spine in axes.spines.values():
         spine.set_visible(False)
     axes.set_title(title, fontsize=9, loc="left")
@@ -56,11 +63,12 @@ def draw_head(axes: Any, role: Role) -> None:
     from matplotlib.patches import Rectangle
 
     corner = (role.head - 0.46, role.layer - 0.46)
-    strength = role.strength if role.kind != "dark" else 1.0
-    axes.add_patch(Rectangle(corner, 0.92, 0.92, color=COLOURS[role.kind], alpha=max(0.25, strength), linewidth=0))
-    label = role.label.replace(" ", "\n")
-    ink = INKS[role.kind] if strength > 0.5 else "black"  # on a faint ground
-    axes.text(role.head, role.layer, label, ha="center", va="center", fontsize=6.5, color=ink)
+    share = max(0.25, role.strength) if role.kind != "dark" else 1.0
+    colour = mix(PAPER, rgb(COLOURS[role.kind]), share)  # mixed, since some programs draw what is transparent coarsely
+    axes.add_patch(Rectangle(corner, 0.92, 0.92, color=css(colour), linewidth=0))
+    label = role.label.replace(" ", "\n").replace("-", "−")
+    letters = css(ink(colour))
+    axes.text(role.head, role.layer, label, ha="center", va="center", fontsize=6.5, color=letters)
 
 
 def add_kinds(figure: "Figure", calibrated: bool) -> None:

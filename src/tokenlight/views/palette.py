@@ -49,3 +49,9 @@ def ink(background: Colour) -> Colour:
 
 def css(colour: Colour) -> str:
     return "#{:02x}{:02x}{:02x}".format(*colour)
+
+
+def rgb(colour: str) -> Colour:
+    """The inverse of `css`."""
+    red, green, blue = (int(colour[place : place + 2], 16) for place in (1, 3, 5))
+    return red, green, blue

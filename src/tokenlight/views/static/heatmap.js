@@ -130,8 +130,11 @@ function newBoard(container) {
   const board = { heading, foot: make("div", "shared-notes"), rows: new Map(), chosen: null };
   container.classList.add("heatmaps");
   container.replaceChildren(heading);
-  container.addEventListener("pointerover", (event) => choose(board, indexOf(event.target)));
-  container.addEventListener("pointerleave", () => choose(board, null));
+  // A pointer that lies still while the page scrolls under it takes nothing from the keyboard.
+  const point = (index) => index !== board.chosen && choose(board, index);
+  const focused = () => (container.contains(document.activeElement) ? indexOf(document.activeElement) : null);
+  container.addEventListener("pointermove", (event) => point(indexOf(event.target) ?? focused()));
+  container.addEventListener("pointerleave", () => point(focused()));
   container.addEventListener("focusin", (event) => choose(board, indexOf(event.target)));
   container.addEventListener("focusout", () => choose(board, null));
   container.addEventListener("keydown", (event) => moveFocus(board, event));
