@@ -15,7 +15,7 @@ import tokenlight as tl
 from tests.tokenizers_ import explainer_for
 from tokenlight.views import html, terminal
 from tokenlight.views.layout import explained, headline, pieces
-from tokenlight.views.palette import AGAINST, PAPER, SUPPORT, css, ink, shade
+from tokenlight.views.palette import AGAINST, DARK, PAPER, SUPPORT, css, ink, shade
 
 TEXT = "it is a good movie"
 SCORES = [0.0, 0.5, -1.0, 0.02, 2.0, -0.6, 0.3]  # [CLS] it is a good movie [SEP]
@@ -267,3 +267,34 @@ def test_a_page_holds_groups_of_methods():
 
 def test_notes_are_shown_in_html():
     assert "note: cut &lt;here&gt;" in explanation(notes=("cut <here>",)).to_html()
+
+
+def test_a_note_of_several_texts_is_said_once():
+    groups = [[explanation(notes=("the same", "one"))], [explanation("the key", notes=("the same", "other"))]]
+    page = html.page(groups)
+    assert [page.count(f"note: {note}") for note in ("the same", "one", "other")] == [1, 1, 1]
+    assert page.index("the same") < page.index("<section>") < page.index("note: one")
+
+
+def test_scores_can_be_read_as_numbers():
+    e = explanation()
+    page = html.page([[e, dataclasses.replace(e, method="other", scores=-e.scores)]])
+    for word in e.words():
+        here, there = (f"<td>{score:+.3g}</td>".replace("-", "−") for score in (word.score, -word.score))
+        assert f'<th scope="row" dir="auto">{word.text}</th>{here}{there}' in page
+
+
+def test_a_page_has_a_dark_side_and_paper_is_light():
+    e = explanation()
+    page = html.page([[e]])
+    dark = next(piece for piece in pieces(e) if piece.strength == 1)
+    assert f"--dark:{css(shade(dark.strength, DARK))}" in page
+    assert "@media screen and (prefers-color-scheme: dark)" in page
+    assert "@media print" in page
+
+
+def test_a_sign_that_is_easily_misread_is_explained():
+    e = explanation(method="attcat")
+    assert "AttCAT: the sign is that of gradient × state" in html.page([[e]])
+    assert "the sign is" not in html.page([[dataclasses.replace(e, scores=e.scores.abs())]])
+    assert "the sign is" not in html.page([[dataclasses.replace(e, method="attn_lrp")]])

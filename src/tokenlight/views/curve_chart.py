@@ -9,7 +9,7 @@ from tokenlight.results.table import Panel
 WIDTH, HEIGHT = 440, 300
 LEFT, RIGHT, TOP, BOTTOM = 58, 12, 30, 44
 # The same as --c0 to --c9 in static/style.css: all of them can be seen on white, and on the dark page.
-COLOURS = ("#0072b2", "#d55e00", "#00805c", "#b5548a", "#a87000", "#2a8fc9", "#5e4fa2", "#8c510a", "#1b1f24", "#77771f")
+COLOURS = ("#0072b2", "#c25400", "#00805c", "#b5548a", "#946200", "#1f7bb0", "#5e4fa2", "#8c510a", "#1b1f24", "#77771f")
 CONTROL_COLOURS = ("#6e7781", "#57606a", "#7d8590")
 DARK_COLOURS = {
     **dict(zip(COLOURS, ("#58a6ff", "#f0883e", "#3fb98f", "#e58fbf", "#e3b341"), strict=False)),

@@ -5,7 +5,7 @@ from html import escape
 from tokenlight.views.palette import DARK, Colour, css, ink
 
 LIGHT_COLOURS = (
-    "--paper: #fff; --page: #f6f8fa; --ink: #1b1f24; --quiet: #57606a; --faint: #6e7781; --line: #d0d7de; "
+    "--paper: #fff; --page: #f6f8fa; --ink: #1b1f24; --quiet: #57606a; --faint: #67707a; --line: #d0d7de; "
     "--grid: #eaeef2; --note: #7d5200; --accent: #1f5f9f"
 )
 DARK_COLOURS = (

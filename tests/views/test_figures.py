@@ -1,0 +1,45 @@
+"""Figures that a paper can take: names that do not touch, fonts that are no pictures, letters that can be read."""
+
+import itertools
+from typing import Any
+
+import pytest
+
+from tests.views.test_palette import TEXT, contrast
+from tokenlight.embedded import FILES
+from tokenlight.masks.head_mask import HeadMask
+from tokenlight.views.figure import save
+from tokenlight.views.head_figure import head_figure
+from tokenlight.views.palette import rgb
+
+
+@pytest.fixture(scope="module")
+def figure() -> Any:
+    """The calibrated mask inside the package: a long name, and two maps."""
+    return head_figure(HeadMask.load(FILES / "calibrated.json"))
+
+
+def test_names_above_maps_touch_nothing(figure: Any) -> None:
+    figure.draw_without_rendering()
+    whole = figure.bbox
+    boxes = [text.get_window_extent() for axes in figure.axes for text in (axes._left_title, axes.xaxis.label)]
+    assert len(boxes) == 4
+    for one, other in itertools.combinations(boxes, 2):
+        assert not one.overlaps(other)
+    assert all(box.x0 >= 0 and box.x1 <= whole.x1 and box.y1 <= whole.y1 for box in boxes)
+
+
+def test_labels_can_be_read_on_their_heads(figure: Any) -> None:
+    from matplotlib.colors import to_hex
+
+    for axes in figure.axes:
+        for box, text in zip(axes.patches, axes.texts, strict=True):
+            if text.get_text():
+                assert contrast(rgb(to_hex(box.get_facecolor())), rgb(to_hex(text.get_color()))) >= TEXT
+
+
+def test_pdf_has_no_type_3_fonts(figure: Any, tmp_path: Any) -> None:
+    save(figure, tmp_path / "heads.pdf")
+    written = (tmp_path / "heads.pdf").read_bytes()
+    assert b"/Type3" not in written
+    assert b"/CIDFontType2" in written
