@@ -278,9 +278,11 @@ def test_a_note_of_several_texts_is_said_once():
 
 def test_scores_can_be_read_as_numbers():
     e = explanation()
-    page = html.page([[e, dataclasses.replace(e, method="other", scores=-e.scores)]])
+    page = html.page([[e, dataclasses.replace(e, method="other", scores=1 - e.scores)]])
     for word in e.words():
-        here, there = (f"<td>{score:+.3g}</td>".replace("-", "−") for score in (word.score, -word.score))
+        here, there = (
+            f"<td>{score:+.3g}</td>".replace("-", "−") for score in (word.score, len(word.tokens) - word.score)
+        )
         assert f'<th scope="row" dir="auto">{word.text}</th>{here}{there}' in page
 
 
