@@ -13,7 +13,7 @@ DEMO_METHODS = [
     "alti",
     "transformer_attribution",
     "attn_lrp",
-    "calibrated_lrp",
+    "context_lrp",
     "integrated_gradients",
 ]
 SAMPLE = "The old man the boat and , quite unexpectedly , it is not bad at all ."  # any model can read it

@@ -32,7 +32,7 @@ PASSAGES: dict[str, Any] = {  # to ask a language model about
         "The market of Oakfield takes place on Saturdays. Farmers sell apples, cheese and honey there.",
     ],
 }
-FIRST_SHOWN = ("calibrated_lrp", DEFAULT_METHOD, "mask_lrp", "attcat")
+FIRST_SHOWN = ("context_lrp", "calibrated_lrp", DEFAULT_METHOD, "mask_lrp", "attcat")
 
 
 def describe(session: Session) -> dict[str, Any]:

@@ -25,6 +25,7 @@ const DIFFERENCE = ["more", "less"];
 const FAINT = 0.05; // smaller differences have no line under them: they would be nearly white
 const boards = new WeakMap(); // container -> its board
 const RELATIVE = "Shade is strength, relative to the strongest word of each method.";
+const UNSURE = "Dotted words: in other contexts the score might have the other sign.";
 const SCALED = "Each method is scaled so that its strongest word has 1.";
 const LEGENDS = {
   heat: [HEAT, "supports the target", "speaks against it", RELATIVE],
@@ -65,6 +66,7 @@ function drawNotes(board, wanted) {
   for (const row of rows) {
     for (const note of row.element.querySelectorAll(":scope > .note")) note.remove();
     const own = wanted ? (row.explanation.notes ?? []).filter((note) => !shared.has(note)) : [];
+    if (wanted && [...row.words.values()].some((word) => !word.special && isUnsure(word))) own.push(UNSURE);
     row.element.append(...own.map((note) => make("p", "note", note)));
   }
   board.foot.replaceChildren(...[...shared].map((note) => make("p", "note", note)));
@@ -199,7 +201,9 @@ function tokenLine(explanation) {
     const [first] = piece.tokens;
     const score = piece.tokens.reduce((sum, token) => sum + explanation.scores[token], 0);
     const special = explanation.special[first];
-    return { text: piece.text, index: first, score, special, rank: explanation.token_ranks[first] };
+    const errors = explanation.maps?.standard_error;
+    const error = errors ? Math.hypot(...piece.tokens.map((token) => errors[token])) : null;
+    return { text: piece.text, index: first, score, error, special, rank: explanation.token_ranks[first] };
   };
   return line(explanation, "token_pieces", entryOf);
 }
@@ -278,12 +282,24 @@ function wordElement(text, entry, strength, explanation) {
   if (entry.special) return element;
   paint(element, strength, explanation.difference ? DIFFERENCE : HEAT);
   element.classList.toggle("less", Boolean(explanation.difference) && strength < -FAINT);
+  element.classList.toggle("unsure", isUnsure(entry));
   return element;
+}
+
+/** A mean over contexts that may as well have the other sign: two standard errors away from it, or fewer. */
+function isUnsure(entry) {
+  return entry.error != null && Math.abs(entry.score) < 2 * entry.error;
+}
+
+/** "+0.312", or "+0.312 ± 0.04" where the score is a mean over contexts. */
+function scoreText(entry, explanation) {
+  const score = signedNumber(entry.score, explanation.signed);
+  return entry.error == null ? score : `${score} ± ${signedNumber(entry.error, false)}`;
 }
 
 function spoken(entry, count, explanation) {
   const rank = entry.rank === null ? "" : `, rank ${entry.rank} of ${count}`;
-  return `${entry.special ? "special token, " : ""}score ${signedNumber(entry.score, explanation.signed)}${rank}`;
+  return `${entry.special ? "special token, " : ""}score ${scoreText(entry, explanation)}${rank}`;
 }
 
 /** Outline the same word in every heatmap and write its score and rank beside each. */
@@ -302,7 +318,7 @@ function choose(board, index) {
     word.element?.classList.add("is-chosen");
     word.element?.setAttribute("aria-selected", "true");
     const rank = word.special ? "special" : word.rank === null ? "" : `rank ${word.rank} of ${word.count}`;
-    row.score.append(make("b", "", signedNumber(word.score, row.explanation.signed)), make("span", "", rank));
+    row.score.append(make("b", "", scoreText(word, row.explanation)), make("span", "", rank));
   }
   const hint = board.rows.size ? "Point at a word, or use the arrow keys: its score and rank in every method." : "";
   board.heading.textContent = name === null ? hint : `“${name}”`;
