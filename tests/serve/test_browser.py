@@ -202,3 +202,20 @@ def test_curves_and_removal(page: Any) -> None:
     page.locator("#top-k").fill("0")
     expect(page.locator("#struck del")).to_have_count(0)
     expect(page.locator("#removal-answer")).to_be_empty()
+
+
+def test_how_sure_a_mean_over_contexts_is(page):
+    """The standard error stands beside the score; words whose sign it leaves open have a dotted line."""
+    explain(page, methods=("context_lrp", "attcat"))
+    row = page.locator('#heatmaps [data-method="context_lrp"]')
+    dotted = row.locator(".word.unsure")
+    sure = row.locator(".word:not(.unsure)")
+    assert dotted.count() + sure.count() == row.locator(".word").count()
+    for words, unsure in ((dotted, True), (sure, False)):
+        words.first.hover()
+        said = row.locator(".heatmap-score b").inner_text()
+        score, error = (float(part.replace("−", "-").replace("+", "")) for part in said.split(" ± "))
+        assert (abs(score) < 2 * error) == unsure
+    expect(row.locator(".note").last).to_contain_text("Dotted words")
+    assert page.locator('#heatmaps [data-method="attcat"] .unsure').count() == 0
+    expect(page.locator('#heatmaps [data-method="attcat"] .heatmap-score b')).not_to_contain_text("±")
