@@ -1,11 +1,12 @@
 # make demo    explains three sentences with several methods, in the terminal and as demo.html
 # make test    runs all tests; both set everything up on a fresh machine first
 # make catalogue  writes what the command line knows of methods, metrics, protocols and tasks without importing torch
+# make notebooks  runs the notebooks and writes them with their results to build/notebooks, as .ipynb and HTML
 # make families   tries every family of the installed transformers and writes docs/families.md: about twenty minutes
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup browser demo test lint types public-types catalogue families
+.PHONY: setup browser demo test lint types public-types catalogue notebooks families
 
 setup: .venv/ready
 
@@ -43,6 +44,14 @@ public-types: setup
 
 catalogue: setup
 	$(BIN)/python -m tokenlight.cli.write_catalogue
+
+notebooks: setup
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[dev,notebooks]"
+	mkdir -p build/notebooks
+	for notebook in notebooks/*.py; do \
+		$(BIN)/jupytext --quiet --to ipynb --execute --output build/$${notebook%.py}.ipynb $$notebook || exit 1; \
+	done
+	$(BIN)/jupyter nbconvert --log-level WARN --to html build/notebooks/*.ipynb
 
 families: setup
 	$(BIN)/tokenlight families --jobs 2 --output docs/families.md
