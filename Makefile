@@ -51,7 +51,8 @@ notebooks: setup
 	for notebook in notebooks/*.py; do \
 		$(BIN)/jupytext --quiet --to ipynb --execute --output build/$${notebook%.py}.ipynb $$notebook || exit 1; \
 	done
-	$(BIN)/jupyter nbconvert --log-level WARN --to html build/notebooks/*.ipynb
+	$(BIN)/jupyter nbconvert --log-level WARN --to html --HTMLExporter.mathjax_url= --HTMLExporter.require_js_url= \
+		build/notebooks/*.ipynb
 
 families: setup
 	$(BIN)/tokenlight families --jobs 2 --output docs/families.md

@@ -44,7 +44,7 @@ _, axes = plt.subplots(figsize=(7, 3.2), layout="constrained")
 for name, curve in zip(results, curves, strict=True):
     axes.plot(100 * curve.shares, curve.probabilities, label=name, linestyle="--" if name == "random" else "-")
 axes.set(xlabel="tokens masked (%)", ylabel="probability of the label", ylim=(0, 1.02))
-axes.legend()
+legend = axes.legend()
 
 # %% [markdown]
 # A metric turns such a curve into a number. AOPC (area over the perturbation curve) is the mean fall of the

@@ -40,12 +40,12 @@ for word in explanation.top(3):
     print(f"{word.text:>8} {word.score:+.3f}")
 
 # %% [markdown]
-# With LRP methods, the scores of all tokens add up to the explained logit, apart from the shares that are reported in
-# `extras`. Here is how much is left over:
+# Methods of the LRP family account for the whole logit: the scores of the tokens and the shares in `extras`, which no
+# token gets, add up to it. `residual` is what would be missing.
 
 # %%
-print(f"logit {explanation.score:.3f}, sum of the scores {explanation.scores.sum():.3f}")
-print({name: round(value, 4) for name, value in explanation.extras.items()})
+print(f"logit {explanation.score:.3f}; on the tokens {explanation.scores.sum():.3f}")
+print({name: round(value, 3) for name, value in explanation.extras.items()})
 
 # %% [markdown]
 # ## Another question

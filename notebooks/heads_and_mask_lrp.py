@@ -68,8 +68,8 @@ tl.show([everywhere, masked])
 # ## Did it help?
 #
 # Never trust a mask without a control. `mask.random(seed=1)` lights as many heads, chosen at random; a mask that means
-# something should do better than that. Six sentences are far too few to judge, but enough to see how it is done: with
-# fewer than ten examples, the table does not compare methods at all.
+# something should do better than that. Six sentences show how it is done, but are far too few to judge, and the table
+# says so: with fewer than ten, every method is marked as possibly as good as the best.
 
 # %%
 REVIEWS = [
