@@ -36,12 +36,13 @@ def attribute(
     fused: bool | None = None,
     **options: Option,
 ) -> Tensor:
-    """Scores [batch, token] for those who tokenise themselves.
+    """Scores [batch, token] for token ids of your own.
 
-    `target` and `foil`: an index for all rows, one for each row, or for `target` a function of the model output.
-    Heads that answer for every token take (position, index); extractive answers (first token, last token). With
-    `low_memory`, blocks are computed again in the backward pass: less memory, more time, the same scores. `fused`
-    decides whether attention is one operation or written out; left away, it is fused wherever nobody needs its weights.
+    `target` and `foil` are an index for all rows or one for each row; `target` may also be a function of the model
+    output. Models that answer for every token take (position, index), extractive question answering takes (first token,
+    last token). With `low_memory`, blocks are computed again in the backward pass: less memory, more time, the same
+    scores. `fused` decides whether attention runs as one operation or step by step; by default it is fused unless a
+    method needs the attention weights.
     """
     inputs = (input_ids, attention_mask, token_type_ids)
     running = Running(low_memory=low_memory, fused=fused)

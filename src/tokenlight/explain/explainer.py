@@ -107,13 +107,13 @@ class Explainer:
 
         A text is a string, a pair of strings as a tuple, or a chat: a list of {"role": ..., "content": ...}. `target`
         defaults to what the model predicts; it is a label, a token, an index, a function of the model output, or a list
-        with one of these for each text. With a `foil`, the explained number is target minus foil. `rules` is a table in
-        place of a relevance method's own. With `low_memory`, blocks are computed again in the backward pass: less
-        memory, more time, the same scores. `fused` decides whether attention is one operation or written out; left
-        away, it is fused wherever nobody needs its weights. `documents` names sources in the text, as for
-        `explain_answer`. Further keywords are the method's options; those that read recorded passes all have
-        `contexts`: so many times the text is explained again with a half of its tokens taken away, and the scores are
-        means (docs/contexts.md).
+        with one of these for each text. With a `foil`, the explained number is target minus foil. `rules` replaces the
+        rule table of a relevance method. With `low_memory`, blocks are computed again in the backward pass: less
+        memory, more time, the same scores. `fused` decides whether attention runs as one operation or step by step; by
+        default it is fused unless a method needs the attention weights. `documents` names sources in the text, as for
+        `explain_answer`. Further keywords are the method's options. Methods that read recorded passes all have the
+        option `contexts`: the text is explained that many times more, each time without half of its tokens, and the
+        scores are means (docs/contexts.md).
         """
         chosen = find_method(method)
         jobs = {chosen.name: Job.for_model(chosen, options, self.inner, rules)}
@@ -167,9 +167,9 @@ class Explainer:
         progress: bool = True,
         **options: Option,
     ) -> dict[str, Explanation] | dict[str, list[Explanation]]:
-        """Explain with several methods (default: all that fit the model and read the text once); {method: result}.
+        """Explain with several methods; {method: result}. By default, all that fit the model and read the text once.
 
-        An option goes to every method that has it.
+        An option is passed to every method that has it. The other keywords are those of `explain`.
         """
         jobs = jobs_for(self.inner, methods, options)
         running = Running(batch_size, low_memory, progress, fused)
@@ -228,10 +228,10 @@ class Explainer:
         return explain_inquiries(self, inquire(self.task, rows, target, foil), jobs, running)
 
     def generate(self, prompt: Prompt, *, seed: int | None = None, **settings: Any) -> Generated:
-        """Let the model write an answer to a prompt; `.explain()` of it says why.
+        """Let the model write an answer to a prompt; call `.explain()` on the result to see why.
 
-        `settings` are those of transformers' `generate`, such as max_new_tokens (60 if nobody says it, and never more
-        than the model can read) or do_sample; with a `seed`, sampling can be repeated.
+        `settings` are those of transformers' `generate`, such as max_new_tokens (60 by default, and never more than
+        the model can read) or do_sample. With a `seed`, sampling gives the same answer again.
         """
         texts, single = texts_of(prompt)
         if not single:
@@ -267,13 +267,13 @@ class Explainer:
         """Explain every token of an answer by all tokens before it; lists in, a list out.
 
         An answer is a text, what `generate` returned, or a tuple of token ids. One forward pass reads prompt and
-        answer; each token of the answer takes a backward pass. `number` says what of a token is explained: its logit,
-        or with "log_probability" its logit minus the mean of all, weighted by their probabilities, whose gradient is
-        that of the log-probability. With `through`, what the answer's own tokens took is handed on to the prompt, as
-        by `ExplainedAnswer.through`; True is its form "exact". `documents` names sources in the prompt, for
-        `by_source`: a list of texts that stand in it, a dict with their names, spans, a function that divides a text
-        into spans, or "sentences", "paragraphs" or "turns"; for a list of prompts a list of these. The other keywords
-        are those of `explain`.
+        answer; each token of the answer takes a backward pass. `number` says what is explained for each token: its
+        "logit", or with "log_probability" its logit minus the mean of all logits, weighted by their probabilities,
+        which has the gradient of the log-probability. With `through`, the share of the answer's own tokens is passed
+        on to the prompt, as by `ExplainedAnswer.through`; True means its form "exact". `documents` names sources in
+        the prompt, for `by_source`: a list of texts that occur in it, a dict that also names them, spans, a function
+        that divides a text into spans, or "sentences", "paragraphs" or "turns"; for a list of prompts, a list of
+        these. The other keywords are those of `explain`.
         """
         check_number(number)
         texts, single = texts_of(prompts)

@@ -49,7 +49,7 @@ def is_known(model: PreTrainedModel) -> bool:
     aliases=("Value Norms",),
 )
 def value_norms(trace: Trace, *, layers: bool = False, position: int | None = None) -> Fold[Attribution]:
-    """Lengths of the vectors that each token sends, norm included, multiplied over layers."""
+    """Lengths of the vectors that each token contributes, norm included, multiplied over layers."""
     return (yield from mix(post_norm(trace), norm_matrix, layers, position))
 
 
@@ -62,7 +62,7 @@ def value_norms(trace: Trace, *, layers: bool = False, position: int | None = No
     needs=lambda options: mixing_needs({**options, "second_norm": True}),
 )
 def globenc(trace: Trace, *, layers: bool = False, position: int | None = None) -> Fold[Attribution]:
-    """As value_norms, seen after the block's second norm; rows are not normalised. Post-norm encoders only."""
+    """As value_norms, measured after the block's second norm; rows are not normalised. Post-norm encoders only."""
     return (yield from mix(trace, length_matrix, layers, position, second=True))
 
 
@@ -80,8 +80,8 @@ def alti(
 ) -> Fold[Attribution]:
     """Contributions by closeness to the block's output, multiplied over layers.
 
-    norm="l2" measures closeness by the Euclidean distance; second_norm=True looks after the block's second norm.
-    position reads another token's row than that of the explained output.
+    norm="l2" measures closeness by the Euclidean distance; second_norm=True measures after the block's second
+    norm. position reads the row of another token than the explained one.
     """
     return (yield from mix(trace, alti_with(norm), layers, position, second_norm))
 
@@ -94,9 +94,9 @@ def alti(
     passes=(Pass((*BLOCK, "context.grad", "hidden.grad"), STREAM),),
 )
 def alti_logit(trace: Trace, *, norm: str = "l1", detail: Any = ()) -> Fold[Attribution]:
-    """What each layer's attention adds to the logit, brought down to the input by the ALTI matrices below it.
+    """What each layer's attention adds to the logit, traced to the input by the ALTI matrices of the layers below.
 
-    The MLPs' and biases' shares are in the extras: with the scores they add up to the score.
+    The shares of MLPs and biases are in the extras; together with the scores, they add up to the score.
     """
     return (yield from logit_parts(trace, alti_with(norm), detail))
 

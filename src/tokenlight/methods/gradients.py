@@ -118,7 +118,7 @@ def integrated_gradients(
     quadrature: str = "gauss-legendre",
     reduce: str = "sum",
 ) -> Attribution:
-    """Gradient averaged on the way from a baseline text, times the way; "completeness" is what the sum misses.
+    """Mean gradient along the path from a baseline, times the path; "completeness" is what the sum misses.
 
     baseline: "mask", "pad", "zero" or a token id; None takes the first of these that the vocabulary has.
     """

@@ -31,7 +31,7 @@ CHUNK = 64  # changed texts that run together
     aliases=("Occlusion",),
 )
 def erasure(probe: Probe, *, how: str = "hide") -> Tensor:
-    """How much the score falls without the token: how="hide" from attention, or replaced by "mask" or "pad"."""
+    """How far the score falls without the token: how="hide" hides it from attention, "mask" or "pad" replace it."""
     check_how(probe, how)
     probe = with_fixed_positions(probe)
     full = probe.scores(probe.batch)  # [part, batch]

@@ -59,10 +59,10 @@ def lrp(
     gate: str = "constant",
     heads: Any = None,
 ) -> Attribution:
-    """Attention and norm scale are constants, activations pass relevance unchanged: conserves the score.
+    """Attention weights and norm scales are constants, activations pass relevance unchanged; conserves the score.
 
-    gate="uniform" shares the product of a gated MLP evenly between gate and signal. Of heads that `heads` leaves dark
-    no relevance comes back.
+    gate="uniform" shares the product of a gated MLP evenly between gate and signal. With `heads`, no relevance flows
+    back through the other heads.
     """
     return read_relevance(trace, read, detail, layer)
 
@@ -76,7 +76,7 @@ def lrp(
 def attn_lrp(
     trace: Trace, *, read: str = "embeddings", detail: Any = (), layer: int = 0, heads: Any = None
 ) -> Attribution:
-    """Relevance also flows into queries and keys: products share evenly, the softmax by its gradient."""
+    """Relevance also flows into queries and keys: products share it evenly, the softmax uses its gradient."""
     return read_relevance(trace, read, detail, layer)
 
 
@@ -125,7 +125,7 @@ def calibrated_lrp(
 ) -> Attribution:
     """AttnLRP through heads whose strengths were chosen by measured faithfulness.
 
-    `heads` is a mask from `tokenlight calibrate` (docs/calibration.md); the embedded model brings one. A mask that was
+    `heads` is a mask from `tokenlight calibrate` (docs/calibration.md); the embedded model has one. A mask that was
     calibrated for lrp runs under the rules of lrp.
     """
     return read_relevance(trace, read, detail, layer)
@@ -161,9 +161,9 @@ def zplus_lrp(
     heads: Any = None,
     empty: str = "drop",
 ) -> Attribution:
-    """Chefer's engine down to the first block's input; sums to 1.
+    """The z+ rules of Chefer et al. down to the first block's input; scores sum to 1.
 
-    With `heads`, relevance flows through the lit ones only, as in mask_lrp.
+    With `heads`, relevance flows only through those, as in mask_lrp.
     """
     return read_relevance(trace, read, detail, layer, total=torch.ones_like(trace.score))
 
@@ -198,8 +198,8 @@ def transformer_attribution(
 ) -> PairFold[Tensor]:
     """Attention relevance times attention gradient, positive part, rolled out over all layers.
 
-    normalise=False leaves out the row normalisation, as the paper's formula does and its code does not. With `heads`,
-    relevance flows through the lit ones only, as in mask_lrp.
+    normalise=False leaves out the row normalisation, as in the paper's formula but not in its code. With `heads`,
+    relevance flows only through those, as in mask_lrp.
     """
     row = relevance.first_row()
     while blocks := (yield):
@@ -239,8 +239,8 @@ def mask_lrp(
     """TransAtt with relevance flowing only through heads that follow syntax or position.
 
     `heads` is a HeadMask, its file, or a tensor [layer, head]. variant="released" is what the authors' code computes:
-    a block's mask acts on the blocks below it alone, and every stored relevance is doubled. empty="residual" hands
-    the attention relevance of a block without a lit head to the residual branch; "drop" loses it.
+    a block's mask acts only on the blocks below it, and every stored relevance is doubled. empty="residual" gives
+    the attention relevance of a block without a lit head to the residual branch; "drop" drops it.
     """
     row = relevance.first_row()
     while blocks := (yield):

@@ -41,7 +41,7 @@ def at_once(texts: int, tokens: int) -> int:
     ),
 )
 def leave_one_out(probe: Probe, *, units: Units = "sentences") -> Tensor:
-    """How much the log-probability of a word or an answer falls when a unit of the text is deleted."""
+    """How far the log-probability of a token or an answer falls when a unit of the text is deleted."""
     numbers = numbers_of(probe, units)
     places = [(row, unit) for row, line in enumerate(numbers) for unit in range(int(line.max()) + 1)]
     rows, taken = torch.tensor(places, device=numbers.device).unbind(1)

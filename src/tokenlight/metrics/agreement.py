@@ -16,8 +16,8 @@ from tokenlight.metrics.ranking import check_scores, order, ranks, share_up, top
 def kendall_confidence(scores: Tensor, others: Tensor, *, variant: str = "ranks") -> float:
     """Kendall's τ-b between the scores for two classes.
 
-    variant="argsort" is the published one: τ between the two arrays of sorted indices, which is not the agreement of
-    the rankings.
+    variant="argsort" is the published version: τ between the two arrays of sorted indices, which does not measure how
+    well the rankings agree.
     """
     one, two = check_pair(scores, others)
     if variant == "argsort":
@@ -55,7 +55,7 @@ def jaccard_top(scores: Tensor, others: Tensor, *, share: float = 0.25) -> float
 def spearman(scores: Tensor, others: Tensor, *, variant: str = "ranks") -> float:
     """Correlation of the ranks, where equal scores share the average of their ranks.
 
-    variant="dense" is the ALTI release: 1 − 6Σd² / (n³ − n) on dense ranks, which is no correlation once scores tie.
+    variant="dense" is the ALTI release: 1 − 6Σd² / (n³ − n) on dense ranks, which is no correlation if scores tie.
     """
     one, two = check_pair(scores, others)
     if variant == "dense":

@@ -23,7 +23,7 @@ PADDED = Perturbation(how="replace", token="pad", grid=TWENTIETHS)  # as FlashTr
     points=LOG_RATIO,
 )
 def top_k_drop(curve: Tensor, *, k: int = 1, steps: int = 1) -> float:
-    """Fall of the target's log-probability when the top k units go: ln p − ln p_k, of all its tokens together.
+    """Fall of the target's log-probability without the top k units: ln p − ln p_k, for all its tokens together.
 
     ContextCite (arXiv 2409.00729), section 3. `steps` is the number of tokens whose geometric mean the curve holds.
     """
@@ -39,10 +39,10 @@ def top_k_drop(curve: Tensor, *, k: int = 1, steps: int = 1) -> float:
     perturbation=Perturbation(ablations=64, seed=1),  # other sets than the method ContextCite is fitted to
 )
 def linear_datamodelling_score(curve: Tensor, *, left: Tensor) -> float:
-    """Spearman correlation, over random sets of units, of the scores that are left and of the target's probability.
+    """Spearman correlation, over random sets of units, of the remaining scores with the target's probability.
 
-    ContextCite (arXiv 2409.00729), section 3: `left` predicts, as the sum of the scores of units that were not taken
-    away, what the model then says. Ranks are the same for p, for ln p and for ContextCite's ln(p / (1 − p)).
+    ContextCite (arXiv 2409.00729), section 3: `left`, the sum of the scores of the units that were not taken away,
+    predicts the target's probability. Ranks are the same for p, for ln p and for ContextCite's ln(p / (1 − p)).
     """
     return spearman(left[1:], check_curve(curve, 3)[1:])
 
@@ -59,8 +59,8 @@ def rise(curve: Tensor, *, at: Tensor | None = None) -> float:
     """Area under ln p while the top units are replaced by padding, from 1 (the whole input) to 0 (none of it).
 
     As the releases of FlashTrace (arXiv 2602.01914) and CAGE (arXiv 2512.15663) compute it: the heights are
-    (ln p_k − ln p_last) / |ln p − ln p_last|, cut to 0 and 1, and never rise again. A target that is likelier without
-    the text gets 0 whatever the scores are.
+    (ln p_k − ln p_last) / |ln p − ln p_last|, cut to 0 and 1, and never rise. A target that is more likely
+    without the text gets 0 whatever the scores are.
     """
     places = spaced(curve, at)
     return area(response(check_curve(curve), places), places)
@@ -75,10 +75,11 @@ def rise(curve: Tensor, *, at: Tensor | None = None) -> float:
     points=HEIGHT,
 )
 def mas(curve: Tensor, *, left: Tensor, at: Tensor | None = None) -> float:
-    """RISE with a penalty where the share of the scores that is left is not the height: magnitude aligned scoring.
+    """RISE with a penalty where the share of the remaining scores differs from the height (magnitude aligned scoring).
 
-    The height of a point becomes r + |r − d|, where r is RISE's and d the share of all scores that units still there
-    have, cut to 0 and 1 and stretched from 0 to 1. Scores whose sum is not positive have no shares: d falls evenly.
+    The height of a point becomes r + |r − d|, where r is RISE's height and d the share of all scores that the
+    remaining units have, cut to 0 and 1 and stretched from 0 to 1. If the scores do not have a positive sum, d falls
+    evenly.
     """
     places = spaced(curve, at)
     heights = response(check_curve(curve), places)

@@ -63,7 +63,7 @@ def log_odds(curve: Tensor, *, floor: float = FLOOR) -> float:
 def comprehensiveness(curve: Tensor, *, envelope: bool = False, plus_one: bool = False) -> float:
     """Mean of p − p_k, where p_k is the probability without the top k tokens.
 
-    envelope: p_k is the lowest probability so far, p among them, as in the ALTI release. plus_one: the sum is divided
+    envelope: p_k is the lowest probability so far, p included, as in the ALTI release. plus_one: the sum is divided
     by the number of points + 1, as in the ALTI paper and release.
     """
     curve = check_curve(curve)
@@ -80,7 +80,7 @@ def comprehensiveness(curve: Tensor, *, envelope: bool = False, plus_one: bool =
     points=FALL,
 )
 def sufficiency(curve: Tensor, *, envelope: bool = False, plus_one: bool = False, empty: bool = False) -> float:
-    """Mean of p − p_k, where p_k is the probability with the top k tokens alone.
+    """Mean of p − p_k, where p_k is the probability with only the top k tokens.
 
     envelope: p_k is the highest probability so far, as in the ALTI release. empty: point 1 is the input without any
     of its tokens, which counts for the envelope only. plus_one: as for comprehensiveness.
@@ -92,7 +92,7 @@ def sufficiency(curve: Tensor, *, envelope: bool = False, plus_one: bool = False
 
 @metric(title="Deletion", paper="Petsiuk et al. 2018", direction="lower", needs="removed", points=HEIGHT)
 def deletion(curve: Tensor, *, at: Tensor | None = None) -> float:
-    """Area under the probability while the top tokens go; `at` is the share of tokens gone at each point."""
+    """Area under the probability while the top tokens are removed; `at` is the share removed at each point."""
     return area(check_curve(curve), at)
 
 
@@ -105,7 +105,7 @@ def deletion(curve: Tensor, *, at: Tensor | None = None) -> float:
     points=HEIGHT,
 )
 def insertion(curve: Tensor, *, at: Tensor | None = None) -> float:
-    """Area under the probability while the top tokens come, from none on; `at` is the share there at each point."""
+    """Area under the probability while the top tokens are inserted; `at` is the share inserted at each point."""
     return area(check_curve(curve, 3)[1:], None if at is None else at[1:])
 
 

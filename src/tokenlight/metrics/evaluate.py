@@ -24,7 +24,7 @@ FACTS = ("at", "empty", "left", "steps")  # keywords of curve metrics that the c
 
 @dataclass(frozen=True)
 class Measure:
-    """A metric with everything that can be chosen about it; a preset is a tuple of these."""
+    """A metric with all its settings; a preset is a tuple of these."""
 
     metric: str
     perturbation: Perturbation | None = None  # None: the metric's own
@@ -100,14 +100,14 @@ def evaluate(
     tokens: int = TOKENS,
     progress: bool = False,
 ) -> list[dict[str, float]]:
-    """For each explanation {metric: value}.
+    """How faithful each explanation is: {metric: value} for each of them.
 
-    A metric is a name, or a `Measure` where something is to be chosen about it; `perturbation` stands in for the own
-    one of every metric that is given by name, and `units` says for all that do not say it themselves what is taken away
-    or compared as a whole: tokens, words, sentences or sources. Measured is the probability of what was explained: the
+    A metric is a name, or a `Measure` if you want to change its settings. `perturbation` replaces the default of every
+    metric that is given by name. `units` says what is taken away or compared as a whole (tokens, words, sentences or
+    sources), unless a `Measure` says so itself. What is measured is the probability of what was explained: the
     predicted class, unless another one was the target, or `target` names one here (one for all or a list, as in
-    `explain`); of an answer of several tokens it is their geometric mean. `marks` says for each explanation which
-    tokens matter (bool), `others` holds what to compare it with.
+    `explain`). For an answer of several tokens, it is the geometric mean of their probabilities. `marks` says for each
+    explanation which tokens matter (bool); `others` holds what to compare it with.
     """
     if isinstance(metrics, str):
         raise TypeError(f"metrics is a list of names: metrics=[{metrics!r}]")

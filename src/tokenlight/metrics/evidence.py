@@ -52,7 +52,7 @@ def recall_at_k(scores: Tensor, marks: Tensor, *, k: int = 20, ties: str = "expe
     needs="marks",
 )
 def pointing_game(scores: Tensor, marks: Tensor, *, k: int = 2, ties: str = "expected") -> float:
-    """1 if a marked token is among the k highest, else 0; with ties the chance of it."""
+    """1 if a marked token is among the k highest, else 0; for ties, the probability of it."""
     scores, marks = broken_ties(scores, marks, ties)
     above, marked, others = best_level(scores, marks)
     seats = min(positive(k), len(scores)) - above
@@ -74,7 +74,7 @@ def mean_reciprocal_rank(scores: Tensor, marks: Tensor, *, ties: str = "expected
 
 @metric(title="RMA", paper="Arras et al. 2022, 2025", direction="higher", needs="marks")
 def relevance_mass(scores: Tensor, marks: Tensor) -> float:
-    """Share of the positive relevance that lies on marked tokens; 0 where nothing is positive."""
+    """Share of the positive relevance that falls on marked tokens; 0 if no score is positive."""
     marks, positive_part = check_marks(scores, marks), check_scores(scores).clamp_min(0)
     total = positive_part.sum()
     return float(positive_part[marks].sum() / total) if total > 0 else 0.0

@@ -28,11 +28,11 @@ Grid = tuple[float, ...] | tuple[int, ...] | None
 
 @dataclass(frozen=True)
 class Perturbation:
-    """How units are taken away. The defaults are the clean definition; the rest is what the releases do.
+    """How units are taken away. The defaults are the clean definition; the other settings are what the releases do.
 
-    `how=None` is settled by `fit`: the mask token in place of each token, where the vocabulary has one, else the
-    padding token, else deletion; models that read from left to right (causal LMs, decoder classifiers) delete.
-    Deleting moves the tokens behind; replacing moves nothing, and what is put in place is attended to. A unit goes as a
+    With `how=None`, `fit` decides: tokens are replaced by the mask token if the vocabulary has one, else by the padding
+    token, else deleted; models that read from left to right (causal LMs, decoder classifiers) delete. Deleting moves
+    the tokens after it; replacing moves nothing, and the model attends to the replacement. A unit is taken away as a
     whole; its score is the sum over its tokens.
     """
 

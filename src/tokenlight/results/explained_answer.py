@@ -28,7 +28,7 @@ FORMAT, VERSION = "tokenlight.explained_answer", 1
 
 @dataclass(frozen=True)
 class Alternative:
-    """A token that could have stood in a token's place."""
+    """A token that the model might have written instead."""
 
     token: str
     index: int
@@ -40,7 +40,7 @@ class ExplainedAnswer:
     """Why a language model wrote an answer. Higher score = more support for the token in question.
 
     Rows of the matrix are the answer's tokens; columns are all tokens, first those of the prompt, then those of the
-    answer. What stands behind a token, and the token itself, has a score of 0 there.
+    answer. In a token's row, the token itself and everything after it have a score of 0.
     """
 
     prompt: str | Chat
@@ -159,9 +159,9 @@ class ExplainedAnswer:
         )
 
     def by_source(self, documents: Documents | None = None) -> SourceTable:
-        """Which passage made it say this sentence? Scores of the answer's sentences by the prompt's sources.
+        """Which passage made the model say this sentence? A score for each sentence of the answer and each source.
 
-        Without `documents`, those that the answer was explained with; if there were none, the prompt's sentences.
+        Without `documents`, the sources are those that the answer was explained with, or else the prompt's sentences.
         """
         sources = find_sources(self.prompt, documents) if documents is not None else self.sources
         known = replace(self, sources=sources or find_sources(self.prompt, "sentences"))
@@ -170,11 +170,12 @@ class ExplainedAnswer:
         return SourceTable.of(self.answer, [span for span, _ in rows], [row for _, row in rows])
 
     def through(self, form: Form = "exact", *, hops: int | None = None) -> "ExplainedAnswer":
-        """The same with everything handed on to the prompt: why were the earlier tokens of the answer written?
+        """The same answer with the scores of its own tokens passed on to the prompt.
 
-        What a token of the answer took goes where its own row came from. "exact" keeps every row's sum, signs included.
-        "cage" and "flashtrace" are published forms, with positive parts alone, in shares of 1: CAGE (2025) token by
-        token; FlashTrace (2026) for each sentence as a whole, back to those before it as often as `hops` says (1).
+        What a token of the answer received is distributed as in its own row, until everything has reached the prompt.
+        "exact" keeps the sum of every row, signs included. "cage" and "flashtrace" are published forms that use only
+        positive parts, as shares of 1: CAGE (2025) works token by token; FlashTrace (2026) works on whole sentences and
+        goes back to earlier ones `hops` times (default: 1).
         """
         sentences = [(tokens[0], tokens[-1] + 1) for tokens in self.sentences() if tokens]
         found = hand_on(self.matrix, self.prompt_length, form, sentences, hops)
@@ -189,13 +190,13 @@ class ExplainedAnswer:
     # Looking at it, and keeping it
 
     def show(self) -> None:
-        """Print the answer, and under each of its sentences what of the prompt made the model write it."""
+        """Print the answer, and under each sentence what in the prompt made the model write it."""
         from tokenlight.views.answer import show_answer
 
         show_answer(self)
 
     def to_html(self) -> str:
-        """A standalone HTML page: choose a part of the answer, and what made the model write it lights up."""
+        """A standalone HTML page: select a part of the answer, and what made the model write it lights up."""
         from tokenlight.views.answer_page import answer_page
 
         return answer_page(self)
@@ -221,7 +222,7 @@ class ExplainedAnswer:
         tokens: int | slice | Sequence[int] | None = None,
         sentence: int | None = None,
     ) -> None:
-        """The same as PNG, SVG or PDF, by the name's ending."""
+        """The same as PNG, SVG or PDF, depending on the ending of the name."""
         from tokenlight.views.answer_figure import answer_figure
         from tokenlight.views.figure import save
 
@@ -269,7 +270,7 @@ class ExplainedAnswer:
         return cls(**kept)
 
     def save(self, path: str | Path) -> None:
-        """A file that `tokenlight.ExplainedAnswer.load` reads back: Parquet where its name ends so, otherwise JSON."""
+        """A file that `tokenlight.ExplainedAnswer.load` reads back: Parquet if its name ends in .parquet, else JSON."""
         plain, file = self.to_dict(), Path(path)
         if file.suffix == answer_parquet.ENDING:
             answer_parquet.write_parquet(plain, file)

@@ -76,7 +76,7 @@ class Explanation:
     explainer: "Explainer | None" = field(default=None, repr=False, compare=False)
 
     def words(self) -> list[Word]:
-        """Tokens merged to words of the original text, special tokens included."""
+        """Tokens merged into words of the original text, special tokens included."""
         texts = parts(self.text)
         special = self.special.tolist()
         scores, errors = self.scores.tolist(), self.maps.get("standard_error")
@@ -91,11 +91,11 @@ class Explanation:
         return words
 
     def sentences(self) -> list[Passage]:
-        """Tokens merged to sentences of the original text, special tokens left out."""
+        """Tokens merged into sentences of the original text, without special tokens."""
         return self._passages(passages.sentences)
 
     def paragraphs(self) -> list[Passage]:
-        """Tokens merged to what stands between blank lines, special tokens left out."""
+        """Tokens merged into paragraphs, which blank lines separate, without special tokens."""
         return self._passages(passages.paragraphs)
 
     def strongest(self, k: int = 5) -> list[Passage]:
@@ -123,15 +123,15 @@ class Explanation:
         ]
 
     def turns(self) -> list[Passage]:
-        """The messages of a chat; of another text, its parts."""
+        """The messages of a chat; for other inputs, the texts they consist of."""
         return passages_of(self, find_sources(self.text, "turns"))
 
     def by_source(self) -> list[Passage]:
-        """The sources, and behind them everything else that has a score, so that nothing is left out."""
+        """The sources, followed by everything else that has a score, so that nothing is left out."""
         return [*passages_of(self, self.sources), *remainder(self)]
 
     def top(self, k: int = 5) -> list[Word]:
-        """The k words with the highest scores, special tokens and line breaks left out."""
+        """The k words with the highest scores, without special tokens and line breaks."""
         return sorted((word for word in self.words() if word.counts), key=lambda word: -word.score)[:k]
 
     def show(self) -> None:
@@ -211,7 +211,7 @@ class Explanation:
         target: TargetLike = None,
         foil: TargetLike = None,
     ) -> dict[str, float]:
-        """How faithful this result is, by each metric: see `tokenlight.evaluate`, which takes lists of the same.
+        """How faithful this result is: {metric: value}. See `tokenlight.evaluate`, which does the same for lists.
 
         A result that was loaded from a file does not know its model: give the `explainer`.
         """

@@ -12,7 +12,7 @@ from tokenlight.results.passage import Passage
 
 @dataclass(frozen=True, eq=False)
 class SourceTable:
-    """Rows are sentences of the answer. Columns are sources, and behind them what else has a share of the scores."""
+    """Rows are sentences of the answer. Columns are sources, followed by everything else that has a share."""
 
     parts: list[Passage]  # a sentence's score is the sum of its row
     sources: list[Passage]  # a source's score is the sum of its column
@@ -30,13 +30,13 @@ class SourceTable:
         return cls(parts, [replace(one, score=total) for one, total in zip(found[0], sums, strict=True)], scores)
 
     def strongest(self, part: int) -> Passage:
-        """The source with the highest score for a sentence, with that score; shares that are no source do not count."""
+        """The source with the highest score for a sentence, with that score; other columns do not count."""
         named = [i for i, source in enumerate(self.sources) if source.segment is not None]
         best = max(named, key=lambda i: float(self.scores[part, i]))
         return replace(self.sources[best], score=float(self.scores[part, best]))
 
     def show(self) -> None:
-        """Print it; in a narrow terminal, the strongest sources under each sentence."""
+        """Print the table; in a narrow terminal, the strongest sources under each sentence."""
         from tokenlight.views.source_table import show_table
 
         show_table(self)
@@ -59,7 +59,7 @@ class SourceTable:
         return table_latex(self)
 
     def save_figure(self, path: str | Path) -> None:
-        """The same as PNG, SVG or PDF, by the name's ending."""
+        """The same as PNG, SVG or PDF, depending on the ending of the name."""
         from tokenlight.views.figure import save
         from tokenlight.views.source_figure import source_figure
 
