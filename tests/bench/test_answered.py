@@ -127,7 +127,7 @@ def test_what_does_not_stand_in_the_prompt_is_refused(explainer: tl.Explainer, t
     lost = {**LINES[0], "evidence": ["It is a film."]}
     data = write(tmp_path / "cases.jsonl", [LINES[0], lost])
     settings: dict[str, Any] = {"metrics": METRICS[:1], "erasure": False, "progress": False, "bad_rows": "refuse"}
-    with pytest.raises(ValueError, match=r"line 2: .*'It is a film.', stands 0 times in the prompt, not once"):
+    with pytest.raises(ValueError, match=r"line 2: .*'It is a film.', occurs 0 times in the prompt, not once"):
         bench(explainer, data, ["attn_lrp"], **settings)
 
 

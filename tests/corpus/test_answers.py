@@ -137,7 +137,7 @@ def test_chats_with_documents_are_those_of_explain_answer(tmp_path):
     reasons = [row["reason"] for row in bad_rows(tmp_path / "jsonl")]
     assert [row["row"] for row in bad_rows(tmp_path / "jsonl")] == [2, 3]
     assert "message 2: expected" in reasons[0]
-    assert "does not stand in the prompt, but other documents do" in reasons[1]
+    assert "does not occur in the prompt, but other documents do" in reasons[1]
     prompt, sources = with_documents(read_chat(CHAT), documents)
     expected = explainer.explain_answer(prompt, answer, "attn_lrp", documents=named_spans(sources), progress=False)
     by_source = expected.by_source()

@@ -201,8 +201,8 @@ def test_parts_are_named_by_text_tokens_or_sentence(answer):
 @pytest.mark.parametrize(
     ("what", "message"),
     [
-        ({"text": "zebra"}, "stands 0 times"),
-        ({"text": "a"}, r"stands \d+ times"),
+        ({"text": "zebra"}, "occurs 0 times"),
+        ({"text": "a"}, r"occurs \d+ times"),
         ({"sentence": 2}, "there is no sentence 2: the answer has 2"),
         ({"tokens": 99}, "found 99"),
         ({"tokens": []}, "no token"),

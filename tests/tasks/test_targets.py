@@ -367,7 +367,7 @@ def test_the_first_piece_of_a_word_stands_for_it(word):
 
 @pytest.mark.parametrize(("word", "times"), [("movie", 2), ("zebra", 0), ("", 0)])
 def test_a_word_must_stand_in_the_text_once(word, times):
-    with pytest.raises(ValueError, match=f"'{word}' stands {times} times in the text"):
+    with pytest.raises(ValueError, match=f"'{word}' occurs {times} times in the text"):
         explainer_for("bert", "token-classification").explain("a movie is a movie", target=(word, 1))
 
 

@@ -27,9 +27,9 @@ def test_sources_are_named_in_many_ways():
 @pytest.mark.parametrize(
     ("documents", "message"),
     [
-        (["nowhere"], "document 1, 'nowhere', stands 0 times"),
-        (["e"], "stands 8 times"),
-        ([""], "stands 0 times"),
+        (["nowhere"], "document 1, 'nowhere', occurs 0 times"),
+        (["e"], "occurs 8 times"),
+        ([""], "occurs 0 times"),
         ("words", "divided by sentences, paragraphs, turns"),
         ([(5, 100)], "no span of characters"),
         ([(0, 5), (3, 8)], "overlap"),

@@ -55,7 +55,7 @@ def generate(explainer: "Explainer", row: Row, seed: int | None, settings: Mappi
     if not task.reads_on:
         raise ValueError(f"only language models write answers; this is a {task.name} model")
     if isinstance(row.text, tuple):
-        raise ValueError("a language model goes on with one text, or with a chat; found a pair")
+        raise ValueError("a language model continues one text or a chat; found a pair")
     if not callable(getattr(model, "generate", None)):
         model = cast(Any, explainer.inner)  # wrappers that only spread a model over devices
     if not callable(getattr(model, "generate", None)):

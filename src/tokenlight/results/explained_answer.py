@@ -304,7 +304,7 @@ def find_once(answer: str, text: str) -> tuple[int, int]:
     """The span of a text that stands in the answer exactly once."""
     places = [place for place in range(len(answer)) if text and answer.startswith(text, place)]
     if len(places) != 1:
-        raise ValueError(f"{text!r} stands {len(places)} times in the answer {answer!r}: name its tokens instead")
+        raise ValueError(f"{text!r} occurs {len(places)} times in the answer {answer!r}: name its tokens instead")
     return places[0], places[0] + len(text)
 
 

@@ -73,7 +73,7 @@ def token_of_word(row: Row, word: str) -> int:
     ]
     places = whole or places  # 'is' is not the end of 'this', if it also stands alone
     if len(places) != 1:
-        raise ValueError(f"{word!r} stands {len(places)} times in the text: give the index of its token instead")
+        raise ValueError(f"{word!r} occurs {len(places)} times in the text: give the index of its token instead")
     segment, start = places[0]
     for i, (s, (first, last)) in enumerate(zip(row.segments, row.spans, strict=True)):
         if s == segment and first <= start < last:

@@ -31,7 +31,7 @@ def followed(text: Text, answer: str) -> Text:
     if isinstance(text, Chat):
         return Chat((*text.roles, ASSISTANT), (*text.contents, answer))
     if isinstance(text, tuple):
-        raise ValueError("a language model goes on with one text, or with a chat; found a pair")
+        raise ValueError("a language model continues one text or a chat; found a pair")
     return text, answer
 
 

@@ -25,7 +25,7 @@ def with_documents(text: Prompt, documents: Mapping[str, str] | Sequence[str]) -
         return text, find_sources(text, named)
     if len(missing) < len(named):
         raise ValueError(
-            f"{missing[0]}, {named[missing[0]][:60]!r}, does not stand in the prompt, but other documents do: "
+            f"{missing[0]}, {named[missing[0]][:60]!r}, does not occur in the prompt, but other documents do: "
             "put all of them into it, or none"
         )
     return put_before(text, named)

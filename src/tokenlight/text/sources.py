@@ -76,7 +76,7 @@ def locate(text: Text, name: str, document: str | Sequence[int]) -> Source:
         ]
         if not wanted or len(places) != 1:
             raise ValueError(
-                f"{name}, {document[:60]!r}, stands {len(places) if wanted else 0} times in the prompt, not once"
+                f"{name}, {document[:60]!r}, occurs {len(places) if wanted else 0} times in the prompt, not once"
             )
         segment, at = places[0]
         return Source(name, segment, (at, at + len(wanted)))
