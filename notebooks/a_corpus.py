@@ -55,16 +55,17 @@ print((done.folder / "bad_rows.jsonl").read_text(encoding="utf-8"))
 
 # %%
 table = pandas.read_parquet(done.folder / "parts")
-chosen = table[table.method == "attn_lrp"]
-print(chosen[["text", "prediction", "probability"]].to_string(index=False, max_colwidth=40))
+chosen = table.query("method == 'attn_lrp'")
+COLUMNS = ["text", "prediction", "probability"]
+print(chosen.to_string(columns=COLUMNS, index=False, max_colwidth=40))
 
 # %% [markdown]
 # Find the texts that the model gets wrong with confidence: those are worth reading first.
 
 # %%
-stars = pandas.Series([review["stars"] for review in REVIEWS])
-wrong = chosen[(stars[chosen.row].to_numpy() >= 4) != (chosen.prediction == "positive").to_numpy()]
-print(wrong[["text", "prediction", "probability"]].to_string(index=False) if len(wrong) else "none of these few")
+with_stars = chosen.assign(stars=[REVIEWS[row]["stars"] for row in chosen["row"]])
+wrong = with_stars.query("(stars >= 4) != (prediction == 'positive')")
+print(wrong.to_string(columns=COLUMNS, index=False) if len(wrong) else "none of these few")
 
 # %% [markdown]
 # ## The words of the corpus

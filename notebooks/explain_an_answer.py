@@ -29,8 +29,14 @@ def tiny_writer() -> tl.Explainer:
     """Two layers of random weights, with the tokenizer of the model inside the package."""
     torch.manual_seed(0)
     tokenizer = tl.load().tokenizer
-    size = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
-    config = LlamaConfig(vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_token_id, **size)
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        pad_token_id=tokenizer.pad_token_id,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=48,
+    )
     return tl.Explainer(LlamaForCausalLM(config).eval(), tokenizer)
 
 
