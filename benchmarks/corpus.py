@@ -30,7 +30,7 @@ from tokenlight.data.examples import Example
 from tokenlight.data.parts import Part, in_parts
 from tokenlight.data.reading_texts import read_texts
 from tokenlight.data.source import Source
-from tokenlight.explain import running as run
+from tokenlight.explain import one_run as run
 from tokenlight.model.twin import Twin
 
 METHODS = ("attn_lrp", "attcat", "mask_lrp", "alti", "gradient_x_input")

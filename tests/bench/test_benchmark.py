@@ -146,7 +146,7 @@ def test_a_curve_is_stored_once_for_all_metrics_that_read_it(data, tmp_path):
 
 
 def test_all_methods_of_a_rule_table_share_a_pass(data, monkeypatch):
-    from tokenlight.explain import running as jobs
+    from tokenlight.explain import one_run as jobs
     from tokenlight.record import recording
 
     seen = []

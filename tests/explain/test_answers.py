@@ -9,7 +9,7 @@ import torch
 import tokenlight as tl
 from tests import models
 from tests.tokenizers_ import explainer_for
-from tokenlight.explain import running
+from tokenlight.explain import one_run
 from tokenlight.explain.answering import ask_about
 from tokenlight.explain.footprint import Shape, need_of_plan
 from tokenlight.explain.jobs import Job
@@ -140,8 +140,8 @@ def test_prompts_and_answers_of_different_lengths_are_the_same_together(explaine
 
 def test_what_was_recorded_of_a_token_is_read_before_the_next_one_is(explainer, monkeypatch):
     """Memory does not grow with the answer."""
-    told, real = [], running.read_parts
-    monkeypatch.setattr(running, "read_parts", lambda *given: told.append("read") or real(*given))
+    told, real = [], one_run.read_parts
+    monkeypatch.setattr(one_run, "read_parts", lambda *given: told.append("read") or real(*given))
     with at_each_part(lambda: told.append("part")):
         found = explainer.explain_answer(PROMPT, ANSWER, "attn_lrp", progress=False)
     assert told == ["part", "read"] * len(found)

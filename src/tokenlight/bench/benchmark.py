@@ -20,7 +20,7 @@ from tokenlight.data.parts import in_parts
 from tokenlight.data.reading_examples import COLUMNS, first_example, read_examples
 from tokenlight.data.source import Data, Source, as_source
 from tokenlight.explain.explainer import Explainer
-from tokenlight.explain.running import refuse_to_write_out
+from tokenlight.explain.one_run import refuse_to_write_out
 from tokenlight.foundation.progress import counting
 from tokenlight.masks.choosing import HeadsLike
 from tokenlight.methods import METHODS

@@ -15,7 +15,7 @@ from tokenlight.data.reading_texts import COLUMNS, check_corpus, read_texts
 from tokenlight.data.source import Data, Source, as_source
 from tokenlight.explain.explainer import DEFAULT_METHOD, Explainer
 from tokenlight.explain.jobs import Job
-from tokenlight.explain.running import refuse_to_write_out
+from tokenlight.explain.one_run import refuse_to_write_out
 from tokenlight.masks.choosing import HeadsLike
 from tokenlight.runs.engines import Place, Tell, open_place
 from tokenlight.runs.method_specs import MethodSpec, describe_job
