@@ -118,7 +118,7 @@ def test_a_batch_equals_one_text_at_a_time(family, task):
     lengths = (8, 5, 6)
     for row, length in enumerate(lengths):
         ids[row, length:], mask[row, length:] = PAD, 0
-    options = {name: {"contexts": 2} for name in names}
+    options: Any = {name: {"contexts": 2} for name in names}
     target = models.target(task)
     both = together(model, names, ids, mask, target=target, **options)
     for row, length in enumerate(lengths):
@@ -160,7 +160,8 @@ def test_methods_share_the_passes_over_contexts(monkeypatch):
     monkeypatch.setattr("tokenlight.model.twin.pass_begins", lambda: ran.append(1))
     model, ids = models.model("bert"), models.ids(2, 6)
     plain = ["gradient_x_input", "cat", "gradient_l2"]
-    together(model, plain, ids, target=1, **{name: {"contexts": 4, "gaps": "pad"} for name in plain})
+    options: Any = {name: {"contexts": 4, "gaps": "pad"} for name in plain}
+    together(model, plain, ids, target=1, **options)
     shared, ran[:] = len(ran), []
     together(model, plain[:1], ids, target=1, gradient_x_input={"contexts": 4, "gaps": "pad"})
     assert shared == len(ran)

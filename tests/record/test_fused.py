@@ -30,7 +30,7 @@ from tokenlight.text.batches import Batch
 FUSABLE = (  # those that never look at attention weights
     *("gradient_l1", "gradient_l2", "gradient_x_input", "cat", "integrated_gradients", "erasure"),
     *("smooth_grad", "expected_gradients", "shapley_sampling", "kernel_shap"),
-    *("lrp", "attn_lrp", "calibrated_lrp", "alpha_beta_lrp"),
+    *("lrp", "attn_lrp", "context_lrp", "calibrated_lrp", "alpha_beta_lrp"),
 )
 CAPPED = "gemma2"  # caps its scores, which no fused kernel does
 

@@ -1,6 +1,6 @@
 """Contexts: the same text with some of its units taken away, in which it is explained again."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -10,7 +10,7 @@ from torch import Tensor
 from tokenlight.text import draws
 
 Gap = Literal["hide", "mask", "pad", "delete"]
-GAPS = get_args(Gap)
+GAPS: tuple[Gap, ...] = get_args(Gap)
 AT_ONCE, TOKENS = 32, 8192  # changed texts, and their tokens, that run together
 MOST, ROUND = 64, 8  # contexts of "auto", and how many of them come before it is looked whether the scores have settled
 NONE: Mapping[str, Any] = {"contexts": 0, "gaps": None, "seed": 0}  # the options that say which contexts, if any
@@ -79,8 +79,8 @@ def read_gaps(written: Any) -> tuple[Gap, ...] | None:
     """From "mask", or "pad+mask" for both in turn."""
     if written is None:
         return None
-    names: Iterable[Any] = written.split("+") if isinstance(written, str) else ()
-    found = tuple(name.strip() for name in names)
-    if not found or any(name not in GAPS for name in found):
+    names = [name.strip() for name in written.split("+")] if isinstance(written, str) else []
+    found = tuple(gap for name in names for gap in GAPS if name == gap)
+    if not found or len(found) < len(names):
         raise ValueError(f"gaps is one or more of {', '.join(GAPS)}, joined by '+' as in 'pad+mask'; found {written!r}")
     return found
