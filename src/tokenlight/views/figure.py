@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 FORMATS: dict[str, Any] = {".png": {}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}  # and what is left out
 
-SAVING = {
+SAVING: Any = {
     "svg.hashsalt": "tokenlight",
     "pdf.fonttype": 42,  # TrueType: conferences refuse Type 3
     "ps.fonttype": 42,
