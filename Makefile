@@ -1,12 +1,23 @@
 # make demo    explains three sentences with several methods, in the terminal and as demo.html
 # make test    runs all tests; both set everything up on a fresh machine first
 # make catalogue  writes what the command line knows of methods, metrics, protocols and tasks without importing torch
+# make test-oldest  runs all tests with the oldest versions that pyproject.toml allows; make test-newest with the newest
+# make test-core  tries the package where nothing but its core is installed
+# make release-check  builds wheel and sdist, looks at what they hold and say, and tries the wheel: before every release
 # make notebooks  runs the notebooks and writes them with their results to build/notebooks, as .ipynb and HTML
 # make families   tries every family of the installed transformers and writes docs/families.md: about twenty minutes
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup browser demo test lint types public-types catalogue notebooks families
+# How packages are installed. torch without CUDA, by uv: make test INSTALL="uv pip install --torch-backend cpu"
+INSTALL ?= $(ENVIRONMENT)/bin/pip install
+ENVIRONMENT = $(@D)
+INTO = VIRTUAL_ENV=$(CURDIR)/$(ENVIRONMENT) $(INSTALL) --quiet --no-compile
+# Another torch than the oldest or newest one, such as TORCH=2.13.0
+TORCH ?=
+
+.PHONY: setup browser demo test test-oldest test-newest test-core release-check
+.PHONY: lint types public-types catalogue notebooks families
 
 setup: .venv/ready
 
@@ -14,9 +25,9 @@ setup: .venv/ready
 export PYTHONDONTWRITEBYTECODE :=
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --upgrade pip
-	$(BIN)/pip install --quiet --no-compile --constraint constraints.txt torch
-	$(BIN)/pip install --quiet --no-compile --constraint constraints.txt --editable ".[dev]"
+	$(INTO) --upgrade pip
+	$(INTO) --constraint constraints.txt torch
+	$(INTO) --constraint constraints.txt --editable ".[dev]"
 	touch .venv/ready
 
 # The page is tested in a real browser. Where there is no Debian, or no right to install, those tests are skipped.
@@ -30,6 +41,44 @@ demo: setup
 
 test: setup browser
 	$(BIN)/python -m pytest -n auto --dist loadgroup
+
+# An old library may call what a newer one that it needs has deprecated: that is no fault of ours.
+test-oldest: .venv-oldest/ready browser
+	.venv-oldest/bin/python -m pytest -n auto --dist loadgroup -W default::DeprecationWarning -W default::FutureWarning
+
+.venv-oldest/ready: pyproject.toml constraints-oldest.txt
+	$(PYTHON) -m venv $(@D)
+	sed '$(if $(TORCH),s/^torch==.*/torch==$(TORCH)/)' constraints-oldest.txt > $(@D)/constraints.txt
+	$(INTO) --upgrade pip
+	$(INTO) --constraint $(@D)/constraints.txt torch
+	$(INTO) --constraint $(@D)/constraints.txt --editable ".[dev]"
+	touch $@
+
+# Made anew each time: what is newest changes.
+test-newest: ENVIRONMENT = .venv-newest
+test-newest: browser
+	$(PYTHON) -m venv --clear $(ENVIRONMENT)
+	$(INTO) --upgrade pip
+	$(INTO) torch$(if $(TORCH),==$(TORCH))
+	$(INTO) --editable ".[dev]"
+	$(ENVIRONMENT)/bin/python -m pytest -n auto --dist loadgroup
+
+# Made anew, too: what an earlier try left there would not be missed. PACKAGE may be a wheel.
+test-core: ENVIRONMENT = .venv-core
+test-core: PACKAGE ?= .
+test-core:
+	$(PYTHON) -m venv --clear $(ENVIRONMENT)
+	$(INTO) --upgrade pip
+	$(INTO) --constraint constraints.txt torch
+	$(INTO) --constraint constraints.txt $(PACKAGE)
+	$(ENVIRONMENT)/bin/python tests/house/core_alone.py
+
+release-check: setup
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist > /dev/null
+	$(BIN)/twine check --strict dist/*
+	$(BIN)/python -m tests.house.release_contents dist
+	$(MAKE) test-core PACKAGE="$$(echo dist/*.whl)"
 
 lint: setup
 	$(BIN)/ruff format --check .

@@ -50,7 +50,7 @@ __all__ = [
     "load",
     "show",
 ]
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # The same once more, for when a name is first used: torch takes seconds to import, and `--help` needs none of it.
 _PLACES = {

@@ -2,6 +2,7 @@
 
 import ast
 import copy
+import inspect
 import json
 import signal
 from collections.abc import Iterator
@@ -115,9 +116,11 @@ def test_transformers_makes_masks_that_are_added():
         model: Any = models.model("llama", "text-generation")
         ids, mask = models.ids(1), torch.ones(1, 9, dtype=torch.long)
         mask[0, 0] = 0
+        takes = inspect.signature(transformers_internals.additive_mask).parameters  # until 5.3 the queries' places
+        queries = {"q_length": 9} if "q_length" in takes else {"cache_position": torch.arange(9)}
         full = transformers_internals.additive_mask(
             batch_size=1,
-            q_length=9,
+            **queries,
             kv_length=9,
             mask_function=lambda batch, head, query, key: key <= query,
             attention_mask=mask.bool(),

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 from tokenlight.data.examples import MASK_MARK
+from tokenlight.foundation.extras import from_extra
 
 KINDS = {  # file name ending -> kind
     ".tsv": "tsv",
@@ -68,8 +69,8 @@ def refuse_utf16(path: Path) -> None:
 def quick_count(path: Path, kind: str) -> int | None:
     """How many rows a file has, where a row is a line or the file says it; None where it has to be read."""
     if kind == "parquet":
-        import pyarrow.parquet
-
+        with from_extra("bench", "reading Parquet"):
+            import pyarrow.parquet
         return pyarrow.parquet.read_metadata(path).num_rows
     if kind in LINES and not (kind == "jsonl" and first_characters(path).startswith("[")):
         return count_lines(path) - (kind == "tsv")

