@@ -14,7 +14,7 @@ from packaging.version import Version
 import tokenlight
 from tests.house.core_alone import EXTRAS
 from tests.house.plan import PACKAGE, ROOT
-from tests.house.release_contents import expected_in_wheel, problems
+from tests.house.release_contents import package_files, problems
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 FOR_USERS = {name: lines for name, lines in PROJECT["optional-dependencies"].items() if name not in ("dev", "docs", "notebooks")}
@@ -79,19 +79,21 @@ def test_the_core_works_alone_and_says_what_to_install():
     assert run.returncode == 0, run.stderr
 
 
-WHOLE = sorted(expected_in_wheel())
+WHOLE = package_files()
 
 
 def test_a_whole_wheel_has_no_problems():
-    assert problems([*WHOLE, "tokenlight-1.dist-info/METADATA", "tokenlight-1.dist-info/licenses/LICENSE"]) == []
+    written = {"tokenlight-1.dist-info/METADATA": b"", "tokenlight-1.dist-info/licenses/LICENSE": b""}
+    assert problems(WHOLE | written, WHOLE) == []
 
 
 @pytest.mark.parametrize(
-    "lost", ["tokenlight/py.typed", "tokenlight/embedded/files/model.safetensors", "tokenlight/cli/catalogue.json"]
+    "name", ["tokenlight/py.typed", "tokenlight/embedded/files/model.safetensors", "tokenlight/cli/catalogue.json"]
 )
-def test_a_missing_file_of_a_wheel_is_named(lost):
-    assert problems([name for name in WHOLE if name != lost]) == [f"missing: {lost}"]
+def test_a_missing_or_an_old_file_of_a_wheel_is_named(name):
+    assert problems({one: data for one, data in WHOLE.items() if one != name}, WHOLE) == [f"missing: {name}"]
+    assert problems(WHOLE | {name: b"old"}, WHOLE) == [f"not as it is here: {name}"]
 
 
 def test_a_file_that_does_not_belong_into_a_wheel_is_named():
-    assert problems([*WHOLE, "tests/__init__.py"]) == ["does not belong: tests/__init__.py"]
+    assert problems(WHOLE | {"tests/__init__.py": b""}, WHOLE) == ["does not belong: tests/__init__.py"]
