@@ -74,7 +74,7 @@ test-core:
 	$(ENVIRONMENT)/bin/python tests/house/core_alone.py
 
 release-check: setup
-	rm -rf dist build
+	rm -rf dist build/lib
 	$(BIN)/python -m build --outdir dist > /dev/null
 	$(BIN)/twine check --strict dist/*
 	$(BIN)/python -m tests.house.release_contents dist

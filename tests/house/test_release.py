@@ -17,7 +17,9 @@ from tests.house.plan import PACKAGE, ROOT
 from tests.house.release_contents import package_files, problems
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-FOR_USERS = {name: lines for name, lines in PROJECT["optional-dependencies"].items() if name not in ("dev", "docs", "notebooks")}
+FOR_USERS = {
+    name: lines for name, lines in PROJECT["optional-dependencies"].items() if name not in ("dev", "docs", "notebooks")
+}
 
 
 def text_of(name: str) -> str:

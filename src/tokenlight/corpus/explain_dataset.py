@@ -16,6 +16,7 @@ from tokenlight.data.source import Data, Source, as_source
 from tokenlight.explain.explainer import DEFAULT_METHOD, Explainer
 from tokenlight.explain.jobs import Job
 from tokenlight.explain.one_run import refuse_to_write_out
+from tokenlight.foundation.extras import from_extra
 from tokenlight.masks.choosing import HeadsLike
 from tokenlight.runs.engines import Place, Tell, open_place
 from tokenlight.runs.method_specs import MethodSpec, describe_job
@@ -175,11 +176,12 @@ def describe(plan: ExplainingPlan, source: Source, place: Place) -> dict[str, An
         "device": place.device,
         "threads": place.threads,  # they change how sums are rounded
     }
-    return describe_run(
-        (FORMAT, VERSION),
-        plan.explainer,
-        {**source.describe(COLUMNS), "bytes": sum(path.stat().st_size for path in source.files)},
-        {label: describe_job(job) for label, job in plan.jobs.items()},
-        {"settings": {**asdict(settings), **settled}},
-        libraries=["pyarrow"],
-    )
+    with from_extra("scale", "Parquet"):  # before anything is written: the version of pyarrow is asked for
+        return describe_run(
+            (FORMAT, VERSION),
+            plan.explainer,
+            {**source.describe(COLUMNS), "bytes": sum(path.stat().st_size for path in source.files)},
+            {label: describe_job(job) for label, job in plan.jobs.items()},
+            {"settings": {**asdict(settings), **settled}},
+            libraries=["pyarrow"],
+        )
