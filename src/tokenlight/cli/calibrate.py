@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
-from tokenlight.cli.app import app, load_model, readable_errors, wide_console
+from tokenlight.cli.app import app, readable_errors, wide_console
 from tokenlight.cli.completion import complete_method
 from tokenlight.cli.heads import checkpoint_of
+from tokenlight.cli.loading import load_model
 from tokenlight.cli.shared_options import (
     DataArgument,
     KindOption,

@@ -9,7 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from tokenlight.cli.answers import check_output, explain_answer, write_answer
-from tokenlight.cli.app import DEFAULT, ModelOption, app, load_model, readable_errors, wide_console
+from tokenlight.cli.app import ModelOption, app, readable_errors, wide_console
+from tokenlight.cli.loading import DEFAULT, load_model
 from tokenlight.cli.prompts import DocumentsOption, MessagesOption, read_documents, read_prompt
 from tokenlight.cli.shared_options import Format, FusedOption, MethodsOption, NumberOption, TaskOption
 from tokenlight.explain.numbers import DEFAULT_NUMBER

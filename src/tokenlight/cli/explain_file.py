@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tokenlight.cli.app import DEFAULT, ModelOption, app, load_model, readable_errors, wide_console
+from tokenlight.cli.app import ModelOption, app, readable_errors, wide_console
 from tokenlight.cli.completion import complete_method
+from tokenlight.cli.loading import DEFAULT, load_model
 from tokenlight.cli.shared_options import (
     EngineOption,
     FusedOption,

@@ -7,8 +7,9 @@ from typing import Annotated, Any
 import typer
 
 from tokenlight.cli.answers import check_output, explain_answer, write_answer
-from tokenlight.cli.app import app, load_model, readable_errors
+from tokenlight.cli.app import app, readable_errors
 from tokenlight.cli.completion import complete_method
+from tokenlight.cli.loading import load_model
 from tokenlight.cli.prompts import DocumentsOption, MessagesOption, read_documents, read_prompt
 from tokenlight.cli.shared_options import FusedOption, ModelArgument, NumberOption
 from tokenlight.explain.numbers import DEFAULT_NUMBER

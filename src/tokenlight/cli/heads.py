@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tokenlight.cli.app import app, load_model, readable_errors, wide_console
+from tokenlight.cli.app import app, readable_errors, wide_console
+from tokenlight.cli.loading import load_model
 from tokenlight.cli.shared_options import TaskOption
 
 if TYPE_CHECKING:

@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from tokenlight.cli.app import DEFAULT, app, load_model, readable_errors
+from tokenlight.cli.app import app, readable_errors
+from tokenlight.cli.loading import DEFAULT, load_model
 from tokenlight.cli.shared_options import TaskOption
 from tokenlight.foundation.extras import from_extra
 

@@ -1,12 +1,10 @@
 """The user's object: texts in, explanations out, batched by length, with passes shared between methods."""
 
 from collections.abc import Hashable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, overload
 
 import torch
-import transformers
-from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from tokenlight.explain.answering import AnswerLike, Generated, ask_about, assemble_answer, generate
 from tokenlight.explain.contrast import explain_inquiries
@@ -22,7 +20,7 @@ from tokenlight.results.explained_answer import ExplainedAnswer
 from tokenlight.results.explanation import Explanation
 from tokenlight.results.handing_on import Form
 from tokenlight.rules.mode import RuleTable
-from tokenlight.tasks import find_task, task_of_class
+from tokenlight.tasks import task_of_class
 from tokenlight.tasks.targets import Targets
 from tokenlight.tasks.task import Task
 from tokenlight.text.batches import Batch, collate
@@ -308,21 +306,3 @@ class Explainer:
         order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
         groups = [[i for i in order if kinds[i] == kind] for kind in dict.fromkeys(kinds)]
         return [group[i : i + batch_size] for group in groups for i in range(0, len(group), batch_size)]
-
-
-def load(model: str | Path | None = None, *, task: str | None = None, **settings: object) -> Explainer:
-    """An explainer for a checkpoint by name or path; without one, for the sentiment model inside the package.
-
-    `task` is read from the checkpoint's config if not given; `settings` go to `from_pretrained` (dtype, device_map).
-    """
-    if model is None:
-        from tokenlight.embedded import load_embedded
-
-        return Explainer(*load_embedded())
-    if task is None:
-        architectures = AutoConfig.from_pretrained(model).architectures or ["a model without a head"]
-        chosen = task_of_class(architectures[0])
-    else:
-        chosen = find_task(task)
-    auto = getattr(transformers, chosen.auto_class)
-    return Explainer(auto.from_pretrained(model, **settings).eval(), AutoTokenizer.from_pretrained(model))

@@ -1,0 +1,113 @@
+"""The model that a command names, from a folder or from the Hub; or in one line why there is none."""
+
+import os
+import re
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from ssl import SSLError
+from typing import Any
+from urllib.error import HTTPError, URLError
+
+DEFAULT = "default"  # the name of the embedded model
+CONFIGS = ("config.json", "adapter_config.json")  # every checkpoint has one of them
+HUB = "https://huggingface.co"
+PATIENCE = 10  # seconds until the Hub counts as unreachable
+
+
+def load_model(name: str, task: str | None) -> Any:
+    from transformers.utils.logging import disable_progress_bar
+
+    from tokenlight.explain.loading import load
+
+    disable_progress_bar()
+    if name == DEFAULT:
+        return load(task=task)
+    folder = Path(name).expanduser()
+    if folder.is_dir():
+        if not any((folder / file).is_file() for file in CONFIGS):
+            raise ValueError(f"there is no model in {name!r}: expected a checkpoint, but there is no {CONFIGS[0]}")
+        try:
+            return load(folder if name.startswith("~") else name, task=task)
+        except OSError as error:
+            raise ValueError(f"there is no model in {name!r}: {first_sentence(error)}") from error
+    if folder.exists() or name.startswith(("/", ".", "~")):
+        found = "this is a file" if folder.exists() else "there is no such folder"
+        raise ValueError(f"cannot load {name!r}: expected a folder with a checkpoint, but {found}")
+    online = reach_hub(name)
+    try:
+        return load(name, task=task, local_files_only=not online)
+    except OSError as error:
+        raise ValueError(f"cannot load {name!r}: there is no such folder, and {what_hub_said(error)}") from error
+
+
+def first_sentence(error: OSError) -> str:
+    """transformers explains at length how to reach the Hub; its first sentence says what is missing."""
+    return re.split(r"\.?\s*\n|\. ", str(error).removeprefix("Error "))[0].rstrip(".")
+
+
+def reach_hub(name: str) -> bool:
+    """Whether the Hub answers, asked once: transformers would go on asking for a minute.
+
+    If it does not, the model must be in the cache.
+    """
+    from huggingface_hub import constants
+
+    if constants.HF_HUB_OFFLINE:
+        trouble = "the Hugging Face Hub was not asked, because HF_HUB_OFFLINE is set. Unset it"
+    else:
+        reason = unreachable(os.environ.get("HF_ENDPOINT") or HUB)
+        trouble = reason and f"the Hugging Face Hub cannot be reached ({reason}). Check the connection"
+    if trouble and not in_cache(name):
+        raise ValueError(f"cannot load {name!r}: there is no such folder, and {trouble}, or name a folder")
+    return not trouble
+
+
+def in_cache(name: str) -> bool:
+    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
+
+    try:
+        return isinstance(try_to_load_from_cache(name, "config.json"), str)
+    except HFValidationError:
+        return False
+
+
+def unreachable(address: str) -> str | None:
+    """Why nobody answers there, or None if somebody does; the proxies of the environment are used."""
+    try:
+        with urllib.request.urlopen(urllib.request.Request(address, method="HEAD"), timeout=PATIENCE):
+            return None
+    except HTTPError:
+        return None  # an answer, though a refusal
+    except URLError as error:
+        # transformers checks certificates in its own way, and may well get through.
+        return None if isinstance(error.reason, SSLError) else in_words(error.reason)
+    except OSError as error:
+        return in_words(error)
+
+
+def in_words(reason: str | BaseException) -> str:
+    return (reason.strerror if isinstance(reason, OSError) else None) or str(reason) or "no answer"
+
+
+def what_hub_said(error: OSError) -> str:
+    """By the kinds of its errors, which transformers wraps in one of its own."""
+    from huggingface_hub import errors
+
+    for kind, said in (
+        (errors.GatedRepoError, "the one on the Hub is gated: ask for access on its page, then run `hf auth login`"),
+        (errors.RepositoryNotFoundError, "the Hub has no such model (for a private one, run `hf auth login` first)"),
+        (errors.LocalEntryNotFoundError, "the Hub cannot be reached; parts of the model are missing in the cache"),
+        (errors.EntryNotFoundError, "what the Hub has under this name holds no config.json"),
+    ):
+        if any(isinstance(one, kind) for one in causes(error)):
+            return said
+    return f"the Hub's could not be loaded: {first_sentence(error)}"
+
+
+def causes(error: BaseException | None) -> Iterator[BaseException]:
+    """An error, what it came from, and so on."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__

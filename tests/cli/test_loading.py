@@ -1,0 +1,111 @@
+"""Models by name: what is wrong with a folder, and whether it was the Hub that had nothing or nobody who answered."""
+
+import shutil
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from socket import socket
+from threading import Thread
+
+import huggingface_hub.constants
+import huggingface_hub.errors
+import pytest
+
+from tests.cli.test_explain import fail
+from tests.tokenizers_ import model_for
+from tokenlight.cli.loading import load_model, unreachable, what_hub_said
+
+NAME = "somebody/some-model"
+
+
+@pytest.fixture
+def nobody_listens(monkeypatch) -> None:
+    """The Hub's address is one at which connections are refused."""
+    with socket() as free:
+        free.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{free.getsockname()[1]}")
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+
+
+class Refusing(BaseHTTPRequestHandler):
+    def do_HEAD(self) -> None:
+        self.send_error(403)
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def refusing_server() -> Iterator[str]:
+    with HTTPServer(("127.0.0.1", 0), Refusing) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def test_offline_by_choice_is_said(monkeypatch):
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    line = fail("explain", "ok", "-m", NAME)
+    assert NAME in line
+    assert "HF_HUB_OFFLINE is set" in line
+
+
+@pytest.mark.usefixtures("nobody_listens")
+def test_a_hub_that_nobody_reaches_is_said_at_once(monkeypatch):
+    def no_retries(*args: object, **settings: object) -> None:
+        raise AssertionError("transformers asks again and again")
+
+    monkeypatch.setattr("tokenlight.explain.loading.load", no_retries)
+    line = fail("explain", "ok", "-m", NAME)
+    assert "there is no such folder, and the Hugging Face Hub cannot be reached (Connection refused)" in line
+
+
+@pytest.mark.usefixtures("nobody_listens")
+def test_without_the_hub_the_cache_is_read(checkpoint, tmp_path, monkeypatch):
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    commit = "0" * 40
+    model = tmp_path / "models--somebody--some-model"
+    shutil.copytree(checkpoint, model / "snapshots" / commit)
+    (model / "refs").mkdir()
+    (model / "refs" / "main").write_text(commit)
+    assert load_model(NAME, None).explain("it is a good movie", "rollout").model == NAME
+
+
+def test_a_refusal_is_an_answer(refusing_server):
+    assert unreachable(refusing_server) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        (huggingface_hub.errors.GatedRepoError, "gated"),
+        (huggingface_hub.errors.RepositoryNotFoundError, "the Hub has no such model"),
+        (huggingface_hub.errors.LocalEntryNotFoundError, "cannot be reached"),
+        (huggingface_hub.errors.EntryNotFoundError, "no config.json"),
+    ],
+)
+def test_what_the_hub_said_is_told_by_the_kind_of_its_error(kind, said):
+    wrapped = OSError("at length")
+    wrapped.__cause__ = kind.__new__(kind)
+    assert said in what_hub_said(wrapped)
+
+
+@pytest.mark.parametrize(("family", "task"), [("bert", "text-classification"), ("llama", "text-generation")])
+def test_a_model_without_a_tokenizer_is_refused(family, task, tmp_path):
+    """Else transformers makes up one to which every word is unknown, and scores would mean nothing."""
+    model_for(family, task).save_pretrained(tmp_path)
+    line = fail("explain", "it is a good movie", "-m", str(tmp_path))
+    assert "tokenizer" in line
+    assert "expected tokenizer.json" in line
+    assert len(line) < 300 + len(str(tmp_path))
+
+
+def test_what_is_no_checkpoint_is_said(tmp_path):
+    assert "there is no config.json" in fail("explain", "ok", "-m", str(tmp_path))
+    file = tmp_path / "model.bin"
+    file.touch()
+    assert "expected a folder with a checkpoint, but this is a file" in fail("explain", "ok", "-m", str(file))
+    gone = str(Path(tmp_path, "gone"))
+    assert "there is no such folder" in fail("explain", "ok", "-m", gone)
