@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_explain import fail, succeed
+from tests.cli.test_explain import fail, run, succeed
 
 TEXTS = ["it is a good movie", "the key is here", "they are not bad at all"]
 
@@ -92,6 +92,23 @@ def test_data_that_is_not_there(checkpoint, tmp_path):
     assert f"there is no file {gone}" in fail("bench", checkpoint, gone, "-o", str(tmp_path / "out"))
 
 
+def test_results_do_not_go_into_a_models_folder(checkpoint, data):
+    before = sorted(path.name for path in Path(checkpoint).iterdir())
+    assert "holds a model: name another folder" in fail("bench", checkpoint, data, "-o", checkpoint)
+    assert "holds a model: name another folder" in fail("explain-file", data, "-o", checkpoint)
+    assert sorted(path.name for path in Path(checkpoint).iterdir()) == before
+
+
+def test_a_run_that_is_stopped_says_how_it_goes_on(checkpoint, data, tmp_path, monkeypatch):
+    def stop(*args: object, **settings: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tokenlight.bench.benchmark.bench", stop)
+    result = run("bench", checkpoint, data, "-o", str(tmp_path / "out"), "--text", "said")
+    assert result.exit_code == 130
+    assert "the same command goes on from there" in result.stderr
+
+
 def test_sanity_prints_and_draws(checkpoint, data, tmp_path):
     figure = tmp_path / "sanity.svg"
     methods = ["--method", "attcat", "--method", "raw_attention"]
@@ -100,6 +117,7 @@ def test_sanity_prints_and_draws(checkpoint, data, tmp_path):
     assert lines[1].split() == ["shuffled", "down", "to", "attcat", "raw_attention"]
     assert lines[2].split()[0] == "head"
     assert lines[2].split()[2] == "1.000"  # attention does not see the head
-    assert lines[-1].split()[0] == "embeddings"
+    assert lines[-2].split()[0] == "embeddings"
+    assert lines[-1].startswith("Towards 0 is good")
     assert figure.read_text().startswith("<?xml")
     assert "a figure's name ends in" in fail("sanity", checkpoint, data, "--figure", "a.gif")

@@ -99,8 +99,38 @@ def test_output_goes_to_a_file(folders, format, tmp_path):
 
 def test_a_long_text_in_a_file_is_not_wrapped(folders, tmp_path):
     path = tmp_path / "result"
-    succeed("explain", "the key " * 100, "-m", folders["classifier"], "--method", "attcat", "-o", str(path))
+    succeed("explain", "the key " * 100, "-m", folders["classifier"], "--method", "rollout", "-o", str(path))
     assert len(path.read_text().splitlines()) == 2
+
+
+def test_the_files_name_says_the_format(folders, tmp_path):
+    for name, start in (("x.html", "<!doctype html>"), ("x.JSON", "["), ("x.txt", "the model says")):
+        result = run("explain", TEXT, "-m", folders["classifier"], "--method", "attcat", "-o", str(tmp_path / name))
+        assert result.exit_code == 0
+        assert (tmp_path / name).read_text().startswith(start)
+        assert f"written to {tmp_path / name}" in result.stderr
+    assert "expected a name that ends in" in fail("explain", TEXT, "-m", "./nowhere", "-o", str(tmp_path / "x.pdf"))
+    assert "there is no folder" in fail("explain", TEXT, "-m", "./nowhere", "-o", str(tmp_path / "gone" / "x.html"))
+
+
+def test_the_text_from_standard_input(folders):
+    command = ["explain", "-", "-m", folders["classifier"], "--method", "attcat", "--format", "json"]
+    result = CliRunner().invoke(app, command, input=TEXT + "\n")
+    assert json.loads(result.stdout)[0]["text"] == TEXT
+    assert "standard input is empty" in CliRunner().invoke(app, command, input="\n").stderr
+
+
+def test_a_method_with_options_of_its_own(folders):
+    arguments = ("explain", TEXT, "-m", folders["classifier"], "--format", "json")
+    methods = ("--method", "integrated_gradients:steps=2", "--method", "integrated_gradients:steps=3")
+    few, more = json.loads(succeed(*arguments, *methods))
+    assert (few["options"]["steps"], more["options"]["steps"]) == (2, 3)
+    assert few["method"] == "integrated_gradients:steps=2"
+    assert "has no option" in fail("explain", TEXT, "-m", "./nowhere", "--method", "attcat:zebra=1")
+
+
+def test_the_version():
+    assert succeed("--version") == f"tokenlight {tl.__version__}\n"
 
 
 def test_target_and_foil(folders):
@@ -115,7 +145,7 @@ def test_several_methods_in_one_document(folders):
     arguments = ("explain", TEXT, "-m", folders["classifier"], "--method", "AttCAT", "--method", "rollout")
     assert [plain["method"] for plain in json.loads(succeed(*arguments, "--format", "json"))] == ["attcat", "rollout"]
     lines = [line.split()[0] for line in succeed(*arguments).splitlines()[1:]]
-    assert lines == ["attcat", "rollout"]
+    assert [line for line in lines if line != "note:"] == ["attcat", "rollout"]
 
 
 def test_a_question_with_its_context(folders):
@@ -213,7 +243,7 @@ def test_an_error_of_our_own_is_not_hidden(folders, monkeypatch):
     def broken(*args: Any, **kwargs: Any) -> None:
         raise AssertionError("a bug")
 
-    monkeypatch.setattr(tl.Explainer, "explain_all", broken)
+    monkeypatch.setattr(tl.Explainer, "explain_jobs", broken)
     assert isinstance(run("explain", TEXT, "-m", folders["classifier"]).exception, AssertionError)
 
 

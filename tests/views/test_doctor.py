@@ -24,7 +24,7 @@ def test_methods_that_need_the_same_share_a_row():
     )
     assert lines(outlook_table(Outlook(64, 32, 70_000_000, "cpu", None, needs))) == [
         "Memory beside the weights (70 MB) for texts of 64 tokens, estimated; free on cpu: unknown",
-        "32 texts low_memory fit at once low_memory method",
+        "32 texts with low_memory fit at once fit with low_memory method",
         "1 MB 1 MB ? ? random",
         "3.0 GB 2 MB > 9999 7 lrp, attn_lrp",
         "3.0 GB 2 MB > 9999 8 attcat",

@@ -8,17 +8,28 @@ from rich.console import Console
 from tokenlight.views.method_table import MethodRow, method_table
 
 ROWS = [
-    MethodRow("attcat", "AttCAT", "Qiang et al. 2022, eq. 11", True, True, "forward + backward"),
-    MethodRow("rollout", "Rollout", "Abnar & Zuidema 2020", False, False, "forward"),
+    MethodRow("attcat", "AttCAT", "CAT, weighted.", "Qiang et al. 2022, eq. 11", True, True, "forward + backward"),
+    MethodRow("rollout", "Rollout", "Attention, multiplied.", "Abnar & Zuidema 2020", False, False, "forward"),
 ]
 
 
+def lines(width: int) -> list[list[str]]:
+    console = Console(file=io.StringIO(), width=width, record=True)
+    console.print(method_table(ROWS, width))
+    return [re.split(" {2,}", line.strip()) for line in console.export_text().splitlines()]
+
+
 def test_a_method_is_a_line():
-    console = Console(file=io.StringIO(), width=400, record=True)
-    console.print(method_table(ROWS))
-    lines = [re.split(" {2,}", line.strip()) for line in console.export_text().splitlines()]
-    assert lines == [
-        ["method", "papers call it", "paper", "signed", "class-specific", "passes"],
-        ["attcat", "AttCAT", "Qiang et al. 2022, eq. 11", "yes", "yes", "forward + backward"],
-        ["rollout", "Rollout", "Abnar & Zuidema 2020", "no", "no", "forward"],
+    assert lines(400) == [
+        ["method", "what it does", "signed", "passes", "papers call it", "paper", "class-specific"],
+        ["attcat", "CAT, weighted.", "yes", "forward + backward", "AttCAT", "Qiang et al. 2022, eq. 11", "yes"],
+        ["rollout", "Attention, multiplied.", "no", "forward", "Rollout", "Abnar & Zuidema 2020", "no"],
+    ]
+
+
+def test_a_narrow_terminal_says_what_a_method_does_and_leaves_papers_out():
+    assert lines(80) == [
+        ["method", "what it does", "signed", "passes"],
+        ["attcat", "CAT, weighted.", "yes", "forward + backward"],
+        ["rollout", "Attention, multiplied.", "no", "forward"],
     ]

@@ -178,6 +178,39 @@ def test_a_note_is_printed_once(colour):
     assert without_colour_codes(printed([e, e], colour)).count("note: the text was too long") == 1
 
 
+def test_a_terminal_without_colour_by_choice_has_numbers():
+    console = Console(file=io.StringIO(), force_terminal=True, color_system="truecolor", no_color=True, width=200)
+    terminal.show([explanation()], console)
+    assert isinstance(console.file, io.StringIO)
+    assert "good[+1.00]" in without_colour_codes(console.file.getvalue())
+
+
+def test_the_legend_speaks_of_what_is_there():
+    plain = Console(file=io.StringIO(), color_system=None)
+    shaded = Console(file=io.StringIO(), force_terminal=True, color_system="truecolor")
+    assert "[-] speaks against it" in terminal.legend(plain).plain
+    assert "shade = strength" in terminal.legend(shaded).plain
+
+
+def test_what_explain_all_gives_is_grouped_by_text():
+    one, two = explanation(), explanation("the key")
+    assert terminal.by_text({"attcat": [one, two], "cat": [one, two]}) == [[one, one], [two, two]]
+    assert terminal.by_text({"attcat": one}) == [[one]]
+    with pytest.raises(TypeError, match="expected explanations, found int"):
+        terminal.show([3])  # type: ignore[list-item]
+    with pytest.raises(ValueError, match="nothing to show"):
+        terminal.show([])
+
+
+def test_a_notebook_gets_html(monkeypatch):
+    shown: list[str] = []
+    monkeypatch.setattr(terminal, "in_notebook", lambda: True)
+    monkeypatch.setattr(terminal, "show_html", shown.append)
+    tl.show({"attcat": explanation()})
+    assert len(shown) == 1
+    assert ">good</span>" in shown[0]
+
+
 def test_show_prints_to_standard_output(capsys):
     explanation().show()
     assert "good" in capsys.readouterr().out

@@ -142,7 +142,7 @@ class Runner:
         parts = partial(in_parts, read, PART_ROWS, range(done))
         total = self.data.count() if self.progress else None
         label = "turning round" if plan.inverse else "measuring"
-        with counting(label, total, min(done * PART_ROWS, total or 0), show=self.progress) as advance:
+        with counting(label, total, min(done * PART_ROWS, total or 0), self.progress, at_once=True) as advance:
             for group, found in enumerate(self.place.run(plan, parts, advance), done):
                 self.refuse_bad(found.records)
                 if not plan.inverse:

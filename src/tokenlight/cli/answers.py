@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokenlight.cli.shared_options import Format
+from tokenlight.cli.writing import check_folder_of, confirm
 
 if TYPE_CHECKING:
     from tokenlight.explain.answering import AnswerLike
@@ -36,8 +37,7 @@ def check_output(output: Path | None, format: Format | None = None) -> None:
         return
     if format is None and output.suffix.lower() not in ENDINGS:
         raise ValueError(f"{output}: expected a file that ends in {', '.join(ENDINGS)}")
-    if not output.resolve().parent.is_dir():
-        raise ValueError(f"there is no folder {output.parent}")
+    check_folder_of(output)
 
 
 def write_answer(found: "ExplainedAnswer", output: Path | None, format: Format | None = None) -> None:
@@ -45,6 +45,7 @@ def write_answer(found: "ExplainedAnswer", output: Path | None, format: Format |
     if format is None and output is not None:
         if output.suffix.lower() != ".html":
             found.save(output)
+            confirm(output)
             return
         format = Format.html
     if format is Format.html:
@@ -58,6 +59,7 @@ def write_answer(found: "ExplainedAnswer", output: Path | None, format: Format |
         sys.stdout.write(document)
     else:
         output.write_text(document, encoding="utf-8")
+        confirm(output)
 
 
 def show(found: "ExplainedAnswer", output: Path | None) -> None:
@@ -70,3 +72,4 @@ def show(found: "ExplainedAnswer", output: Path | None) -> None:
         return
     with open(output, "w", encoding="utf-8") as file:
         show_answer(found, Console(file=file, width=100_000))
+    confirm(output)

@@ -16,6 +16,7 @@ app: typer.Typer = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+INTERRUPTED = 130  # how shells say that a command was stopped by Ctrl-C
 ModelOption = Annotated[
     str, typer.Option("--model", "-m", help="Checkpoint name or path; 'default' is the one inside.")
 ]

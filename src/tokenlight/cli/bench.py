@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tokenlight.bench.options import BadRows
-from tokenlight.cli.app import app, readable_errors, wide_console
+from tokenlight.cli.app import INTERRUPTED, app, readable_errors, wide_console
 from tokenlight.cli.completion import complete_metric, complete_protocol
 from tokenlight.cli.loading import load_model
 from tokenlight.cli.shared_options import (
@@ -25,6 +25,7 @@ from tokenlight.cli.shared_options import (
     TextOption,
     WorkersOption,
 )
+from tokenlight.cli.writing import refuse_checkpoint
 from tokenlight.runs.workers import Workers
 
 if TYPE_CHECKING:
@@ -86,6 +87,7 @@ def bench(
             raise ValueError("name the folder for the results with -o DIR")
         else:
             folder = output
+            refuse_checkpoint(folder)
             source = Source(data, text=text, pair=pair, label=label, kind=kind, split=split, limit=limit)
             table = run_bench(
                 model,
@@ -122,7 +124,12 @@ def run_bench(
     if protocol is not None:
         find_protocol(protocol)
     others = [load_model(name, task) for name in seeds]
-    return run(load_model(model, task), source, protocol=protocol, seed_models=others, **settings)
+    try:
+        return run(load_model(model, task), source, protocol=protocol, seed_models=others, **settings)
+    except KeyboardInterrupt as error:
+        kept = f"what is done is in {settings['output']}: the same command goes on from there"
+        typer.echo(f"tokenlight: stopped; {kept}", err=True)
+        raise typer.Exit(INTERRUPTED) from error
 
 
 @app.command()

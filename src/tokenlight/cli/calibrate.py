@@ -20,6 +20,7 @@ from tokenlight.cli.shared_options import (
     TaskOption,
     TextOption,
 )
+from tokenlight.cli.writing import check_folder_of, confirm
 
 
 @app.command()
@@ -63,8 +64,7 @@ def calibrate(
             from tokenlight.views.figure import check_figure_name
 
             check_figure_name(figure)
-        if not output.parent.is_dir():
-            raise ValueError(f"there is no folder {str(output.parent)!r} to write {output.name} to")
+        check_folder_of(output)
         relevance_method(method)
         source = Source(texts, text=text, pair=pair, kind=kind, split=split, limit=limit)
         explainer = load_model(model, task)
@@ -89,6 +89,7 @@ def calibrate(
         )
         mask.save(output)
         checkpoint_of(output).unlink(missing_ok=True)
+        confirm(output)
         wide_console().print(head_map(mask))
         if figure is not None:
             from tokenlight.views.figure import save

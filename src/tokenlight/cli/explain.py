@@ -2,9 +2,11 @@
 
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,15 +14,25 @@ from tokenlight.cli.answers import check_output, explain_answer, write_answer
 from tokenlight.cli.app import ModelOption, app, readable_errors, wide_console
 from tokenlight.cli.loading import DEFAULT, load_model
 from tokenlight.cli.prompts import DocumentsOption, MessagesOption, read_documents, read_prompt
-from tokenlight.cli.shared_options import Format, FusedOption, MethodsOption, NumberOption, TaskOption
+from tokenlight.cli.shared_options import Format, FusedOption, MethodSpecsOption, NumberOption, TaskOption
+from tokenlight.cli.writing import check_folder_of, confirm, format_for
 from tokenlight.explain.numbers import DEFAULT_NUMBER
+
+if TYPE_CHECKING:
+    from tokenlight.explain.jobs import Job
+    from tokenlight.results.explanation import Explanation
+    from tokenlight.runs.method_specs import MethodSpec
+    from tokenlight.text.sources import Source
 
 
 @app.command()
 def explain(
-    text: Annotated[str | None, typer.Argument(help="The text to explain, or the prompt of an answer.")] = None,
+    text: Annotated[
+        str | None,
+        typer.Argument(help="The text to explain, or the prompt of an answer; - reads it from standard input."),
+    ] = None,
     model: ModelOption = DEFAULT,
-    method: MethodsOption = None,
+    method: MethodSpecsOption = None,
     target: Annotated[str | None, typer.Option(help="Label or token; default: what the model predicts.")] = None,
     foil: Annotated[str | None, typer.Option(help="Explain target minus this.")] = None,
     context: Annotated[str | None, typer.Option(help="The second text of a pair: a question's context.")] = None,
@@ -48,37 +60,55 @@ def explain(
     """Explain what a model says about a text, or why a language model gave an answer."""
     from tokenlight.data.answers import split_reply
     from tokenlight.explain.explainer import DEFAULT_METHOD
-    from tokenlight.methods import find_method
+    from tokenlight.explain.running import Running
+    from tokenlight.runs.method_specs import MethodSpec
     from tokenlight.text.documents import named_spans, with_documents
 
     with readable_errors():
-        chosen = [find_method(name).name for name in method or [DEFAULT_METHOD]]  # before the model: loading is slow
+        specs = [MethodSpec.parse(one) for one in method or [DEFAULT_METHOD]]  # before the model: loading is slow
         prompt = read_prompt(text, messages)
         if answer is None and target is None:
             prompt, answer = split_reply(prompt)
         prompt, sources = with_documents(prompt, read_documents(documents or ()))
-        options: dict[str, Any] = {} if heads is None else {"heads": heads}
-        options |= {"low_memory": low_memory, "fused": fused}
         if answer is not None:
-            refuse_with_answer(chosen, target=target, foil=foil, context=context, position=position)
+            refuse_with_answer(specs, target=target, foil=foil, context=context, position=position)
             check_output(output, format)
+            options: dict[str, Any] = {} if heads is None else {"heads": heads}
+            options |= {"low_memory": low_memory, "fused": fused, **specs[0].options}
             options |= {"number": number, "documents": named_spans(sources) or None}
-            found = explain_answer(load_model(model, task), prompt, answer, chosen[0], **options)
+            found = explain_answer(load_model(model, task), prompt, answer, specs[0].name, **options)
             write_answer(found, output, format)
             return
+        shape = format_for(output, format)
+        check_folder_of(output)
         explainer = load_model(model, task)
         goal = explainer.task.compose(target, position)
         words = prompt if context is None else (prompt, context)
-        results = explainer.explain_all(words, chosen, target=goal, foil=foil, **options)
-        write([replace(one, sources=sources) for one in results.values()], format, output)
+        jobs = jobs_of(specs, explainer.inner, heads)
+        running = Running(low_memory=low_memory, fused=fused)
+        results = explainer.explain_jobs(words, jobs, target=goal, foil=foil, running=running)
+        write([named(one, label, sources) for label, one in results.items()], shape, output)
 
 
-def refuse_with_answer(methods: list[str], **others: Any) -> None:
+def jobs_of(specs: "Sequence[MethodSpec]", model: Any, heads: str | None) -> "dict[str, Job]":
+    """By label; `heads` is for the methods that take some and do not name their own."""
+    if heads is not None and not any("heads" in spec.entry.options for spec in specs):
+        raise ValueError(f"no heads are taken by {', '.join(spec.label for spec in specs)}: leave --heads out")
+    return {spec.label: spec.job(model, heads) for spec in specs}
+
+
+def named(found: "Explanation", label: str, sources: "Sequence[Source]") -> "Explanation":
+    """Under the label that the command line gave: a method may be there twice, with other options."""
+    return replace(found, method=label, sources=tuple(sources))
+
+
+def refuse_with_answer(specs: "Sequence[MethodSpec]", **others: Any) -> None:
     """An answer is explained by itself."""
     if named := [name for name, value in others.items() if value is not None]:
         raise ValueError(f"an answer is explained by itself: leave --{named[0]} out")
-    if len(methods) > 1:
-        raise ValueError(f"an answer is explained by one method at a time; found {', '.join(methods)}")
+    if len(specs) > 1:
+        found = ", ".join(spec.label for spec in specs)
+        raise ValueError(f"an answer is explained by one method at a time; found {found}")
 
 
 @app.command()
@@ -90,16 +120,17 @@ def demo(
 
     from tokenlight.foundation.first_look import DEMO_METHODS, SENTENCES
     from tokenlight.views.html import page
-    from tokenlight.views.terminal import legend, show
+    from tokenlight.views.terminal import legend, print_explanations
 
     with readable_errors():
+        check_folder_of(output)
         explainer, console = load_model(DEFAULT, None), Console()
         by_method = explainer.explain_all(SENTENCES, DEMO_METHODS)
         groups = [list(group) for group in zip(*by_method.values(), strict=True)]
         for group in groups:
-            show(group, console)
+            print_explanations(group, console)
             console.print()
-        console.print(legend())
+        console.print(legend(console))
         output.write_text(page(groups), encoding="utf-8")
         console.print(f"The same as a page: {output.resolve()}", soft_wrap=True, highlight=False)
 
@@ -110,7 +141,8 @@ def methods() -> None:
     from tokenlight.cli.catalogue import read_catalogue
     from tokenlight.views.method_table import method_table
 
-    wide_console().print(method_table(read_catalogue().methods))
+    console = wide_console()
+    console.print(method_table(read_catalogue().methods, console.width))
 
 
 @app.command()
@@ -131,28 +163,32 @@ def doctor(
         wide_console().print(examination_table(examine(explainer)))
 
 
-def write(explanations: list[Any], format: Format | None, output: Path | None) -> None:
-    """One document in the chosen format, or as the file's name ends; to a file or to standard output."""
-    if format is None and output is not None:
-        format = {".html": Format.html, ".json": Format.json}.get(output.suffix.lower())
-    if format is Format.json:
-        document = json.dumps([e.to_dict() for e in explanations], ensure_ascii=False, indent=1) + "\n"
-    elif format is Format.html:
-        from tokenlight.views.html import page
+def write(explanations: "list[Explanation]", shape: Format, output: Path | None) -> None:
+    """One document, to a file or to standard output."""
+    if output is None and shape is Format.terminal:
+        from tokenlight.views.terminal import print_explanations
 
-        document = page([explanations])
-    else:
-        from rich.console import Console
-
-        from tokenlight.views.terminal import show
-
-        if output is None:
-            show(explanations)
-            return
-        with open(output, "w", encoding="utf-8") as file:
-            show(explanations, Console(file=file, width=100_000))
+        print_explanations(explanations, with_legend=True)
         return
+    document = as_document(explanations, shape)
     if output is None:
         sys.stdout.write(document)
-    else:
-        output.write_text(document, encoding="utf-8")
+        return
+    output.write_text(document, encoding="utf-8")
+    confirm(output)
+
+
+def as_document(explanations: "list[Explanation]", shape: Format) -> str:
+    if shape is Format.json:
+        return json.dumps([e.to_dict() for e in explanations], ensure_ascii=False, indent=1) + "\n"
+    if shape is Format.html:
+        from tokenlight.views.html import page
+
+        return page([explanations])
+    from rich.console import Console
+
+    from tokenlight.views.terminal import print_explanations
+
+    file = StringIO()
+    print_explanations(explanations, Console(file=file, width=100_000))
+    return file.getvalue()

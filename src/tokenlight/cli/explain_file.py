@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tokenlight.cli.app import ModelOption, app, readable_errors, wide_console
+from tokenlight.cli.app import INTERRUPTED, ModelOption, app, readable_errors, wide_console
 from tokenlight.cli.completion import complete_method
 from tokenlight.cli.loading import DEFAULT, load_model
 from tokenlight.cli.shared_options import (
@@ -22,6 +22,7 @@ from tokenlight.cli.shared_options import (
     TextOption,
     WorkersOption,
 )
+from tokenlight.cli.writing import refuse_checkpoint
 from tokenlight.corpus.settings import CorpusSettings, Each, ScoreType
 from tokenlight.explain.numbers import DEFAULT_NUMBER
 from tokenlight.runs.workers import Engine, Workers
@@ -29,8 +30,6 @@ from tokenlight.runs.workers import Engine, Workers
 if TYPE_CHECKING:
     from tokenlight.explain.explainer import Explainer
     from tokenlight.results.corpus_words import CorpusSummary
-
-INTERRUPTED = 130  # how shells say that a command was stopped by Ctrl-C
 
 
 @app.command("explain-file")
@@ -96,6 +95,7 @@ def explain_file(
     from tokenlight.runs.method_specs import MethodSpec
 
     with readable_errors():
+        refuse_checkpoint(output)
         if summary and not keep_text:
             raise ValueError("--summary needs the texts: leave --no-keep-text out")
         columns = {"text": text, "pair": pair, "id": id_column, "target": target_column, "foil": foil_column}

@@ -9,11 +9,18 @@ import typer
 from tokenlight.cli.app import app, readable_errors, wide_console
 from tokenlight.cli.loading import load_model
 from tokenlight.cli.shared_options import TaskOption
+from tokenlight.cli.writing import check_folder_of, confirm
 
 if TYPE_CHECKING:
     from tokenlight.explain.explainer import Explainer
     from tokenlight.heads.parsed_texts import ParseSource
     from tokenlight.masks.statistics import HeadStatistics
+
+
+NO_HEAD = (
+    "no head passed the thresholds, so with this mask relevance flows through no head at all. Count on more texts "
+    "(thousands of real sentences), or lower --syntax-margin or --position-share"
+)
 
 
 class Parser(StrEnum):
@@ -60,14 +67,16 @@ def heads(
         elif output is None:
             raise ValueError("name the file to write with -o masks.json")
         else:
-            if not output.parent.is_dir():
-                raise ValueError(f"there is no folder {str(output.parent)!r} to write {output.name} to")
+            check_folder_of(output)
             source = parse_source(texts, parser and parser.value, column, limit)
             counts = count(load_model(model, task), source, output, relation, direction.value)
             mask = counts.mask(syntax_margin, position_share, count_self=count_self)
             mask.save(output)
             checkpoint_of(output).unlink(missing_ok=True)
+            confirm(output)
         wide_console().print(head_map(mask))
+        if not mask.count:
+            typer.echo(f"warning: {NO_HEAD}", err=True)
         if figure is not None:
             from tokenlight.views.figure import save
             from tokenlight.views.head_figure import head_figure

@@ -34,9 +34,9 @@ def load_model(name: str, task: str | None) -> Any:
     if folder.exists() or name.startswith(("/", ".", "~")):
         found = "this is a file" if folder.exists() else "there is no such folder"
         raise ValueError(f"cannot load {name!r}: expected a folder with a checkpoint, but {found}")
-    online = reach_hub(name)
+    look_for_hub(name)
     try:
-        return load(name, task=task, local_files_only=not online)
+        return load(name, task=task)
     except OSError as error:
         raise ValueError(f"cannot load {name!r}: there is no such folder, and {what_hub_said(error)}") from error
 
@@ -46,21 +46,22 @@ def first_sentence(error: OSError) -> str:
     return re.split(r"\.?\s*\n|\. ", str(error).removeprefix("Error "))[0].rstrip(".")
 
 
-def reach_hub(name: str) -> bool:
-    """Whether the Hub answers, asked once: transformers would go on asking for a minute.
+def look_for_hub(name: str) -> None:
+    """Ask the Hub for a sign of life, once: transformers would try for a minute, file by file.
 
-    If it does not, the model must be in the cache.
+    Without one, the model must be in the cache, and nothing in this process asks the Hub again.
     """
     from huggingface_hub import constants
 
     if constants.HF_HUB_OFFLINE:
         trouble = "the Hugging Face Hub was not asked, because HF_HUB_OFFLINE is set. Unset it"
+    elif reason := unreachable(os.environ.get("HF_ENDPOINT") or HUB):
+        trouble = f"the Hugging Face Hub cannot be reached ({reason}). Check the connection"
     else:
-        reason = unreachable(os.environ.get("HF_ENDPOINT") or HUB)
-        trouble = reason and f"the Hugging Face Hub cannot be reached ({reason}). Check the connection"
-    if trouble and not in_cache(name):
+        return
+    if not in_cache(name):
         raise ValueError(f"cannot load {name!r}: there is no such folder, and {trouble}, or name a folder")
-    return not trouble
+    constants.HF_HUB_OFFLINE = True
 
 
 def in_cache(name: str) -> bool:

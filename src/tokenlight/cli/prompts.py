@@ -1,6 +1,7 @@
 """What a language model reads, as the command line has it: a prompt, or a chat and documents from files."""
 
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     from tokenlight.text.documents import Prompt
     from tokenlight.text.rows import Chat
 
+STANDARD_INPUT = "-"
 MessagesOption = Annotated[
     Path | None, typer.Option(help='A chat in place of the text: a JSON file with a list of {"role", "content"}.')
 ]
@@ -26,7 +28,20 @@ DocumentsOption = Annotated[
 def read_prompt(text: str | None, messages: Path | None) -> "Prompt":
     if (text is None) == (messages is None):
         raise ValueError("give a text, or a chat with --messages FILE, and not both")
-    return text or "" if messages is None else read_messages(messages)
+    if messages is not None:
+        return read_messages(messages)
+    return read_standard_input() if text == STANDARD_INPUT else text or ""
+
+
+def read_standard_input() -> str:
+    """Without the line break that ends what programs print."""
+    try:
+        found = sys.stdin.buffer.read().decode("utf-8-sig").removesuffix("\n").removesuffix("\r")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"standard input: expected UTF-8 text: {error}") from error
+    if not found.strip():
+        raise ValueError("standard input is empty: expected the text to explain")
+    return found
 
 
 def read_messages(path: Path) -> "Chat":

@@ -30,6 +30,7 @@ from tokenlight.text.sources import Documents, sources_for, with_sources
 
 DEFAULT_METHOD = "attn_lrp"
 RUNNING = Running()
+SHOWN_LABELS = 5
 
 
 class Explainer:
@@ -46,6 +47,11 @@ class Explainer:
         self.model = model
         self.tokenizer = tokenizer
         self.task = (task or task_of_class(type(inner).__name__))(inner, tokenizer)
+
+    def __repr__(self) -> str:
+        labels = list(map(str, self.task.labels or ()))
+        shown = ", ".join(labels[:SHOWN_LABELS]) + (" …" if len(labels) > SHOWN_LABELS else "")
+        return f"<Explainer of {type(self.inner).__name__}, {self.task.name}{': ' + shown if shown else ''}>"
 
     @property
     def inner(self) -> PreTrainedModel:

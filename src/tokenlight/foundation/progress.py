@@ -9,6 +9,8 @@ from typing import TypeVar
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from tokenlight.foundation.notebook import NotebookBar, in_notebook
+
 Item = TypeVar("Item")
 PATIENCE = 2.0  # seconds
 Bell = ContextVar[Callable[[], None] | None]
@@ -26,28 +28,75 @@ def track(items: Sequence[Item], label: str, sizes: Iterable[int] | None = None,
 
 
 @contextmanager
-def counting(label: str, total: int | None, done: int = 0, show: bool = True) -> Iterator[Callable[[float], None]]:
-    """Call what is given with each amount that is done; `total` is None where nobody knows it."""
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    shown = show and console.is_terminal
-    # Steps may take a minute each: the time left is estimated over more than one of them.
-    bar = Progress(*columns, console=console, transient=True, disable=not shown, speed_estimate_period=600)
-    task = bar.add_task(label, total=total, completed=done)
+def counting(
+    label: str, total: int | None, done: int = 0, show: bool = True, at_once: bool = False
+) -> Iterator[Callable[[float], None]]:
+    """Call what is given with each amount that is done; `total` is None where nobody knows it.
+
+    With `at_once` the bar is there from the start and counts the model's passes, since an amount may take minutes.
+    """
+    bar = find_bar(label, total, done) if show else None
     began, running = time.monotonic(), False
 
-    def advance(amount: float) -> None:
+    def look_at_clock() -> None:
         nonlocal running
-        bar.advance(task, amount)
-        if not running and time.monotonic() - began > PATIENCE:
+        if bar is not None and not running and (at_once or time.monotonic() - began > PATIENCE):
             bar.start()
             running = True
 
+    def advance(amount: float) -> None:
+        if bar is not None:
+            bar.advance(amount)
+        look_at_clock()
+
     try:
-        yield advance
+        if bar is not None and at_once:
+            look_at_clock()
+            with at_each_pass(bar.note_pass):
+                yield advance
+        else:
+            yield advance
     finally:
-        if running:
+        if bar is not None and running:
             bar.stop()
+
+
+def find_bar(label: str, total: int | None, done: int) -> "TerminalBar | NotebookBar | None":
+    """The one that suits the place; where nobody looks there is none."""
+    if in_notebook():
+        return NotebookBar(label, total, done)
+    console = Console(stderr=True)
+    return TerminalBar(label, total, done, console) if console.is_terminal else None
+
+
+class TerminalBar:
+    """Gone when the work is done."""
+
+    def __init__(self, label: str, total: int | None, done: float, console: Console) -> None:
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[passes]}"),
+            TimeRemainingColumn(),
+        )
+        # Steps may take a minute each: the time left is estimated over more than one of them.
+        self.bar = Progress(*columns, console=console, transient=True, speed_estimate_period=600)
+        self.task = self.bar.add_task(label, total=total, completed=done, passes="")
+        self.passes = 0
+
+    def advance(self, amount: float) -> None:
+        self.bar.advance(self.task, amount)
+
+    def note_pass(self) -> None:
+        self.passes += 1
+        self.bar.update(self.task, passes=f"{self.passes:,} passes")
+
+    def start(self) -> None:
+        self.bar.start()
+
+    def stop(self) -> None:
+        self.bar.stop()
 
 
 def at_each_pass(call: Callable[[], None]) -> AbstractContextManager[None]:

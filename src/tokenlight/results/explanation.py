@@ -135,10 +135,10 @@ class Explanation:
         return sorted((word for word in self.words() if word.counts), key=lambda word: -word.score)[:k]
 
     def show(self) -> None:
-        """Print the text with its scores, in colour where the terminal has it."""
+        """Print the text with its scores, in colour where the terminal has it; in a notebook, show it as HTML."""
         from tokenlight.views.terminal import show
 
-        show([self])
+        show(self)
 
     def to_html(self) -> str:
         """A standalone HTML page."""

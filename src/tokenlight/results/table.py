@@ -89,10 +89,19 @@ class Table:
         return line.cells[[column.label for column in self.columns].index(metric)]
 
     def show(self) -> None:
-        """Print it."""
+        """Print it; in a notebook, show it as HTML."""
+        from tokenlight.foundation.notebook import in_notebook, show_html
         from tokenlight.views.benchmark_table import show_table
 
-        show_table(self)
+        if in_notebook():
+            show_html(self._repr_html_())
+        else:
+            show_table(self)
+
+    def _repr_html_(self) -> str:
+        from tokenlight.views.notebook_table import table_html
+
+        return table_html(self)
 
     def __repr__(self) -> str:
         return f"<Table: {len(self.methods)} methods and {len(self.controls)} controls × {len(self.columns)} metrics>"

@@ -9,6 +9,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
+from tokenlight.foundation.notebook import in_notebook
+from tokenlight.foundation.progress import counting
+
 LINE_EVERY = 60.0  # seconds
 REMEMBERED = 1800.0  # seconds over which the rate is estimated
 
@@ -23,6 +26,10 @@ class Rate(ProgressColumn):
 @contextmanager
 def pacing(total: int | None, done: int, show: bool) -> Iterator[Callable[[float], None]]:
     """Call what is given with each number of texts that is done; `done` were there before."""
+    if show and in_notebook():
+        with counting("explaining", total, done) as advance:
+            yield advance
+        return
     console = Console(stderr=True)
     if not show or not console.is_terminal:
         yield line_printer(total, done) if show else lambda amount: None

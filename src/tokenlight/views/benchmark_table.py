@@ -16,6 +16,7 @@ from tokenlight.results.table import FEWEST, Cell, Line, Table
 
 ARROWS = {"higher": "↑", "lower": "↓"}
 DAGGER = "†"
+PROTOCOLS = {"clean": "clean (the metrics as defined, on every usable example; papers' own protocols: --preset)"}
 LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"} | {
     c: f"\\{c}" for c in "&%$#_{}"
 }
@@ -133,7 +134,8 @@ def facts(table: Table) -> list[str]:
     """What was run, and what became of the rows."""
     run, settings = table.run, table.run.settings
     name, protocol = settings["model"]["name"] or "a model in memory", settings["protocol"]["name"]
-    lines = [f"{name} on {short_source(settings)}: {run.examples:,} examples, protocol {protocol}"]
+    how = PROTOCOLS.get(protocol, protocol)
+    lines = [f"{name} on {short_source(settings)}: {run.examples:,} examples, protocol {how}"]
     if run.judged:
         lines.append(f"The model is right on {run.right / run.judged:.1%} of {run.judged:,} examples")
     bad = Counter(record["bad"] for record in run.bad)

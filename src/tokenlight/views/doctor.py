@@ -19,7 +19,7 @@ def outlook_table(outlook: Outlook) -> Group:
         f"estimated; free on {outlook.device}: {free}"
     )
     table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
-    for column in (f"{outlook.texts} texts", "low_memory", "fit at once", "low_memory"):
+    for column in (f"{outlook.texts} texts", "with low_memory", "fit at once", "fit with low_memory"):
         table.add_column(column, justify="right")
     table.add_column("method", style="cyan")
     for names, need in sorted(alike(outlook.needs), key=lambda pair: pair[1].need):

@@ -22,6 +22,12 @@ STYLES = {
     "calibrated": "bold white on #1b7837",
 }
 LETTERS = {"syntactic": "s", "positional": "p", "both": "b", "calibrated": "c", "dark": "·"}
+MEANINGS = {  # what a cell shows, and what that means
+    "syntactic": ("obj", "follows this relation"),
+    "positional": ("-1", "looks so many tokens ahead"),
+    "both": ("obj", "both"),
+    "calibrated": ("0.9", "strength"),
+}
 WIDE = 16  # more heads than this get a letter each instead of a word
 
 
@@ -32,7 +38,7 @@ def head_map(mask: HeadMask) -> RenderableType:
     parts: list[RenderableType] = [Text(printable(f"{mask.model or 'a mask by hand'}: {mask}"))]
     if mask.calibrated is not None:
         return Group(*parts, *calibrated_maps(mask))
-    parts += [head_grid(grid), legend({kind: STYLES[kind] for kind in STYLES if kind != "calibrated"})]
+    parts += [head_grid(grid), legend(grid)]
     if mask.statistics is not None:
         parts += [Text(sentence(role)) for role in lit] + [threshold_table(mask.statistics, mask)]
     return Group(*parts)
@@ -45,7 +51,7 @@ def calibrated_maps(mask: HeadMask) -> list[RenderableType]:
     known = int((torch.maximum(mask.syntactic, mask.positional) > 0).sum())
     strong = f"{int(mask.strong.sum())} heads at half strength or more"
     shares = f"{mask.explained} of {strong} are syntactic or positional, of {known} heads that are"
-    return [maps, legend(STYLES), Text(shares), Text(calibration_sentence(mask.made))]
+    return [maps, legend(roles(mask), follows), Text(shares), Text(calibration_sentence(mask.made))]
 
 
 def calibration_sentence(made: Mapping[str, Any]) -> str:
@@ -78,11 +84,14 @@ def cell(role: Role, narrow: bool) -> Text:
     return Text(text, style=STYLES.get(role.kind, "dim"))
 
 
-def legend(styles: Mapping[str, str]) -> Text:
+def legend(*grids: list[list[Role]]) -> Text:
+    """In the signs that stand in the cells: letters in wide grids, and words and offsets in others."""
     line = Text()
-    for kind, style in styles.items():
-        line.append(f" {LETTERS[kind]} ", style=style).append(f" {kind}   ")
-    return line.append(" · ", style="dim").append(" dark")
+    narrow = len(grids[0][0]) > WIDE
+    for kind, (sign, meaning) in MEANINGS.items():
+        if kind != "calibrated" or len(grids) > 1:
+            line.append(f" {LETTERS[kind] if narrow else sign} ", style=STYLES[kind]).append(f" {meaning}   ")
+    return line.append(" · ", style="dim").append(" no relevance flows through it")
 
 
 def sentence(role: Role) -> str:

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 
 
 TITLE = "Spearman similarity to the model's own scores after shuffling this layer and all above it"
+READING = (
+    "Towards 0 is good: a method whose scores stay the same (near 1) while the weights are shuffled does not depend on "
+    "what the model has learnt"
+)
 
 
 def sanity_table(found: Similarities) -> Group:
@@ -25,7 +29,7 @@ def sanity_table(found: Similarities) -> Group:
         table.add_column(label, justify="right", style="cyan")
     for i, (layer, _) in enumerate(next(iter(found.values()))):
         table.add_row(layer, *(f"{similarities[i][1]:.3f}".replace("-", "−") for similarities in found.values()))
-    return Group(Text(TITLE), table)
+    return Group(Text(TITLE), table, Text(READING, style="dim"))
 
 
 def sanity_figure(found: Similarities) -> "Figure":

@@ -1,13 +1,15 @@
 """Heatmaps as coloured lines; without colour, the scores stand behind the words."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from tokenlight.foundation.notebook import in_notebook, show_html
 from tokenlight.results.explanation import Explanation, printable
+from tokenlight.views.html import fragment
 from tokenlight.views.layout import BREAK, Piece, explained, headline
 from tokenlight.views.long_texts import Fold, folded, strongest
 from tokenlight.views.palette import css, ink, shade
@@ -16,13 +18,54 @@ VISIBLE = 0.06  # weaker words stay plain
 WORTH_A_NUMBER = 0.2  # without colour, only these words get one
 SENTENCE = 160  # characters of a sentence that stands in front of a long text
 
+Results = Explanation | Iterable[Explanation] | Mapping[str, Explanation | Sequence[Explanation]]
 
-def show(explanations: Sequence[Explanation], console: Console | None = None) -> None:
-    """Print explanations of one text, one under another; lines of plain text where colour would be lost."""
-    console = console or Console()
-    if console.color_system is not None:
-        console.print(render(explanations))
+
+def show(results: Results, console: Console | None = None) -> None:
+    """Show explanations, one under another: one, several, or what `explain_all` gives. In a notebook as HTML."""
+    groups = by_text(results)
+    if not groups:
+        raise ValueError("there is nothing to show: expected at least one explanation")
+    if console is None and in_notebook():
+        show_html("".join(map(fragment, groups)))
         return
+    for group in groups:
+        print_explanations(group, console)
+
+
+def by_text(results: Results) -> list[list[Explanation]]:
+    """Explanations of the same text together, in the order in which the texts first come."""
+    if isinstance(results, Explanation):
+        return [[results]]
+    values = list(results.values() if isinstance(results, Mapping) else results)
+    flat = [one for value in values for one in (value if isinstance(value, list | tuple) else [value])]
+    groups: dict[tuple[str, str, str | None], list[Explanation]] = {}
+    for one in flat:
+        if not isinstance(one, Explanation):
+            raise TypeError(f"expected explanations, found {type(one).__name__}")
+        groups.setdefault((str(one.text), one.target, one.foil), []).append(one)
+    return list(groups.values())
+
+
+def print_explanations(
+    explanations: Sequence[Explanation], console: Console | None = None, with_legend: bool = False
+) -> None:
+    """Explanations of one text; lines of plain text where colour would be lost."""
+    console = console or Console()
+    if has_shades(console):
+        console.print(render(explanations))
+    else:
+        print_plain(explanations, console)
+    if with_legend and console.is_terminal:
+        console.print(legend(console))
+
+
+def has_shades(console: Console) -> bool:
+    """NO_COLOR leaves a terminal its colour system, and takes the colours away when something is printed."""
+    return console.color_system is not None and not console.no_color
+
+
+def print_plain(explanations: Sequence[Explanation], console: Console) -> None:
     width = max(len(explanation.method) for explanation in explanations)
     console.print(header(explanations[0]), soft_wrap=True)
     for explanation in explanations:
@@ -96,11 +139,18 @@ def plain_line(explanation: Explanation) -> Text:
     return line
 
 
-def legend() -> Text:
+def legend(console: Console) -> Text:
+    """What shades mean, or the numbers in their place."""
+    if not has_shades(console):
+        return Text(
+            "[+] supports what is explained, [-] speaks against it; 1 is the strongest word of the line, "
+            f"and words below {WORTH_A_NUMBER:g} have no number",
+            style="dim",
+        )
     blue, orange = shade(1), shade(-1)
     return Text.assemble(
         (" supports ", f"{css(ink(blue))} on {css(blue)}"),
-        " the explained label   ",
+        " what is explained   ",
         (" speaks against it ", f"{css(ink(orange))} on {css(orange)}"),
         "   shade = strength, relative to the strongest word of the line",
     )
