@@ -14,7 +14,8 @@ from attcat_published import DATASETS, QUESTION_ROWS, QUESTIONS, ROWS
 from side_by_side import arguments, curve_figure, differences
 
 from tokenlight.bench.benchmark import bench
-from tokenlight.cli.app import load_model, wide_console
+from tokenlight.cli.app import wide_console
+from tokenlight.cli.loading import load_model
 from tokenlight.data.source import Source
 from tokenlight.metrics.evaluate import Measure
 from tokenlight.views.benchmark_table import show_table

@@ -13,7 +13,7 @@ from attcat_published import DATASETS
 from side_by_side import arguments, differences
 
 from tokenlight.bench.presets import ATTCAT
-from tokenlight.cli.app import load_model
+from tokenlight.cli.loading import load_model
 from tokenlight.data.examples import Example
 from tokenlight.data.reading_examples import read_examples
 from tokenlight.data.source import Source

@@ -13,7 +13,7 @@ from attcat_published import DATASETS, KENDALL, ROWS
 from side_by_side import arguments, differences, side_by_side
 
 from tokenlight.bench.benchmark import bench
-from tokenlight.cli.app import load_model
+from tokenlight.cli.loading import load_model
 from tokenlight.data.source import Source
 from tokenlight.metrics.evaluate import Measure
 from tokenlight.views.figure import new_figure, save

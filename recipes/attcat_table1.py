@@ -12,7 +12,7 @@ from attcat_published import DATASETS, ROWS, published
 from side_by_side import arguments, differences, side_by_side
 
 from tokenlight.bench.benchmark import bench
-from tokenlight.cli.app import load_model
+from tokenlight.cli.loading import load_model
 from tokenlight.data.source import Source
 
 parser = arguments(__doc__)

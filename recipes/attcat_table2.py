@@ -15,7 +15,7 @@ from side_by_side import arguments, differences, side_by_side
 
 from tokenlight.bench.benchmark import bench
 from tokenlight.bench.tabulate import STAGES
-from tokenlight.cli.app import load_model
+from tokenlight.cli.loading import load_model
 from tokenlight.data.source import Source
 from tokenlight.runs.journal import Journal
 

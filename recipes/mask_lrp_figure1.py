@@ -12,7 +12,7 @@ from pathlib import Path
 from mask_lrp_published import find_mask
 from side_by_side import NOT_AT_HAND, arguments, show
 
-from tokenlight.cli.app import load_model
+from tokenlight.cli.loading import load_model
 from tokenlight.heads.count import count_heads
 from tokenlight.heads.parsed_texts import parse_source
 from tokenlight.masks.statistics import SYNTAX_MARGIN

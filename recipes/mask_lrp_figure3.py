@@ -12,7 +12,7 @@ from mask_lrp_published import DATASETS, TITLES, find_mask, random_masks, table_
 from side_by_side import arguments, curve_figure, differences
 
 from tokenlight.bench.benchmark import bench
-from tokenlight.cli.app import load_model
+from tokenlight.cli.loading import load_model
 from tokenlight.data.source import Source
 from tokenlight.views.figure import save
 

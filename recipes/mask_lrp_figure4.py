@@ -13,7 +13,7 @@ from mask_lrp_published import DATASETS, find_mask, masked
 from side_by_side import arguments, differences, mean_cells, show
 
 from tokenlight.bench.benchmark import bench
-from tokenlight.cli.app import load_model
+from tokenlight.cli.loading import load_model
 from tokenlight.data.source import Source
 from tokenlight.views.benchmark_table import ARROWS, minus
 from tokenlight.views.figure import new_figure, save

@@ -12,7 +12,8 @@ from pathlib import Path
 from mask_lrp_published import find_mask
 from side_by_side import arguments
 
-from tokenlight.cli.app import load_model, wide_console
+from tokenlight.cli.app import wide_console
+from tokenlight.cli.loading import load_model
 from tokenlight.heads.count import count_heads
 from tokenlight.heads.parsed_texts import parse_source
 from tokenlight.views.figure import save

@@ -12,7 +12,7 @@ from pathlib import Path
 from mask_lrp_published import BASELINES, DATASETS, find_mask, masked
 from side_by_side import arguments, differences
 
-from tokenlight.cli.app import load_model
+from tokenlight.cli.loading import load_model
 from tokenlight.data.examples import Example
 from tokenlight.data.reading_examples import read_examples
 from tokenlight.data.source import Source

@@ -17,7 +17,7 @@ from mask_lrp_published import DATASETS, REMARKS, TITLES, find_mask, random_mask
 from side_by_side import arguments, differences, side_by_side
 
 from tokenlight.bench.benchmark import bench
-from tokenlight.cli.app import load_model
+from tokenlight.cli.loading import load_model
 from tokenlight.data.source import Source
 
 parser = arguments(__doc__)

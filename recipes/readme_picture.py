@@ -33,7 +33,7 @@ explained = tl.load().explain_all(SENTENCES, DEMO_METHODS)
 for group in zip(*explained.values(), strict=True):
     tl.show(list(group), console)
     console.print()
-console.print(legend())
+console.print(legend(console))
 picture = console.export_svg(title="make demo", theme=THEME)
 picture = re.sub(r"@font-face \{.*?\}", "", picture, flags=re.DOTALL)  # no fonts from elsewhere
 Path(sys.argv[1]).write_text(picture, encoding="utf-8")

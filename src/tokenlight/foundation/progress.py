@@ -72,7 +72,7 @@ def find_bar(label: str, total: int | None, done: int) -> "TerminalBar | Noteboo
 class TerminalBar:
     """Gone when the work is done."""
 
-    def __init__(self, label: str, total: int | None, done: float, console: Console) -> None:
+    def __init__(self, label: str, total: int | None, done: int, console: Console) -> None:
         columns = (
             TextColumn("{task.description}"),
             BarColumn(),
