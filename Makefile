@@ -5,6 +5,7 @@
 # make test-core  tries the package where nothing but its core is installed
 # make release-check  builds wheel and sdist, looks at what they hold and say, and tries the wheel: before every release
 # make notebooks  runs the notebooks and writes them with their results to build/notebooks, as .ipynb and HTML
+# make docs    builds the documentation site into site/; a link that leads nowhere fails
 # make families   tries every family of the installed transformers and writes docs/families.md: about twenty minutes
 PYTHON ?= python3
 BIN := .venv/bin
@@ -17,7 +18,7 @@ INTO = VIRTUAL_ENV=$(CURDIR)/$(ENVIRONMENT) $(INSTALL) --quiet --no-compile
 TORCH ?=
 
 .PHONY: setup browser demo test test-oldest test-newest test-core release-check
-.PHONY: lint types public-types catalogue notebooks families
+.PHONY: lint types public-types catalogue notebooks docs families
 
 setup: .venv/ready
 
@@ -102,6 +103,12 @@ notebooks: setup
 	done
 	$(BIN)/jupyter nbconvert --log-level WARN --to html --HTMLExporter.mathjax_url= --HTMLExporter.require_js_url= \
 		build/notebooks/*.ipynb
+
+# The warning is about a version of MkDocs to come, which the extra `docs` does not install.
+docs: export NO_MKDOCS_2_WARNING := 1
+docs: setup
+	$(BIN)/python -m mkdocs build --strict
+	@echo "Read it with: $(BIN)/python -m http.server --directory site"
 
 families: setup
 	$(BIN)/tokenlight families --jobs 2 --output docs/families.md

@@ -1,20 +1,21 @@
-"""Draw the README's picture: what `make demo` prints, as SVG.
+"""Draw the README's picture: what its first program prints, as SVG.
 
-python recipes/readme_picture.py docs/demo.svg
+python recipes/readme_picture.py docs/first.svg
 """
 
 import io
 import re
 import sys
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 from rich.terminal_theme import TerminalTheme
 
 import tokenlight as tl
-from tokenlight.foundation.first_look import DEMO_METHODS, SENTENCES
-from tokenlight.views.terminal import legend
+from tokenlight.views.terminal import show
 
+README = Path(__file__).parent.parent / "README.md"
 # White paper, black ink: the picture stands on a light page and on a dark one.
 GREYS = [
     (60, 60, 60),
@@ -28,12 +29,10 @@ GREYS = [
 ]
 THEME = TerminalTheme((255, 255, 255), (20, 20, 20), GREYS, GREYS)
 
-console = Console(record=True, force_terminal=True, color_system="truecolor", width=116, file=io.StringIO())
-explained = tl.load().explain_all(SENTENCES, DEMO_METHODS)
-for group in zip(*explained.values(), strict=True):
-    tl.show(list(group), console)
-    console.print()
-console.print(legend(console))
-picture = console.export_svg(title="make demo", theme=THEME)
+console = Console(record=True, force_terminal=True, color_system="truecolor", width=88, file=io.StringIO())
+program = README.read_text(encoding="utf-8").partition("```python\n")[2].partition("```")[0]
+tl.show = partial(show, console=console)  # the program's own call draws the picture
+exec(program)
+picture = console.export_svg(title="Which tokens made it say that?", theme=THEME)
 picture = re.sub(r"@font-face \{.*?\}", "", picture, flags=re.DOTALL)  # no fonts from elsewhere
 Path(sys.argv[1]).write_text(picture, encoding="utf-8")

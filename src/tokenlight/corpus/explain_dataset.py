@@ -31,11 +31,11 @@ FORMAT, VERSION = "tokenlight.corpus", 1
 class ExplainedCorpus:
     """Where the results are, and how many."""
 
-    folder: Path
-    parts: int
-    rows: int
-    explained: int
-    bad: int
+    folder: Path  # that holds them
+    parts: int  # files
+    rows: int  # that were read
+    explained: int  # of these
+    bad: int  # rows that could not be explained: bad_rows.jsonl says why
 
 
 @dataclass(frozen=True)

@@ -26,13 +26,13 @@ class HeadMask:
     In a calibrated mask relevance flows by its own strengths; the two groups say what each head follows.
     """
 
-    syntactic: Tensor  # [layer, head]
-    positional: Tensor  # [layer, head]
+    syntactic: Tensor  # [layer, head] those that follow syntax
+    positional: Tensor  # [layer, head] those that follow position
     made: Mapping[str, Any] = field(default_factory=dict)  # how: thresholds, seed, or "by hand"
     model: str | None = None  # whom it was made for; None: it may be used on any model of its shape
-    fingerprint: tuple[float, ...] = ()
+    fingerprint: tuple[float, ...] = ()  # a few of that model's weights, by which others are refused
     statistics: "HeadStatistics | None" = None  # what it was made from
-    calibrated: Tensor | None = None  # [layer, head]
+    calibrated: Tensor | None = None  # [layer, head] strengths that `calibrate` found
 
     def __post_init__(self) -> None:
         groups = {"syntactic": self.syntactic, "positional": self.positional, "calibrated": self.calibrated}

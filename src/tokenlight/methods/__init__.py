@@ -145,7 +145,7 @@ class Method:
             raise TypeError(f"method '{self.name}' has no option {', '.join(unknown)}; its options: {known}")
 
 
-METHODS: dict[str, Method] = {}
+METHODS: dict[str, Method] = {}  # every method by its identifier
 ALIASES: dict[str, str] = {}  # papers' names in lower case -> identifier
 
 

@@ -88,7 +88,7 @@ class Metric:
         return self.points.axis, self.points.of(curves[..., :1], changed, **own)
 
 
-METRICS: dict[str, Metric] = {}
+METRICS: dict[str, Metric] = {}  # every metric by its identifier
 ALIASES: dict[str, str] = {}  # papers' names in lower case -> identifier
 
 

@@ -43,10 +43,10 @@ class ExplainedAnswer:
     answer. In a token's row, the token itself and everything after it have a score of 0.
     """
 
-    prompt: str | Chat
-    answer: str
-    tokens: list[str]
-    special: Tensor  # [token] bool
+    prompt: str | Chat  # what the model read
+    answer: str  # what it wrote, or was said to have written
+    tokens: list[str]  # of the prompt and behind it of the answer
+    special: Tensor  # [token] bool: added by the tokenizer or a chat's template
     segments: list[int | None]  # 0: the prompt, or the number of its message; the last: the answer
     spans: list[tuple[int, int]]  # characters in the one or the other
     ids: tuple[int, ...]  # of the answer's tokens
@@ -54,16 +54,16 @@ class ExplainedAnswer:
     numbers: Tensor  # [token of the answer] what is explained: its logit, or that minus the mean of all
     log_probabilities: Tensor  # [token of the answer] given everything before it
     alternatives: list[list[Alternative]]  # for each token of the answer, the likeliest ones in its place
-    method: str
-    options: Mapping[str, Any]
-    model: str
-    task: str
-    signed: bool = True
+    method: str  # its identifier
+    options: Mapping[str, Any]  # of the method, and which number was explained
+    model: str  # its name or path
+    task: str  # as transformers' pipelines call it
+    signed: bool = True  # whether scores can be negative
     sources: tuple[Source, ...] = ()  # the parts of the prompt that were named as such
     extras: Mapping[str, Tensor] = field(default_factory=dict)  # each [token of the answer]
-    notes: tuple[str, ...] = ()
-    versions: Mapping[str, str] = field(default_factory=dict)
-    fused: bool | None = None
+    notes: tuple[str, ...] = ()  # what a reader should know
+    versions: Mapping[str, str] = field(default_factory=dict)  # of tokenlight, torch, transformers and Python
+    fused: bool | None = None  # whether attention was one operation; None: nobody said
     # For evaluate() of its parts; not compared, not saved, and not taken along by copies and pickles.
     explainer: "Explainer | None" = field(default=None, repr=False, compare=False)
 
@@ -279,6 +279,7 @@ class ExplainedAnswer:
 
     @classmethod
     def load(cls, path: str | Path) -> "ExplainedAnswer":
+        """Read what `save` wrote."""
         file = Path(path)
         if file.suffix == answer_parquet.ENDING:
             return cls.from_dict(answer_parquet.read_parquet(file))

@@ -46,31 +46,31 @@ MAP_AXES: dict[str, tuple[str, ...]] = {
 class Explanation:
     """Which tokens made the model say that. Higher score = more support for the target."""
 
-    text: Text
-    tokens: list[str]
-    scores: Tensor  # [token]
-    special: Tensor  # [token] bool
-    segments: list[int | None]
-    spans: list[tuple[int, int]]
+    text: Text  # what was explained: a text, a pair, or a chat
+    tokens: list[str]  # as the tokenizer writes them, special tokens included
+    scores: Tensor  # [token] how much each supports the target
+    special: Tensor  # [token] bool: added by the tokenizer or a chat's template
+    segments: list[int | None]  # of each token: the text of a pair, or the message of a chat; None: added
+    spans: list[tuple[int, int]]  # of each token: its characters there
     score: float  # the explained number: a logit, or a difference of two
-    target: str
-    foil: str | None
-    prediction: str
-    probability: float | None
-    method: str
-    options: Mapping[str, Any]
-    task: str
-    model: str
-    signed: bool = True
+    target: str  # what the scores are for, in words
+    foil: str | None  # what the target is compared with
+    prediction: str  # what the model says
+    probability: float | None  # of the prediction; None where the model gives none
+    method: str  # its identifier
+    options: Mapping[str, Any]  # of the method
+    task: str  # as transformers' pipelines call it
+    model: str  # its name or path
+    signed: bool = True  # whether scores can be negative
     position: int | None = None  # the token that was explained, where there is one
     indices: tuple[int, ...] = ()  # the target as the model counts: a label, a token id, or an answer's first and last
-    foil_indices: tuple[int, ...] = ()
+    foil_indices: tuple[int, ...] = ()  # the same of the foil
     sources: tuple[Source, ...] = ()  # the parts of the text that were named as such
     given: tuple[int, ...] = ()  # token ids between the text and the target, where that is a later part of an answer
     extras: Mapping[str, float] = field(default_factory=dict)  # numbers about the scores, such as a residual
     maps: Mapping[str, Tensor] = field(default_factory=dict)  # what was asked for with detail=; axes in MAP_AXES
     notes: tuple[str, ...] = ()  # what a reader should know: truncation, a target that had no effect
-    versions: Mapping[str, str] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)  # of tokenlight, torch, transformers and Python
     fused: bool | None = None  # whether attention was one operation, whose weights nobody saw; None: nobody said
     # For evaluate(); no part of the result: not compared, not saved, and not taken along by copies and pickles.
     explainer: "Explainer | None" = field(default=None, repr=False, compare=False)
@@ -197,6 +197,7 @@ class Explanation:
 
     @classmethod
     def load(cls, path: str | Path) -> "Explanation":
+        """Read what `save` wrote."""
         return cls.from_dict(json.loads(Path(path).read_text(encoding="utf-8")))
 
     def evaluate(

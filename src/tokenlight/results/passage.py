@@ -7,12 +7,12 @@ from dataclasses import dataclass
 class Word:
     """A word of the original text; its score is the sum over its tokens."""
 
-    text: str
-    score: float
-    tokens: tuple[int, ...]
-    special: bool
-    segment: int | None
-    span: tuple[int, int]
+    text: str  # as it is written there
+    score: float  # of all its tokens together
+    tokens: tuple[int, ...]  # their numbers in the explanation
+    special: bool  # a token that the tokenizer added, such as [CLS]
+    segment: int | None  # the text of a pair, or the message of a chat, that it stands in
+    span: tuple[int, int]  # its characters there
     error: float | None = None  # the score's standard error, where it is a mean over contexts
 
     @property
@@ -30,9 +30,9 @@ class Word:
 class Passage:
     """A sentence, a paragraph or another part of the original text; its score is the sum over its tokens."""
 
-    text: str
-    score: float
-    tokens: tuple[int, ...]
-    segment: int | None
-    span: tuple[int, int]
-    name: str = ""
+    text: str  # as it is written there
+    score: float  # of all its tokens together
+    tokens: tuple[int, ...]  # their numbers in the explanation
+    segment: int | None  # the text of a pair, or the message of a chat, that it stands in
+    span: tuple[int, int]  # its characters there
+    name: str = ""  # of a source or a turn; empty for others

@@ -69,22 +69,25 @@ class RunFacts:
 class Table:
     """Everything that the views show, and the numbers behind it."""
 
-    columns: tuple[Column, ...]
-    lines: tuple[Line, ...]
-    panels: tuple[Panel, ...]
+    columns: tuple[Column, ...]  # a metric each
+    lines: tuple[Line, ...]  # a method each, and behind them the controls
+    panels: tuple[Panel, ...]  # curves, for metrics that have them
     values: np.ndarray  # [example, line, column]; NaN where there is none
     weights: np.ndarray  # [example, column]: how much an example counts in a mean
-    run: RunFacts
+    run: RunFacts  # what was run, and what became of its rows
 
     @property
     def methods(self) -> list[Line]:
+        """The lines that are no controls."""
         return [line for line in self.lines if not line.control]
 
     @property
     def controls(self) -> list[Line]:
+        """Random scores, erasure, and the best method with its order turned round."""
         return [line for line in self.lines if line.control]
 
     def cell(self, method: str, metric: str) -> Cell:
+        """The mean and interval of a method by a metric, both named as in the table."""
         line = next(line for line in self.lines if line.label == method)
         return line.cells[[column.label for column in self.columns].index(metric)]
 
@@ -107,16 +110,19 @@ class Table:
         return f"<Table: {len(self.methods)} methods and {len(self.controls)} controls × {len(self.columns)} metrics>"
 
     def to_markdown(self) -> str:
+        """As a table in Markdown."""
         from tokenlight.views.benchmark_table import markdown
 
         return markdown(self)
 
     def to_latex(self) -> str:
+        """As a table for a paper."""
         from tokenlight.views.benchmark_table import latex
 
         return latex(self)
 
     def to_csv(self) -> str:
+        """A row for each method and metric, with mean and interval."""
         from tokenlight.views.benchmark_table import comma_separated
 
         return comma_separated(self)

@@ -18,9 +18,11 @@ SCHOOLS = {
     "attention": "Attention",
     "attention_gradients": "Attention with gradients",
     "gradients": "Gradients",
+    "averaged_gradients": "Gradients",
     "decomposition": "Decomposition",
     "relevance": "Relevance",
     "perturbation": "Perturbation and control",
+    "shapley": "Perturbation and control",
     "unit_ablation": "Perturbation and control",
 }
 PASSAGES: dict[str, Any] = {  # to ask a language model about

@@ -9,7 +9,7 @@ from tokenlight.foundation.registry import import_all
 from tokenlight.foundation.transformers_internals import class_names
 from tokenlight.tasks.task import Task
 
-TASKS: dict[str, type[Task]] = {}
+TASKS: dict[str, type[Task]] = {}  # every task by the name that transformers' pipelines give it
 
 
 def register(task: type[Task]) -> type[Task]:

@@ -1,0 +1,1 @@
+"""What builds the documentation site beside its Markdown: `make docs`."""

@@ -1,0 +1,57 @@
+"""Hooks of MkDocs: pages that are made while the site is built, and what differs between the site and GitHub."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+from tokenlight.methods import METHODS
+from website.commands import commands_page
+from website.gallery import gallery_pages, schools
+from website.heatmaps import explainer, heatmap
+
+HEATMAP = re.compile(r"^<!-- heatmap: (?P<methods>[\w, ]+) \| (?P<text>.+) -->$", re.MULTILINE)
+PROGRAM = re.compile(r"^```python no-run$", re.MULTILINE)
+FROM_ROOT = {"../README.md#models-and-tasks": "families.md", "../README.md": "index.md"}
+COPIED = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}  # from the project's root
+GALLERY = "Methods"  # as mkdocs.yml calls it
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """The gallery's pages, by school, between its overview and what follows."""
+    for section in config.nav or []:
+        if GALLERY in section:
+            pages = ({school: [{m.title: f"gallery/{m.name}.md"} for m in members]} for school, members in schools())
+            section[GALLERY][1:1] = pages
+    return config
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    docs = Path(config.docs_dir)
+    made = {"reference/commands.md": commands_page(), **gallery_pages(docs), **copied_pages(docs)}
+    for path, text in made.items():
+        files.append(File.generated(config, path, content=text))
+    return files
+
+
+def copied_pages(docs: Path) -> dict[str, str]:
+    """Pages of the root that are read on the site, too; what they link to in docs/ is beside them there."""
+    texts = {there: (docs.parent / here).read_text(encoding="utf-8") for here, there in COPIED.items()}
+    return {there: text.replace("](docs/", "](").replace("](LICENSE)", "](index.md)") for there, text in texts.items()}
+
+
+def on_page_markdown(markdown: str, page: Page, **more: Any) -> str:
+    for here, there in FROM_ROOT.items():
+        markdown = markdown.replace(f"]({here})", f"]({there})")
+    markdown = PROGRAM.sub("```python", markdown)
+    return HEATMAP.sub(lambda found: drawn(found["text"], found["methods"].split(", ")), markdown)
+
+
+def drawn(text: str, methods: list[str]) -> str:
+    """A comment in a page, `<!-- heatmap: method, method | text -->`, as the heatmaps that it asks for."""
+    if unknown := set(methods) - set(METHODS):
+        raise ValueError(f"a page asks for heatmaps of methods that do not exist: {', '.join(sorted(unknown))}")
+    return heatmap(list(explainer().explain_all(text, methods, progress=False).values()))
