@@ -81,7 +81,7 @@ def test_every_public_name_has_its_place_in_the_reference(site, name):
 def test_fields_are_described_in_the_reference(site):
     """Their comments are, which the package has in place of docstrings."""
     page = (site / "reference" / "results" / "index.html").read_text(encoding="utf-8")
-    assert "How much each supports the target" in page  # Explanation.scores
+    assert "how much each supports the target" in page  # Explanation.scores
     assert "<p>-</p>" not in page  # a field without a comment
 
 

@@ -66,8 +66,10 @@ def overview(found: Mapping[str, Sequence[tl.Explanation]]) -> str:
         "# Gallery of methods",
         "",
         f"{len(METHODS)} ways of asking which tokens mattered. Each has a page of its own with its formula, its "
-        "options, and what it says about three texts. Every heatmap was computed when this site was built, by the small "
-        "sentiment model inside the package. How to choose among them: [Which method?](../how-to/which-method.md)",
+        "options, and what it says about three texts. Every heatmap was computed when this site was built, by the "
+        "small sentiment model inside the package.",
+        "",
+        "How to choose among them: [Which method?](../how-to/which-method.md)",
         "",
     ]
     for school, members in schools():

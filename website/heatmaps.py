@@ -6,8 +6,9 @@ from html import escape
 
 import tokenlight as tl
 from tokenlight.views.layout import Piece, explained, headline, pieces
+from tokenlight.views.palette import ink, shade
 
-STRONG = 0.55  # from here on, letters are white on light pages, too
+WHITE = (255, 255, 255)
 
 
 @cache
@@ -36,7 +37,7 @@ def word(piece: Piece) -> str:
     if piece.word.special:
         return f'<span class="heat-special">{escape(piece.text)}</span>'
     side = "for" if piece.strength >= 0 else "against"
-    strong = " strong" if abs(piece.strength) >= STRONG else ""
+    strong = " strong" if ink(shade(piece.strength)) == WHITE else ""  # letters are white on light pages, too
     share = f"--share:{100 * abs(piece.strength):.0f}%"
     title = f"{piece.word.score:+.4g}"
     return f'<span class="heat-word {side}{strong}" style="{share}" title="{title}">{escape(piece.text)}</span>'
