@@ -1,5 +1,6 @@
 """The gallery: a page for each method, made from METHODS, docs/methods.md and the model inside the package."""
 
+import inspect
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
@@ -94,7 +95,7 @@ def page(method: Method, explained: Sequence[tl.Explanation] | None, formulas: M
             "## Options",
             options(method),
             "## Formula, sources and limits",
-            formulas[method.name],
+            formulas.get(method.name) or inspect.getdoc(method.function) or method.summary,
             "Signs and symbols are explained under [Notation](../methods.md#notation); full references are under "
             "[Papers](../methods.md#papers).",
         ]
