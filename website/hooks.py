@@ -16,6 +16,7 @@ from website.heatmaps import explainer, heatmap
 HEATMAP = re.compile(r"^<!-- heatmap: (?P<methods>[\w, ]+) \| (?P<text>.+) -->$", re.MULTILINE)
 PROGRAM = re.compile(r"^```python no-run$", re.MULTILINE)
 FROM_ROOT = {"../README.md#models-and-tasks": "families.md", "../README.md": "index.md"}
+LINK = re.compile(r"\[(?P<words>[^\]]+)\]\((?P<target>[^)\s]+)\)")
 COPIED = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}  # from the project's root
 GALLERY = "Methods"  # as mkdocs.yml calls it
 
@@ -38,9 +39,16 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def copied_pages(docs: Path) -> dict[str, str]:
-    """Pages of the root that are read on the site, too; what they link to in docs/ is beside them there."""
+    """Pages of the root that are read on the site, too: links into docs/ stay, those to other files are plain text."""
     texts = {there: (docs.parent / here).read_text(encoding="utf-8") for here, there in COPIED.items()}
-    return {there: text.replace("](docs/", "](").replace("](LICENSE)", "](index.md)") for there, text in texts.items()}
+    return {there: LINK.sub(linked, text) for there, text in texts.items()}
+
+
+def linked(link: re.Match[str]) -> str:
+    words, target = link["words"], link["target"]
+    if target.startswith("docs/"):
+        return f"[{words}]({target.removeprefix('docs/')})"
+    return link[0] if target.startswith(("http", "#")) else words
 
 
 def on_page_markdown(markdown: str, page: Page, **more: Any) -> str:
