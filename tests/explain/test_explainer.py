@@ -462,7 +462,7 @@ def test_no_two_methods_share_a_name():
 def test_a_wrong_option_names_the_right_ones():
     with pytest.raises(TypeError, match=r"'integrated_gradients' has no option stepz; its options: steps=50, baseline"):
         explainer_for("bert").explain("ok", "integrated_gradients", stepz=3)
-    with pytest.raises(TypeError, match="'rollout' has no option steps; its options: none"):
+    with pytest.raises(TypeError, match="'rollout' has no option steps; its options: contexts=0, gaps=None"):
         explainer_for("bert").explain("ok", "rollout", steps=3)
     with pytest.raises(TypeError, match="none of the methods attcat, rollout has an option 'steps'"):
         explainer_for("bert").explain_all("ok", ["attcat", "rollout"], steps=3)
@@ -472,7 +472,7 @@ def test_a_target_that_has_no_effect_is_noted():
     explainer = explainer_for("bert")
     assert explainer.explain("ok", "rollout", target=1).notes == ("rollout does not depend on the target",)
     assert explainer.explain("ok", "rollout").notes == ()
-    assert explainer.explain("ok", "attcat", target=1).notes == ()
+    assert explainer.explain("ok", "gradient_x_input", target=1).notes == ()
 
 
 def test_scores_that_are_all_zero_are_noted():

@@ -235,6 +235,21 @@ def test_answers_are_averaged_row_by_row():
     assert not found.matrix[later].any()  # nothing behind the token that is explained
 
 
+@pytest.mark.parametrize("padding", [PAD, None])
+def test_classifiers_that_find_the_end_of_a_text_by_padding(padding):
+    """What deletion leaves is padded with the id that the model knows; without one, texts run one by one."""
+    model = deepcopy(models.model("llama", "text-classification", torch.float64))
+    model.config.pad_token_id = padding
+    ids = models.ids(1, 7)
+    there = contexts_by_hand(ids[0])
+    samples = torch.zeros(COUNT, 7, dtype=torch.float64)
+    for c, stays in enumerate(there):
+        samples[c, stays] = tl.attribute(model, ids[:, stays], method="lrp", target=1)[0]
+    expected = mean_by_hand(tl.attribute(model, ids, method="lrp", target=1)[0], samples, there)
+    found = tl.attribute(model, ids, method="lrp", target=1, contexts=COUNT)
+    assert torch.allclose(found[0], expected, atol=1e-10)
+
+
 def test_what_is_read_always_stays():
     model = models.model("bert", "question-answering")
     ids = models.ids(1, 8)

@@ -345,7 +345,7 @@ def test_the_command_says_what_is_wrong_in_one_line(tmp_path):
     port = str(taken.getsockname()[1])
     for arguments, says in (
         (["--port", port], f"cannot listen on port {port}"),
-        (["./nowhere", "--port", "0"], "there is no model './nowhere'"),
+        (["./nowhere", "--port", "0"], "there is no such folder"),
         (["--heads", str(tmp_path / "none.json"), "--port", "0", "--no-browser"], "there is no head mask"),
     ):
         result = run(*arguments)

@@ -12,7 +12,7 @@ from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.methods import Attribution
 from tokenlight.model.habits import habits_of, sees_hidden
 from tokenlight.model.inputs import fix_positions
-from tokenlight.model.pooling import classifies
+from tokenlight.model.pooling import NO_PADDING, classifies
 from tokenlight.model.settings import padding_id
 from tokenlight.model.twin import Twin
 from tokenlight.record.choices import Choice, repeat_choices
@@ -64,7 +64,8 @@ def run_in_contexts(
         for number, gap in enumerate(gaps):
             of_gap = [c for c in range(first, last) if c // 2 % len(gaps) == number]
             texts = torch.cartesian_prod(rows.new_tensor(of_gap), rows)  # [changed text, (context, row)]
-            for context, row in (some.unbind(1) for some in texts.split(at_once) if len(some)):
+            together = 1 if gap == "delete" and reads_one_by_one(twin) else at_once
+            for context, row in (some.unbind(1) for some in texts.split(together) if len(some)):
                 changed = take_away(twin, batch, choices, row, ~present[context, row], gap)
                 _, found = run_once(twin, changed.batch, plan, saving=saving, each=each, chosen=changed.choices)
                 for own, one in zip(samples, found, strict=True):
@@ -180,6 +181,13 @@ def gaps_for(twin: Twin, batch: Batch) -> tuple[Gap, ...]:
     return ("mask",) if batch.pad_id is None else ("pad", "mask")
 
 
+def reads_one_by_one(twin: Twin) -> bool:
+    """Whether texts of unequal lengths, as deletion leaves them, cannot share a batch."""
+    habits = habits_of(twin)
+    no_end = classifies(twin.model) and habits.reads_last and padding_id(twin.model) == NO_PADDING
+    return habits.equal_lengths or no_end
+
+
 def take_away(twin: Twin, batch: Batch, choices: tuple[Choice, ...], rows: Tensor, gone: Tensor, gap: Gap) -> Changed:
     """These rows of the batch without some of their tokens [row, token]."""
     choices = repeat_choices(choices, rows)
@@ -189,7 +197,9 @@ def take_away(twin: Twin, batch: Batch, choices: tuple[Choice, ...], rows: Tenso
             raise ValueError(
                 "a target that is a function of the output may count tokens: take other gaps than 'delete'"
             )
-        short, places = batch.map(lambda tensor: tensor[rows]).without(gone)
+        known = padding_id(twin.model)  # some models find the end of a text by it, whatever the mask says
+        padded = batch if known in (None, NO_PADDING) else replace(batch, pad_id=known)
+        short, places = padded.map(lambda tensor: tensor[rows]).without(gone)
         moved = tuple(choice.moved(places) for choice in choices)
         return Changed(fix_positions(twin.model, short), moved, left, places)
     some = fix_positions(twin.model, batch).map(lambda tensor: tensor[rows])  # a gap must not move other tokens

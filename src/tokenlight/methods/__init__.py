@@ -100,7 +100,7 @@ class Method:
     @property
     def all_options(self) -> dict[str, Any]:
         """With those that say in which contexts it is asked, which every method has that reads recorded passes."""
-        return {**({} if self.asks_model else {**NONE, **self.averaged}), **self.options}
+        return {**self.options, **({} if self.asks_model else {**NONE, **self.averaged})}
 
     @property
     def reads_row(self) -> bool:

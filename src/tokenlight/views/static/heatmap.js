@@ -292,14 +292,14 @@ function isUnsure(entry) {
 }
 
 /** "+0.312", or "+0.312 ± 0.04" where the score is a mean over contexts. */
-function scoreText(entry, explanation) {
+function writtenScore(entry, explanation) {
   const score = signedNumber(entry.score, explanation.signed);
   return entry.error == null ? score : `${score} ± ${signedNumber(entry.error, false)}`;
 }
 
 function spoken(entry, count, explanation) {
   const rank = entry.rank === null ? "" : `, rank ${entry.rank} of ${count}`;
-  return `${entry.special ? "special token, " : ""}score ${scoreText(entry, explanation)}${rank}`;
+  return `${entry.special ? "special token, " : ""}score ${writtenScore(entry, explanation)}${rank}`;
 }
 
 /** Outline the same word in every heatmap and write its score and rank beside each. */
@@ -318,7 +318,7 @@ function choose(board, index) {
     word.element?.classList.add("is-chosen");
     word.element?.setAttribute("aria-selected", "true");
     const rank = word.special ? "special" : word.rank === null ? "" : `rank ${word.rank} of ${word.count}`;
-    row.score.append(make("b", "", scoreText(word, row.explanation)), make("span", "", rank));
+    row.score.append(make("b", "", writtenScore(word, row.explanation)), make("span", "", rank));
   }
   const hint = board.rows.size ? "Point at a word, or use the arrow keys: its score and rank in every method." : "";
   board.heading.textContent = name === null ? hint : `“${name}”`;
