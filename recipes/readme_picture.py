@@ -29,7 +29,7 @@ GREYS = [
 ]
 THEME = TerminalTheme((255, 255, 255), (20, 20, 20), GREYS, GREYS)
 
-console = Console(record=True, force_terminal=True, color_system="truecolor", width=88, file=io.StringIO())
+console = Console(record=True, force_terminal=True, color_system="truecolor", width=98, file=io.StringIO())
 program = README.read_text(encoding="utf-8").partition("```python\n")[2].partition("```")[0]
 tl.show = partial(show, console=console)  # the program's own call draws the picture
 exec(program)
