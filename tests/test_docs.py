@@ -170,7 +170,7 @@ def test_every_preset_is_named():
 @pytest.mark.parametrize("page", PAGES, ids=page_name)
 def test_commands_exist(page):
     known = {command.name or getattr(command.callback, "__name__", "") for command in app.registered_commands}
-    targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     for program, *words in commands(page):
         if program == "tokenlight":
             assert words[0] in known, f"{page.name} calls `tokenlight {words[0]}`, which does not exist"
