@@ -110,12 +110,3 @@ def test_what_is_missed_may_be_rounding_in_half_precision():
     task, row = halved.task, halved.encode([TEXT])
     _, (found,) = run_jobs(Twin(halved.inner), halved.collate(row), plan_passes(Target(task, (Wanted(1),)), [job]))
     assert found.scores.dtype == torch.bfloat16  # what is told
-
-
-def test_a_strong_minus_of_gradient_times_state_is_explained():
-    def notes(name: str, scores: list[float]) -> list[str]:
-        return list(result_notes(Job(METHODS[name], {}), 1.0, torch.tensor(scores), {}, torch.float32))
-
-    (note,) = notes("attcat", [1.0, -0.6])
-    assert "the sign of attcat is that of gradient times hidden state" in note
-    assert notes("attcat", [1.0, -0.4]) == notes("gradient_x_input", [1.0, -0.6]) == []

@@ -12,7 +12,6 @@ from tokenlight.tasks.task import Task
 from tokenlight.text.rows import Row
 
 NOTICEABLE = 1e-4  # the share of what is explained
-SIGN_OF_GRADIENT = ("cat", "attcat")  # gradient times hidden state
 SHOWN = 4  # tokens that a note names
 
 
@@ -69,11 +68,6 @@ def result_notes(
         told = f"no score of {job.method.name} reaches {NOTICEABLE:g} of what it explains: there is little but rounding"
         cause = ". A norm right behind the embeddings does that: take read='blocks'" if reads_embeddings(job) else ""
         yield told + cause
-    if job.method.name in SIGN_OF_GRADIENT and float(scores.min()) <= -largest / 2 < 0:
-        yield (
-            f"the sign of {job.method.name} is that of gradient times hidden state: a minus means that the score would "
-            "fall if that state grew, not that the word speaks against the target"
-        )
     if not largest:
         yield f"every score of {job.method.name} is 0 on this text"
 

@@ -24,7 +24,7 @@ STYLES = {
 LETTERS = {"syntactic": "s", "positional": "p", "both": "b", "calibrated": "c", "dark": "·"}
 MEANINGS = {  # what a cell shows, and what that means
     "syntactic": ("obj", "follows this relation"),
-    "positional": ("-1", "looks so many tokens ahead"),
+    "positional": ("-1", "looks that many tokens on; -1 is the one before"),
     "both": ("obj", "both"),
     "calibrated": ("0.9", "strength"),
 }

@@ -10,7 +10,7 @@ from rich.text import Text
 from tokenlight.foundation.notebook import in_notebook, show_html
 from tokenlight.results.explanation import Explanation, printable
 from tokenlight.views.html import fragment
-from tokenlight.views.layout import BREAK, Piece, explained, headline
+from tokenlight.views.layout import BREAK, Piece, explained, group_notes, headline
 from tokenlight.views.long_texts import Fold, folded, strongest
 from tokenlight.views.palette import css, ink, shade
 
@@ -92,7 +92,7 @@ def header(explanation: Explanation) -> Text:
 
 
 def notes(explanations: Sequence[Explanation]) -> list[str]:
-    return list(dict.fromkeys(printable(note) for explanation in explanations for note in explanation.notes))
+    return [printable(note) for note in group_notes(explanations)]
 
 
 def front(explanation: Explanation) -> list[Text]:
