@@ -3,6 +3,7 @@
 import base64
 import dataclasses
 import json
+import re
 import struct
 from collections.abc import Iterator
 from typing import Any
@@ -15,7 +16,7 @@ from tests.browser import colours, new_window
 from tests.tokenizers_ import explainer_for
 from tests.views.test_interactive import Elements
 from tokenlight.results.explained_answer import ExplainedAnswer
-from tokenlight.views.answer_page import answer_frame, answer_page
+from tokenlight.views.answer_page import answer_frame, answer_page, joined_scripts
 from tokenlight.views.drawable_answer import drawable_answer
 from tokenlight.views.palette import shade
 
@@ -28,6 +29,13 @@ ANSWER = " The author 👍🏽. It is שלום here."
 @pytest.fixture(scope="module")
 def answer() -> ExplainedAnswer:
     return explainer_for("gpt2", "text-generation").explain_answer(PROMPT, ANSWER, "attn_lrp", progress=False)
+
+
+def test_scripts_that_are_joined_define_no_name_twice():
+    """One module may not: nothing of it would run."""
+    names = re.findall(r"^(?:export )?(?:function|const|let|class) (\w+)", joined_scripts(), re.MULTILINE)
+    assert len(names) > 40
+    assert sorted(names) == sorted(set(names))
 
 
 def drawn_text(block: dict[str, Any]) -> str:
