@@ -117,7 +117,7 @@ def test_transformers_makes_masks_that_are_added():
         ids, mask = models.ids(1), torch.ones(1, 9, dtype=torch.long)
         mask[0, 0] = 0
         takes = inspect.signature(transformers_internals.additive_mask).parameters  # until 5.3 the queries' places
-        queries = {"q_length": 9} if "q_length" in takes else {"cache_position": torch.arange(9)}
+        queries: dict[str, Any] = {"q_length": 9} if "q_length" in takes else {"cache_position": torch.arange(9)}
         full = transformers_internals.additive_mask(
             batch_size=1,
             **queries,
