@@ -104,7 +104,7 @@ notebooks: setup
 	$(BIN)/jupyter nbconvert --log-level WARN --to html --HTMLExporter.mathjax_url= --HTMLExporter.require_js_url= \
 		build/notebooks/*.ipynb
 
-# The warning is about a version of MkDocs to come, which the extra `docs` does not install.
+# The warning is about versions of MkDocs and Material to come; the extra `docs` installs the present ones.
 docs: export NO_MKDOCS_2_WARNING := 1
 docs: setup
 	$(BIN)/python -m mkdocs build --strict

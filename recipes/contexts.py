@@ -132,8 +132,11 @@ def show() -> None:
     print("| mean over removals | " + " | ".join(BETTER) + " |")
     print("|---" * (len(BETTER) + 1) + "|")
     for written, cells in known.items():
-        means = [[np.mean([x[f"{how} {n}"] for how in removals], 0) for x in (cells, reference)] for n in BETTER]
-        print(f"| {written} | " + " | ".join(cell(*pair, written == args.against) for pair in means) + " |")
+        row = []
+        for name in BETTER:
+            own, beside = (np.mean([x[f"{how} {name}"] for how in removals], 0) for x in (cells, reference))
+            row.append(cell(own, beside, written == args.against))
+        print(f"| {written} | " + " | ".join(row) + " |")
 
 
 if args.table:

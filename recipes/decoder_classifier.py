@@ -39,7 +39,8 @@ def read(split: str) -> tuple[list[str], list[int]]:
 texts, labels = read("train")
 dev_texts, dev_labels = read("dev")
 embedded = tl.load()
-tokenizer, words = embedded.tokenizer, embedded.model.get_input_embeddings().weight.detach()
+tokenizer = embedded.tokenizer
+words = embedded.model.get_parameter("bert.embeddings.word_embeddings.weight").detach()
 config = LlamaConfig(
     vocab_size=len(words),
     hidden_size=words.shape[1],
@@ -55,7 +56,7 @@ config = LlamaConfig(
     label2id={"negative": 0, "positive": 1},
 )
 model = LlamaForSequenceClassification(config)
-model.get_input_embeddings().weight.data.copy_(words)
+model.get_parameter("model.embed_tokens.weight").data.copy_(words)
 
 
 @torch.inference_mode()

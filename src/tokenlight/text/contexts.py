@@ -80,7 +80,7 @@ def read_gaps(written: Any) -> tuple[Gap, ...] | None:
     if written is None:
         return None
     names = [name.strip() for name in written.split("+")] if isinstance(written, str) else []
-    found = tuple(gap for name in names for gap in GAPS if name == gap)
+    found: tuple[Gap, ...] = tuple(gap for name in names for gap in GAPS if gap == name)
     if not found or len(found) < len(names):
         raise ValueError(f"gaps is one or more of {', '.join(GAPS)}, joined by '+' as in 'pad+mask'; found {written!r}")
     return found
