@@ -23,6 +23,12 @@ def show_html(html: str, replaceable: bool = False) -> Any:
 class NotebookBar:
     """A progress bar below the cell, which is gone when the work is done."""
 
+    label: str
+    total: int | None
+    done: float
+    passes: int
+    place: Any
+
     def __init__(self, label: str, total: int | None, done: float) -> None:
         self.label, self.total, self.done = label, total, done
         self.passes, self.place = 0, None

@@ -7,7 +7,7 @@ from contextvars import ContextVar
 from typing import TypeVar
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from tokenlight.foundation.notebook import NotebookBar, in_notebook
 
@@ -71,6 +71,10 @@ def find_bar(label: str, total: int | None, done: int) -> "TerminalBar | Noteboo
 
 class TerminalBar:
     """Gone when the work is done."""
+
+    bar: Progress
+    task: TaskID
+    passes: int
 
     def __init__(self, label: str, total: int | None, done: int, console: Console) -> None:
         columns = (

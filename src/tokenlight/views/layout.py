@@ -11,6 +11,7 @@ from tokenlight.tasks.task import Task
 from tokenlight.text.rows import Chat, parts
 from tokenlight.text.words import readable
 
+CLEAR = 0.25  # of the strongest word: a weaker minus is so pale that nobody wonders about it
 BREAK = "↵"  # stands before a line break that takes a token of its own
 
 
@@ -78,7 +79,8 @@ def explained(explanation: Explanation) -> str:
 def notes_of(explanation: Explanation) -> tuple[str, ...]:
     """What a reader should know: the notes of the explanation, and where its method's scores are easily misread."""
     method = METHODS.get(explanation.method)
-    misread = explanation.signed and min((word.score for word in explanation.words() if word.counts), default=0.0) < 0
+    scores = [word.score for word in explanation.words() if word.counts]
+    misread = explanation.signed and bool(scores) and min(scores) < -CLEAR * max(map(abs, scores))
     caution = (f"{method.title}: {method.caution}",) if method and method.caution and misread else ()
     return (*explanation.notes, *caution)
 
