@@ -10,6 +10,7 @@ from tokenlight.explain.one_run import run_once
 from tokenlight.explain.passes import PassPlan
 from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.methods import Attribution
+from tokenlight.methods.perturbation import replacement, take_away
 from tokenlight.model.habits import habits_of, sees_hidden
 from tokenlight.model.inputs import fix_positions
 from tokenlight.model.pooling import NO_PADDING, classifies
@@ -66,7 +67,7 @@ def run_in_contexts(
             texts = torch.cartesian_prod(rows.new_tensor(of_gap), rows)  # [changed text, (context, row)]
             together = 1 if gap == "delete" and reads_one_by_one(twin) else at_once
             for context, row in (some.unbind(1) for some in texts.split(together) if len(some)):
-                changed = take_away(twin, batch, choices, row, ~present[context, row], gap)
+                changed = with_gaps(twin, batch, choices, row, ~present[context, row], gap)
                 _, found = run_once(twin, changed.batch, plan, saving=saving, each=each, chosen=changed.choices)
                 for own, one in zip(samples, found, strict=True):
                     own.note(context, row, changed.back(one.scores), one.extras)
@@ -188,7 +189,7 @@ def reads_one_by_one(twin: Twin) -> bool:
     return habits.equal_lengths or no_end
 
 
-def take_away(twin: Twin, batch: Batch, choices: tuple[Choice, ...], rows: Tensor, gone: Tensor, gap: Gap) -> Changed:
+def with_gaps(twin: Twin, batch: Batch, choices: tuple[Choice, ...], rows: Tensor, gone: Tensor, gap: Gap) -> Changed:
     """These rows of the batch without some of their tokens [row, token]."""
     choices = repeat_choices(choices, rows)
     left = batch.attention_mask[rows].bool() & ~gone
@@ -203,15 +204,14 @@ def take_away(twin: Twin, batch: Batch, choices: tuple[Choice, ...], rows: Tenso
         moved = tuple(choice.moved(places) for choice in choices)
         return Changed(fix_positions(twin.model, short), moved, left, places)
     some = fix_positions(twin.model, batch).map(lambda tensor: tensor[rows])  # a gap must not move other tokens
-    if gap == "hide":
-        if sees_hidden(twin):
-            raise UnsupportedModelError(
-                f"{type(twin.model).__name__} reads tokens that attention_mask hides: take other gaps than 'hide'"
-            )
-        return Changed(replace(some, attention_mask=some.attention_mask * ~gone, hides=True), choices, left)
-    token = {"mask": batch.mask_id, "pad": batch.pad_id}[gap]
-    if token is None:
-        raise ValueError(f"gaps={gap!r}: the vocabulary has no {gap} token here; take 'delete' or 'hide'")
-    if token == padding_id(twin.model) and classifies(twin.model) and habits_of(twin).reads_last:
-        raise ValueError("this classifier finds the end of a text by the padding token: take gaps='delete'")
-    return Changed(replace(some, input_ids=torch.where(gone, token, some.input_ids)), choices, left)
+    if gap == "hide" and sees_hidden(twin):
+        raise UnsupportedModelError(
+            f"{type(twin.model).__name__} reads tokens that attention_mask hides: take other gaps than 'hide'"
+        )
+    if gap != "hide":
+        token = replacement(batch, gap)
+        if token is None:
+            raise ValueError(f"gaps={gap!r}: the vocabulary has no {gap} token here; take 'delete' or 'hide'")
+        if token == padding_id(twin.model) and classifies(twin.model) and habits_of(twin).reads_last:
+            raise ValueError("this classifier finds the end of a text by the padding token: take gaps='delete'")
+    return Changed(take_away(some, gone, gap), choices, left)
