@@ -227,11 +227,13 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", default=["embedded", "bert-base"], help="or paths of checkpoints")
     parser.add_argument("--texts", type=Path, default=TEXTS, help="one text a line")
     parser.add_argument("--few", type=int, default=4, help="texts for methods of many passes")
+    parser.add_argument("--steps", type=int, default=50, help="of integrated gradients; fewer for long texts")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("-o", "--output", type=Path, default=Path("peers"), help="folder for peers.json and peers.log")
     args = parser.parse_args()
     if args.setup:
         sys.exit(1 if set_up(args.envs, args.peers) else 0)
+    os.environ["PEERS_STEPS"] = str(args.steps)  # for every library's process
     texts = [line.strip() for line in args.texts.read_text(encoding="utf-8").splitlines() if line.strip()]
     if not texts:
         parser.error(f"{args.texts} holds no text; expected one a line")

@@ -17,7 +17,8 @@ import transformers
 from torch import Tensor
 
 BATCH = 16  # texts that run together, where a library takes several
-STEPS, ROWS = 50, 32  # of integrated gradients; interpolated texts that run together
+STEPS = int(os.environ.get("PEERS_STEPS", "50"))  # of integrated gradients
+ROWS = 32  # interpolated texts that run together
 RESET_PEAK = Path("/proc/self/clear_refs")
 
 

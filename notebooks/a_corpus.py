@@ -71,7 +71,8 @@ print(wrong.to_string(columns=COLUMNS, index=False) if len(wrong) else "none of 
 # ## The words of the corpus
 #
 # Which words support each label, over all texts? *Strength* is a word's score relative to the strongest word of its
-# text, averaged over its uses.
+# text, averaged over its uses. The most *distinct* words come first: those whose strength is farthest above the mean of
+# all words, in standard errors.
 
 # %%
 for summary in summarise(done.folder, method="attn_lrp"):

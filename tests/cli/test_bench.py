@@ -106,7 +106,7 @@ def test_a_run_that_is_stopped_says_how_it_goes_on(checkpoint, data, tmp_path, m
     monkeypatch.setattr("tokenlight.bench.benchmark.bench", stop)
     result = run("bench", checkpoint, data, "-o", str(tmp_path / "out"), "--text", "said")
     assert result.exit_code == 130
-    assert "the same command goes on from there" in result.stderr
+    assert "run the same command again to continue" in result.stderr
 
 
 def test_sanity_prints_and_draws(checkpoint, data, tmp_path):

@@ -22,7 +22,7 @@ def test_a_file_is_explained_and_summed_up(checkpoint, source, tmp_path):
     command = ["explain-file", source, "-o", str(out), "-m", checkpoint, "--text", "said", "--id", "name"]
     command += ["--method", "lrp", "--method", "AttCAT", "--part-rows", "10", "--dtype", "float16"]
     printed = succeed(*command)
-    assert printed == f"25 texts explained in 3 parts, 1 row set aside in bad_rows.jsonl: {out}\n"
+    assert printed == f"25 texts explained in 3 parts, 1 row skipped (see bad_rows.jsonl): {out}\n"
     found = pandas.read_parquet(out / "parts")
     assert set(found["method"]) == {"lrp", "attcat"}
     assert found["id"].tolist()[:4] == ["n0", "n0", "n1", "n1"]

@@ -58,10 +58,10 @@ def test_control_c_stops_cleanly_and_the_same_command_goes_on(source, tmp_path, 
     assert stopped.exit_code == 130
     (line,) = stopped.stderr.splitlines()
     assert line.startswith("tokenlight: stopped; ")
-    assert line.endswith("the same command goes on from there")
+    assert line.endswith("run the same command again to continue")
     there = contents(tmp_path / "stopped")
     assert "_SUCCESS" not in there
     assert not any(name.endswith(".part") for name in there)
     printed = succeed(*command)
-    assert printed.startswith("60 texts explained in 7 parts, 1 row set aside in bad_rows.jsonl: ")
+    assert printed.startswith("60 texts explained in 7 parts, 1 row skipped (see bad_rows.jsonl): ")
     assert there.items() <= contents(tmp_path / "stopped").items()

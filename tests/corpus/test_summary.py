@@ -64,17 +64,40 @@ def test_words_are_counted_and_weighed(folder):
     (found,) = summarise(folder)
     assert (found.model, found.method) == ("model", "lrp")
     assert [(one.label, one.texts) for one in found.labels] == [("negative", 3), ("positive", 2)]
-    positive = {one.word: one for one in found.labels[1].words}
-    assert positive["good"] == WordSupport("good", 3, 2, (1.0 + 0.25 + 1.0) / 3)
-    assert positive["a"] == WordSupport("a", 1, 0, 0.25)
-    assert positive["movie"] == WordSupport("movie", 1, 0, -0.5)
-    assert positive["key"] == WordSupport("key", 1, 0, 0.5)
+    positive = {one.word: counts(one) for one in found.labels[1].words}
+    assert positive == {"good": (3, 2, 0.75), "key": (1, 0, 0.5), "a": (1, 0, 0.25), "movie": (1, 0, -0.5)}
     assert [one.word for one in found.labels[1].words] == ["good", "key", "a", "movie"]
-    negative = {one.word: one for one in found.labels[0].words}
-    assert negative["not"] == WordSupport("not", 1, 1, 1.0)
-    assert negative["a"] == WordSupport("a", 2, 0, 0.0)
-    assert negative["unbelievable"] == WordSupport("unbelievable", 1, 1, 1.0)  # its pieces are one word
+    negative = {one.word: counts(one) for one in found.labels[0].words}
+    assert negative["not"] == (1, 1, 1.0)
+    assert negative["a"] == (2, 0, 0.0)
+    assert negative["unbelievable"] == (1, 1, 1.0)  # its pieces are one word
     assert [one.word for one in summarise(folder, min_uses=2)[0].labels[0].words] == ["a"]
+
+
+def test_words_are_ordered_by_how_distinctive_they_are(folder):
+    uses = torch.tensor([0.25, 1.0, -0.5, 0.25, 1.0, 0.5])  # of all words in the positive texts
+    (good, *_, movie) = summarise(folder)[0].labels[1].words
+    error = uses.std(correction=0)
+    assert good.distinctness == pytest.approx(float((0.75 - uses.mean()) / (error / 3**0.5)))
+    assert movie.distinctness == pytest.approx(float((-0.5 - uses.mean()) / error))
+
+
+def test_a_frequent_word_of_little_support_does_not_come_first(tmp_path):
+    """Its supports add up to more than those of any other word."""
+    texts = [("the the the key good", "positive", [0.2, 0.2, 0.2, 0.0, 1.0])] * 3
+    words = summarise(write_known(tmp_path / "many", texts))[0].labels[0].words
+    assert [one.word for one in words] == ["good", "the", "key"]
+    assert words[1].uses * words[1].strength > 0.5 * words[0].uses * words[0].strength
+    assert words[1].distinctness < 0 < words[0].distinctness
+
+
+def test_words_that_are_all_alike_are_not_distinctive(tmp_path):
+    words = summarise(write_known(tmp_path / "alike", [("a key", "positive", [1.0, 1.0])]))[0].labels[0].words
+    assert [(one.word, one.distinctness) for one in words] == [("a", 0.0), ("key", 0.0)]
+
+
+def counts(one: WordSupport) -> tuple[int, int, float]:
+    return one.uses, one.strongest, one.strength
 
 
 def test_shards_are_read_in_pieces(folder, monkeypatch):

@@ -583,3 +583,26 @@ def test_a_boolean_mask_is_a_mask():
     mask[0, 4:] = 0
     one, two = (tl.attribute(model_for("bert"), ids, m, method="attcat", target=1) for m in (mask, mask.bool()))
     assert torch.equal(one, two)
+
+
+# --- What an explainer is -------------------------------------------------------------------------------------------
+
+
+def test_an_explainer_says_what_it_explains():
+    explainer = tl.load()
+    assert repr(explainer) == "<Explainer of BertForSequenceClassification, text-classification: negative, positive>"
+    table = explainer._repr_html_()
+    assert all(fact in table for fact in ("negative, positive", "6 layers of 12 heads", "512 tokens"))
+    assert ".generate" not in table
+    language_model = explainer_for("gpt2", task="text-generation")
+    assert ".generate(prompt)" in language_model._repr_html_()
+    assert "labels" not in language_model._repr_html_()
+
+
+def test_what_a_label_is_called_cannot_break_the_table():
+    explainer = copy.copy(tl.load())
+    config = copy.deepcopy(explainer.model.config)
+    config.id2label = {0: "<b>bad", 1: "good"}
+    changed = copy.copy(explainer.model)
+    changed.config = config
+    assert "&lt;b&gt;bad, good" in tl.Explainer(changed, explainer.tokenizer)._repr_html_()

@@ -81,7 +81,7 @@ def test_mask_lrp_table_1_and_figure_3_share_a_run(recipe, texts):
     assert "not at hand" in row_of(printed, "Ours, as the paper says")
     assert "the model is default, the paper's is textattack/bert-base-uncased-SST-2" in printed
     assert "2 examples, protocol mask_lrp" in printed
-    assert "Set aside 1: fewer than 20 tokens" in printed
+    assert "Skipped 1: fewer than 20 tokens" in printed
     assert "0.432" in row_of(
         Path("out/mask_lrp_table1/sst2/side_by_side.md").read_text("utf-8"), "| Random mask, mean of seeds"
     )

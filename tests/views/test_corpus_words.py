@@ -9,14 +9,22 @@ from rich.table import Table
 from tokenlight.results.corpus_words import CorpusSummary, LabelWords, WordSupport
 from tokenlight.views.corpus_words import comparison_table, summary_csv, summary_figure, summary_table
 
-NEGATIVE = (WordSupport("not", 1, 1, 1.0), WordSupport("dull", 1, 1, 1.0), WordSupport("film", 1, 0, -1.0))
-POSITIVE = (
-    WordSupport("good", 3, 2, 0.75),
-    WordSupport("key", 1, 0, 0.5),
-    WordSupport("a", 1, 0, 0.25),
-    WordSupport("movie", 1, 0, -0.5),
+NEGATIVE = (
+    WordSupport("not", 1, 1, 1.0, 2.0),
+    WordSupport("dull", 1, 1, 1.0, 2.0),
+    WordSupport("film", 1, 0, -1.0, -3.0),
 )
-CHANGED = (WordSupport("key", 1, 0, 0.5), WordSupport("movie", 1, 1, 0.5), WordSupport("good", 3, 1, 0.25 / 3))
+POSITIVE = (
+    WordSupport("good", 3, 2, 0.75, 2.25),
+    WordSupport("key", 1, 0, 0.5, 1.5),
+    WordSupport("a", 1, 0, 0.25, -0.25),
+    WordSupport("movie", 1, 0, -0.5, -0.5),
+)
+CHANGED = (
+    WordSupport("key", 1, 0, 0.5, 1.0),
+    WordSupport("movie", 1, 1, 0.5, 1.0),
+    WordSupport("good", 3, 1, 0.25 / 3, 0.5),
+)
 ONE = CorpusSummary("model", "lrp", (LabelWords("negative", 3, NEGATIVE), LabelWords("positive", 2, POSITIVE)))
 TWO = CorpusSummary("other", "lrp", (LabelWords("negative", 3, NEGATIVE[:1]), LabelWords("positive", 2, CHANGED)))
 
@@ -29,12 +37,12 @@ def printed(table: Table) -> list[list[str]]:
 
 def test_the_table_has_the_words_that_support_a_label():
     lines = printed(summary_table(ONE, 2))
-    assert ["positive", "(2", "texts)", "good", "3", "2", "+0.75"] in lines
-    assert ["key", "1", "0", "+0.50"] in lines
-    assert ["negative", "(3", "texts)", "not", "1", "1", "+1.00"] in lines
+    assert ["positive", "(2", "texts)", "good", "3", "2", "+0.75", "2.2"] in lines
+    assert ["key", "1", "0", "+0.50", "1.5"] in lines
+    assert ["negative", "(3", "texts)", "not", "1", "1", "+1.00", "2.0"] in lines
     everything = printed(summary_table(ONE, 9))
-    assert ["a", "1", "0", "+0.25"] in everything
     assert not any("movie" in line or "film" in line for line in everything)  # they speak against
+    assert not any(line[:1] == ["a"] for line in everything)  # less than words do as a rule
 
 
 def test_the_file_has_all_words():
@@ -49,7 +57,7 @@ def test_the_file_has_all_words():
         "uses": "1",
         "strongest": "0",
         "strength": "-0.5",
-        "total": "-0.5",
+        "distinctness": "-0.5",
     }
 
 
@@ -57,7 +65,7 @@ def test_the_figure_has_a_panel_for_each_label():
     figure = summary_figure([ONE], 2)
     assert [axes.get_title(loc="left") for axes in figure.axes] == ["negative", "positive"]
     assert [label.get_text() for label in figure.axes[1].get_yticklabels()] == ["good", "key"]
-    assert figure.axes[1].dataLim.x1 == 2.25  # uses × strength
+    assert figure.axes[1].dataLim.x1 == 2.25
 
 
 def test_two_checkpoints_side_by_side():
@@ -67,12 +75,12 @@ def test_two_checkpoints_side_by_side():
     assert ["good", "3", "+0.75", "3", "+0.08", "-0.67"] in lines
     assert ["negative", "dull", "1", "+1.00", "0", "-1.00"] in lines
     figure = summary_figure([ONE, TWO], 3)
-    assert len(figure.axes[1].patches) == 6
+    assert len(figure.axes[1].patches) == 4  # two words, a bar for each checkpoint
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["model, lrp", "other, lrp"]
 
 
 def test_dollars_are_no_formula(tmp_path):
-    words = (WordSupport("$", 2, 1, 1.0), WordSupport("a", 1, 0, 0.5))
+    words = (WordSupport("$", 2, 1, 1.0, 2.0), WordSupport("a", 1, 0, 0.5, 1.0))
     figure = summary_figure([CorpusSummary("model", "lrp", (LabelWords("positive", 1, words),))], 5)
     figure.savefig(tmp_path / "money.png")
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == [r"\$", "a"]

@@ -70,8 +70,8 @@ def bench(
 
     `source` is a file, "hf:NAME" or a list of texts or examples; a `Source` says which columns and how many rows are
     read. A method is a name, also with options ("mask_lrp:variant=released"), and so is a metric; `protocol` is a
-    paper's way of judging in place of metrics. Results go to the folder `output`, from which a run that was stopped
-    goes on. `seed_models` differ from the model in their seed: how alike their explanations are is measured too.
+    paper's way of judging in place of metrics. Results go to the folder `output`, where a run that was stopped
+    continues. `seed_models` differ from the model in their seed: how alike their explanations are is measured too.
     `fused` decides for every method whether attention is one operation or written out, as in `explain`.
     `Workers("ray")` spread the examples over processes or machines.
     """

@@ -1,4 +1,4 @@
-"""The table: methods × metrics, mean with a 95 % bootstrap interval, and who cannot be told from the best."""
+"""The table: methods × metrics, mean with a 95 % bootstrap interval, and which are level with the best."""
 
 import warnings
 from collections.abc import Sequence

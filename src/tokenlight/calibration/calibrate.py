@@ -50,7 +50,7 @@ def calibrate(
     they gain no more (or after `steps`) the search ends, and if their gain may be chance, every head stays lit.
     `target` and `foil` are as in `explain`; a text that comes twice counts once. The mask keeps the syntactic and
     positional groups of `heads` (default: the model's own), to be compared with. With a `checkpoint`, a run that was
-    stopped goes on.
+    stopped continues.
     """
     if steps < 1:
         raise ValueError(f"steps is a positive number, found {steps}")

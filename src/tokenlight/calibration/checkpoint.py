@@ -1,4 +1,4 @@
-"""What a calibration has found so far, in a file: a run that was stopped goes on from there."""
+"""What a calibration has found so far, in a file: a run that was stopped continues there."""
 
 import json
 from collections.abc import Mapping, Sequence

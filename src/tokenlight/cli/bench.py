@@ -68,7 +68,7 @@ def bench(
     engine: EngineOption = "local",
     workers: WorkersOption = None,
 ) -> None:
-    """Compare methods by metrics on your own model and data; stopped, the same command goes on."""
+    """Compare methods by metrics on your own model and data. A run that was stopped continues with the same command."""
     from tokenlight.bench.shown_examples import read_shown
     from tokenlight.bench.tabulate import read_table
     from tokenlight.data.source import Source
@@ -127,7 +127,7 @@ def run_bench(
     try:
         return run(load_model(model, task), source, protocol=protocol, seed_models=others, **settings)
     except KeyboardInterrupt as error:
-        kept = f"what is done is in {settings['output']}: the same command goes on from there"
+        kept = f"what is done is in {settings['output']}; run the same command again to continue"
         typer.echo(f"tokenlight: stopped; {kept}", err=True)
         raise typer.Exit(INTERRUPTED) from error
 

@@ -86,7 +86,7 @@ def explain_file(
 ) -> None:
     """Explain every text of a file, or every answer to a prompt, into a folder of Parquet files.
 
-    Stopped, the same command goes on.
+    A run that was stopped continues with the same command.
     """
     from tokenlight.corpus.explain_dataset import explain_dataset
     from tokenlight.data.reading_texts import check_corpus
@@ -122,10 +122,10 @@ def explain_file(
             explainer = on_device(load_model(model, task), engine)
             found = explain_dataset(explainer, texts, output, methods, heads=heads, settings=settings, workers=chosen)
         except KeyboardInterrupt as error:
-            typer.echo(f"tokenlight: stopped; {done_so_far(output)}: the same command goes on from there", err=True)
+            typer.echo(f"tokenlight: stopped; {done_so_far(output)}; run the same command again to continue", err=True)
             raise typer.Exit(INTERRUPTED) from error
-        aside = f", {count(found.bad, 'row')} set aside in bad_rows.jsonl" if found.bad else ""
-        typer.echo(f"{count(found.explained, 'text')} explained in {count(found.parts, 'part')}{aside}: {output}")
+        skipped = f", {count(found.bad, 'row')} skipped (see bad_rows.jsonl)" if found.bad else ""
+        typer.echo(f"{count(found.explained, 'text')} explained in {count(found.parts, 'part')}{skipped}: {output}")
         if summary:
             from tokenlight.corpus.summary import summarise
 
@@ -163,7 +163,7 @@ def corpus(
     csv: Annotated[Path | None, typer.Option(help="Write all words here.")] = None,
     figure: Annotated[Path | None, typer.Option(help="Draw the words here: png, svg or pdf.")] = None,
 ) -> None:
-    """The words that support each label most often and most strongly, over a whole corpus."""
+    """The words that support each label more than others do, over a whole corpus."""
     from tokenlight.corpus.summary import summarise
     from tokenlight.views.corpus_words import comparison_table, summary_csv, summary_figure
     from tokenlight.views.figure import check_figure_name, save

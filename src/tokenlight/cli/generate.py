@@ -24,7 +24,7 @@ def generate(
         bool,
         typer.Option(
             "--plain",
-            help="Go on with the prompt as it stands. Otherwise it is a user's message, if the model knows chats.",
+            help="Continue the prompt as it stands. Otherwise it is a user's message, if the model knows chats.",
         ),
     ] = False,
     documents: DocumentsOption = None,

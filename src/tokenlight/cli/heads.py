@@ -102,5 +102,5 @@ def count(
 
 
 def checkpoint_of(output: Path) -> Path:
-    """Where counts are kept until the mask is written: a command that was stopped goes on from there."""
+    """Where counts are kept until the mask is written: a command that was stopped continues there."""
     return output.with_name(output.name + ".partial")

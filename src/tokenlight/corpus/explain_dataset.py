@@ -1,4 +1,4 @@
-"""A whole corpus, explained into a folder of Parquet files. It can be stopped anywhere and goes on from there."""
+"""A whole corpus, explained into a folder of Parquet files. It can be stopped anywhere and continues there."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -73,7 +73,7 @@ def explain_dataset(
 
     `source` is a file (Parquet, JSON lines, CSV, TSV, text), a folder of such, "hf:NAME" or a sequence of texts, pairs
     or rows; a `Source` says which columns are read. By default the prediction is explained; `settings` name a target,
-    windows for long texts, and how results are written. A run that was killed goes on by the same call.
+    windows for long texts, and how results are written. A run that was killed continues with the same call.
     `Workers("ray")` spread the parts over processes or machines. docs/scale.md says more.
     """
     corpus, folder = as_source(source), Path(output)
@@ -147,7 +147,7 @@ def check_model(settings: CorpusSettings, explainer: Explainer) -> None:
 
 
 def stored_threads(folder: Path) -> int | None:
-    """A run goes on as it began."""
+    """A run continues as it began."""
     if not (folder / RUN_FILE).is_file():
         return None
     settings = read_run(folder).get("settings")

@@ -1,4 +1,4 @@
-"""The folder of an explained corpus: a Parquet file for each part, whole or not there, and the rows set aside.
+"""The folder of an explained corpus: a Parquet file for each part, whole or not there, and the rows that were skipped.
 
 One row is one text explained by one method: tables have the same columns whatever the methods, several runs can be
 read as one, and a method is chosen with WHERE. What the methods share (the tokens) is next to itself and compresses.
@@ -96,7 +96,7 @@ def answer_columns(dtype: str) -> list[tuple[str, pyarrow.DataType]]:
 
 
 def write_part(folder: Path, part: ExplainedPart, settings: CorpusSettings, about: Mapping[str, Any]) -> PartCounts:
-    """The rows set aside first, the shard last: a shard that is there says that its part is done."""
+    """The skipped rows first, the shard last: a shard that is there says that its part is done."""
     counts = PartCounts(len(part.texts) + len(part.bad), len(part.texts), len(part.bad))
     aside = bad_path(folder, part.number)
     if part.bad:
@@ -196,7 +196,7 @@ def write_new(path: Path, write: Callable[[Path], object]) -> None:
             raise
         raise OSError(
             f"no space left for {path.name} in {path.parent}: nothing half written stays there; free some space, "
-            "then the same call goes on"
+            "then the same call continues"
         ) from error
     finally:
         part.unlink(missing_ok=True)
@@ -244,7 +244,7 @@ def read_counts(path: Path) -> PartCounts:
 
 
 def finish(folder: Path) -> PartCounts:
-    """All rows set aside in one file, and the mark that nothing is missing, with counts."""
+    """All skipped rows in one file, and the mark that nothing is missing, with counts."""
     found = shards(folder)
     counts = sum(map(read_counts, found.values()), PartCounts())
     if missing := set(range(len(found))) - set(found):

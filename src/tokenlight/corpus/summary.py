@@ -1,4 +1,4 @@
-"""Over a whole corpus: which words support each label most often and most strongly. Shards are read one by one."""
+"""Over a whole corpus: which words support each label more than words do as a rule. Shards are read one by one."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -36,24 +36,33 @@ class Tally:
     uses: dict[str, int] = field(default_factory=dict)
     strongest: dict[str, int] = field(default_factory=dict)
     strength: dict[str, float] = field(default_factory=dict)
+    squares: float = 0.0  # of the strengths of all uses
 
     def add(self, words: Sequence[tuple[str, float]]) -> None:
         self.texts += 1
         largest = max((abs(score) for _, score in words), default=0.0)
         best = max((score for _, score in words), default=0.0)
         for word, score in words:
+            strength = score / largest if largest else 0.0
             self.uses[word] = self.uses.get(word, 0) + 1
-            self.strength[word] = self.strength.get(word, 0.0) + (score / largest if largest else 0.0)
+            self.strength[word] = self.strength.get(word, 0.0) + strength
+            self.squares += strength**2
         for word in {word for word, score in words if score == best > 0}:
             self.strongest[word] = self.strongest.get(word, 0) + 1
 
     def words(self, min_uses: int) -> tuple[WordSupport, ...]:
-        found = [
-            WordSupport(word, uses, self.strongest.get(word, 0), self.strength[word] / uses)
-            for word, uses in self.uses.items()
-            if uses >= min_uses
-        ]
-        return tuple(sorted(found, key=lambda one: (-one.total, one.word)))
+        """Sums would put words such as "the" first: a little support in each text, and they are in all of them."""
+        uses = sum(self.uses.values())
+        mean = sum(self.strength.values()) / max(uses, 1)
+        spread = max(self.squares / max(uses, 1) - mean**2, 0.0) ** 0.5
+
+        def support(word: str, uses: int) -> WordSupport:
+            strength = self.strength[word] / uses
+            distinctness = (strength - mean) * uses**0.5 / spread if spread else 0.0
+            return WordSupport(word, uses, self.strongest.get(word, 0), strength, distinctness)
+
+        found = [support(word, uses) for word, uses in self.uses.items() if uses >= min_uses]
+        return tuple(sorted(found, key=lambda one: (-one.distinctness, -one.strength, one.word)))
 
 
 def summarise(folder: str | Path, method: str | None = None, min_uses: int = 1) -> list[CorpusSummary]:

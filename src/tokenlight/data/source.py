@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tokenlight.data.examples import Example
-from tokenlight.data.file_kinds import files_in, guess_kind, quick_count, refuse_utf16
+from tokenlight.data.file_kinds import KINDS, files_in, guess_kind, quick_count, refuse_utf16
 from tokenlight.data.row_readers import READERS, Rows, hub_rows, memory_rows
 from tokenlight.foundation.files import hash_file
 from tokenlight.text.rows import Text
@@ -76,7 +76,7 @@ class Source:
         return (path,)
 
     def kind_of(self, path: Path) -> str:
-        kind = self.kind or guess_kind(path)
+        kind = KINDS.get(f".{self.kind}", self.kind) if self.kind else guess_kind(path)  # also as names end: txt
         if kind not in READERS:
             raise ValueError(f"{path}: there is no kind of data {kind!r}; kinds: {', '.join(READERS)}")
         return kind

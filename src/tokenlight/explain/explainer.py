@@ -12,6 +12,7 @@ from tokenlight.explain.in_batches import explain_in_batches
 from tokenlight.explain.inquiry import inquire
 from tokenlight.explain.jobs import Job, Option, jobs_for
 from tokenlight.explain.numbers import DEFAULT_NUMBER, Number, check_number
+from tokenlight.explain.portrait import line_about, table_about
 from tokenlight.explain.running import Running
 from tokenlight.methods import find_method
 from tokenlight.model.copying import unwrap
@@ -30,7 +31,6 @@ from tokenlight.text.sources import Documents, sources_for, with_sources
 
 DEFAULT_METHOD = "attn_lrp"
 RUNNING = Running()
-SHOWN_LABELS = 5
 
 
 class Explainer:
@@ -49,9 +49,10 @@ class Explainer:
         self.task = (task or task_of_class(type(inner).__name__))(inner, tokenizer)
 
     def __repr__(self) -> str:
-        labels = list(map(str, self.task.labels or ()))
-        shown = ", ".join(labels[:SHOWN_LABELS]) + (" …" if len(labels) > SHOWN_LABELS else "")
-        return f"<Explainer of {type(self.inner).__name__}, {self.task.name}{': ' + shown if shown else ''}>"
+        return line_about(self.task)
+
+    def _repr_html_(self) -> str:
+        return table_about(self.task)
 
     @property
     def inner(self) -> PreTrainedModel:

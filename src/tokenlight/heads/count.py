@@ -57,7 +57,7 @@ def count_heads(
 ) -> HeadStatistics:
     """Head statistics over parsed texts, which are read once, as a stream.
 
-    With a `checkpoint` file, counts are kept there as they grow. Called again with the same texts, counting goes on
+    With a `checkpoint` file, counts are kept there as they grow. Called again with the same texts, counting continues
     behind those that are counted already; `parses` may be a function that gives the parses behind the first n.
     `total` is how many texts there are, for the progress bar.
     """

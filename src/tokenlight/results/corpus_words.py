@@ -11,16 +11,12 @@ class WordSupport:
     uses: int
     strongest: int  # how often no other word of the text supported the label more
     strength: float  # mean over uses of score / largest |score| of a word in that text: 1 is the strongest support
-
-    @property
-    def total(self) -> float:
-        """Often and strongly in one number."""
-        return self.uses * self.strength
+    distinctness: float  # standard errors by which that is above the mean of all words, for a word used as often
 
 
 @dataclass(frozen=True)
 class LabelWords:
-    """The words of one label, the greatest total first."""
+    """The words of one label, the most distinctive first."""
 
     label: str
     texts: int

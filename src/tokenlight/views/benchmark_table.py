@@ -139,12 +139,12 @@ def facts(table: Table) -> list[str]:
     if run.judged:
         lines.append(f"The model is right on {run.right / run.judged:.1%} of {run.judged:,} examples")
     bad = Counter(record["bad"] for record in run.bad)
-    lines += [f"Set aside {n:,}: {reason}" for reason, n in run.set_aside.most_common()]
+    lines += [f"Skipped {n:,}: {reason}" for reason, n in run.set_aside.most_common()]
     lines += [f"Not usable {n:,}: {reason}" for reason, n in few(bad)]
     if not run.ended:
         lines.append("This run has not ended: start it again to finish it")
     if run.examples < FEWEST:
-        lines.append(f"Fewer than {FEWEST} examples: no method can be told from another")
+        lines.append(f"Fewer than {FEWEST} examples: too few to say that one method is better than another")
     if run.cut:
         lines.append(f"{run.cut:,} texts were too long for the model and were cut")
     return lines

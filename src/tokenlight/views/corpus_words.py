@@ -17,20 +17,27 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LABELS = 8  # that are shown; a language model has as many as tokens
-CSV_HEADER = ("model", "method", "label", "texts", "word", "uses", "strongest", "strength", "total")
+CSV_HEADER = ("model", "method", "label", "texts", "word", "uses", "strongest", "strength", "distinctness")
+
+
+LEGEND = (
+    "strength: share of the largest |score| of a text, mean over uses; distinct: standard errors above the mean word"
+)
 
 
 def summary_table(summary: CorpusSummary, top: int) -> Table:
-    """For each label its words: how often, how often the strongest, how strongly on average."""
+    """For each label its words: how often, how often the strongest, how strongly on average, how distinctive."""
     table = Table(title=title(summary), title_justify="left", box=None, header_style="bold", padding=(0, 2, 0, 0))
+    table.caption, table.caption_justify = LEGEND, "left"
     table.add_column("label", style="cyan", no_wrap=True)
     table.add_column("word", no_wrap=True)
-    for name in ("uses", "strongest", "strength"):
+    for name in ("uses", "strongest", "strength", "distinct"):
         table.add_column(name, justify="right")
     for label in summary.labels[:LABELS]:
         for i, one in enumerate(supporting(label, top)):
             name = f"{printable(label.label)} ({label.texts:,} texts)" if i == 0 else ""
-            table.add_row(name, printable(one.word), f"{one.uses:,}", f"{one.strongest:,}", f"{one.strength:+.2f}")
+            counts = (f"{one.uses:,}", f"{one.strongest:,}", f"{one.strength:+.2f}", f"{one.distinctness:.1f}")
+            table.add_row(name, printable(one.word), *counts)
     return table
 
 
@@ -60,7 +67,7 @@ def side_by_side(
 
 
 def supporting(label: LabelWords, top: int) -> list[WordSupport]:
-    return [one for one in label.words[:top] if one.total > 0]
+    return [one for one in label.words[:top] if one.strength > 0 and one.distinctness > 0]
 
 
 def strength_of(word: WordSupport | None) -> float:
@@ -83,7 +90,7 @@ def summary_csv(summaries: Sequence[CorpusSummary]) -> str:
     for summary in summaries:
         for label in summary.labels:
             for one in label.words:
-                numbers = (one.uses, one.strongest, f"{one.strength:.6g}", f"{one.total:.6g}")
+                numbers = (one.uses, one.strongest, f"{one.strength:.6g}", f"{one.distinctness:.6g}")
                 writer.writerow((summary.model, summary.method, label.label, label.texts, one.word, *numbers))
     return file.getvalue()
 
@@ -105,19 +112,19 @@ def summary_figure(summaries: Sequence[CorpusSummary], top: int) -> "Figure":
 
 
 def draw_label(axes: Any, found: Sequence[LabelWords | None], top: int) -> None:
-    """Bars are totals: uses times mean strength, by which words are ordered."""
+    """Bars say how distinctive words are, by which they are ordered."""
     first = next(one for one in found if one is not None)
     words = [word.word for word in supporting(first, top)]
     width = 0.8 / len(found)
     for i, label in enumerate(found):
         pairs = [label.find(word) if label else None for word in words]
-        heights = [0.0 if one is None else one.total for one in pairs]
+        heights = [0.0 if one is None else one.distinctness for one in pairs]
         axes.barh([place + i * width for place in range(len(words))], heights, width, color=colour(i))
     axes.set_yticks(
         [place + width * (len(found) - 1) / 2 for place in range(len(words))], map(plain, words), fontsize=7
     )
     axes.invert_yaxis()
-    axes.set_xlabel("uses × mean strength", fontsize=7)
+    axes.set_xlabel("standard errors above the mean word", fontsize=7)
     axes.tick_params(axis="x", labelsize=7)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)

@@ -1,0 +1,44 @@
+"""An explainer in a few facts: its model, what it is asked, how large it is. As a line, or as a table in a notebook."""
+
+from html import escape
+
+from tokenlight.model.settings import layers_and_heads
+from tokenlight.tasks.task import Task
+
+SHOWN_LABELS = 5
+
+
+def line_about(task: Task) -> str:
+    labels = labels_of(task)
+    return f"<Explainer of {type(task.model).__name__}, {task.name}{': ' + labels if labels else ''}>"
+
+
+def table_about(task: Task) -> str:
+    """HTML; its colours are those of the notebook, light or dark."""
+    rows = "".join(
+        f'<tr><th style="text-align:left">{name}</th><td style="text-align:left">{escape(fact)}</td></tr>'
+        for name, fact in facts_about(task).items()
+    )
+    call = "<code>.explain(text)</code>, <code>.explain_all(text)</code>"
+    if task.reads_on:
+        call += ", <code>.generate(prompt)</code>"
+    return f"<table><caption>tokenlight.Explainer: {call}</caption>{rows}</table>"
+
+
+def facts_about(task: Task) -> dict[str, str]:
+    layers, heads = layers_and_heads(task.model)
+    weights = sum(weight.numel() for weight in task.model.parameters())
+    size = f"{weights / 1e6:,.1f} million weights, {layers} layers"
+    longest = task.max_length
+    return {
+        "model": type(task.model).__name__,
+        "task": task.name,
+        **({"labels": labels_of(task)} if task.labels else {}),
+        "size": f"{size} of {heads} heads" if heads else size,
+        "longest text": "no limit" if longest is None else f"{longest:,} tokens",
+    }
+
+
+def labels_of(task: Task) -> str:
+    labels = list(task.labels.values())
+    return ", ".join(labels[:SHOWN_LABELS]) + (" …" if len(labels) > SHOWN_LABELS else "")
