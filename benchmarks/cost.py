@@ -32,7 +32,7 @@ from tokenlight.text.batches import Batch
 SCHOOLS = {
     name: entry.function.__module__.rsplit(".", 1)[1]
     for name, entry in METHODS.items()
-    if entry.passes and entry.options.get("heads") is None
+    if entry.passes and entry.options.get("heads") is None and not entry.averaged  # over contexts: several passes
 }
 RELEVANCE = [name for name, school in SCHOOLS.items() if school == "relevance"]
 DECOMPOSITION = [name for name, school in SCHOOLS.items() if school == "decomposition"]

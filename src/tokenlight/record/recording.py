@@ -20,7 +20,7 @@ from tokenlight.record.planned_pass import PlannedPass
 from tokenlight.record.rows import RowsRead
 from tokenlight.record.trace import Block, SignalGroups, Trace, flat, with_gradients
 from tokenlight.rules.gates import Gatekeeper
-from tokenlight.rules.ledger import Ledger
+from tokenlight.rules.ledger import Ledger, Waiting
 from tokenlight.rules.mode import RuleMode
 from tokenlight.text.batches import Batch
 
@@ -164,7 +164,9 @@ class OpenPass:
             last_block=one.last_block and not cut and twin.layout.container is None,
         )
         self._ledger = Ledger(len(batch.input_ids), exact=one.split and one.double)
-        self._mode = None if one.rules is None else RuleMode(one.rules, self._ledger)
+        # Down to the embeddings, the backward pass comes by every constant, and can say in the end what it met there.
+        self._waiting: Waiting | None = [] if "embeddings" in one.graded and not cut else None
+        self._mode = None if one.rules is None else RuleMode(one.rules, self._ledger, self._waiting)
         if "projected" in one.signals:
             note_gated_projections(twin)
         read_at = saving.places(target.reads_at(batch))
@@ -212,7 +214,7 @@ class OpenPass:
                 yield CutPart(trace, blockwise, score, start, last)
             else:
                 with refusing_what_we_break(self._twin.model):
-                    signals = differentiate(score, start, tape, one.graded, last, self._graph)
+                    signals = differentiate(score, start, tape, one.graded, last, self._graph, self._waiting)
                 yield WholePart(trace.with_signals(signals, self._ledger.copy()))
 
 
@@ -237,14 +239,29 @@ def record(
 
 
 def differentiate(
-    score: Tensor, start: Tensor, tape: Tape, graded: frozenset[str], last: bool, graph: bool
+    score: Tensor,
+    start: Tensor,
+    tape: Tape,
+    graded: frozenset[str],
+    last: bool,
+    graph: bool,
+    waiting: Waiting | None = None,
 ) -> SignalGroups:
-    """The signals, with the gradient of the summed scores (texts do not touch each other) where it is wanted."""
+    """The signals, with the gradient of the summed scores (texts do not touch each other) where it is wanted.
+
+    Constants that wait take their shares of it, in the order of the backward pass.
+    """
     tensors = flat(tape.signals, graded)
-    gradients: tuple[Tensor, ...] = ()
-    if tensors:
-        keep = {"retain_graph": graph or not last, "create_graph": graph}
-        gradients = torch.autograd.grad(score, tensors, start, **keep, materialize_grads=True)
+    if not tensors:
+        return with_gradients(tape.signals, graded, ())
+    waiting = (waiting or [])[::-1]
+    places = [*tensors, *(edge for edge, _ in waiting)]
+    keep = {"retain_graph": graph or not last, "create_graph": graph}
+    found = torch.autograd.grad(score, places, start, **keep, allow_unused=True)
+    for (_, share), grad in zip(waiting, found[len(tensors) :], strict=True):
+        if grad is not None:
+            share.take(grad)
+    gradients = [torch.zeros_like(x) if grad is None else grad for x, grad in zip(tensors, found, strict=False)]
     return with_gradients(tape.signals, graded, gradients)
 
 

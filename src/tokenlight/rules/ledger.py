@@ -2,11 +2,11 @@
 
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import GradientEdge
 
 from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.rules.owners import spread
@@ -30,11 +30,6 @@ class Ledger:
     owners: Tensor | None = None  # of what goes into the operation that runs, where it is not in order
     scratch: Scratch = field(default_factory=Scratch)
     exact: bool = False  # no product in a lower precision than the values: differences of relevance will be taken
-
-    @cached_property
-    def clerk(self) -> "Clerk":
-        """While the texts are in order."""
-        return Clerk(self)
 
     def enter(self, account: str, amounts: Tensor) -> None:
         """Amounts are summed per example; the first axis is the batch, or batch and tokens in one."""
@@ -102,12 +97,35 @@ class Clerk:
         return found
 
 
+@dataclass(frozen=True)
+class Share:
+    """What a constant part of a sum takes: constant times gradient."""
+
+    account: str
+    constant: Tensor | float
+    clerk: Clerk
+
+    def take(self, grad: Tensor) -> None:
+        self.clerk.enter(self.account, constant_times(self.constant, grad, self.clerk))
+
+
+def constant_times(constant: Tensor | float, grad: Tensor, books: Clerk) -> Tensor:
+    """Their product, added up over the last axis where there are others and no texts may lie along it."""
+    if grad.ndim == 1 or books.owners is not None:
+        return grad * constant
+    if not isinstance(constant, Tensor) or constant.ndim == 0:
+        return grad.sum(-1) * constant
+    return grad @ constant if constant.ndim == 1 else torch.linalg.vecdot(grad, constant)  # the first: a bias
+
+
+# Constants that take their shares when the backward pass is over, and where in its graph. Not a part of the ledger: the
+# graph holds that one, and nobody would see when the two hold nothing but each other.
+Waiting = list[tuple[GradientEdge, Share]]
 LEDGER: ContextVar[Ledger | None] = ContextVar("tokenlight_ledger", default=None)
+WAITING: ContextVar[Waiting | None] = ContextVar("tokenlight_waiting", default=None)
 
 
 def clerk() -> Clerk | None:
     """For the operation that runs."""
     ledger = LEDGER.get()
-    if ledger is None or ledger.owners is not None:
-        return ledger and Clerk(ledger, ledger.owners)
-    return ledger.clerk
+    return None if ledger is None else Clerk(ledger, ledger.owners)

@@ -13,7 +13,7 @@ from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.foundation.torch_internals import maker, own_function
 from tokenlight.rules import spellings
 from tokenlight.rules.in_place import overwrite
-from tokenlight.rules.ledger import LEDGER, Ledger
+from tokenlight.rules.ledger import LEDGER, WAITING, Ledger, Waiting
 from tokenlight.rules.marks import hand_on_gate, is_gate, name_of, tensors
 from tokenlight.rules.origins import SHAPES, have_one_source, note_origins, refuse_own_source, running_module
 from tokenlight.rules.owners import note_owners, owners_at
@@ -31,18 +31,21 @@ class RuleMode(TorchFunctionMode):
 
     table: RuleTable
     ledger: Ledger
+    waiting: Waiting | None  # None: constants take their shares while the backward pass runs, if it comes by them
 
-    def __init__(self, table: RuleTable, ledger: Ledger):
+    def __init__(self, table: RuleTable, ledger: Ledger, waiting: Waiting | None = None):
         super().__init__()
-        self.table, self.ledger = table, ledger
+        self.table, self.ledger, self.waiting = table, ledger, waiting
         self._trusted: set[type] = set()  # kinds of nodes in the graph that were looked at, or that rules made
 
     def __enter__(self) -> "RuleMode":
-        self._token = LEDGER.set(self.ledger)
+        self._tokens = LEDGER.set(self.ledger), WAITING.set(self.waiting)
         return super().__enter__()
 
     def __exit__(self, *error: Any) -> None:
-        LEDGER.reset(self._token)
+        ledger, waiting = self._tokens
+        LEDGER.reset(ledger)
+        WAITING.reset(waiting)
         super().__exit__(*error)
 
     def __torch_function__(

@@ -7,10 +7,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import GradientEdge
 from torch.nn import functional as F
 
 from tokenlight.foundation.torch_internals import softmax_gradient
-from tokenlight.rules.ledger import LEDGER, Clerk, Ledger, clerk
+from tokenlight.rules.ledger import LEDGER, WAITING, Clerk, Ledger, Share, clerk, constant_times
 from tokenlight.rules.scratch import Scratch
 
 
@@ -72,21 +73,12 @@ def absorb(total: Tensor, constant: Tensor | float, account: str) -> Tensor:
         return total
     if isinstance(constant, Tensor) and (constant.requires_grad or constant.dtype != total.dtype):
         constant = constant.detach().to(total.dtype)
-
-    def note(grads: tuple[Tensor, ...]) -> None:
-        books.enter(account, constant_times(constant, grads[0], books))
-
-    total.grad_fn.register_prehook(note)  # a fraction of what a function of our own, or a hook of the tensor, costs
+    share = Share(account, constant, books)
+    if (waiting := WAITING.get()) is not None:  # cheaper by far than a call from the backward pass
+        waiting.append((GradientEdge(total.grad_fn, total.output_nr), share))
+    else:
+        total.grad_fn.register_prehook(lambda grads: share.take(grads[0]))
     return total
-
-
-def constant_times(constant: Tensor | float, grad: Tensor, books: Clerk) -> Tensor:
-    """Their product, added up over the last axis where there are others and no texts may lie along it."""
-    if grad.ndim == 1 or books.owners is not None:
-        return grad * constant
-    if not isinstance(constant, Tensor) or constant.ndim == 0:
-        return grad.sum(-1) * constant
-    return grad @ constant if constant.ndim == 1 else torch.linalg.vecdot(grad, constant)  # the first: a bias
 
 
 class ShareAttention(torch.autograd.Function):
