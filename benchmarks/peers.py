@@ -4,9 +4,10 @@
     python benchmarks/peers.py --envs ENVS --texts FILE -o FOLDER  # one text a line; default: 24 sentences
     python benchmarks/peers.py --envs ENVS --models embedded bert-base PATH/TO/smollm2
 
-Every library runs in a process of its own (peers_runner.py) and is asked by turns, so that a busy machine disturbs all
-alike. Times are the processor's, medians of several rounds after one to warm up. Memory is how far the resident memory
-rises above the loaded model, in a process of its own. Methods of many passes get the first `--few` texts.
+Every library runs in a process of its own (peers_runner.py) and is asked by turns, in another order each round, so that
+a busy machine disturbs all alike. Times are the processor's, medians of several rounds after one to warm up. Memory is
+how far the resident memory rises above the loaded model, in a process of its own. Methods of many passes get the first
+`--few` texts.
 """
 
 import argparse
@@ -152,7 +153,8 @@ class Bench:
             for task in tasks:
                 task.warm_up()
             for turn in range(self.rounds):
-                for task in tasks:
+                first = turn % len(tasks)  # nobody always comes after the same one, whose traces are in the caches
+                for task in tasks[first:] + tasks[:first]:
                     if not turn or not task.for_agreement_only:
                         task.run()
                 print(f"{self.model}: round {turn + 1} of {self.rounds}", file=sys.stderr, flush=True)

@@ -54,6 +54,13 @@ SURROUNDINGS = f"""
 }}
 """
 
+# A notebook has a theme of its own, whatever the system's is: JupyterLab, VS Code and Colab say so, each in its way.
+DARK_NOTEBOOK = ':is([data-jp-theme-light="false"], .vscode-dark, [theme="dark"])'
+IN_NOTEBOOK = f"""
+{DARK_NOTEBOOK} :is(.tokenlight, .tokenlight-sources) {{ {DARK_COLOURS} }}
+{DARK_NOTEBOOK} .shaded {{ background: var(--dark) !important; color: var(--dark-ink) !important }}
+"""
+
 
 def document(title: str, body: str, *styles: str) -> str:
     """A page that needs nothing from outside; later styles add to the common one, or change it."""

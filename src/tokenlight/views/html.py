@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from html import escape
 
 from tokenlight.results.explanation import Explanation
-from tokenlight.views.document import LIGHT_COLOURS, document, shaded
+from tokenlight.views.document import IN_NOTEBOOK, LIGHT_COLOURS, document, shaded
 from tokenlight.views.layout import Piece, explained, group_notes, headline, shared_notes
 from tokenlight.views.long_texts import Fold, folded, strongest
 from tokenlight.views.number_table import NUMBERS_STYLE, numbers
@@ -54,7 +54,7 @@ def page(groups: Sequence[Sequence[Explanation]], title: str = "Which tokens mad
 
 def fragment(explanations: Sequence[Explanation]) -> str:
     """For notebooks: the heatmaps with their style."""
-    return f"<style>{STYLE}</style>{body(explanations)}"
+    return f"<style>{STYLE}{IN_NOTEBOOK}</style>{body(explanations)}"
 
 
 def body(explanations: Sequence[Explanation], said: Sequence[str] = ()) -> str:

@@ -13,7 +13,7 @@ from tokenlight.results.explanation import printable
 from tokenlight.results.passage import Passage
 from tokenlight.results.source_table import SourceTable
 from tokenlight.text.sources import Source
-from tokenlight.views.document import LIGHT_COLOURS, document, shaded
+from tokenlight.views.document import IN_NOTEBOOK, LIGHT_COLOURS, document, shaded
 from tokenlight.views.palette import DARK, css, ink, shade
 
 NARROWEST = 24  # characters that a sentence needs beside the numbers
@@ -136,7 +136,7 @@ def table_page(table: SourceTable, title: str = TITLE) -> str:
 
 def table_fragment(table: SourceTable) -> str:
     """For notebooks: the table with its style."""
-    return f"<style>{STYLE}</style>{body(table)}"
+    return f"<style>{STYLE}{IN_NOTEBOOK}</style>{body(table)}"
 
 
 def body(table: SourceTable) -> str:
