@@ -97,3 +97,10 @@ def test_wrong_input_is_one_line(texts, tmp_path):
         "explain", "good", "--method", "mask_lrp", "--heads", str(tmp_path / "other.json")
     )
     assert not (tmp_path / "m.json").exists()
+
+
+def test_relations_that_no_text_has_are_named_as_such(tmp_path):
+    parses = tmp_path / "one.conllu"
+    parses.write_text(TREE)
+    shown = succeed("heads", "default", str(parses), "-o", str(tmp_path / "masks.json"))
+    assert shown.count("not in these texts") == 2  # amod and advmod

@@ -30,7 +30,7 @@ def guess_kind(path: Path) -> str:
         return "squad" if '"data"' in start[:PREVIEW] and not is_record(first_line) else "jsonl"
     kind = KINDS.get(path.suffix.lower())
     if kind is None:
-        raise ValueError(f"{path}: expected a file that ends in {', '.join(ENDINGS)}; name its kind otherwise")
+        raise ValueError(f"{path}: expected a file that ends in {', '.join(ENDINGS)}; or say which kind it is (--kind)")
     columns = start.partition("\n")[0].split("\t")
     return "lgd" if kind == "tsv" and len(columns) == 5 and MASK_MARK in columns[2] else kind
 

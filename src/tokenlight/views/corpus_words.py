@@ -35,7 +35,7 @@ def summary_table(summary: CorpusSummary, top: int) -> Table:
         table.add_column(name, justify="right")
     for label in summary.labels[:LABELS]:
         for i, one in enumerate(supporting(label, top)):
-            name = f"{printable(label.label)} ({label.texts:,} texts)" if i == 0 else ""
+            name = f"{printable(label.label)} ({label.texts:,} text{'' if label.texts == 1 else 's'})" if i == 0 else ""
             counts = (f"{one.uses:,}", f"{one.strongest:,}", f"{one.strength:+.2f}", f"{one.distinctness:.1f}")
             table.add_row(name, printable(one.word), *counts)
     return table

@@ -110,8 +110,11 @@ def threshold_table(counts: HeadStatistics, mask: HeadMask) -> Table:
         table.add_column(name, justify="left" if name == "relation" else "right")
     thresholds = counts.thresholds(mask.made.get("syntax_margin", 0.0)).tolist()
     for i, relation in enumerate(counts.relations):
+        if not counts.distances[i]:
+            table.add_row(relation, "0", "not in these texts", "", "")
+            continue
         # Among equally frequent distances the shortest.
-        distance, _ = max(counts.distances[i].items(), key=lambda d: (d[1], -abs(d[0]), d[0]), default=(0, 0))
+        distance, _ = max(counts.distances[i].items(), key=lambda d: (d[1], -abs(d[0]), d[0]))
         best = counts.accuracy[i]
         layer, head = divmod(int(best.argmax()), best.shape[1])
         usual = f"{distance:+d} in {float(counts.usual_share[i]):.0%}"
