@@ -110,3 +110,12 @@ def test_what_is_missed_may_be_rounding_in_half_precision():
     task, row = halved.task, halved.encode([TEXT])
     _, (found,) = run_jobs(Twin(halved.inner), halved.collate(row), plan_passes(Target(task, (Wanted(1),)), [job]))
     assert found.scores.dtype == torch.bfloat16  # what is told
+
+
+def test_means_over_contexts_come_with_a_caution_for_next_tokens():
+    caution = "less faithful than a single pass"
+    writer = explainer_for("gpt2", "text-generation")
+    assert any(caution in note for note in writer.explain("it is a good", "attn_lrp", contexts=2).notes)
+    assert not any(caution in note for note in writer.explain("it is a good", "attn_lrp").notes)
+    judge = explainer_for("bert")
+    assert not any(caution in note for note in judge.explain("it is a good", "attn_lrp", contexts=2).notes)

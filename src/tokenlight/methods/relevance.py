@@ -92,7 +92,7 @@ def attn_lrp(
 def context_lrp(
     trace: Trace, *, read: str = "embeddings", detail: Any = (), layer: int = 0, heads: Any = None
 ) -> Attribution:
-    """AttnLRP in the mean over eight contexts, with random halves of the text taken away; measured to be more faithful.
+    """AttnLRP in the mean over eight contexts, with random halves of the text taken away; more faithful on classifiers.
 
     `contexts` and `gaps` are options of every method that reads recorded passes (docs/contexts.md).
     """
