@@ -32,7 +32,8 @@ def input_notes(task: Task, row: Row, job: Job, targeted: bool) -> Iterator[str]
         )
         yield f"{job.method.name}: the mean over {how_many} and the whole text (docs/contexts.md)"
         if task.reads_on:
-            yield "for next tokens, means over contexts were less faithful than a single pass where we measured: take contexts=0"
+            measured = "for next tokens, means over contexts were measured to be less faithful than a single pass"
+            yield f"{measured}: take contexts=0"
     if job.rules is not None:
         yield "explained with a rule table of the caller's own"
 
