@@ -1,5 +1,7 @@
 """Answers at the edges: a right result, or a message that says what to do."""
 
+import copy
+
 import pytest
 import torch
 
@@ -132,8 +134,9 @@ def test_text_from_right_to_left(explainer):
 
 def test_a_tokenizer_that_lowers_and_splits_shows_what_the_model_reads():
     explainer = explainer_for("mistral", "text-generation")
+    read = explainer.tokenizer.decode(explainer.tokenizer("Are ON the table.")["input_ids"], skip_special_tokens=True)
     answer = explainer.explain_answer(PROMPT, "Are ON the table. It isn't naive!", **QUICK)
-    assert answer.answer.startswith("are on the table")
+    assert answer.answer.startswith(read.strip())  # "are on the table", or without what its vocabulary lacks
     assert "".join(own_pieces(answer)) == answer.answer.replace(" ", "")
     assert answer.of("table").target == "table"
 
@@ -142,7 +145,8 @@ def test_a_tokenizer_that_lowers_and_splits_shows_what_the_model_reads():
 
 
 def test_half_precision():
-    whole, half = (explainer_for("gpt2", "text-generation", dtype=dtype) for dtype in (torch.float32, torch.bfloat16))
+    whole = explainer_for("gpt2", "text-generation")
+    half = tl.Explainer(copy.deepcopy(whole.inner).bfloat16(), whole.tokenizer)  # the same weights, rounded
     assert half.inner.dtype == torch.bfloat16
     one, other = (
         explainer.explain_answer(PROMPT, " are here", "attn_lrp", progress=False) for explainer in (whole, half)
