@@ -39,6 +39,8 @@ class RuleMode(TorchFunctionMode):
         self._trusted: set[type] = set()  # kinds of nodes in the graph that were looked at, or that rules made
 
     def __enter__(self) -> "RuleMode":
+        if self.waiting:  # a forward pass that has to begin again
+            self.waiting.clear()
         self._tokens = LEDGER.set(self.ledger), WAITING.set(self.waiting)
         return super().__enter__()
 
