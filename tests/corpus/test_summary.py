@@ -84,10 +84,10 @@ def test_words_are_ordered_by_how_distinctive_they_are(folder):
 
 def test_a_frequent_word_of_little_support_does_not_come_first(tmp_path):
     """Its supports add up to more than those of any other word."""
-    texts = [("the the the key good", "positive", [0.2, 0.2, 0.2, 0.0, 1.0])] * 3
+    texts = [("the the the the the the key good", "positive", [*[0.2] * 6, 0.0, 1.0])] * 3
     words = summarise(write_known(tmp_path / "many", texts))[0].labels[0].words
     assert [one.word for one in words] == ["good", "the", "key"]
-    assert words[1].uses * words[1].strength > 0.5 * words[0].uses * words[0].strength
+    assert words[1].uses * words[1].strength > words[0].uses * words[0].strength
     assert words[1].distinctness < 0 < words[0].distinctness
 
 

@@ -226,3 +226,11 @@ def test_a_log_may_hold_prompts_and_chats():
     asked = Chat(("user",), ("who ?",))
     expected = [("it is", " here"), (asked, "a good movie"), (asked, "they"), (asked, None)]
     assert [(row.text, row.reply) for row in found] == expected
+
+
+def test_a_kind_may_be_named_as_files_end(tmp_path):
+    path = tmp_path / "texts.dat"
+    path.write_text("a good film\nno\n")
+    named = Source(path, kind="txt")
+    assert list(read_texts(named)) == list(read_texts(Source(path, kind="text")))
+    assert named.count() == 2

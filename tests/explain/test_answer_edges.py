@@ -134,9 +134,10 @@ def test_text_from_right_to_left(explainer):
 
 def test_a_tokenizer_that_lowers_and_splits_shows_what_the_model_reads():
     explainer = explainer_for("mistral", "text-generation")
-    read = explainer.tokenizer.decode(explainer.tokenizer("Are ON the table.")["input_ids"], skip_special_tokens=True)
+    if explainer.tokenizer.tokenize("ARE") != explainer.tokenizer.tokenize("are"):
+        pytest.skip("the tokenizer that this version of transformers makes of the same vocabulary does not lower")
     answer = explainer.explain_answer(PROMPT, "Are ON the table. It isn't naive!", **QUICK)
-    assert answer.answer.startswith(read.strip())  # "are on the table", or without what its vocabulary lacks
+    assert answer.answer.startswith("are on the table")
     assert "".join(own_pieces(answer)) == answer.answer.replace(" ", "")
     assert answer.of("table").target == "table"
 

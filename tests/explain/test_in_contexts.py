@@ -72,14 +72,18 @@ def test_as_written_out(gap, method):
     assert not torch.allclose(found.double(), whole, atol=1e-4)
 
 
+def mean_with_deletion(model, ids, there, target):
+    """The contexts `there` of one text, whose other tokens are deleted, one after the other."""
+    samples = torch.zeros(COUNT, ids.shape[1], dtype=torch.float64)
+    for c, stays in enumerate(there):
+        samples[c, stays] = tl.attribute(model, ids[:, stays], method="lrp", target=target)[0]
+    return mean_by_hand(tl.attribute(model, ids, method="lrp", target=target)[0], samples, there)
+
+
 def test_a_next_token_as_written_out():
     """Tokens are deleted; the one that the answer is read at stays."""
     model, ids = models.model("llama", "text-generation", torch.float64), models.ids(1, 6)
-    there = contexts_by_hand(ids[0], keep=(5,))
-    samples = torch.zeros(COUNT, 6, dtype=torch.float64)
-    for c, stays in enumerate(there):
-        samples[c, stays] = tl.attribute(model, ids[:, stays], method="lrp", target=7)[0]
-    expected = mean_by_hand(tl.attribute(model, ids, method="lrp", target=7)[0], samples, there)
+    expected = mean_with_deletion(model, ids, contexts_by_hand(ids[0], keep=(5,)), target=7)
     found = tl.attribute(model, ids, method="lrp", target=7, contexts=COUNT)
     assert torch.allclose(found[0], expected, atol=1e-10)
 
@@ -241,11 +245,7 @@ def test_classifiers_that_find_the_end_of_a_text_by_padding(padding):
     model = deepcopy(models.model("llama", "text-classification", torch.float64))
     model.config.pad_token_id = padding
     ids = models.ids(1, 7)
-    there = contexts_by_hand(ids[0])
-    samples = torch.zeros(COUNT, 7, dtype=torch.float64)
-    for c, stays in enumerate(there):
-        samples[c, stays] = tl.attribute(model, ids[:, stays], method="lrp", target=1)[0]
-    expected = mean_by_hand(tl.attribute(model, ids, method="lrp", target=1)[0], samples, there)
+    expected = mean_with_deletion(model, ids, contexts_by_hand(ids[0]), target=1)
     found = tl.attribute(model, ids, method="lrp", target=1, contexts=COUNT)
     assert torch.allclose(found[0], expected, atol=1e-10)
 

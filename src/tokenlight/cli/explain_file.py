@@ -25,6 +25,7 @@ from tokenlight.cli.shared_options import (
 from tokenlight.cli.writing import refuse_checkpoint
 from tokenlight.corpus.settings import CorpusSettings, Each, ScoreType
 from tokenlight.explain.numbers import DEFAULT_NUMBER
+from tokenlight.foundation.sizes import describe_count
 from tokenlight.runs.workers import Engine, Workers
 
 if TYPE_CHECKING:
@@ -124,8 +125,9 @@ def explain_file(
         except KeyboardInterrupt as error:
             typer.echo(f"tokenlight: stopped; {done_so_far(output)}; run the same command again to continue", err=True)
             raise typer.Exit(INTERRUPTED) from error
-        skipped = f", {count(found.bad, 'row')} skipped (see bad_rows.jsonl)" if found.bad else ""
-        typer.echo(f"{count(found.explained, 'text')} explained in {count(found.parts, 'part')}{skipped}: {output}")
+        skipped = f", {describe_count(found.bad, 'row')} skipped (see bad_rows.jsonl)" if found.bad else ""
+        texts_done, parts = describe_count(found.explained, "text"), describe_count(found.parts, "part")
+        typer.echo(f"{texts_done} explained in {parts}{skipped}: {output}")
         if summary:
             from tokenlight.corpus.summary import summarise
 
@@ -144,11 +146,7 @@ def on_device(explainer: "Explainer", engine: Engine) -> "Explainer":
 
 def done_so_far(folder: Path) -> str:
     parts = len(list((folder / "parts").glob("part-*.parquet")))
-    return f"{count(parts, 'finished part')} in {folder}"
-
-
-def count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
+    return f"{describe_count(parts, 'finished part')} in {folder}"
 
 
 @app.command()

@@ -1,5 +1,10 @@
-"""How much memory something takes, as people write it."""
+"""How much memory something takes, and how many there are, as people write it."""
 
 
 def describe_bytes(count: int) -> str:
     return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
+
+
+def describe_count(number: int, what: str) -> str:
+    """Such as "1 text" or "2,000 texts"."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"

@@ -165,8 +165,8 @@ class OpenPass:
         )
         self._ledger = Ledger(len(batch.input_ids), exact=one.split and one.double)
         # Down to the embeddings, the backward pass comes by every constant, and can say in the end what it met there.
-        self._waiting: Waiting | None = [] if "embeddings" in one.graded and not cut else None
-        self._mode = None if one.rules is None else RuleMode(one.rules, self._ledger, self._waiting)
+        waiting: Waiting | None = [] if "embeddings" in one.graded and not cut else None
+        self._mode = None if one.rules is None else RuleMode(one.rules, self._ledger, waiting)
         if "projected" in one.signals:
             note_gated_projections(twin)
         read_at = saving.places(target.reads_at(batch))
@@ -197,6 +197,7 @@ class OpenPass:
     def parts(self) -> Iterator[Part]:
         """Each must be closed before the next."""
         one, tape, parts = self._plan, self._tape, self._parts
+        waiting = None if self._mode is None else self._mode.waiting
         for i, part in enumerate(parts):
             part_begins()
             with torch.set_grad_enabled(bool(one.graded)):
@@ -214,7 +215,7 @@ class OpenPass:
                 yield CutPart(trace, blockwise, score, start, last)
             else:
                 with refusing_what_we_break(self._twin.model):
-                    signals = differentiate(score, start, tape, one.graded, last, self._graph, self._waiting)
+                    signals = differentiate(score, start, tape, one.graded, last, self._graph, waiting)
                 yield WholePart(trace.with_signals(signals, self._ledger.copy()))
 
 

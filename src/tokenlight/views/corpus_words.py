@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy
 from rich.table import Table
 
+from tokenlight.foundation.sizes import describe_count
 from tokenlight.results.corpus_words import CorpusSummary, LabelWords, WordSupport
 from tokenlight.results.explanation import printable
 from tokenlight.views.figure import new_figure
@@ -35,7 +36,7 @@ def summary_table(summary: CorpusSummary, top: int) -> Table:
         table.add_column(name, justify="right")
     for label in summary.labels[:LABELS]:
         for i, one in enumerate(supporting(label, top)):
-            name = f"{printable(label.label)} ({label.texts:,} text{'' if label.texts == 1 else 's'})" if i == 0 else ""
+            name = f"{printable(label.label)} ({describe_count(label.texts, 'text')})" if i == 0 else ""
             counts = (f"{one.uses:,}", f"{one.strongest:,}", f"{one.strength:+.2f}", f"{one.distinctness:.1f}")
             table.add_row(name, printable(one.word), *counts)
     return table

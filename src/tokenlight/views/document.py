@@ -39,11 +39,12 @@ section {{
   section {{ padding: .7rem .8rem }}
 }}
 """
+DARK_SHADES = "background: var(--dark) !important; color: var(--dark-ink) !important"
 # Behind all other styles, since it changes what they say.
 SURROUNDINGS = f"""
 @media screen and (prefers-color-scheme: dark) {{
   :root, .tokenlight, .tokenlight-sources {{ {DARK_COLOURS} }}
-  .shaded {{ background: var(--dark) !important; color: var(--dark-ink) !important }}
+  .shaded {{ {DARK_SHADES} }}
 }}
 @media print {{
   :root {{ color-scheme: light }}
@@ -58,7 +59,7 @@ SURROUNDINGS = f"""
 DARK_NOTEBOOK = ':is([data-jp-theme-light="false"], .vscode-dark, [theme="dark"])'
 IN_NOTEBOOK = f"""
 {DARK_NOTEBOOK} :is(.tokenlight, .tokenlight-sources) {{ {DARK_COLOURS} }}
-{DARK_NOTEBOOK} .shaded {{ background: var(--dark) !important; color: var(--dark-ink) !important }}
+{DARK_NOTEBOOK} .shaded {{ {DARK_SHADES} }}
 """
 
 
