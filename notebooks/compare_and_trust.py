@@ -24,7 +24,7 @@ METHODS = ["rollout", "attcat", "transformer_attribution", "attn_lrp", "random"]
 # %% [markdown]
 # ## Where they disagree
 #
-# `random` is a control: scores drawn by chance. A method that does no better tells you nothing about the model.
+# `random` is a control: its scores are drawn at random. A method that does no better tells you nothing about the model.
 
 # %%
 review = "A charming, often affecting journey with a luminous lead."

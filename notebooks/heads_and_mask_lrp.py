@@ -88,9 +88,9 @@ methods = [
 tl.benchmark(explainer, REVIEWS, methods, ["aopc"], erasure=False, progress=False).show()
 
 # %% [markdown]
-# On 100 sentences, two heads turn out to be too few: the paper's mask does hardly better than chance on this model (see
+# On 100 sentences, two heads turn out to be too few: the paper's mask is hardly better than chance on this model (see
 # `docs/heads.md`). Choosing heads by measured faithfulness works better. That is calibration: `tl.calibrate` or
-# `tokenlight calibrate` makes such a mask for your model, and the embedded model brings one.
+# `tokenlight calibrate` makes such a mask for your model, and the embedded model comes with one.
 
 # %%
 calibrated = calibrated_heads(explainer.model)
