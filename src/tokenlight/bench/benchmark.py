@@ -69,9 +69,10 @@ def bench(
     """Methods × metrics with intervals, and the controls: random scores, erasure, the inverse of the best method.
 
     `source` is a file, "hf:NAME" or a list of texts or examples; a `Source` says which columns and how many rows are
-    read. A method is a name, also with options ("mask_lrp:variant=released"), and so is a metric; `protocol` is a
-    paper's way of judging in place of metrics. Results go to the folder `output`, where a run that was stopped
-    continues. `seed_models` differ from the model in their seed: how alike their explanations are is measured too.
+    read. A method is a name, which may carry options ("mask_lrp:variant=released"), and so is a metric; `protocol` is a
+    paper's protocol, used instead of metrics. Results go to the folder `output`, where a run that was stopped
+    continues. `seed_models` differ from the model in their random seed; how similar their explanations are is measured
+    too.
     `fused` decides for every method whether attention is one operation or written out, as in `explain`.
     `Workers("ray")` spread the examples over processes or machines.
     """

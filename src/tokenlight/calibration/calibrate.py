@@ -46,11 +46,11 @@ def calibrate(
 
     Tokens are taken away from every text in random `orders`, in `points` groups, by the `perturbation` (default: what
     the metrics do). Strengths in [0, 1] then follow the slope of the correlation between the tokens' scores and what
-    the answer lost by them. Each of the `folds` of the texts is judged under strengths that the others taught: when
-    they gain no more (or after `steps`) the search ends, and if their gain may be chance, every head stays lit.
-    `target` and `foil` are as in `explain`; a text that comes twice counts once. The mask keeps the syntactic and
-    positional groups of `heads` (default: the model's own), to be compared with. With a `checkpoint`, a run that was
-    stopped continues.
+    the answer lost by them. Each of the `folds` of the texts is evaluated under strengths learnt from the others: when
+    they gain no more (or after `steps`), the search ends, and if their gain may be chance, every head stays lit.
+    `target` and `foil` are as in `explain`; a text that occurs twice counts once. The mask keeps the syntactic and
+    positional groups of `heads` (default: the model's own) for comparison. With a `checkpoint`, a run that was stopped
+    continues.
     """
     if steps < 1:
         raise ValueError(f"steps is a positive number, found {steps}")

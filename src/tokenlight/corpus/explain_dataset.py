@@ -31,10 +31,10 @@ FORMAT, VERSION = "tokenlight.corpus", 1
 class ExplainedCorpus:
     """Where the results are, and how many."""
 
-    folder: Path  # that holds them
-    parts: int  # files
-    rows: int  # that were read
-    explained: int  # of these
+    folder: Path  # that holds the results
+    parts: int  # number of files
+    rows: int  # rows that were read
+    explained: int  # rows that were explained
     bad: int  # rows that could not be explained: bad_rows.jsonl says why
 
 
@@ -71,9 +71,9 @@ def explain_dataset(
 ) -> ExplainedCorpus:
     """Explain every text of a corpus with one or more methods into Parquet files in the folder `output`.
 
-    `source` is a file (Parquet, JSON lines, CSV, TSV, text), a folder of such, "hf:NAME" or a sequence of texts, pairs
-    or rows; a `Source` says which columns are read. By default the prediction is explained; `settings` name a target,
-    windows for long texts, and how results are written. A run that was killed continues with the same call.
+    `source` is a file (Parquet, JSON lines, CSV, TSV, text), a folder of such files, "hf:NAME" or a sequence of texts,
+    pairs or rows; a `Source` says which columns are read. By default the prediction is explained; `settings` name a
+    target, windows for long texts, and how results are written. If a run is killed, the same call continues it.
     `Workers("ray")` spread the parts over processes or machines. docs/scale.md says more.
     """
     corpus, folder = as_source(source), Path(output)

@@ -14,8 +14,8 @@ TOKENS = {"cpu": 512, "cuda": 8192}  # more do not make a processor faster, but 
 class CorpusSettings:
     """How the texts of a corpus are read, explained and written."""
 
-    part_rows: int = 1000  # lost when the process is killed, and done again
-    tokens: int | None = None  # that run together, padding included; None: as suits the device
+    part_rows: int = 1000  # rows in a part; an unfinished part is done again when a run is resumed
+    tokens: int | None = None  # that run together, padding included; None: what suits the device
     window: int | None = None  # tokens; longer texts are read in windows. None: they are cut off
     overlap: int | None = None  # tokens that windows share; None: a quarter of them
     dtype: ScoreType = "float32"  # of the scores that are written
@@ -23,8 +23,8 @@ class CorpusSettings:
     target: str | int | None = None  # the same for every text; None: what the model predicts
     foil: str | int | None = None
     low_memory: bool = False
-    each: Each = "sentence"  # of answers: what is explained on its own, at the cost of a backward pass
-    number: Number = DEFAULT_NUMBER  # of a token of an answer
+    each: Each = "sentence"  # for answers: what is explained separately, each at the cost of a backward pass
+    number: Number = DEFAULT_NUMBER  # what is explained of each token of an answer
     fused: bool | None = None  # attention as one operation; None: wherever no method needs its weights
 
     def __post_init__(self) -> None:

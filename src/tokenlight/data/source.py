@@ -22,8 +22,8 @@ OTHERS: tuple[Column, ...] = ("label", "id", "target", "foil", "answer", "docume
 class Source:
     """What is read: a file, a folder of files of one kind, "hf:NAME", or texts, pairs, rows or examples in memory.
 
-    Columns need a name only where it is not a common one; `kind` is that of a file whose name does not say it; `split`
-    belongs to datasets of the Hub. At most `limit` rows are read. It can be read again from the start.
+    Columns have to be named only if their names are not common ones. `kind` is for a file whose name does not say what
+    it holds, `split` for datasets of the Hub. At most `limit` rows are read. A source can be read again from the start.
     """
 
     data: Data
@@ -35,7 +35,7 @@ class Source:
     target: str | None = None  # what is explained
     foil: str | None = None
     answer: str | None = None  # what a language model answered to the text
-    documents: str | None = None  # that its prompt is made of
+    documents: str | None = None  # passages that the prompt is made of
     kind: str | None = None
     split: str | None = None
     limit: int | None = None
@@ -91,7 +91,7 @@ class Source:
             yield READERS[self.kind_of(path)](path, errors)
 
     def count(self) -> int | None:
-        """How many rows there are, for the time that is left; None where nobody knows it."""
+        """How many rows there are, to estimate the time that is left; None if not known."""
         if self.on_hub:
             return self.limit
         total = len(self.data) if not isinstance(self.data, str | Path) else sum(map(self._rows_in, self.files))

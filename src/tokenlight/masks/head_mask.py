@@ -23,13 +23,13 @@ FORMAT, VERSION = "tokenlight.heads", 1
 class HeadMask:
     """Lit heads in two groups, as in Mask-LRP; a head may be in both. Entries are 0 or 1, or a strength between.
 
-    In a calibrated mask relevance flows by its own strengths; the two groups say what each head follows.
+    In a calibrated mask, `calibrated` decides how relevance flows; the two groups say what each head follows.
     """
 
     syntactic: Tensor  # [layer, head] those that follow syntax
     positional: Tensor  # [layer, head] those that follow position
     made: Mapping[str, Any] = field(default_factory=dict)  # how: thresholds, seed, or "by hand"
-    model: str | None = None  # whom it was made for; None: it may be used on any model of its shape
+    model: str | None = None  # the one it was made for; None: it may be used on any model of its shape
     fingerprint: tuple[float, ...] = ()  # a few of that model's weights, by which others are refused
     statistics: "HeadStatistics | None" = None  # what it was made from
     calibrated: Tensor | None = None  # [layer, head] strengths that `calibrate` found
@@ -88,7 +88,7 @@ class HeadMask:
         return self._control(1 - self.lit, {"by": "complement"})
 
     def corrupted(self, share: float, seed: int = 0) -> "HeadMask":
-        """Control: a share of the dark heads, chosen by chance, is lit as well; 1 lights all."""
+        """Control: a share of the dark heads, chosen at random, is lit as well; 1 lights all."""
         if not 0 <= share <= 1:
             raise ValueError(f"the share of dark heads to light is from 0 to 1, found {share}")
         dark = (self.lit == 0).flatten().nonzero()[:, 0]

@@ -80,12 +80,12 @@ class Method:
     signed: bool
     class_specific: bool
     passes: tuple[Pass, ...]  # the function takes a trace of each; a method that asks the model itself has none
-    defined_for: Callable[[PreTrainedModel], bool]  # beside what reading attention asks of a model
-    split: bool  # explains target and foil apart and returns the difference
+    defined_for: Callable[[PreTrainedModel], bool]  # apart from what reading attention requires
+    split: bool  # explains target and foil separately and returns the difference
     cost: str  # in words, for tables
     asks: Asking  # NEVER where recorded passes say it all
-    averaged: Mapping[str, Any]  # over which contexts it is the mean, if nobody says otherwise (text/contexts.py)
-    control: str  # what it is in a table as something to compare methods with, in words; "" for methods themselves
+    averaged: Mapping[str, Any]  # the contexts that it is averaged over by default (text/contexts.py)
+    control: str  # what it is, in words, if tables compare methods with it; "" for methods themselves
     caution: str  # what a reader of its scores might get wrong, in words; "" where they mean what they seem to
 
     @property
@@ -99,7 +99,7 @@ class Method:
 
     @property
     def all_options(self) -> dict[str, Any]:
-        """With those that say in which contexts it is asked, which every method has that reads recorded passes."""
+        """Also those about contexts, which every method that reads recorded passes has."""
         return {**self.options, **({} if self.asks_model else {**NONE, **self.averaged})}
 
     @property

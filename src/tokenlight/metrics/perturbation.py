@@ -40,7 +40,7 @@ class Perturbation:
     token: Literal["mask", "pad"] | int | None = None  # what replaces: by role, or a token id
     grid: Grid = TENTHS  # shares, or numbers of units; None: unit by unit
     units: Units = "tokens"  # what goes as a whole
-    ablations: int = 0  # instead of the grid, so many random sets: each unit stays with probability 1/2
+    ablations: int = 0  # instead of the grid, this many random sets: each unit stays with probability 1/2
     seed: int = 0  # of these
     share_of: Literal["eligible", "all"] = "eligible"  # "all": shares count special tokens too (AttCAT, Mask-LRP)
     rounding: Literal["up", "half_even"] = "up"  # "up": ALTI; "half_even": AttCAT, Mask-LRP

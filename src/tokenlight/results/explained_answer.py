@@ -44,16 +44,16 @@ class ExplainedAnswer:
     """
 
     prompt: str | Chat  # what the model read
-    answer: str  # what it wrote, or was said to have written
-    tokens: list[str]  # of the prompt and behind it of the answer
+    answer: str  # what it wrote, or the answer that was given
+    tokens: list[str]  # of the prompt, then of the answer
     special: Tensor  # [token] bool: added by the tokenizer or a chat's template
     segments: list[int | None]  # 0: the prompt, or the number of its message; the last: the answer
-    spans: list[tuple[int, int]]  # characters in the one or the other
+    spans: list[tuple[int, int]]  # of each token: its characters in the prompt or in the answer
     ids: tuple[int, ...]  # of the answer's tokens
     matrix: Tensor  # [token of the answer, token]
     numbers: Tensor  # [token of the answer] what is explained: its logit, or that minus the mean of all
     log_probabilities: Tensor  # [token of the answer] given everything before it
-    alternatives: list[list[Alternative]]  # for each token of the answer, the likeliest ones in its place
+    alternatives: list[list[Alternative]]  # for each token of the answer, the most likely tokens in its place
     method: str  # its identifier
     options: Mapping[str, Any]  # of the method, and which number was explained
     model: str  # its name or path
@@ -63,7 +63,7 @@ class ExplainedAnswer:
     extras: Mapping[str, Tensor] = field(default_factory=dict)  # each [token of the answer]
     notes: tuple[str, ...] = ()  # what a reader should know
     versions: Mapping[str, str] = field(default_factory=dict)  # of tokenlight, torch, transformers and Python
-    fused: bool | None = None  # whether attention was one operation; None: nobody said
+    fused: bool | None = None  # whether attention ran as one operation; None: not known
     # For evaluate() of its parts; not compared, not saved, and not taken along by copies and pickles.
     explainer: "Explainer | None" = field(default=None, repr=False, compare=False)
 

@@ -71,7 +71,7 @@ class Explanation:
     maps: Mapping[str, Tensor] = field(default_factory=dict)  # what was asked for with detail=; axes in MAP_AXES
     notes: tuple[str, ...] = ()  # what a reader should know: truncation, a target that had no effect
     versions: Mapping[str, str] = field(default_factory=dict)  # of tokenlight, torch, transformers and Python
-    fused: bool | None = None  # whether attention was one operation, whose weights nobody saw; None: nobody said
+    fused: bool | None = None  # whether attention ran as one operation, without its weights; None: not known
     # For evaluate(); no part of the result: not compared, not saved, and not taken along by copies and pickles.
     explainer: "Explainer | None" = field(default=None, repr=False, compare=False)
 

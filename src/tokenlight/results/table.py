@@ -69,8 +69,8 @@ class RunFacts:
 class Table:
     """Everything that the views show, and the numbers behind it."""
 
-    columns: tuple[Column, ...]  # a metric each
-    lines: tuple[Line, ...]  # a method each, and behind them the controls
+    columns: tuple[Column, ...]  # one for each metric
+    lines: tuple[Line, ...]  # one for each method, then the controls
     panels: tuple[Panel, ...]  # curves, for metrics that have them
     values: np.ndarray  # [example, line, column]; NaN where there is none
     weights: np.ndarray  # [example, column]: how much an example counts in a mean
@@ -78,12 +78,12 @@ class Table:
 
     @property
     def methods(self) -> list[Line]:
-        """The lines that are no controls."""
+        """The lines that are not controls."""
         return [line for line in self.lines if not line.control]
 
     @property
     def controls(self) -> list[Line]:
-        """Random scores, erasure, and the best method with its order turned round."""
+        """Random scores, erasure, and the best method with its order reversed."""
         return [line for line in self.lines if line.control]
 
     def cell(self, method: str, metric: str) -> Cell:

@@ -8,7 +8,7 @@ Engine = Literal["local", "ray"]
 
 @dataclass(frozen=True)
 class Workers:
-    """Who does the parts of a run: this process, or `count` processes under Ray that hold a copy of the model each."""
+    """Where a run is done: in this process, or by `count` processes under Ray, each with a copy of the model."""
 
     engine: Engine = "local"
     count: int | None = None  # None: one for each GPU, or for each processor where there is none

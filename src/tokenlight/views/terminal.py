@@ -22,7 +22,7 @@ Results = Explanation | Iterable[Explanation] | Mapping[str, Explanation | Seque
 
 
 def show(results: Results, console: Console | None = None) -> None:
-    """Show explanations, one under another: one, several, or what `explain_all` gives. In a notebook as HTML."""
+    """Show one explanation, several, or what `explain_all` gives, one under another; in a notebook, as HTML."""
     groups = by_text(results)
     if not groups:
         raise ValueError("there is nothing to show: expected at least one explanation")
