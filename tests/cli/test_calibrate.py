@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.cli.test_explain import fail, succeed
+from tests.cli.test_explain import fail, run, succeed
 from tokenlight.masks.head_mask import HeadMask
 
 TEXTS = [
@@ -41,6 +41,12 @@ def test_strengths_are_found_drawn_and_used(texts, tmp_path):
         succeed("explain", TEXTS[0], "--method", "calibrated_lrp", "--heads", str(mask), "--format", "json")
     )
     assert f"calibrated for attn_lrp on {len(TEXTS)} texts" in found[0]["options"]["heads"]
+
+
+def test_what_was_skipped_is_counted_in_plain_words(texts, tmp_path):
+    result = run("calibrate", "default", str(texts), "-o", str(tmp_path / "heads.json"), "--folds", "2", "--steps", "1")
+    assert result.exit_code == 0, result.output
+    assert "1 row skipped: " in result.stderr  # the empty one
 
 
 def test_mistakes_are_one_line(texts, tmp_path):

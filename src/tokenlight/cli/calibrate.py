@@ -21,6 +21,7 @@ from tokenlight.cli.shared_options import (
     TextOption,
 )
 from tokenlight.cli.writing import check_folder_of, confirm
+from tokenlight.foundation.sizes import describe_count
 
 
 @app.command()
@@ -72,7 +73,7 @@ def calibrate(
         judge = Protocol("calibration", (Measure("aopc", perturbation),))
         cases, aside = sort_out(explainer, judge, list(enumerate(read_examples(source, explainer.task.gap))))
         for reason, rows in Counter(str(row.get("bad") or row.get("set_aside")) for row in aside).items():
-            typer.echo(f"{rows} rows skipped: {reason}", err=True)
+            typer.echo(f"{describe_count(rows, 'row')} skipped: {reason}", err=True)
         mask = run(
             explainer,
             [case.draft.row.text for case in cases],

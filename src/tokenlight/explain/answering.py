@@ -10,13 +10,14 @@ from torch import Tensor
 from tokenlight.explain.inquiry import Inquiry
 from tokenlight.explain.jobs import Job
 from tokenlight.explain.remarks import input_notes, is_signed, merge_notes
+from tokenlight.foundation.versions import library_versions
 from tokenlight.masks.choosing import model_name
 from tokenlight.methods import Attribution
 from tokenlight.model.placement import device_of
 from tokenlight.record.choices import Continuation
 from tokenlight.record.recording import Answer
 from tokenlight.results.explained_answer import Alternative, ExplainedAnswer
-from tokenlight.results.explanation import keep_precision, library_versions
+from tokenlight.results.explanation import keep_precision
 from tokenlight.tasks.targets import TargetLike, Wanted
 from tokenlight.tasks.task import Task
 from tokenlight.text.answers import follow, refuse_too_long

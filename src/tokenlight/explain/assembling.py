@@ -7,10 +7,11 @@ import torch
 from tokenlight.explain.inquiry import Inquiry
 from tokenlight.explain.jobs import Job
 from tokenlight.explain.remarks import input_notes, is_signed, merge_notes, result_notes
+from tokenlight.foundation.versions import library_versions
 from tokenlight.masks.choosing import model_name
 from tokenlight.methods import Attribution
 from tokenlight.record.recording import Answer
-from tokenlight.results.explanation import Explanation, keep_precision, library_versions, trim_map
+from tokenlight.results.explanation import Explanation, keep_precision, trim_map
 from tokenlight.tasks.targets import chosen_indices
 
 if TYPE_CHECKING:

@@ -1,12 +1,9 @@
 """The result: a score for every token of one text, and everything needed to know what it means."""
 
 import json
-import platform
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from functools import cache
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -294,10 +291,3 @@ def trim_map(name: str, values: Tensor, length: int) -> Tensor:
 def keep_precision(values: Tensor) -> Tensor:
     """On the CPU; double stays double, everything else is float32."""
     return values.cpu().to(torch.float64 if values.dtype == torch.float64 else torch.float32, copy=True)
-
-
-@cache
-def library_versions() -> dict[str, str]:
-    """Read from the installed packages' files once, not for every explanation."""
-    packages = {name: metadata.version(name) for name in ("tokenlight", "torch", "transformers")}
-    return {**packages, "python": platform.python_version()}

@@ -10,7 +10,7 @@ from typing import Any
 
 from tokenlight.explain.explainer import Explainer
 from tokenlight.foundation.files import write_whole
-from tokenlight.results.explanation import library_versions
+from tokenlight.foundation.versions import library_versions
 from tokenlight.runs.model_hash import describe_model
 
 try:

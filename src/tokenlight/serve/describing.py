@@ -4,9 +4,9 @@ from dataclasses import asdict
 from typing import Any
 
 from tokenlight.explain.explainer import DEFAULT_METHOD
+from tokenlight.foundation.versions import library_versions
 from tokenlight.masks.choosing import model_name
 from tokenlight.methods import METHODS, Method
-from tokenlight.results.explanation import library_versions
 from tokenlight.serve.checks import ANSWER, CHARACTERS
 from tokenlight.serve.explaining import has_layers, takes_heads
 from tokenlight.serve.masks import head_map, lacks_mask, presets
