@@ -50,7 +50,8 @@ def main() -> None:
         texts = [row[args.column].strip() for row in csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)]
     explainer = tl.load()
     rows = sorted(encode(explainer.tokenizer, texts[: args.count], 512), key=len)
-    ordinary, double = Twin(explainer.model), Twin(copy.deepcopy(explainer.model).double())
+    doubled = copy.deepcopy(explainer.model).double()  # a twin does not keep its model alive
+    ordinary, double = Twin(explainer.model), Twin(doubled)
 
     def scores(twin: Twin, method: Method) -> list[Tensor]:
         found = []

@@ -111,7 +111,7 @@ def test_lines_that_cannot_be_used_say_why(tmp_path: Path) -> None:
         ({**good, "documents": ["", "x"]}, "document 1: expected a text, found ''"),
         (
             {**good, "evidence": [3]},
-            "evidence: expected a text that stands in the prompt, or a list of such; found [3]",
+            "evidence: expected a text that occurs in the prompt, or a list of such texts; found [3]",
         ),
         ("{", "not a JSON object"),
     ]

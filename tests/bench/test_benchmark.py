@@ -104,7 +104,7 @@ def test_controls_come_last_and_once():
     assert "mask_lrp" not in [s.name for s in choose_methods(None, model)]  # this model comes without a head mask
     with pytest.raises(ValueError, match="attcat is named twice"):
         choose_methods(["attcat", "AttCAT"], model)
-    with pytest.raises(ValueError, match="beside the controls"):
+    with pytest.raises(ValueError, match="in addition to the controls"):
         choose_methods(["random"], model)
     with pytest.raises(TypeError, match="list of names"):
         choose_methods("attcat", model)
@@ -125,7 +125,7 @@ def test_values_are_those_of_evaluate(data, tmp_path, small_parts):
     best = table.methods[0] if table.methods[0].cells[0].best else table.methods[1]
     turned = [
         replace(e, scores=-e.scores) for e in explainer.explain(TEXTS, best.label)
-    ]  # the third control is the best method turned round
+    ]  # the third control is the best method reversed
     expected = evaluate(explainer, turned, ["aopc"])
     for record, one in zip(records(tmp_path / "out", 1), expected, strict=True):
         assert list(record["methods"]) == [f"inverse of {best.label}"]
@@ -153,7 +153,7 @@ def test_all_methods_of_a_rule_table_share_a_pass(data, monkeypatch):
     monkeypatch.setattr(jobs, "record", lambda *a, **k: seen.append(a) or recording.record(*a, **k))
     plain = ["attcat", "cat", "gradient_x_input", "grad_sam", "attention_grad_cam"]
     bench(explainer_for("bert"), data, plain, ["aopc"], erasure=False, progress=False)
-    assert len(seen) == 2  # the methods and the best of them turned round; random reads the same pass
+    assert len(seen) == 2  # the methods and the best of them reversed; random reads the same pass
 
 
 def test_a_part_is_tokenised_once_and_has_one_twin_of_each_model(data, monkeypatch, small_parts):
@@ -402,7 +402,7 @@ def test_a_journal_keeps_whole_groups(tmp_path):
     journal.path.write_bytes(whole + b"\0" * 50)  # as some file systems leave it after a power cut
     assert journal.recover() == 2
     journal.path.write_bytes(longer.replace(b'"row": 1', b'"row"; 1'))
-    with pytest.raises(ValueError, match="damaged behind group 0"):
+    with pytest.raises(ValueError, match="damaged after group 0"):
         journal.recover()
     journal.path.write_bytes(longer.replace(b'{"row": 1}\n', b""))
     with pytest.raises(ValueError, match="damaged: group 0"):

@@ -62,11 +62,11 @@ def test_a_control_is_known_by_its_method_and_not_by_its_label(folder):
     controls = {line.label: line.control for line in read_table(folder).lines}
     assert controls["good"] is None
     assert controls["random"] == "random scores"
-    assert controls["inverse of good"] == "the best method turned round"
+    assert controls["inverse of good"] == "the best method reversed"
     settings = json.loads((folder / "run.json").read_text())
     settings["methods"]["random"]["name"] = "erasure"  # under a label that the caller chose
     (folder / "run.json").write_text(json.dumps(settings))
-    assert "the best: erasure (a costly reference), the best method turned round" in read_table(folder).to_markdown()
+    assert "the best: erasure (a costly reference), the best method reversed" in read_table(folder).to_markdown()
 
 
 def test_an_unfinished_run_says_so(folder):

@@ -248,7 +248,7 @@ def test_other_parquet_files_are_no_answers(tmp_path):
     with pytest.raises(ValueError, match="holds no saved answer; it has the columns text"):
         ExplainedAnswer.load(tmp_path / "texts.parquet")
     (tmp_path / "bad.parquet").write_text("{}")
-    with pytest.raises(ValueError, match="no Parquet file"):
+    with pytest.raises(ValueError, match="not a Parquet file"):
         ExplainedAnswer.load(tmp_path / "bad.parquet")
 
 

@@ -323,7 +323,7 @@ def test_refusals_that_depend_on_the_model():
 
 def test_hiding_from_a_model_that_never_looks_at_the_mask_is_refused(monkeypatch):
     monkeypatch.setattr("tokenlight.explain.in_contexts.sees_hidden", lambda twin: True)
-    with pytest.raises(UnsupportedModelError, match="other gaps than 'hide'"):
+    with pytest.raises(UnsupportedModelError, match="gaps other than 'hide'"):
         tl.attribute(models.model("bert"), models.ids(), method="lrp", target=1, contexts=2, gaps="hide")
 
 

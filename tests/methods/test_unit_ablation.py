@@ -144,7 +144,7 @@ def test_refusals(explainer):
     with pytest.raises(ValueError, match="token ids alone have no sentences"):
         tl.attribute(explainer.model, ids, method="leave_one_out", target=3)
     assert tl.attribute(explainer.model, ids, method="leave_one_out", target=3, units="tokens").abs().min() > 0
-    with pytest.raises(tl.UnsupportedModelError, match="no language model"):
+    with pytest.raises(tl.UnsupportedModelError, match="not a language model"):
         explainer_for("bert").explain(TEXT, "contextcite")
     with pytest.raises(ValueError, match="has no probability"):
         explainer.explain(TEXT, "leave_one_out", target=lambda output: output.logits[:, -1, 0])

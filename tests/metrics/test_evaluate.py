@@ -297,7 +297,7 @@ def test_a_masked_word_is_found_again():
 def test_a_continuation_has_no_foil_and_must_fit():
     explainer = explainer_for("gpt2", "text-generation")
     e = explainer.explain(TEXTS[0], "random")
-    with pytest.raises(ValueError, match="leave the foil away"):
+    with pytest.raises(ValueError, match="leave the foil out"):
         draw_curves(explainer, [e], target=" is here and", foil=" are")
     with pytest.raises(ValueError, match="the model reads 300"):
         draw_curves(explainer, [e], target=" is here and" * 120)

@@ -126,7 +126,7 @@ def test_what_is_more_than_packed_weights_is_refused():
         tl.attribute(packed, models.ids(), method="attcat", target=1)
     packed, _ = packed_and_plain("bert")
     packed.classifier.register_forward_hook(lambda *_: None)
-    with pytest.raises(tl.UnsupportedModelError, match="hooks lie on Linear, which is quantised"):
+    with pytest.raises(tl.UnsupportedModelError, match="there are hooks on Linear, which is quantised"):
         tl.attribute(packed, models.ids(), method="attcat", target=1)
     model: Any = copy.deepcopy(models.model("bert"))
     model.classifier.weight = nn.Parameter(torch.zeros(3, 16, dtype=torch.int8), requires_grad=False)

@@ -128,7 +128,7 @@ def test_a_batch_equals_single_texts_and_blocks_that_run_again(family):
             assert_near(again.scores, found[name].scores, growth=SHARES, what=name)
         return
     for name in methods:
-        with pytest.raises(tl.UnsupportedModelError, match="parts of a block lie apart"):
+        with pytest.raises(tl.UnsupportedModelError, match="is spread over several modules"):
             explain(made, batch, name, low_memory=True, **(heads if name == "mask_lrp" else {}))
 
 
@@ -163,7 +163,7 @@ def test_padding_changes_no_relevance(name, settings, method):
 
 def test_a_model_that_rebuilds_itself_is_refused_until_it_has_one_way():
     made, batch = build("BigBirdForSequenceClassification", {**models.ENCODER, "block_size": 4}), padded()
-    with pytest.raises(tl.UnsupportedModelError, match="puts other modules in place while it runs"):
+    with pytest.raises(tl.UnsupportedModelError, match="replaces its own modules while it runs"):
         explain(made, batch, "gradient_x_input")
     made.bert.set_attention_type("original_full")
     assert torch.isfinite(explain(made, batch, "lrp")).all()

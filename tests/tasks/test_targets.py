@@ -449,7 +449,7 @@ def test_an_answer_with_a_foil():
 
 @pytest.mark.parametrize("answer", ["London", "paris", ""])
 def test_an_answer_that_is_not_in_the_context(answer):
-    with pytest.raises(ValueError, match=f"the answer '{answer}' is not in the context, letter by letter"):
+    with pytest.raises(ValueError, match=f"the answer '{answer}' is not in the context exactly as written"):
         qa().explain((QUESTION, CONTEXT), target=answer)
 
 

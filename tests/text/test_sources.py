@@ -31,7 +31,7 @@ def test_sources_are_named_in_many_ways():
         (["e"], "occurs 8 times"),
         ([""], "occurs 0 times"),
         ("words", "divided by sentences, paragraphs, turns"),
-        ([(5, 100)], "no span of characters"),
+        ([(5, 100)], "not a span of characters"),
         ([(0, 5), (3, 8)], "overlap"),
         ([], "found none"),
     ],

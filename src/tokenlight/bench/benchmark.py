@@ -153,7 +153,7 @@ class Runner:
     def refuse_bad(self, records: Sequence[Mapping[str, Any]]) -> None:
         for record in records if self.bad_rows == "refuse" else ():
             if "bad" in record:
-                raise ValueError(f"{record['where']}: {record['bad']}. Mend the row, or skip bad rows")
+                raise ValueError(f"{record['where']}: {record['bad']}. Correct the row, or skip bad rows")
 
 
 def inverse_of(plan: MeasuringPlan, best: str) -> MeasuringPlan:

@@ -168,7 +168,7 @@ def is_control(results: Results, label: str) -> bool:
 def control_of(results: Results, label: str) -> str | None:
     """What a control is; a label says nothing about that, since callers choose them."""
     if label.startswith(INVERSE):
-        return "the best method turned round"
+        return "the best method reversed"
     return METHODS[results.run.settings["methods"][label]["name"]].control if is_control(results, label) else None
 
 

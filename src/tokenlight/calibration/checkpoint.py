@@ -43,9 +43,11 @@ class Checkpoint:
             if not other:
                 check_whole(effects, state, lengths, settings["folds"])
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise ValueError(f"{path} is not a calibration's checkpoint ({error}): delete it to start anew") from error
+            raise ValueError(f"{path} is not a calibration's checkpoint ({error}): delete it to start again") from error
         if other:
-            raise ValueError(f"{path} is of a calibration with other {', '.join(other)}: delete it to start anew")
+            raise ValueError(
+                f"{path} belongs to a calibration with a different {', '.join(other)}: delete it to start again"
+            )
         return cls(path, settings, effects, state)
 
     def add(self, effects: Sequence[Effects]) -> None:

@@ -46,7 +46,9 @@ class CalibrationSettings:
         if self.orders < 1 or self.points < 2:
             raise ValueError(f"a text needs 1 order and 2 points or more, found {self.orders} and {self.points}")
         if self.folds < 2:
-            raise ValueError(f"folds are 2 or more: each is judged by what the others taught; found {self.folds}")
+            raise ValueError(
+                f"expected 2 folds or more, because each is judged by a search over the others; found {self.folds}"
+            )
 
 
 @dataclass(frozen=True)

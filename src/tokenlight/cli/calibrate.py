@@ -35,7 +35,7 @@ def calibrate(
     limit: Annotated[int, typer.Option(min=1, help="Only the first so many rows; 50 to 500 are best.")] = 200,
     perturb: PerturbOption = None,
     folds: Annotated[
-        int, typer.Option(min=2, help="Parts of the texts; each is judged by what the others taught.")
+        int, typer.Option(min=2, help="Parts of the texts; each is judged by a search over the others.")
     ] = 4,
     steps: Annotated[int, typer.Option(min=1, help="At most so many steps of the search.")] = 60,
     seed: Annotated[int, typer.Option(help="Of the orders and of the division of the texts.")] = 0,

@@ -93,7 +93,7 @@ def explain(
 def jobs_of(specs: "Sequence[MethodSpec]", model: Any, heads: str | None) -> "dict[str, Job]":
     """By label; `heads` is for the methods that take some and do not name their own."""
     if heads is not None and not any("heads" in spec.entry.options for spec in specs):
-        raise ValueError(f"no heads are taken by {', '.join(spec.label for spec in specs)}: leave --heads out")
+        raise ValueError(f"{', '.join(spec.label for spec in specs)} cannot use a head mask: leave --heads out")
     return {spec.label: spec.job(model, heads) for spec in specs}
 
 

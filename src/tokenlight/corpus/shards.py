@@ -248,7 +248,7 @@ def finish(folder: Path) -> PartCounts:
     found = shards(folder)
     counts = sum(map(read_counts, found.values()), PartCounts())
     if missing := set(range(len(found))) - set(found):
-        raise ValueError(f"{folder / PARTS} holds parts behind the end of the data, or lacks part {min(missing)}")
+        raise ValueError(f"{folder / PARTS} holds parts beyond the end of the data, or lacks part {min(missing)}")
 
     def gather(path: Path) -> None:
         with path.open("wb") as file:

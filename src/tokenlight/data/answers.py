@@ -74,5 +74,7 @@ def read_evidence(value: Any) -> dict[str, str]:
     """By name, from a text or a list of texts that stand in the prompt. Nothing is no evidence."""
     texts = [value] if isinstance(value, str) else [] if value is None else value
     if not isinstance(texts, list) or not all(isinstance(text, str) and text.strip() for text in texts):
-        raise ValueError(f"{EVIDENCE}: expected a text that stands in the prompt, or a list of such; found {value!r}")
+        raise ValueError(
+            f"{EVIDENCE}: expected a text that occurs in the prompt, or a list of such texts; found {value!r}"
+        )
     return {f"{EVIDENCE} {i}": text for i, text in enumerate(texts, 1)}

@@ -46,7 +46,7 @@ class Source:
         if self.pair is not None and len(self.pair) != 2:
             raise ValueError(f"a pair has two columns, found {self.pair!r}")
         if self.split is not None and not self.on_hub:
-            raise ValueError(f"{self.name} is no Hugging Face dataset and has no split {self.split!r}: leave it out")
+            raise ValueError(f"{self.name} is not a Hugging Face dataset and has no split {self.split!r}: leave it out")
         for path in self.files:
             refuse_utf16(path)
             self.kind_of(path)

@@ -118,7 +118,7 @@ def ask_about_part(
     if wanted.index is not None and foil is None:
         wanted = task.want(row, (wanted.index,), None)  # a single token of an answer is explained as several are
     if given and wanted.foil_answer:
-        raise ValueError("two continuations are compared right behind the prompt alone: name one token each")
+        raise ValueError("two continuations can be compared only right after the prompt: name one token each")
     behind = given + wanted.answer
     read = follow(row, behind, task.tokenizer) if behind else row
     return Inquiry(row, wanted, named=True, given=given, read=read)

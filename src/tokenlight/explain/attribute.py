@@ -116,7 +116,7 @@ def refuse_padding(twin: Twin, batch: Batch) -> None:
             raise ValueError(f"{name} has no padding id to find the end of a row by: set config.pad_token_id")
     elif habits.equal_lengths:
         raise UnsupportedModelError(
-            f"{name} looks at padding: beside longer rows, a row has another answer than alone. "
+            f"{name} looks at padding: in a batch with longer rows, a row gets another answer than on its own. "
             "Give rows of equal length, one call for each length"
         )
     elif last:

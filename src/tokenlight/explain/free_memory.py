@@ -66,7 +66,7 @@ def refuse_too_large(shape: Shape, plan: PassPlan, size: Sequence[int], saving: 
         ways.insert(0, f"batch_size={fitting}")
     raise MemoryError(
         f"{' + '.join(job.method.name for job in plan.jobs)} on {rows} texts of {tokens} tokens needs about "
-        f"{describe_bytes(need)} beside the weights; {describe_bytes(free)} are free on {device}. "
+        f"{describe_bytes(need)} in addition to the weights; {describe_bytes(free)} are free on {device}. "
         f"Ways out: {', '.join(ways)}"
     )
 

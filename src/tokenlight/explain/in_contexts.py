@@ -195,9 +195,7 @@ def with_gaps(twin: Twin, batch: Batch, choices: tuple[Choice, ...], rows: Tenso
     left = batch.attention_mask[rows].bool() & ~gone
     if gap == "delete":
         if any(choice.function is not None for choice in choices):
-            raise ValueError(
-                "a target that is a function of the output may count tokens: take other gaps than 'delete'"
-            )
+            raise ValueError("a target that is a function of the output may count tokens: use gaps other than 'delete'")
         known = padding_id(twin.model)  # some models find the end of a text by it, whatever the mask says
         padded = batch if known in (None, NO_PADDING) else replace(batch, pad_id=known)
         short, places = padded.map(lambda tensor: tensor[rows]).without(gone)
@@ -206,7 +204,7 @@ def with_gaps(twin: Twin, batch: Batch, choices: tuple[Choice, ...], rows: Tenso
     some = fix_positions(twin.model, batch).map(lambda tensor: tensor[rows])  # a gap must not move other tokens
     if gap == "hide" and sees_hidden(twin):
         raise UnsupportedModelError(
-            f"{type(twin.model).__name__} reads tokens that attention_mask hides: take other gaps than 'hide'"
+            f"{type(twin.model).__name__} reads tokens that attention_mask hides: use gaps other than 'hide'"
         )
     if gap != "hide":
         token = replacement(batch, gap)

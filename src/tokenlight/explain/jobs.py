@@ -27,7 +27,7 @@ class Job:
     def __post_init__(self) -> None:
         self.method.check_options(self.options)
         if self.contexts and self.options.get("detail"):
-            raise ValueError("detail= is read in one pass over the whole text: leave it away, or contexts=0")
+            raise ValueError("detail= is read in one pass over the whole text: leave it out, or set contexts=0")
         if self.rules is not None and not any(one.rules for one in self.method.passes):
             raise TypeError(f"method '{self.method.name}' has no rule table that could be replaced")
 

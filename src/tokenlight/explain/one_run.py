@@ -205,7 +205,7 @@ def refuse_to_write_out(jobs: Iterable[Job]) -> None:
     """Attention was to be one operation."""
     readers = [job.method.name for job in jobs if not all(one.can_fuse for one in job.passes(split=False))]
     if readers:
-        raise ValueError(f"fused=True: {', '.join(readers)} need the attention weights written out; leave fused away")
+        raise ValueError(f"fused=True: {', '.join(readers)} need the attention weights written out: leave fused out")
 
 
 def describe_readers(jobs: Sequence[Job]) -> str:

@@ -45,7 +45,7 @@ def run_jobs(
     """What every job of the plan finds. `graph` and `each` are as in `run_once`."""
     groups = by_contexts(plan.jobs)
     if graph and any(groups):
-        raise ValueError("scores over contexts cannot be differentiated: leave contexts away")
+        raise ValueError("scores over contexts cannot be differentiated: leave contexts out")
     answer: Answer | None = None
     found: dict[int, Attribution] = {}
     for contexts, numbers in groups.items():

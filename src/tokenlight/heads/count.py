@@ -165,11 +165,13 @@ def resume(path: Path, empty: HeadStatistics) -> HeadStatistics:
     try:
         counts = HeadStatistics.from_dict(json.loads(path.read_text(encoding="utf-8")))
     except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} is not a checkpoint of head statistics ({error}): delete it to start anew") from error
+        raise ValueError(
+            f"{path} is not a checkpoint of head statistics ({error}): delete it to start again"
+        ) from error
     for name in ("relations", "direction", "source", "fingerprint"):
         before, now = getattr(counts, name), getattr(empty, name)
         if before != now:
             raise ValueError(
-                f"{path} holds counts with another {name} ({before!r}, now {now!r}): delete it to start anew"
+                f"{path} holds counts with another {name} ({before!r}, now {now!r}): delete it to start again"
             )
     return counts

@@ -145,7 +145,7 @@ def contributions(trace: Trace, matrix: Matrix, second: bool = False) -> Callabl
         if any(one.norm is None for one in known):
             raise ValueError(f"{name} has no norm after its blocks: it is not a post-norm model")
         raise UnsupportedModelError(
-            f"the norm at the end of a block of {name} is read, and recorded only for families that "
+            f"the norm at the end of a block of {name} is needed, and it is recorded only for families that "
             "tokenlight/model/anatomy.py lists: add a line there (docs/adding-a-family.md)"
         )
 

@@ -89,7 +89,7 @@ def numbers_of(probe: Probe, units: Units) -> Tensor:
     batch, model = probe.batch, probe.twin.model
     if not task_of(model).reads_on:
         raise UnsupportedModelError(
-            f"{type(model).__name__} is no language model: units are deleted to see how likely an answer stays. "
+            f"{type(model).__name__} is not a language model: units are deleted to see how likely an answer remains. "
             "Take erasure, which asks about tokens"
         )
     if units in batch.units:

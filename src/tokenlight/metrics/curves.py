@@ -113,7 +113,7 @@ def area(curve: Tensor, at: Tensor | None = None) -> float:
     """Area by trapezoids, divided by the width: the mean height. Without `at` the points are equally far apart."""
     places = torch.arange(len(curve), dtype=curve.dtype) if at is None else torch.as_tensor(at).to(curve.dtype)
     if places.shape != curve.shape:
-        raise ValueError(f"{len(curve)} points of a curve cannot stand at {len(places)} places")
+        raise ValueError(f"{len(curve)} points of a curve need as many places, found {len(places)}")
     if not (places.diff() >= 0).all() or not places[-1] > places[0]:
         raise ValueError(f"the points of a curve must come in rising order, found {places.tolist()}")
     return float(torch.trapezoid(curve, places) / (places[-1] - places[0]))

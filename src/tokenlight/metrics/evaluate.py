@@ -226,7 +226,7 @@ def compare(measure: Measure, explanation: Explanation, second: Explanation | Te
     """Evidence or agreement, over the eligible tokens."""
     values = second.scores if isinstance(second, Explanation) else torch.as_tensor(second)
     if isinstance(second, Explanation) and second.tokens != explanation.tokens:
-        raise ValueError(f"{measure.label} compares explanations of one text, found {second.text!r} beside it")
+        raise ValueError(f"{measure.label} compares explanations of one text; the second one is of {second.text!r}")
     if len(values) != len(explanation.scores):
         raise ValueError(f"{measure.label}: {len(values)} values for a text of {len(explanation.scores)} tokens")
     if measure.eligible == "all":

@@ -126,7 +126,7 @@ def norm_at(block: nn.Module, path: str) -> Norm:
     width = next((parameter.shape[-1] for parameter in block.parameters() if parameter.ndim == 1), 8)
     found = probed_norm(module, getattr(module, "weight", torch.empty(width)).shape[-1])
     if found is None:
-        raise UnsupportedModelError(f"{type(module).__name__} is no norm that decompositions know")
+        raise UnsupportedModelError(f"{type(module).__name__} is not a norm that decompositions know")
     return found
 
 

@@ -77,8 +77,8 @@ class BlockHooks:
     def _begin_open(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if self._tape.cut or self._tape.last_block:
             raise UnsupportedModelError(
-                f"low_memory: the parts of a block lie apart ({type(module).__name__} is one), so it cannot run on its "
-                "own; leave it off"
+                f"low_memory: a block of this model is spread over several modules ({type(module).__name__} is one), "
+                "so it cannot run on its own; leave it off"
             )
         self._begin(module, args, kwargs)
 

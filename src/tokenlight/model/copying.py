@@ -44,7 +44,9 @@ def inside_wrappers(model: nn.Module) -> nn.Module:
 def refuse_hooks_around(compiled: nn.Module) -> None:
     """What torch.compile gives is left out, and its own hooks with it."""
     if hooks_on(compiled):
-        raise UnsupportedModelError("hooks lie on what torch.compile gave: register them on the module inside")
+        raise UnsupportedModelError(
+            "there are hooks on what torch.compile returned: register them on the module inside"
+        )
 
 
 def refuse_inexact(model: PreTrainedModel) -> None:
@@ -59,8 +61,8 @@ def refuse_inexact(model: PreTrainedModel) -> None:
         forward = compiled_forward(module)
         if forward is not None and getattr(forward, "__func__", None) is not type(module).forward:
             raise UnsupportedModelError(
-                f"the forward of {type(module).__name__} is another function, compiled: tokenlight runs a model's own "
-                "code; delete module.forward, or compile the module itself"
+                f"the forward of {type(module).__name__} was replaced by a compiled function: tokenlight runs a "
+                "model's own code; delete module.forward, or compile the module itself"
             )
         if type(module).__module__.startswith("torch.ao."):
             raise UnsupportedModelError(f"{type(module).__name__} is quantised: load the model in floating point")

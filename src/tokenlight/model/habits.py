@@ -44,8 +44,9 @@ class Habits:
         """For methods that follow an answer back to the embeddings."""
         if self.past_embeddings:
             raise UnsupportedModelError(
-                f"{type(model).__name__} reads token ids past its embedding layer: while the embeddings are held, "
-                f"other ids change {self.past_embeddings:.0%} of its answer, which nothing read there explains. "
+                f"{type(model).__name__} reads token ids in other places than its embedding layer: with the "
+                f"embeddings held fixed, other ids change {self.past_embeddings:.0%} of its answer, which nothing that "
+                "is read at the embeddings explains. "
                 "Take a method that asks about changed texts (erasure), or one that reads attention alone"
             )
 
@@ -80,8 +81,8 @@ def look_at_habits(twin: Twin) -> Habits:
         if is_out_of_memory(error):
             raise
         raise UnsupportedModelError(
-            f"{type(twin.model).__name__} does not run on a text of {SHORT} or {LONG} tokens, where it is seen what it "
-            f"does with ids and padding ({error})"
+            f"{type(twin.model).__name__} does not run on a text of {SHORT} or {LONG} tokens, which is how tokenlight "
+            f"finds out what it does with ids and padding ({error})"
         ) from error
 
 
@@ -120,9 +121,10 @@ def refuse_other_answers(twin: Twin, batch: Batch, alone: Any) -> None:
     apart = max(furthest(own, one) for one in ways)
     if apart > (ROUGH if twin.dtype.itemsize < 4 else FINE):
         raise UnsupportedModelError(
-            f"{type(twin.model).__name__} answers otherwise than its twin (by {apart:.0%}), which runs the family's "
+            f"{type(twin.model).__name__} answers differently from its twin (by {apart:.0%}), which runs the family's "
             "own code of attention and experts in plain operations: implementations of transformers disagree. Load it "
-            'with attn_implementation="eager" and experts_implementation="eager", or take another transformers'
+            'with attn_implementation="eager" and experts_implementation="eager", or '
+            "use another version of transformers"
         )
 
 

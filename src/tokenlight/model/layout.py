@@ -64,8 +64,8 @@ class Layout:
             raise NothingToRead(
                 f"{name}: {sum(map(bool, self.attentions))} of the model's {len(self.blocks)} blocks have attention, "
                 f"{max(self.attentions)} maps at most, {self.outside} outside of blocks. A method that reads attention "
-                "needs one map a block, and no recurrence or convolution beside it. Choose a method that reads none, "
-                "such as gradient_x_input or attn_lrp"
+                "needs one map for each block, and no recurrence or convolution next to it. Choose a method that "
+                "reads none, such as gradient_x_input or attn_lrp"
             )
         if signals & {*FROM_ATTENTION, "hidden", "second_norm"} and not (self.chained and self.by_text):
             found = "do not follow one another" if self.by_text else "do not read states [batch, token, dim]"

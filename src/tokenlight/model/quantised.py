@@ -80,7 +80,7 @@ def dequantised(module: nn.Module) -> Dequantised:
     """A plain layer for a quantised one, or the reason why there is none."""
     name = type(module).__name__
     if hooks_on(module) or "forward" in vars(module):
-        raise UnsupportedModelError(f"hooks lie on {name}, which is quantised: take them off, or {WAY_OUT}")
+        raise UnsupportedModelError(f"there are hooks on {name}, which is quantised: remove them, or {WAY_OUT}")
     weight: Any = weights_in(module).get("weight")
     if type(module) is nn.Linear and is_packed(weight):
         if getattr(weight, "act_quant_kwargs", None) is not None:

@@ -146,9 +146,9 @@ def refuse_rebuilt(model: PreTrainedModel, modules: set[nn.Module]) -> None:
     """A model that has put other modules in place since then: the next text would meet another model than was given."""
     if new := sorted({type(module).__name__ for module in set(model.modules()) - modules}):
         raise UnsupportedModelError(
-            f"{type(model).__name__} puts other modules in place while it runs ({', '.join(new)}), and keeps them for "
-            "all texts to come: what it says depends on texts before. Decide on a way yourself, as BigBird's "
-            "model.bert.set_attention_type('original_full')"
+            f"{type(model).__name__} replaces its own modules while it runs ({', '.join(new)}), and keeps the new "
+            "ones for all later texts: what it says depends on earlier texts. Choose one way yourself, as with "
+            "BigBird's model.bert.set_attention_type('original_full')"
         )
 
 
@@ -160,8 +160,8 @@ class NoLeaves(TorchFunctionMode):
     ) -> Any:
         if func is Tensor.requires_grad_:
             raise UnsupportedModelError(
-                f"{running_module()} makes a tensor that wants a gradient and does not depend on the text: what should "
-                "stand there is not computed here, as where a kernel for a GPU is missing"
+                f"{running_module()} makes a tensor that requires a gradient but does not depend on the text: what "
+                "should be there is not computed on this machine, for instance because a GPU kernel is missing"
             )
         return func(*args, **(kwargs or {}))
 

@@ -27,7 +27,7 @@ class BlockCall:
         """[batch, token, dim]: the block's input, with whatever graph lies before it."""
         found = state_in(self.args, self.kwargs)
         if found is None:
-            raise UnsupportedModelError("a block is called without hidden states in the first place")
+            raise UnsupportedModelError("a block is called without hidden states as its first argument")
         return found
 
     def with_state(self, state: Tensor) -> "BlockCall":

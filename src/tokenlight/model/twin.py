@@ -182,7 +182,7 @@ class Twin:
         if rules is not None and not self.layout.by_text:
             raise UnsupportedModelError(
                 f"the blocks of {type(self.model).__name__} do not read states [batch, token, dim]: relevance cannot "
-                "be booked by text; methods by plain gradients work"
+                "be kept apart by text; methods that use plain gradients work"
             )
         tape.shape = (inputs["input_ids"].shape[0], inputs["input_ids"].shape[1])
         try:

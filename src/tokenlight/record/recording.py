@@ -173,7 +173,7 @@ class OpenPass:
         self._answer = twin.run(batch, self._tape, self._mode, read_at=read_at)
         self.fused = twin.fuses(self._tape)
         if saving.fused and not self.fused:
-            raise UnsupportedModelError(f"{type(twin.model).__name__} has no fused attention: leave fused=True away")
+            raise UnsupportedModelError(f"{type(twin.model).__name__} has no fused attention: leave fused=True out")
         self.output = {name: part.detach() for name, part in self._answer.items() if isinstance(part, Tensor)}
         self.choices = target.choose(self._answer, batch, twin.model)
         self._rows = RowsRead() if rows is None else rows

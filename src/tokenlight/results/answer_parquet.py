@@ -45,7 +45,7 @@ def read_parquet(path: Path) -> dict[str, Any]:
     try:
         table = pyarrow.parquet.read_table(path)
     except pyarrow.ArrowInvalid as error:
-        raise ValueError(f"{path} is no Parquet file, or a damaged one: {error}") from error
+        raise ValueError(f"{path} is not a Parquet file, or a damaged one: {error}") from error
     wanted, about = [*BY_TOKEN.values(), SCORES], (table.schema.metadata or {}).get(ABOUT)
     if about is None or not set(wanted) <= set(table.column_names):
         raise ValueError(f"{path} holds no saved answer; it has the columns {', '.join(table.column_names)}")
@@ -62,6 +62,8 @@ def lower_part(matrix: list[list[float]], prompt: int) -> list[list[float]]:
     for step, row in enumerate(matrix):
         before, behind = row[: prompt + step], row[prompt + step :]
         if any(behind):
-            raise ValueError(f"token {step} of the answer has scores behind it, which this format does not keep")
+            raise ValueError(
+                f"token {step} of the answer has scores for tokens after it, which this format does not keep"
+            )
         rows.append(before)
     return rows

@@ -1,8 +1,7 @@
 """The result for an answer: for each of its tokens, how much every earlier token contributed to it."""
 
 import json
-from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor
 
 from tokenlight.results import answer_parquet
+from tokenlight.results.answer_parts import TokenNumbers, tokens_by_sentence, tokens_in_part
 from tokenlight.results.explanation import Explanation, printable, read_saved
 from tokenlight.results.handing_on import Form, hand_on, magnified
 from tokenlight.results.source_table import SourceTable
@@ -88,7 +88,7 @@ class ExplainedAnswer:
         return self.of(tokens=slice(None))
 
     def of(
-        self, text: str | None = None, *, tokens: int | slice | Sequence[int] | None = None, sentence: int | None = None
+        self, text: str | None = None, *, tokens: TokenNumbers | None = None, sentence: int | None = None
     ) -> Explanation:
         """Why this part of the answer? Named by its text, its tokens, or the number of a sentence, from 0.
 
@@ -97,32 +97,12 @@ class ExplainedAnswer:
         """
         return self._explanation(self._chosen(text, tokens, sentence))
 
-    def _chosen(self, text: str | None, tokens: int | slice | Sequence[int] | None, sentence: int | None) -> list[int]:
-        """The answer's tokens in a part of it, counted from 0."""
-        if sum(choice is not None for choice in (text, tokens, sentence)) != 1:
-            raise ValueError("name a part of the answer in one way: its text, tokens=... or sentence=...")
-        if text is not None:
-            chosen = self._tokens_of(find_once(self.answer, text))
-        elif sentence is not None:
-            chosen = pick(self.sentences(), sentence, "sentence")
-        else:
-            chosen = choose(tokens, len(self))
-        if not chosen:
-            raise ValueError("no token of the answer is named")
-        return chosen
+    def _chosen(self, text: str | None, tokens: TokenNumbers | None, sentence: int | None) -> list[int]:
+        return tokens_in_part(self.answer, self.spans[self.prompt_length :], text, tokens, sentence)
 
     def sentences(self) -> list[list[int]]:
         """The answer's tokens, counted from 0, sentence by sentence; an answer without characters is one sentence."""
-        starts = [start for start, _ in passages.sentences(self.answer)][1:]  # of all but the first
-        found: list[list[int]] = [[] for _ in range(len(starts) + 1)]
-        for i, (first, _) in enumerate(self.spans[self.prompt_length :]):
-            found[bisect_right(starts, first)].append(i)
-        return found
-
-    def _tokens_of(self, span: tuple[int, int]) -> list[int]:
-        """Those of the answer that lie in a span of its characters, at least in part."""
-        spans = self.spans[self.prompt_length :]
-        return [i for i, (start, end) in enumerate(spans) if start < span[1] and end > span[0]]
+        return tokens_by_sentence(self.answer, self.spans[self.prompt_length :])
 
     def _explanation(self, chosen: list[int]) -> Explanation:
         length, rows = self.prompt_length, self.matrix[chosen].sum(0)
@@ -207,7 +187,7 @@ class ExplainedAnswer:
         return answer_frame(self)
 
     def to_latex(
-        self, text: str | None = None, *, tokens: int | slice | Sequence[int] | None = None, sentence: int | None = None
+        self, text: str | None = None, *, tokens: TokenNumbers | None = None, sentence: int | None = None
     ) -> str:
         """Prompt and answer with shaded words, for the whole answer or for a part of it, named as in `of`."""
         from tokenlight.views.answer_latex import answer_latex
@@ -219,7 +199,7 @@ class ExplainedAnswer:
         path: str | Path,
         text: str | None = None,
         *,
-        tokens: int | slice | Sequence[int] | None = None,
+        tokens: TokenNumbers | None = None,
         sentence: int | None = None,
     ) -> None:
         """The same as PNG, SVG or PDF, depending on the ending of the name."""
@@ -228,9 +208,7 @@ class ExplainedAnswer:
 
         save(answer_figure(self, self._chosen_or_all(text, tokens, sentence)), path)
 
-    def _chosen_or_all(
-        self, text: str | None, tokens: int | slice | Sequence[int] | None, sentence: int | None
-    ) -> list[int]:
+    def _chosen_or_all(self, text: str | None, tokens: TokenNumbers | None, sentence: int | None) -> list[int]:
         named = any(choice is not None for choice in (text, tokens, sentence))
         return self._chosen(text, tokens, sentence) if named else list(range(len(self)))
 
@@ -299,27 +277,3 @@ class ExplainedAnswer:
 
 def saved_fields() -> list[str]:
     return [one.name for one in fields(ExplainedAnswer) if one.name != "explainer"]
-
-
-def find_once(answer: str, text: str) -> tuple[int, int]:
-    """The span of a text that stands in the answer exactly once."""
-    places = [place for place in range(len(answer)) if text and answer.startswith(text, place)]
-    if len(places) != 1:
-        raise ValueError(f"{text!r} occurs {len(places)} times in the answer {answer!r}: name its tokens instead")
-    return places[0], places[0] + len(text)
-
-
-def pick(parts: Sequence[list[int]], number: int, name: str) -> list[int]:
-    if not -len(parts) <= number < len(parts):
-        raise ValueError(f"there is no {name} {number}: the answer has {len(parts)}, counted from 0")
-    return parts[number]
-
-
-def choose(tokens: int | slice | Sequence[int] | None, count: int) -> list[int]:
-    """Numbers of the answer's tokens, in order."""
-    if isinstance(tokens, slice):
-        return list(range(count))[tokens]
-    wanted = [tokens] if isinstance(tokens, int) else list(tokens or ())
-    if outside := [i for i in wanted if not -count <= i < count]:
-        raise ValueError(f"the answer has the tokens 0 to {count - 1}; found {outside[0]}")
-    return sorted({i % count for i in wanted})

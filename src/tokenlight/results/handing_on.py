@@ -32,7 +32,7 @@ def exact(rows: Tensor, length: int) -> Tensor:
         taken = row[length : length + step]  # by the answer's earlier tokens
         sums = found[:step].sum(1)
         if bool(((sums == 0) & (taken != 0)).any()):
-            raise ValueError("a token of the answer has nothing to hand on: its own row adds up to 0")
+            raise ValueError("a token of the answer has nothing to pass on: its own row adds up to 0")
         handed = found[:step] / torch.where(sums == 0, 1, sums)[:, None]
         found[step, :length] = row[:length] + (taken @ handed)[:length]
     return found

@@ -31,8 +31,8 @@ def overwrite(call: Callable[..., Any], plain: Callable[..., Any], x: Tensor, *a
     """Write into x what the plain form makes of it under the rules; `call` calls a function under them."""
     if x.requires_grad and x.is_leaf:
         raise UnsupportedModelError(
-            "the model adds to what is recorded here (heads' outputs, states) by writing into it, past what this "
-            "method asks about; take a method that follows the whole pass, such as attn_lrp"
+            "the model adds to what is recorded here (heads' outputs, states) by writing into it, where this "
+            "method cannot see it; take a method that follows the whole pass, such as attn_lrp"
         )
     before = call(Tensor.clone, x)  # rules may keep what they were given, so x itself must not be it
     result = call(plain, before, *args, **kwargs)

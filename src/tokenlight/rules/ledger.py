@@ -92,7 +92,7 @@ class Clerk:
         if found is None:
             raise UnsupportedModelError(
                 "the model puts the texts of a batch in another order, in a way that tokenlight cannot follow: what "
-                "biases keep cannot be told apart. Explain one text at a time (batch_size=1)"
+                "each text's biases keep cannot be separated. Explain one text at a time (batch_size=1)"
             )
         return found
 

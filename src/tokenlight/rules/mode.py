@@ -123,9 +123,9 @@ def refuse_nonlinear(function: Function, args: Sequence[Any]) -> None:
 def refuse_foreign(function: Any) -> None:
     """An autograd function of somebody's own does not come by here: it is noticed by what it made."""
     raise UnsupportedModelError(
-        f"{running_module()} meets what {function.__name__} made, an autograd function of its own, which no rule can "
-        "follow. Put operations of torch in its place, or make it one operation with "
-        "tokenlight.rules.points.activation(x, formula) where it is an activation"
+        f"{running_module()} uses the output of {function.__name__}, a custom autograd function, which no rule can "
+        "follow. Use operations of torch instead, or make it one operation with "
+        "tokenlight.rules.points.activation(x, formula) if it is an activation"
     )
 
 

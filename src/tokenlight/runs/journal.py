@@ -39,7 +39,7 @@ class Journal:
                         raise ValueError(f"{self.path} is damaged: group {groups} is followed by {record}")
                     groups, pending, good = groups + 1, 0, file.tell()
             if any(CLOSED in (parse_line(line) or {}) for line in file):
-                raise ValueError(f"{self.path} is damaged behind group {groups}: start again in another folder")
+                raise ValueError(f"{self.path} is damaged after group {groups}: start again in another folder")
         if good < self.path.stat().st_size:
             with self.path.open("rb+") as file:
                 file.truncate(good)

@@ -83,7 +83,7 @@ def choose_methods(
     names: Iterable[str | MethodSpec] = written or (n for n in DEFAULT_METHODS if is_ready(METHODS[n], model, heads))
     specs = [MethodSpec.parse(one) for one in names]
     if not [spec for spec in specs if not spec.control]:
-        raise ValueError("name at least one method beside the controls")
+        raise ValueError("name at least one method in addition to the controls")
     listed = {spec.name for spec in specs}
     specs += [MethodSpec(name, name) for name in controls(costly=erasure) if name not in listed]
     labels = [spec.label for spec in specs]

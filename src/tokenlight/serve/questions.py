@@ -139,5 +139,5 @@ def refuse_constant(name: str) -> None:
 def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise Refused("a key stands twice in an object")
+        raise Refused("a key occurs twice in an object")
     return found

@@ -52,7 +52,7 @@ def run_question(session: Session, inquiry: Inquiry) -> Reading:
     explainer, wanted = session.explainer, inquiry.wanted
     task = explainer.task
     if wanted.foil_answer:
-        raise Refused("the page compares single tokens: leave the foil away, or name one token each")
+        raise Refused("the page compares single tokens: leave the foil out, or name one token each")
     plan = plan_passes(Target(task, (wanted,)), [])
     with borrowed_twin(explainer.model) as twin:
         answer, _ = run_once(twin, explainer.collate([inquiry.read], twin.device), plan)

@@ -83,7 +83,7 @@ def sources_of(session: Session, asked: Question) -> tuple[Source, ...]:
         while (start := texts[segment].find(passage, place)) < 0:
             segment, place = segment + 1, 0
             if segment == len(texts):
-                raise Refused(f"passage {number} does not stand in the prompt, behind the passages before it")
+                raise Refused(f"passage {number} is not in the prompt after the passages before it")
         place = start + len(passage)
         found.append(Source(f"passage {number}", segment, (start, place)))
     return tuple(found)

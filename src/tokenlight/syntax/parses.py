@@ -253,10 +253,12 @@ def make_parse(text: Text, sentences: list[list[Entry]], where: str, expand: boo
         entries = [entry for entry in sentence if entry.first == entry.last]
         for entry in entries:
             if entry.head > len(entries) or entry.head == entry.first:
-                raise ValueError(f"{entry.where}: its head {entry.head} is no other of the {len(entries)} words")
+                raise ValueError(f"{entry.where}: its head {entry.head} is not another of the {len(entries)} words")
             head = shift + entry.head if entry.head else None
             segment, span = placed[len(words)]
             if head is not None and placed[head][0] != segment:
-                raise ValueError(f"{entry.where}: its head stands in the other text of the pair; parse them apart")
+                raise ValueError(
+                    f"{entry.where}: its head is in the other text of the pair; parse the two texts separately"
+                )
             words.append(ParsedWord(segment, span, head, entry.relation))
     return Parse(text, tuple(words))

@@ -67,7 +67,7 @@ class ExtractiveAnswers(Task):
             raise ValueError("question answering explains a pair: explain((question, context))")
         inside = [i for i, segment in enumerate(row.segments) if segment == 1]
         if not inside:
-            raise ValueError("nothing of the context fits behind the question: shorten the question")
+            raise ValueError("nothing of the context fits after the question: shorten the question")
         return inside[0], inside[-1]
 
     def want_ids(self, target: Any, foil: Any) -> Wanted:
@@ -208,7 +208,7 @@ def answer_span(row: Row, answer: object) -> Span:
     context = parts(row.text)[1]
     start = context.find(answer) if answer else -1
     if start < 0:
-        raise ValueError(f"the answer {answer!r} is not in the context, letter by letter")
+        raise ValueError(f"the answer {answer!r} is not in the context exactly as written")
     end = start + len(answer)
     inside = [
         i

@@ -52,7 +52,7 @@ class Wanted:
         if self.span is None and self.index is None and not self.answer:
             return None
         if self.foil_answer:
-            raise ValueError("the probability of one continuation among two is not measured: leave the foil away")
+            raise ValueError("the probability of one continuation among two is not measured: leave the foil out")
         index = self.answer or (() if self.index is None else (self.index,))
         return Goal(index, self.foil, self.position, self.span, self.foil_span)
 

@@ -34,7 +34,7 @@ def find_sources(text: Text, documents: Documents | None) -> tuple[Source, ...]:
         named = documents.items() if isinstance(documents, Mapping) else number("document", documents)
         found = [locate(text, name, one) for name, one in named]
     if not found:
-        raise ValueError("expected sources, found none: name one or more, or leave documents= away")
+        raise ValueError("expected sources, found none: name one or more, or leave documents= out")
     ordered = sorted(found, key=lambda source: (source.segment, source.span))
     for one, next_one in pairwise(ordered):
         if one.segment == next_one.segment and next_one.span[0] < one.span[1]:
@@ -82,7 +82,7 @@ def locate(text: Text, name: str, document: str | Sequence[int]) -> Source:
         return Source(name, segment, (at, at + len(wanted)))
     segment, start, end = document if len(document) == 3 else (0, *document)
     if not 0 <= segment < len(texts) or not 0 <= start < end <= len(texts[segment]):
-        raise ValueError(f"{name}: {tuple(document)} is no span of characters in the prompt")
+        raise ValueError(f"{name}: {tuple(document)} is not a span of characters in the prompt")
     return Source(name, segment, (start, end))
 
 
