@@ -75,7 +75,8 @@ def add_kinds(figure: "Figure", calibrated: bool) -> None:
     from matplotlib.patches import Patch
 
     kinds = [kind for kind in KINDS if calibrated or kind != "calibrated"]
-    patches = [Patch(color=COLOURS[kind], label=kind) for kind in kinds]
+    # "dark" would name the lightest colour
+    patches = [Patch(color=COLOURS[kind], label="none of these" if kind == "dark" else kind) for kind in kinds]
     figure.legend(handles=patches, loc="outside lower center", ncols=len(kinds), fontsize=7, frameon=False)
 
 
