@@ -347,7 +347,7 @@ def test_a_checkpoint_of_another_calibration_is_refused(tmp_path):
         (TEXTS, {"method": "calibrated_lrp"}, "'calibrated_lrp' has no heads to calibrate"),
         (TEXTS, {"checkpoint": "nowhere/heads.partial"}, "there is no folder 'nowhere'"),
         (TEXTS, {"method": "rollout"}, "'rollout' has no heads to calibrate; methods that have: lrp"),
-        (TEXTS, {"folds": 1}, "folds are 2 or more"),
+        (TEXTS, {"folds": 1}, "expected 2 folds or more"),
         (TEXTS, {"orders": 0}, "1 order and 2 points"),
         (TEXTS, {"steps": 0}, "steps is a positive number"),
         (TEXTS, {"target": ["positive"]}, "target"),

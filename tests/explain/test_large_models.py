@@ -507,7 +507,7 @@ def test_what_does_not_fit_is_said_before_anything_runs(monkeypatch):
         tl.attribute(models.model("bert"), models.ids(), method="attn_lrp", target=1)
     message = str(raised.value)
     assert re.search(
-        r"attn_lrp on 3 texts of 9 tokens needs about [\d.]+ MB beside the weights; [\d.]+ MB are free", message
+        r"attn_lrp on 3 texts of 9 tokens needs about [\d.]+ MB in addition to the weights; [\d.]+ MB are free", message
     )
     for way in ("batch_size=1", "low_memory=True (about", "shorter texts", "half precision"):
         assert way in message

@@ -454,7 +454,7 @@ def test_changes_inside_a_compiled_block_are_seen():
 def test_what_is_compiled_but_not_the_models_own_is_refused():
     model = bert()
     model.bert.forward = torch.compile(lambda *args, **kwargs: None, backend=never)
-    with pytest.raises(tl.UnsupportedModelError, match="the forward of BertModel is another function, compiled"):
+    with pytest.raises(tl.UnsupportedModelError, match="the forward of BertModel was replaced by a compiled function"):
         explain(model)
     whole, part = compile_all(bert()), compile_a_block(bert())
     for model, wrapper in [(whole, whole), (part, part.bert.encoder.layer[1])]:

@@ -223,6 +223,6 @@ def test_a_conversation_with_passages(client):
         spans = [tuple(source["span"]) for source in told["explanation"]["sources"]]
         assert [TALK[2]["content"][start:end] for start, end in spans] == PASSAGES
         assert [source["segment"] for source in told["explanation"]["sources"]] == [2, 2, 2]
-        assert "passage 1 does not stand" in ask(talking, "explain", {**asked, "documents": ["no"]}, 422)["error"]
+        assert "passage 1 is not in the prompt" in ask(talking, "explain", {**asked, "documents": ["no"]}, 422)["error"]
         written = lines(talking, "write", {"messages": TALK, "tokens": 3})[-1]
         assert tuple(written["ids"]) == explainer.generate(TALK, max_new_tokens=3, do_sample=False).ids

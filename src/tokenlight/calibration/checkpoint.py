@@ -46,7 +46,7 @@ class Checkpoint:
             raise ValueError(f"{path} is not a calibration's checkpoint ({error}): delete it to start again") from error
         if other:
             raise ValueError(
-                f"{path} belongs to a calibration with a different {', '.join(other)}: delete it to start again"
+                f"{path} belongs to a calibration with other {', '.join(other)}: delete it to start again"
             )
         return cls(path, settings, effects, state)
 

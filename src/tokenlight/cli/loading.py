@@ -79,8 +79,9 @@ def unreachable(address: str) -> str | None:
     try:
         with urllib.request.urlopen(urllib.request.Request(address, method="HEAD"), timeout=PATIENCE):
             return None
-    except HTTPError:
-        return None  # an answer, though a refusal
+    except HTTPError as refusal:
+        refusal.close()  # it holds the connection
+        return None  # an answer nevertheless
     except URLError as error:
         # transformers checks certificates in its own way, and may well get through.
         return None if isinstance(error.reason, SSLError) else in_words(error.reason)
