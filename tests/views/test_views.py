@@ -14,7 +14,7 @@ from rich.console import Console
 import tokenlight as tl
 from tests.tokenizers_ import explainer_for
 from tokenlight.views import html, terminal
-from tokenlight.views.layout import explained, headline, pieces
+from tokenlight.views.layout import explained, group_notes, headline, notes_of, pieces
 from tokenlight.views.palette import AGAINST, DARK, PAPER, SUPPORT, css, ink, shade
 
 TEXT = "it is a good movie"
@@ -152,7 +152,7 @@ def test_control_characters_do_not_reach_the_terminal(colour):
     out = without_colour_codes(printed([e], colour))
     assert all(character.isprintable() or character == "\n" for character in out)
     assert "red" in out
-    assert len(out.splitlines()) == 3  # header, one method, one note
+    assert len(out.splitlines()) == (4 if colour else 3)  # header, one method, one note; a terminal's legend
 
 
 def test_markup_of_rich_in_a_text_is_not_interpreted():
@@ -184,6 +184,32 @@ def test_a_terminal_without_colour_by_choice_has_numbers():
     terminal.show([explanation()], console)
     assert isinstance(console.file, io.StringIO)
     assert "good[+1.00]" in without_colour_codes(console.file.getvalue())
+
+
+@pytest.mark.parametrize("no_color", [False, True])
+@pytest.mark.parametrize("width", range(26, 50))
+def test_lines_are_wrapped_between_words_and_no_special_token_stands_alone(width, no_color):
+    console = Console(file=io.StringIO(), force_terminal=True, color_system="truecolor", no_color=no_color, width=width)
+    terminal.print_explanations([explanation()], console)
+    assert isinstance(console.file, io.StringIO)
+    lines = without_colour_codes(console.file.getvalue()).splitlines()
+    first = next(i for i, line in enumerate(lines) if "[CLS]" in line)
+    last = next(i for i, line in enumerate(lines) if "[SEP]" in line)
+    assert lines[last].strip() != "[SEP]"
+    assert lines[first].index("[CLS]") == len("attcat  ")
+    assert all(line.startswith(" " * len("attcat  ") + line.strip()[0]) for line in lines[first + 1 : last + 1])
+    words = " ".join(line.removeprefix("attcat").strip() for line in lines[first : last + 1])
+    shown = "it[+0.25] is[-0.50] a good[+1.00] movie[-0.30]" if no_color else TEXT
+    assert words == f"[CLS] {shown} [SEP]"
+
+
+def test_a_caution_names_its_methods_once():
+    e = explanation()
+    cat, other = dataclasses.replace(e, method="cat"), dataclasses.replace(e, method="attn_lrp")
+    assert notes_of(other) == ()
+    (note,) = group_notes([e, cat, other, cat])
+    assert note.startswith("AttCAT, CAT: the sign is that of gradient")
+    assert notes_of(cat) == (note.removeprefix("AttCAT, "),)
 
 
 def test_the_legend_speaks_of_what_is_there():

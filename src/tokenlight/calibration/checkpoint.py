@@ -45,9 +45,7 @@ class Checkpoint:
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ValueError(f"{path} is not a calibration's checkpoint ({error}): delete it to start again") from error
         if other:
-            raise ValueError(
-                f"{path} belongs to a calibration with other {', '.join(other)}: delete it to start again"
-            )
+            raise ValueError(f"{path} belongs to a calibration with other {', '.join(other)}: delete it to start again")
         return cls(path, settings, effects, state)
 
     def add(self, effects: Sequence[Effects]) -> None:

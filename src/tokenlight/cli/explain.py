@@ -166,9 +166,11 @@ def doctor(
 def write(explanations: "list[Explanation]", shape: Format, output: Path | None) -> None:
     """One document, to a file or to standard output."""
     if output is None and shape is Format.terminal:
-        from tokenlight.views.terminal import print_explanations
+        from rich.console import Console
 
-        print_explanations(explanations, with_legend=True)
+        from tokenlight.views.terminal import show
+
+        show(explanations, Console())
         return
     document = as_document(explanations, shape)
     if output is None:

@@ -78,16 +78,25 @@ def explained(explanation: Explanation) -> str:
 
 def notes_of(explanation: Explanation) -> tuple[str, ...]:
     """What a reader should know: the notes of the explanation, and where its method's scores are easily misread."""
-    method = METHODS.get(explanation.method)
-    scores = [word.score for word in explanation.words() if word.counts]
-    misread = explanation.signed and bool(scores) and min(scores) < -CLEAR * max(map(abs, scores))
-    caution = (f"{method.title}: {method.caution}",) if method and method.caution and misread else ()
-    return (*explanation.notes, *caution)
+    return tuple(group_notes([explanation]))
 
 
 def group_notes(explanations: Sequence[Explanation]) -> list[str]:
-    """Each once."""
-    return list(dict.fromkeys(note for explanation in explanations for note in notes_of(explanation)))
+    """Each once; a caution names all the methods that it is about."""
+    notes = dict.fromkeys(note for explanation in explanations for note in explanation.notes)
+    titles: dict[str, list[str]] = {}  # by caution
+    for explanation in explanations:
+        if caution := caution_about(explanation):
+            titles.setdefault(caution, []).append(METHODS[explanation.method].title)
+    return [*notes, *(f"{', '.join(dict.fromkeys(named))}: {caution}" for caution, named in titles.items())]
+
+
+def caution_about(explanation: Explanation) -> str:
+    """What people easily take a method's minus for, where one is clearly seen."""
+    method = METHODS.get(explanation.method)
+    scores = [word.score for word in explanation.words() if word.counts]
+    misread = explanation.signed and bool(scores) and min(scores) < -CLEAR * max(map(abs, scores))
+    return method.caution if method and misread else ""
 
 
 def shared_notes(groups: Sequence[Sequence[Explanation]]) -> list[str]:

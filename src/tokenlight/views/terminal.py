@@ -1,9 +1,11 @@
 """Heatmaps as coloured lines; without colour, the scores stand behind the words."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import zip_longest
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import takewhile, zip_longest
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -29,8 +31,11 @@ def show(results: Results, console: Console | None = None) -> None:
     if console is None and in_notebook():
         show_html("".join(map(fragment, groups)))
         return
+    console = console or Console()
     for group in groups:
         print_explanations(group, console)
+    if console.is_terminal:
+        console.print(legend(console))
 
 
 def by_text(results: Results) -> list[list[Explanation]]:
@@ -47,17 +52,14 @@ def by_text(results: Results) -> list[list[Explanation]]:
     return list(groups.values())
 
 
-def print_explanations(
-    explanations: Sequence[Explanation], console: Console | None = None, with_legend: bool = False
-) -> None:
-    """Explanations of one text; lines of plain text where colour would be lost."""
-    console = console or Console()
+def print_explanations(explanations: Sequence[Explanation], console: Console) -> None:
+    """Explanations of one text; numbers where colour would be lost, and one line each where a program may read it."""
     if has_shades(console):
-        console.print(render(explanations))
+        console.print(render(explanations, heat_line))
+    elif console.is_terminal:
+        console.print(render(explanations, plain_line))
     else:
         print_plain(explanations, console)
-    if with_legend and console.is_terminal:
-        console.print(legend(console))
 
 
 def has_shades(console: Console) -> bool:
@@ -76,13 +78,13 @@ def print_plain(explanations: Sequence[Explanation], console: Console) -> None:
         console.print(f"note: {note}", soft_wrap=True, markup=False)
 
 
-def render(explanations: Sequence[Explanation]) -> RenderableType:
+def render(explanations: Sequence[Explanation], line: Callable[[Explanation], Text]) -> RenderableType:
     """A header with what the model says, then a heatmap for each method, then the notes."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="cyan", no_wrap=True)
     table.add_column()
     for explanation in explanations:
-        table.add_row(explanation.method, Group(*front(explanation), heat_line(explanation)))
+        table.add_row(explanation.method, Group(*front(explanation), Wrapped(line(explanation), closing(explanation))))
     return Group(header(explanations[0]), table, *(Text(f"note: {n}", style="yellow") for n in notes(explanations)))
 
 
@@ -103,6 +105,30 @@ def front(explanation: Explanation) -> list[Text]:
 
 def shorten(text: str) -> str:
     return text if len(text) <= SENTENCE else text[: SENTENCE - 2].rstrip() + " …"
+
+
+@dataclass(frozen=True)
+class Wrapped:
+    """As wide as there is room, or a little narrower where special tokens would stand alone on the last line."""
+
+    text: Text
+    closing: str  # the special tokens at its end
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        text = self.text[len(self.text.plain) - len(self.text.plain.lstrip()) :]
+        narrowest = Measurement.get(console, options, text).minimum  # no word is cut
+        tried = (text.wrap(console, width) for width in range(options.max_width, narrowest - 1, -1))
+        good = (lines for lines in tried if not self.closing.endswith(lines[-1].plain.strip()))
+        yield from next(good, text.wrap(console, options.max_width))
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        return Measurement.get(console, options, self.text)
+
+
+def closing(explanation: Explanation) -> str:
+    """The special tokens at the end of a text, as they are printed."""
+    special = takewhile(lambda word: word.special, reversed(explanation.words()))
+    return " ".join(printable(word.text) for word in reversed(list(special)))
 
 
 def heat_line(explanation: Explanation) -> Text:
