@@ -344,8 +344,8 @@ def test_answers_from_files_to_files(folders, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "give a text, or a chat"),
-        (["it is", "--messages", "chat.json"], "and not both"),
+        ([], "give a text to explain, or a chat"),
+        (["it is", "--messages", "chat.json"], "but not both"),
         (["--messages", "none.json"], "there is no file none.json"),
         (["--messages", "chat.json"], "chat.json, line 2, column 1: expected JSON"),
         (["--messages", "role.json"], "role.json: message 0: expected"),

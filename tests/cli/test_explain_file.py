@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas
 import pytest
 
-from tests.cli.test_explain import fail, succeed
+from tests.cli.test_explain import fail, run, succeed
 from tests.corpus.test_explain_dataset import phrases
 
 
@@ -46,6 +46,7 @@ def test_corpus_shows_one_folder_or_two(checkpoint, source, tmp_path):
     assert "change" in printed
     names = {line.split(",")[0] for line in file.read_text().splitlines()[1:]}
     assert names == {"one", "two"}  # the same checkpoint twice: the folders tell them apart
+    assert "no word is used 1000 times or more: lower --min-uses" in run("corpus", one, "--min-uses", "1000").stderr
     assert "png, svg" in succeed("corpus", "--help").replace(".", "")
     assert "ends in" in fail("corpus", one, "--figure", "words.gif")
     assert "no run.json" in fail("corpus", str(tmp_path))

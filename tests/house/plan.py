@@ -32,6 +32,7 @@ LAYERS = (
 HEIGHT = {room: height for height, rooms in enumerate(LAYERS) for room in rooms}
 # Methods of results that do what people would look for there: e.show(), e.evaluate(), table.to_latex().
 SHORTCUTS = {
+    "results/collections.py": {"views"},
     "results/explained_answer.py": {"explain", "views"},
     "results/explanation.py": {"explain", "metrics", "views"},
     "results/source_table.py": {"views"},

@@ -23,7 +23,7 @@ def test_methods_that_need_the_same_share_a_row():
         Need("attcat", 3_000_000_000, 2_000_000, 12_345, 8),
     )
     assert lines(outlook_table(Outlook(64, 32, 70_000_000, "cpu", None, needs))) == [
-        "Memory beside the weights (70 MB) for texts of 64 tokens, estimated; free on cpu: unknown",
+        "Memory in addition to the weights (70 MB) for texts of 64 tokens, estimated; free on cpu: unknown",
         "32 texts with low_memory fit at once fit with low_memory method",
         "1 MB 1 MB ? ? random",
         "3.0 GB 2 MB > 9999 7 lrp, attn_lrp",

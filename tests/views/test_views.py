@@ -9,11 +9,14 @@ from typing import Any
 
 import pytest
 import torch
+from IPython.core.formatters import HTMLFormatter
 from rich.console import Console
 
 import tokenlight as tl
 from tests.tokenizers_ import explainer_for
+from tokenlight.results.collections import ExplanationDict, ExplanationList
 from tokenlight.views import html, terminal
+from tokenlight.views.interactive import report
 from tokenlight.views.layout import explained, group_notes, headline, notes_of, pieces
 from tokenlight.views.palette import AGAINST, DARK, PAPER, SUPPORT, css, ink, shade
 
@@ -236,6 +239,38 @@ def test_a_notebook_gets_html(monkeypatch):
     tl.show({"attcat": explanation()})
     assert len(shown) == 1
     assert ">good</span>" in shown[0]
+
+
+def test_lists_and_dicts_of_results_are_heatmaps_in_a_notebook():
+    formatter = HTMLFormatter()
+    one, texts = explanation(), [explanation(f"{word} movie") for word in ("good", "bad")]
+    by_method = ExplanationDict(attcat=one, cat=dataclasses.replace(one, method="cat"))
+    shown = formatter(by_method)
+    assert shown is not None
+    assert shown.count("the model says") == 1
+    assert shown.count('class="method"') == 2
+    assert formatter(ExplanationDict(attcat=texts)) == formatter(ExplanationList(texts))
+    assert str(formatter(ExplanationList(texts))).count("the model says") == 2
+    many = ExplanationList(explanation(f"movie {number}") for number in range(html.SHOWN + 2))
+    assert str(formatter(many)).count("the model says") == html.SHOWN
+    assert str(formatter(many)).endswith("<p>… and 2 texts more</p>")
+
+
+def test_explainers_give_such_lists_and_dicts():
+    explainer = tl.load()
+    texts = ["a fine film", "dull"]
+    assert isinstance(explainer.explain(texts), ExplanationList)
+    assert isinstance(explainer.explain_all(texts[0], ["rollout"]), ExplanationDict)
+    both = explainer.explain_all(texts, ["rollout"])
+    assert isinstance(both, ExplanationDict)
+    assert isinstance(both["rollout"], ExplanationList)
+    assert isinstance(tl.from_scores(explainer, ["dull"], [[0.0] * 3]), ExplanationList)
+
+
+def test_a_page_says_what_made_it():
+    e = explanation()
+    assert f"{e.model}. tokenlight {tl.__version__}, torch {torch.__version__}" in html.page([[e, e], [e]])
+    assert f"{e.model}. tokenlight {tl.__version__}, torch {torch.__version__}" in report([e, e])
 
 
 def test_show_prints_to_standard_output(capsys):

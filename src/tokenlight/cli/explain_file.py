@@ -172,6 +172,8 @@ def corpus(
         found = summarise(folder, method, min_uses)
         if other is None:
             show(found, top, csv)
+            if not any(label.words for one in found for label in one.labels):
+                typer.echo(f"no word is used {min_uses} times or more: lower --min-uses", err=True)
         else:
             others = {one.method: one for one in summarise(other, method, min_uses)}
             both = [(one, others[one.method]) for one in found if one.method in others]

@@ -16,6 +16,14 @@ PATIENCE = 10  # seconds until the Hub counts as unreachable
 
 
 def load_model(name: str, task: str | None) -> Any:
+    from rich.console import Console
+    from rich.text import Text
+
+    with Console(stderr=True).status(Text(f"loading {name}")):  # on a terminal, while it lasts
+        return find_and_load(name, task)
+
+
+def find_and_load(name: str, task: str | None) -> Any:
     from transformers.utils.logging import disable_progress_bar
 
     from tokenlight.explain.loading import load

@@ -26,8 +26,10 @@ DocumentsOption = Annotated[
 
 
 def read_prompt(text: str | None, messages: Path | None) -> "Prompt":
-    if (text is None) == (messages is None):
-        raise ValueError("give a text, or a chat with --messages FILE, and not both")
+    if text is None and messages is None:
+        raise ValueError("give a text to explain, or a chat with --messages FILE")
+    if text is not None and messages is not None:
+        raise ValueError("give a text, or a chat with --messages FILE, but not both")
     if messages is not None:
         return read_messages(messages)
     return read_standard_input() if text == STANDARD_INPUT else text or ""

@@ -26,7 +26,9 @@ DataArgument = Annotated[
 TextOption = Annotated[str | None, typer.Option(help="The column with the text.")]
 PairOption = Annotated[tuple[str, str] | None, typer.Option(help="The two columns of a pair.")]
 SplitOption = Annotated[str | None, typer.Option(help="The split of a Hugging Face dataset.")]
-KindOption = Annotated[str | None, typer.Option(help="The kind of file, where its name does not say it.")]
+KindOption = Annotated[
+    str | None, typer.Option(help="The kind of file where its name does not say it: tsv, csv, jsonl, parquet, txt ...")
+]
 HeadsOption = Annotated[str | None, typer.Option(help="A head mask: see `tokenlight heads`.")]
 TaskOption = Annotated[
     str | None, typer.Option(help="Default: as the checkpoint's config says.", autocompletion=complete_task)
@@ -37,9 +39,7 @@ MethodsOption = Annotated[
 ]
 MethodSpecsOption = Annotated[
     list[str] | None,
-    typer.Option(
-        help="Repeat for several; also with options: mask_lrp:variant=released.", autocompletion=complete_method
-    ),
+    typer.Option(help="Repeat for several; also with options: alti:norm=l2.", autocompletion=complete_method),
 ]
 EngineOption = Annotated[Engine, typer.Option(help="In this process, or in several under Ray.")]
 WorkersOption = Annotated[int | None, typer.Option(min=1, help="Ray's processes that hold the model.")]

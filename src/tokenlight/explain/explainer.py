@@ -17,6 +17,7 @@ from tokenlight.explain.running import Running
 from tokenlight.methods import find_method
 from tokenlight.model.copying import unwrap
 from tokenlight.model.habits import habits_of
+from tokenlight.results.collections import ExplanationDict, ExplanationList
 from tokenlight.results.explained_answer import ExplainedAnswer
 from tokenlight.results.explanation import Explanation
 from tokenlight.results.handing_on import Form
@@ -218,7 +219,9 @@ class Explainer:
         listed, single = texts_of(texts)
         rows = with_sources(self.encode(listed), sources_for(listed, single, documents))
         results = self.explain_rows(rows, jobs, target=target, foil=foil, running=running)
-        return {name: result[0] for name, result in results.items()} if single else results
+        if single:
+            return ExplanationDict({name: result[0] for name, result in results.items()})
+        return ExplanationDict({name: ExplanationList(result) for name, result in results.items()})
 
     def explain_rows(
         self,

@@ -15,6 +15,7 @@ from tokenlight.explain.jobs import Job
 from tokenlight.explain.remarks import input_notes
 from tokenlight.explain.running import Running
 from tokenlight.methods import METHODS
+from tokenlight.results.collections import ExplanationList
 from tokenlight.results.explanation import Explanation, keep_precision
 from tokenlight.tasks.targets import Targets
 from tokenlight.text.chats import texts_of
@@ -76,8 +77,8 @@ def from_scores(
     inquiries = inquire(explainer.task, rows, target, foil)
     said = explain_inquiries(explainer, inquiries, {"said": control}, Running(progress=False))["said"]
     changes = {"method": method, "options": {}, "signed": signed}
-    made = [
+    made = ExplanationList(
         replace(e, scores=tensor, notes=tuple(input_notes(explainer.task, row, control, False)), **changes)
         for e, row, tensor in zip(said, rows, tensors, strict=True)
-    ]
+    )
     return made[0] if single else made

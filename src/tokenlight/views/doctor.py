@@ -15,7 +15,7 @@ def outlook_table(outlook: Outlook) -> Group:
     """Methods with equal needs in one row, the smallest need first."""
     free = "unknown" if outlook.free is None else describe_bytes(outlook.free)
     header = Text(
-        f"Memory beside the weights ({describe_bytes(outlook.weights)}) for texts of {outlook.tokens} tokens, "
+        f"Memory in addition to the weights ({describe_bytes(outlook.weights)}) for texts of {outlook.tokens} tokens, "
         f"estimated; free on {outlook.device}: {free}"
     )
     table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
@@ -49,7 +49,7 @@ def examination_table(found: Examination) -> Group:
     )
     table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
     for column in ("method", "works", "time", "held for backward"):
-        table.add_column(column, style="cyan" if column == "method" else "")
+        table.add_column(column, style="cyan" if column == "method" else "", no_wrap=column == "method")
     for finding in found.findings:
         if finding.error is not None:
             table.add_row(finding.method, Text(f"no: {finding.error}", style="yellow"), "", "")

@@ -10,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from tokenlight.foundation.sizes import describe_count
 from tokenlight.masks.head_mask import HeadMask
 from tokenlight.masks.roles import Role, roles
 from tokenlight.masks.statistics import HeadStatistics
@@ -25,7 +26,7 @@ LETTERS = {"syntactic": "s", "positional": "p", "both": "b", "calibrated": "c", 
 MEANINGS = {  # what a cell shows, and what that means
     "syntactic": ("obj", "follows this relation"),
     "positional": ("-1", "looks that many tokens on; -1 is the one before"),
-    "both": ("obj", "both"),
+    "both": ("obj -1", "both"),
     "calibrated": ("0.9", "strength"),
 }
 WIDE = 16  # more heads than this get a letter each instead of a word
@@ -105,7 +106,8 @@ def sentence(role: Role) -> str:
 
 def threshold_table(counts: HeadStatistics, mask: HeadMask) -> Table:
     """Per relation: how many, what distance alone explains, the threshold, and the best head."""
-    table = Table(title=printable(f"{counts.texts:,} texts, {counts.tokens:,} tokens"), title_justify="left", box=None)
+    seen = f"{describe_count(counts.texts, 'text')}, {describe_count(counts.tokens, 'token')}"
+    table = Table(title=seen, title_justify="left", box=None)
     for name in ("relation", "words", "most frequent distance", "threshold", "best head"):
         table.add_column(name, justify="left" if name == "relation" else "right")
     thresholds = counts.thresholds(mask.made.get("syntax_margin", 0.0)).tolist()

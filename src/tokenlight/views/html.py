@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from html import escape
 
+from tokenlight.foundation.sizes import describe_count
 from tokenlight.results.explanation import Explanation
 from tokenlight.views.document import IN_NOTEBOOK, LIGHT_COLOURS, document, shaded
-from tokenlight.views.layout import Piece, explained, group_notes, headline, shared_notes
+from tokenlight.views.layout import Piece, explained, group_by_question, group_notes, headline, origin, shared_notes
 from tokenlight.views.long_texts import Fold, folded, strongest
 from tokenlight.views.number_table import NUMBERS_STYLE, numbers
 from tokenlight.views.palette import DARK, shade
@@ -36,10 +37,12 @@ STYLE = f"""
   .tokenlight .heat td {{ margin-bottom: .3rem }}
 }}
 {NUMBERS_STYLE}"""
+SHOWN = 20  # texts of a list or dict that is looked at in a notebook
 FAINT = "#8c959f"  # the sign of a line break
 PAGE_STYLE = """
 .legend { font: 13px/1.6 system-ui, sans-serif; color: var(--quiet); margin: 0 0 1.2rem }
 .legend .shaded { border-radius: 3px; padding: .1em .4em }
+.made { font: 13px/1.6 system-ui, sans-serif; color: var(--quiet) }
 .legend ~ .note { color: var(--note); margin: -.6rem 0 1rem; font-size: 13px; line-height: 1.4 }
 @media (max-width: 40rem) { .tokenlight { padding: 0 } }
 """
@@ -49,12 +52,20 @@ def page(groups: Sequence[Sequence[Explanation]], title: str = "Which tokens mad
     """One page; a group holds explanations of the same text by several methods. A note of several is said once."""
     shared = shared_notes(groups)
     sections = "\n".join(f"<section>{body(group, shared)}</section>" for group in groups)
-    return document(title, f"{legend()}{remarks(shared)}\n{sections}\n", STYLE, PAGE_STYLE)
+    made = f'<p class="made">{escape(origin([one for group in groups for one in group]))}</p>'
+    return document(title, f"{legend()}{remarks(shared)}\n{sections}\n{made}\n", STYLE, PAGE_STYLE)
 
 
 def fragment(explanations: Sequence[Explanation]) -> str:
     """For notebooks: the heatmaps with their style."""
     return f"<style>{STYLE}{IN_NOTEBOOK}</style>{body(explanations)}"
+
+
+def overview(explanations: Sequence[Explanation]) -> str:
+    """For notebooks: the first texts of many."""
+    groups = group_by_question(explanations)
+    more = f"<p>… and {describe_count(len(groups) - SHOWN, 'text')} more</p>" if len(groups) > SHOWN else ""
+    return "".join(map(fragment, groups[:SHOWN])) + more
 
 
 def body(explanations: Sequence[Explanation], said: Sequence[str] = ()) -> str:

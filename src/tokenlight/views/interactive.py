@@ -12,8 +12,17 @@ from typing import Any
 
 from tokenlight.methods import METHODS
 from tokenlight.results.explanation import Explanation, Word
-from tokenlight.text.rows import Text, parts
-from tokenlight.views.layout import Piece, explained, headline, notes_of, pieces, shared_notes
+from tokenlight.text.rows import parts
+from tokenlight.views.layout import (
+    Piece,
+    explained,
+    group_by_question,
+    headline,
+    notes_of,
+    origin,
+    pieces,
+    shared_notes,
+)
 from tokenlight.views.long_texts import Fold, folded, strongest
 
 ENDINGS = ("</script", "</style", "<!--")  # what would end an element, or begin a comment in it
@@ -109,20 +118,19 @@ def report(explanations: Sequence[Explanation], title: str = "Which tokens made 
     """One file: hover a word for its score and rank in every method. Explanations of the same text stand together."""
     if isinstance(explanations, Explanation) or not len(explanations):
         raise ValueError("expected a list of explanations, with one or more in it")
-    groups: dict[tuple[Text, str, str | None], list[Explanation]] = {}
-    for explanation in explanations:
-        groups.setdefault((explanation.text, explanation.target, explanation.foil), []).append(explanation)
-    shared = shared_notes(list(groups.values()))
+    groups = group_by_question(explanations)
+    shared = shared_notes(groups)
     style, script = static("style.css"), static("heatmap.js") + DRAW
     policy = f"default-src 'none'; style-src '{fingerprint(style)}'; script-src '{fingerprint(script)}'"
-    sections = "\n".join(section(group, shared) for group in groups.values())
+    sections = "\n".join(section(group, shared) for group in groups)
     said = "".join(f'<p class="note">{escape(note)}</p>' for note in shared)
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
         f"<title>{escape(title)}</title><style>{style}</style></head>\n"
-        f'<body><main class="report"><h1>{escape(title)}</h1><div id="legend"></div>{said}\n{sections}\n</main>\n'
+        f'<body><main class="report"><h1>{escape(title)}</h1><div id="legend"></div>{said}\n{sections}\n'
+        f'<p class="quiet">{escape(origin(explanations))}</p></main>\n'
         f'<script type="module">{script}</script></body></html>\n'
     )
 

@@ -8,7 +8,7 @@ from tokenlight.methods import METHODS
 from tokenlight.results.explanation import Explanation, Word
 from tokenlight.tasks import TASKS
 from tokenlight.tasks.task import Task
-from tokenlight.text.rows import Chat, parts
+from tokenlight.text.rows import Chat, Text, parts
 from tokenlight.text.words import readable
 
 CLEAR = 0.25  # of the strongest word: a weaker minus is so pale that nobody wonders about it
@@ -60,6 +60,14 @@ def rest(text: str, place: int) -> Iterator[Piece]:
         yield Piece(text[place:])
 
 
+def group_by_question(explanations: Sequence[Explanation]) -> list[list[Explanation]]:
+    """Those of the same text, target and foil together, in the order in which these first come."""
+    groups: dict[tuple[Text, str, str | None], list[Explanation]] = {}
+    for one in explanations:
+        groups.setdefault((one.text, one.target, one.foil), []).append(one)
+    return list(groups.values())
+
+
 def headline(explanation: Explanation) -> str:
     """What the model says: 'positive (p = 0.998)'."""
     sure = "" if explanation.probability is None else f" (p = {explanation.probability:.3f})"
@@ -74,6 +82,15 @@ def explained(explanation: Explanation) -> str:
         kind = "logits above the mean" if explanation.options.get("number") == "log_probability" else kind
         return f"{explanation.target.strip()}, {kind} {explanation.score:.3g}"
     return f"{explanation.target.strip()} minus {explanation.foil.strip()}, difference {explanation.score:.3g}"
+
+
+def origin(explanations: Sequence[Explanation]) -> str:
+    """What made the results: 'tokenlight/sst2-minilm. tokenlight 0.2.0, torch 2.13.0, transformers 5.22.2'."""
+    models = ", ".join(dict.fromkeys(one.model for one in explanations))
+    versions = dict.fromkeys(
+        f"{name} {one.versions[name]}" for one in explanations for name in one.versions if name != "python"
+    )
+    return ". ".join(filter(None, (models, ", ".join(versions))))
 
 
 def notes_of(explanation: Explanation) -> tuple[str, ...]:

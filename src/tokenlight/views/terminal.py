@@ -12,7 +12,7 @@ from rich.text import Text
 from tokenlight.foundation.notebook import in_notebook, show_html
 from tokenlight.results.explanation import Explanation, printable
 from tokenlight.views.html import fragment
-from tokenlight.views.layout import BREAK, Piece, explained, group_notes, headline
+from tokenlight.views.layout import BREAK, Piece, explained, group_by_question, group_notes, headline
 from tokenlight.views.long_texts import Fold, folded, strongest
 from tokenlight.views.palette import css, ink, shade
 
@@ -44,12 +44,11 @@ def by_text(results: Results) -> list[list[Explanation]]:
         return [[results]]
     values = list(results.values() if isinstance(results, Mapping) else results)
     flat = [one for value in values for one in (value if isinstance(value, list | tuple) else [value])]
-    groups: dict[tuple[str, str, str | None], list[Explanation]] = {}
-    for one in flat:
-        if not isinstance(one, Explanation):
-            raise TypeError(f"expected explanations, found {type(one).__name__}")
-        groups.setdefault((str(one.text), one.target, one.foil), []).append(one)
-    return list(groups.values())
+    explanations = [one for one in flat if isinstance(one, Explanation)]
+    if len(explanations) < len(flat):
+        other = next(one for one in flat if not isinstance(one, Explanation))
+        raise TypeError(f"expected explanations, found {type(other).__name__}")
+    return group_by_question(explanations)
 
 
 def print_explanations(explanations: Sequence[Explanation], console: Console) -> None:
