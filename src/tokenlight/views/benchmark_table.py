@@ -16,7 +16,7 @@ from tokenlight.results.table import FEWEST, Cell, Line, Table
 
 ARROWS = {"higher": "↑", "lower": "↓"}
 DAGGER = "†"
-PROTOCOLS = {"clean": "clean (the metrics as defined, on every usable example; papers' own protocols: --preset)"}
+PROTOCOLS = {"clean": "clean (the metrics as defined, on every usable example; papers' own protocols are presets)"}
 LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"} | {
     c: f"\\{c}" for c in "&%$#_{}"
 }
