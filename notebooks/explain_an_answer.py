@@ -62,8 +62,7 @@ written.explain("attn_lrp").show()
 # ## An answer that you have already
 #
 # The result holds a whole matrix: a row for each token of the answer, a column for each token of the prompt and of the
-# answer. In a notebook, `answer` by itself is a page to click on: choose a part of the answer, and what made the model
-# write it lights up.
+# answer. What you see is a page to click on: choose a part of the answer, and what made the model write it lights up.
 
 # %%
 answer = explainer.explain_answer(prompt, " Anna lives in a house. It is by the sea.", documents=passages)

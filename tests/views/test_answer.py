@@ -1,6 +1,7 @@
 """An answer in the terminal, as a figure and as LaTeX: under each sentence what the matrix says, nothing left out."""
 
 import io
+import re
 from dataclasses import replace
 
 import pytest
@@ -8,8 +9,10 @@ from rich.console import Console
 
 from tests.tokenizers_ import explainer_for
 from tokenlight.results.explained_answer import ExplainedAnswer
+from tokenlight.views import answer as views_answer
 from tokenlight.views.answer import shares_line, show_answer
 from tokenlight.views.answer_figure import answer_figure
+from tokenlight.views.answer_page import TALLEST
 from tokenlight.views.answer_words import answer_words
 
 PASSAGES = {"keys": "The keys are on the table.", "film": "It is a good movie."}
@@ -38,6 +41,21 @@ def test_under_each_sentence_stands_its_strongest_source(answer):
         place = next(i for i, line in enumerate(lines) if line.strip() == f"{number + 1}. {sentence}")
         best = max(answer.of(sentence=number).by_source()[:2], key=lambda source: abs(source.score))
         assert lines[place + 1].strip().startswith(f"{best.score:+.3g} {best.name}: ".replace("-", "−"))
+
+
+def test_a_notebook_gets_a_page_to_click_on(answer, monkeypatch, capsys):
+    shown: list[str] = []
+    monkeypatch.setattr(views_answer, "in_notebook", lambda: True)
+    monkeypatch.setattr(views_answer, "show_html", shown.append)
+    answer.show()
+    assert shown == [answer._repr_html_()]
+    assert capsys.readouterr().out == ""
+    heights = [int(re.findall(r"height:(\d+)px", one._repr_html_())[0]) for one in (answer, long_answer(answer))]
+    assert heights[0] < heights[1] == TALLEST
+
+
+def long_answer(answer: ExplainedAnswer) -> ExplainedAnswer:
+    return replace(answer, answer=answer.answer + " and so on" * 500)
 
 
 def test_shares_add_up_and_are_those_of_the_matrix(answer):

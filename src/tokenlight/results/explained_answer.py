@@ -170,7 +170,7 @@ class ExplainedAnswer:
     # Looking at it, and keeping it
 
     def show(self) -> None:
-        """Print the answer, and under each sentence what in the prompt made the model write it."""
+        """Print the answer, and under each sentence what made the model write it; in a notebook, show it as HTML."""
         from tokenlight.views.answer import show_answer
 
         show_answer(self)

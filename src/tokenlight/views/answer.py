@@ -6,10 +6,12 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from tokenlight.foundation.notebook import in_notebook, show_html
 from tokenlight.results.by_source import ANSWER
 from tokenlight.results.explained_answer import ExplainedAnswer
 from tokenlight.results.explanation import Explanation, printable
 from tokenlight.results.passage import Passage
+from tokenlight.views.answer_page import answer_frame
 from tokenlight.views.layout import Piece, pieces
 from tokenlight.views.source_table import group_name, one_line, score_text
 from tokenlight.views.terminal import heat_style
@@ -21,7 +23,13 @@ WORDS = 5  # that are named
 
 
 def show_answer(answer: ExplainedAnswer, console: Console | None = None) -> None:
-    """Print every sentence with its strongest sources: those that were named, or sentences of the prompt."""
+    """Print every sentence with its strongest sources: those that were named, or sentences of the prompt.
+
+    In a notebook, the page to click on is shown instead.
+    """
+    if console is None and in_notebook():
+        show_html(answer_frame(answer))
+        return
     console = console or Console()
     console.print(heading(answer))
     for line in sentence_blocks(answer):

@@ -4,6 +4,7 @@ import re
 from html import escape
 
 from tokenlight.results.explained_answer import ExplainedAnswer
+from tokenlight.text.rows import parts
 from tokenlight.views.drawable_answer import drawable_answer
 from tokenlight.views.interactive import as_script, fingerprint, static
 
@@ -15,7 +16,7 @@ for (const data of document.querySelectorAll("script.answer")) {
   drawAnswer(data.nextElementSibling, JSON.parse(data.textContent));
 }
 """
-FRAME_HEIGHT = 800  # pixels
+TALLEST = 800  # pixels of a frame, which scrolls where it needs more
 
 
 def answer_page(answer: ExplainedAnswer, title: str = TITLE) -> str:
@@ -45,7 +46,9 @@ def joined_scripts() -> str:
 
 def answer_frame(answer: ExplainedAnswer) -> str:
     """For notebooks: the page in a frame of its own, whose style and script cannot touch the notebook."""
+    texts = [*parts(answer.prompt), answer.answer]
+    height = 400 + sum(60 + 30 * (len(text) // 70 + 1) for text in texts)  # a guess: frames do not ask for their size
     return (
-        f'<iframe sandbox="allow-scripts" style="width:100%;height:{FRAME_HEIGHT}px;border:0" '
+        f'<iframe sandbox="allow-scripts" style="width:100%;height:{min(height, TALLEST)}px;border:0" '
         f'srcdoc="{escape(answer_page(answer))}"></iframe>'
     )

@@ -57,7 +57,10 @@ SURROUNDINGS = f"""
 
 # A notebook has a theme of its own, whatever the system's is: JupyterLab, VS Code and Colab say so, each in its way.
 DARK_NOTEBOOK = ':is([data-jp-theme-light="false"], .vscode-dark, [theme="dark"])'
+# JupyterLab lays out all tables in its own way, zebra stripes included, unless told twice.
 IN_NOTEBOOK = f"""
+.tokenlight .heat.heat :is(tr, th, td) {{ background: none; text-align: start; vertical-align: baseline }}
+.tokenlight .heat.heat td {{ font-size: 15px; line-height: 1.9 }}
 {DARK_NOTEBOOK} :is(.tokenlight, .tokenlight-sources) {{ {DARK_COLOURS} }}
 {DARK_NOTEBOOK} .shaded {{ {DARK_SHADES} }}
 """

@@ -20,6 +20,7 @@ STYLE = f"""
 .tokenlight .says b {{ color: var(--ink) }}
 .tokenlight table {{ border-collapse: collapse }}
 .tokenlight td, .tokenlight th {{ padding: .15rem .8rem .15rem 0; vertical-align: top; text-align: start; border: 0 }}
+.tokenlight .heat :is(th, td) {{ vertical-align: baseline }}
 .tokenlight .method {{ font: 13px/2.1 ui-monospace, monospace; color: var(--quiet); white-space: nowrap }}
 .tokenlight .text {{ white-space: pre-wrap; overflow-wrap: anywhere }}
 .tokenlight .word {{ border-radius: 3px; padding: .1em 0 }}
