@@ -5,6 +5,7 @@ import re
 from dataclasses import replace
 
 import pytest
+from IPython.display import HTML
 from rich.console import Console
 
 from tests.tokenizers_ import explainer_for
@@ -49,6 +50,7 @@ def test_a_notebook_gets_a_page_to_click_on(answer, monkeypatch, capsys):
     monkeypatch.setattr(views_answer, "show_html", shown.append)
     answer.show()
     assert shown == [answer._repr_html_()]
+    HTML(shown[0])  # which warns of a frame on its own
     assert capsys.readouterr().out == ""
     heights = [int(re.findall(r"height:(\d+)px", one._repr_html_())[0]) for one in (answer, long_answer(answer))]
     assert heights[0] < heights[1] == TALLEST

@@ -72,9 +72,9 @@ def test_hostile_text_is_data_and_nothing_else():
     assert len(elements.all("script")) == 2
     assert not elements.all("img")
     frame = Elements(answer_frame(answer))
-    assert [tag for tag, _ in frame.found] == ["iframe"]
-    assert frame.found[0][1]["srcdoc"] == answer_page(answer)
-    assert frame.found[0][1]["sandbox"] == "allow-scripts"
+    assert [tag for tag, _ in frame.found] == ["div", "iframe"]
+    assert frame.found[1][1]["srcdoc"] == answer_page(answer)
+    assert frame.found[1][1]["sandbox"] == "allow-scripts"
 
 
 def test_a_long_prompt_is_folded_where_it_matters_little(answer):

@@ -49,6 +49,7 @@ def answer_frame(answer: ExplainedAnswer) -> str:
     texts = [*parts(answer.prompt), answer.answer]
     height = 400 + sum(60 + 30 * (len(text) // 70 + 1) for text in texts)  # a guess: frames do not ask for their size
     return (
-        f'<iframe sandbox="allow-scripts" style="width:100%;height:{min(height, TALLEST)}px;border:0" '
-        f'srcdoc="{escape(answer_page(answer))}"></iframe>'
+        # In a division, since IPython warns of frames on their own.
+        f'<div><iframe sandbox="allow-scripts" style="width:100%;height:{min(height, TALLEST)}px;border:0" '
+        f'srcdoc="{escape(answer_page(answer))}"></iframe></div>'
     )
