@@ -5,7 +5,7 @@ import re
 
 from rich.console import Console
 
-from tokenlight.views.method_table import MethodRow, method_table
+from tokenlight.views.method_table import LEGEND, MethodRow, method_table
 
 ROWS = [
     MethodRow("attcat", "AttCAT", "CAT, weighted.", "Qiang et al. 2022, eq. 11", True, True, "forward + backward"),
@@ -24,12 +24,17 @@ def test_a_method_is_a_line():
         ["method", "what it does", "signed", "passes", "papers call it", "paper", "class-specific"],
         ["attcat", "CAT, weighted.", "yes", "forward + backward", "AttCAT", "Qiang et al. 2022, eq. 11", "yes"],
         ["rollout", "Attention, multiplied.", "no", "forward", "Rollout", "Abnar & Zuidema 2020", "no"],
+        [LEGEND],
     ]
 
 
-def test_a_narrow_terminal_says_what_a_method_does_and_leaves_papers_out():
-    assert lines(80) == [
-        ["method", "what it does", "signed", "passes"],
-        ["attcat", "CAT, weighted.", "yes", "forward + backward"],
-        ["rollout", "Attention, multiplied.", "no", "forward"],
+def test_a_narrow_terminal_has_room_for_what_a_method_does():
+    *shown, legend = lines(80)
+    assert shown[:5] == [
+        ["method", "what it does"],
+        ["attcat", "CAT, weighted."],
+        ["forward + backward; signed"],
+        ["rollout", "Attention, multiplied."],
+        ["forward; not signed"],
     ]
+    assert LEGEND.endswith(legend[0])

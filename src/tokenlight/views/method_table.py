@@ -6,8 +6,13 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.table import Table
+    from rich.text import Text
 
 WIDE = 140  # columns of a terminal from which papers have room
+WIDE_COLUMNS = ("method", "what it does", "signed", "passes", "papers call it", "paper", "class-specific")
+LEGEND = (
+    "signed: words can also speak against what is explained; forward, backward: passes of the model that a text takes"
+)
 
 
 @dataclass(frozen=True)
@@ -24,19 +29,29 @@ class MethodRow:
 
 
 def method_table(rows: Iterable[MethodRow], width: int = WIDE) -> "Table":
-    """All methods: what they are called, what they do, signed, passes; where there is room also papers and classes."""
+    """All methods and what they do; a column for each fact where there is room, else a line below."""
     from rich.table import Table  # here: shell completion reads rows too, and draws nothing
 
     table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
-    columns = {"method": "name", "what it does": "summary", "signed": "signed", "passes": "cost"}
-    if width >= WIDE:
-        columns |= {"papers call it": "title", "paper": "paper", "class-specific": "class_specific"}
+    table.caption, table.caption_justify = LEGEND, "left"
+    columns = WIDE_COLUMNS if width >= WIDE else ("method", "what it does")
     for column in columns:
         table.add_column(column, no_wrap=column == "method", style="cyan" if column == "method" else "")
     for row in rows:
-        table.add_row(*(in_words(getattr(row, field)) for field in columns.values()))
+        signed, specific = yes_or_no(row.signed), yes_or_no(row.class_specific)
+        if width >= WIDE:
+            table.add_row(row.name, row.summary, signed, row.cost, row.title, row.paper, specific)
+        else:
+            table.add_row(row.name, two_lines(row))
     return table
 
 
-def in_words(value: str | bool) -> str:
-    return value if isinstance(value, str) else "yes" if value else "no"
+def two_lines(row: MethodRow) -> "Text":
+    from rich.text import Text
+
+    sign = "signed" if row.signed else "not signed"
+    return Text.assemble(row.summary, "\n", (f"{row.cost}; {sign}", "dim"))
+
+
+def yes_or_no(value: bool) -> str:
+    return "yes" if value else "no"
