@@ -219,7 +219,7 @@ def test_the_legend_speaks_of_what_is_there():
     plain = Console(file=io.StringIO(), color_system=None)
     shaded = Console(file=io.StringIO(), force_terminal=True, color_system="truecolor")
     assert "[-] speaks against it" in terminal.legend(plain).plain
-    assert "shade = strength" in terminal.legend(shaded).plain
+    assert "full shade = strongest word" in terminal.legend(shaded).plain
 
 
 def test_what_explain_all_gives_is_grouped_by_text():

@@ -175,7 +175,7 @@ def legend(console: Console) -> Text:
     blue, orange = shade(1), shade(-1)
     return Text.assemble(
         (" supports ", f"{css(ink(blue))} on {css(blue)}"),
-        " what is explained   ",
+        " what is explained  ",
         (" speaks against it ", f"{css(ink(orange))} on {css(orange)}"),
-        "   shade = strength, relative to the strongest word of the line",
+        "  full shade = strongest word",
     )
