@@ -31,6 +31,9 @@ def test_as_many_heatmaps_as_methods_over_the_original_text(page: Any) -> None:
     for text in page.locator("#heatmaps .heatmap-text").all_text_contents():
         assert text.strip() == f"[CLS] {SENTENCE} [SEP]"
     assert page.locator("#heatmaps .special").all_text_contents() == [" [CLS] ", " [SEP] "] * 3
+    took = page.locator("#heatmaps .remark").all_text_contents()  # they share their passes
+    assert len(set(took)) == 1
+    assert took[0].endswith(" for 3 methods")
     page.check('#methods input[value="lrp"]')  # a method more is explained at once
     expect(page.locator("#heatmaps .heatmap")).to_have_count(4)
     page.uncheck('#methods input[value="attcat"]')

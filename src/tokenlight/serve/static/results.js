@@ -139,8 +139,11 @@ export function createResults(app, textOf, more = () => ({}), ask = explain) {
   }
 }
 
-/** "0.03 s", or nothing where nothing is known. */
+/** "30 ms", "30 ms for 4 methods" where they shared their passes, or nothing where nothing is known. */
 export function secondsOf(results, name) {
   const { seconds } = results.found.get(name) ?? NEVER;
-  return seconds ? `${seconds < 1 ? `${Math.round(seconds * 1000)} ms` : `${seconds.toFixed(1)} s`}` : "";
+  if (!seconds) return "";
+  const together = [...results.found.values()].filter((one) => one.seconds === seconds).length;
+  const time = seconds < 1 ? `${Math.round(seconds * 1000)} ms` : `${seconds.toFixed(1)} s`;
+  return together > 1 ? `${time} for ${together} methods` : time;
 }
