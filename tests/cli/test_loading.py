@@ -9,10 +9,12 @@ from threading import Thread
 
 import huggingface_hub.constants
 import huggingface_hub.errors
+import peft
 import pytest
+from transformers import AutoModelForSequenceClassification
 
-from tests.cli.test_explain import fail
-from tests.tokenizers_ import model_for
+from tests.cli.test_explain import fail, succeed
+from tests.tokenizers_ import model_for, tokenizer_for
 from tokenlight.cli.loading import load_model, unreachable, what_hub_said
 
 NAME = "somebody/some-model"
@@ -100,6 +102,21 @@ def test_a_model_without_a_tokenizer_is_refused(family, task, tmp_path):
     assert "tokenizer" in line
     assert "expected tokenizer.json" in line
     assert len(line) < 300 + len(str(tmp_path))
+
+
+def test_a_model_whose_head_nobody_trained_is_refused(tmp_path):
+    """Else transformers makes up its weights, and scores would mean nothing."""
+    whole = model_for("bert", "text-classification")
+    whole.base_model.save_pretrained(tmp_path)
+    tokenizer_for("bert").save_pretrained(tmp_path)
+    line = fail("explain", "it is a good movie", "-m", str(tmp_path), "--task", "text-classification")
+    assert "was not trained for text-classification: it has no weights for classifier.bias, classifier.weight" in line
+    adapter = peft.LoraConfig(task_type="SEQ_CLS", target_modules=["query"], modules_to_save=["classifier"])
+    peft.get_peft_model(AutoModelForSequenceClassification.from_pretrained(tmp_path), adapter).save_pretrained(
+        tmp_path / "adapter"
+    )
+    tokenizer_for("bert").save_pretrained(tmp_path / "adapter")
+    assert succeed("explain", "it is a good movie", "-m", str(tmp_path / "adapter"), "--task", "text-classification")
 
 
 def test_what_is_no_checkpoint_is_said(tmp_path):

@@ -1,6 +1,6 @@
 """A checkpoint by its name or path, as an explainer: the model for its task, with the tokenizer that it needs."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,8 @@ from tokenlight.tasks import find_task, task_of_class
 
 # Settings that say which files are read, and how: config and tokenizer are read in the same way as the weights.
 ABOUT_FILES = ("cache_dir", "force_download", "local_files_only", "revision", "subfolder", "token", "trust_remote_code")
+
+SHOWN_NAMES = 3  # of weights that are missing
 
 
 def load(model: str | Path | None = None, *, task: str | None = None, **settings: Any) -> Explainer:
@@ -32,7 +34,20 @@ def load(model: str | Path | None = None, *, task: str | None = None, **settings
         chosen = find_task(task)
     tokenizer = read_tokenizer(model, shared)
     auto = getattr(transformers, chosen.auto_class)
-    return Explainer(auto.from_pretrained(model, **settings).eval(), tokenizer)
+    found, report = auto.from_pretrained(model, output_loading_info=True, **settings)
+    if not hasattr(found, "peft_config"):  # an adapter brings weights of its own, which the report does not know of
+        refuse_random_weights(model, chosen.name, report["missing_keys"])
+    return Explainer(found.eval(), tokenizer)
+
+
+def refuse_random_weights(model: str | Path, task: str, missing: Iterable[str]) -> None:
+    """transformers fills what a checkpoint lacks with random numbers, which mean nothing."""
+    if names := sorted(missing):
+        some = ", ".join(names[:SHOWN_NAMES]) + (f" and {len(names) - SHOWN_NAMES} more" * (len(names) > SHOWN_NAMES))
+        raise ValueError(
+            f"{model} was not trained for {task}: it has no weights for {some}, and random ones would mean nothing. "
+            "Name another checkpoint or task; or load the model yourself, and call tl.Explainer(model, tokenizer)"
+        )
 
 
 def read_tokenizer(model: str | Path, settings: Mapping[str, Any]) -> PreTrainedTokenizerBase:
