@@ -44,8 +44,12 @@ def heads(
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many texts.")] = None,
     relation: Annotated[list[str] | None, typer.Option(help="Repeat; default: nsubj, obj, amod, advmod.")] = None,
     direction: Annotated[Direction, typer.Option(help="Who attends to whom.")] = Direction.dependent_head,
-    syntax_margin: Annotated[float, typer.Option(help="The paper's ξ_synt.")] = 0.1,
-    position_share: Annotated[float, typer.Option(help="The paper's ξ_pos.")] = 0.8,
+    syntax_margin: Annotated[
+        float, typer.Option(help="How much better than the usual distance a head must follow a relation (ξ_synt).")
+    ] = 0.1,
+    position_share: Annotated[
+        float, typer.Option(help="In how many tokens a head must look at the same offset (ξ_pos).")
+    ] = 0.8,
     count_self: Annotated[bool, typer.Option(help="Attention to the token itself is positional too.")] = False,
     figure: Annotated[Path | None, typer.Option(help="Draw the map of heads here: png, svg or pdf.")] = None,
     task: TaskOption = None,
