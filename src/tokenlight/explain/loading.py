@@ -35,7 +35,7 @@ def load(model: str | Path | None = None, *, task: str | None = None, **settings
     tokenizer = read_tokenizer(model, shared)
     auto = getattr(transformers, chosen.auto_class)
     found, report = auto.from_pretrained(model, output_loading_info=True, **settings)
-    if not hasattr(found, "peft_config"):  # an adapter brings weights of its own, which the report does not know of
+    if not hasattr(found, "peft_config"):  # the report of transformers 5.0 does not know of an adapter's own weights
         refuse_random_weights(model, chosen.name, report["missing_keys"])
     return Explainer(found.eval(), tokenizer)
 
