@@ -182,6 +182,18 @@ def test_a_note_is_printed_once(colour):
     assert without_colour_codes(printed([e, e], colour)).count("note: the text was too long") == 1
 
 
+@pytest.mark.parametrize("colour", [False, True])
+def test_a_note_of_several_texts_is_printed_once_below_them(colour):
+    one, two = explanation(notes=("long",)), explanation("the key", notes=("long", "rare"))
+    lines = without_colour_codes(printed([one, two], colour)).splitlines()
+    places = {line: place for place, line in enumerate(lines) if line.startswith("note: ")}
+    assert sum(line == "note: long" for line in lines) == 1
+    assert places["note: rare"] < places["note: long"]
+    last = max(place for place, line in enumerate(lines) if "[CLS]" in line)
+    assert last < places["note: rare"]
+    assert "" in lines[:last]  # between the texts
+
+
 def test_a_terminal_without_colour_by_choice_has_numbers():
     console = Console(file=io.StringIO(), force_terminal=True, color_system="truecolor", no_color=True, width=200)
     terminal.show([explanation()], console)

@@ -120,17 +120,14 @@ def demo(
 
     from tokenlight.foundation.first_look import DEMO_METHODS, SENTENCES
     from tokenlight.views.html import page
-    from tokenlight.views.terminal import legend, print_explanations
+    from tokenlight.views.terminal import show
 
     with readable_errors():
         check_folder_of(output)
         explainer, console = load_model(DEFAULT, None), Console()
         by_method = explainer.explain_all(SENTENCES, DEMO_METHODS)
         groups = [list(group) for group in zip(*by_method.values(), strict=True)]
-        for group in groups:
-            print_explanations(group, console)
-            console.print()
-        console.print(legend(console))
+        show(by_method, console)
         output.write_text(page(groups), encoding="utf-8")
         console.print(f"The same as a page: {output.resolve()}", soft_wrap=True, highlight=False)
 

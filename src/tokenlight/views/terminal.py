@@ -12,7 +12,7 @@ from rich.text import Text
 from tokenlight.foundation.notebook import in_notebook, show_html
 from tokenlight.results.explanation import Explanation, printable
 from tokenlight.views.html import fragment
-from tokenlight.views.layout import BREAK, Piece, explained, group_by_question, group_notes, headline
+from tokenlight.views.layout import BREAK, Piece, explained, group_by_question, group_notes, headline, shared_notes
 from tokenlight.views.long_texts import Fold, folded, strongest
 from tokenlight.views.palette import css, ink, shade
 
@@ -32,8 +32,12 @@ def show(results: Results, console: Console | None = None) -> None:
         show_html("".join(map(fragment, groups)))
         return
     console = console or Console()
-    for group in groups:
-        print_explanations(group, console)
+    shared = shared_notes(groups)
+    for place, group in enumerate(groups):
+        if place:
+            console.print()
+        print_explanations(group, console, shared)
+    print_notes(shared, console)
     if console.is_terminal:
         console.print(legend(console))
 
@@ -51,14 +55,23 @@ def by_text(results: Results) -> list[list[Explanation]]:
     return group_by_question(explanations)
 
 
-def print_explanations(explanations: Sequence[Explanation], console: Console) -> None:
-    """Explanations of one text; numbers where colour would be lost, and one line each where a program may read it."""
+def print_explanations(explanations: Sequence[Explanation], console: Console, said: Sequence[str] = ()) -> None:
+    """Explanations of one text; numbers where colour would be lost, and one line each where a program may read it.
+
+    Notes that are `said` elsewhere are left out.
+    """
     if has_shades(console):
         console.print(render(explanations, heat_line))
     elif console.is_terminal:
         console.print(render(explanations, plain_line))
     else:
         print_plain(explanations, console)
+    print_notes([note for note in group_notes(explanations) if note not in said], console)
+
+
+def print_notes(notes: Iterable[str], console: Console) -> None:
+    for note in notes:
+        console.print(Text(f"note: {printable(note)}", style="yellow"), soft_wrap=not console.is_terminal)
 
 
 def has_shades(console: Console) -> bool:
@@ -73,27 +86,21 @@ def print_plain(explanations: Sequence[Explanation], console: Console) -> None:
         lines = (*front(explanation), plain_line(explanation))
         for name, line in zip_longest([explanation.method], lines, fillvalue=""):
             console.print(Text(f"{name:{width + 2}}").append(line), soft_wrap=True)
-    for note in notes(explanations):
-        console.print(f"note: {note}", soft_wrap=True, markup=False)
 
 
 def render(explanations: Sequence[Explanation], line: Callable[[Explanation], Text]) -> RenderableType:
-    """A header with what the model says, then a heatmap for each method, then the notes."""
+    """A header with what the model says, then a heatmap for each method."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="cyan", no_wrap=True)
     table.add_column()
     for explanation in explanations:
         table.add_row(explanation.method, Group(*front(explanation), Wrapped(line(explanation), closing(explanation))))
-    return Group(header(explanations[0]), table, *(Text(f"note: {n}", style="yellow") for n in notes(explanations)))
+    return Group(header(explanations[0]), table)
 
 
 def header(explanation: Explanation) -> Text:
     says = ("the model says ", (printable(headline(explanation)), "bold"))
     return Text.assemble(*says, "; explained: ", (printable(explained(explanation)), "bold"), style="dim")
-
-
-def notes(explanations: Sequence[Explanation]) -> list[str]:
-    return [printable(note) for note in group_notes(explanations)]
 
 
 def front(explanation: Explanation) -> list[Text]:
