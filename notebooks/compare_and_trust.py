@@ -29,7 +29,7 @@ METHODS = ["rollout", "attcat", "transformer_attribution", "attn_lrp", "random"]
 # %%
 review = "A charming, often affecting journey with a luminous lead."
 results = explainer.explain_all(review, methods=METHODS)
-tl.show(list(results.values()))
+tl.show(results)
 
 # %% [markdown]
 # ## One sentence

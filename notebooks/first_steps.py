@@ -64,7 +64,7 @@ explainer.explain(review, target="positive", foil="negative").show()
 
 # %%
 results = explainer.explain_all(review, methods=["rollout", "attcat", "lrp", "attn_lrp"])
-tl.show(list(results.values()))
+tl.show(results)
 print(f"{len(tl.METHODS)} methods: {', '.join(tl.METHODS)}")
 
 # %% [markdown]
