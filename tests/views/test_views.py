@@ -281,8 +281,10 @@ def test_explainers_give_such_lists_and_dicts():
 
 def test_a_page_says_what_made_it():
     e = explanation()
-    assert f"{e.model}. tokenlight {tl.__version__}, torch {torch.__version__}" in html.page([[e, e], [e]])
-    assert f"{e.model}. tokenlight {tl.__version__}, torch {torch.__version__}" in report([e, e])
+    assert f"Model: {e.model}. Made with tokenlight {tl.__version__}, torch {torch.__version__}, " in html.page(
+        [[e, e], [e]]
+    )
+    assert f"Model: {e.model}. Made with tokenlight {tl.__version__}, torch {torch.__version__}, " in report([e, e])
 
 
 def test_show_prints_to_standard_output(capsys):

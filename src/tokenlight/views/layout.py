@@ -85,12 +85,12 @@ def explained(explanation: Explanation) -> str:
 
 
 def origin(explanations: Sequence[Explanation]) -> str:
-    """What made the results: 'tokenlight/sst2-minilm. tokenlight 0.2.0, torch 2.13.0, transformers 5.22.2'."""
+    """What made the results: 'Model: org/model. Made with tokenlight 0.2.0, torch 2.13.0, transformers 5.22.2.'"""
     models = ", ".join(dict.fromkeys(one.model for one in explanations))
     versions = dict.fromkeys(
         f"{name} {one.versions[name]}" for one in explanations for name in one.versions if name != "python"
     )
-    return ". ".join(filter(None, (models, ", ".join(versions))))
+    return f"Model: {models}." + (f" Made with {', '.join(versions)}." if versions else "")
 
 
 def notes_of(explanation: Explanation) -> tuple[str, ...]:
