@@ -1,10 +1,10 @@
 """Benchmarks measure nothing here, but they start: imports and options are those of today, and the short one runs."""
 
-import runpy
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.scripts import run_script
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
 SCRIPTS = sorted(path for path in FOLDER.glob("*.py") if "ArgumentParser(" in path.read_text(encoding="utf-8"))
@@ -12,10 +12,8 @@ SCRIPTS = sorted(path for path in FOLDER.glob("*.py") if "ArgumentParser(" in pa
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
 def test_it_says_what_it_measures(script, monkeypatch, capsys):
-    monkeypatch.syspath_prepend(str(FOLDER))
-    monkeypatch.setattr(sys, "argv", [script.name, "--help"])
     with pytest.raises(SystemExit, match="0"):
-        runpy.run_path(str(script), run_name="__main__")
+        run_script(script, ("--help",), monkeypatch)
     assert "usage: " in capsys.readouterr().out
 
 
@@ -23,8 +21,7 @@ def test_rounding_does_not_decide(monkeypatch, capsys, tmp_path):
     texts = tmp_path / "texts.tsv"
     texts.write_text("text_a\na charming and often affecting journey .\nnot a bad film at all\n", encoding="utf-8")
     monkeypatch.setenv("COLUMNS", "120")
-    monkeypatch.setattr(sys, "argv", ["precision.py", str(texts)])
-    runpy.run_path(str(FOLDER / "precision.py"), run_name="__main__")
+    run_script(FOLDER / "precision.py", (texts,), monkeypatch)
     delivered = [line.split("│") for line in capsys.readouterr().out.splitlines() if "as delivered" in line]
     assert len(delivered) == 3
     assert all((below.strip(), finite.strip()) == ("0", "yes") for *_, below, finite, _ in delivered)

@@ -1,11 +1,11 @@
 """For the tests of all recipes."""
 
-import runpy
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from tests.scripts import run_script
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 
@@ -13,12 +13,11 @@ RECIPES = Path(__file__).parents[2] / "recipes"
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
     """A script by its name with its arguments; what it prints."""
-    monkeypatch.syspath_prepend(str(RECIPES))
+    monkeypatch.syspath_prepend(str(RECIPES))  # for tests that look into a script without running it
 
     def call(name: str, *arguments: object) -> str:
-        monkeypatch.setattr(sys, "argv", [name, *map(str, arguments)])
         capsys.readouterr()
-        runpy.run_path(str(RECIPES / f"{name}.py"), run_name="__main__")
+        run_script(RECIPES / f"{name}.py", arguments, monkeypatch)
         return capsys.readouterr().out
 
     return call

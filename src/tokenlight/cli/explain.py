@@ -120,15 +120,15 @@ def demo(
 
     from tokenlight.foundation.first_look import DEMO_METHODS, SENTENCES
     from tokenlight.views.html import page
+    from tokenlight.views.layout import by_text
     from tokenlight.views.terminal import show
 
     with readable_errors():
         check_folder_of(output)
         explainer, console = load_model(DEFAULT, None), Console()
         by_method = explainer.explain_all(SENTENCES, DEMO_METHODS)
-        groups = [list(group) for group in zip(*by_method.values(), strict=True)]
         show(by_method, console)
-        output.write_text(page(groups), encoding="utf-8")
+        output.write_text(page(by_text(by_method)), encoding="utf-8")
         console.print(f"The same as a page: {output.resolve()}", soft_wrap=True, highlight=False)
 
 

@@ -43,7 +43,8 @@ def load(model: str | Path | None = None, *, task: str | None = None, **settings
 def refuse_random_weights(model: str | Path, task: str, missing: Iterable[str]) -> None:
     """transformers fills what a checkpoint lacks with random numbers, which mean nothing."""
     if names := sorted(missing):
-        some = ", ".join(names[:SHOWN_NAMES]) + (f" and {len(names) - SHOWN_NAMES} more" * (len(names) > SHOWN_NAMES))
+        more = f" and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
+        some = ", ".join(names[:SHOWN_NAMES]) + more
         raise ValueError(
             f"{model} was not trained for {task}: it has no weights for {some}, and random ones would mean nothing. "
             "Name another checkpoint or task; or load the model yourself, and call tl.Explainer(model, tokenizer)"

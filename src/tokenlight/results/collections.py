@@ -22,4 +22,4 @@ class ExplanationDict(dict[str, Found]):
     def _repr_html_(self) -> str:
         from tokenlight.views.html import overview
 
-        return overview([one for found in self.values() for one in (found if isinstance(found, list) else [found])])
+        return overview(self)

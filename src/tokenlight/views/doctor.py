@@ -23,7 +23,7 @@ def outlook_table(outlook: Outlook) -> Group:
         table.add_column(column, justify="right")
     table.add_column("method", style="cyan")
     for names, need in sorted(alike(outlook.needs), key=lambda pair: pair[1].need):
-        counts = (describe_count(count) for count in (need.fitting, need.fitting_low))
+        counts = (texts_that_fit(count) for count in (need.fitting, need.fitting_low))
         table.add_row(describe_bytes(need.need), describe_bytes(need.need_low), *counts, ", ".join(names))
     return Group(header, table, Text())
 
@@ -37,7 +37,7 @@ def alike(needs: tuple[Need, ...]) -> list[tuple[list[str], Need]]:
     return list(groups.values())
 
 
-def describe_count(count: int | None) -> str:
+def texts_that_fit(count: int | None) -> str:
     return "?" if count is None else f"> {MANY}" if count > MANY else str(count)
 
 

@@ -59,8 +59,9 @@ SURROUNDINGS = f"""
 DARK_NOTEBOOK = ':is([data-jp-theme-light="false"], .vscode-dark, [theme="dark"])'
 # JupyterLab lays out all tables in its own way, zebra stripes included, unless told twice.
 IN_NOTEBOOK = f"""
+.tokenlight .heat.heat {{ font-size: inherit; line-height: inherit }}
 .tokenlight .heat.heat :is(tr, th, td) {{ background: none; text-align: start; vertical-align: baseline }}
-.tokenlight .heat.heat td {{ font-size: 15px; line-height: 1.9 }}
+.tokenlight .heat.heat :is(tr, td) {{ line-height: inherit }}
 {DARK_NOTEBOOK} :is(.tokenlight, .tokenlight-sources) {{ {DARK_COLOURS} }}
 {DARK_NOTEBOOK} .shaded {{ {DARK_SHADES} }}
 """

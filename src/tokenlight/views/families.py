@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 from datetime import date
-from importlib.metadata import version
 
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from tokenlight.foundation.versions import library_versions
 from tokenlight.results.model_check import WORST, ModelCheck
 
 MARKS = {
@@ -58,5 +58,6 @@ def in_short(one: ModelCheck) -> str:
 
 def made_now() -> str:
     """When and with what."""
-    versions = ", ".join(f"{name} {version(name)}" for name in ("tokenlight", "transformers", "torch"))
+    known = library_versions()
+    versions = ", ".join(f"{name} {known[name]}" for name in ("tokenlight", "transformers", "torch"))
     return f"Made by `tokenlight families` on {date.today()} with {versions}."

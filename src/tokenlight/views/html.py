@@ -6,7 +6,7 @@ from html import escape
 from tokenlight.foundation.sizes import describe_count
 from tokenlight.results.explanation import Explanation
 from tokenlight.views.document import IN_NOTEBOOK, LIGHT_COLOURS, document, shaded
-from tokenlight.views.layout import Piece, explained, group_by_question, group_notes, headline, origin, shared_notes
+from tokenlight.views.layout import Piece, Results, by_text, explained, group_notes, headline, origin, shared_notes
 from tokenlight.views.long_texts import Fold, folded, strongest
 from tokenlight.views.number_table import NUMBERS_STYLE, numbers
 from tokenlight.views.palette import DARK, shade
@@ -62,9 +62,9 @@ def fragment(explanations: Sequence[Explanation]) -> str:
     return f"<style>{STYLE}{IN_NOTEBOOK}</style>{body(explanations)}"
 
 
-def overview(explanations: Sequence[Explanation]) -> str:
+def overview(results: Results) -> str:
     """For notebooks: the first texts of many."""
-    groups = group_by_question(explanations)
+    groups = by_text(results)
     more = f"<p>… and {describe_count(len(groups) - SHOWN, 'text')} more</p>" if len(groups) > SHOWN else ""
     return "".join(map(fragment, groups[:SHOWN])) + more
 

@@ -15,8 +15,8 @@ from tokenlight.results.explanation import Explanation, Word
 from tokenlight.text.rows import parts
 from tokenlight.views.layout import (
     Piece,
+    by_text,
     explained,
-    group_by_question,
     headline,
     notes_of,
     origin,
@@ -118,7 +118,7 @@ def report(explanations: Sequence[Explanation], title: str = "Which tokens made 
     """One file: hover a word for its score and rank in every method. Explanations of the same text stand together."""
     if isinstance(explanations, Explanation) or not len(explanations):
         raise ValueError("expected a list of explanations, with one or more in it")
-    groups = group_by_question(explanations)
+    groups = by_text(explanations)
     shared = shared_notes(groups)
     style, script = static("style.css"), static("heatmap.js") + DRAW
     policy = f"default-src 'none'; style-src '{fingerprint(style)}'; script-src '{fingerprint(script)}'"

@@ -1,7 +1,7 @@
 """How a result is laid out over its original text; shared by every view."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tokenlight.methods import METHODS
@@ -13,6 +13,8 @@ from tokenlight.text.words import readable
 
 CLEAR = 0.25  # of the strongest word: a weaker minus is so pale that nobody wonders about it
 BREAK = "↵"  # stands before a line break that takes a token of its own
+
+Results = Explanation | Iterable[Explanation] | Mapping[str, Explanation | Sequence[Explanation]]
 
 
 @dataclass(frozen=True)
@@ -60,10 +62,16 @@ def rest(text: str, place: int) -> Iterator[Piece]:
         yield Piece(text[place:])
 
 
-def group_by_question(explanations: Sequence[Explanation]) -> list[list[Explanation]]:
+def by_text(results: Results) -> list[list[Explanation]]:
     """Those of the same text, target and foil together, in the order in which these first come."""
+    if isinstance(results, Explanation):
+        return [[results]]
+    values = list(results.values() if isinstance(results, Mapping) else results)
+    flat = [one for value in values for one in (value if isinstance(value, list | tuple) else [value])]
     groups: dict[tuple[Text, str, str | None], list[Explanation]] = {}
-    for one in explanations:
+    for one in flat:
+        if not isinstance(one, Explanation):
+            raise TypeError(f"expected explanations, found {type(one).__name__}")
         groups.setdefault((one.text, one.target, one.foil), []).append(one)
     return list(groups.values())
 

@@ -1,6 +1,6 @@
 """Heatmaps as coloured lines; without colour, the scores stand behind the words."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import takewhile, zip_longest
 
@@ -12,15 +12,13 @@ from rich.text import Text
 from tokenlight.foundation.notebook import in_notebook, show_html
 from tokenlight.results.explanation import Explanation, printable
 from tokenlight.views.html import fragment
-from tokenlight.views.layout import BREAK, Piece, explained, group_by_question, group_notes, headline, shared_notes
+from tokenlight.views.layout import BREAK, Piece, Results, by_text, explained, group_notes, headline, shared_notes
 from tokenlight.views.long_texts import Fold, folded, strongest
 from tokenlight.views.palette import css, ink, shade
 
 VISIBLE = 0.06  # weaker words stay plain
 WORTH_A_NUMBER = 0.2  # without colour, only these words get one
 SENTENCE = 160  # characters of a sentence that stands in front of a long text
-
-Results = Explanation | Iterable[Explanation] | Mapping[str, Explanation | Sequence[Explanation]]
 
 
 def show(results: Results, console: Console | None = None) -> None:
@@ -40,19 +38,6 @@ def show(results: Results, console: Console | None = None) -> None:
     print_notes(shared, console)
     if console.is_terminal:
         console.print(legend(console))
-
-
-def by_text(results: Results) -> list[list[Explanation]]:
-    """Explanations of the same text together, in the order in which the texts first come."""
-    if isinstance(results, Explanation):
-        return [[results]]
-    values = list(results.values() if isinstance(results, Mapping) else results)
-    flat = [one for value in values for one in (value if isinstance(value, list | tuple) else [value])]
-    explanations = [one for one in flat if isinstance(one, Explanation)]
-    if len(explanations) < len(flat):
-        other = next(one for one in flat if not isinstance(one, Explanation))
-        raise TypeError(f"expected explanations, found {type(other).__name__}")
-    return group_by_question(explanations)
 
 
 def print_explanations(explanations: Sequence[Explanation], console: Console, said: Sequence[str] = ()) -> None:
@@ -123,9 +108,13 @@ class Wrapped:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         text = self.text[len(self.text.plain) - len(self.text.plain.lstrip()) :]
         narrowest = Measurement.get(console, options, text).minimum  # no word is cut
-        tried = (text.wrap(console, width) for width in range(options.max_width, narrowest - 1, -1))
-        good = (lines for lines in tried if not self.closing.endswith(lines[-1].plain.strip()))
-        yield from next(good, text.wrap(console, options.max_width))
+        for width in range(options.max_width, narrowest - 1, -1):
+            lines = text.wrap(console, width)
+            if not self.closing.endswith(lines[-1].plain.strip()):
+                break
+        else:
+            lines = text.wrap(console, options.max_width)
+        yield from lines
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
         return Measurement.get(console, options, self.text)
