@@ -1,7 +1,9 @@
 """What a model does with ids and padding is found out on a few tokens; what would be silently wrong is refused."""
 
 import copy
-from functools import cache
+import gc
+import weakref
+from functools import cache, partial
 from typing import Any
 
 import pytest
@@ -12,10 +14,12 @@ from torch import nn
 import tokenlight as tl
 from tests import models
 from tests.rounding import assert_near
-from tests.tokenizers_ import tokenizer_for
+from tests.tokenizers_ import model_for, tokenizer_for
 from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.model import habits
+from tokenlight.model.dissecting import known_anatomies
 from tokenlight.model.habits import Habits, habits_of
+from tokenlight.model.kept_twins import borrowed_twin
 from tokenlight.model.twin import Twin
 
 
@@ -131,3 +135,57 @@ def test_what_is_read_at_the_last_token_is_seen_whatever_the_head_is_called():
     mask[1, 6:] = 0  # padded with ordinary ids
     with pytest.raises(ValueError, match=r"another id than config\.pad_token_id"):
         tl.attribute(model, ids, mask, method="attn_lrp", target=1)
+
+
+class MeanPool(nn.Module):
+    """The mean of all states, padding included: a text gets another answer beside a longer one."""
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        return hidden.mean(1)
+
+
+@pytest.mark.parametrize("hooked", [False, True])
+def test_what_was_found_is_forgotten_when_the_model_changes(hooked):
+    model: Any = copy.deepcopy(model_for("bert", dtype=torch.float64))
+    if hooked:  # a model with hooks cannot be compared as a whole
+        model.bert.encoder.register_forward_hook(lambda module, args, output: None)
+    explainer = tl.Explainer(model, tokenizer_for("bert"))
+    texts = ["it is", "it is a good movie and a good film"]
+    explainer.explain(texts, "attn_lrp", target=1, progress=False)
+    assert not habits_of(model).equal_lengths
+    model.bert.pooler = MeanPool()
+    together = explainer.explain(texts, "attn_lrp", target=1, progress=False)
+    alone = [explainer.explain(text, "attn_lrp", target=1, progress=False) for text in texts]
+    assert habits_of(model).equal_lengths
+    for one, other in zip(together, alone, strict=True):
+        assert_near(one.scores, other.scores)
+
+
+def test_what_was_found_does_not_keep_a_model_alive():
+    model: Any = copy.deepcopy(models.model("bert"))
+    model.bert.encoder.register_forward_hook(partial(lambda model, module, args, output: None, model))
+    habits_of(model)
+    gone = weakref.ref(model)
+    del model
+    gc.collect()
+    assert gone() is None
+
+
+class HalfOfTheStream(nn.Module):
+    """The output of BERT's attention, joined with half of the stream."""
+
+    def __init__(self, output: Any):
+        super().__init__()
+        self.dense, self.LayerNorm = output.dense, output.LayerNorm
+
+    def forward(self, states: torch.Tensor, stream: torch.Tensor) -> torch.Tensor:
+        return self.LayerNorm(self.dense(states) + 0.5 * stream)
+
+
+def test_blocks_that_were_changed_are_not_taken_for_those_of_their_family():
+    model: Any = copy.deepcopy(models.model("bert", dtype=torch.float64))
+    for layer in model.bert.encoder.layer:
+        layer.attention.output = HalfOfTheStream(layer.attention.output)
+    with borrowed_twin(model) as twin:
+        scales = [anatomy.residual_scale for anatomy in known_anatomies(twin.model)]
+    assert scales == pytest.approx([0.5, 0.5])

@@ -8,8 +8,9 @@ from torch import Tensor
 
 from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.methods import NEVER, Asking, method
-from tokenlight.model.habits import reads_padding_at_hidden, sees_hidden
+from tokenlight.model.habits import reads_padding_at_hidden, sees_hidden, sees_later_tokens
 from tokenlight.model.inputs import fix_positions
+from tokenlight.record.choices import Choice
 from tokenlight.record.probe import Probe
 from tokenlight.text import draws
 from tokenlight.text.batches import Batch
@@ -31,7 +32,10 @@ CHUNK = 64  # changed texts that run together
     aliases=("Occlusion",),
 )
 def erasure(probe: Probe, *, how: str = "hide") -> Tensor:
-    """How far the score falls without the token: how="hide" hides it from attention, "mask" or "pad" replace it."""
+    """How far the score falls without the token: how="hide" hides it from attention, "mask" or "pad" replace it.
+
+    Where hiding would leave nothing to attend to, the first token is replaced by that of an empty text instead.
+    """
     check_how(probe, how)
     probe = with_fixed_positions(probe)
     full = probe.scores(probe.batch)  # [part, batch]
@@ -70,6 +74,21 @@ def scores_without(probe: Probe, rows: Tensor, gone: Tensor, how: str, by_length
     With `by_length` only changes of texts of one length run together, and without padding: where a token that is
     hidden may look nowhere, it looks everywhere.
     """
+    scores = scores_of_changes(probe, rows, gone, how, by_length)
+    if how != "hide":
+        return scores
+    blind = torch.stack([sees_nothing(probe, part, rows, gone) for part in probe.parts])  # [part, change]
+    if blind.any():
+        changes = blind.any(0).nonzero()[:, 0]
+        empty = begin_with_empty_text(probe)
+        first = torch.nn.functional.one_hot(probe.batch.first[rows[changes]], gone.shape[1]).bool()
+        replaced = scores_of_changes(empty, rows[changes], gone[changes] & ~first, how, by_length)
+        scores[:, changes] = torch.where(blind[:, changes], replaced, scores[:, changes])
+    return scores
+
+
+def scores_of_changes(probe: Probe, rows: Tensor, gone: Tensor, how: str, by_length: bool) -> Tensor:
+    """[part, change]"""
     found: list[Tensor] = []
     lengths = probe.batch.lengths[rows] if by_length else torch.zeros_like(rows)
     places = [(lengths == length).nonzero()[:, 0] for length in lengths.unique()]
@@ -79,6 +98,39 @@ def scores_without(probe: Probe, rows: Tensor, gone: Tensor, how: str, by_length
         batch = asked.batch.map(lambda tensor, width=width: tensor[:, :width])
         found.append(replace(asked, batch=batch).scores(take_away(batch, gone[some, :width], how)))
     return torch.cat(found, 1)[:, torch.cat(places).argsort()]
+
+
+def sees_nothing(probe: Probe, part: tuple[Choice, ...], rows: Tensor, gone: Tensor) -> Tensor:
+    """[change] whether a token that this part of the target is read at has no visible token to attend to.
+
+    Attention with every key hidden is uniform over all of them, hidden tokens and padding included.
+    """
+    visible = probe.batch.attention_mask[rows].bool() & ~gone
+    if sees_later_tokens(probe.twin):
+        return ~visible.any(1)
+    first = probe.batch.first
+    # A function of the output may read at any token, so also at the first one.
+    read = [first if choice.function is not None else choice.first_read for choice in part]
+    earliest = [position.to(rows.device)[rows] for position in read if position is not None]
+    blind = [~visible.cumsum(1).gather(1, position[:, None])[:, 0].bool() for position in earliest]
+    return torch.stack([~visible.any(1), *blind]).any(0)
+
+
+def begin_with_empty_text(probe: Probe) -> Probe:
+    """The first token of each text is the one that an empty text has."""
+    ids, first = probe.batch.input_ids, probe.batch.first[:, None]
+    return replace(probe, batch=replace(probe.batch, input_ids=ids.scatter(1, first, empty_text(probe.batch))))
+
+
+def empty_text(batch: Batch) -> int:
+    """The id that stands for a text without tokens."""
+    known = (i for i in (batch.start_id, batch.pad_id, batch.mask_id) if i is not None)
+    if (token := next(known, None)) is None:
+        raise ValueError(
+            "how='hide' hides all tokens of a text at once, and the vocabulary has no token that an empty text begins "
+            "with: name one in the model's configuration (bos_token_id or pad_token_id)"
+        )
+    return token
 
 
 def needed_width(probe: Probe) -> int:

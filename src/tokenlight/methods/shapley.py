@@ -15,10 +15,16 @@ from torch import Tensor
 
 from tokenlight.methods import Asking, method
 from tokenlight.methods.gradients import check_count
-from tokenlight.methods.perturbation import CHUNK, check_how, is_padded, scores_without, with_fixed_positions
+from tokenlight.methods.perturbation import (
+    CHUNK,
+    begin_with_empty_text,
+    check_how,
+    is_padded,
+    scores_without,
+    with_fixed_positions,
+)
 from tokenlight.record.probe import Probe
 from tokenlight.text import draws
-from tokenlight.text.batches import Batch
 
 FEWEST, FOR_EACH = 512, 16  # sets that kernel_shap asks about where nobody says how many: in all, for each token
 
@@ -139,21 +145,10 @@ def game_of(probe: Probe, row: int, how: str) -> Game:
     twice = probe.rows(torch.tensor([row, row], device=batch.input_ids.device))
     opens = how == "hide" and len(tokens) > 0 and bool(tokens[0] == batch.first[row])
     if opens:
-        ids = twice.batch.input_ids.clone()
-        ids[1, tokens[0]] = empty_text(batch)
+        empty = begin_with_empty_text(twice).batch.input_ids
+        ids = torch.stack([twice.batch.input_ids[0], empty[1]])
         twice = replace(twice, batch=replace(twice.batch, input_ids=ids))
     return Game(twice, row, tokens, how, opens)
-
-
-def empty_text(batch: Batch) -> int:
-    """The id that stands for a text without tokens."""
-    known = (i for i in (batch.start_id, batch.pad_id, batch.mask_id) if i is not None)
-    if (token := next(known, None)) is None:
-        raise ValueError(
-            "how='hide' hides all tokens of a text at once, and the vocabulary has no token that an empty text begins "
-            "with: name one in the model's configuration (bos_token_id or pad_token_id)"
-        )
-    return token
 
 
 def all_sets(players: int) -> Tensor:

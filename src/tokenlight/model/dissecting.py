@@ -18,18 +18,18 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from tokenlight.foundation.errors import UnsupportedModelError
-from tokenlight.foundation.torch_internals import hook_numbers, hooks_on
+from tokenlight.foundation.torch_internals import hooks_on
 from tokenlight.model.anatomy import Anatomy, blocks, listed_anatomy, refuse_spread
 from tokenlight.model.habits import LONG, plain_ids
 from tokenlight.model.joints import Joint, Piece, find_joint, linear_layers, same
-from tokenlight.model.kept_twins import borrowed_twin
+from tokenlight.model.kept_twins import LooseSnapshot, Snapshot, borrowed_twin, take_snapshot
 from tokenlight.model.tape import Tape, state_in, state_out
 from tokenlight.model.twin import Twin
 from tokenlight.text.batches import Batch
 
 Anatomies = tuple[Anatomy, ...]  # of every call of a block
-# With the hooks that a model had, which change what it does; in words why there are none.
-FOUND: WeakKeyDictionary[PreTrainedModel, tuple[tuple[int, ...], Anatomies | str]] = WeakKeyDictionary()
+# With a snapshot of the model that they are true of; in words why there are none.
+FOUND: WeakKeyDictionary[PreTrainedModel, tuple[Snapshot | LooseSnapshot, Anatomies | str]] = WeakKeyDictionary()
 CHANGED = 2  # the token that is another in further passes
 
 
@@ -51,17 +51,24 @@ def look_inside(model: PreTrainedModel) -> Anatomies | str:
     twin = model.__dict__.get("tokenlight")  # of a model that is a twin's
     original = twin.original if isinstance(twin, Twin) else model
     listed = listed_anatomy(model)
-    if listed and not any(hooks_on(module) for block in blocks(original) for module in block.modules()):
+    if listed and all(is_unchanged(module) for block in blocks(original) for module in block.modules()):
         return (listed,) * len(blocks(original))
-    hooks, known = hook_numbers(original), FOUND.get(original)
-    if known is None or known[0] != hooks:
+    known = FOUND.get(original)
+    if known is None or not known[0].holds(original):
+        snapshot = take_snapshot(original)
         try:
             with nullcontext(twin) if isinstance(twin, Twin) else borrowed_twin(model) as running:
-                known = hooks, with_second_norm(dissect(running), listed)
+                known = snapshot, with_second_norm(dissect(running), listed)
         except UnsupportedModelError as error:
-            known = hooks, f"cannot be recorded: {error}"
+            known = snapshot, f"cannot be recorded: {error}"
         FOUND[original] = known
     return known[1]
+
+
+def is_unchanged(module: nn.Module) -> bool:
+    """Whether a module computes what its class in torch or transformers says: no hooks, no code of the user's."""
+    package = type(module).__module__.partition(".")[0]
+    return package in ("torch", "transformers") and "forward" not in vars(module) and not hooks_on(module)
 
 
 def note_gated_projections(twin: Twin) -> None:

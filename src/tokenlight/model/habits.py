@@ -15,10 +15,10 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from tokenlight.foundation.errors import UnsupportedModelError
-from tokenlight.foundation.torch_internals import hook_numbers, is_out_of_memory
+from tokenlight.foundation.torch_internals import is_out_of_memory
 from tokenlight.model.copying import private_copy
 from tokenlight.model.inputs import accepted_inputs
-from tokenlight.model.kept_twins import borrowed_twin
+from tokenlight.model.kept_twins import LooseSnapshot, Snapshot, borrowed_twin, take_snapshot
 from tokenlight.model.pooling import classifies
 from tokenlight.model.precision import KeepDouble
 from tokenlight.model.settings import padding_id
@@ -51,13 +51,12 @@ class Habits:
             )
 
 
-Hooks = tuple[int, ...]
-BY_MODEL: WeakKeyDictionary[PreTrainedModel, tuple[Hooks, Habits]] = WeakKeyDictionary()
+BY_MODEL: WeakKeyDictionary[PreTrainedModel, tuple[Snapshot | LooseSnapshot, Habits]] = WeakKeyDictionary()
 BY_TWIN: WeakKeyDictionary[Twin, Habits] = WeakKeyDictionary()  # whose model is as it was, hooks included
 
 
 def habits_of(model: PreTrainedModel | Twin) -> Habits:
-    """Found out once for each model, and again when it has other hooks, which change what it does."""
+    """Found out once for each model, and again when its modules, hooks or settings have changed."""
     if isinstance(model, Twin):
         if model not in BY_TWIN:
             BY_TWIN[model] = habits_of_model(model)
@@ -67,10 +66,11 @@ def habits_of(model: PreTrainedModel | Twin) -> Habits:
 
 def habits_of_model(model: PreTrainedModel | Twin) -> Habits:
     original = model.original if isinstance(model, Twin) else model
-    hooks, known = hook_numbers(original), BY_MODEL.get(original)
-    if known is None or known[0] != hooks:
+    known = BY_MODEL.get(original)
+    if known is None or not known[0].holds(original):
+        snapshot = take_snapshot(original)
         with nullcontext(model) if isinstance(model, Twin) else borrowed_twin(model) as twin:
-            known = BY_MODEL[original] = hooks, look_at_habits(twin)
+            known = BY_MODEL[original] = snapshot, look_at_habits(twin)
     return known[1]
 
 
@@ -159,6 +159,24 @@ def sees_hidden(twin: Twin) -> bool:
             output = twin.run_uncounted(Batch(ids, mask), Tape())
         SEES_HIDDEN[twin] = bypass({name: elsewhere(part) for name, part in answers_in(output)}) > 0
     return SEES_HIDDEN[twin]
+
+
+SEES_LATER: WeakKeyDictionary[Twin, bool] = WeakKeyDictionary()
+
+
+def sees_later_tokens(twin: Twin) -> bool:
+    """Whether the output at a token depends on tokens after it; True where the output has no token axis.
+
+    Two texts that differ in their last token alone have the same outputs before it in a causal model.
+    """
+    if twin not in SEES_LATER:
+        with torch.inference_mode(False), torch.autocast(twin.device.type, enabled=False):
+            *text, other = plain_ids(twin.model, LONG + 1)
+            ids = torch.tensor([text, [*text[:-1], other]], device=twin.device)
+            output = twin.run_uncounted(Batch(ids, torch.ones_like(ids)), Tape())
+        by_token = {name: part[:, :-1] for name, part in answers_in(output) if part.shape[1] == LONG}
+        SEES_LATER[twin] = not by_token or bypass(by_token) > 0
+    return SEES_LATER[twin]
 
 
 def reads_padding_at_hidden(twin: Twin) -> bool:

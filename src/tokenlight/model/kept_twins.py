@@ -14,13 +14,13 @@ from operator import is_
 from threading import Lock
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 import torch
 from torch import Tensor, nn
 from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel
 
-from tokenlight.foundation.torch_internals import HOOKS, WEIGHTS, weights_in
+from tokenlight.foundation.torch_internals import HOOKS, WEIGHTS, hook_numbers, weights_in
 from tokenlight.model.copying import unwrap
 from tokenlight.model.quantised import Dequantised
 from tokenlight.model.twin import Twin
@@ -89,6 +89,37 @@ class Snapshot:
             self._watch(vars(value))
         else:
             self._values.append((value, describe(value)))
+
+
+class LooseSnapshot:
+    """The same for a model with something that cannot be compared: its modules, hooks and settings alone.
+
+    Modules are referenced weakly: a hook may hold the model, which must not be kept alive.
+    """
+
+    def __init__(self, model: PreTrainedModel):
+        self._modules = [ref(module) for module in model.modules()]
+        self._state = self._read(model)
+
+    def holds(self, model: PreTrainedModel) -> bool:
+        modules = list(model.modules())
+        return (
+            len(modules) == len(self._modules)
+            and all(known() is module for known, module in zip(self._modules, modules, strict=True))
+            and self._read(model) == self._state
+        )
+
+    @staticmethod
+    def _read(model: PreTrainedModel) -> Any:
+        return hook_numbers(model), [type(module) for module in model.modules()], repr(model.config)
+
+
+def take_snapshot(model: PreTrainedModel) -> Snapshot | LooseSnapshot:
+    """For what was found out about a model: it is true of the model as long as the snapshot holds."""
+    try:
+        return Snapshot(model)
+    except CannotCompare:
+        return LooseSnapshot(model)
 
 
 def describe(value: Any) -> Any:

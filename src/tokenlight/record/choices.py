@@ -83,6 +83,13 @@ class Choice:
         """[batch], or [batch, step]: the tokens whose logits count; None: all, or the logits have no token axis."""
         return None if self.function is not None else self.position
 
+    @property
+    def first_read(self) -> Tensor | None:
+        """[batch] the first token that the number is read at; None: unknown, or the logits have no token axis."""
+        places = (self.index, self.foil) if self.of_tokens else (self.position,)
+        known = [place for place in places if place is not None]
+        return torch.stack(known).amin(0) if known else None
+
     def rows(self, width: int) -> Tensor | None:
         """[batch, token] where [query, key] maps are read; None: the gradient tells."""
         if self.row is None or self.position is None:
@@ -162,6 +169,10 @@ class Continuation(Choice):
     @property
     def reads_at(self) -> Tensor:
         return self.row
+
+    @property
+    def first_read(self) -> Tensor:
+        return torch.where(self.weight > 0, self.row, self.row.amax(1, keepdim=True)).amin(1)
 
     def rows(self, width: int) -> Tensor:
         """Of each token's row as much as its weight: maps are added up as the numbers are."""

@@ -1,0 +1,102 @@
+"""Hiding tokens: what is read at a token that may attend to nothing would depend on padding and on later tokens."""
+
+import copy
+
+import pytest
+import torch
+from torch import Tensor
+
+import tokenlight as tl
+from tests import models
+from tests.rounding import assert_near
+from tests.tokenizers_ import explainer_for
+
+FIRST = lambda output: output.logits[:, 0, 7]  # noqa: E731
+
+
+def logits_of(family: str, task: str, ids: list[int]) -> Tensor:
+    model = copy.deepcopy(models.model(family, task))
+    model.set_attn_implementation("eager")
+    with torch.no_grad():
+        return model(torch.tensor([ids])).logits[0]
+
+
+def side_by_side(short: list[int], width: int) -> tuple[Tensor, Tensor]:
+    """A short text beside a longer one: ids and mask."""
+    ids = models.ids(2, width)
+    ids[0, : len(short)] = torch.tensor(short)
+    ids[0, len(short) :] = models.SMALL["pad_token_id"]
+    mask = torch.ones_like(ids)
+    mask[0, len(short) :] = 0
+    return ids, mask
+
+
+@pytest.mark.parametrize("family", ["gpt2", "llama", "gemma2"])
+def test_a_prompt_of_one_token_is_replaced_by_an_empty_text(family):
+    model = models.model(family, "text-generation")
+    start = models.SMALL["bos_token_id"]
+    expected = logits_of(family, "text-generation", [9])[0, 7] - logits_of(family, "text-generation", [start])[0, 7]
+    alone = tl.attribute(model, torch.tensor([[9]]), method="erasure", target=7)
+    ids, mask = side_by_side([9], 6)
+    beside = tl.attribute(model, ids, mask, method="erasure", target=7)
+    assert abs(float(expected)) > 0.1
+    assert_near(alone[0], expected[None])
+    assert_near(beside[0, :1], alone[0])
+
+
+@pytest.mark.parametrize(
+    ("family", "task", "target"),
+    [
+        ("llama", "text-classification", 1),
+        ("llama", "token-classification", (0, 1)),
+        ("gpt2", "question-answering", (0, 1)),
+        ("gpt2", "text-generation", FIRST),
+        ("bert", "text-classification", 1),
+        ("bert", "token-classification", (0, 1)),
+    ],
+)
+def test_what_is_read_at_the_first_token_does_not_depend_on_padding(family, task, target):
+    model = models.model(family, task)
+    for length in (1, 3):
+        if task == "question-answering" and length == 1:
+            continue
+        short = [9, 12, 30][:length]
+        ids, mask = side_by_side(short, 6)
+        alone = tl.attribute(model, torch.tensor([short]), method="erasure", target=target)
+        beside = tl.attribute(model, ids, mask, method="erasure", target=target)
+        assert_near(beside[0, :length], alone[0])
+        assert float(alone.abs().max()) > 1e-3
+
+
+@pytest.mark.parametrize("task", ["text-classification", "token-classification"])
+def test_an_encoder_hides_its_first_token_where_others_are_left(task):
+    target = 1 if task == "text-classification" else (0, 1)
+    ids = torch.tensor([[9, 12, 30]])
+    scores = tl.attribute(models.model("bert", task), ids, method="erasure", target=target)
+    model = copy.deepcopy(models.model("bert", task))
+    model.set_attn_implementation("eager")
+    with torch.no_grad():
+        full, hidden = model(ids).logits[0], model(ids, attention_mask=torch.tensor([[0, 1, 1]])).logits[0]
+    fall = (full - hidden)[1] if task == "text-classification" else (full - hidden)[0, 1]
+    assert_near(scores[0, :1], fall[None])
+
+
+def test_the_first_token_of_an_answer_is_not_read_beside_later_ones():
+    explainer = explainer_for("gpt2", "text-generation", dtype=torch.float64)
+    prompt = "it"
+    assert len(explainer.encode([prompt])[0]) == 1
+    matrix = explainer.explain_answer(prompt, " is a good", "erasure", number="logit", progress=False).matrix
+    alone = explainer.explain_answer(prompt, " is", "erasure", number="logit", progress=False).matrix
+    single = explainer.explain(prompt, "erasure", target=" is", progress=False).scores
+    assert_near(matrix[:1, :1], alone[:, :1])
+    assert_near(torch.as_tensor(single), alone[0, :1])
+    prompts, answers = [prompt, "it is a"], [" is", " good movie"]
+    beside = explainer.explain_answer(prompts, answers, "erasure", number="logit", progress=False)
+    assert_near(beside[0].matrix, alone)
+
+
+def test_without_a_token_for_an_empty_text_nothing_can_be_hidden():
+    model = copy.deepcopy(models.model("llama", "text-generation"))
+    model.config.bos_token_id = model.config.eos_token_id = model.config.pad_token_id = None
+    with pytest.raises(ValueError, match="bos_token_id or pad_token_id"):
+        tl.attribute(model, torch.tensor([[9]]), method="erasure", target=7)
