@@ -50,6 +50,33 @@ def leaves_below(tensor: Tensor) -> Iterator[Tensor]:
         nodes += [before for before, _ in node.next_functions]
 
 
+# Operations of the graph that are linear in the one signal that they read, or in all of them.
+LINEAR_NODES = frozenset(
+    "Add Sub Mul Div Neg Cat Stack Split SplitWithSizes SafeSplit Unbind Slice Select Index Narrow View UnsafeView "
+    "ReshapeAlias Transpose T Permute Expand Unsqueeze Squeeze Unflatten Clone ToCopy Repeat Roll Flip Alias "
+    "AsStrided ViewAsComplex ViewAsReal Real Imag".split()
+)
+
+
+def linear_sources(tensor: Tensor) -> set[Any]:
+    """The operations of the graph whose outputs a tensor is a linear function of, with constant coefficients.
+
+    Elements that are moved, joined, added or multiplied with constants are followed back; anything else, such as a
+    linear layer, a norm or a product of two signals, is a source.
+    """
+    sources: set[Any] = set()
+    nodes: list[Any] = [torch.autograd.graph.get_gradient_edge(tensor).node]
+    while nodes:
+        node = nodes.pop()
+        name, before = type(node).__name__.partition("Backward")[0], [n for n, _ in node.next_functions if n is not None]
+        product = name in ("Mul", "Div") and len(before) > 1
+        if name in LINEAR_NODES and not product:
+            nodes += before
+        else:
+            sources.add(node)
+    return sources
+
+
 def own_function(tensor: Tensor) -> type | None:
     """The torch.autograd.Function that made a tensor, if it was one that is written in Python."""
     return getattr(tensor.grad_fn, "_forward_cls", None)

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tokenlight.foundation.torch_internals import linear_sources
 from tokenlight.rules.facts import keeps
 from tokenlight.rules.ledger import LEDGER, clerk
 from tokenlight.rules.marks import is_gate, is_of_heads, mark_gate, tensors
@@ -218,10 +219,13 @@ def conserving_sum(function: Function, a: Any, b: Any, *args: Any, **kwargs: Any
     """Chefer's residual rule where both sides are signals; inside a block, beside a constant, the signal takes all.
 
     So a bias takes nothing, be it a linear layer's or written beside it, nor does a distance that is added to scores,
-    where softmax does not notice from which token distances are counted.
+    where softmax does not notice from which token distances are counted. A sum of parts of one signal, each times a
+    constant, joins no branches: it is linear in that signal, as rotary positions are, and shares by its gradient.
     """
     refuse_scaled_sum(args, kwargs)
     if is_signal(a) and is_signal(b):
+        if len(linear_sources(a) | linear_sources(b)) == 1:
+            return function(a, b)
         return ConservingSum.apply(*((a, b) if a.shape == b.shape else torch.broadcast_tensors(a, b)))
     ledger = LEDGER.get()
     if ledger is None or not ledger.inside_block or not (is_signal(a) or is_signal(b)):
