@@ -10,6 +10,7 @@ import tokenlight as tl
 from tests import models
 from tests.rounding import assert_near, tolerance
 from tests.tokenizers_ import explainer_for
+from tokenlight.methods import METHODS
 from tokenlight.model.twin import Twin
 from tokenlight.record.planned_pass import PlannedPass
 from tokenlight.record.recording import record
@@ -21,21 +22,23 @@ from tokenlight.rules.tables import LRP, ZPLUS
 from tokenlight.tasks.targets import Target, Wanted
 from tokenlight.text.batches import Batch
 
-NAMES = ("attn_lrp", "transformer_attribution", "gradient_x_input", "alti", "erasure", "raw_attention")
+NAMES = tuple(name for name in METHODS if METHODS[name].fits(models.model("bert")))
 TEXT = "it is a good movie and they are not bad at all"
 
 
 def run(name, model=None, **wanted):
-    return tl.attribute(model or models.model("bert"), models.ids(), method=name, **{"target": 1, **wanted})
+    options = {"target": 1, **models.quick_options(name), **wanted}
+    return tl.attribute(model or models.model("bert"), models.ids(), method=name, **options)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_inference_mode_of_the_caller_changes_nothing(name):
     expected, explainer = run(name), explainer_for("bert")
-    same = explainer.explain(TEXT, name)
+    options = models.quick_options(name)
+    same = explainer.explain([TEXT, "it is"], name, **options)
     with torch.inference_mode():
         assert torch.equal(run(name), expected)
-        assert explainer.explain(TEXT, name) == same
+        assert explainer.explain([TEXT, "it is"], name, **options) == same
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -43,6 +46,35 @@ def test_autocast_of_the_caller_changes_nothing(name):
     expected = run(name)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert torch.equal(run(name), expected)
+
+
+@pytest.mark.parametrize("gaps", ["hide", "delete", "pad+mask"])
+def test_contexts_in_the_caller_s_inference_mode_change_nothing(gaps):
+    explainer = explainer_for("bert")
+    same = explainer.explain(TEXT, "attn_lrp", contexts=4, gaps=gaps)
+    with torch.inference_mode():
+        assert explainer.explain(TEXT, "attn_lrp", contexts=4, gaps=gaps) == same
+
+
+@pytest.mark.parametrize("form", ["exact", "cage", "flashtrace"])
+@pytest.mark.parametrize("mode", [torch.inference_mode(), torch.autocast("cpu", dtype=torch.bfloat16)])
+def test_answers_are_passed_on_in_their_own_precision(form, mode):
+    explainer = explainer_for("gpt2", "text-generation")
+    expected = explainer.explain_answer("it is a", " good movie and they", "attn_lrp", progress=False)
+    with mode:
+        found = explainer.explain_answer("it is a", " good movie and they", "attn_lrp", progress=False)
+        passed_on = found.through(form)
+    assert torch.equal(found.matrix, expected.matrix)
+    assert torch.equal(passed_on.matrix, expected.through(form).matrix)
+
+
+@pytest.mark.parametrize("mode", [torch.inference_mode(), torch.autocast("cpu", dtype=torch.bfloat16)])
+@pytest.mark.parametrize(("family", "task"), [("bert", "text-classification"), ("gpt2", "text-generation")])
+def test_metrics_in_the_caller_s_modes_are_the_same(family, task, mode):
+    explainer = explainer_for(family, task)
+    expected = explainer.explain(TEXT, "attn_lrp").evaluate()
+    with mode:
+        assert explainer.explain(TEXT, "attn_lrp").evaluate() == expected
 
 
 def test_a_model_made_in_inference_mode_is_refused():

@@ -1,11 +1,16 @@
 """Every operation that rules know: the value is torch's own, and the relevance that goes in comes out or is noted."""
 
+import copy
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional as F
 
+import tokenlight as tl
+from tests import models
 from tests.rules.test_replacements import BATCH, constant, signal
 from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.rules.ledger import Ledger
@@ -327,3 +332,38 @@ def test_a_vector_shown_at_every_token_is_a_bias_and_no_branch():
             output = x + summand
         torch.autograd.grad(output.sum(), x)
         torch.testing.assert_close(ledger.total(account), summand.reshape(BATCH, -1).sum(1))
+
+
+@torch.jit.script
+def scripted(x: torch.Tensor) -> torch.Tensor:
+    return torch.sin(x) * x
+
+
+class Scripted(nn.Module):
+    """Code that no mode sees: its sine has no rule, and its product would be taken for a plain gradient."""
+
+    def __init__(self, dense: nn.Module):
+        super().__init__()
+        self.dense = dense
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return scripted(self.dense(x))
+
+
+def test_a_scripted_function_is_refused_by_relevance_methods_alone():
+    model: Any = copy.deepcopy(models.model("bert"))
+    for layer in model.bert.encoder.layer:
+        layer.intermediate.dense = Scripted(layer.intermediate.dense)
+    for _ in range(3):  # TorchScript runs other code from the second and third call on
+        with pytest.raises(tl.UnsupportedModelError, match=r"torch\.jit\.script"):
+            tl.attribute(model, models.ids(), method="lrp", target=1)
+    assert torch.isfinite(tl.attribute(model, models.ids(), method="gradient_x_input", target=1)).all()
+
+
+def test_a_tensor_may_be_unpacked():
+    x = torch.randn(2, 3, requires_grad=True)
+    with RuleMode(LRP, Ledger(2)):
+        first, second = x * 2
+        total = first + second
+    (grad,) = torch.autograd.grad(total.sum(), x)
+    assert torch.equal(grad, torch.full_like(x, 2))

@@ -91,7 +91,8 @@ def test_linear_gives_the_bias_its_share():
 
 
 def test_no_positive_contribution_passes_as_a_constant():
-    x, weight = -torch.ones(BATCH, 1, 5, dtype=torch.float64).requires_grad_(), torch.ones(2, 5, dtype=torch.float64)
+    x, weight = torch.full((BATCH, 1, 5), -1.0, dtype=torch.float64), torch.ones(2, 5, dtype=torch.float64)
+    x.requires_grad_()
     value, out, (back,), ledger = relevance(ZPLUS, F.linear, x, weight)
     assert torch.equal(value, F.linear(x.detach(), weight))
     assert (back == 0).all()

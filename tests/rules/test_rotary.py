@@ -1,4 +1,4 @@
-"""Rotary positions are linear in queries and keys: every spelling of the rotation has the plain gradient, under z+ too."""
+"""Rotary positions are linear in queries and keys: every spelling has the plain gradient, under z+ too."""
 
 from collections.abc import Callable
 from typing import Any

@@ -3,6 +3,9 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import torch
+from torch import Tensor
+
 from tokenlight.explain.in_contexts import run_in_contexts
 from tokenlight.explain.jobs import Job
 from tokenlight.explain.one_run import run_once
@@ -48,14 +51,19 @@ def run_jobs(
         raise ValueError("scores over contexts cannot be differentiated: leave contexts out")
     answer: Answer | None = None
     found: dict[int, Attribution] = {}
-    for contexts, numbers in groups.items():
-        some = plan if len(groups) == 1 else plan_passes(plan.target, [plan.jobs[number] for number in numbers])
-        chosen = None if answer is None else answer.choices
-        said, results = run_once(twin, batch, some, memory=memory, graph=graph, saving=saving, each=each, chosen=chosen)
-        if contexts is not None:
-            results = run_in_contexts(twin, batch, some, contexts, said.choices, results, saving, each)
-        answer = answer or said
-        found |= zip(numbers, results, strict=True)
+    # The caller's inference mode or autocast must not change what is computed.
+    with torch.inference_mode(False), torch.autocast(twin.device.type, enabled=False):
+        batch = batch.map(Tensor.clone)
+        for contexts, numbers in groups.items():
+            some = plan if len(groups) == 1 else plan_passes(plan.target, [plan.jobs[number] for number in numbers])
+            chosen = None if answer is None else answer.choices
+            said, results = run_once(
+                twin, batch, some, memory=memory, graph=graph, saving=saving, each=each, chosen=chosen
+            )
+            if contexts is not None:
+                results = run_in_contexts(twin, batch, some, contexts, said.choices, results, saving, each)
+            answer = answer or said
+            found |= zip(numbers, results, strict=True)
     assert answer is not None, "a plan has one job or more"
     return answer, [found[number] for number in range(len(plan.jobs))]
 

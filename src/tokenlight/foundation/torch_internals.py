@@ -51,11 +51,12 @@ def leaves_below(tensor: Tensor) -> Iterator[Tensor]:
 
 
 # Operations of the graph that are linear in the one signal that they read, or in all of them.
-LINEAR_NODES = frozenset(
-    "Add Sub Mul Div Neg Cat Stack Split SplitWithSizes SafeSplit Unbind Slice Select Index Narrow View UnsafeView "
-    "ReshapeAlias Transpose T Permute Expand Unsqueeze Squeeze Unflatten Clone ToCopy Repeat Roll Flip Alias "
-    "AsStrided ViewAsComplex ViewAsReal Real Imag".split()
-)
+LINEAR_NODES = {
+    *("Add", "Sub", "Mul", "Div", "Neg", "Cat", "Stack", "Split", "SplitWithSizes", "Unbind", "Slice", "Select"),
+    *("Index", "Narrow", "View", "UnsafeView", "ReshapeAlias", "Transpose", "T", "Permute", "Expand", "Unsqueeze"),
+    *("Squeeze", "Unflatten", "Clone", "ToCopy", "Repeat", "Roll", "Flip", "Alias", "AsStrided", "ViewAsComplex"),
+    *("ViewAsReal", "Real", "Imag"),
+}
 
 
 def linear_sources(tensor: Tensor) -> set[Any]:
@@ -68,7 +69,10 @@ def linear_sources(tensor: Tensor) -> set[Any]:
     nodes: list[Any] = [torch.autograd.graph.get_gradient_edge(tensor).node]
     while nodes:
         node = nodes.pop()
-        name, before = type(node).__name__.partition("Backward")[0], [n for n, _ in node.next_functions if n is not None]
+        name, before = (
+            type(node).__name__.partition("Backward")[0],
+            [n for n, _ in node.next_functions if n is not None],
+        )
         product = name in ("Mul", "Div") and len(before) > 1
         if name in LINEAR_NODES and not product:
             nodes += before

@@ -20,9 +20,10 @@ def hand_on(
         raise ValueError(f"form is one of {', '.join(FORMS)}; found {form!r}")
     if hops is not None and (form != "flashtrace" or hops < 0):
         raise ValueError(f"hops= is a number from 0 for the form 'flashtrace'; found {hops} for {form!r}")
-    if form == "flashtrace":
-        return flashtrace(rows, length, sentences, 1 if hops is None else hops)
-    return exact(rows, length) if form == "exact" else cage(rows, length)
+    with torch.autocast(rows.device.type, enabled=False):  # of the caller: products would be in half precision
+        if form == "flashtrace":
+            return flashtrace(rows, length, sentences, 1 if hops is None else hops)
+        return exact(rows, length) if form == "exact" else cage(rows, length)
 
 
 def exact(rows: Tensor, length: int) -> Tensor:

@@ -24,7 +24,7 @@ IN_PLACE: dict[Any, Callable[..., Any]] = {
     Tensor.copy_: copied,
     Tensor.__setitem__: replaced,
 }
-MARKS = ("tokenlight_gate", "tokenlight_origins", "tokenlight_owners")
+MARKS = ("tokenlight_gate", "tokenlight_origins", "tokenlight_owners", "tokenlight_followed")
 
 
 def overwrite(call: Callable[..., Any], plain: Callable[..., Any], x: Tensor, *args: Any, **kwargs: Any) -> Tensor:

@@ -18,6 +18,16 @@ def tensors(parts: Iterable[Any]) -> Iterator[Tensor]:
             yield from tensors(part)
 
 
+def mark_followed(results: Iterable[Any]) -> None:
+    """These came out of an operation that the rule mode has seen."""
+    for result in tensors(results):
+        result.tokenlight_followed = True  # type: ignore[attr-defined]
+
+
+def is_followed(x: Tensor) -> bool:
+    return hasattr(x, "tokenlight_followed")
+
+
 def is_gate(x: Any) -> bool:
     """Whether a tensor came out of an activation: in a product with a signal it is the gate."""
     return getattr(x, "tokenlight_gate", False)

@@ -14,7 +14,7 @@ from tokenlight.foundation.torch_internals import maker, own_function
 from tokenlight.rules import spellings
 from tokenlight.rules.in_place import overwrite
 from tokenlight.rules.ledger import LEDGER, WAITING, Ledger, Waiting
-from tokenlight.rules.marks import hand_on_gate, is_gate, name_of, tensors
+from tokenlight.rules.marks import hand_on_gate, is_followed, is_gate, mark_followed, name_of, tensors
 from tokenlight.rules.origins import SHAPES, have_one_source, note_origins, refuse_own_source, running_module
 from tokenlight.rules.owners import note_owners, owners_at
 from tokenlight.rules.points import activation
@@ -63,7 +63,7 @@ class RuleMode(TorchFunctionMode):
         involved = list(tensors((*args, *kwargs.values()) if kwargs else args))
         signals = [x for x in involved if x.requires_grad]
         for signal in signals:
-            if maker(signal) not in self._trusted:
+            if maker(signal) not in self._trusted or not is_followed(signal):
                 self._look_at(signal)
         if traits.plain_form is not None and signals:
             return overwrite(self.call, traits.plain_form, *args, **kwargs)
@@ -79,6 +79,7 @@ class RuleMode(TorchFunctionMode):
             ledger.owners = owners_at(func, args, involved)
         result = func(*args, **kwargs) if rule is None else rule(func, *args, **kwargs)
         parts = result if isinstance(result, (tuple, list)) else (result,)
+        mark_followed(parts)
         if rule is not None:
             self._trusted.update(maker(part) for part in parts if is_signal(part))
         elif not traits.linear and any(is_signal(part) for part in parts):
@@ -93,8 +94,11 @@ class RuleMode(TorchFunctionMode):
 
     def _look_at(self, signal: Tensor) -> None:
         """At what made it: one of torch's own operations, of ours, or somebody else's."""
-        if (function := own_function(signal)) is not None and function not in OURS:
+        function = own_function(signal)
+        if function is not None and function not in OURS:
             refuse_foreign(function)
+        if function is None and not signal.is_leaf and not is_followed(signal):
+            refuse_unseen(signal)
         self._trusted.add(maker(signal))
 
 
@@ -126,6 +130,15 @@ def refuse_foreign(function: Any) -> None:
         f"{running_module()} uses the output of {function.__name__}, a custom autograd function, which no rule can "
         "follow. Use operations of torch instead, or make it one operation with "
         "tokenlight.rules.points.activation(x, formula) if it is an activation"
+    )
+
+
+def refuse_unseen(signal: Tensor) -> None:
+    """Compiled code calls operations that no mode sees."""
+    raise UnsupportedModelError(
+        f"{running_module()} uses the output of {maker(signal).__name__}, which code outside of Python has computed, "
+        "such as a function of torch.jit.script: no rule can follow it. Call the function as it was before it was "
+        "compiled, or take a method that uses plain gradients, such as gradient_x_input"
     )
 
 

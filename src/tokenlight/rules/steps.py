@@ -56,10 +56,16 @@ def glu(call: Call, x: Tensor, dim: int = -1) -> Any:
     return call(torch.mul, signal, call(torch.sigmoid, gate))
 
 
+def iterate(call: Call, x: Tensor) -> Any:
+    """As in `a, b = x`."""
+    return iter(call(torch.unbind, x, 0))
+
+
 STEPS: dict[Any, Callable[..., Any]] = {
     **dict.fromkeys((Tensor.sub, torch.sub, torch.subtract, Tensor.subtract), difference),
     **dict.fromkeys((Tensor.__rsub__, torch.rsub), difference_from),
     **dict.fromkeys((Tensor.baddbmm, torch.baddbmm), baddbmm),
+    Tensor.__iter__: iterate,
     F.rms_norm: rms_norm,
     F.normalize: normalize,
     F.glu: glu,
