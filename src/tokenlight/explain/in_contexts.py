@@ -65,6 +65,8 @@ def run_in_contexts(
         for number, gap in enumerate(gaps):
             of_gap = [c for c in range(first, last) if c // 2 % len(gaps) == number]
             texts = torch.cartesian_prod(rows.new_tensor(of_gap), rows)  # [changed text, (context, row)]
+            # Where a text is too short to lose anything, its scores are known.
+            texts = texts[~present[texts[:, 0], texts[:, 1]].all(1)]
             together = 1 if gap == "delete" and reads_one_by_one(twin) else at_once
             for context, row in (some.unbind(1) for some in texts.split(together) if len(some)):
                 changed = with_gaps(twin, batch, choices, row, ~present[context, row], gap)
@@ -96,8 +98,8 @@ class Samples:
         return cls(
             whole,
             present,
-            scores.new_zeros(len(present), *scores.shape, dtype=torch.float64),
-            None if residual is None else residual.new_zeros(len(present), *residual.shape),
+            scores.double().expand(len(present), *scores.shape).clone(),
+            None if residual is None else residual.expand(len(present), *residual.shape).clone(),
             torch.zeros(len(present) // 2, len(scores), dtype=torch.bool, device=scores.device),
             torch.zeros(len(scores), dtype=torch.bool, device=scores.device),
         )

@@ -12,13 +12,24 @@ from tokenlight.explain.jobs import Job
 from tokenlight.explain.passes import PassPlan
 from tokenlight.methods import METHODS, Attribution
 from tokenlight.model.habits import habits_of
+from tokenlight.model.tape import Tape
 from tokenlight.model.twin import Twin
 from tokenlight.record.choices import Asked, Choice, Settled
 from tokenlight.record.folding import Folding
 from tokenlight.record.pass_memory import PassMemory
 from tokenlight.record.planned_pass import Key, PlannedPass
 from tokenlight.record.probe import Probe
-from tokenlight.record.recording import NO_SAVING, Answer, OpenPass, Part, Recording, Saving, record
+from tokenlight.record.recording import (
+    NO_SAVING,
+    Answer,
+    OpenPass,
+    Part,
+    Recording,
+    Saving,
+    check_finite,
+    check_fused,
+    record,
+)
 from tokenlight.record.rows import NoRow, RowsRead
 from tokenlight.text.batches import Batch
 
@@ -51,7 +62,10 @@ def run_once(
         if memory is not None:
             memory.open(twin.model, batch, plan.target)
         passes = Passes(twin, batch, plan, memory, graph, saving, each, chosen=chosen)
-        if not plan.passes or (plan.in_double and twin.dtype.itemsize < 4):
+        beside: Any = None
+        if (baseline := shared_baseline(twin, batch, plan, saving)) is not None:
+            beside = passes.ask_beside(baseline)
+        elif not plan.passes or (plan.in_double and twin.dtype.itemsize < 4):
             passes.ask()  # what the model says in its own precision decides
         found: dict[int, Attribution] = {}
         for keys in plan.groups:
@@ -59,14 +73,29 @@ def run_once(
         answer = passes.answer
         assert answer is not None
         at_once = len(batch.input_ids) if saving.by_block else None
-        known = torch.stack([part.outcome(answer.output) for part in answer.choices]) if each else answer.score[None]
-        probe = Probe(twin, batch, answer.choices, saving, at_once, known, each)
+        probe = Probe(twin, batch, answer.choices, saving, at_once, output=answer.output, each=each)
+        own = any(choice.function is not None for choice in answer.choices)  # reads an output, not a dict
+        probe = replace(probe, known=answer.score[None] if own else probe.scores_in(answer.output))
+        if beside is not None:
+            probe = replace(probe, known_at_baseline=probe.scores_in(beside))
         for number, job in enumerate(plan.jobs):
             if job.method.asks_model:
                 with torch.set_grad_enabled(graph):
                     parts = ask_again(job, probe)
                 found[number] = join_parts(job, parts, [1] * len(parts), probe.fused, each)
     return answer, [found[number] for number in range(len(plan.jobs))]
+
+
+def shared_baseline(twin: Twin, batch: Batch, plan: PassPlan, saving: Saving) -> Tensor | None:
+    """[batch, token, dim] of the one method with a baseline, where no pass is recorded and twice as many texts may run
+    at once. A function of the output gets the whole of it, so it is asked as the model answers."""
+    if plan.passes or saving.by_block or plan.target.function is not None:
+        return None
+    texts, tokens = batch.input_ids.shape
+    jobs = [job for job in plan.jobs if job.method.asks.together(job.full_options, texts, tokens) >= 2 * texts]
+    found = [job.method.asks.baseline(twin, batch, job.full_options) for job in jobs]
+    known = [baseline for baseline in found if baseline is not None]
+    return known[0] if len(known) == 1 else None
 
 
 def ask_again(job: Job, probe: Probe) -> list[Attribution]:
@@ -104,6 +133,23 @@ class Passes:
         row = {"row"} if any(one.reads_row for one in self.plan.passes.values()) else set[str]()
         self.answer = self._record(PlannedPass(row)).answer
         self.chosen = self.answer.choices
+
+    def ask_beside(self, baseline: Tensor) -> Any:
+        """The same in one pass with embeddings [batch, token, dim] beside the texts; the output for these."""
+        goal = self._goal
+        embeddings = torch.cat([self.twin.embed(self.batch.input_ids), baseline])
+        tape = Tape(embeddings_instead=embeddings, fused=self.saving.may_fuse)
+        read_at = self.saving.places(goal.reads_at(self.batch))
+        twice = self.batch.map(lambda tensor: torch.cat([tensor, tensor]))
+        output = self.twin.run(twice, tape, read_at=None if read_at is None else torch.cat([read_at, read_at]))
+        check_fused(self.twin, tape, self.saving)
+        parts = {name: part.detach() for name, part in output.items() if isinstance(part, Tensor)}
+        said = {name: part[: len(baseline)] for name, part in parts.items()}
+        self.chosen = goal.choose(said, self.batch, self.twin.model)
+        score = torch.stack([choice.score(said) for choice in self.chosen]).sum(0)
+        check_finite(score)
+        self.answer = Answer(self.chosen, said, score)
+        return {name: part[len(baseline) :] for name, part in parts.items()}
 
     def read(self, keys: Sequence[Key]) -> dict[int, Attribution]:
         """Run these passes side by side; what the jobs that read them find, by their numbers."""

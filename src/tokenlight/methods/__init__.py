@@ -13,9 +13,11 @@ from transformers import PreTrainedModel
 from tokenlight.foundation.registry import import_all, look_up
 from tokenlight.model.scans import attends_alone
 from tokenlight.model.tape import FROM_ATTENTION
+from tokenlight.model.twin import Twin
 from tokenlight.rules.gates import Gates
 from tokenlight.rules.mode import RuleTable
 from tokenlight.tasks.task import Task
+from tokenlight.text.batches import Batch
 from tokenlight.text.contexts import NONE
 
 
@@ -63,6 +65,8 @@ class Asking:
     passes: Callable[[Mapping[str, Any], int], int]  # options, tokens of a text -> forward passes for this one text
     together: Callable[[Mapping[str, Any], int, int], int]  # options, texts, tokens of each -> changed texts at once
     gradient: bool = False  # every pass is also one backward, to the embeddings
+    # Embeddings [batch, token, dim] whose score the method needs, too: they run beside the text in its own first pass.
+    baseline: Callable[[Twin, Batch, Mapping[str, Any]], Tensor | None] = lambda twin, batch, options: None
     parts: bool = False  # the method finds scores [part, batch, token], of all parts of a target from the same passes
 
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from tokenlight.methods import Asking, Attribution, method
 from tokenlight.methods.gradients import (
+    alone,
     baseline_embeddings,
     check_steps,
     gradients_at,
@@ -17,8 +18,10 @@ from tokenlight.methods.gradients import (
     steps_together,
 )
 from tokenlight.model.habits import ids_without_role
+from tokenlight.model.twin import Twin
 from tokenlight.record.probe import Probe
 from tokenlight.text import draws
+from tokenlight.text.batches import Batch
 
 DRAWN = "vocabulary"  # the baseline that is another one at every step
 
@@ -63,10 +66,13 @@ def smooth_grad(probe: Probe, *, steps: int = 50, noise: float = 0.1, seed: int 
     signed=True,
     cost="steps × (2 forward + backward)",
     asks=Asking(
-        passes=lambda options, tokens: rounds(options) + (rounds(options) if options["baseline"] == DRAWN else 1),
+        passes=lambda options, tokens: (
+            rounds(options) + (rounds(options) if options["baseline"] == DRAWN else alone(options))
+        ),
         together=lambda options, texts, tokens: texts * steps_together(options, texts),
         gradient=True,
         parts=True,
+        baseline=lambda twin, batch, options: fixed_baseline(twin, batch, options["baseline"]),
     ),
 )
 def expected_gradients(probe: Probe, *, steps: int = 50, baseline: str | int = DRAWN, seed: int = 0) -> Attribution:
@@ -77,11 +83,11 @@ def expected_gradients(probe: Probe, *, steps: int = 50, baseline: str | int = D
     """
     embeddings = probe.twin.embed(probe.batch.input_ids)  # [batch, token, dim]
     alphas = random_shares(check_steps(steps), seed).to(embeddings)
-    fixed = None if baseline == DRAWN else baseline_embeddings(probe, baseline)
+    fixed = fixed_baseline(probe.twin, probe.batch, baseline)
     vocabulary = torch.tensor(ids_without_role(probe.twin.model))
     scores = embeddings.new_zeros(len(probe.parts), *embeddings.shape[:2])
     full = probe.scores_as_they_are()  # [part, batch]
-    start = torch.zeros_like(full) if fixed is None else probe.scores_at(fixed)  # the mean over all baselines
+    start = torch.zeros_like(full) if fixed is None else probe.scores_at_baseline(fixed)  # the mean over all baselines
     for some in steps_at_once(probe, steps):
         origins = random_texts(probe, vocabulary, seed, some) if fixed is None else fixed[None]
         ways = embeddings - origins  # [step, batch, token, dim]
@@ -91,6 +97,11 @@ def expected_gradients(probe: Probe, *, steps: int = 50, baseline: str | int = D
             found = repeated(probe, len(origins)).scores_at(origins.flatten(0, 1))
             start += found.unflatten(1, origins.shape[:2]).sum(1) / steps
     return Attribution(scores, {"completeness": scores.sum(-1) - (full - start)})
+
+
+def fixed_baseline(twin: Twin, batch: Batch, baseline: str | int) -> Tensor | None:
+    """[batch, token, dim], or None where it is another one at every step."""
+    return None if baseline == DRAWN else baseline_embeddings(twin, batch, baseline)
 
 
 def random_shares(steps: int, seed: int) -> Tensor:

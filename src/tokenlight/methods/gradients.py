@@ -10,9 +10,11 @@ from torch import Tensor
 
 from tokenlight.methods import Asking, Attribution, details, method
 from tokenlight.methods.attention_gradients import mean_queries
+from tokenlight.model.twin import Twin
 from tokenlight.record.folding import Fold
 from tokenlight.record.probe import Probe
 from tokenlight.record.trace import Signal, Trace
+from tokenlight.text.batches import Batch
 
 SIGN = (
     "the sign is that of gradient × state: a word counts against the target where a little less of it would raise the "
@@ -97,16 +99,22 @@ def steps_together(options: Mapping[str, Any], texts: int) -> int:
     return min(check_steps(options["steps"]), max(1, TOGETHER // texts))
 
 
+def alone(options: Mapping[str, Any]) -> bool:
+    """Whether the baseline of one text has a pass of its own: where no two texts run together."""
+    return steps_together(options, 1) < 2
+
+
 @method(
     title="Integrated Gradients",
     paper="Sundararajan et al. 2017",
     signed=True,
     cost="steps × (forward + backward)",
     asks=Asking(
-        passes=lambda options, tokens: 1 + ceil(options["steps"] / steps_together(options, 1)),  # the baseline, the way
+        passes=lambda options, tokens: ceil(options["steps"] / steps_together(options, 1)) + alone(options),
         together=lambda options, texts, tokens: texts * steps_together(options, texts),
         gradient=True,
         parts=True,
+        baseline=lambda twin, batch, options: baseline_embeddings(twin, batch, options["baseline"]),
     ),
     aliases=("IG",),
 )
@@ -122,7 +130,7 @@ def integrated_gradients(
 
     baseline: "mask", "pad", "zero" or a token id; None takes the first of these that the vocabulary has.
     """
-    origin = baseline_embeddings(probe, baseline)
+    origin = baseline_embeddings(probe.twin, probe.batch, baseline)
     way = probe.twin.embed(probe.batch.input_ids) - origin  # [batch, token, dim]
     points, weights = (of_steps.to(way) for of_steps in quadrature_rule(steps, quadrature))
     signed = way.new_zeros(len(probe.parts), *way.shape[:2])  # [part, batch, token]
@@ -135,7 +143,7 @@ def integrated_gradients(
             signed[part] += (way * mean_here).sum(-1)
             if mean is not None:
                 mean[part] += mean_here
-    change = probe.scores_as_they_are() - probe.scores_at(origin)  # [part, batch]
+    change = probe.scores_as_they_are() - probe.scores_at_baseline(origin)  # [part, batch]
     scores = signed if mean is None else reduce_features(way * mean, reduce)
     return Attribution(scores, {"completeness": signed.sum(-1) - change})
 
@@ -182,24 +190,23 @@ def check_count(count: Any, option: str) -> int:
     return count
 
 
-def baseline_embeddings(probe: Probe, baseline: str | int | None) -> Tensor:
+def baseline_embeddings(twin: Twin, batch: Batch, baseline: str | int | None) -> Tensor:
     """[batch, token, dim]: special tokens stay, every other token is replaced."""
-    batch = probe.batch
     ids: dict[object, int | None] = {"mask": batch.mask_id, "pad": batch.pad_id}
     if baseline is None:
         baseline = next((name for name, token in ids.items() if token is not None), "zero")  # type: ignore[misc]
     token = baseline if isinstance(baseline, int) else ids.get(baseline)
     special = torch.zeros_like(batch.input_ids).bool() if batch.special is None else batch.special
     if baseline == "zero":
-        return probe.twin.embed(batch.input_ids) * special[:, :, None]
+        return twin.embed(batch.input_ids) * special[:, :, None]
     if token is None:
         raise ValueError(
             f"no baseline {baseline!r} here: choose 'mask' or 'pad' (if the vocabulary has it), 'zero', an id"
         )
-    vocabulary = probe.twin.model.config.get_text_config().vocab_size
+    vocabulary = twin.model.config.get_text_config().vocab_size
     if not 0 <= token < vocabulary:
         raise ValueError(f"baseline {token} is outside the vocabulary of {vocabulary} tokens")
-    return probe.twin.embed(torch.where(special, batch.input_ids, token))
+    return twin.embed(torch.where(special, batch.input_ids, token))
 
 
 def signal_at(trace: Trace, read: str) -> Signal:

@@ -24,7 +24,7 @@ CHUNK = 64  # changed texts that run together
     signed=True,
     cost="tokens × forward",
     asks=Asking(
-        passes=lambda options, tokens: 1 + ceil(tokens / CHUNK),  # the whole text, the changed ones
+        passes=lambda options, tokens: ceil(tokens / CHUNK),
         together=lambda options, texts, tokens: max(texts, min(CHUNK, texts * tokens)),
         parts=True,
     ),
@@ -38,7 +38,7 @@ def erasure(probe: Probe, *, how: str = "hide") -> Tensor:
     """
     check_how(probe, how)
     probe = with_fixed_positions(probe)
-    full = probe.scores(probe.batch)  # [part, batch]
+    full = probe.scores_as_they_are()  # [part, batch]
     scores = full.new_zeros(len(full), *probe.batch.input_ids.shape)
     rows, tokens = probe.batch.attention_mask.nonzero().unbind(1)
     gone = torch.zeros(len(rows), scores.shape[-1], dtype=torch.bool, device=rows.device)

@@ -33,7 +33,7 @@ def asking(most: Callable[[Mapping[str, Any], int], int], parts: bool) -> Asking
     """`most`: from options and tokens how many sets, if so many tokens have them."""
 
     def sets(options: Mapping[str, Any], tokens: int) -> int:
-        return min(most(options, tokens), 2**tokens)
+        return max(1, min(most(options, tokens), 2**tokens) - 1)  # what the whole text says is known
 
     return Asking(
         passes=lambda options, tokens: ceil(sets(options, tokens) / CHUNK),
@@ -110,8 +110,19 @@ class Game:
         return len(self.tokens)
 
     def worth(self, present: Tensor) -> Tensor:
-        """[part, set] of sets [set, player] of the tokens, in double precision; each distinct one is asked once."""
+        """[part, set] of sets [set, player] of the tokens, in double precision; each distinct one is asked once.
+
+        What the model says of the whole text is known.
+        """
         distinct, places = present.unique(dim=0, return_inverse=True)
+        whole = distinct.all(1)
+        worth = self.probe.scores_as_they_are()[:, :1].double().cpu().repeat(1, len(distinct))
+        if not whole.all():
+            worth[:, ~whole] = self._ask(distinct[~whole])
+        return worth[:, places]
+
+    def _ask(self, distinct: Tensor) -> Tensor:
+        """[part, set]"""
         width, device = self.probe.batch.input_ids.shape[1], self.tokens.device
         gone = torch.zeros(len(distinct), width, dtype=torch.bool, device=device)
         gone[:, self.tokens] = ~distinct.to(device)
@@ -120,7 +131,7 @@ class Game:
             rows += gone[:, self.tokens[0]]
             gone[:, self.tokens[0]] = False
         alone = self.how == "hide" and is_padded(self.probe.batch)
-        return scores_without(self.probe, rows, gone, self.how, alone).double().cpu()[:, places]
+        return scores_without(self.probe, rows, gone, self.how, alone).double().cpu()
 
 
 def play(probe: Probe, how: str, values: Callable[[Game], Tensor]) -> Tensor:

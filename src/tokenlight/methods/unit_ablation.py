@@ -35,7 +35,7 @@ def at_once(texts: int, tokens: int) -> int:
     fits=lambda model: task_of(model).reads_on,
     cost="units × forward",
     asks=Asking(
-        passes=lambda options, tokens: 1 + ceil(tokens / at_once(tokens, tokens)),  # at most: a unit for each token
+        passes=lambda options, tokens: ceil(tokens / at_once(tokens, tokens)),  # at most: a unit for each token
         together=lambda options, texts, tokens: max(texts, at_once(texts * tokens, tokens)),
         parts=True,
     ),
@@ -45,8 +45,7 @@ def leave_one_out(probe: Probe, *, units: Units = "sentences") -> Tensor:
     numbers = numbers_of(probe, units)
     places = [(row, unit) for row, line in enumerate(numbers) for unit in range(int(line.max()) + 1)]
     rows, taken = torch.tensor(places, device=numbers.device).unbind(1)
-    every = torch.arange(len(numbers), device=numbers.device)
-    whole = log_probabilities(probe, every, torch.zeros_like(numbers).bool())  # [batch, part]
+    whole = probe.log_probabilities()  # [batch, part]
     falls = whole[rows] - log_probabilities(probe, rows, numbers[rows] == taken[:, None])
     return spread(numbers, places, falls)
 

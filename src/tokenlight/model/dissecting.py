@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from tokenlight.foundation.accelerate_internals import hooks_of
 from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.foundation.torch_internals import hooks_on
 from tokenlight.model.anatomy import Anatomy, blocks, listed_anatomy, refuse_spread
@@ -68,7 +69,8 @@ def look_inside(model: PreTrainedModel) -> Anatomies | str:
 def is_unchanged(module: nn.Module) -> bool:
     """Whether a module computes what its class in torch or transformers says: no hooks, no code of the user's."""
     package = type(module).__module__.partition(".")[0]
-    return package in ("torch", "transformers") and "forward" not in vars(module) and not hooks_on(module)
+    replaced = "forward" in vars(module) and not hooks_of(module)  # by accelerate, it is still the same function
+    return package in ("torch", "transformers") and not replaced and not hooks_on(module)
 
 
 def note_gated_projections(twin: Twin) -> None:

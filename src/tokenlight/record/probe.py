@@ -30,6 +30,8 @@ class Probe:
     saving: Saving = NO_SAVING
     at_once: int | None = None  # texts that may run together; None: all
     known: Tensor | None = None  # [part, batch] the explained numbers, where the model has said them already
+    known_at_baseline: Tensor | None = None  # [part, batch] the same for the baseline of the one method that asks
+    output: Any = None  # of the model on the batch as it is, where it is known
     each: bool = False
 
     @property
@@ -45,13 +47,15 @@ class Probe:
     def of_each(self) -> "list[Probe]":
         """For each part a probe of its own."""
         known = [None] * len(self.parts) if self.known is None else self.known.split(1)
-        return [replace(self, choices=part, known=one, each=False) for part, one in zip(self.parts, known, strict=True)]
+        alone = replace(self, known_at_baseline=None, each=False)
+        return [replace(alone, choices=part, known=one) for part, one in zip(self.parts, known, strict=True)]
 
     def rows(self, rows: Tensor) -> "Probe":
         """The same question for some rows of the batch, in any order, repeated at will."""
         known = None if self.known is None else self.known[:, rows.to(self.known.device)]
         choices = repeat_choices(self.choices, rows)
-        return replace(self, batch=self.batch.map(lambda t: t[rows]), choices=choices, known=known)
+        batch = self.batch.map(lambda t: t[rows])
+        return replace(self, batch=batch, choices=choices, known=known, known_at_baseline=None, output=None)
 
     # The number of a target as a whole
 
@@ -85,8 +89,14 @@ class Probe:
         """[part, batch] where the embeddings are these"""
         return torch.cat([some._scores(embeddings[rows]) for some, rows in self._together()], 1)
 
+    def scores_at_baseline(self, embeddings: Tensor) -> Tensor:
+        """[part, batch] where the embeddings are those of the method's baseline"""
+        return self.scores_at(embeddings) if self.known_at_baseline is None else self.known_at_baseline
+
     def log_probabilities(self) -> Tensor:
         """[batch, choice] of words of the vocabulary, on the batch as it is, whatever number is explained."""
+        if self.output is not None:
+            return log_probabilities(self.choices, self.output)
         return torch.cat([log_probabilities(some.choices, some._output()) for some, _ in self._together()])
 
     def gradients(self, embeddings: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
@@ -108,7 +118,10 @@ class Probe:
             yield self.rows(rows), rows
 
     def _scores(self, embeddings: Tensor | None = None) -> Tensor:
-        output = self._output(embeddings)
+        return self.scores_in(self._output(embeddings))
+
+    def scores_in(self, output: Any) -> Tensor:
+        """[part, batch] of what the model has said"""
         return torch.stack([total(part, output) for part in self.parts]).detach()
 
     def _output(self, embeddings: Tensor | None = None) -> Any:

@@ -171,9 +171,7 @@ class OpenPass:
             note_gated_projections(twin)
         read_at = saving.places(target.reads_at(batch))
         self._answer = twin.run(batch, self._tape, self._mode, read_at=read_at)
-        self.fused = twin.fuses(self._tape)
-        if saving.fused and not self.fused:
-            raise UnsupportedModelError(f"{type(twin.model).__name__} has no fused attention: leave fused=True out")
+        self.fused = check_fused(twin, self._tape, saving)
         self.output = {name: part.detach() for name, part in self._answer.items() if isinstance(part, Tensor)}
         self.choices = target.choose(self._answer, batch, twin.model)
         self._rows = RowsRead() if rows is None else rows
@@ -264,6 +262,14 @@ def differentiate(
             share.take(grad)
     gradients = [torch.zeros_like(x) if grad is None else grad for x, grad in zip(tensors, found, strict=False)]
     return with_gradients(tape.signals, graded, gradients)
+
+
+def check_fused(twin: Twin, tape: Tape, saving: Saving) -> bool:
+    """Whether attention was one operation in a run with this tape; an error where that was asked for and was not."""
+    fused = twin.fuses(tape)
+    if saving.fused and not fused:
+        raise UnsupportedModelError(f"{type(twin.model).__name__} has no fused attention: leave fused=True out")
+    return fused
 
 
 def check_finite(score: Tensor) -> None:
