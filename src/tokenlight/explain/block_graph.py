@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from torch.nn import functional as F
@@ -58,10 +59,23 @@ class Kept:
 
 def kept_by_block(table: RuleTable | None, gated: bool, fused: bool = False) -> Kept:
     """Under a table of rules, or by the plain gradient; `gated`: the MLP multiplies two branches."""
+    if not table:
+        return kept_by_published(None, gated, fused)
+    number = next((number for number, known in enumerate(TABLES) if known is table), None)
+    return kept_under(table, gated, fused) if number is None else kept_by_published(number, gated, fused)
+
+
+@cache
+def kept_by_published(number: int | None, gated: bool, fused: bool) -> Kept:
+    """The same for a published table by its number, or the plain gradient: looked up at every call of the library."""
+    return kept_under({} if number is None else TABLES[number], gated, fused)
+
+
+def kept_under(table: RuleTable, gated: bool, fused: bool) -> Kept:
     values, single = Counts(), Counts()
-    weights_vary = any(rule.passes for rule in rules_at(SOFTMAX, table or {}))
+    weights_vary = any(rule.passes for rule in rules_at(SOFTMAX, table))
     for place in (*(FUSED if fused else written_out(weights_vary)), *places(gated)):
-        rule = max(rules_at(place, table or {}), key=lambda rule: place.kept(rule).number)
+        rule = max(rules_at(place, table), key=lambda rule: place.kept(rule).number)
         if rule.single:
             single += place.kept(rule)
         else:
