@@ -6,7 +6,7 @@
 Every method explains every answer twice, and each of these once more without its negative scores. Scores of tokens add
 up to those of the documents. Prints LDS (rank correlation with random ablations of documents), rank correlation with
 leaving out one at a time, the fall of the answer's log-probability without the best document, how often that is the
-evidence, and differences between the two numbers, each with a 95 % interval from a paired bootstrap over cases.
+evidence, and differences between the two numbers, each with a 95 % interval of the mean over cases.
 """
 
 import argparse
@@ -25,6 +25,7 @@ from tokenlight.explain.contrast import explain_inquiries
 from tokenlight.explain.inquiry import Inquiry
 from tokenlight.explain.jobs import Job
 from tokenlight.explain.running import Running
+from tokenlight.foundation.intervals import mean_interval
 from tokenlight.foundation.progress import track
 from tokenlight.metrics.evaluate import Measure, evaluate
 from tokenlight.metrics.perturbation import Perturbation
@@ -86,8 +87,7 @@ for case in track(drafts, "explaining and ablating"):
 
 
 def with_interval(numbers: torch.Tensor, sign: str = "") -> str:
-    drawn = torch.randint(len(numbers), (4000, len(numbers)), generator=torch.Generator().manual_seed(0))
-    low, high = numbers[drawn].mean(1).quantile(torch.tensor([0.025, 0.975], dtype=numbers.dtype)).tolist()
+    low, high = mean_interval(numbers.numpy())
     return f"{float(numbers.mean()):{sign}.3f} [{low:{sign}.3f}, {high:{sign}.3f}]"
 
 

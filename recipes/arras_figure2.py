@@ -17,7 +17,8 @@ import numpy as np
 from arras_published import measured_records
 
 from tokenlight.bench.shown_examples import read_shown
-from tokenlight.bench.tabulate import INTERVAL, read_table, resampled_means
+from tokenlight.bench.stored_results import measure_from
+from tokenlight.bench.tabulate import intervals, read_table
 from tokenlight.views.curve_chart import styles_of
 from tokenlight.views.figure import new_figure, save
 
@@ -42,15 +43,16 @@ labels = list(records[0]["methods"])
 styles = styles_of([line.label for line in table.methods], [line.label for line in table.controls])
 figure = new_figure(3.1 * len(table.columns), 3.4)
 panels = np.atleast_1d(figure.subplots(1, len(table.columns)))
-for axes, column in zip(panels, table.columns, strict=True):
+measures = [measure_from(plain) for plain in table.run.settings["protocol"]["measures"]]
+for axes, column, measure in zip(panels, table.columns, measures, strict=True):
     for m, label in enumerate(labels):
         middle, spread = [], []
         for group in groups:
             some = [r["methods"][label]["values"][column.label] for r in records if (r["group"] or "all") == group]
             values = np.array(some)[:, None]
-            low, high = np.percentile(resampled_means(values, np.ones_like(values), seed=0), INTERVAL)
+            (low,), (high,) = intervals(values, np.ones_like(values), measure.entry, seed=0)
             middle.append(values.mean())
-            spread.append((max(0.0, middle[-1] - low), max(0.0, high - middle[-1])))
+            spread.append((middle[-1] - low, high - middle[-1]))
         places = np.arange(len(groups)) + (m - (len(labels) - 1) / 2) * 0.08
         colour = styles[label][0]
         axes.errorbar(

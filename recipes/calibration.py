@@ -32,6 +32,7 @@ from tokenlight.calibration import stages
 from tokenlight.calibration.checkpoint import Checkpoint, read_effects
 from tokenlight.calibration.effects import Effects
 from tokenlight.calibration.slope import agreements
+from tokenlight.foundation.intervals import mean_interval
 from tokenlight.masks.head_mask import HeadMask
 from tokenlight.metrics.evaluate import Measure
 from tokenlight.metrics.perturbation import BINS, Perturbation
@@ -267,6 +268,6 @@ if "table" in args.stages:
                 line = f"  {name:24} {mine.mean():.4f}"
                 if base in found and label != base:
                     gain = mine - torch.tensor(found[base][name])
-                    low, high = stages.interval(gain)
+                    low, high = mean_interval(gain.numpy())
                     line += f"   {gain.mean():+.4f} [{low:+.4f}, {high:+.4f}]"
                 print(line)

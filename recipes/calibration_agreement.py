@@ -16,9 +16,9 @@ import torch
 import tokenlight as tl
 from tokenlight.bench.cases import Case, sort_out
 from tokenlight.bench.protocol import Protocol, protocol
-from tokenlight.calibration.stages import interval
 from tokenlight.data.reading_examples import read_examples
 from tokenlight.data.source import Source
+from tokenlight.foundation.intervals import mean_interval
 from tokenlight.masks.head_mask import HeadMask
 from tokenlight.metrics.evaluate import Measure
 
@@ -71,6 +71,6 @@ for name, heads in chosen.items():
     values = {metric: torch.tensor([row[metric] for row in rows]) for metric in rows[0]}
     plain = plain or values
     for metric, found in values.items():
-        low, high = interval(found - plain[metric])
+        low, high = mean_interval((found - plain[metric]).numpy())
         gain = float((found - plain[metric]).mean())
         print(f"{name:12} {metric:24} {float(found.mean()):8.4f} {gain:+.4f} [{low:+.4f}, {high:+.4f}]", flush=True)

@@ -6,7 +6,7 @@
 
 The first command explains texts with methods (written as for `tokenlight bench`) and measures four metrics under three
 ways of taking tokens away. What is in the file already is not measured again. The second prints every cell with its
-difference from one of the methods and a 95 % interval, by a paired bootstrap over texts.
+paired difference from one of the methods and a 95 % interval of its mean over texts.
 
 --controls adds two methods that must gain nothing: the whole text's scores averaged with the contexts of another text,
 and random scores averaged over contexts.
@@ -23,6 +23,7 @@ import numpy as np
 import torch
 
 import tokenlight as tl
+from tokenlight.foundation.intervals import mean_interval
 from tokenlight.metrics.evaluate import Measure
 from tokenlight.metrics.perturbation import BINS, Perturbation
 from tokenlight.runs.method_specs import MethodSpec
@@ -100,17 +101,10 @@ def judge() -> None:
         print(f"measured: {how}", flush=True)
 
 
-def interval(differences: np.ndarray) -> tuple[float, float]:
-    """95 % of the mean, by a bootstrap over texts."""
-    drawn = np.random.default_rng(0).integers(len(differences), size=(5000, len(differences)))
-    low, high = np.quantile(differences[drawn].mean(1), (0.025, 0.975))
-    return float(low), float(high)
-
-
 def cell(values: np.ndarray, beside: np.ndarray, own: bool) -> str:
     if own:
         return f"{values.mean():.3f}"
-    low, high = interval(values - beside)
+    low, high = mean_interval(values - beside)
     return f"{values.mean():.3f} ({(values - beside).mean():+.3f} [{low:+.3f}, {high:+.3f}])"
 
 

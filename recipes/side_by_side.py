@@ -9,7 +9,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table as RichTable
 
-from tokenlight.bench.tabulate import INTERVAL, resampled_means, weighted_means
+from tokenlight.foundation.intervals import mean_intervals, weighted_means
 from tokenlight.results.table import Cell, Table
 from tokenlight.views.benchmark_table import ARROWS, facts, minus
 from tokenlight.views.curve_chart import styles_of
@@ -101,11 +101,11 @@ def show(heading: str, head: Sequence[str], rows: Sequence[Sequence[str]], remar
 
 
 def mean_cells(table: Table, labels: Sequence[str], seed: int = 0) -> list[Cell]:
-    """For each metric the mean over methods, with a bootstrap interval over examples."""
+    """For each metric the mean over methods, with its interval over examples."""
     places = {line.label: i for i, line in enumerate(table.lines)}
     values = table.values[:, [places[label] for label in labels]].mean(1)  # [example, metric]
     means = weighted_means(values, table.weights)
-    low, high = np.nanpercentile(resampled_means(values, table.weights, seed), INTERVAL, axis=0)
+    low, high = mean_intervals(values, table.weights, seed)
     return [Cell(float(mean), float(a), float(b)) for mean, a, b in zip(means, low, high, strict=True)]
 
 

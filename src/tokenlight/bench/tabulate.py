@@ -1,14 +1,16 @@
-"""The table: methods × metrics, mean with a 95 % bootstrap interval, and which are level with the best."""
+"""The table: methods × metrics, mean with a 95 % interval, and which cannot be told from the best."""
 
-import warnings
 from collections.abc import Sequence
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from tokenlight.bench.stored_results import Array, Results, read_results
+from tokenlight.foundation.intervals import ERROR, mean_intervals, paired_chances, share_interval, weighted_means
 from tokenlight.methods import METHODS
+from tokenlight.metrics import Metric
 from tokenlight.metrics.evaluate import Measure
 from tokenlight.metrics.perturbation import Perturbation
 from tokenlight.results.table import FEWEST, Cell, Column, Line, Panel, Table
@@ -16,9 +18,6 @@ from tokenlight.results.table import FEWEST, Cell, Column, Line, Panel, Table
 FORMAT, VERSION = "tokenlight.bench", 1
 INVERSE = "inverse of "  # begins the label of the control that turns a method round
 STAGES = ("results-00000.jsonl", "results-00001.jsonl")  # the methods; the inverse of the best of them
-DRAWS = 2000  # bootstrap samples
-BLOCK = 100  # of them in memory
-INTERVAL = (2.5, 97.5)  # percentiles
 
 
 def read_table(folder: str | Path, seed: int = 0) -> Table:
@@ -39,71 +38,65 @@ def best_method(folder: Path) -> str:
 
 
 def make_lines(results: Results, seed: int) -> tuple[Line, ...]:
-    examples, methods, metrics = results.values.shape
-    flat = results.values.reshape(examples, methods * metrics)
-    weights = np.tile(results.weights, (1, methods))
-    means = weighted_means(flat, weights).reshape(methods, metrics)
-    draws = resampled_means(flat, weights, seed).reshape(-1, methods, metrics)
-    low, high = percentiles(draws)
+    methods = len(results.labels)
     ours = [m for m, label in enumerate(results.labels) if not is_control(results, label)]
     cells: list[list[Cell]] = [[] for _ in range(methods)]
     for k, measure in enumerate(results.measures):
-        known = [m for m in ours if not np.isnan(means[m, k])]
-        best = max(known, key=lambda m: sign_of(measure) * means[m, k]) if known else None
-        level = level_with(best, means[:, k], draws[:, :, k], ours) if examples >= FEWEST else np.full(methods, True)
+        values, weights = results.values[:, :, k], np.tile(results.weights[:, k : k + 1], methods)
+        means = weighted_means(values, weights)
+        low, high = intervals(values, weights, measure.entry, seed)
+        known = [m for m in ours if not np.isnan(means[m])]
+        best = max(known, key=lambda m: sign_of(measure) * means[m]) if known else None
+        better = sign_of(measure) * values  # higher is better
+        level = np.full(methods, False) if best is None else level_with(best, better, weights, known, seed)
         for m in range(methods):
-            beside = best is not None and m != best and not np.isnan(means[m, k])
-            cells[m].append(Cell(means[m, k], low[m, k], high[m, k], m == best, bool(beside and level[m])))
+            beside = m != best and bool(level[m] and not np.isnan(means[m]))
+            cells[m].append(Cell(float(means[m]), float(low[m]), float(high[m]), m == best, beside))
     return tuple(
         Line(label, title_of(results, label), control_of(results, label), tuple(cells[m]))
         for m, label in enumerate(results.labels)
     )
 
 
-def level_with(best: int | None, means: Array, draws: Array, ours: Sequence[int]) -> Array:
-    """[method] bool: whether the difference to the best may be chance.
+def intervals(values: Array, weights: Array, metric: Metric, seed: int) -> Array:
+    """[2, column] 95 % limits of the means of a metric's values [example, column]; NaN where they are not known.
 
-    The best was chosen by looking, among several. So a difference counts only if it is larger, in standard errors, than
-    the largest between *any* two methods is in 95 % of the samples: Tukey's idea, with the bootstrap's own errors.
+    Where all texts have the same value, the sample has no spread to resample. Then a metric with finite bounds is
+    treated as the share of ones among zeros and ones, as a binary metric always is: no values between the bounds with
+    the same mean vary more.
     """
-    if best is None:
-        return np.full(len(means), True)
-    apart = draws[:, :, None] - draws[:, None, :]  # [draw, method, method]
-    error = apart.std(0)
-    centred = np.abs(apart - (means[:, None] - means[None, :]))[:, ours][:, :, ours]
-    own = error[np.ix_(ours, ours)]
-    largest = np.divide(centred, own, out=np.zeros_like(centred), where=own > 0).max((1, 2))  # [draw]
-    return np.abs(means - means[best]) <= np.quantile(largest, 0.95) * error[:, best]
+    bottom, top = metric.bounds
+    limits = mean_intervals(values, weights, seed)
+    if np.isfinite(metric.bounds).all():
+        for column in np.flatnonzero(np.isnan(limits).any(0) | metric.binary):
+            numbers = values[~np.isnan(values[:, column]) & (weights[:, column] > 0), column]
+            if metric.binary or (len(numbers) and np.ptp(numbers) == 0):
+                ones = ((numbers - bottom) / (top - bottom)).sum()
+                limits[:, column] = bottom + (top - bottom) * np.array(share_interval(ones, len(numbers)))
+    return np.clip(limits, bottom, top)
 
 
-def weighted_means(values: Array, weights: Array) -> Array:
-    """[column] of [example, column]; what is not there does not count."""
-    weights = np.where(np.isnan(values), 0.0, weights)
-    total = weights.sum(0)
-    return np.divide((np.nan_to_num(values) * weights).sum(0), total, out=np.full_like(total, np.nan), where=total > 0)
+def level_with(best: int, values: Array, weights: Array, ours: Sequence[int], seed: int) -> Array:
+    """[method] bool: whether the paired difference to the best may be chance; values [example, method], better high.
 
-
-def percentiles(draws: Array) -> Array:
-    """[2, ...] of [draw, ...]; NaN where a metric does not apply."""
-    with np.errstate(invalid="ignore"), warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # NaN in, NaN out is meant
-        return np.nanpercentile(draws, INTERVAL, axis=0)
-
-
-def resampled_means(values: Array, weights: Array, seed: int, draws: int = DRAWS) -> Array:
-    """[draw, column]: means over examples drawn again with replacement; all columns get the same draws, so they can
-    be compared in pairs, and micro-averages are sums of numerators over sums of denominators."""
-    weights = np.where(np.isnan(values), 0.0, weights)
-    products = np.nan_to_num(values) * weights
-    generator = np.random.default_rng(seed)
-    examples = len(values)
-    found = []
-    for _ in range(draws // BLOCK):
-        chosen = generator.integers(examples, size=(BLOCK, examples))
-        times = np.stack([np.bincount(row, minlength=examples) for row in chosen]).astype(float)  # [draw, example]
-        below = times @ weights
-        found.append(np.divide(times @ products, below, out=np.full_like(below, np.nan), where=below > 0))
-    return np.concatenate(found)
+    The best was chosen by looking, so the family of tests holds all pairs of our methods (and those of the best with
+    each control): the probability that any two methods of equal quality are told apart is at most 5 %, and so is the
+    probability that the truly best method is called worse (multiple comparisons with the best, Hsu 1984; all pairs,
+    Tukey 1953). A pair with fewer than `FEWEST` texts in common is not told apart.
+    """
+    controls = [m for m in range(values.shape[1]) if m not in ours]
+    pairs = np.array([*combinations(ours, 2), *((best, m) for m in controls)], int).reshape(-1, 2)
+    differences = weights[:, pairs[:, 0]] * (values[:, pairs[:, 0]] - values[:, pairs[:, 1]])  # [example, pair]
+    enough = (~np.isnan(differences)).sum(0) >= FEWEST
+    apart = paired_chances(differences[:, enough], seed) <= ERROR
+    level = np.full(values.shape[1], True)
+    ahead = np.nansum(differences, 0) > 0  # [pair] the first is better on the texts that both have
+    for (first, second), first_ahead in zip(pairs[enough][apart], ahead[enough][apart], strict=True):
+        if first == best and (first_ahead or second in controls):
+            level[second] = False
+        elif second == best and not first_ahead:
+            level[first] = False
+    return level
 
 
 def make_panels(results: Results, columns: tuple[Column, ...], seed: int) -> tuple[Panel, ...]:
@@ -125,14 +118,21 @@ def make_panel(results: Results, curves: Array, measure: Measure, column: Column
     examples, methods, length = points.shape
     flat = points.reshape(examples, methods * length)
     means = weighted_means(flat, np.ones_like(flat)).reshape(methods, length)
-    draws = resampled_means(flat, np.ones_like(flat), seed)
-    low, high = np.nanpercentile(draws, INTERVAL, axis=0).reshape(2, methods, length)
+    limits = mean_intervals(flat, np.ones_like(flat), seed).clip(*measure.entry.bounds)
+    low, high = limits.reshape(2, methods, length)
+    low, high = (np.where(exact_points(points), means, limit) for limit in (low, high))
     axis, places = places_of(measure, length)
     lines = {
         label: tuple(Cell(means[m, i], low[m, i], high[m, i]) for i in range(length))
         for m, label in enumerate(results.labels)
     }
     return Panel(column, axis, quantity, places, lines)
+
+
+def exact_points(points: Array) -> Array:
+    """[point] bool: all methods have one value on all texts, as on the whole input, where nothing was changed yet."""
+    flat = points.reshape(-1, points.shape[-1])
+    return ~np.isnan(flat).all(0) & (np.nanmax(flat, 0, initial=-np.inf) == np.nanmin(flat, 0, initial=np.inf))
 
 
 def places_of(measure: Measure, points: int) -> tuple[str, tuple[float, ...]]:

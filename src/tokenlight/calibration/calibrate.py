@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import asdict
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,9 @@ import torch
 from torch import Tensor
 
 from tokenlight.calibration.checkpoint import Checkpoint
-from tokenlight.calibration.stages import Calibration, CalibrationSettings, chance_of, interval
+from tokenlight.calibration.stages import Calibration, CalibrationSettings, chance_of
 from tokenlight.explain.explainer import Explainer
+from tokenlight.foundation.intervals import mean_interval
 from tokenlight.masks.choosing import CALIBRATED, HeadsLike, choose_heads, model_name, own_heads
 from tokenlight.masks.head_mask import HeadMask
 from tokenlight.methods import METHODS, Method, find_method
@@ -78,7 +80,7 @@ def calibrate(
         "helped": helped,
         "agreement": {
             **{"all heads": float(search.judged[0].mean()), "gain": float(gains.mean())},
-            **{"interval": list(interval(gains)), "chance": chance},
+            **{"interval": interval(gains), "chance": chance},
         },
         "aopc": {
             "all heads": aopc,
@@ -87,6 +89,12 @@ def calibrate(
     }
     made = {"by": "calibration", "method": calibration.method.name, "texts": len(calibration.texts), "source": source}
     return as_mask(explainer, strengths, groups, {**made, **asdict(settings), **found})
+
+
+def interval(gains: Tensor) -> list[float] | None:
+    """95 % limits of the mean gain; None where they are not known, for example because no step has changed anything."""
+    limits = mean_interval(gains.double().numpy())
+    return list(limits) if all(map(isfinite, limits)) else None
 
 
 def as_mask(explainer: Explainer, strengths: Tensor, groups: HeadMask | None, made: dict[str, Any]) -> HeadMask:

@@ -184,10 +184,3 @@ def chance_of(gains: Tensor, draws: int = 5000) -> float:
     coins = torch.randint(2, (draws, len(gains)), generator=torch.Generator().manual_seed(0)) * 2.0 - 1
     reached = (coins.double() * gains).mean(1) >= gains.mean()
     return (int(reached.sum()) + 1) / (draws + 1)
-
-
-def interval(values: Tensor, draws: int = 5000) -> tuple[float, float]:
-    """95 % of the mean, by a bootstrap over texts."""
-    drawn = torch.randint(len(values), (draws, len(values)), generator=torch.Generator().manual_seed(0))
-    low, high = torch.quantile(values[drawn].mean(1), torch.tensor([0.025, 0.975], dtype=values.dtype)).tolist()
-    return low, high

@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import inf, isinf
 from typing import Any, Literal
 
 from torch import Tensor
@@ -49,6 +50,8 @@ class Metric:
     points: Points | None  # of metrics that read a curve in the order of the scores
     compares: Compares | None  # of metrics that read other scores: whose scores these are in a benchmark
     numbered: str  # the title with the option that belongs to it, "Recall@{k}"; empty where none does
+    bounds: tuple[float, float]  # the lowest and the highest value of a text, and so of a mean and its interval
+    binary: bool  # a text has one of the two bounds as its value, or where scores tie, a mean of them
 
     def __post_init__(self) -> None:
         drawn = self.needs in ("removed", "kept")
@@ -61,6 +64,11 @@ class Metric:
                 raise TypeError(
                     f"{fact}= is what every {kind} metric says and no other; {self.name} ({self.kind}) {found}"
                 )
+        low, high = self.bounds
+        if not low < high:
+            raise ValueError(f"bounds= is the lowest and the highest value; {self.name} has {self.bounds}")
+        if self.binary and (isinf(low) or isinf(high) or self.weighted):
+            raise TypeError(f"a binary metric has finite bounds= and counts texts alike; {self.name} does not")
 
     @property
     def kind(self) -> str:
@@ -110,6 +118,8 @@ def metric(
     points: Points | None = None,
     compares: Compares | None = None,
     numbered: str = "",
+    bounds: tuple[float, float] = (-inf, inf),
+    binary: bool = False,
 ) -> Callable[[Callable[..., float]], Callable[..., float]]:
     """Register a metric under its function's name."""
 
@@ -128,6 +138,8 @@ def metric(
             points=points,
             compares=compares,
             numbered=numbered,
+            bounds=bounds,
+            binary=binary,
         )
         ALIASES.update({name: name, title.lower(): name})
         return function

@@ -12,7 +12,14 @@ from tokenlight.metrics import metric
 from tokenlight.metrics.ranking import check_scores, order, ranks, share_up, top
 
 
-@metric(title="Kendall-τ", paper="Qiang et al. 2022", direction="lower", needs="others", compares="classes")
+@metric(
+    title="Kendall-τ",
+    paper="Qiang et al. 2022",
+    direction="lower",
+    needs="others",
+    compares="classes",
+    bounds=(-1, 1),
+)
 def kendall_confidence(scores: Tensor, others: Tensor, *, variant: str = "ranks") -> float:
     """Kendall's τ-b between the scores for two classes.
 
@@ -34,6 +41,7 @@ def kendall_confidence(scores: Tensor, others: Tensor, *, variant: str = "ranks"
     direction="higher",
     needs="others",
     compares="models",
+    bounds=(0, 1),
 )
 def jaccard_top(scores: Tensor, others: Tensor, *, share: float = 0.25) -> float:
     """Tokens that are in the top share of both, divided by those in the top share of either; rounded up."""
@@ -51,6 +59,7 @@ def jaccard_top(scores: Tensor, others: Tensor, *, share: float = 0.25) -> float
     direction="higher",
     needs="others",
     compares="models",
+    bounds=(-1, 1),
 )
 def spearman(scores: Tensor, others: Tensor, *, variant: str = "ranks") -> float:
     """Correlation of the ranks, where equal scores share the average of their ranks.

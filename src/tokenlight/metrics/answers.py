@@ -37,6 +37,7 @@ def top_k_drop(curve: Tensor, *, k: int = 1, steps: int = 1) -> float:
     direction="higher",
     needs="ablated",
     perturbation=Perturbation(ablations=64, seed=1),  # other sets than the method ContextCite is fitted to
+    bounds=(-1, 1),
 )
 def linear_datamodelling_score(curve: Tensor, *, left: Tensor) -> float:
     """Spearman correlation, over random sets of units, of the remaining scores with the target's probability.
@@ -54,6 +55,7 @@ def linear_datamodelling_score(curve: Tensor, *, left: Tensor) -> float:
     needs="removed",
     perturbation=PADDED,
     points=HEIGHT,
+    bounds=(0, 1),
 )
 def rise(curve: Tensor, *, at: Tensor | None = None) -> float:
     """Area under ln p while the top units are replaced by padding, from 1 (the whole input) to 0 (none of it).
@@ -73,6 +75,7 @@ def rise(curve: Tensor, *, at: Tensor | None = None) -> float:
     needs="removed",
     perturbation=PADDED,
     points=HEIGHT,
+    bounds=(0, 1),
 )
 def mas(curve: Tensor, *, left: Tensor, at: Tensor | None = None) -> float:
     """RISE with a penalty where the share of the remaining scores differs from the height (magnitude aligned scoring).

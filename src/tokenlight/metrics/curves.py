@@ -33,6 +33,7 @@ HEIGHT = Points("probability", height)
     direction="higher",
     needs="removed",
     points=FALL,
+    bounds=(-1, 1),
 )
 def aopc(curve: Tensor, *, absolute: bool = False) -> float:
     """Mean fall of the probability, p − p_k; absolute=True is the AttCAT release, the mean of |p − p_k|."""
@@ -59,6 +60,7 @@ def log_odds(curve: Tensor, *, floor: float = FLOOR) -> float:
     needs="removed",
     perturbation=Perturbation(grid=BINS),
     points=FALL,
+    bounds=(-1, 1),
 )
 def comprehensiveness(curve: Tensor, *, envelope: bool = False, plus_one: bool = False) -> float:
     """Mean of p − p_k, where p_k is the probability without the top k tokens.
@@ -78,6 +80,7 @@ def comprehensiveness(curve: Tensor, *, envelope: bool = False, plus_one: bool =
     needs="kept",
     perturbation=Perturbation(grid=BINS, keep="top"),
     points=FALL,
+    bounds=(-1, 1),
 )
 def sufficiency(curve: Tensor, *, envelope: bool = False, plus_one: bool = False, empty: bool = False) -> float:
     """Mean of p − p_k, where p_k is the probability with only the top k tokens.
@@ -90,7 +93,7 @@ def sufficiency(curve: Tensor, *, envelope: bool = False, plus_one: bool = False
     return average(fall(curve[0], points[1 if empty else 0 :]), plus_one)
 
 
-@metric(title="Deletion", paper="Petsiuk et al. 2018", direction="lower", needs="removed", points=HEIGHT)
+@metric(title="Deletion", paper="Petsiuk et al. 2018", direction="lower", needs="removed", points=HEIGHT, bounds=(0, 1))
 def deletion(curve: Tensor, *, at: Tensor | None = None) -> float:
     """Area under the probability while the top tokens are removed; `at` is the share removed at each point."""
     return area(check_curve(curve), at)
@@ -103,6 +106,7 @@ def deletion(curve: Tensor, *, at: Tensor | None = None) -> float:
     needs="kept",
     perturbation=Perturbation(keep="top", empty=True),
     points=HEIGHT,
+    bounds=(0, 1),
 )
 def insertion(curve: Tensor, *, at: Tensor | None = None) -> float:
     """Area under the probability while the top tokens are inserted; `at` is the share inserted at each point."""

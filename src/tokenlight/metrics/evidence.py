@@ -6,7 +6,7 @@ is nothing to find, which is an error and not a 0.
 """
 
 from collections.abc import Sequence
-from math import comb
+from math import comb, inf
 
 import torch
 from torch import Tensor
@@ -17,7 +17,14 @@ from tokenlight.metrics.ranking import check_scores, ranks
 TIES = ("expected", "first")
 
 
-@metric(title="Precision@K", numbered="Precision@{k}", paper="Qiang et al. 2022", direction="higher", needs="marks")
+@metric(
+    title="Precision@K",
+    numbered="Precision@{k}",
+    paper="Qiang et al. 2022",
+    direction="higher",
+    needs="marks",
+    bounds=(0, inf),
+)
 def precision_at_k(scores: Tensor, marks: Tensor, *, k: int = 20, ties: str = "expected") -> float:
     """How many marked tokens are among the k highest: a count, as in AttCAT."""
     scores, marks = broken_ties(scores, marks, ties)
@@ -35,6 +42,7 @@ def precision_at_k(scores: Tensor, marks: Tensor, *, k: int = 20, ties: str = "e
     direction="higher",
     needs="marks",
     weighted=True,
+    bounds=(0, 100),
 )
 def recall_at_k(scores: Tensor, marks: Tensor, *, k: int = 20, ties: str = "expected") -> float:
     """Share of the marked tokens that are among the k highest, in %.
@@ -50,6 +58,8 @@ def recall_at_k(scores: Tensor, marks: Tensor, *, k: int = 20, ties: str = "expe
     paper="Zhang et al. 2018; Arras et al. 2025",
     direction="higher",
     needs="marks",
+    bounds=(0, 1),
+    binary=True,
 )
 def pointing_game(scores: Tensor, marks: Tensor, *, k: int = 2, ties: str = "expected") -> float:
     """1 if a marked token is among the k highest, else 0; for ties, the probability of it."""
@@ -59,7 +69,7 @@ def pointing_game(scores: Tensor, marks: Tensor, *, k: int = 2, ties: str = "exp
     return 1 - missed(seats, marked, others) if seats > 0 else 0.0
 
 
-@metric(title="MRR", paper="Arras et al. 2025; Ferrando et al. 2023", direction="higher", needs="marks")
+@metric(title="MRR", paper="Arras et al. 2025; Ferrando et al. 2023", direction="higher", needs="marks", bounds=(0, 1))
 def mean_reciprocal_rank(scores: Tensor, marks: Tensor, *, ties: str = "expected") -> float:
     """1 / rank of the best marked token; ties="dense" is Ferrando's rank, tokens − dense rank from below + 1."""
     if ties == "dense":
@@ -72,7 +82,7 @@ def mean_reciprocal_rank(scores: Tensor, marks: Tensor, *, ties: str = "expected
     return sum(chance / (above + j + 1) for j, chance in enumerate(chances))
 
 
-@metric(title="RMA", paper="Arras et al. 2022, 2025", direction="higher", needs="marks")
+@metric(title="RMA", paper="Arras et al. 2022, 2025", direction="higher", needs="marks", bounds=(0, 1))
 def relevance_mass(scores: Tensor, marks: Tensor) -> float:
     """Share of the positive relevance that falls on marked tokens; 0 if no score is positive."""
     marks, positive_part = check_marks(scores, marks), check_scores(scores).clamp_min(0)
@@ -80,7 +90,7 @@ def relevance_mass(scores: Tensor, marks: Tensor) -> float:
     return float(positive_part[marks].sum() / total) if total > 0 else 0.0
 
 
-@metric(title="PTA", paper="Arras et al. 2025", direction="higher", needs="marks")
+@metric(title="PTA", paper="Arras et al. 2025", direction="higher", needs="marks", bounds=(0, 1))
 def per_token_accuracy(scores: Tensor, marks: Tensor) -> float:
     """Share of tokens that are marked and above 0, or neither; a score of exactly 0 is not above."""
     marks = check_marks(scores, marks)

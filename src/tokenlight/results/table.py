@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-FEWEST = 10  # examples: with fewer, resampling them says little, and no method is told from another
+FEWEST = 10  # texts: with fewer, no method is told from another
 
 
 @dataclass(frozen=True)
@@ -21,13 +21,13 @@ class Column:
 
 @dataclass(frozen=True)
 class Cell:
-    """A mean with its interval."""
+    """A mean with its 95 % interval; a limit is NaN where it is not known, and infinite where there is none."""
 
     mean: float
     low: float
     high: float
     best: bool = False  # of the methods; a control is never called the best
-    level: bool = False  # the paired difference to the best may be 0
+    level: bool = False  # cannot be told from the best: the paired difference may be 0
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from tokenlight.views import html
 from tokenlight.views.benchmark_table import (
     ARROWS,
     DAGGER,
+    INTERVALS,
     all_decimals,
     comma_separated,
     facts,
@@ -131,7 +132,8 @@ def charts(table: Table, styles: Mapping[str, LineStyle]) -> str:
     return (
         f'<section class="curves"><h2>Curves</h2><div class="charts">{drawn}</div><div class="lines">{lines}</div>'
         '<p class="keys">p is the probability of what was explained on the whole input, p_k on the changed one. '
-        f"Lines are means over the examples, shades their 95 % bootstrap intervals. {EVERYTHING_GONE}</p></section>"
+        f"Lines are means over texts, shades their 95 % intervals point by point, {INTERVALS}. {EVERYTHING_GONE}</p>"
+        "</section>"
     )
 
 

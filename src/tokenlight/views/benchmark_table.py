@@ -4,6 +4,7 @@ import csv
 import io
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,10 @@ from tokenlight.results.table import FEWEST, Cell, Line, Table
 
 ARROWS = {"higher": "↑", "lower": "↓"}
 DAGGER = "†"
+INTERVALS = "the wider of Student-t and bootstrap-t (Clopper-Pearson for 0-1 metrics)"
+PAIRED = "paired sign-flip test, family-wise error 5 % over all pairs of methods"
 PROTOCOLS = {"clean": "clean (the metrics as defined, on every usable example; papers' own protocols are presets)"}
+INFINITY = r"\infty"
 LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"} | {
     c: f"\\{c}" for c in "&%$#_{}"
 }
@@ -106,7 +110,8 @@ def latex_row(line: Line, digits: Sequence[int]) -> str:
         if cell.mean != cell.mean:
             cells.append("--")
             continue
-        mean, low, high = (f"${value:.{d}f}$" for value in (cell.mean, cell.low, cell.high))
+        numbers = (f"{value:.{d}f}" for value in (cell.mean, cell.low, cell.high))
+        mean, low, high = ("--" if n == "nan" else f"${n.replace('inf', INFINITY)}$" for n in numbers)
         mean = f"$\\mathbf{{{cell.mean:.{d}f}}}$" if cell.best else mean + (r"$^\dagger$" if cell.level else "")
         cells.append(f"{mean} {{\\scriptsize[{low}, {high}]}}")
     return " & ".join([tex(line.title), *cells]) + r" \\"
@@ -164,10 +169,12 @@ def few(reasons: Counter[str], most: int = 5) -> Iterator[tuple[str, int]]:
 
 def legend(table: Table, best: str = "bold") -> list[str]:
     """What the signs mean."""
-    sure = "95 %, paired bootstrap over examples, all methods at once"
+    cells = [cell for line in table.lines for cell in line.cells if not isnan(cell.mean)]
+    unknown = "; [–, –]: not known, since there are too few texts or all have the same value"
     return [
-        "Mean with 95 % bootstrap interval over examples; arrows say which way is better",
-        f"{best.capitalize()}: the best method; {DAGGER}: not distinguishable from it ({sure})",
+        f"Mean over texts with its 95 % interval, {INTERVALS}{unknown if any(isnan(c.low) for c in cells) else ''}; "
+        "arrows say which way is better",
+        f"{best.capitalize()}: the best method; {DAGGER}: cannot be told from it ({PAIRED})",
         f"Controls are never called the best: {', '.join(line.control for line in table.controls if line.control)}",
     ]
 
@@ -186,4 +193,5 @@ def minus(number: str) -> str:
     """As in print: a minus and no hyphen, none before 0, and a dash for what does not apply."""
     if number == "nan":
         return "–"
-    return number.replace("-", "−" if any(digit in "123456789" for digit in number) else "")
+    number = number.replace("inf", "∞")
+    return number.replace("-", "−" if any(digit in "123456789∞" for digit in number) else "")

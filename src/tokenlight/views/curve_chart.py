@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
-from math import ceil, floor, log10
+from math import ceil, floor, isfinite, log10
 
 from tokenlight.results.table import Panel
 
@@ -49,7 +49,8 @@ def styles_of(methods: Sequence[str], controls: Sequence[str]) -> dict[str, Line
 def chart(panel: Panel, styles: Mapping[str, LineStyle], titles: Mapping[str, str]) -> str:
     """One panel: axes, intervals below all lines, lines."""
     cells = [cell for curve in panel.curves.values() for cell in curve]
-    low, high, ticks = nice_range(min(cell.low for cell in cells), max(cell.high for cell in cells))
+    numbers = [value for cell in cells for value in (cell.mean, cell.low, cell.high) if isfinite(value)]
+    low, high, ticks = nice_range(min(numbers), max(numbers))
     first, last = panel.places[0], panel.places[-1]
 
     def x(place: float) -> float:
@@ -61,7 +62,8 @@ def chart(panel: Panel, styles: Mapping[str, LineStyle], titles: Mapping[str, st
     parts = [grid_line(y(tick), number(tick, ticks)) for tick in ticks]
     parts += [place_mark(x(place), f"{place:.3g}") for place in spaced(panel.places, x)]
     for label, curve in panel.curves.items():
-        points = list(zip(panel.places, curve, strict=True))
+        known = [isfinite(cell.low) and isfinite(cell.high) for cell in curve]
+        points = [(p, cell) for p, cell, shaded in zip(panel.places, curve, known, strict=True) if shaded]
         above = [f"{x(p):.1f},{y(cell.high):.1f}" for p, cell in points]
         below = [f"{x(p):.1f},{y(cell.low):.1f}" for p, cell in reversed(points)]
         parts.append(

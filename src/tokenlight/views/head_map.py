@@ -58,14 +58,11 @@ def calibrated_maps(mask: HeadMask) -> list[RenderableType]:
 def calibration_sentence(made: Mapping[str, Any]) -> str:
     """What the search found, on the texts that it did not see."""
     gain, aopc = made["agreement"], made["aopc"]
-    low, high = gain["interval"]
+    limits = "" if gain["interval"] is None else " [{:+.3f}, {:+.3f}]".format(*gain["interval"])
     if not made["helped"]:
-        return (
-            f"no sure gain on texts held back in turn ({gain['gain']:+.3f} [{low:+.3f}, {high:+.3f}]): "
-            "all heads stay lit"
-        )
+        return f"no sure gain on texts held back in turn ({gain['gain']:+.3f}{limits}): all heads stay lit"
     return (
-        f"texts held back in turn: agreement {gain['all heads']:.3f} {gain['gain']:+.3f} [{low:+.3f}, {high:+.3f}], "
+        f"texts held back in turn: agreement {gain['all heads']:.3f} {gain['gain']:+.3f}{limits}, "
         f"AOPC {aopc['all heads']:.3f} → {aopc['calibrated']:.3f}"
     )
 
