@@ -64,7 +64,8 @@ def coverage(name: str, number: int, tables: int) -> tuple[float, float]:
         now = mean_intervals(values, weights)
     before = percentile_interval(values, weights)
     known = ~np.isnan(now[0])
-    return tuple(float(((low <= mean) & (mean <= high))[known].mean()) for low, high in (now, before))
+    now_held, before_held = (((low <= mean) & (mean <= high))[known].mean() for low, high in (now, before))
+    return float(now_held), float(before_held)
 
 
 def equal_methods(kind: str, shared: float, generator: np.random.Generator, shape: tuple[int, int]) -> Array:
@@ -134,7 +135,7 @@ def main() -> None:
             for methods in METHODS:
                 rates = [called_worse(kind, shared, n, methods, args.tables) for n in FOR_MARKS]
                 print_row([kind, f"{100 * shared:.0f} %", str(methods), *map(now_and_before, rates)])
-    print("\nPower, now / before: share of the methods called worse that are, by 3 standard errors of the difference\n")
+    print("\nPower, now / before: how many of the methods that are worse by 3 standard errors are called worse\n")
     print_head(["values", "methods", *(f"{number} texts" for number in FOR_MARKS)], 1)
     for kind in ("normal", "exponential"):
         for methods in METHODS:

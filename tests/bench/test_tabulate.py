@@ -1,6 +1,7 @@
 """The table: means, intervals, and who is level with the best."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from scipy.stats import binomtest
 from tests.bench.known_runs import write_four_methods, write_run
 from tokenlight.bench.tabulate import best_method, level_with, read_table
 from tokenlight.foundation.intervals import weighted_means
+from tokenlight.metrics import METRICS
 
 
 @pytest.fixture
@@ -159,6 +161,21 @@ def test_constant_values_of_a_bounded_metric_have_no_empty_interval(tmp_path):
     low = 2 * binomtest(20, 20).proportion_ci().low - 1
     assert (bounded.low, bounded.high) == pytest.approx((low, 1.0))
     assert np.isnan([free.low, free.high]).all()
+
+
+def test_a_binary_metric_with_other_values_is_refused(tmp_path):
+    run = write_run(tmp_path / "run", {"good": np.full((20, 1), 3.0)}, ["pointing_game"], [1] * 20)
+    with pytest.raises(
+        ValueError, match=r"'pointing_game' is binary with values from 0 to 1, found 3\.0 to 3\.0: correct"
+    ):
+        read_table(run)
+
+
+@pytest.mark.parametrize(("bounds", "binary"), [((1, 0), False), ((0, float("inf")), True)])
+def test_bounds_that_are_none_are_refused(bounds, binary):
+    entry = METRICS["pointing_game"]
+    with pytest.raises((TypeError, ValueError), match="bounds="):
+        replace(entry, bounds=bounds, binary=binary)
 
 
 def test_the_legend_says_what_is_claimed(folder):

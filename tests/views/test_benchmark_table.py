@@ -11,9 +11,10 @@ from rich.console import Console
 
 from tests.bench.known_runs import write_four_methods
 from tokenlight.bench.tabulate import read_table
+from tokenlight.results.table import Cell, Column, Panel
 from tokenlight.views.benchmark_report import report, write_views
-from tokenlight.views.benchmark_table import decimals, show_table
-from tokenlight.views.curve_chart import nice_range, number, styles_of
+from tokenlight.views.benchmark_table import decimals, minus, show_table
+from tokenlight.views.curve_chart import chart, nice_range, number, styles_of
 
 
 @pytest.fixture
@@ -102,3 +103,18 @@ def test_decimals_and_ticks(folder):
 def test_methods_and_controls_look_different():
     styles = styles_of([f"m{i}" for i in range(12)], ["random", "erasure", "inverse"])
     assert len(set(styles.values())) == 15
+
+
+def test_numbers_that_are_not_known_or_have_no_limit():
+    assert [minus(f"{number:.3f}") for number in (float("nan"), float("inf"), float("-inf"))] == ["–", "∞", "−∞"]
+
+
+def test_a_chart_leaves_out_limits_that_are_not_known():
+    nan, inf = float("nan"), float("inf")
+    cells = (Cell(0.0, 0.0, 0.0), Cell(0.2, 0.1, 0.3), Cell(0.3, nan, nan), Cell(0.4, 0.2, inf))
+    panel = Panel(Column("aopc", "AOPC", "higher"), "removed", "p", (0.0, 1.0, 2.0, 3.0), {"one": cells})
+    drawn = chart(panel, styles_of(["one"], []), {"one": "One"})
+    assert "nan" not in drawn
+    assert "inf" not in drawn
+    (shade,) = re.findall('<polygon points="([^"]*)"', drawn)
+    assert len(shade.split()) == 4  # two points, above and below

@@ -65,15 +65,22 @@ def intervals(values: Array, weights: Array, metric: Metric, seed: int) -> Array
     treated as the share of ones among zeros and ones, as a binary metric always is: no values between the bounds with
     the same mean vary more.
     """
-    bottom, top = metric.bounds
     limits = mean_intervals(values, weights, seed)
-    if np.isfinite(metric.bounds).all():
-        for column in np.flatnonzero(np.isnan(limits).any(0) | metric.binary):
-            numbers = values[~np.isnan(values[:, column]) & (weights[:, column] > 0), column]
-            if metric.binary or (len(numbers) and np.ptp(numbers) == 0):
-                ones = ((numbers - bottom) / (top - bottom)).sum()
-                limits[:, column] = bottom + (top - bottom) * np.array(share_interval(ones, len(numbers)))
-    return np.clip(limits, bottom, top)
+    bottom, top = metric.bounds
+    for column in range(values.shape[1]):
+        numbers = values[~np.isnan(values[:, column]) & (weights[:, column] > 0), column]
+        within = bool(((numbers >= bottom) & (numbers <= top)).all())
+        if metric.binary and not within:
+            raise ValueError(
+                f"metric '{metric.name}' is binary with values from {bottom} to {top}, found {numbers.min()} to "
+                f"{numbers.max()}: correct its bounds=, or leave out binary="
+            )
+        if metric.binary or (within and np.isfinite(top - bottom) and len(numbers) and np.ptp(numbers) == 0):
+            ones = ((numbers - bottom) / (top - bottom)).sum()
+            limits[:, column] = bottom + (top - bottom) * np.array(share_interval(ones, len(numbers)))
+        elif within:  # bounds that do not hold are not used
+            limits[:, column] = limits[:, column].clip(bottom, top)
+    return limits
 
 
 def level_with(best: int, values: Array, weights: Array, ours: Sequence[int], seed: int) -> Array:

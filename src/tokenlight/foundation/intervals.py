@@ -104,7 +104,7 @@ def student_quantile(freedom: Array) -> Array:
         (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
         (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
     )
-    return z + sum(term / freedom**power for power, term in enumerate(terms, start=1))
+    return np.asarray(z + sum(term / freedom**power for power, term in enumerate(terms, start=1)))
 
 
 def paired_chances(differences: Array, seed: int = 0, draws: int = DRAWS) -> Array:
