@@ -10,6 +10,7 @@ import torch
 import tokenlight as tl
 from tests.tokenizers_ import explainer_for
 from tokenlight.calibration import stages
+from tokenlight.calibration.calibrate import interval
 from tokenlight.calibration.checkpoint import Checkpoint
 from tokenlight.calibration.effects import Effects, measure_effects, random_orders, share_out
 from tokenlight.calibration.search import PATIENCE, RATE, Climb, Search
@@ -20,6 +21,7 @@ from tokenlight.metrics.perturbation import Perturbation, change
 from tokenlight.metrics.probability import ask, log_probabilities
 from tokenlight.model.twin import Twin
 from tokenlight.tasks.targets import Goal
+from tokenlight.views.head_map import calibration_sentence
 
 WORDS = ["the", "keys", "are", "good", "bad", "movie", "they", "is", "not", "here", "book", "author", "young", "film"]
 TEXTS = [" ".join(random.Random(i).choices(WORDS, k=5 + i % 4)) for i in range(40)]
@@ -242,6 +244,15 @@ def test_no_text_teaches_the_climb_that_it_judges(monkeypatch):
 def test_chance_is_that_of_a_coin():
     assert stages.chance_of(torch.ones(6).double()) == pytest.approx(1 / 64, abs=0.005)
     assert stages.chance_of(torch.tensor([1.0, -1.0, 1.0, -1.0]).double()) > 0.5
+
+
+def test_a_gain_has_an_interval_where_one_is_known():
+    gains = torch.randn(40, generator=torch.Generator().manual_seed(0)) + 1
+    low, high = interval(gains) or (0.0, 0.0)
+    assert 0 < low < float(gains.mean()) < high
+    assert interval(torch.zeros(40)) is None  # no step has changed anything
+    made = {"agreement": {"all heads": 0.5, "gain": 0.0, "interval": None}, "aopc": {}, "helped": False}
+    assert calibration_sentence(made) == "no sure gain on texts held back in turn (+0.000): all heads stay lit"
 
 
 def test_constant_scores_have_no_slope():
