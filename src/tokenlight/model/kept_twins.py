@@ -10,7 +10,8 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from operator import is_
+from itertools import chain
+from operator import is_, methodcaller
 from threading import Lock
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
@@ -26,6 +27,7 @@ from tokenlight.model.quantised import Dequantised
 from tokenlight.model.twin import Twin
 
 Weights = dict[str, nn.Parameter | None]
+VALUES = methodcaller("values")
 UNCHANGING = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size, range, type)
 
 
@@ -36,31 +38,37 @@ class CannotCompare(Exception):
 class Snapshot:
     """All that a copy of some modules repeats, to see later whether it is still the same.
 
-    Modules and settings are compared by the identity of what they hold, which is fast; lists and the like by value.
+    Modules and settings are compared by the identity of what they hold, which is fast; lists and the like by value. A
+    short text spends a good part of its time here, so all mappings are compared at once, in loops that Python itself
+    runs.
     """
 
     def __init__(self, model: nn.Module, without: Collection[str] = ()):
         modules = list(model.modules())
         self._kind = type(model)
-        self._kinds = [(module, type(module)) for module in modules[1:]]  # not the model, which must not be kept alive
+        self._modules = modules[1:]  # not the model, which must not be kept alive
+        self._kinds = list(map(type, self._modules))
         self._inside = {id(module) for module in modules}
         self._without = without
-        self._groups: dict[int, tuple[Mapping[Any, Any], list[Any], list[Any]]] = {}  # by identity
+        self._groups: dict[int, Mapping[Any, Any]] = {}  # by identity
         self._empty: list[Collection[Any]] = []
         self._values: list[tuple[Any, Any]] = []  # containers, and what they hold
         for module in modules:
             self._watch(vars(module))
+        groups = self._groups.values()
+        self._sizes, self._names = list(map(len, groups)), list(chain.from_iterable(groups))
+        self._held = list(chain.from_iterable(group.values() for group in groups))
 
     def holds(self, model: nn.Module) -> bool:
         """Whether everything about the same model is still as it was."""
+        groups = self._groups.values()
         return (
             type(model) is self._kind
-            and all(type(module) is kind for module, kind in self._kinds)
+            and list(map(type, self._modules)) == self._kinds
             and not any(self._empty)
-            and all(
-                list(group) == names and all(map(is_, group.values(), values))
-                for group, names, values in self._groups.values()
-            )
+            and list(map(len, groups)) == self._sizes
+            and list(chain.from_iterable(groups)) == self._names
+            and all(map(is_, chain.from_iterable(map(VALUES, groups)), self._held))
             and all(describe(value) == was for value, was in self._values)
         )
 
@@ -68,7 +76,7 @@ class Snapshot:
         """All that a mapping holds, and all below it."""
         if id(group) in self._groups:
             return
-        self._groups[id(group)] = (group, list(group), list(group.values()))
+        self._groups[id(group)] = group
         for name, value in group.items():
             if name not in self._without:
                 self._look_into(name, value)
@@ -161,7 +169,8 @@ class Waiting:
     model_was: Snapshot
     twin_was: Snapshot
 
-    places: list[tuple[Weights, Weights]]  # of each module's weights in the twin, and in the model
+    places: list[tuple[Weights, Weights, Weights]]  # of each module's weights in the twin and the model; and of none
+    weights: list[nn.Parameter]  # of the model
 
     @classmethod
     def made_for(cls, model: PreTrainedModel) -> "Waiting":
@@ -170,26 +179,29 @@ class Waiting:
             raise CannotCompare("packed weights")
         was = Snapshot(model)  # first: it refuses models whose modules do not match those of the twin, such as compiled
         own = Snapshot(twin.model, without=("forward", "tokenlight", WEIGHTS, *HOOKS))
-        places = [(weights_in(a), weights_in(b)) for a, b in zip(twin.model.modules(), model.modules(), strict=True)]
-        return cls(twin, was, own, [(a, b) for a, b in places if b])
+        modules = zip(twin.model.modules(), model.modules(), strict=True)
+        places = [(weights_in(a), weights_in(b)) for a, b in modules if weights_in(b)]
+        nothing = [{name: weight if weight is None else NO_WEIGHT for name, weight in a.items()} for a, _ in places]
+        triples = [(a, b, none) for (a, b), none in zip(places, nothing, strict=True)]
+        return cls(twin, was, own, triples, list(model.parameters()))
 
     def take_weights(self) -> None:
-        views: dict[int, nn.Parameter] = {}  # weights that are tied stay so
-        for own, theirs in self.places:
+        views: dict[nn.Parameter | None, nn.Parameter | None] = {None: None}  # weights that are tied stay so
+        for own, theirs, _ in self.places:
             for name, weight in theirs.items():
-                if weight is not None and id(weight) not in views:
-                    views[id(weight)] = nn.Parameter(weight.detach(), requires_grad=False)
-                own[name] = weight if weight is None else views[id(weight)]
+                if weight not in views:
+                    views[weight] = nn.Parameter(weight.detach(), requires_grad=False)
+                own[name] = views[weight]
 
     def drop_weights(self) -> None:
-        for own, _ in self.places:
-            own.update({name: weight if weight is None else NO_WEIGHT for name, weight in own.items()})
+        for own, _, nothing in self.places:
+            own.update(nothing)
 
     def fits(self, model: PreTrainedModel) -> bool:
+        """Before the weights are taken."""
         if not self.model_was.holds(model):
             return False
-        weights = (weight for _, theirs in self.places for weight in theirs.values())
-        return not any(weight is not None and weight.is_inference() for weight in weights)
+        return not any(map(torch.is_inference, self.weights))
 
 
 NO_WEIGHT = nn.Parameter(torch.empty(0), requires_grad=False)

@@ -2,7 +2,7 @@
 
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -59,8 +59,7 @@ class Ledger:
         return replace(self, **entries, scratch=Scratch())
 
 
-@dataclass(frozen=True)
-class Clerk:
+class Clerk(NamedTuple):
     """Who enters what an operation keeps: knows which text each element belongs to."""
 
     ledger: Ledger
@@ -97,8 +96,7 @@ class Clerk:
         return found
 
 
-@dataclass(frozen=True)
-class Share:
+class Share(NamedTuple):
     """What a constant part of a sum takes: constant times gradient."""
 
     account: str

@@ -60,10 +60,15 @@ class RuleMode(TorchFunctionMode):
     def call(self, func: Function, /, *args: Any, **kwargs: Any) -> Any:
         """Call a function under the rules. A short text spends much of its time here: what is asked is asked once."""
         traits, ledger = traits_of(func), self.ledger
-        involved = list(tensors((*args, *kwargs.values()) if kwargs else args))
+        involved: list[Tensor] = []
+        for part in (*args, *kwargs.values()) if kwargs else args:
+            if isinstance(part, Tensor):
+                involved.append(part)
+            elif isinstance(part, (tuple, list)):
+                involved += tensors(part)
         signals = [x for x in involved if x.requires_grad]
         for signal in signals:
-            if maker(signal) not in self._trusted or not is_followed(signal):
+            if type(signal.grad_fn) not in self._trusted or not is_followed(signal):
                 self._look_at(signal)
         if traits.plain_form is not None and signals:
             return overwrite(self.call, traits.plain_form, *args, **kwargs)
@@ -79,12 +84,16 @@ class RuleMode(TorchFunctionMode):
             ledger.owners = owners_at(func, args, involved)
         result = func(*args, **kwargs) if rule is None else rule(func, *args, **kwargs)
         parts = result if isinstance(result, (tuple, list)) else (result,)
-        mark_followed(parts)
-        if rule is not None:
-            self._trusted.update(maker(part) for part in parts if is_signal(part))
-        elif not traits.linear and any(is_signal(part) for part in parts):
+        for part in parts:
+            if isinstance(part, Tensor):
+                part.tokenlight_followed = True  # type: ignore[attr-defined]
+                if rule is not None and part.requires_grad:
+                    self._trusted.add(type(part.grad_fn))
+            elif isinstance(part, (tuple, list)):
+                mark_followed(part)
+        if rule is None and not traits.linear and any(is_signal(part) for part in parts):
             refuse_nonlinear(func, [*args, *kwargs.values()])
-        if traits.keeps_gates:
+        if traits.keeps_gates and (not traits.first_counts or is_gate(involved[0])):
             hand_on_gate(involved[:1] if traits.first_counts else involved, parts)
         if ledger.batch > 1 and signals and (ledger.disordered or traits.moving):
             ledger.disordered |= note_owners(func, args, kwargs, parts, ledger.batch)
