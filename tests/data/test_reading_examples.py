@@ -242,9 +242,10 @@ def test_files_that_are_missing_empty_or_of_no_known_kind(tmp_path):
             list(read_examples(Source(write(tmp_path / name, ""))))
     with pytest.raises(ValueError, match="found none"):
         list(read_examples(Source(write(tmp_path / "d.tsv", "label\ttext\n"))))
-    (tmp_path / "d.txt").write_bytes(b"caf\xe9\n")
-    with pytest.raises(ValueError, match="UTF-8"):
-        list(read_examples(Source(tmp_path / "d.txt")))
+    (tmp_path / "d.txt").write_bytes(b"caf\xe9\ntea\n")
+    rows = list(read_examples(Source(tmp_path / "d.txt")))
+    assert [e.text for e in good(rows)] == ["tea"]
+    assert reasons(rows) == ["text: holds bytes that are not UTF-8"]
     with pytest.raises(ValueError, match="SQuAD"):
         list(read_examples(Source(write(tmp_path / "d.json", '{"data": [{}]}'))))
 
@@ -301,8 +302,8 @@ def test_real_files_have_no_bad_rows_that_are_unknown():
     assert set(reasons(pairs)) == {"no evidence is marked"}
 
 
-def test_a_label_of_minus_one_is_none(tmp_path):
-    """GLUE's test parts have no labels, and write that as -1."""
+def test_a_label_of_minus_one_is_handed_on(tmp_path):
+    """GLUE's test parts have no labels, and write that as -1; whether it is the name of a label, the model says."""
     path = tmp_path / "test.tsv"
     path.write_text("sentence\tlabel\na film\t-1\nanother\t1\n")
-    assert [example.label for example in read_examples(Source(path)) if isinstance(example, Example)] == [None, "1"]
+    assert [example.label for example in read_examples(Source(path)) if isinstance(example, Example)] == ["-1", "1"]

@@ -234,3 +234,26 @@ def test_a_kind_may_be_named_as_files_end(tmp_path):
     named = Source(path, kind="txt")
     assert list(read_texts(named)) == list(read_texts(Source(path, kind="text")))
     assert named.count() == 2
+
+
+BREAKS = ["\r", "\x0b", "\x0c", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029"]  # where str.splitlines cuts, but \n
+
+
+@pytest.mark.parametrize("kind", ["txt", "tsv", "csv", "jsonl", "parquet"])
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_a_row_ends_at_a_line_feed_alone(kind, newline, tmp_path):
+    texts = [f"a good{sign}film" for sign in BREAKS]
+    path = write_as(kind, tmp_path, texts)
+    if kind in ("txt", "tsv"):
+        path.write_bytes(path.read_bytes().replace(b"\n", newline.encode()))
+    assert texts_of(Source(path)) == texts
+    assert reasons(Source(path)) == {}
+    assert Source(path).count() == len(texts)
+
+
+def test_a_row_of_csv_that_cannot_be_read_spoils_no_other(tmp_path):
+    path = tmp_path / "texts.csv"
+    path.write_text('text,name\na film,1\n"a" book,2\na song,3\n')
+    source = Source(path)
+    assert texts_of(source) == ["a film", "a song"]
+    assert "comma-separated" in reasons(source)[1]

@@ -1,6 +1,7 @@
 """The benchmark: methods × metrics on a model and its data, from which a table is made. It can be stopped anywhere."""
 
 import json
+import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
@@ -21,6 +22,7 @@ from tokenlight.data.reading_examples import COLUMNS, first_example, read_exampl
 from tokenlight.data.source import Data, Source, as_source
 from tokenlight.explain.explainer import Explainer
 from tokenlight.explain.one_run import refuse_to_write_out
+from tokenlight.foundation.blame import UNEXPECTED
 from tokenlight.foundation.progress import counting
 from tokenlight.masks.choosing import HeadsLike
 from tokenlight.methods import METHODS
@@ -132,6 +134,7 @@ class Runner:
         best = best_method(self.folder)
         self.stage(STAGES[1], inverse_of(self.plan, best))
         table = read_table(self.folder)
+        warn_of_bugs(table)
         write_views(table, self.folder, read_shown(self.folder))
         return table
 
@@ -154,6 +157,18 @@ class Runner:
         for record in records if self.bad_rows == "refuse" else ():
             if "bad" in record:
                 raise ValueError(f"{record['where']}: {record['bad']}. Correct the row, or skip bad rows")
+
+
+def warn_of_bugs(table: Table) -> None:
+    """Rows that a bug kept from being measured are counted where nobody can miss it."""
+    reasons = [record["bad"] for record in table.run.bad if UNEXPECTED in record["bad"]]
+    if reasons:
+        warnings.warn(
+            f"{len(reasons)} rows were set aside because of a bug, {table.run.examples} are measured. "
+            f"The first: {reasons[0]}",
+            RuntimeWarning,
+            stacklevel=5,
+        )
 
 
 def inverse_of(plan: MeasuringPlan, best: str) -> MeasuringPlan:

@@ -13,6 +13,7 @@ from tokenlight.data.examples import MASK_MARK, BadRow, Example, NumberedRow, fi
 from tokenlight.data.fitting import misfit
 from tokenlight.explain.answering import ids_of
 from tokenlight.explain.explainer import Explainer
+from tokenlight.foundation.blame import reason_to_skip
 from tokenlight.metrics.perturbation import takeable
 from tokenlight.model.tape import Tape
 from tokenlight.model.twin import Twin
@@ -94,16 +95,16 @@ def make_drafts(
     for number, row in rows:
         if isinstance(row, Example):
             try:
-                readable.append((number, with_own_mask(explainer, row)))
-            except ValueError as error:
+                readable.append((number, with_own_mask(explainer, with_own_targets(explainer.task, row))))
+            except Exception as error:
                 records.append(unusable(number, row, error))
     drafts: list[CaseDraft] = []
-    encoded = encode_each(explainer.encode, [example.text for _, example in readable], (ValueError,))
+    encoded = encode_each(explainer.encode, [example.text for _, example in readable])
     for (number, example), row in zip(readable, encoded, strict=True):
-        if isinstance(row, Exception):
-            found = unusable(number, example, row)
-        else:
+        try:
             found = make_draft(explainer, protocol, number, example, row)
+        except Exception as error:
+            found = unusable(number, example, error)
         if isinstance(found, CaseDraft):
             drafts.append(found)
         else:
@@ -117,18 +118,24 @@ def with_own_mask(explainer: Explainer, example: Example) -> Example:
     return fill_mask(example, explainer.tokenizer.mask_token) if marked else example
 
 
-def make_draft(explainer: Explainer, protocol: Protocol, number: int, example: Example, row: Row) -> CaseDraft | Record:
-    """The example in tokens and indices; or a record that says what is wrong with it for this model."""
+def with_own_targets(task: Task, example: Example) -> Example:
+    """With target and foil as the task reads them in data."""
+    return replace(example, target=task.read_target(example.target), foil=task.read_target(example.foil))
+
+
+def make_draft(
+    explainer: Explainer, protocol: Protocol, number: int, example: Example, row: Row | Exception
+) -> CaseDraft | Record:
+    """The example in tokens and indices; or a record that says why it is not measured. What is wrong is raised."""
+    if isinstance(row, Exception):
+        raise row
     row = replace(row, sources=example.sources)
     if example.target is not None and (reason := misfit(example, row, explainer.tokenizer)):
         return {"row": number, "id": example.id, "tokens": len(row), "set_aside": reason}
-    try:
-        if example.reply is not None:
-            return draft_answer(explainer.task, number, example, row, example.reply)
-        wanted = explainer.task.want(row, example.target, example.foil)
-        gold = explainer.task.gold(example.label, wanted)
-    except ValueError as error:
-        return unusable(number, example, error)
+    if example.reply is not None:
+        return draft_answer(explainer.task, number, example, row, example.reply)
+    wanted = explainer.task.want(row, example.target, example.foil)
+    gold = explainer.task.gold(example.label, wanted)
     return CaseDraft(number, example, row, gold, wanted, find_marks(protocol, row, example))
 
 
@@ -140,7 +147,7 @@ def draft_answer(task: Task, number: int, example: Example, row: Row, reply: str
 
 
 def unusable(number: int, example: Example, error: Exception) -> Record:
-    return bad(number, BadRow(f"example {example.id}", str(error)))
+    return bad(number, BadRow(f"example {example.id}", reason_to_skip(error)))
 
 
 def bad(number: int, row: BadRow) -> Record:

@@ -1,18 +1,21 @@
 """All methods and all measures on one part of the data: tokenised and explained together, with one twin a model."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor
 
-from tokenlight.bench.cases import Case, in_order, sort_out
+from tokenlight.bench.cases import Case, bad, in_order, sort_out
 from tokenlight.bench.protocol import Protocol, other_class
 from tokenlight.bench.robustness import likeness_of
+from tokenlight.data.examples import BadRow, Example, NumberedRow
 from tokenlight.data.parts import Part
 from tokenlight.explain.explainer import Explainer
 from tokenlight.explain.jobs import Job
 from tokenlight.explain.running import Running
+from tokenlight.foundation.blame import is_unforeseen, reason_to_skip
 from tokenlight.metrics.evaluate import Curve, Measure, compare, measure_curve, trace_curves
 from tokenlight.metrics.perturbation import Perturbation
 from tokenlight.metrics.probability import Asking
@@ -23,6 +26,7 @@ from tokenlight.runs.journal import Record
 from tokenlight.text.rows import Row
 
 EXPLAINED_AT_ONCE = 4096  # tokens, padding included
+SEVERAL = 10  # rows with unforeseen errors, and none without, that no row can be blamed for
 Explained = dict[str, list[Explanation]]  # label -> for each case
 
 
@@ -73,13 +77,48 @@ class ReadyModel:
 
 
 def measure_part(plan: MeasuringPlan, part: Part) -> MeasuredPart:
+    """The rows of a part; one on which anything fails is set aside with the reason, and spoils no other.
+
+    If the first part shows nothing but unforeseen errors, on several rows, the first of them is raised: then no row is
+    at fault.
+    """
+    unforeseen: list[Exception] = []
+    found = measure_rows(plan, part.rows, unforeseen)
+    if part.number == 0 and not found.cases and len(unforeseen) >= SEVERAL:
+        raise unforeseen[0]
+    return found
+
+
+def measure_rows(plan: MeasuringPlan, rows: Sequence[NumberedRow], unforeseen: list[Exception]) -> MeasuredPart:
+    """All together; if that fails, each half on its own, down to a single row. `unforeseen` gets errors that may be
+    bugs."""
+    try:
+        return measure_together(plan, rows)
+    except Exception as error:
+        reason = reason_to_skip(error)
+        if len(rows) == 1:
+            if is_unforeseen(error) and len(unforeseen) < SEVERAL:  # they hold what was in memory when they were raised
+                unforeseen.append(error)
+            (number, row), *_ = rows
+            where = row.where or (f"example {row.id}" if isinstance(row, Example) else f"row {number}")
+            return MeasuredPart([bad(number, BadRow(where, reason))], [], {})
+    # Only here is the memory of the failed attempt free again: the error held it.
+    middle = len(rows) // 2
+    first, second = (measure_rows(plan, some, unforeseen) for some in (rows[:middle], rows[middle:]))
+    labels = [*first.explained, *(label for label in second.explained if label not in first.explained)]
+    explained = {label: [*first.explained.get(label, ()), *second.explained.get(label, ())] for label in labels}
+    return MeasuredPart([*first.records, *second.records], [*first.cases, *second.cases], explained)
+
+
+def measure_together(plan: MeasuringPlan, rows: Sequence[NumberedRow]) -> MeasuredPart:
     twin = Twin(plan.explainer.model)
-    cases, records = sort_out(plan.explainer, plan.protocol, part.rows, twin)
+    cases, records = sort_out(plan.explainer, plan.protocol, rows, twin)
     explained: Explained = {}
     if cases:
         model = ReadyModel(plan.explainer, plan.jobs, twin, [case.draft.row for case in cases])
         explained = explain_cases(plan, model, cases, [case.target for case in cases])
         records += measure_cases(plan, model, cases, explained)
+        json.dumps(records, allow_nan=False)  # a number that no journal can hold is refused here, for its row alone
     return MeasuredPart(list(in_order(records)), cases, explained)
 
 

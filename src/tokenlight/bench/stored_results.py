@@ -1,7 +1,7 @@
 """The stored records of a run as arrays."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ class Stage:
     """The measured examples of one journal, and how many rows went where."""
 
     rows: tuple[int, ...]  # of all records
+    measured: tuple[int, ...]  # of those with values
     labels: tuple[str, ...]  # of the methods
     values: Array  # [example, method, measure]; NaN where there is none
     weights: Array  # [example, measure]
@@ -49,12 +50,14 @@ def read_results(folder: Path, stages: Sequence[str]) -> Results:
     """From the journals of these stages: the same examples, more methods."""
     settings = read_run(folder)
     measures = tuple(measure_from(plain) for plain in settings["protocol"]["measures"])
-    first, *more = (read_stage(Journal(folder / stage), measures) for stage in stages)
+    first = read_stage(Journal(folder / stages[0]), measures)
+    # What the first stage set aside because of one method, a later one without that method may measure.
+    more = [read_stage(Journal(folder / stage), measures, frozenset(first.measured)) for stage in stages[1:]]
     if not len(first.values):
         reasons = Counter(record["bad"] for record in first.bad) + first.set_aside
         listed = "; ".join(f"{reason} ({n})" for reason, n in reasons.most_common(5))
         raise ValueError(f"no example was measured: {listed or 'there are no results yet'}")
-    whole = [stage for stage in more if stage.rows == first.rows]
+    whole = [stage for stage in more if (stage.rows, stage.measured) == (first.rows, first.measured)]
     all_stages = (first, *whole)
     return Results(
         labels=tuple(label for stage in all_stages for label in stage.labels),
@@ -75,9 +78,9 @@ def read_results(folder: Path, stages: Sequence[str]) -> Results:
     )
 
 
-def read_stage(journal: Journal, measures: Sequence[Measure]) -> Stage:
-    """Record by record; of each only the numbers stay in memory."""
-    rows, bad, values, weights = [], [], [], []
+def read_stage(journal: Journal, measures: Sequence[Measure], only: Collection[int] | None = None) -> Stage:
+    """Record by record; of each only the numbers stay in memory. `only`: of these rows."""
+    rows, measured, bad, values, weights = [], [], [], [], []
     curves: dict[str, list[list[Array]]] = {}
     labels: tuple[str, ...] = ()
     set_aside: Counter[str] = Counter()
@@ -90,7 +93,8 @@ def read_stage(journal: Journal, measures: Sequence[Measure]) -> Stage:
             bad.append(record)
         elif record["set_aside"] is not None:
             set_aside[record["set_aside"]] += 1
-        else:
+        elif only is None or record["row"] in only:
+            measured.append(record["row"])
             methods = record["methods"]
             labels = labels or tuple(methods)
             values.append(np.array([values_of(methods[label], measures) for label in labels]))
@@ -102,7 +106,7 @@ def read_stage(journal: Journal, measures: Sequence[Measure]) -> Stage:
     empty = np.zeros((0, len(labels), len(measures)))
     stacked = {name: stack(lines) for name, lines in curves.items()}
     arrays = (np.array(values) if values else empty, np.array(weights), stacked)
-    return Stage(tuple(rows), labels, *arrays, right, judged, set_aside, tuple(bad), cut)
+    return Stage(tuple(rows), tuple(measured), labels, *arrays, right, judged, set_aside, tuple(bad), cut)
 
 
 def values_of(method: Mapping[str, Any], measures: Sequence[Measure]) -> list[float]:

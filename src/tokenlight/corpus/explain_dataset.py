@@ -1,5 +1,6 @@
 """A whole corpus, explained into a folder of Parquet files. It can be stopped anywhere and continues there."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -36,6 +37,7 @@ class ExplainedCorpus:
     rows: int  # rows that were read
     explained: int  # rows that were explained
     bad: int  # rows that could not be explained: bad_rows.jsonl says why
+    unexpected: int = 0  # those among them that a bug was the reason for
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,17 @@ def write_shards(writer: ShardWriter, source: Source, place: Place, progress: bo
         shards.finish(folder)
     found = shards.shards(folder).values()
     counts = sum(map(shards.read_counts, found), shards.PartCounts())
-    return ExplainedCorpus(folder, len(found), counts.rows, counts.explained, counts.bad)
+    unexpected = shards.unexpected_reasons(folder)
+    if unexpected and not counts.explained:
+        raise RuntimeError(f"none of {counts.rows} rows could be explained: {unexpected[0]}")
+    if unexpected:
+        warnings.warn(
+            f"{len(unexpected)} of {counts.rows} rows were set aside because of a bug, the others are explained; "
+            f"{folder / shards.BAD_ROWS} names them. The first: {unexpected[0]}",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+    return ExplainedCorpus(folder, len(found), counts.rows, counts.explained, counts.bad, len(unexpected))
 
 
 def make_jobs(explainer: Explainer, methods: Sequence[str | MethodSpec], heads: HeadsLike) -> dict[str, Job]:

@@ -3,12 +3,13 @@
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from tokenlight.corpus.batches_that_fit import Failure, in_batches
+from tokenlight.corpus.batches_that_fit import Failure, in_batches, or_failure
 from tokenlight.corpus.plan import AnswerScores, ExplainedText, ExplainingPlan, ReadAnswer
 from tokenlight.corpus.settings import Each
 from tokenlight.data.examples import Example
@@ -61,7 +62,8 @@ def cut_answer(text: str, spans: Sequence[Span], each: Each) -> tuple[tuple[int,
     """For every token of an answer, with these spans, the number of its part; and the parts' characters."""
     if each == "token":
         return tuple(range(len(spans))), list(spans)
-    known = passages.sentences(text) if each == "sentence" else [(0, len(text))]
+    whole = [(0, len(text))]
+    known = whole if each == "answer" else passages.sentences(text) or whole  # special tokens alone have no characters
     starts = [start for start, _ in known]
     found = [max(0, bisect_right(starts, start) - 1) for start, _ in spans]
     kept = sorted(set(found))  # a token that ends one sentence and begins the next belongs to the first
@@ -69,7 +71,7 @@ def cut_answer(text: str, spans: Sequence[Span], each: Each) -> tuple[tuple[int,
 
 
 def explain_answers(
-    plan: ExplainingPlan, twin: Twin, drafts: Sequence[AnswerDraft], tell: Tell
+    plan: ExplainingPlan, twin: Twin, drafts: Sequence[AnswerDraft], tell: Tell, strict: bool
 ) -> list[ExplainedText | Failure]:
     def run(places: list[int]) -> list[dict[str, tuple[Explanation, AnswerScores]]]:
         chosen = plan.settings
@@ -79,8 +81,8 @@ def explain_answers(
         return [{label: results[i] for label, results in found.items()} for i in range(len(places))]
 
     rows = [draft.inquiry.read for draft in drafts]
-    found = in_batches(rows, plan.tokens, plan.equal_lengths, run, lambda places: tell(len(places)))
-    return [finish(plan, draft, one) for draft, one in zip(drafts, found, strict=True)]
+    found = in_batches(rows, plan.tokens, plan.equal_lengths, run, lambda places: tell(len(places)), strict)
+    return [or_failure(partial(finish, plan, draft, one), strict) for draft, one in zip(drafts, found, strict=True)]
 
 
 def finish(

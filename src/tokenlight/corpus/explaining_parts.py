@@ -8,13 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tokenlight.corpus.batches_that_fit import Failure, in_batches
+from tokenlight.corpus.batches_that_fit import Failure, in_batches, or_failure
 from tokenlight.corpus.explaining_answers import AnswerDraft, draft_answer, explain_answers
 from tokenlight.corpus.plan import ExplainedPart, ExplainedText, ExplainingPlan, NumberedBadRow
 from tokenlight.corpus.windows import Window, cut, mean_logits, merge
 from tokenlight.data.examples import BadRow, Example
 from tokenlight.data.parts import Part
 from tokenlight.explain.running import Running
+from tokenlight.foundation.blame import reason_to_skip
 from tokenlight.model.tape import Tape
 from tokenlight.model.twin import Twin
 from tokenlight.results.explanation import Explanation
@@ -37,14 +38,19 @@ class TextDraft:
     foil: Any
 
 
-def explain_part(plan: ExplainingPlan, part: Part, tell: Tell = lambda rows: None) -> ExplainedPart:
-    """Texts of similar length run together; all methods share their passes. `tell` hears how many rows are done."""
-    drafts, bad = make_drafts(plan, part)
+def explain_part(
+    plan: ExplainingPlan, part: Part, tell: Tell = lambda rows: None, strict: bool = False
+) -> ExplainedPart:
+    """Texts of similar length run together; all methods share their passes. `tell` hears how many rows are done.
+
+    A row on which anything fails is set aside with the reason; with `strict`, unforeseen errors are raised.
+    """
+    drafts, bad = make_drafts(plan, part, strict)
     tell(len(bad))
     twin = Twin(plan.explainer.model)
     plain = [draft for draft in drafts if isinstance(draft, TextDraft)]
     answered = [draft for draft in drafts if isinstance(draft, AnswerDraft)]
-    found = [*explain_texts(plan, twin, plain, tell), *explain_answers(plan, twin, answered, tell)]
+    found = [*explain_texts(plan, twin, plain, tell, strict), *explain_answers(plan, twin, answered, tell, strict)]
     texts: list[ExplainedText] = []
     for draft, text in zip([*plain, *answered], found, strict=True):
         if isinstance(text, Failure):
@@ -55,27 +61,29 @@ def explain_part(plan: ExplainingPlan, part: Part, tell: Tell = lambda rows: Non
 
 
 def explain_texts(
-    plan: ExplainingPlan, twin: Twin, drafts: Sequence[TextDraft], tell: Tell
+    plan: ExplainingPlan, twin: Twin, drafts: Sequence[TextDraft], tell: Tell, strict: bool
 ) -> list[ExplainedText | Failure]:
-    answers = ask_about_windows(plan, twin, drafts)
-    results = explain_windows(plan, twin, drafts, answers, tell)
+    answers = ask_about_windows(plan, twin, drafts, strict)
+    results = explain_windows(plan, twin, drafts, answers, tell, strict)
     return [
-        put_together(plan, draft, answer, result)
+        or_failure(partial(put_together, plan, draft, answer, result), strict)
         for draft, answer, result in zip(drafts, answers, results, strict=True)
     ]
 
 
-def make_drafts(plan: ExplainingPlan, part: Part) -> tuple[list[TextDraft | AnswerDraft], list[NumberedBadRow]]:
+def make_drafts(
+    plan: ExplainingPlan, part: Part, strict: bool
+) -> tuple[list[TextDraft | AnswerDraft], list[NumberedBadRow]]:
     """The texts in tokens, and what cannot be read."""
     bad = [(number, row) for number, row in part.rows if isinstance(row, BadRow)]
     good = [(number, row) for number, row in part.rows if isinstance(row, Example)]
     drafts: list[TextDraft | AnswerDraft] = []
-    encoded = encode_each(partial(encode_texts, plan), [example.text for _, example in good], (TypeError, ValueError))
+    encoded = encode_each(partial(encode_texts, plan), [example.text for _, example in good])
     for (number, example), row in zip(good, encoded, strict=True):
         try:
             drafts.append(make_draft(plan, number, example, row))
-        except (TypeError, ValueError) as error:
-            bad.append(set_aside(number, example, str(error)))
+        except Exception as error:
+            bad.append(set_aside(number, example, reason_to_skip(error, strict)))
     return drafts, bad
 
 
@@ -92,9 +100,10 @@ def make_draft(plan: ExplainingPlan, number: int, example: Example, row: Row | E
     if example.reply is not None:
         return draft_answer(plan, number, example, row)
     settings = plan.settings
-    target = settings.target if example.target is None else example.target
-    foil = settings.foil if example.foil is None else example.foil
-    plan.explainer.task.want(row, target, foil)
+    task = plan.explainer.task
+    target = settings.target if example.target is None else task.read_target(example.target)
+    foil = settings.foil if example.foil is None else task.read_target(example.foil)
+    task.want(row, target, foil)
     windows = cut(row, settings.window or len(row), settings.shared_tokens)
     return TextDraft(number, example, row, windows, target, foil)
 
@@ -103,7 +112,9 @@ def set_aside(number: int, example: Example, reason: str) -> NumberedBadRow:
     return number, BadRow(example.where, reason)
 
 
-def ask_about_windows(plan: ExplainingPlan, twin: Twin, drafts: Sequence[TextDraft]) -> list[Tensor | Failure | None]:
+def ask_about_windows(
+    plan: ExplainingPlan, twin: Twin, drafts: Sequence[TextDraft], strict: bool
+) -> list[Tensor | Failure | None]:
     """[label] logits of the whole text where it is read in windows, so that all of them explain the same label."""
     owners = [d for d, draft in enumerate(drafts) if len(draft.windows) > 1 for _ in draft.windows]
     rows = [one.row for draft in drafts if len(draft.windows) > 1 for one in draft.windows]
@@ -113,8 +124,9 @@ def ask_about_windows(plan: ExplainingPlan, twin: Twin, drafts: Sequence[TextDra
         with torch.inference_mode(), torch.autocast(twin.device.type, enabled=False):
             return list(twin.run(batch, Tape())["logits"].cpu())
 
+    asked = in_batches(rows, plan.tokens, plan.equal_lengths, run, strict=strict)
     by_draft: dict[int, list[Tensor | Failure]] = {}
-    for owner, logits in zip(owners, in_batches(rows, plan.tokens, plan.equal_lengths, run), strict=True):
+    for owner, logits in zip(owners, asked, strict=True):
         by_draft.setdefault(owner, []).append(logits)
     return [average(by_draft[d]) if d in by_draft else None for d in range(len(drafts))]
 
@@ -130,6 +142,7 @@ def explain_windows(
     drafts: Sequence[TextDraft],
     answers: Sequence[Tensor | Failure | None],
     tell: Tell,
+    strict: bool,
 ) -> list[list[dict[str, Explanation] | Failure]]:
     """For every draft its windows' explanations."""
     units = [
@@ -151,7 +164,7 @@ def explain_windows(
 
     rows = [row for _, row, _, _ in units]
     sorted_out: list[list[dict[str, Explanation] | Failure]] = [[] for _ in drafts]
-    found = in_batches(rows, plan.tokens, plan.equal_lengths, run, finished)
+    found = in_batches(rows, plan.tokens, plan.equal_lengths, run, finished, strict)
     for (d, *_), result in zip(units, found, strict=True):
         sorted_out[d].append(result)
     return sorted_out

@@ -9,7 +9,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -18,6 +18,8 @@ import numpy
 
 from tokenlight.corpus.plan import ExplainedPart, ExplainedText
 from tokenlight.corpus.settings import CorpusSettings
+from tokenlight.data.examples import BadRow
+from tokenlight.foundation.blame import UNEXPECTED, reason_to_skip
 from tokenlight.foundation.extras import from_extra
 from tokenlight.foundation.files import settle
 from tokenlight.text.chats import messages_of
@@ -97,6 +99,7 @@ def answer_columns(dtype: str) -> list[tuple[str, pyarrow.DataType]]:
 
 def write_part(folder: Path, part: ExplainedPart, settings: CorpusSettings, about: Mapping[str, Any]) -> PartCounts:
     """The skipped rows first, the shard last: a shard that is there says that its part is done."""
+    part, table = writable(part, settings)
     counts = PartCounts(len(part.texts) + len(part.bad), len(part.texts), len(part.bad))
     aside = bad_path(folder, part.number)
     if part.bad:
@@ -106,14 +109,35 @@ def write_part(folder: Path, part: ExplainedPart, settings: CorpusSettings, abou
         write_new(aside, lambda path: path.write_text(lines))
     else:
         aside.unlink(missing_ok=True)  # of an attempt that was killed: with more memory, rows may be good
-    names, records = columns(settings.dtype), list(records_of(part.texts, settings))
     metadata = {ABOUT: json.dumps(about), PART: json.dumps({"part": part.number, **asdict(counts)})}
-    schema = pyarrow.schema(names, metadata=metadata)
-    table = pyarrow.table({name: [record[name] for record in records] for name, _ in names}, schema=schema)
+    table = table.replace_schema_metadata(metadata)
     write_new(
         shard_path(folder, part.number), lambda path: pyarrow.parquet.write_table(table, path, compression="zstd")
     )
     return counts
+
+
+def table_of(texts: Sequence[ExplainedText], settings: CorpusSettings) -> pyarrow.Table:
+    names, records = columns(settings.dtype), list(records_of(texts, settings))
+    values = {name: [record[name] for record in records] for name, _ in names}
+    return pyarrow.table(values, schema=pyarrow.schema(names))
+
+
+def writable(part: ExplainedPart, settings: CorpusSettings) -> tuple[ExplainedPart, pyarrow.Table]:
+    """The part and its table. A text that Parquet cannot hold, such as one whose id has half a character, is bad."""
+    try:
+        return part, table_of(part.texts, settings)
+    except Exception as error:
+        reason_to_skip(error)  # raises what is no row's fault
+    texts, bad = list[ExplainedText](), list(part.bad)
+    for text in part.texts:
+        try:
+            table_of([text], settings)
+            texts.append(text)
+        except Exception as error:
+            bad.append((text.number, BadRow(text.example.where, f"it cannot be written: {reason_to_skip(error)}")))
+    part = replace(part, texts=texts, bad=sorted(bad, key=lambda one: one[0]))
+    return part, table_of(texts, settings)
 
 
 def records_of(texts: Sequence[ExplainedText], settings: CorpusSettings) -> Iterator[dict[str, Any]]:
@@ -260,6 +284,13 @@ def finish(folder: Path) -> PartCounts:
     report = json.dumps({"parts": len(found), **asdict(counts)}) + "\n"
     write_new(folder / DONE, lambda path: path.write_text(report))
     return counts
+
+
+def unexpected_reasons(folder: Path) -> list[str]:
+    """Of the rows that were set aside because of a bug."""
+    with (folder / BAD_ROWS).open("rb") as file:
+        reasons = [json.loads(line)["reason"] for line in file]
+    return [reason for reason in reasons if UNEXPECTED in reason]
 
 
 def is_finished(folder: Path) -> bool:

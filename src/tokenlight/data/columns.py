@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tokenlight.data.examples import BadRow, Example, TableRow
-from tokenlight.text.rows import check_text
+from tokenlight.text.rows import Chat, check_text, parts
 
 # Names in the common datasets; upper and lower case are the same.
 TEXTS = ("sentence", "text", "text_a", "comment", "review", "content")
@@ -75,13 +75,11 @@ def read_row(row: TableRow, columns: Columns) -> Example | BadRow:
     for name in wanted:
         if row.values.get(name) is None:
             return BadRow(row.where, f"no value under {name!r}")
-    parts = [row.values[name] for name in columns.texts]
-    for name, part in zip(columns.texts, parts, strict=True):
-        try:
-            check_text(part)
-        except (TypeError, ValueError) as error:
-            return BadRow(row.where, f"{name}: {error}")
-    strings = [part for part in parts if isinstance(part, str)]
+    values = [row.values[name] for name in columns.texts]
+    for name, part in zip(columns.texts, values, strict=True):
+        if reason := text_problem(part):
+            return BadRow(row.where, f"{name}: {reason}")
+    strings = [part for part in values if isinstance(part, str)]
     text = strings[0] if len(strings) == 1 else (strings[0], strings[1])
     if columns.answers is not None:
         return read_question(row, columns.answers, strings)
@@ -92,8 +90,6 @@ def read_row(row: TableRow, columns: Columns) -> Example | BadRow:
         label = int(label)  # a column of whole numbers with gaps is stored as floats
     if isinstance(label, str):
         label = label.strip()
-    if label in (-1, "-1"):  # how GLUE's test parts say that there is none
-        return Example(row.id, text)
     if not isinstance(label, str | int) or isinstance(label, bool) or label == "":
         return BadRow(row.where, f"expected a label as a name or an index, found {label!r}")
     return Example(row.id, text, label=label)
@@ -119,3 +115,17 @@ def read_question(row: TableRow, column: str, texts: list[str]) -> Example | Bad
     if not context.startswith(answer, start):
         return BadRow(row.where, "the answer is not in the context where answer_start says")
     return Example(row.id, (question, context), answer=(start, start + len(answer)))
+
+
+def text_problem(text: object) -> str | None:
+    """Why this cannot be explained."""
+    for part in parts(text) if isinstance(text, str | Chat) else ():
+        if any("\udc80" <= character <= "\udcff" for character in part):
+            return "holds bytes that are not UTF-8"
+        if "\0" in part:
+            return "holds a NUL character, as no text does"
+    try:
+        check_text(text)
+    except (TypeError, ValueError) as error:
+        return str(error)
+    return None

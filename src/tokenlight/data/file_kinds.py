@@ -5,6 +5,7 @@ from pathlib import Path
 
 from tokenlight.data.examples import MASK_MARK
 from tokenlight.foundation.extras import from_extra
+from tokenlight.foundation.files import open_text
 
 KINDS = {  # file name ending -> kind
     ".tsv": "tsv",
@@ -37,7 +38,7 @@ def guess_kind(path: Path) -> str:
 
 def first_characters(path: Path) -> str:
     """Behind blanks."""
-    with path.open(encoding="utf-8-sig", errors="replace") as file:
+    with open_text(path, "replace") as file:
         return file.read(PREVIEW).lstrip()
 
 

@@ -9,11 +9,12 @@ from tokenlight.data.answers import EVIDENCE, answer_columns, read_evidence
 from tokenlight.data.columns import read_row, settle_columns
 from tokenlight.data.examples import BadRow, Example, TableRow
 from tokenlight.data.minimal_pairs import pair_columns, read_pair
-from tokenlight.data.reading_texts import TextColumns
+from tokenlight.data.reading_texts import TextColumns, has_free_columns
 from tokenlight.data.reading_texts import read_row as read_prompt
 from tokenlight.data.row_readers import CASE, Rows
 from tokenlight.data.source import Column, Source
 from tokenlight.data.subject_verb import read_case
+from tokenlight.foundation.blame import reason_to_skip
 from tokenlight.tasks import TASKS
 from tokenlight.text.rows import Gap
 from tokenlight.text.sources import find_sources
@@ -35,22 +36,31 @@ def read_examples(source: Source, gap: Gap | None = "end") -> Iterator[Example |
 
 def all_examples(source: Source, gap: Gap | None) -> Iterator[Example | BadRow]:
     row = None
-    for table in source.tables():
-        for row in table_examples(table, partial(choose_reader, source=source, gap=gap)):
+    for table in source.tables("surrogateescape"):  # of bytes that are not UTF-8, only their own row is bad
+        for row in table_examples(table, partial(choose_reader, source=source, gap=gap), has_free_columns(source)):
             yield row
     if row is None:
         raise ValueError(f"{source.name}: expected rows of data, found none")
 
 
-def table_examples(rows: Rows, choose: Callable[[list[str]], Reader]) -> Iterator[Example | BadRow]:
-    """Rows, read by the columns that the first good one has."""
+def table_examples(rows: Rows, choose: Callable[[list[str]], Reader], free: bool) -> Iterator[Example | BadRow]:
+    """Rows, read by the columns that the first good one has; with `free` columns, others may have others."""
     read: Reader | None = None
     for row in rows:
         if not isinstance(row, TableRow):
             yield row
             continue
-        read = read or choose(list(row.values))
-        found = read(row)
+        try:
+            read = read or choose(list(row.values))
+        except Exception as error:
+            if not free:
+                raise
+            yield BadRow(row.where, reason_to_skip(error))
+            continue
+        try:
+            found = read(row)
+        except Exception as error:
+            found = BadRow(row.where, reason_to_skip(error))
         yield replace(found, where=row.where) if isinstance(found, Example) else found
 
 

@@ -6,13 +6,14 @@ from itertools import islice
 from typing import Any
 
 from tokenlight.data.answers import MESSAGES, answer_columns, documents_of, split_reply
-from tokenlight.data.columns import LABELS, settle_columns
+from tokenlight.data.columns import LABELS, settle_columns, text_problem
 from tokenlight.data.examples import BadRow, Example, TableRow
 from tokenlight.data.row_readers import AGREEMENT, READERS, Rows
 from tokenlight.data.source import Column, Source
+from tokenlight.foundation.blame import reason_to_skip
 from tokenlight.text.chats import read_chat
 from tokenlight.text.documents import with_documents
-from tokenlight.text.rows import Chat, check_text, parts
+from tokenlight.text.rows import Chat
 
 COLUMNS: tuple[Column, ...] = ("id", "target", "foil", "answer", "documents")  # that are read beside the texts
 VALUES: tuple[Column, ...] = ("id", "target", "foil")  # each a name or a number
@@ -60,11 +61,11 @@ def table_texts(source: Source, rows: Rows) -> Iterator[Example | BadRow]:
         try:
             if columns is None or (free and not columns.suit(row)):
                 columns = text_columns(source, list(row.values), row.where)
-        except ValueError as error:
+        except Exception as error:
             if not free:
                 raise
             if columns is None:
-                yield BadRow(row.where, str(error))  # another may have them
+                yield BadRow(row.where, reason_to_skip(error))  # another may have them
                 continue
         yield read_row(source, row, columns)
 
@@ -90,8 +91,8 @@ def text_columns(source: Source, found: list[str], where: str) -> TextColumns:
 def read_row(source: Source, row: TableRow, columns: TextColumns) -> Example | BadRow:
     try:
         return read_answer(source, row, columns, read_text(source, row, columns))
-    except ValueError as error:
-        return BadRow(row.where, str(error))
+    except Exception as error:
+        return BadRow(row.where, reason_to_skip(error))
 
 
 def read_text(source: Source, row: TableRow, columns: TextColumns) -> Example:
@@ -140,20 +141,6 @@ def read_answer(source: Source, row: TableRow, columns: TextColumns, example: Ex
         raise ValueError(f"{columns.answer}: expected the answer as a text, found messages")
     text, sources = with_documents(text, documents_of(row.values, source.documents, row.where))
     return replace(example, text=text, reply=reply, sources=sources)
-
-
-def text_problem(text: object) -> str | None:
-    """Why this cannot be explained."""
-    for part in parts(text) if isinstance(text, str | Chat) else ():
-        if any("\udc80" <= character <= "\udcff" for character in part):
-            return "holds bytes that are not UTF-8"
-        if "\0" in part:
-            return "holds a NUL character, as no text does"
-    try:
-        check_text(text)
-    except (TypeError, ValueError) as error:
-        return str(error)
-    return None
 
 
 def value_problem(value: object) -> str | None:

@@ -15,6 +15,7 @@ from tokenlight.data.examples import BadRow, Example, TableRow
 from tokenlight.data.file_kinds import PREVIEW
 from tokenlight.data.subject_verb import AgreementCase, lgd_cases, treebank_cases
 from tokenlight.foundation.extras import from_extra
+from tokenlight.foundation.files import numbered_lines, open_text
 from tokenlight.syntax.parses import array_items
 
 Rows = Iterator[TableRow | BadRow | Example]
@@ -26,10 +27,9 @@ AGREEMENT = ("conllu", "lgd")  # kinds that hold nothing else
 
 def read_lines(path: Path, errors: str) -> Iterator[tuple[int, str]]:
     """Numbered lines without their ends."""
-    with path.open(encoding="utf-8-sig", errors=errors) as file:
+    with open_text(path, errors) as file:
         try:
-            for number, line in enumerate(file, 1):
-                yield number, line.rstrip("\n")
+            yield from numbered_lines(file)
         except UnicodeDecodeError as error:
             raise ValueError(f"{path}: expected UTF-8 text: {error}") from error
 
@@ -66,17 +66,31 @@ def csv_rows(path: Path, errors: str = "strict") -> Rows:
     with large_fields(), path.open(encoding="utf-8-sig", errors=errors, newline="") as file:
         reader = csv.reader(file, strict=True)
         header: list[str] = []
+        for fields in csv_fields(reader, path):
+            where = f"{path}, line {reader.line_num}"
+            if isinstance(fields, str):
+                yield BadRow(where, fields)
+            elif not header:
+                header = check_header(fields, where)
+            elif len(fields) != len(header):
+                yield BadRow(where, f"expected {len(header)} columns, found {len(fields)}")
+            else:
+                yield TableRow(str(reader.line_num), where, dict(zip(header, fields, strict=True)))
+
+
+def csv_fields(reader: Any, path: Path) -> Iterator[list[str] | str]:
+    """The fields of each row, or why a row has none: the next one begins on the next line."""
+    while True:
         try:
-            for fields in reader:
-                where = f"{path}, line {reader.line_num}"
-                if not header:
-                    header = check_header(fields, where)
-                elif len(fields) != len(header):
-                    yield BadRow(where, f"expected {len(header)} columns, found {len(fields)}")
-                else:
-                    yield TableRow(str(reader.line_num), where, dict(zip(header, fields, strict=True)))
+            yield next(reader)
+        except StopIteration:
+            return
         except (csv.Error, UnicodeDecodeError) as error:
-            raise ValueError(f"{path}, line {reader.line_num}: expected comma-separated UTF-8 text: {error}") from error
+            if isinstance(error, UnicodeDecodeError) or "end of data" in str(error) or reader.line_num == 1:
+                raise ValueError(
+                    f"{path}, line {reader.line_num}: expected comma-separated UTF-8 text: {error}"
+                ) from error
+            yield f"expected comma-separated values: {error}"
 
 
 @contextmanager
@@ -97,7 +111,7 @@ def check_header(fields: list[str], where: str) -> list[str]:
 
 def json_rows(path: Path, errors: str = "strict") -> Rows:
     """One JSON object a line, or one array of them."""
-    with path.open(encoding="utf-8-sig", errors=errors) as file:
+    with open_text(path, errors) as file:
         start = file.read(PREVIEW)
         if start.lstrip().startswith("["):
             file.seek(0)
@@ -133,7 +147,7 @@ def parquet_rows(path: Path, errors: str = "strict") -> Rows:
 
 def squad_rows(path: Path, errors: str = "strict") -> Rows:
     """Questions of a SQuAD file (v1 and v2), each with its context."""
-    with path.open(encoding="utf-8-sig", errors=errors) as file:
+    with open_text(path, errors) as file:
         try:
             articles = json.load(file)["data"]
             for article in articles:

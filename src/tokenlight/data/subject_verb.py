@@ -12,7 +12,8 @@ from typing import Any
 
 from tokenlight.data.examples import MASK_MARK, BadRow, Example, Span, TableRow
 from tokenlight.data.verb_forms import other_form
-from tokenlight.syntax.parses import SPACY_PIPELINE, TreebankSentence, conllu_sentences, load_spacy
+from tokenlight.foundation.files import numbered_lines, open_text
+from tokenlight.syntax.parses import SPACY_PIPELINE, TreebankSentence, conllu_blocks, load_spacy, read_sentence
 from tokenlight.text.rows import Gap
 
 FORM, LEMMA, UPOS, XPOS, FEATURES, HEAD, RELATION = 1, 2, 3, 4, 5, 6, 7  # columns of CoNLL-U
@@ -35,7 +36,12 @@ class AgreementCase:
 
 def treebank_cases(path: str | Path) -> Iterator[AgreementCase | BadRow]:
     """Every present-tense verb of a CoNLL-U treebank, or why it is left out."""
-    for sentence in conllu_sentences(path):
+    for number, block in enumerate(conllu_blocks(path), 1):
+        try:
+            sentence = read_sentence(block, str(path), number)
+        except ValueError as error:
+            yield BadRow(f"{path}, line {block[0][0]}", str(error))
+            continue
         for verb, columns in enumerate(sentence.columns):
             if is_present(columns):
                 yield treebank_case(sentence, verb)
@@ -130,10 +136,10 @@ def lgd_cases(path: str | Path, pipeline: str = SPACY_PIPELINE) -> Iterator[Agre
 def lgd_rows(path: str | Path) -> Iterator[AgreementCase | BadRow]:
     """Number of attractors, sentence, sentence with ***mask***, verb, other form; the subject is still to be found."""
     count = 0
-    with Path(path).open(encoding="utf-8-sig") as file:
-        for count, line in enumerate(file, 1):
+    with open_text(path) as file:
+        for count, line in numbered_lines(file):
             where = f"{path}, line {count}"
-            fields = line.rstrip("\n").split("\t")
+            fields = line.split("\t")
             if len(fields) != 5 or not fields[0].strip().isdecimal() or fields[2].count(MASK_MARK) != 1:
                 yield BadRow(where, "not five columns: attractors, sentence, masked sentence, verb, other form")
                 continue

@@ -6,8 +6,11 @@ import traceback
 from pathlib import Path
 
 from tokenlight.foundation.errors import UnsupportedModelError
+from tokenlight.foundation.torch_internals import is_out_of_memory
 
 OURS = str(Path(__file__).parents[1])
+UNEXPECTED = "unexpected error, please report it: "  # begins the reason for a row that was set aside by a bug
+NO_ROW = (OSError, ImportError)  # a disk, a network, a package: no row of data is at fault
 
 
 def is_refusal(error: BaseException) -> bool:
@@ -64,3 +67,26 @@ def located(error: BaseException) -> str:
     own = [frame for frame in frames if frame.filename.startswith(OURS)]
     places = dict.fromkeys(f"{Path(one.filename).name}:{one.lineno}" for one in (*own[-1:], frames[-1]))
     return f"{type(error).__name__}: {one_line(error)[:200]} at {', '.join(places)}"
+
+
+def is_unforeseen(error: Exception) -> bool:
+    """Whether an error is neither about the data nor about memory: a slip of ours, or a model that is not supported."""
+    if is_out_of_memory(error):
+        return False
+    return isinstance(error, UnsupportedModelError) or not isinstance(error, ValueError | TypeError) or is_slip(error)
+
+
+def reason_to_skip(error: Exception, strict: bool = False) -> str:
+    """Why a row of data is set aside after this error.
+
+    An error that no row is to blame for is raised again; with `strict`, an unforeseen one as well.
+    """
+    if is_out_of_memory(error):
+        return "it does not fit in memory"
+    if isinstance(error, NO_ROW) or "CUDA error" in str(error):  # after that, a device computes nothing more
+        raise error
+    if not is_unforeseen(error):
+        return str(error)
+    if strict:
+        raise error
+    return str(error) if isinstance(error, UnsupportedModelError) else f"{UNEXPECTED}{located(error)}"

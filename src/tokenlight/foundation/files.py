@@ -3,8 +3,9 @@
 import hashlib
 import os
 import threading
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TextIO
 
 
 def settle(file: IO[Any]) -> None:
@@ -26,3 +27,17 @@ def hash_file(path: Path) -> str:
     """sha256 of what is in it."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def open_text(path: str | Path, errors: str = "strict") -> TextIO:
+    """A UTF-8 text file whose lines end at \\n alone; `errors` says what becomes of other bytes, as for `open`."""
+    return open(path, encoding="utf-8-sig", errors=errors, newline="\n")
+
+
+def numbered_lines(file: Iterable[str]) -> Iterator[tuple[int, str]]:
+    """The lines of an `open_text` file, from 1, without their ends \\n or \\r\\n.
+
+    A lone carriage return, or any other character at which `str.splitlines` cuts, is a character of its line.
+    """
+    for number, line in enumerate(file, 1):
+        yield number, line[:-1].removesuffix("\r") if line.endswith("\n") else line

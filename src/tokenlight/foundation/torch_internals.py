@@ -92,6 +92,8 @@ def softmax_gradient(grad: Tensor, weights: Tensor, dim: int) -> Tensor:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
+    if isinstance(error, ValueError):  # a refusal, which may quote a text with these words
+        return False
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or any(words in str(error) for words in FULL)
 
 

@@ -51,7 +51,7 @@ class Journal:
         lines = [*records, closing(group, len(records))]
         text = "".join(json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n" for line in lines)
         with self.path.open("ab") as file:
-            file.write(text.encode())
+            file.write(text.encode(errors="backslashreplace"))  # half a character as JSON escapes it
             settle(file)
 
     def __iter__(self) -> Iterator[Record]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from tokenlight.foundation.extras import from_extra
+from tokenlight.foundation.files import numbered_lines, open_text
 from tokenlight.syntax.placing import Entry, Span, place_words, written_forms
 from tokenlight.text.rows import Text, check_text, parts
 
@@ -100,14 +101,18 @@ def conllu_parses(path: str | Path) -> Iterator[Parse]:
 
 def conllu_sentences(path: str | Path) -> Iterator[TreebankSentence]:
     """The sentences of a CoNLL-U file with all their columns."""
+    return (read_sentence(block, str(path), number) for number, block in enumerate(conllu_blocks(path), 1))
+
+
+def conllu_blocks(path: str | Path) -> Iterator[list[tuple[int, str]]]:
+    """The numbered lines of each sentence."""
     count = 0
-    with Path(path).open(encoding="utf-8-sig") as file:
-        numbered = ((number, line.rstrip("\n")) for number, line in enumerate(file, 1))
-        for blank, lines in groupby(numbered, key=lambda numbered_line: not numbered_line[1].strip()):
+    with open_text(path) as file:
+        for blank, lines in groupby(numbered_lines(file), key=lambda numbered_line: not numbered_line[1].strip()):
             block = [] if blank else list(lines)
             if any(not line.startswith("#") for _, line in block):
                 count += 1
-                yield read_sentence(block, str(path), count)
+                yield block
     if not count:
         raise ValueError(f"{path}: expected sentences in CoNLL-U format, found none")
 
@@ -155,7 +160,7 @@ def jsonl_parses(path: str | Path, text_key: str | tuple[str, str] | None = None
 
 def json_records(path: str | Path) -> Iterator[tuple[str, Any]]:
     """One JSON value a line, or one array of them, read piece by piece; each with its place for errors."""
-    with Path(path).open(encoding="utf-8-sig") as file:
+    with open_text(path) as file:
         start = file.read(1)
         while start.isspace():
             start = file.read(1)
@@ -165,7 +170,7 @@ def json_records(path: str | Path) -> Iterator[tuple[str, Any]]:
             yield from array_items(file, str(path))
             return
         file.seek(0)
-        for number, line in enumerate(file, 1):
+        for number, line in numbered_lines(file):
             if not line.strip():
                 continue
             try:
