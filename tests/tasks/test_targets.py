@@ -11,7 +11,8 @@ import tokenlight as tl
 from tests import models
 from tests.rounding import assert_near, tolerance
 from tests.tokenizers_ import LABELS, byte_bpe, explainer_for, metaspace_bpe, model_for, unigram, wordpiece
-from tokenlight.tasks.extractive_answers import best_span
+from tokenlight.tasks.extractive_answers import answer_span, best_span
+from tokenlight.tasks.targets import Wanted
 from tokenlight.tasks.vocabulary import token_index
 
 NEAR = tolerance(torch.float32, 5.0, operations=200)  # between two forward passes; logits are numbers up to 5
@@ -115,6 +116,72 @@ def test_a_multi_label_head_explains_one_label():
     e = explainer.explain(TEXT, target="neutral")
     assert e.score == pytest.approx(float(logits[1]), abs=NEAR)
     assert e.probability == pytest.approx(float(logits.sigmoid().max()), abs=NEAR)
+
+
+def test_names_for_only_some_outputs_are_refused():
+    """`config.num_labels` counts names: with one name, three classes looked like the single number of a regression."""
+    with pytest.raises(ValueError, match=r"3 outputs, and config.id2label has no name for 1, 2: name every output"):
+        explainer_for_labels({0: "negative"})
+    with pytest.raises(ValueError, match="no name for 1"):
+        explainer_for_labels({0: "negative", 2: "positive", 3: "other"})
+
+
+def test_names_that_changed_after_loading_are_refused_when_they_are_read():
+    explainer = explainer_for_labels(dict(LABELS))
+    explainer.model.config.id2label = {0: "negative"}
+    with pytest.raises(ValueError, match="no name for 1, 2"):
+        explainer.explain(TEXT)
+
+
+def test_names_that_are_numbers_are_read_as_text_and_others_refused():
+    explainer = explainer_for_labels({0: 1, 1: 2, 2: 3})  # type: ignore[dict-item]
+    assert explainer.explain(TEXT, target="3").target == "3"
+    assert explainer.task.index("3") == 2
+    for labels in ({0: None, 1: "b", 2: "c"}, {"x": "a", 0: "a", 1: "b", 2: "c"}):
+        with pytest.raises(ValueError, match="expected the index of an output and the name of its label"):
+            explainer_for_labels(labels)  # type: ignore[arg-type]
+
+
+def test_a_model_without_names_has_default_ones():
+    explainer = explainer_for_labels({})
+    assert explainer.explain(TEXT, target=2).target == "LABEL_2"
+
+
+def test_numeric_names_win_over_indices_in_data_and_a_number_in_python_is_an_index():
+    task = explainer_for_labels({0: "1", 1: "2", 2: "3"}).task
+    assert [task.read_target(value) for value in (1, "1", 3, "3")] == [0, 0, 2, 2]
+    assert [task.gold(value, Wanted()) for value in (1, "1")] == [0, 0]
+    assert [task.index(value) for value in (1, "1", 2)] == [1, 0, 2]
+    assert task.read_target(0) == task.read_target("0") == 0  # no label has this name
+    with pytest.raises(ValueError, match="no label '4'"):
+        task.read_target(4)
+
+
+def test_minus_one_is_a_gold_label_only_where_a_label_has_this_name():
+    signs = explainer_for_labels({0: "-1", 1: "0", 2: "1"}).task
+    assert [signs.gold(value, Wanted()) for value in (-1, "-1", 0, 1)] == [0, 0, 1, 2]
+    assert [explainer_for("bert").task.gold(value, Wanted()) for value in (-1, "-1", None)] == [None] * 3
+
+
+@pytest.mark.parametrize("task", ["fill-mask", "text-generation", "question-answering"])
+def test_a_number_in_data_is_the_text_that_it_is_written_as(task):
+    found = explainer_for("gpt2" if task == "text-generation" else "bert", task).task
+    assert (found.read_target(7), found.read_target("7"), found.read_target(None)) == ("7", "7", None)
+
+
+def test_a_regression_with_several_outputs_has_no_softmax():
+    explainer = explainer_for("bert", problem_type="regression")
+    values = logits_of(explainer, TEXT).logits[0]
+    e = explainer.explain(TEXT, target="positive")
+    assert e.score == pytest.approx(float(values[2]), abs=NEAR)
+    assert e.probability is None
+    assert e.prediction == ", ".join(f"{name} {value:.4g}" for name, value in zip(LABELS.values(), values, strict=True))
+    row = explainer.encode([TEXT])[0]
+    candidates = explainer.task.candidates(row, {"logits": values[None].detach()}, Wanted())
+    assert [(one.name, one.probability) for one in candidates] == [(name, None) for name in LABELS.values()]
+    assert [one.value for one in candidates] == pytest.approx(values.tolist())
+    with pytest.raises(ValueError, match="no probability to measure"):
+        explainer.explain(TEXT).evaluate(["aopc"])
 
 
 # --- Functions of the output ----------------------------------------------------------------------------------------
@@ -418,7 +485,7 @@ def test_best_span_equals_brute_force(seed):
     assert best_span(start, end, (4, 47)) == brute_force_span(start, end, 4, 47)
 
 
-@pytest.mark.parametrize(("answer", "tokens"), [("a young author", 3), ("Paris", 1), ("the book", 2), ("oung auth", 2)])
+@pytest.mark.parametrize(("answer", "tokens"), [("a young author", 3), ("Paris", 1), ("the book", 2)])
 def test_a_named_answer(answer, tokens):
     explainer = qa()
     e = explainer.explain((QUESTION, CONTEXT), target=answer)
@@ -451,6 +518,36 @@ def test_an_answer_with_a_foil():
 def test_an_answer_that_is_not_in_the_context(answer):
     with pytest.raises(ValueError, match=f"the answer '{answer}' is not in the context exactly as written"):
         qa().explain((QUESTION, CONTEXT), target=answer)
+
+
+PARTY = "They left the party, part of the art was by art-lovers, and the art's art"
+
+
+@pytest.mark.parametrize(
+    ("answer", "context", "start"),
+    [
+        ("art", PARTY, PARTY.index("art was")),  # neither in 'party' nor in 'part'
+        ("part", PARTY, PARTY.index("part of")),
+        ("the art", "bathe artists, the art", 15),
+        ("lovers", PARTY, PARTY.index("lovers")),  # behind a hyphen
+        ("京", "東京 is good", 1),  # no blanks between words
+        (" art ", "the party, the art is", 14),
+    ],
+)
+def test_an_answer_is_found_as_a_whole_word(answer, context, start):
+    explainer = qa()
+    row = explainer.encode([(QUESTION, context)])[0]
+    first, last = answer_span(row, answer)
+    words = (start, start + len(answer))
+    assert words[0] <= row.spans[first][0] <= words[0] + 1
+    assert words[1] - 1 <= row.spans[last][1] <= words[1]
+
+
+@pytest.mark.parametrize("answer", ["art", "oung auth", "e book"])
+def test_an_answer_only_inside_a_word_is_refused(answer):
+    context = CONTEXT + " at the party"
+    with pytest.raises(ValueError, match=rf"the answer '{answer}' is in the context only inside .*\(first token, last"):
+        qa().explain((QUESTION, context), target=answer)
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,7 @@ from torch.nn.functional import logsigmoid
 
 from tokenlight.foundation.first_look import EMBEDDED, SENTENCES
 from tokenlight.tasks import register
-from tokenlight.tasks.labels import Labelled, label_index
-from tokenlight.tasks.targets import Wanted
+from tokenlight.tasks.labels import Labelled
 from tokenlight.tasks.task import Field, Fields
 from tokenlight.text.rows import Text
 
@@ -26,9 +25,6 @@ class Classification(Labelled):
     reads_windows = True
     compares_classes = True
 
-    def gold(self, label: object, wanted: Wanted) -> int | None:
-        return wanted.index if label is None else label_index(label, self.labels)
-
     @property
     def several(self) -> bool:
         """Each label is right or wrong on its own."""
@@ -36,7 +32,8 @@ class Classification(Labelled):
 
     @property
     def gives_number(self) -> bool:
-        return self.model.config.num_labels == 1 and not self.several
+        """One number, or with problem_type="regression" several: none of them is a probability."""
+        return not self.several and (self.outputs == 1 or self.model.config.problem_type == "regression")
 
     def chances(self, logits: Tensor) -> Tensor:
         return torch.sigmoid(logits) if self.several else logits.softmax(0)

@@ -29,6 +29,7 @@ from tokenlight.tasks.targets import (
 from tokenlight.tasks.task import MOST, Field, Fields, Task
 from tokenlight.text.batches import Batch
 from tokenlight.text.rows import Row, Text, parts
+from tokenlight.text.words import find_whole
 
 SIDES = ("start_logits", "end_logits")
 MAX_ANSWER = 30  # tokens of a predicted answer, as in BERT's own SQuAD evaluation
@@ -206,9 +207,14 @@ def answer_span(row: Row, answer: object) -> Span:
     if not isinstance(answer, str):
         raise TypeError(f"expected an answer as text or as (first token, last token), found {answer!r}")
     context = parts(row.text)[1]
-    start = context.find(answer) if answer else -1
-    if start < 0:
+    if not answer or answer not in context:
         raise ValueError(f"the answer {answer!r} is not in the context exactly as written")
+    start = find_whole(context, answer)
+    if start is None:
+        raise ValueError(
+            f"the answer {answer!r} is in the context only inside longer words: give whole words, or the tokens as "
+            "(first token, last token)"
+        )
     end = start + len(answer)
     inside = [
         i

@@ -1,9 +1,15 @@
 """Labels: what they are called, and what people write for them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from tokenlight.tasks.targets import is_whole
+from transformers import PreTrainedModel
+
+from tokenlight.tasks.targets import Wanted, is_whole
 from tokenlight.tasks.task import Task
+
+NO_LABEL = "-1"  # how GLUE's test parts write that there is none
 
 
 @dataclass(frozen=True)
@@ -12,11 +18,11 @@ class Labelled(Task):
 
     @property
     def labels(self) -> dict[int, str]:
-        return {int(i): name for i, name in (self.model.config.id2label or {}).items()}
+        return read_labels(self.model.config.id2label, self.outputs)
 
     @property
     def outputs(self) -> int:
-        return self.model.config.num_labels or 1
+        return head_outputs(self.model) or self.model.config.num_labels or 1
 
     def index(self, name: object) -> int:
         return label_index(name, self.labels)
@@ -24,9 +30,55 @@ class Labelled(Task):
     def name_of(self, index: int) -> str:
         return self.labels[index]
 
+    def read_target(self, value: Any) -> Any:
+        return None if value is None else label_in_data(value, self.labels)
 
-def label_index(label: object, labels: dict[int, str]) -> int:
-    """An index, or a label by name (upper and lower case are the same if that is unambiguous)."""
+    def gold(self, label: object, wanted: Wanted) -> int | None:
+        if label is None or (str(label) == NO_LABEL and NO_LABEL not in self.labels.values()):
+            return wanted.index
+        return self.read_target(label)
+
+
+def read_labels(names: Mapping[Any, Any] | None, outputs: int) -> dict[int, str]:
+    """The names in `config.id2label`, one for each output; transformers' default names where there are none at all."""
+    if not names:
+        return {i: f"LABEL_{i}" for i in range(outputs)}
+    labels: dict[int, str] = {}
+    for key, name in names.items():
+        if not (is_whole(key) or (isinstance(key, str) and key.isdecimal())) or not (
+            isinstance(name, str) or is_whole(name)
+        ):
+            raise ValueError(
+                f"config.id2label holds {key!r}: {name!r}; expected the index of an output and the name of its label"
+            )
+        labels[int(key)] = str(name)
+    if missing := [i for i in range(outputs) if i not in labels]:
+        raise ValueError(
+            f"the model has {outputs} outputs, and config.id2label has no name for "
+            f"{', '.join(map(str, missing[:10]))}: name every output, from 0 to {outputs - 1}, in config.id2label"
+        )
+    return labels
+
+
+def head_outputs(model: PreTrainedModel) -> int | None:
+    """How many numbers the head gives, from its last linear layer; None where the configuration has to be believed.
+
+    `config.num_labels` is only the number of names in `config.id2label`.
+    """
+    if model.base_model is model:
+        return None
+    layers = [layer for child in model.children() if child is not model.base_model for layer in child.modules()]
+    sizes = [size for layer in layers if isinstance(size := getattr(layer, "out_features", None), int)]
+    if not sizes or model.config.num_labels in sizes:
+        return None
+    return sizes[-1]
+
+
+def label_index(label: object, labels: Mapping[int, str]) -> int:
+    """An index, or a label by name (upper and lower case are the same if that is unambiguous).
+
+    A whole number is an index. A text is a name, or the digits of an index where no label has that name.
+    """
     if is_whole(label) and label in labels:
         return int(label)
     exact = [i for i, name in labels.items() if name == label]
@@ -38,5 +90,13 @@ def label_index(label: object, labels: dict[int, str]) -> int:
     return loose[0]
 
 
-def describe_labels(labels: dict[int, str]) -> str:
+def label_in_data(value: object, labels: Mapping[int, str]) -> int:
+    """The index of a label as data holds it: a name wins over an index.
+
+    Only some formats tell 1 from "1", so a number is read as the text that it is written as, whatever the format.
+    """
+    return label_index(str(value) if is_whole(value) else value, labels)
+
+
+def describe_labels(labels: Mapping[int, str]) -> str:
     return ", ".join(f"{i} ({name!r})" for i, name in list(labels.items())[:20])

@@ -15,6 +15,7 @@ from transformers import PreTrainedModel
 
 from tokenlight.foundation.first_look import SAMPLE
 from tokenlight.model.inputs import max_length
+from tokenlight.model.settings import embedding_rows
 from tokenlight.record.choices import Choice, logits_at
 from tokenlight.tasks.targets import (
     Candidate,
@@ -26,10 +27,11 @@ from tokenlight.tasks.targets import (
     Wanted,
     check_indices,
     chosen_indices,
+    is_whole,
     new_foils,
     refuse_equal,
 )
-from tokenlight.text.batches import Batch
+from tokenlight.text.batches import Batch, refuse_unembedded_ids
 from tokenlight.text.encoding import encode
 from tokenlight.text.rows import Cut, Gap, Row, Text
 
@@ -90,7 +92,10 @@ class Task(ABC):
 
     def encode(self, texts: Sequence[Text]) -> list[Row]:
         """The texts as token rows, cut to what the model takes."""
-        return encode(self.tokenizer, texts, self.max_length, self.cut, replies=self.reads_on)
+        rows = encode(self.tokenizer, texts, self.max_length, self.cut, replies=self.reads_on)
+        for row in rows:
+            refuse_unembedded_ids(row, embedding_rows(self.model))
+        return rows
 
     # From people's words to indices, and back
 
@@ -100,6 +105,13 @@ class Task(ABC):
         other = None if foil is None else self.index(foil)
         refuse_equal(index, other, target)
         return Wanted(index=index, foil=other)
+
+    def read_target(self, value: Any) -> Any:
+        """A target, foil or gold label as data holds it, as `want` takes it. A name wins over an index.
+
+        Only some formats tell 1 from "1", so a number is read as the text that it is written as, whatever the format.
+        """
+        return str(value) if is_whole(value) else value
 
     def read_on(self, row: Row, wanted: Wanted) -> Row:
         """What the model reads to be asked this about a text."""
@@ -218,7 +230,7 @@ class Task(ABC):
 
     @property
     def gives_number(self) -> bool:
-        """The answer is a number, not one of several: it has no probability."""
+        """The answer is a number, or several, none of which excludes another: it has no probability."""
         return False
 
     def prediction(self, row: Row, output: Any, wanted: Wanted, i: int) -> tuple[str, float | None]:
@@ -228,9 +240,15 @@ class Task(ABC):
             return "something for every token", None
         logits = rows[0].float()
         if self.gives_number:
-            return f"{float(logits[0]):.4g}", None
+            return self.numbers_in_words(logits.tolist()), None
         best = int(logits.argmax())
         return self.name_of(best), float(self.chances(logits)[best])
+
+    def numbers_in_words(self, numbers: Sequence[float]) -> str:
+        """The answer of a regression: its number, or every one with its name where there are several."""
+        if len(numbers) == 1:
+            return f"{numbers[0]:.4g}"
+        return ", ".join(f"{self.name_of(i)} {number:.4g}" for i, number in enumerate(numbers))
 
     def candidates(
         self, row: Row, output: Any, wanted: Wanted, asked: Sequence[int] = (), i: int = 0
@@ -240,7 +258,7 @@ class Task(ABC):
         assert rows is not None, "a position was chosen before"
         logits = rows[0].double()
         if self.gives_number:
-            return (Candidate(self.name_of(0), 0, value=float(logits[0])),)
+            return tuple(Candidate(self.name_of(i), i, value=number) for i, number in enumerate(logits.tolist()))
         chances = self.chances(logits)
         indices = list(range(len(logits)))
         if self.with_words:

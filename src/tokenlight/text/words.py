@@ -20,6 +20,10 @@ WORD = re.compile(
     re.IGNORECASE,
 )
 
+# Two characters between which no word ends: both are letters or digits, of a script that puts blanks between words.
+# Korean puts them only between groups of words and particles.
+INSIDE = re.compile(rf"[^\W{ALONE}\uac00-\ud7a3][{MARKS}]*[^\W{ALONE}\uac00-\ud7a3]|\S[{MARKS}]")
+
 BLANKS = str.maketrans({"Ġ": " ", "▁": " ", "Ċ": "↵"})  # as byte-level and SentencePiece tokenizers write them
 
 
@@ -52,6 +56,25 @@ def group_tokens(
 def readable(token: str) -> str:
     """A token with blanks where tokenizers write signs for them."""
     return token.translate(BLANKS)
+
+
+def find_whole(text: str, phrase: str) -> int | None:
+    """Where a phrase first stands as whole words: no other letter or digit touches it. None where it does nowhere."""
+    place = text.find(phrase) if phrase else -1
+    while place >= 0:
+        if is_word_border(text, place) and is_word_border(text, place + len(phrase)):
+            return place
+        place = text.find(phrase, place + 1)
+    return None
+
+
+def is_word_border(text: str, place: int) -> bool:
+    """Whether a word may begin or end before the character at this place."""
+    start = max(0, place - 1)
+    while start > 0 and text[start] in MARKS:
+        start -= 1
+    inside = INSIDE.match(text, start) if 0 < place < len(text) else None
+    return inside is None or inside.end() <= place
 
 
 def number_words(text: str) -> list[int]:
