@@ -1,5 +1,6 @@
 """Answers of language models: every token of an answer by all tokens before it."""
 
+import copy
 from dataclasses import replace
 
 import pandas
@@ -8,7 +9,7 @@ import torch
 
 import tokenlight as tl
 from tests import models
-from tests.tokenizers_ import explainer_for
+from tests.tokenizers_ import explainer_for, model_for, tokenizer_for
 from tokenlight.explain import one_run
 from tokenlight.explain.answering import ask_about
 from tokenlight.explain.footprint import Shape, need_of_plan
@@ -409,3 +410,39 @@ def test_targets_of_one_and_of_several_tokens_in_one_call(explainer):
         explainer.explain(t, target=x, progress=False) for t, x in zip([PROMPT, "it", "they are"], targets, strict=True)
     ]
     assert all(apart(one.scores, other.scores) < 1e-10 for one, other in zip(together, alone, strict=True))
+
+
+# --- dropout -------------------------------------------------------------------------------------------------------
+
+
+def training_explainer(**settings):
+    model = copy.deepcopy(model_for("gpt2", "text-generation", resid_pdrop=0.5, embd_pdrop=0.5, attn_pdrop=0.5))
+    model.train(True)
+    model.transformer.h[0].mlp.eval()  # modes are not all the same
+    return tl.Explainer(model, tokenizer_for("gpt2"))
+
+
+def test_a_model_that_is_being_trained_writes_without_dropout_and_stays_as_it_is():
+    explainer = training_explainer()
+    model = explainer.model
+    modes = [module.training for module in model.modules()]
+    weights = {name: (weight.data_ptr(), weight.requires_grad) for name, weight in model.named_parameters()}
+    settings, seen = {**vars(model.config)}, []
+    hook = model.register_forward_hook(lambda module, args, output: seen.append(module is model))
+    plain = copy.deepcopy(model).eval()
+    ids = torch.tensor([explainer.tokenizer.encode(PROMPT)])
+    expected = plain.generate(input_ids=ids, attention_mask=torch.ones_like(ids), max_new_tokens=6, do_sample=False)
+    seen.clear()
+    answers = {explainer.generate(PROMPT, max_new_tokens=6, do_sample=False).ids for _ in range(4)}
+    hook.remove()
+    assert answers == {tuple(expected[0, ids.shape[1] :].tolist())}
+    assert seen  # forward hooks are part of what the model computes
+    assert not any(seen)
+    with pytest.raises(ValueError, match="num_return_sequences"):
+        explainer.generate(PROMPT, max_new_tokens=2, do_sample=True, num_return_sequences=2)
+    with pytest.raises(Exception, match="nonsense"):
+        explainer.generate(PROMPT, nonsense=3)
+    assert [module.training for module in model.modules()] == modes
+    assert {**vars(model.config)} == settings
+    after = {name: (weight.data_ptr(), weight.requires_grad) for name, weight in model.named_parameters()}
+    assert after == weights

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor
+from transformers import PreTrainedModel
 
 from tokenlight.explain.inquiry import Inquiry
 from tokenlight.explain.jobs import Job
@@ -13,6 +14,7 @@ from tokenlight.explain.remarks import input_notes, is_signed, merge_notes
 from tokenlight.foundation.versions import library_versions
 from tokenlight.masks.choosing import model_name
 from tokenlight.methods import Attribution
+from tokenlight.model.copying import private_copy
 from tokenlight.model.placement import device_of
 from tokenlight.record.choices import Continuation
 from tokenlight.record.recording import Answer
@@ -51,12 +53,14 @@ AnswerLike = str | Generated | tuple[int, ...]
 
 
 def generate(explainer: "Explainer", row: Row, seed: int | None, settings: Mapping[str, Any]) -> Generated:
-    """By transformers' own `generate`, on the model as it was given."""
+    """By transformers' own `generate`, on the model as it was given, or on a copy without dropout."""
     task, model = explainer.task, cast(Any, explainer.model)  # an adapter's class may be around it
     if not task.reads_on:
         raise ValueError(f"only language models write answers; this is a {task.name} model")
     if isinstance(row.text, tuple):
         raise ValueError("a language model continues one text or a chat; found a pair")
+    if any(module.training for module in explainer.inner.modules()):
+        model = cast(Any, evaluating_copy(explainer.inner))
     if not callable(getattr(model, "generate", None)):
         model = cast(Any, explainer.inner)  # wrappers that only spread a model over devices
     if not callable(getattr(model, "generate", None)):
@@ -77,6 +81,16 @@ def generate(explainer: "Explainer", row: Row, seed: int | None, settings: Mappi
         raise ValueError("the model wrote nothing: allow more with max_new_tokens=")
     assert not isinstance(row.text, tuple), "refused above"
     return Generated(row.text, explainer.tokenizer.decode(list(written), skip_special_tokens=True), written, explainer)
+
+
+def evaluating_copy(model: PreTrainedModel) -> PreTrainedModel:
+    """A private copy around the same weights, in eval mode: explanations are of the model without dropout, too.
+
+    The model itself keeps its mode, and another thread may go on training it.
+    """
+    made = private_copy(model, own_experts=True)
+    made.config.use_cache = getattr(model.config, "use_cache", True)
+    return made
 
 
 def with_defaults(explainer: "Explainer", row: Row, settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,5 +1,8 @@
 """Explaining token ids: for those who tokenise themselves."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
@@ -10,11 +13,12 @@ from tokenlight.explain.jobs import Job, Option
 from tokenlight.explain.passes import plan_passes
 from tokenlight.explain.running import Running, run_jobs
 from tokenlight.foundation.errors import UnsupportedModelError
+from tokenlight.foundation.torch_internals import is_out_of_memory
 from tokenlight.methods import Attribution, find_method
 from tokenlight.model import inputs, pooling
 from tokenlight.model.habits import habits_of
 from tokenlight.model.kept_twins import borrowed_twin
-from tokenlight.model.settings import padding_id
+from tokenlight.model.settings import embedding_rows, padding_id
 from tokenlight.model.twin import Twin
 from tokenlight.rules.mode import RuleTable
 from tokenlight.tasks import task_of
@@ -71,7 +75,8 @@ def attribute_ids(
         wanted = [Wanted() if function else task.want_ids(t, f) for t, f in zip(targets, foils, strict=True)]
         plan = plan_passes(Target(task, tuple(wanted), function), [job])
         refuse_too_large(shape_of(twin), plan, input_ids.shape, running.saving, twin.device)
-        _, (attribution,) = run_jobs(twin, batch, plan, saving=running.saving)
+        with refusing_too_many_tokens(twin.model, input_ids.shape[1]):
+            _, (attribution,) = run_jobs(twin, batch, plan, saving=running.saving)
     return attribution
 
 
@@ -83,14 +88,12 @@ def raw_batch(ids: Tensor, mask: Tensor | None, types: Tensor | None, twin: Twin
             raise ValueError(f"{name} must be a tensor [batch, token] like input_ids; found {found}")
     if ids.numel() == 0:
         raise ValueError("input_ids is empty")
-    if ids.is_floating_point() or ids.dtype == torch.bool:
-        raise ValueError(f"input_ids holds whole numbers; found {ids.dtype}")
-    vocabulary = model.config.get_text_config().vocab_size
-    if not 0 <= int(ids.min()) <= int(ids.max()) < vocabulary:
-        raise ValueError(f"ids go from {int(ids.min())} to {int(ids.max())}; the vocabulary has {vocabulary} tokens")
-    mask = torch.ones_like(ids) if mask is None else mask.to(ids.dtype)
-    if not mask.any(1).all():
-        raise ValueError("attention_mask hides every token of a row")
+    ids = whole_numbers(ids, "input_ids")
+    check_range(ids, "input_ids", embedding_rows(model), "tokens in the vocabulary")
+    mask = torch.ones_like(ids) if mask is None else read_mask(mask)
+    if types is not None:
+        types = whole_numbers(types, "token_type_ids")
+        check_range(types, "token_type_ids", type_count(model), "types in the model")
     pad = padding_id(model)
     batch = Batch(ids, mask, types, pad_id=None if pad == pooling.NO_PADDING else pad, start_id=start_id(model))
     if not mask.all():
@@ -100,11 +103,57 @@ def raw_batch(ids: Tensor, mask: Tensor | None, types: Tensor | None, twin: Twin
     return inputs.fix_positions(model, batch)  # padding on the left would shift them
 
 
+def whole_numbers(tensor: Tensor, name: str) -> Tensor:
+    """As 64-bit integers, whatever integer type they have: smaller ones cannot hold every id."""
+    if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
+        raise ValueError(f"{name} holds whole numbers, in a tensor of an integer type; found {tensor.dtype}")
+    return tensor.long()
+
+
+def check_range(tensor: Tensor, name: str, count: int | None, what: str) -> None:
+    lowest, highest = int(tensor.min()), int(tensor.max())
+    if lowest < 0 or (count is not None and highest >= count):
+        room = "numbers from 0 up" if count is None else f"numbers from 0 to {count - 1}, for {count} {what}"
+        raise ValueError(f"{name} goes from {lowest} to {highest}; expected {room}")
+
+
+def read_mask(mask: Tensor) -> Tensor:
+    """1 for tokens that count and 0 for others, in any type."""
+    if not ((mask == 0) | (mask == 1)).all():
+        raise ValueError("attention_mask holds 1 for tokens and 0 for padding; found other numbers")
+    if not mask.any(1).all():
+        raise ValueError("attention_mask hides every token of a row")
+    return mask.long()
+
+
+def type_count(model: PreTrainedModel) -> int | None:
+    """How many token types the model tells apart; None where it looks none of them up."""
+    found = getattr(
+        model.config.get_text_config(), "type_vocab_size", embedding_rows(model)
+    )  # GPT-2 embeds them as ids
+    return found if isinstance(found, int) and found > 0 else None
+
+
+@contextmanager
+def refusing_too_many_tokens(model: PreTrainedModel, tokens: int) -> Iterator[None]:
+    """Where a model fails on more tokens than it has positions for, say that; some families read on beyond them."""
+    try:
+        yield
+    except (LookupError, RuntimeError) as error:
+        limit = inputs.max_length(model, 10**9)
+        if limit is None or tokens <= limit or is_out_of_memory(error):
+            raise
+        raise ValueError(
+            f"input_ids has rows of {tokens} tokens, and {type(model).__name__} has positions for {limit}: "
+            "shorten the rows"
+        ) from error
+
+
 def start_id(model: PreTrainedModel) -> int | None:
     """The id that texts begin with, or else end with, where the configuration names one."""
     config = model.config.get_text_config()
     ids = (getattr(config, "bos_token_id", None), getattr(config, "eos_token_id", None))
-    return next((i for i in ids if isinstance(i, int) and 0 <= i < config.vocab_size), None)
+    return next((i for i in ids if isinstance(i, int) and 0 <= i < embedding_rows(model)), None)
 
 
 def refuse_padding(twin: Twin, batch: Batch) -> None:

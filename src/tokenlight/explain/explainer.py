@@ -17,6 +17,7 @@ from tokenlight.explain.running import Running
 from tokenlight.methods import find_method
 from tokenlight.model.copying import unwrap
 from tokenlight.model.habits import habits_of
+from tokenlight.model.settings import embedding_rows, padding_id
 from tokenlight.results.collections import ExplanationDict, ExplanationList
 from tokenlight.results.explained_answer import ExplainedAnswer
 from tokenlight.results.explanation import Explanation
@@ -48,6 +49,7 @@ class Explainer:
         self.model = model
         self.tokenizer = tokenizer
         self.task = (task or task_of_class(type(inner).__name__))(inner, tokenizer)
+        _ = self.task.labels  # names that do not fit the model are refused before anything is explained
 
     def __repr__(self) -> str:
         return line_about(self.task)
@@ -305,7 +307,7 @@ class Explainer:
 
     def collate(self, rows: Sequence[Row], device: torch.device | str = "cpu") -> Batch:
         """Token rows as a padded batch."""
-        return collate(rows, self.tokenizer, device, self.inner.config.get_text_config().pad_token_id)
+        return collate(rows, self.tokenizer, device, padding_id(self.inner), embedding_rows(self.inner))
 
     def batches(self, rows: Sequence[Row], batch_size: int, kinds: Sequence[Hashable]) -> list[list[int]]:
         """Row numbers, texts of similar length together; questions of different kinds are kept apart."""

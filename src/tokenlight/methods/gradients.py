@@ -10,11 +10,12 @@ from torch import Tensor
 
 from tokenlight.methods import Asking, Attribution, details, method
 from tokenlight.methods.attention_gradients import mean_queries
+from tokenlight.model.settings import embedding_rows
 from tokenlight.model.twin import Twin
 from tokenlight.record.folding import Fold
 from tokenlight.record.probe import Probe
 from tokenlight.record.trace import Signal, Trace
-from tokenlight.text.batches import Batch
+from tokenlight.text.batches import Batch, refuse_unembedded_role
 
 SIGN = (
     "the sign is that of gradient × state: a word counts against the target where a little less of it would raise the "
@@ -199,11 +200,13 @@ def baseline_embeddings(twin: Twin, batch: Batch, baseline: str | int | None) ->
     special = torch.zeros_like(batch.input_ids).bool() if batch.special is None else batch.special
     if baseline == "zero":
         return twin.embed(batch.input_ids) * special[:, :, None]
+    if baseline in batch.unembedded:
+        refuse_unembedded_role(str(baseline), batch.unembedded[str(baseline)])
     if token is None:
         raise ValueError(
             f"no baseline {baseline!r} here: choose 'mask' or 'pad' (if the vocabulary has it), 'zero', an id"
         )
-    vocabulary = twin.model.config.get_text_config().vocab_size
+    vocabulary = embedding_rows(twin.model)
     if not 0 <= token < vocabulary:
         raise ValueError(f"baseline {token} is outside the vocabulary of {vocabulary} tokens")
     return twin.embed(torch.where(special, batch.input_ids, token))

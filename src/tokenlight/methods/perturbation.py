@@ -13,7 +13,7 @@ from tokenlight.model.inputs import fix_positions
 from tokenlight.record.choices import Choice
 from tokenlight.record.probe import Probe
 from tokenlight.text import draws
-from tokenlight.text.batches import Batch
+from tokenlight.text.batches import Batch, refuse_unembedded_role
 
 CHUNK = 64  # changed texts that run together
 
@@ -149,6 +149,8 @@ def take_away(batch: Batch, gone: Tensor, how: str) -> Batch:
 
 
 def replacement(batch: Batch, how: str) -> int | None:
+    if how in batch.unembedded:
+        refuse_unembedded_role(how, batch.unembedded[how])
     return {"mask": batch.mask_id, "pad": batch.pad_id}.get(how)
 
 

@@ -11,8 +11,9 @@ from transformers import PreTrainedModel
 from tokenlight.metrics.ranking import check_scores, order, share_up
 from tokenlight.model.habits import habits_of
 from tokenlight.model.pooling import classifies
-from tokenlight.model.settings import padding_id
+from tokenlight.model.settings import embedding_rows, padding_id
 from tokenlight.tasks import task_of_class
+from tokenlight.text.batches import has_embedding, refuse_unembedded_role
 from tokenlight.text.rows import Row
 from tokenlight.text.units import Units, check_units, random_sets, units_of
 
@@ -91,7 +92,8 @@ class Perturbation:
         """With how and token settled for this model; a token becomes its id."""
         reads_by_padding = classifies(model) and habits_of(model).reads_last
         causal = task_of_class(type(model).__name__).reads_on
-        ids = {"mask": tokenizer.mask_token_id, "pad": tokenizer.pad_token_id}
+        named = {"mask": tokenizer.mask_token_id, "pad": tokenizer.pad_token_id}
+        ids = {role: i if has_embedding(i, embedding_rows(model)) else None for role, i in named.items()}
         how, token = self.how, self.token
         if how is None:
             how = "delete" if causal or reads_by_padding or not any(i is not None for i in ids.values()) else "replace"
@@ -101,6 +103,10 @@ class Perturbation:
         if token is None:
             token = "pad" if ids["mask"] is None else "mask"
         chosen = ids[token] if isinstance(token, str) else token
+        if isinstance(token, str) and chosen is None and named[token] is not None:
+            refuse_unembedded_role(token, named[token])
+        if isinstance(token, int) and not has_embedding(token, embedding_rows(model)):
+            raise ValueError(f"token={token} has no embedding: the model's are for 0 to {embedding_rows(model) - 1}")
         if chosen is None:
             raise ValueError(f"the vocabulary has no {token} token: use how='delete', or give the id of another token")
         if reads_by_padding and chosen == padding_id(model):

@@ -12,10 +12,11 @@ from tokenlight.foundation.progress import track
 from tokenlight.metrics.perturbation import Changed
 from tokenlight.model import inputs
 from tokenlight.model.habits import habits_of
+from tokenlight.model.settings import embedding_rows, padding_id
 from tokenlight.model.tape import Tape
 from tokenlight.model.twin import Twin
 from tokenlight.tasks.targets import Goal, Question
-from tokenlight.text.batches import Batch, length_batches
+from tokenlight.text.batches import Batch, has_embedding, length_batches
 from tokenlight.text.rows import Row
 
 TOKENS = 4096  # that run together
@@ -50,7 +51,8 @@ def ask(explainer: Explainer, changed: Changed, goal: Goal) -> Question:
 
 def start_token(explainer: Explainer) -> int:
     """What stands for an empty text, where nothing is put around texts: the token that texts begin with or end with."""
-    found = [t for t in (explainer.tokenizer.bos_token_id, explainer.tokenizer.eos_token_id) if t is not None]
+    ids = (explainer.tokenizer.bos_token_id, explainer.tokenizer.eos_token_id)
+    found = [token for token in ids if has_embedding(token, embedding_rows(explainer.inner))]
     if not found:
         raise ValueError(
             "every token is taken away, and the vocabulary has no token for an empty text: replace instead"
@@ -96,8 +98,8 @@ def batches_of(explainer: Explainer, questions: Sequence[Question], tokens: int)
 def make_batch(explainer: Explainer, twin: Twin, questions: Sequence[Question]) -> Batch:
     """Padded on the right, with positions written out as the whole rows count them."""
     width = max(map(len, questions))
-    known = (twin.model.config.get_text_config().pad_token_id, explainer.tokenizer.pad_token_id, 0)
-    fill = next(i for i in known if i is not None and i >= 0)
+    known = (padding_id(twin.model), explainer.tokenizer.pad_token_id, 0)
+    fill = next(i for i in known if i is not None and has_embedding(i, embedding_rows(twin.model)))
 
     def padded(rows: Sequence[Sequence[int]], fill: int) -> Tensor:
         return torch.tensor([[*row, *[fill] * (width - len(row))] for row in rows], device=twin.device)

@@ -26,8 +26,18 @@ def numbers_in(config: PreTrainedConfig, name: str) -> Iterator[int]:
 
 
 def padding_id(model: PreTrainedModel) -> int | None:
-    """None: the model knows none."""
-    return getattr(model.config.get_text_config(), "pad_token_id", None)
+    """None: the model knows none, or has no embedding for it."""
+    found = getattr(model.config.get_text_config(), "pad_token_id", None)
+    return None if found is not None and found >= embedding_rows(model) else found
+
+
+def embedding_rows(model: PreTrainedModel) -> int:
+    """How many token ids the model has an embedding for: a tokenizer may have more, and so may the configuration."""
+    try:
+        rows = getattr(model.get_input_embeddings(), "num_embeddings", None)
+    except NotImplementedError:  # refused elsewhere, where embeddings are needed
+        rows = None
+    return rows if isinstance(rows, int) else model.config.get_text_config().vocab_size
 
 
 def layers_and_heads(model: PreTrainedModel) -> tuple[int, int]:

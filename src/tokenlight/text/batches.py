@@ -25,6 +25,8 @@ class Batch:
     start_id: int | None = None  # the id that stands for an empty text
     hides: bool = False  # the mask hides tokens of a text, too, not only padding
     units: Mapping[str, Tensor] = field(default_factory=dict)  # kind -> number of each token's unit; -1: in none
+    # Role ("mask", "pad") -> id, where the tokenizer has such a token and the model has no embedding for it.
+    unembedded: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def lengths(self) -> Tensor:
@@ -71,13 +73,25 @@ class Batch:
         return replace(short, input_ids=ids, attention_mask=mask.to(self.attention_mask)), stay.cumsum(1) - 1
 
 
-def collate(rows: Sequence[Row], tokenizer: Any, device: torch.device | str = "cpu", pad: int | None = None) -> Batch:
+def collate(
+    rows: Sequence[Row],
+    tokenizer: Any,
+    device: torch.device | str = "cpu",
+    pad: int | None = None,
+    embedded: int | None = None,
+) -> Batch:
     """Pad on the right: causal models never look there, and encoders read position 0.
 
     `pad` is the padding id that the model knows: some models find the end of a text by it, whatever the mask says.
+    The model has embeddings for the ids below `embedded`; padding is masked, so where its id has none, any other does.
     """
+    for row in rows:
+        refuse_unembedded_ids(row, embedded)
     width = max(len(row) for row in rows)
-    padding = next(i for i in (pad, tokenizer.pad_token_id, 0) if i is not None)
+    start = tokenizer.eos_token_id if tokenizer.bos_token_id is None else tokenizer.bos_token_id
+    roles = {"mask": tokenizer.mask_token_id, "pad": tokenizer.pad_token_id, "start": start}
+    ids = {role: i if has_embedding(i, embedded) else None for role, i in roles.items()}
+    padding = next(i for i in (pad, ids["pad"], 0) if i is not None and has_embedding(i, embedded))
 
     def padded(values: list[list[int]], fill: int) -> Tensor:
         return torch.tensor([row + [fill] * (width - len(row)) for row in values], device=device)
@@ -88,9 +102,32 @@ def collate(rows: Sequence[Row], tokenizer: Any, device: torch.device | str = "c
         attention_mask=padded([[1] * len(row) for row in rows], 0),
         token_type_ids=padded(types, 0) if len(types) == len(rows) else None,
         special=padded([[int(s) for s in row.special] for row in rows], 1).bool(),
-        mask_id=tokenizer.mask_token_id,
-        pad_id=tokenizer.pad_token_id,
-        start_id=tokenizer.eos_token_id if tokenizer.bos_token_id is None else tokenizer.bos_token_id,
+        mask_id=ids["mask"],
+        pad_id=ids["pad"],
+        start_id=ids["start"],
+        unembedded={role: i for role, i in roles.items() if i is not None and ids[role] is None},
+    )
+
+
+def has_embedding(token: int | None, embedded: int | None) -> bool:
+    """Whether there is such a token, and the model, with embeddings for the ids below `embedded`, has one for it."""
+    return token is not None and token >= 0 and (embedded is None or token < embedded)
+
+
+def refuse_unembedded_ids(row: Row, embedded: int | None) -> None:
+    if embedded is not None and row.input_ids and max(row.input_ids) >= embedded:
+        place = next(i for i, token in enumerate(row.input_ids) if token >= embedded)
+        raise ValueError(
+            f"the text holds the token {row.tokens[place]!r} with the id {row.input_ids[place]}, but the model has "
+            f"embeddings for {embedded} ids only: the tokenizer does not fit the model, or tokens were added to it "
+            "without model.resize_token_embeddings(len(tokenizer))"
+        )
+
+
+def refuse_unembedded_role(role: str, token: int) -> None:
+    raise ValueError(
+        f"the {role} token has the id {token}, for which the model has no embedding: it was added to the tokenizer "
+        f"without model.resize_token_embeddings(len(tokenizer)). Resize the embeddings, or do without {role!r}"
     )
 
 
