@@ -118,8 +118,16 @@ def measure_together(plan: MeasuringPlan, rows: Sequence[NumberedRow]) -> Measur
         model = ReadyModel(plan.explainer, plan.jobs, twin, [case.draft.row for case in cases])
         explained = explain_cases(plan, model, cases, [case.target for case in cases])
         records += measure_cases(plan, model, cases, explained)
-        json.dumps(records, allow_nan=False)  # a number that no journal can hold is refused here, for its row alone
+        refuse_unstorable(records)
     return MeasuredPart(list(in_order(records)), cases, explained)
+
+
+def refuse_unstorable(records: Sequence[Record]) -> None:
+    """Here, where it is the fault of a row, and not of the journal that would break off."""
+    try:
+        json.dumps(records, allow_nan=False)
+    except ValueError as error:
+        raise ValueError(f"what was measured is not finite, or cannot be stored ({error})") from error
 
 
 def explain_cases(plan: MeasuringPlan, model: ReadyModel, cases: Sequence[Case], targets: list[Any]) -> Explained:

@@ -179,7 +179,9 @@ def memory_rows(data: Sequence[Any]) -> Rows:
         if isinstance(one, Example):
             yield replace(one, where=where)
         elif isinstance(one, Mapping):
-            yield TableRow(str(number), where, one)
+            strange = [name for name in one if not isinstance(name, str)]
+            reason = f"expected texts as names of columns, found {strange[0]!r}" if strange else ""
+            yield BadRow(where, reason) if strange else TableRow(str(number), where, one)
         elif isinstance(one, tuple) and len(one) == 2:
             yield TableRow(str(number), where, {"text_a": one[0], "text_b": one[1]})
         else:
