@@ -77,6 +77,55 @@ def test_a_row_is_the_explanation_of_that_token_with_the_text_before_it(explaine
     assert answer.log_probabilities[step] == pytest.approx(float(begun.log_probabilities[step]))
 
 
+# Methods for which a row of an answer is not what `explain` gives for the text before the token, as docs/answers.md says.
+OTHER_ROWS = ("context_lrp", "leave_one_out", "contextcite")
+SHORT = 6  # tokens of which shapley_sampling asks about all sets, with 10 permutations
+
+
+def row_and_explanation(method, prompt, step, **options):
+    """Of one token of the answer, and the same token with all the text before it as the prompt."""
+    explainer = explainer_for("gpt2", "text-generation", dtype=torch.float64)
+    answer = explainer.explain_answer(prompt, ANSWER, method, number="logit", progress=False, **options)
+    text = prompt + explainer.tokenizer.decode(answer.ids[:step])
+    alone = explainer.explain(text, method, target=answer.ids[step], progress=False, **options)
+    assert alone.tokens == answer.tokens[: len(alone.tokens)]
+    return answer.matrix[step, : len(alone.scores)], alone.scores
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_row_is_what_explain_gives_for_the_text_before_it(method):
+    if not METHODS[method].fits(explainer_for("gpt2", "text-generation").inner):
+        pytest.skip("the method is not defined for the model")
+    row, alone = row_and_explanation(method, "The keys. To the cabinet", 7, **models.quick_options(method))
+    if method in OTHER_ROWS:
+        assert apart(row, alone) > 1e-4
+    else:
+        assert apart(row, alone) < 1e-10
+
+
+@pytest.mark.parametrize("method", ["leave_one_out", "contextcite"])
+def test_units_of_the_prompt_are_those_of_a_text_without_the_answer(method):
+    """The first token has nothing of the answer before it, which `explain` would take for a part of the text."""
+    row, alone = row_and_explanation(method, "The keys. To the cabinet", 0)
+    assert apart(row, alone) < 1e-10
+
+
+def test_contexts_are_drawn_for_the_whole_answer():
+    row, alone = row_and_explanation("attn_lrp", "The keys. To the cabinet", 7, contexts=2)
+    assert apart(row, alone) > 1e-4
+
+
+def test_shapley_values_of_a_short_text_are_exact_and_those_of_an_answer_are_drawn():
+    explainer = explainer_for("gpt2", "text-generation", dtype=torch.float64)
+    before = len(explainer.encode(["it is"])[0])
+    short, exact = row_and_explanation("shapley_sampling", "it is", SHORT - before)
+    assert len(exact) == SHORT
+    assert apart(short, exact) > 1e-6
+    longer, drawn = row_and_explanation("shapley_sampling", "it is", SHORT + 1 - before)
+    assert len(drawn) == SHORT + 1
+    assert apart(longer, drawn) < 1e-10
+
+
 @pytest.mark.parametrize("family", DECODERS)
 def test_a_row_is_what_attribute_finds_for_the_ids_before_it(family):
     explainer = explainer_for(family, "text-generation", dtype=torch.float64)
