@@ -157,6 +157,15 @@ def test_what_is_uncertain_is_dropped_with_its_reason(tmp_path, words, said):
     assert reason(treebank(tmp_path / "t.conllu", words)) == said
 
 
+def test_a_sentence_that_cannot_be_read_spoils_no_other(tmp_path):
+    path = treebank(tmp_path / "t.conllu", KEYS)
+    path.write_text(f"1\tbroken\n\n{path.read_text()}")
+    bad, good = treebank_cases(path)
+    assert isinstance(bad, BadRow)
+    assert "expected 10 columns" in bad.reason
+    assert isinstance(good, AgreementCase)
+
+
 def test_contractions_are_dropped(tmp_path):
     words = ["Paris Paris PROPN NNP Number=Sing 4 nsubj", "does do AUX VBZ + 4 aux", "n't not PART RB _ 4 advmod"]
     path = treebank(tmp_path / "t.conllu", [*words, "walk walk VERB VB _ 0 root"], glue="does")

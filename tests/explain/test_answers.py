@@ -77,7 +77,7 @@ def test_a_row_is_the_explanation_of_that_token_with_the_text_before_it(explaine
     assert answer.log_probabilities[step] == pytest.approx(float(begun.log_probabilities[step]))
 
 
-# Methods for which a row of an answer is not what `explain` gives for the text before the token, as docs/answers.md says.
+# Methods for which a row of an answer is not what `explain` gives for the text before the token: docs/answers.md says why.
 OTHER_ROWS = ("context_lrp", "leave_one_out", "contextcite")
 SHORT = 6  # tokens of which shapley_sampling asks about all sets, with 10 permutations
 

@@ -15,7 +15,7 @@ import tokenlight as tl
 from tests.tokenizers_ import TOKENIZERS, explainer_for, model_for
 from tokenlight.heads import count as counting
 from tokenlight.heads.count import count_heads
-from tokenlight.heads.parsed_texts import parse_source
+from tokenlight.heads.parsed_texts import parse_source, read_texts
 from tokenlight.masks.choosing import choose_heads
 from tokenlight.masks.head_mask import HeadMask
 from tokenlight.masks.roles import roles
@@ -224,6 +224,28 @@ def test_counting_goes_on_where_it_stopped(tmp_path, monkeypatch):
     path.write_text("{")
     with pytest.raises(ValueError, match="not a checkpoint"):
         count_heads(explainer, PARSES, checkpoint=path)
+
+
+def test_a_text_that_cannot_be_read_counts_for_nothing():
+    """It is counted among those that were read, so that counting goes on behind it."""
+    explainer = explainer_for("bert")
+    whole = count_heads(explainer, PARSES)
+    with pytest.warns(RuntimeWarning, match="1 text skipped. The first: the text .* has no tokens of its own"):
+        found = count_heads(explainer, [PARSES[0], Parse("\u200b", ()), *PARSES[1:]])
+    assert found.texts == whole.texts + 1
+    assert torch.equal(found.hits, whole.hits)
+    with (
+        pytest.warns(RuntimeWarning, match="1 text skipped"),
+        pytest.raises(ValueError, match="none of the 1 texts can be read"),
+    ):
+        count_heads(explainer, [Parse("\u200b", ())])
+
+
+def test_rows_that_hold_no_text_are_skipped_and_counted(tmp_path):
+    path = tmp_path / "texts.txt"
+    path.write_text("it is a good movie\n\n \nthey are not bad\n")
+    with pytest.warns(RuntimeWarning, match=r"2 rows of texts.txt skipped. The first: .*line 2: .*empty"):
+        assert list(read_texts(path, None)) == ["it is a good movie", "they are not bad"]
 
 
 @pytest.mark.parametrize(

@@ -17,11 +17,17 @@ import tokenlight as tl
 from tests.rounding import assert_near
 from tests.tokenizers_ import model_for, tokenizer_for
 from tokenlight.bench import benchmark, measuring
+from tokenlight.bench import cases as cases_of
+from tokenlight.bench.cases import sort_out
+from tokenlight.bench.protocol import Protocol
 from tokenlight.corpus import explain_dataset
 from tokenlight.corpus.settings import CorpusSettings
 from tokenlight.data.examples import Example
 from tokenlight.data.source import Source
+from tokenlight.explain.jobs import Job
 from tokenlight.foundation.blame import UNEXPECTED
+from tokenlight.methods import find_method
+from tokenlight.metrics.evaluate import Measure
 
 NEW = "extraordinary"  # a token that was added to the tokenizer: the model has no embedding for it
 # What JSON can hold
@@ -325,6 +331,21 @@ def test_a_row_that_cannot_be_written_is_set_aside(tmp_path):
     row = json.loads((tmp_path / "bad_rows.jsonl").read_text())
     assert row["row"] == 1
     assert "surrogates not allowed" in row["reason"]
+
+
+def test_sorting_out_sets_aside_rows_that_a_method_cannot_explain(monkeypatch):
+    """As `tokenlight calibrate` does before it begins."""
+    explainer, rows = explainer_for("text-classification"), [(i, Example(str(i), text)) for i, text in enumerate(TEXTS)]
+    jobs = {METHOD: Job.for_model(find_method(METHOD), {}, explainer.inner)}
+    monkeypatch.setattr(tl.Explainer, "explain_rows", failing(rows_of_explainer, RuntimeError("a bug"), "movie 5"))
+    cases, rest = sort_out(explainer, Protocol("p", (Measure("aopc"),)), rows, jobs)
+    assert [case.draft.number for case in cases] == [0, 1, 2, 3, 4, 6, 7, 8, 9, 10, 11]
+    assert [(record["row"], record["where"], record["bad"][: len(UNEXPECTED)]) for record in rest] == [
+        (5, "example 5", UNEXPECTED)
+    ]
+    monkeypatch.setattr(cases_of, "read_answer", lambda *args: {}["slip"])
+    cases, rest = sort_out(explainer, Protocol("p", (Measure("aopc"),)), rows[:2])
+    assert (cases, len(rest)) == ([], 2)
 
 
 # --- labels with numeric names ------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """From a row of data to a case: the text as the model reads it, what the model says, what is explained and marked."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,15 +13,18 @@ from tokenlight.data.examples import MASK_MARK, BadRow, Example, NumberedRow, fi
 from tokenlight.data.fitting import misfit
 from tokenlight.explain.answering import ids_of
 from tokenlight.explain.explainer import Explainer
+from tokenlight.explain.jobs import Job
+from tokenlight.explain.running import Running
 from tokenlight.foundation.blame import reason_to_skip
 from tokenlight.metrics.perturbation import takeable
 from tokenlight.model.tape import Tape
 from tokenlight.model.twin import Twin
 from tokenlight.record.choices import Choice
-from tokenlight.runs.encoding import encode_each
+from tokenlight.runs.halving import by_halves
 from tokenlight.runs.journal import Record
 from tokenlight.tasks.targets import Target, Wanted, chosen_indices
 from tokenlight.tasks.task import Task
+from tokenlight.text.encoding import encode_each
 from tokenlight.text.rows import Row
 
 BATCH = 32  # texts that run together
@@ -61,13 +64,32 @@ class Case:
 
 
 def sort_out(
-    explainer: Explainer, protocol: Protocol, rows: Sequence[NumberedRow], twin: Twin | None = None
+    explainer: Explainer, protocol: Protocol, rows: Sequence[NumberedRow], jobs: Mapping[str, Job] | None = None
 ) -> tuple[list[Case], list[Record]]:
     """The cases, and records of what is not measured: bad rows, and examples that the protocol sets aside.
 
-    `twin`, if there is one, is of the explainer's model.
+    A row on which anything fails is a bad one, and spoils no other. With `jobs`, so is one that they cannot explain.
     """
-    twin = twin or Twin(explainer.model)
+
+    def do(some: Sequence[NumberedRow]) -> list[tuple[list[Case], list[Record]]]:
+        cases, records = sort_out_together(explainer, protocol, some, Twin(explainer.model))
+        if jobs and cases:
+            targets, foils = [case.target for case in cases], [case.foil for case in cases]
+            running = Running(progress=False)
+            explainer.explain_rows([c.draft.row for c in cases], jobs, target=targets, foil=foils, running=running)
+        return [(cases, records)]
+
+    def set_aside(row: NumberedRow, error: Exception, reason: str) -> tuple[list[Case], list[Record]]:
+        return [], [bad_row(row, reason)]
+
+    found = by_halves(rows, do, set_aside) if rows else []
+    return [case for cases, _ in found for case in cases], [record for _, records in found for record in records]
+
+
+def sort_out_together(
+    explainer: Explainer, protocol: Protocol, rows: Sequence[NumberedRow], twin: Twin
+) -> tuple[list[Case], list[Record]]:
+    """The same, all at once. `twin` is of the explainer's model."""
     drafts, records = make_drafts(explainer, protocol, rows)
     answers = ask_model(explainer, protocol, drafts, twin)
     kept: list[tuple[CaseDraft, Answer, Record]] = []
@@ -148,6 +170,12 @@ def draft_answer(task: Task, number: int, example: Example, row: Row, reply: str
 
 def unusable(number: int, example: Example, error: Exception) -> Record:
     return bad(number, BadRow(f"example {example.id}", reason_to_skip(error)))
+
+
+def bad_row(numbered: NumberedRow, reason: str) -> Record:
+    number, row = numbered
+    where = row.where or (f"example {row.id}" if isinstance(row, Example) else f"row {number}")
+    return bad(number, BadRow(where, reason))
 
 
 def bad(number: int, row: BadRow) -> Record:

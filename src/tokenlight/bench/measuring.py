@@ -7,21 +7,22 @@ from typing import Any
 
 from torch import Tensor
 
-from tokenlight.bench.cases import Case, bad, in_order, sort_out
+from tokenlight.bench.cases import Case, bad_row, in_order, sort_out_together
 from tokenlight.bench.protocol import Protocol, other_class
 from tokenlight.bench.robustness import likeness_of
-from tokenlight.data.examples import BadRow, Example, NumberedRow
+from tokenlight.data.examples import NumberedRow
 from tokenlight.data.parts import Part
 from tokenlight.explain.explainer import Explainer
 from tokenlight.explain.jobs import Job
 from tokenlight.explain.running import Running
-from tokenlight.foundation.blame import is_unforeseen, reason_to_skip
+from tokenlight.foundation.blame import is_unforeseen
 from tokenlight.metrics.evaluate import Curve, Measure, compare, measure_curve, trace_curves
 from tokenlight.metrics.perturbation import Perturbation
 from tokenlight.metrics.probability import Asking
 from tokenlight.model.twin import Twin
 from tokenlight.results.explanation import Explanation
 from tokenlight.runs.engines import Tell
+from tokenlight.runs.halving import by_halves
 from tokenlight.runs.journal import Record
 from tokenlight.text.rows import Row
 
@@ -90,29 +91,25 @@ def measure_part(plan: MeasuringPlan, part: Part) -> MeasuredPart:
 
 
 def measure_rows(plan: MeasuringPlan, rows: Sequence[NumberedRow], unforeseen: list[Exception]) -> MeasuredPart:
-    """All together; if that fails, each half on its own, down to a single row. `unforeseen` gets errors that may be
-    bugs."""
-    try:
-        return measure_together(plan, rows)
-    except Exception as error:
-        reason = reason_to_skip(error)
-        if len(rows) == 1:
-            if is_unforeseen(error) and len(unforeseen) < SEVERAL:  # they hold what was in memory when they were raised
-                unforeseen.append(error)
-            (number, row), *_ = rows
-            where = row.where or (f"example {row.id}" if isinstance(row, Example) else f"row {number}")
-            return MeasuredPart([bad(number, BadRow(where, reason))], [], {})
-    # Only here is the memory of the failed attempt free again: the error held it.
-    middle = len(rows) // 2
-    first, second = (measure_rows(plan, some, unforeseen) for some in (rows[:middle], rows[middle:]))
-    labels = [*first.explained, *(label for label in second.explained if label not in first.explained)]
-    explained = {label: [*first.explained.get(label, ()), *second.explained.get(label, ())] for label in labels}
-    return MeasuredPart([*first.records, *second.records], [*first.cases, *second.cases], explained)
+    """`unforeseen` gets errors that may be bugs."""
+
+    def set_aside(row: NumberedRow, error: Exception, reason: str) -> MeasuredPart:
+        if is_unforeseen(error) and len(unforeseen) < SEVERAL:  # they hold what was in memory when they were raised
+            unforeseen.append(error)
+        return MeasuredPart([bad_row(row, reason)], [], {})
+
+    found = by_halves(rows, lambda some: [measure_together(plan, some)], set_aside)
+    explained: Explained = {}
+    for part in found:
+        for label, results in part.explained.items():
+            explained.setdefault(label, []).extend(results)
+    records = [record for part in found for record in part.records]
+    return MeasuredPart(records, [case for part in found for case in part.cases], explained)
 
 
 def measure_together(plan: MeasuringPlan, rows: Sequence[NumberedRow]) -> MeasuredPart:
     twin = Twin(plan.explainer.model)
-    cases, records = sort_out(plan.explainer, plan.protocol, rows, twin)
+    cases, records = sort_out_together(plan.explainer, plan.protocol, rows, twin)
     explained: Explained = {}
     if cases:
         model = ReadyModel(plan.explainer, plan.jobs, twin, [case.draft.row for case in cases])

@@ -56,6 +56,7 @@ def calibrate(
     from tokenlight.calibration.calibrate import relevance_method
     from tokenlight.data.reading_examples import read_examples
     from tokenlight.data.source import Source
+    from tokenlight.explain.jobs import Job
     from tokenlight.metrics.evaluate import Measure
     from tokenlight.metrics.perturbation import Perturbation
     from tokenlight.views.head_map import head_map
@@ -71,7 +72,9 @@ def calibrate(
         explainer = load_model(model, task)
         perturbation = Perturbation() if perturb is None else Perturbation().by(perturb)
         judge = Protocol("calibration", (Measure("aopc", perturbation),))
-        cases, aside = sort_out(explainer, judge, list(enumerate(read_examples(source, explainer.task.gap))))
+        rows = list(enumerate(read_examples(source, explainer.task.gap)))
+        plain = {method: Job.for_model(relevance_method(method), {"heads": None}, explainer.inner)}
+        cases, aside = sort_out(explainer, judge, rows, plain)
         for reason, rows in Counter(str(row.get("bad") or row.get("set_aside")) for row in aside).items():
             typer.echo(f"{describe_count(rows, 'row')} skipped: {reason}", err=True)
         mask = run(

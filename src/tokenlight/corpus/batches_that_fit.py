@@ -1,14 +1,12 @@
 """Batches of a token budget; one that does not fit in memory is halved and tried again, down to a single text."""
 
-import gc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-import torch
-
 from tokenlight.foundation.blame import reason_to_skip
 from tokenlight.foundation.torch_internals import is_out_of_memory
+from tokenlight.runs.halving import by_halves
 from tokenlight.text.batches import length_batches
 from tokenlight.text.rows import Row
 
@@ -44,17 +42,12 @@ def in_batches(
 def attempt(
     batch: list[int], rows: Sequence[Row], run: Callable[[list[int]], Sequence[Found]], strict: bool = False
 ) -> list[Found | Failure]:
-    try:
-        return list(run(batch))
-    except Exception as error:
-        reason = reason_to_skip(error, strict)
-        if len(batch) == 1:
-            short = is_out_of_memory(error)
-            return [Failure(f"its {len(rows[batch[0]])} tokens do not fit in memory" if short else reason)]
-    # Only here is the failed attempt's memory free again: the error held it.
-    free_memory()
-    middle = len(batch) // 2
-    return attempt(batch[:middle], rows, run, strict) + attempt(batch[middle:], rows, run, strict)
+    def failure(place: int, error: Exception, reason: str) -> Found | Failure:
+        if is_out_of_memory(error):
+            reason = f"its {len(rows[place])} tokens do not fit in memory"
+        return Failure(reason)
+
+    return by_halves(batch, lambda places: run(list(places)), failure, strict)
 
 
 def or_failure(make: Callable[[], Found | Failure], strict: bool) -> Found | Failure:
@@ -63,9 +56,3 @@ def or_failure(make: Callable[[], Found | Failure], strict: bool) -> Found | Fai
         return make()
     except Exception as error:
         return Failure(reason_to_skip(error, strict))
-
-
-def free_memory() -> None:
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()

@@ -19,10 +19,9 @@ from tokenlight.foundation.blame import reason_to_skip
 from tokenlight.model.tape import Tape
 from tokenlight.model.twin import Twin
 from tokenlight.results.explanation import Explanation
-from tokenlight.runs.encoding import encode_each
 from tokenlight.runs.engines import Tell
 from tokenlight.tasks.targets import Wanted
-from tokenlight.text.encoding import encode
+from tokenlight.text.encoding import encode, encode_each
 from tokenlight.text.rows import Row, Text
 
 

@@ -1,4 +1,5 @@
-"""Whose error it is: said on purpose by a line of ours, a slip of ours, or of what somebody handed to us"""
+"""Whose error it is: said on purpose by a line of ours, a slip of ours, or of what somebody handed to us; and whether a
+row of data is set aside for it"""
 
 import ast
 import linecache

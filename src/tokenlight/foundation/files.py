@@ -1,4 +1,4 @@
-"""Files that are whole whenever somebody reads them, and how to know one again."""
+"""Files that are whole whenever somebody reads them, how to know one again, and lines of text files."""
 
 import hashlib
 import os

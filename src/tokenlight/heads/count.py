@@ -1,6 +1,7 @@
 """Counting over texts: one forward pass each, of which only every query's strongest key is kept."""
 
 import json
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,8 +12,10 @@ import torch
 from torch import Tensor
 
 from tokenlight.explain.explainer import Explainer
+from tokenlight.foundation.blame import reason_to_skip
 from tokenlight.foundation.files import write_whole
 from tokenlight.foundation.progress import counting
+from tokenlight.foundation.sizes import describe_count
 from tokenlight.masks.choosing import model_name
 from tokenlight.masks.statistics import RELATIONS, HeadStatistics
 from tokenlight.model.fingerprint import fingerprint
@@ -22,6 +25,8 @@ from tokenlight.model.twin import Twin
 from tokenlight.syntax.align import Pair, align
 from tokenlight.syntax.parses import Parse
 from tokenlight.text.batches import length_batches
+from tokenlight.text.encoding import encode_each
+from tokenlight.text.rows import Row
 
 CHUNK = 1024  # texts that are sorted by length together, and counted or not counted as a whole
 TOKEN_BUDGET = 2048  # tokens of a batch, padding included
@@ -78,6 +83,8 @@ def count_heads(
             advance(len(chunk))
     if not counts.texts:
         raise ValueError("there are no texts to count heads on")
+    if not counts.tokens:
+        raise ValueError(f"none of the {counts.texts} texts can be read: there is nothing to count heads on")
     return counts
 
 
@@ -110,8 +117,13 @@ def count_chunk(
     explainer: Explainer, twin: Twin, chunk: list[Parse], labels: Mapping[str, int], empty: HeadStatistics
 ) -> HeadStatistics:
     """The counts of some texts alone."""
-    rows = explainer.encode([parse.text for parse in chunk])
-    aligned = [align(parse, row, labels, empty.direction) for parse, row in zip(chunk, rows, strict=True)]
+    read = encode_each(explainer.encode, [parse.text for parse in chunk])
+    placed = [(parse, row) for parse, row in zip(chunk, read, strict=True) if isinstance(row, Row)]
+    warn_of_unread(read)
+    if not placed:
+        return replace(empty, texts=len(chunk))
+    rows = [row for _, row in placed]
+    aligned = [align(parse, row, labels, empty.direction) for parse, row in placed]
     pairs = [found for found, _ in aligned]
     longest = max(map(len, rows))
     hits = torch.zeros_like(empty.hits)
@@ -134,9 +146,17 @@ def count_chunk(
         distances=distances,
         offsets={int(i) - longest + 1: offsets[..., i] for i in offsets.sum((0, 1)).nonzero()[:, 0]},
         tokens=sum(map(len, rows)),
-        texts=len(rows),
+        texts=len(chunk),  # also those without a token: counting goes on behind what was read
         cut_off=sum(missed for _, missed in aligned),
     )
+
+
+def warn_of_unread(read: Sequence[Row | Exception]) -> None:
+    """Texts that the tokenizer or the model cannot read count for nothing."""
+    reasons = [reason_to_skip(error, strict=True) for error in read if isinstance(error, Exception)]
+    if reasons:
+        skipped = describe_count(len(reasons), "text")
+        warnings.warn(f"{skipped} skipped. The first: {reasons[0]}", RuntimeWarning, stacklevel=4)
 
 
 def add_offsets(offsets: Tensor, strongest: Tensor, real: Tensor) -> None:

@@ -1,11 +1,13 @@
 """Parsed texts from a file, whatever it holds."""
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
 from tokenlight.foundation.files import hash_file
+from tokenlight.foundation.sizes import describe_count
 from tokenlight.syntax.parses import Parse, conllu_parses, jsonl_parses, spacy_parses
 from tokenlight.text.rows import Text
 
@@ -60,11 +62,20 @@ def guess_parser(path: Path) -> str:
 
 
 def read_texts(path: Path, column: str | None) -> Iterator[Text]:
+    """Of the rows that have one; a warning counts the others."""
     from tokenlight.data.examples import BadRow
     from tokenlight.data.reading_examples import read_examples
     from tokenlight.data.source import Source
 
+    bad: list[BadRow] = []
     for example in read_examples(Source(path, text=column)):
         if isinstance(example, BadRow):
-            raise ValueError(f"{example.where}: {example.reason}")
-        yield example.text
+            bad.append(example)
+        else:
+            yield example.text
+    if bad:
+        warnings.warn(
+            f"{describe_count(len(bad), 'row')} of {path.name} skipped. The first: {bad[0].where}: {bad[0].reason}",
+            RuntimeWarning,
+            stacklevel=2,
+        )

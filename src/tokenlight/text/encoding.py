@@ -1,6 +1,6 @@
 """Texts become token rows."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tokenlight.text.chats import chat_row
@@ -28,6 +28,18 @@ def encode(
         for place, i in enumerate(plain):
             rows[i] = make_row(tokenizer, texts[i], encoded, place)
     return [fit(row, max_length, cut) for row in rows if row is not None]
+
+
+def encode_each(encode: Callable[[Sequence[Text]], list[Row]], texts: Sequence[Text]) -> list[Row | Exception]:
+    """What `encode` makes of the texts, all at once; in place of a row the error, where a text is at fault."""
+    if not texts:
+        return []
+    try:
+        return [*encode(texts)]
+    except Exception as error:
+        if len(texts) == 1:
+            return [error]
+    return [row for text in texts for row in encode_each(encode, [text])]
 
 
 def fit(row: Row, max_length: int | None, cut: Cut) -> Row:

@@ -1,0 +1,41 @@
+"""Rows of data in one go; where that fails, by halves, so that a row at fault spoils no other."""
+
+import gc
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import torch
+
+from tokenlight.foundation.blame import reason_to_skip
+
+Item = TypeVar("Item")
+Found = TypeVar("Found")
+
+
+def by_halves(
+    items: Sequence[Item],
+    do: Callable[[Sequence[Item]], Sequence[Found]],
+    set_aside: Callable[[Item, Exception, str], Found],
+    strict: bool = False,
+) -> list[Found]:
+    """What `do` makes of all items; where it fails, of each half, down to a single item, which is set aside.
+
+    `set_aside` gets the item, the error and the reason in words. An error that no row is to blame for is raised; with
+    `strict`, an unforeseen one as well.
+    """
+    try:
+        return list(do(items))
+    except Exception as error:
+        reason = reason_to_skip(error, strict)
+        if len(items) == 1:
+            return [set_aside(items[0], error, reason)]
+    # Only here is the failed attempt's memory free again: the error held it.
+    free_memory()
+    middle = len(items) // 2
+    return [found for half in (items[:middle], items[middle:]) for found in by_halves(half, do, set_aside, strict)]
+
+
+def free_memory() -> None:
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
