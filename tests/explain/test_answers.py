@@ -2,6 +2,7 @@
 
 import copy
 from dataclasses import replace
+from typing import Any
 
 import pandas
 import pytest
@@ -77,7 +78,7 @@ def test_a_row_is_the_explanation_of_that_token_with_the_text_before_it(explaine
     assert answer.log_probabilities[step] == pytest.approx(float(begun.log_probabilities[step]))
 
 
-# Methods for which a row of an answer is not what `explain` gives for the text before the token: docs/answers.md says why.
+# Methods for which a row is not what `explain` gives for the text before the token; docs/answers.md says why.
 OTHER_ROWS = ("context_lrp", "leave_one_out", "contextcite")
 SHORT = 6  # tokens of which shapley_sampling asks about all sets, with 10 permutations
 
@@ -464,8 +465,8 @@ def test_targets_of_one_and_of_several_tokens_in_one_call(explainer):
 # --- dropout -------------------------------------------------------------------------------------------------------
 
 
-def training_explainer(**settings):
-    model = copy.deepcopy(model_for("gpt2", "text-generation", resid_pdrop=0.5, embd_pdrop=0.5, attn_pdrop=0.5))
+def training_explainer():
+    model: Any = copy.deepcopy(model_for("gpt2", "text-generation", resid_pdrop=0.5, embd_pdrop=0.5, attn_pdrop=0.5))
     model.train(True)
     model.transformer.h[0].mlp.eval()  # modes are not all the same
     return tl.Explainer(model, tokenizer_for("gpt2"))
@@ -473,7 +474,7 @@ def training_explainer(**settings):
 
 def test_a_model_that_is_being_trained_writes_without_dropout_and_stays_as_it_is():
     explainer = training_explainer()
-    model = explainer.model
+    model: Any = explainer.model
     modes = [module.training for module in model.modules()]
     weights = {name: (weight.data_ptr(), weight.requires_grad) for name, weight in model.named_parameters()}
     settings, seen = {**vars(model.config)}, []

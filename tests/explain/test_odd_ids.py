@@ -60,12 +60,13 @@ def test_padding_without_an_embedding_changes_nothing(family, task, in_config):
 def test_padding_without_an_embedding_is_no_replacement():
     explainer = padded_beyond("gpt2", "text-generation")
     said = "the pad token has the id .*, for which the model has no embedding: .*resize_token_embeddings"
-    for method, options in (
+    refused: list[tuple[str, dict[str, Any]]] = [
         ("erasure", {"how": "pad"}),
         ("integrated_gradients", {"baseline": "pad", "steps": 2}),
         ("shapley_sampling", {"how": "pad", "permutations": 1}),
         ("attn_lrp", {"contexts": 2, "gaps": "pad"}),
-    ):
+    ]
+    for method, options in refused:
         with pytest.raises(ValueError, match=said):
             explainer.explain(TEXTS, method, **options)
     with pytest.raises(ValueError, match=said):
