@@ -143,6 +143,20 @@ def test_squad_files(tmp_path, indent):
     assert [row.where[-2:] for row in rows if isinstance(row, BadRow)] == ["q2", "q3", "q6", "q4", "q5"]
 
 
+def test_a_question_without_an_id_spoils_no_other(tmp_path):
+    good = {"id": "a", "question": "who ?", "answers": [{"text": "book", "answer_start": 4}]}
+    questions = [good, "who ?", {"question": "who ?"}, {**good, "id": "b"}]
+    paragraph = {"context": "the book", "qas": questions}
+    rows = list(read_examples(Source(write(tmp_path / "d.json", json.dumps({"data": [{"paragraphs": [paragraph]}]})))))
+    assert [row.id for row in rows if isinstance(row, Example)] == ["a", "b"]
+    assert reasons(rows) == ["expected a question with an id"] * 2
+
+
+def test_records_that_are_nested_too_deeply_are_named(tmp_path):
+    with pytest.raises(ValueError, match="record 1: the JSON is nested too deeply"):
+        list(read_examples(Source(write(tmp_path / "d.json", "[" + "[" * 100_000))))
+
+
 def test_questions_in_the_columns_of_hugging_face(tmp_path):
     record = {"id": "q1", "context": CONTEXT, "question": "When?"}
     answers = [{"text": ["1843", "x"], "answer_start": [31, 0]}, {"text": [], "answer_start": []}, {"text": "1843"}]

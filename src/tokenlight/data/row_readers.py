@@ -152,7 +152,10 @@ def squad_rows(path: Path, errors: str = "strict") -> Rows:
             articles = json.load(file)["data"]
             for article in articles:
                 for paragraph in article["paragraphs"]:
-                    for question in paragraph["qas"]:
+                    for number, question in enumerate(paragraph["qas"], 1):
+                        if not isinstance(question, dict) or "id" not in question:
+                            yield BadRow(f"{path}, question {number} of a paragraph", "expected a question with an id")
+                            continue
                         values = {"context": paragraph["context"], **question}
                         yield TableRow(str(question["id"]), f"{path}, question {question['id']}", values)
         except (json.JSONDecodeError, KeyError, TypeError) as error:

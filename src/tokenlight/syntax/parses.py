@@ -194,6 +194,8 @@ def array_items(file: TextIO, path: str) -> Iterator[tuple[str, Any]]:
                 raise ValueError(f"{path}, record {number + 1}: the JSON array breaks off: {error}") from error
             buffer += more
             continue
+        except RecursionError as error:
+            raise ValueError(f"{path}, record {number + 1}: the JSON is nested too deeply to be read") from error
         number += 1
         buffer = buffer[end:]
         yield f"{path}, record {number}", item
