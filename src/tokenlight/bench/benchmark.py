@@ -134,8 +134,8 @@ class Runner:
         best = best_method(self.folder)
         self.stage(STAGES[1], inverse_of(self.plan, best))
         table = read_table(self.folder)
-        warn_of_bugs(table)
         write_views(table, self.folder, read_shown(self.folder))
+        warn_of_bugs(table)
         return table
 
     def stage(self, name: str, plan: MeasuringPlan) -> None:
