@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from transformers import PreTrainedModel
@@ -62,7 +63,7 @@ class Job:
             last_block=one.last_block,
         )
 
-    @property
+    @cached_property
     def contexts(self) -> Contexts | None:
         """In which the method is asked, beside the whole text; None: in none."""
         return None if self.method.asks_model else Contexts.of({**self.method.all_options, **self.options})

@@ -72,18 +72,19 @@ def run_once(
             found |= passes.read(keys)
         answer = passes.answer
         assert answer is not None
-        at_once = len(batch.input_ids) if saving.by_block else None
-        probe = Probe(twin, batch, answer.choices, saving, at_once, output=answer.output, each=each)
-        own = any(choice.function is not None for choice in answer.choices)  # reads an output, not a dict
-        probe = replace(probe, known=answer.score[None] if own else probe.scores_in(answer.output))
-        if beside is not None:
-            probe = replace(probe, known_at_baseline=probe.scores_in(beside))
-        for number, job in enumerate(plan.jobs):
-            if job.method.asks_model:
-                with torch.set_grad_enabled(graph):
-                    parts = ask_again(job, probe)
-                found[number] = join_parts(job, parts, [1] * len(parts), probe.fused, each)
+        asking = {number: job for number, job in enumerate(plan.jobs) if job.method.asks_model}
+        if asking:
+            at_once = len(batch.input_ids) if saving.by_block else None
+            probe = Probe(twin, batch, answer.choices, saving, at_once, output=answer.output, each=each)
+            found |= ask_again(asking, with_known_scores(probe, answer, beside), graph)
     return answer, [found[number] for number in range(len(plan.jobs))]
+
+
+def with_known_scores(probe: Probe, answer: Answer, beside: Any) -> Probe:
+    """What the model has said of the texts, and of a method's baseline beside them, need not be asked again."""
+    own = any(choice.function is not None for choice in answer.choices)  # reads an output, not a dict
+    known = answer.score[None] if own else probe.scores_in(answer.output)
+    return replace(probe, known=known, known_at_baseline=None if beside is None else probe.scores_in(beside))
 
 
 def shared_baseline(twin: Twin, batch: Batch, plan: PassPlan, saving: Saving) -> Tensor | None:
@@ -98,7 +99,17 @@ def shared_baseline(twin: Twin, batch: Batch, plan: PassPlan, saving: Saving) ->
     return known[0] if len(known) == 1 else None
 
 
-def ask_again(job: Job, probe: Probe) -> list[Attribution]:
+def ask_again(jobs: Mapping[int, Job], probe: Probe, graph: bool) -> dict[int, Attribution]:
+    """What methods find that ask the model themselves, by their numbers."""
+    found: dict[int, Attribution] = {}
+    for number, job in jobs.items():
+        with torch.set_grad_enabled(graph):
+            parts = parts_of(job, probe)
+        found[number] = join_parts(job, parts, [1] * len(parts), probe.fused, probe.each)
+    return found
+
+
+def parts_of(job: Job, probe: Probe) -> list[Attribution]:
     """For each part of the target what a method finds that asks the model itself."""
     seen = [part[0].seen(probe.batch) for part in probe.parts]
     if job.method.asks.parts:

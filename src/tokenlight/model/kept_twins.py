@@ -186,12 +186,12 @@ class Waiting:
         return cls(twin, was, own, triples, list(model.parameters()))
 
     def take_weights(self) -> None:
-        views: dict[nn.Parameter | None, nn.Parameter | None] = {None: None}  # weights that are tied stay so
+        views: dict[int, nn.Parameter | None] = {id(None): None}  # weights that are tied stay so
+        for weight in self.weights:
+            views[id(weight)] = nn.Parameter(weight.detach(), requires_grad=False)
         for own, theirs, _ in self.places:
             for name, weight in theirs.items():
-                if weight not in views:
-                    views[weight] = nn.Parameter(weight.detach(), requires_grad=False)
-                own[name] = views[weight]
+                own[name] = views[id(weight)]
 
     def drop_weights(self) -> None:
         for own, _, nothing in self.places:
