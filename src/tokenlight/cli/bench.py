@@ -23,6 +23,7 @@ from tokenlight.cli.shared_options import (
     SplitOption,
     TaskOption,
     TextOption,
+    TrustOption,
     WorkersOption,
 )
 from tokenlight.cli.writing import refuse_checkpoint
@@ -65,6 +66,7 @@ def bench(
     seed_model: Annotated[list[str] | None, typer.Option(help="Repeat; models that differ in their seed.")] = None,
     fused: FusedOption = None,
     task: TaskOption = None,
+    trust_remote_code: TrustOption = False,
     engine: EngineOption = "local",
     workers: WorkersOption = None,
 ) -> None:
@@ -94,6 +96,7 @@ def bench(
                 source,
                 task,
                 seed_model or [],
+                trust_remote_code,
                 methods=method,
                 metrics=metric,
                 protocol=preset,
@@ -110,7 +113,14 @@ def bench(
 
 
 def run_bench(
-    model: str, source: "Source", task: str | None, seeds: list[str], *, protocol: str | None, **settings: Any
+    model: str,
+    source: "Source",
+    task: str | None,
+    seeds: list[str],
+    trust_remote_code: bool = False,
+    *,
+    protocol: str | None,
+    **settings: Any,
 ) -> "Table":
     """What can be checked without a model is checked before it is loaded."""
     from tokenlight.bench.benchmark import bench as run
@@ -123,9 +133,11 @@ def run_bench(
         parse_measure(written)
     if protocol is not None:
         find_protocol(protocol)
-    others = [load_model(name, task) for name in seeds]
+    others = [load_model(name, task, trust_remote_code) for name in seeds]
     try:
-        return run(load_model(model, task), source, protocol=protocol, seed_models=others, **settings)
+        return run(
+            load_model(model, task, trust_remote_code), source, protocol=protocol, seed_models=others, **settings
+        )
     except KeyboardInterrupt as error:
         kept = f"what is done is in {settings['output']}; run the same command again to continue"
         typer.echo(f"tokenlight: stopped; {kept}", err=True)
@@ -147,6 +159,7 @@ def sanity(
     kind: KindOption = None,
     heads: HeadsOption = None,
     task: TaskOption = None,
+    trust_remote_code: TrustOption = False,
 ) -> None:
     """Do scores depend on what the model has learnt? Its layers are shuffled from the top down."""
     from tokenlight.bench.shuffled_models import check_methods, texts_of
@@ -161,7 +174,7 @@ def sanity(
 
             check_figure_name(figure)
         specs = [MethodSpec.parse(one) for one in method or [DEFAULT_METHOD]]
-        explainer = load_model(model, task)
+        explainer = load_model(model, task, trust_remote_code)
         source = Source(data, text=text, pair=pair, kind=kind, split=split, limit=limit)
         found = check_methods(explainer, texts_of(source, explainer), specs, heads, absolute=absolute, seed=seed)
         wide_console().print(sanity_table(found))

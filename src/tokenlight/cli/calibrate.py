@@ -19,6 +19,7 @@ from tokenlight.cli.shared_options import (
     SplitOption,
     TaskOption,
     TextOption,
+    TrustOption,
 )
 from tokenlight.cli.writing import check_folder_of, confirm
 from tokenlight.foundation.sizes import describe_count
@@ -48,6 +49,7 @@ def calibrate(
     split: SplitOption = None,
     kind: KindOption = None,
     task: TaskOption = None,
+    trust_remote_code: TrustOption = False,
 ) -> None:
     """Find the head strengths that make a method most faithful, and write them as a mask for `explain --heads`."""
     from tokenlight.bench.cases import sort_out
@@ -69,7 +71,7 @@ def calibrate(
         check_folder_of(output)
         relevance_method(method)
         source = Source(texts, text=text, pair=pair, kind=kind, split=split, limit=limit)
-        explainer = load_model(model, task)
+        explainer = load_model(model, task, trust_remote_code)
         perturbation = Perturbation() if perturb is None else Perturbation().by(perturb)
         judge = Protocol("calibration", (Measure("aopc", perturbation),))
         rows = list(enumerate(read_examples(source, explainer.task.gap)))

@@ -20,6 +20,7 @@ from tokenlight.cli.shared_options import (
     SplitOption,
     TaskOption,
     TextOption,
+    TrustOption,
     WorkersOption,
 )
 from tokenlight.cli.writing import refuse_checkpoint
@@ -84,6 +85,7 @@ def explain_file(
     threads: Annotated[int | None, typer.Option(min=1, help="Of torch, in each process.")] = None,
     summary: Annotated[bool, typer.Option(help="Then show the words that support each label.")] = False,
     task: TaskOption = None,
+    trust_remote_code: TrustOption = False,
 ) -> None:
     """Explain every text of a file, or every answer to a prompt, into a folder of Parquet files.
 
@@ -120,7 +122,7 @@ def explain_file(
                 low_memory=low_memory,
                 fused=fused,
             )
-            explainer = on_device(load_model(model, task), engine)
+            explainer = on_device(load_model(model, task, trust_remote_code), engine)
             found = explain_dataset(explainer, texts, output, methods, heads=heads, settings=settings, workers=chosen)
         except KeyboardInterrupt as error:
             typer.echo(f"tokenlight: stopped; {done_so_far(output)}; run the same command again to continue", err=True)

@@ -8,7 +8,7 @@ import typer
 
 from tokenlight.cli.app import app, readable_errors, wide_console
 from tokenlight.cli.loading import load_model
-from tokenlight.cli.shared_options import TaskOption
+from tokenlight.cli.shared_options import TaskOption, TrustOption
 from tokenlight.cli.writing import check_folder_of, confirm
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ def heads(
     count_self: Annotated[bool, typer.Option(help="Attention to the token itself is positional too.")] = False,
     figure: Annotated[Path | None, typer.Option(help="Draw the map of heads here: png, svg or pdf.")] = None,
     task: TaskOption = None,
+    trust_remote_code: TrustOption = False,
 ) -> None:
     """Find the heads that follow syntax or position, and write them as a mask for `explain --heads`."""
     from tokenlight.heads.parsed_texts import parse_source
@@ -73,7 +74,7 @@ def heads(
         else:
             check_folder_of(output)
             source = parse_source(texts, parser and parser.value, column, limit)
-            counts = count(load_model(model, task), source, output, relation, direction.value)
+            counts = count(load_model(model, task, trust_remote_code), source, output, relation, direction.value)
             mask = counts.mask(syntax_margin, position_share, count_self=count_self)
             mask.save(output)
             checkpoint_of(output).unlink(missing_ok=True)

@@ -15,15 +15,15 @@ HUB = "https://huggingface.co"
 PATIENCE = 10  # seconds until the Hub counts as unreachable
 
 
-def load_model(name: str, task: str | None) -> Any:
+def load_model(name: str, task: str | None, trust_remote_code: bool = False) -> Any:
     from rich.console import Console
     from rich.text import Text
 
     with Console(stderr=True).status(Text(f"loading {name}")):  # on a terminal, while it lasts
-        return find_and_load(name, task)
+        return find_and_load(name, task, trust_remote_code)
 
 
-def find_and_load(name: str, task: str | None) -> Any:
+def find_and_load(name: str, task: str | None, trust_remote_code: bool) -> Any:
     from transformers.utils.logging import disable_progress_bar
 
     from tokenlight.explain.loading import load
@@ -36,7 +36,8 @@ def find_and_load(name: str, task: str | None) -> Any:
         if not any((folder / file).is_file() for file in CONFIGS):
             raise ValueError(f"there is no model in {name!r}: expected a checkpoint, but there is no {CONFIGS[0]}")
         try:
-            return load(folder if name.startswith("~") else name, task=task)
+            chosen = folder if name.startswith("~") else name
+            return load(chosen, task=task, trust_remote_code=trust_remote_code)
         except OSError as error:
             raise ValueError(f"there is no model in {name!r}: {first_sentence(error)}") from error
     if folder.exists() or name.startswith(("/", ".", "~")):
@@ -44,7 +45,7 @@ def find_and_load(name: str, task: str | None) -> Any:
         raise ValueError(f"cannot load {name!r}: expected a folder with a checkpoint, but {found}")
     look_for_hub(name)
     try:
-        return load(name, task=task)
+        return load(name, task=task, trust_remote_code=trust_remote_code)
     except OSError as error:
         raise ValueError(f"cannot load {name!r}: there is no such folder, and {what_hub_said(error)}") from error
 

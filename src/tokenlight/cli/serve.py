@@ -7,7 +7,7 @@ import typer
 
 from tokenlight.cli.app import app, readable_errors
 from tokenlight.cli.loading import DEFAULT, load_model
-from tokenlight.cli.shared_options import TaskOption
+from tokenlight.cli.shared_options import TaskOption, TrustOption
 from tokenlight.foundation.extras import from_extra
 
 
@@ -22,6 +22,7 @@ def serve(
         Path | None, typer.Option(help="The mask that the head map is drawn from: see `tokenlight heads`.")
     ] = None,
     task: TaskOption = None,
+    trust_remote_code: TrustOption = False,
 ) -> None:
     """Open a page on this machine on which to explore explanations; Ctrl-C stops it."""
     with readable_errors():
@@ -30,7 +31,7 @@ def serve(
         from tokenlight.masks.choosing import choose_heads
 
         with listen(port) as sock:  # before the model: loading is slow
-            explainer = load_model(model, task)
+            explainer = load_model(model, task, trust_remote_code)
             mask = choose_heads(heads, explainer.inner)
             typer.echo(f"The page is at http://{HOST}:{sock.getsockname()[1]}/ (Ctrl-C stops it)")
             run(explainer, sock, browser, mask)

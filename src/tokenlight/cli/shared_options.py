@@ -33,6 +33,10 @@ HeadsOption = Annotated[str | None, typer.Option(help="A head mask: see `tokenli
 TaskOption = Annotated[
     str | None, typer.Option(help="Default: as the checkpoint's config says.", autocompletion=complete_task)
 ]
+TrustOption = Annotated[
+    bool,
+    typer.Option("--trust-remote-code", help="Run Python code that comes with the checkpoint: only if you trust it."),
+]
 MethodsOption = Annotated[
     list[str] | None,
     typer.Option(help="Repeat for several; see `tokenlight methods`.", autocompletion=complete_method),

@@ -96,6 +96,8 @@ def evaluating_copy(model: PreTrainedModel) -> PreTrainedModel:
 def with_defaults(explainer: "Explainer", row: Row, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of `generate`; the model writes no more than it can read again."""
     found: dict[str, Any] = {"pad_token_id": explainer.tokenizer.pad_token_id, **settings}
+    if "custom_generate" in found:  # otherwise transformers asks on standard input whether to run its code
+        found.setdefault("trust_remote_code", False)
     if found.get("stop_strings"):
         found.setdefault("tokenizer", explainer.tokenizer)
     own: Any = explainer.inner.generation_config

@@ -1,32 +1,49 @@
 """A checkpoint by its name or path, as an explainer: the model for its task, with the tokenizer that it needs."""
 
-from collections.abc import Iterable, Mapping
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import transformers
+from huggingface_hub import try_to_load_from_cache
+from huggingface_hub.errors import HFValidationError
 from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase
 
 from tokenlight.explain.explainer import Explainer
 from tokenlight.tasks import find_task, task_of_class
 
 # Settings that say which files are read, and how: config and tokenizer are read in the same way as the weights.
-ABOUT_FILES = ("cache_dir", "force_download", "local_files_only", "revision", "subfolder", "token", "trust_remote_code")
+ABOUT_FILES = ("cache_dir", "force_download", "local_files_only", "revision", "subfolder", "token")
 
 SHOWN_NAMES = 3  # of weights that are missing
+NAMING_CODE = ("config.json", "tokenizer_config.json")  # their "auto_map" names the checkpoint's own Python classes
 
 
-def load(model: str | Path | None = None, *, task: str | None = None, **settings: Any) -> Explainer:
+def load(
+    model: str | Path | None = None, *, task: str | None = None, trust_remote_code: bool = False, **settings: Any
+) -> Explainer:
     """An explainer for a checkpoint by name or path; without one, for the sentiment model inside the package.
 
     `task` is read from the checkpoint's config if not given; `settings` go to `from_pretrained` (dtype, device_map,
-    revision).
+    revision). Python code that comes with a checkpoint runs only with `trust_remote_code=True`.
     """
     if model is None:
         from tokenlight.embedded import load_embedded
 
         return Explainer(*load_embedded())
-    shared = {name: value for name, value in settings.items() if name in ABOUT_FILES}
+    # Always passed on: without it, transformers asks on standard input whether to run the code.
+    settings["trust_remote_code"] = bool(trust_remote_code)
+    shared = {name: value for name, value in settings.items() if name in (*ABOUT_FILES, "trust_remote_code")}
+    with refuse_own_code(model, shared):
+        return read_checkpoint(model, task, shared, settings)
+
+
+def read_checkpoint(
+    model: str | Path, task: str | None, shared: Mapping[str, Any], settings: Mapping[str, Any]
+) -> Explainer:
+    """`shared` are the settings that config, tokenizer and weights have in common."""
     if task is None:
         architectures = AutoConfig.from_pretrained(model, **shared).architectures or ["a model without a head"]
         chosen = task_of_class(architectures[0])
@@ -38,6 +55,63 @@ def load(model: str | Path | None = None, *, task: str | None = None, **settings
     if not hasattr(found, "peft_config"):  # the report of transformers 5.0 does not know of an adapter's own weights
         refuse_random_weights(model, chosen.name, report["missing_keys"])
     return Explainer(found.eval(), tokenizer)
+
+
+@contextmanager
+def refuse_own_code(model: str | Path, shared: Mapping[str, Any]) -> Iterator[None]:
+    """Inside, where transformers refuses to run a checkpoint's own code, the error names the code and the option."""
+    try:
+        yield
+    except ValueError as error:
+        if shared["trust_remote_code"] or "trust_remote_code=True" not in str(error):
+            raise
+        raise not_run(model, own_code(model, shared)) from error
+
+
+def not_run(model: str | Path, classes: Sequence[str]) -> ValueError:
+    return ValueError(
+        f"{model} can only be loaded by running Python code that comes with it ({', '.join(classes) or 'auto_map'}), "
+        "and such code can do anything on this machine: it was not run. Read it; if you trust it, pass "
+        "trust_remote_code=True to tl.load, or --trust-remote-code on the command line"
+    )
+
+
+def own_code(model: str | Path, shared: Mapping[str, Any], files: Sequence[str] = NAMING_CODE) -> list[str]:
+    """Which classes of its own a checkpoint names, and where."""
+    named: list[str] = []
+    for file in files:
+        path = local_file(model, file, shared)
+        if path is None:
+            continue
+        try:
+            classes = json.loads(path.read_text(encoding="utf-8"))["auto_map"]
+            named += [f"{name} in {file}" for name in flat(classes.values() if isinstance(classes, dict) else classes)]
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    return named
+
+
+def flat(names: Iterable[Any]) -> Iterator[str]:
+    """Tokenizers name two classes, a slow one and a fast one; one of them may be missing."""
+    for name in names:
+        if isinstance(name, str):
+            yield name
+        elif isinstance(name, list | tuple):
+            yield from flat(name)
+
+
+def local_file(model: str | Path, file: str, shared: Mapping[str, Any]) -> Path | None:
+    """A file of a checkpoint that is a folder, or that was downloaded."""
+    folder = Path(model).expanduser()
+    within = Path(shared.get("subfolder") or "") / file
+    if folder.is_dir():
+        return folder / within if (folder / within).is_file() else None
+    places = {name: shared[name] for name in ("cache_dir", "revision") if shared.get(name) is not None}
+    try:
+        cached = try_to_load_from_cache(str(model), within.as_posix(), **places)
+    except HFValidationError:
+        return None
+    return Path(cached) if isinstance(cached, str) else None
 
 
 def refuse_random_weights(model: str | Path, task: str, missing: Iterable[str]) -> None:
@@ -56,11 +130,16 @@ def read_tokenizer(model: str | Path, settings: Mapping[str, Any]) -> PreTrained
     expected = (
         "expected tokenizer.json or a vocabulary beside the weights, as tokenizer.save_pretrained(folder) writes it"
     )
+    own = [] if settings["trust_remote_code"] else own_code(model, settings, NAMING_CODE[1:])
     try:
         tokenizer = AutoTokenizer.from_pretrained(model, **settings)
     except ValueError as error:
+        if own:
+            raise not_run(model, own) from error
+        if "trust_remote_code=True" in str(error):
+            raise  # the caller says which code
         reason = str(error).partition("\n")[0].rstrip(": ")
         raise ValueError(f"the tokenizer of {model} cannot be read ({reason}): {expected}") from error
     if len(tokenizer) <= len(set(tokenizer.all_special_ids)):
-        raise ValueError(f"{model} holds no tokenizer: {expected}")
+        raise not_run(model, own) if own else ValueError(f"{model} holds no tokenizer: {expected}")
     return tokenizer
