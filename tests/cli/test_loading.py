@@ -15,7 +15,7 @@ from transformers import AutoModelForSequenceClassification
 
 from tests.cli.test_explain import fail, succeed
 from tests.tokenizers_ import model_for, tokenizer_for
-from tokenlight.cli.loading import load_model, unreachable, what_hub_said
+from tokenlight.cli.loading import first_sentence, load_model, unreachable, what_hub_said
 
 NAME = "somebody/some-model"
 
@@ -126,3 +126,16 @@ def test_what_is_no_checkpoint_is_said(tmp_path):
     assert "expected a folder with a checkpoint, but this is a file" in fail("explain", "ok", "-m", str(file))
     gone = str(Path(tmp_path, "gone"))
     assert "there is no such folder" in fail("explain", "ok", "-m", gone)
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ("Error no file named x in y.\nChoose one", "no file named x in y"),
+        ("no file in y. Choose one", "no file in y"),
+        ("no file in y   \n\nmore", "no file in y"),
+        ("no file in y ...", "no file in y "),
+    ],
+)
+def test_the_first_sentence_of_an_error(message, expected):
+    assert first_sentence(OSError(message)) == expected

@@ -1,14 +1,17 @@
 import json
 import os
+import random
 import re
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from tests.tokenizers_ import explainer_for
 from tokenlight.data.examples import MASK_MARK, BadRow, Example, fill_mask
+from tokenlight.data.minimal_pairs import occurrences, whole_words
 from tokenlight.data.reading_examples import read_examples
 from tokenlight.data.row_readers import unquote
 from tokenlight.data.source import Source
@@ -321,3 +324,26 @@ def test_a_label_of_minus_one_is_handed_on(tmp_path):
     path = tmp_path / "test.tsv"
     path.write_text("sentence\tlabel\na film\t-1\nanother\t1\n")
     assert [example.label for example in read_examples(Source(path)) if isinstance(example, Example)] == ["-1", "1"]
+
+
+def test_whole_words_are_found_as_by_a_regular_expression():
+    draw = random.Random(0)
+    for _ in range(3000):
+        text, part = ("".join(draw.choices("ab_ é(", k=draw.randrange(1, most))) for most in (30, 5))
+        expected = [match.span() for match in re.finditer(rf"(?<!\w){re.escape(part)}(?!\w)", text)]
+        assert whole_words(text, part) == expected
+
+
+def test_evidence_is_looked_for_in_one_walk_over_the_text():
+    """Repetitive texts take no more comparisons: at most two for each character."""
+    comparisons = 0
+
+    class Counted(str):
+        def __getitem__(self, at: Any) -> Any:
+            nonlocal comparisons
+            comparisons += isinstance(at, int)
+            return super().__getitem__(at)
+
+    part, text = Counted("(" * 50 + "x"), "(" * 1000
+    assert occurrences(text, part) == []
+    assert comparisons <= 4 * (len(part) + len(text))

@@ -1,7 +1,6 @@
 """The model that a command names, from a folder or from the Hub; or in one line why there is none."""
 
 import os
-import re
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -52,7 +51,8 @@ def find_and_load(name: str, task: str | None, trust_remote_code: bool) -> Any:
 
 def first_sentence(error: OSError) -> str:
     """transformers explains at length how to reach the Hub; its first sentence says what is missing."""
-    return re.split(r"\.?\s*\n|\. ", str(error).removeprefix("Error "))[0].rstrip(".")
+    line = str(error).removeprefix("Error ").partition("\n")[0]
+    return line.partition(". ")[0].rstrip().rstrip(".")
 
 
 def look_for_hub(name: str) -> None:

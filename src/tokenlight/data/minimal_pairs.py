@@ -1,6 +1,5 @@
 """Minimal pairs with evidence: a prefix, the right word, the wrong word, and the word that decides between them."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -35,6 +34,42 @@ def pair_columns(found: Sequence[str]) -> PairColumns | None:
     return next(fitting, None)
 
 
+def whole_words(text: str, part: str) -> list[tuple[int, int]]:
+    """Spans in which `part` stands with no letter or digit directly before or behind it; none overlap."""
+    found: list[tuple[int, int]] = []
+    for start in occurrences(text, part):
+        end = start + len(part)
+        apart = not is_word(text[max(0, start - 1) : start]) and not is_word(text[end : end + 1])
+        if apart and (not found or start >= found[-1][1]):
+            found.append((start, end))
+    return found
+
+
+def is_word(character: str) -> bool:
+    """As \\w in a regular expression; the end of a text is none."""
+    return character.isalnum() or character == "_"
+
+
+def occurrences(text: str, part: str) -> list[int]:
+    """Where `part` begins in `text`, in time proportional to both lengths (Knuth, Morris and Pratt 1977)."""
+    borders = [0]  # for each prefix of `part`: the length of the longest shorter one that it ends with
+    for character in part[1:]:
+        borders.append(extend(part, borders, borders[-1], character))
+    found, matched = list[int](), 0
+    for at, character in enumerate(text):
+        matched = extend(part, borders, matched, character)
+        if matched == len(part):
+            found.append(at + 1 - len(part))
+    return found
+
+
+def extend(part: str, borders: Sequence[int], matched: int, character: str) -> int:
+    """How many characters of `part` end with this one, if `matched` ended before it."""
+    while matched and (matched == len(part) or part[matched] != character):
+        matched = borders[matched - 1]
+    return matched + (part[matched] == character)
+
+
 def read_pair(row: TableRow, columns: PairColumns, gap: Gap) -> Example | BadRow:
     """The prefix for causal models, the sentence with the mask mark in place of the word for masked ones."""
     lower = {name.lower(): value for name, value in row.values.items()}  # IOI writes Sentence_good
@@ -46,7 +81,7 @@ def read_pair(row: TableRow, columns: PairColumns, gap: Gap) -> Example | BadRow
         return BadRow(row.where, "the right and the wrong word are the same")
     if values["evidence"] in NOT_MARKED:
         return BadRow(row.where, "no evidence is marked")
-    places = list(re.finditer(rf"(?<!\w){re.escape(values['evidence'])}(?!\w)", prefix))
+    places = whole_words(prefix, values["evidence"])
     if len(places) != 1:
         many = "more than once" if places else "nowhere"
         return BadRow(row.where, f"the evidence stands {many} in the prefix")
@@ -61,6 +96,6 @@ def read_pair(row: TableRow, columns: PairColumns, gap: Gap) -> Example | BadRow
         text,
         target=f" {right}",
         foil=f" {wrong}",
-        evidence=(places[0].span(),),
+        evidence=(places[0],),
         group=values["group"] or None,
     )

@@ -93,7 +93,7 @@ def find_end(text: str, at: int, form: str) -> int | None:
     if text.startswith(form, at):
         return at + len(form) if form else None
     parts = form.split()
-    found = re.compile(r"\s+".join(map(re.escape, parts))).match(text, at) if len(parts) > 1 else None
+    found = re.compile(r"\s++".join(map(re.escape, parts))).match(text, at) if len(parts) > 1 else None
     return found.end() if found else None
 
 

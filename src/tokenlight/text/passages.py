@@ -6,13 +6,14 @@ from itertools import pairwise
 Span = tuple[int, int]
 # A sentence ends behind . ! ? or …, with closing quotes and brackets, where a blank follows and no small letter; behind
 # the full stops of Chinese, Japanese, Hindi and others anywhere; before a line that begins a list.
+# Quantifiers are possessive and a run of stops is tried only from its start, so that a search takes linear time.
 END = re.compile(
-    r"[.!?…]+[\"'”’»)\]]*(?=\s+[^\s])"
-    r"|[。！？｡।۔։።]+[」』”’）]*"
-    r"|\n(?=[ \t]*(?:[-*•–]|\d+[.)])\s)"
+    r"(?<![.!?…])[.!?…]++[\"'”’»)\]]*+(?=\s++\S)"
+    r"|[。！？｡।۔։።]++[」』”’）]*+"
+    r"|\n(?=[ \t]*+(?:[-*•–]|\d++[.)])\s)"
 )
 VISIBLE = re.compile(r"\S")
-PARAGRAPH = re.compile(r"\n[ \t\r]*\n\s*")
+PARAGRAPH = re.compile(r"\n[ \t\r]*+\n\s*+")
 ABBREVIATION = re.compile(
     r"(?:\b(?:Mr|Mrs|Ms|Dr|Prof|St|Jr|Sr|Gen|Col|Lt|Rev|Hon|vs|etc|cf|al|Fig|Eq|No|Vol|pp|ca|Inc|Ltd|Co|e\.g|i\.e)"
     r"|\b[A-Z])\.$",  # or the initial of a name

@@ -44,6 +44,7 @@ SPECIAL = {
     "*": "{*}",
 }
 # What pdfLaTeX prints of itself: Latin letters and common signs. Other letters it would stop at.
+BLANKS = re.compile(r"(\s+)")
 BEYOND_LATIN = re.compile("[^\u0000-\u017f–—‘’‚“”„†‡•…‰‹›€™↵]+")
 LONG_WORD, STRETCH = 24, 12  # letters of a word that may break, and of each part of it
 PREAMBLE = r"""% Put this into a document with \input{{...}}. It needs in the preamble:
@@ -127,7 +128,7 @@ def mixed(strength: float) -> tuple[str, str]:
 
 def escape(text: str) -> str:
     """As LaTeX prints it: nothing is a command, nothing joins. A run of blanks is one, a line break ends a line."""
-    parts = re.split(r"(\s+)", text)
+    parts = BLANKS.split(text)
     return "".join(blank(part) if i % 2 else BEYOND_LATIN.sub(numbered, written(part)) for i, part in enumerate(parts))
 
 

@@ -1,0 +1,81 @@
+"""Regular expressions take time in proportion to the text, whatever the text is: checked by counting steps."""
+
+import ast
+import itertools
+import random
+import re
+
+import pytest
+
+from tests.house.plan import PACKAGE
+from tests.regex_steps import count_steps
+from tokenlight.corpus.shards import SHARD
+from tokenlight.runs.run_folder import WHERE
+from tokenlight.text import passages, words
+from tokenlight.text.chats import MARK
+from tokenlight.views.answer_page import IMPORT
+from tokenlight.views.latex import BEYOND_LATIN, BLANKS
+
+# What texts may be made of to lead a pattern astray: characters that it knows, each with one that it does not.
+STOPS = (".", "!", ")", '"', " ", "\n", "\t", "a", "A", "1", "-", "。", "」")
+PATTERNS = {
+    "text/passages.py": [
+        (passages.END, STOPS),
+        (passages.PARAGRAPH, ("\n", " ", "\r", "a")),
+        (passages.VISIBLE, (" ", "a")),
+        (passages.ABBREVIATION, ("M", "r", ".", "e", " ")),
+    ],
+    "text/words.py": [(words.WORD, ("a", "'", "s", "-", "\u0301", "\u200d", "京", "ก", "😀", "\U0001f1e6", " "))],
+    "text/chats.py": [(MARK, ("\ue000", "\ue001", "1", "a"))],
+    "views/latex.py": [(BEYOND_LATIN, ("a", "京", " ")), (BLANKS, (" ", "\n", "a"))],
+    "views/answer_page.py": [(IMPORT, ())],  # reads files of the package alone
+    "syntax/placing.py": [(re.compile(r"a\s++b"), ("a", " ", "b"))],  # made from a word with blanks in it
+    "corpus/shards.py": [(SHARD, ("part-", "1", ".", "parquet"))],
+    "runs/run_folder.py": [(WHERE, ("model", ".name", "seed_models", ".", "1", "data"))],
+}
+LISTED = [(pattern, parts) for listed in PATTERNS.values() for pattern, parts in listed]
+SHORT = 48  # characters
+# A text of twice the length takes twice the steps and a constant; fourfold, if every start looks at all that follows.
+MOST_GROWTH = 2.5
+
+
+def hard_texts(parts: tuple[str, ...], length: int) -> list[str]:
+    """One part again and again before any other; two parts again and again."""
+    single = [part * (length // len(part)) + behind for part in parts for behind in ("", *parts)]
+    return single + [(a + b) * (length // len(a + b)) for a, b in itertools.permutations(parts, 2)]
+
+
+def growth(pattern: re.Pattern[str], parts: tuple[str, ...]) -> float:
+    """The most that a text of twice the length needs, as a factor."""
+    one, two = (count_steps(pattern, hard_texts(parts, length)) for length in (SHORT, 2 * SHORT))
+    return max((more / less for less, more in zip(one, two, strict=True)), default=0)
+
+
+@pytest.mark.parametrize(("pattern", "parts"), LISTED, ids=[pattern.pattern[:20] for pattern, _ in LISTED])
+def test_steps_grow_with_the_text_and_not_with_its_square(pattern, parts):
+    assert growth(pattern, parts) < MOST_GROWTH
+
+
+def test_a_pattern_that_starts_again_at_every_place_is_noticed():
+    assert growth(re.compile(r"[.]+\)*(?= )"), (".", "a")) > MOST_GROWTH
+    assert growth(re.compile(r"\s*\n"), (" ", "a")) > MOST_GROWTH
+
+
+def test_every_pattern_of_the_package_is_listed():
+    named = {"compile", "search", "match", "fullmatch", "split", "findall", "finditer", "sub", "subn"}
+    used = set()
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            call = node.func if isinstance(node, ast.Call) else None
+            if isinstance(call, ast.Attribute) and isinstance(call.value, ast.Name) and call.value.id == "re":
+                used |= {path.relative_to(PACKAGE).as_posix()} if call.attr in named else set()
+    assert used == set(PATTERNS)
+
+
+def test_sentences_end_where_the_plain_pattern_says():
+    """Without what keeps the search linear, the pattern finds the same ends."""
+    plain = re.compile(r"[.!?…]+[\"'”’»)\]]*(?=\s+[^\s])|[。！？｡।۔։።]+[」』”’）]*|\n(?=[ \t]*(?:[-*•–]|\d+[.)])\s)")
+    draw = random.Random(0)
+    for _ in range(3000):
+        text = "".join(draw.choices([*STOPS, "…", "’", "*"], k=draw.randrange(30)))
+        assert [m.span() for m in passages.END.finditer(text)] == [m.span() for m in plain.finditer(text)]
