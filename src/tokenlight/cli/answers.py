@@ -1,12 +1,11 @@
 """An answer explained on the command line, and written where and how somebody wants it."""
 
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokenlight.cli.shared_options import Format
-from tokenlight.cli.writing import check_folder_of, confirm
+from tokenlight.cli.writing import check_folder_of, confirm, print_document
 
 if TYPE_CHECKING:
     from tokenlight.explain.answering import AnswerLike
@@ -56,20 +55,19 @@ def write_answer(found: "ExplainedAnswer", output: Path | None, format: Format |
         show(found, output)
         return
     if output is None:
-        sys.stdout.write(document)
+        print_document(document, format)
     else:
         output.write_text(document, encoding="utf-8")
         confirm(output)
 
 
 def show(found: "ExplainedAnswer", output: Path | None) -> None:
-    from rich.console import Console
-
+    from tokenlight.foundation.console import SafeConsole
     from tokenlight.views.answer import show_answer
 
     if output is None:
         found.show()
         return
     with open(output, "w", encoding="utf-8") as file:
-        show_answer(found, Console(file=file, width=100_000))
+        show_answer(found, SafeConsole(file=file, width=100_000))
     confirm(output)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import tokenlight
+from tokenlight.foundation.escaping import escape_controls
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,15 +25,20 @@ ModelOption = Annotated[
 
 def wide_console() -> "Console":
     """For tables: as wide as the terminal, and without line breaks in a file or a pipe."""
-    from rich.console import Console
+    from tokenlight.foundation.console import SafeConsole
 
-    console = Console()
-    return console if console.is_terminal else Console(width=400)
+    console = SafeConsole()
+    return console if console.is_terminal else SafeConsole(width=400)
+
+
+def say(message: str, err: bool = False) -> None:
+    """Print one line. Names and texts of users may be in it: control characters are escaped."""
+    typer.echo(escape_controls(message), err=err)
 
 
 def print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"tokenlight {tokenlight.__version__}")
+        say(f"tokenlight {tokenlight.__version__}")
         raise typer.Exit
 
 
@@ -51,5 +57,5 @@ def readable_errors() -> Iterator[None]:
     try:
         yield
     except (ValueError, TypeError, OSError, ImportError, MemoryError) as error:
-        typer.echo(f"tokenlight: {' '.join(str(error).split())}", err=True)
+        say(f"tokenlight: {' '.join(str(error).split())}", err=True)
         raise typer.Exit(2) from error

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tokenlight.bench.options import BadRows
-from tokenlight.cli.app import INTERRUPTED, app, readable_errors, wide_console
+from tokenlight.cli.app import INTERRUPTED, app, readable_errors, say, wide_console
 from tokenlight.cli.completion import complete_metric, complete_protocol
 from tokenlight.cli.loading import load_model
 from tokenlight.cli.shared_options import (
@@ -109,7 +109,7 @@ def bench(
                 workers=Workers(engine, workers),
             )
         show_table(table, wide_console())
-        typer.echo(f"table.md, table.tex, table.csv and report.html are in {folder}")
+        say(f"table.md, table.tex, table.csv and report.html are in {folder}")
 
 
 def run_bench(
@@ -140,7 +140,7 @@ def run_bench(
         )
     except KeyboardInterrupt as error:
         kept = f"what is done is in {settings['output']}; run the same command again to continue"
-        typer.echo(f"tokenlight: stopped; {kept}", err=True)
+        say(f"tokenlight: stopped; {kept}", err=True)
         raise typer.Exit(INTERRUPTED) from error
 
 

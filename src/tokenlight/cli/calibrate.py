@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from tokenlight.cli.app import app, readable_errors, wide_console
+from tokenlight.cli.app import app, readable_errors, say, wide_console
 from tokenlight.cli.completion import complete_method
 from tokenlight.cli.heads import checkpoint_of
 from tokenlight.cli.loading import load_model
@@ -78,7 +78,7 @@ def calibrate(
         plain = {method: Job.for_model(relevance_method(method), {"heads": None}, explainer.inner)}
         cases, aside = sort_out(explainer, judge, rows, plain)
         for reason, rows in Counter(str(row.get("bad") or row.get("set_aside")) for row in aside).items():
-            typer.echo(f"{describe_count(rows, 'row')} skipped: {reason}", err=True)
+            say(f"{describe_count(rows, 'row')} skipped: {reason}", err=True)
         mask = run(
             explainer,
             [case.draft.row.text for case in cases],

@@ -1,7 +1,6 @@
 """Explaining one text, and what can be known before."""
 
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from io import StringIO
@@ -11,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tokenlight.cli.answers import check_output, explain_answer, write_answer
-from tokenlight.cli.app import ModelOption, app, readable_errors, wide_console
+from tokenlight.cli.app import ModelOption, app, readable_errors, say, wide_console
 from tokenlight.cli.loading import DEFAULT, load_model
 from tokenlight.cli.prompts import DocumentsOption, MessagesOption, read_documents, read_prompt
 from tokenlight.cli.shared_options import Format, FusedOption, MethodSpecsOption, NumberOption, TaskOption, TrustOption
-from tokenlight.cli.writing import check_folder_of, confirm, format_for
+from tokenlight.cli.writing import check_folder_of, confirm, format_for, print_document
 from tokenlight.explain.numbers import DEFAULT_NUMBER
 
 if TYPE_CHECKING:
@@ -117,8 +116,7 @@ def demo(
     output: Annotated[Path, typer.Option("--output", "-o", help="Where the same goes as HTML.")] = Path("demo.html"),
 ) -> None:
     """Explain three sentences with several methods: the first thing to look at."""
-    from rich.console import Console
-
+    from tokenlight.foundation.console import SafeConsole
     from tokenlight.foundation.first_look import DEMO_METHODS, SENTENCES
     from tokenlight.views.html import page
     from tokenlight.views.layout import by_text
@@ -126,11 +124,11 @@ def demo(
 
     with readable_errors():
         check_folder_of(output)
-        explainer, console = load_model(DEFAULT, None), Console()
+        explainer, console = load_model(DEFAULT, None), SafeConsole()
         by_method = explainer.explain_all(SENTENCES, DEMO_METHODS)
         show(by_method, console)
         output.write_text(page(by_text(by_method)), encoding="utf-8")
-        console.print(f"The same as a page: {output.resolve()}", soft_wrap=True, highlight=False)
+        say(f"The same as a page: {output.resolve()}")
 
 
 @app.command()
@@ -165,15 +163,14 @@ def doctor(
 def write(explanations: "list[Explanation]", shape: Format, output: Path | None) -> None:
     """One document, to a file or to standard output."""
     if output is None and shape is Format.terminal:
-        from rich.console import Console
-
+        from tokenlight.foundation.console import SafeConsole
         from tokenlight.views.terminal import show
 
-        show(explanations, Console())
+        show(explanations, SafeConsole())
         return
     document = as_document(explanations, shape)
     if output is None:
-        sys.stdout.write(document)
+        print_document(document, shape)
         return
     output.write_text(document, encoding="utf-8")
     confirm(output)
@@ -186,10 +183,9 @@ def as_document(explanations: "list[Explanation]", shape: Format) -> str:
         from tokenlight.views.html import page
 
         return page([explanations])
-    from rich.console import Console
-
+    from tokenlight.foundation.console import SafeConsole
     from tokenlight.views.terminal import print_explanations
 
     file = StringIO()
-    print_explanations(explanations, Console(file=file, width=100_000))
+    print_explanations(explanations, SafeConsole(file=file, width=100_000))
     return file.getvalue()

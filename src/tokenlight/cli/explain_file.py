@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tokenlight.cli.app import INTERRUPTED, ModelOption, app, readable_errors, wide_console
+from tokenlight.cli.app import INTERRUPTED, ModelOption, app, readable_errors, say, wide_console
 from tokenlight.cli.completion import complete_method
 from tokenlight.cli.loading import DEFAULT, load_model
 from tokenlight.cli.shared_options import (
@@ -125,11 +125,11 @@ def explain_file(
             explainer = on_device(load_model(model, task, trust_remote_code), engine)
             found = explain_dataset(explainer, texts, output, methods, heads=heads, settings=settings, workers=chosen)
         except KeyboardInterrupt as error:
-            typer.echo(f"tokenlight: stopped; {done_so_far(output)}; run the same command again to continue", err=True)
+            say(f"tokenlight: stopped; {done_so_far(output)}; run the same command again to continue", err=True)
             raise typer.Exit(INTERRUPTED) from error
         skipped = f", {describe_count(found.bad, 'row')} skipped (see bad_rows.jsonl)" if found.bad else ""
         texts_done, parts = describe_count(found.explained, "text"), describe_count(found.parts, "part")
-        typer.echo(f"{texts_done} explained in {parts}{skipped}: {output}")
+        say(f"{texts_done} explained in {parts}{skipped}: {output}")
         if summary:
             from tokenlight.corpus.summary import summarise
 
@@ -175,7 +175,7 @@ def corpus(
         if other is None:
             show(found, top, csv)
             if not any(label.words for one in found for label in one.labels):
-                typer.echo(f"no word is used {min_uses} times or more: lower --min-uses", err=True)
+                say(f"no word is used {min_uses} times or more: lower --min-uses", err=True)
         else:
             others = {one.method: one for one in summarise(other, method, min_uses)}
             both = [(one, others[one.method]) for one in found if one.method in others]

@@ -1,12 +1,11 @@
 """The table of models: every family of transformers, tried and checked."""
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from tokenlight.cli.app import app, readable_errors, wide_console
+from tokenlight.cli.app import app, readable_errors, say, wide_console
 
 
 @app.command()
@@ -26,7 +25,7 @@ def families(
         from tokenlight.views.families import families_table, in_short, made_now
         from tokenlight.views.families_page import families_page
 
-        found = sweep(types or (), jobs=jobs, limit=limit, on_result=lambda one: print(in_short(one), file=sys.stderr))
+        found = sweep(types or (), jobs=jobs, limit=limit, on_result=lambda one: say(in_short(one), err=True))
         if output is None:
             wide_console().print(families_table(found))
         else:

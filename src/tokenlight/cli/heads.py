@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tokenlight.cli.app import app, readable_errors, wide_console
+from tokenlight.cli.app import app, readable_errors, say, wide_console
 from tokenlight.cli.loading import load_model
 from tokenlight.cli.shared_options import TaskOption, TrustOption
 from tokenlight.cli.writing import check_folder_of, confirm
@@ -81,7 +81,7 @@ def heads(
             confirm(output)
         wide_console().print(head_map(mask))
         if not mask.count:
-            typer.echo(f"warning: {NO_HEAD}", err=True)
+            say(f"warning: {NO_HEAD}", err=True)
         if figure is not None:
             from tokenlight.views.figure import save
             from tokenlight.views.head_figure import head_figure

@@ -15,10 +15,11 @@ PATIENCE = 10  # seconds until the Hub counts as unreachable
 
 
 def load_model(name: str, task: str | None, trust_remote_code: bool = False) -> Any:
-    from rich.console import Console
     from rich.text import Text
 
-    with Console(stderr=True).status(Text(f"loading {name}")):  # on a terminal, while it lasts
+    from tokenlight.foundation.console import SafeConsole
+
+    with SafeConsole(stderr=True).status(Text(f"loading {name}")):  # on a terminal, while it lasts
         return find_and_load(name, task, trust_remote_code)
 
 

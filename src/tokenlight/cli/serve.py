@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from tokenlight.cli.app import app, readable_errors
+from tokenlight.cli.app import app, readable_errors, say
 from tokenlight.cli.loading import DEFAULT, load_model
 from tokenlight.cli.shared_options import TaskOption, TrustOption
 from tokenlight.foundation.extras import from_extra
@@ -33,5 +33,5 @@ def serve(
         with listen(port) as sock:  # before the model: loading is slow
             explainer = load_model(model, task, trust_remote_code)
             mask = choose_heads(heads, explainer.inner)
-            typer.echo(f"The page is at http://{HOST}:{sock.getsockname()[1]}/ (Ctrl-C stops it)")
+            say(f"The page is at http://{HOST}:{sock.getsockname()[1]}/ (Ctrl-C stops it)")
             run(explainer, sock, browser, mask)

@@ -1,10 +1,11 @@
 """Results on their way to a file: checked before anything takes time, and confirmed when it is written."""
 
+import sys
 from pathlib import Path
 
-import typer
-
+from tokenlight.cli.app import say
 from tokenlight.cli.shared_options import Format
+from tokenlight.foundation.escaping import escape_html, escape_in_document, escape_json
 
 FORMATS = {".html": Format.html, ".htm": Format.html, ".json": Format.json, ".txt": Format.terminal}
 
@@ -37,6 +38,12 @@ def refuse_checkpoint(folder: Path) -> None:
         raise ValueError(f"{folder} holds a model: name another folder for the results, such as {folder}-results")
 
 
+def print_document(document: str, format: Format | None) -> None:
+    """To standard output, which may be a terminal: with control characters escaped, as the format allows it."""
+    escape = {Format.json: escape_json, Format.html: escape_html}.get(format or Format.terminal, escape_in_document)
+    sys.stdout.write(escape(document))
+
+
 def confirm(output: Path) -> None:
     """On standard error, so that standard output holds results alone."""
-    typer.echo(f"written to {output}", err=True)
+    say(f"written to {output}", err=True)

@@ -9,6 +9,7 @@ from typing import TypeVar
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from tokenlight.foundation.console import SafeConsole
 from tokenlight.foundation.notebook import NotebookBar, in_notebook
 
 Item = TypeVar("Item")
@@ -65,7 +66,7 @@ def find_bar(label: str, total: int | None, done: int) -> "TerminalBar | Noteboo
     """The one that suits the place; where nobody looks there is none."""
     if in_notebook():
         return NotebookBar(label, total, done)
-    console = Console(stderr=True)
+    console = SafeConsole(stderr=True)
     return TerminalBar(label, total, done, console) if console.is_terminal else None
 
 

@@ -5,10 +5,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
+from tokenlight.foundation.console import SafeConsole
 from tokenlight.foundation.notebook import in_notebook
 from tokenlight.foundation.progress import counting
 
@@ -30,7 +30,7 @@ def pacing(total: int | None, done: int, show: bool) -> Iterator[Callable[[float
         with counting("explaining", total, done) as advance:
             yield advance
         return
-    console = Console(stderr=True)
+    console = SafeConsole(stderr=True)
     if not show or not console.is_terminal:
         yield line_printer(total, done) if show else lambda amount: None
         return

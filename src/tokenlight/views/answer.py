@@ -6,6 +6,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from tokenlight.foundation.console import SafeConsole
 from tokenlight.foundation.notebook import in_notebook, show_html
 from tokenlight.results.by_source import ANSWER
 from tokenlight.results.explained_answer import ExplainedAnswer
@@ -30,7 +31,7 @@ def show_answer(answer: ExplainedAnswer, console: Console | None = None) -> None
     if console is None and in_notebook():
         show_html(answer_frame(answer))
         return
-    console = console or Console()
+    console = console or SafeConsole()
     console.print(heading(answer))
     for line in sentence_blocks(answer):
         console.print(line)

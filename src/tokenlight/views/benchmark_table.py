@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from tokenlight.foundation.console import SafeConsole
 from tokenlight.results.explanation import printable
 from tokenlight.results.table import FEWEST, Cell, Line, Table
 
@@ -29,7 +30,7 @@ LATEX |= {"τ": r"$\tau$", "α": r"$\alpha$", "β": r"$\beta$", "×": r"$\times$
 
 def show_table(table: Table, console: Console | None = None) -> None:
     """The table with what it says about the rows above and what its signs mean below."""
-    console = console or Console()
+    console = console or SafeConsole()
     for line in facts(table):
         console.print(printable(line), markup=False, highlight=False, style="dim")
     plain = console.color_system is None

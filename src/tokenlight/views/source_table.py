@@ -8,6 +8,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from tokenlight.foundation.console import SafeConsole
 from tokenlight.results.by_source import REST
 from tokenlight.results.explanation import printable
 from tokenlight.results.passage import Passage
@@ -73,7 +74,7 @@ def strengths(table: SourceTable) -> list[list[float]]:
 
 def show_table(table: SourceTable, console: Console | None = None) -> None:
     """A row for each sentence; where that is too wide, the strongest sources under each sentence."""
-    console = console or Console()
+    console = console or SafeConsole()
     names = [wrap(one_line(column.name), NAME) for column in table.sources]
     widths = [max(7, *map(len, lines)) + 1 for lines in names]
     console.print(grid(table, names) if NARROWEST + sum(widths) <= console.width else lists(table))

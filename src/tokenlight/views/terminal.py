@@ -9,6 +9,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from tokenlight.foundation.console import SafeConsole
 from tokenlight.foundation.notebook import in_notebook, show_html
 from tokenlight.results.explanation import Explanation, printable
 from tokenlight.views.html import fragment
@@ -29,7 +30,7 @@ def show(results: Results, console: Console | None = None) -> None:
     if console is None and in_notebook():
         show_html("".join(map(fragment, groups)))
         return
-    console = console or Console()
+    console = console or SafeConsole()
     shared = shared_notes(groups)
     for place, group in enumerate(groups):
         if place:
