@@ -1,11 +1,13 @@
 """An answer explained on the command line, and written where and how somebody wants it."""
 
 import json
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokenlight.cli.shared_options import Format
 from tokenlight.cli.writing import check_folder_of, confirm, print_document
+from tokenlight.foundation.files import write_whole
 
 if TYPE_CHECKING:
     from tokenlight.explain.answering import AnswerLike
@@ -57,7 +59,7 @@ def write_answer(found: "ExplainedAnswer", output: Path | None, format: Format |
     if output is None:
         print_document(document, format)
     else:
-        output.write_text(document, encoding="utf-8")
+        write_whole(output, document)
         confirm(output)
 
 
@@ -68,6 +70,7 @@ def show(found: "ExplainedAnswer", output: Path | None) -> None:
     if output is None:
         found.show()
         return
-    with open(output, "w", encoding="utf-8") as file:
-        show_answer(found, SafeConsole(file=file, width=100_000))
+    file = StringIO()
+    show_answer(found, SafeConsole(file=file, width=100_000))
+    write_whole(output, file.getvalue())
     confirm(output)

@@ -16,6 +16,7 @@ from tokenlight.cli.prompts import DocumentsOption, MessagesOption, read_documen
 from tokenlight.cli.shared_options import Format, FusedOption, MethodSpecsOption, NumberOption, TaskOption, TrustOption
 from tokenlight.cli.writing import check_folder_of, confirm, format_for, print_document
 from tokenlight.explain.numbers import DEFAULT_NUMBER
+from tokenlight.foundation.files import write_whole
 
 if TYPE_CHECKING:
     from tokenlight.explain.jobs import Job
@@ -127,7 +128,7 @@ def demo(
         explainer, console = load_model(DEFAULT, None), SafeConsole()
         by_method = explainer.explain_all(SENTENCES, DEMO_METHODS)
         show(by_method, console)
-        output.write_text(page(by_text(by_method)), encoding="utf-8")
+        write_whole(output, page(by_text(by_method)))
         say(f"The same as a page: {output.resolve()}")
 
 
@@ -172,7 +173,7 @@ def write(explanations: "list[Explanation]", shape: Format, output: Path | None)
     if output is None:
         print_document(document, shape)
         return
-    output.write_text(document, encoding="utf-8")
+    write_whole(output, document)
     confirm(output)
 
 

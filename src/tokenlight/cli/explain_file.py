@@ -26,6 +26,7 @@ from tokenlight.cli.shared_options import (
 from tokenlight.cli.writing import refuse_checkpoint
 from tokenlight.corpus.settings import CorpusSettings, Each, ScoreType
 from tokenlight.explain.numbers import DEFAULT_NUMBER
+from tokenlight.foundation.files import write_whole
 from tokenlight.foundation.sizes import describe_count
 from tokenlight.runs.workers import Engine, Workers
 
@@ -187,7 +188,7 @@ def corpus(
                 wide_console().print(comparison_table(one, two, top))
             found = [one for two in both for one in two]
             if csv is not None:
-                csv.write_text(summary_csv(found), encoding="utf-8")
+                write_whole(csv, summary_csv(found))
         if figure is not None:
             # Bars of two checkpoints stand side by side; those of several methods would be no comparison.
             save(summary_figure(found[: 2 if other else 1], top), figure)
@@ -199,4 +200,4 @@ def show(found: "list[CorpusSummary]", top: int, file: Path | None) -> None:
     for one in found:
         wide_console().print(summary_table(one, top))
     if file is not None:
-        file.write_text(summary_csv(found), encoding="utf-8")
+        write_whole(file, summary_csv(found))

@@ -5,6 +5,7 @@ from dataclasses import asdict, fields
 
 from tokenlight.bench.protocol import PROTOCOLS
 from tokenlight.cli.catalogue import FILE, Catalogue
+from tokenlight.foundation.files import write_whole
 from tokenlight.methods import METHODS
 from tokenlight.metrics import METRICS
 from tokenlight.tasks import TASKS
@@ -24,7 +25,7 @@ def current_catalogue() -> Catalogue:
 
 
 def write_catalogue() -> None:
-    FILE.write_text(json.dumps(asdict(current_catalogue()), ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+    write_whole(FILE, json.dumps(asdict(current_catalogue()), ensure_ascii=False, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -4,15 +4,12 @@ One row is one text explained by one method: tables have the same columns whatev
 read as one, and a method is chosen with WHERE. What the methods share (the tokens) is next to itself and compresses.
 """
 
-import errno
 import json
-import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import numpy
 
@@ -21,7 +18,7 @@ from tokenlight.corpus.settings import CorpusSettings
 from tokenlight.data.examples import BadRow
 from tokenlight.foundation.blame import UNEXPECTED, reason_to_skip
 from tokenlight.foundation.extras import from_extra
-from tokenlight.foundation.files import settle
+from tokenlight.foundation.files import replacing
 from tokenlight.text.chats import messages_of
 from tokenlight.text.rows import Chat, Text
 
@@ -208,32 +205,8 @@ def answer_record(text: ExplainedText, label: str, settings: CorpusSettings) -> 
 def write_new(path: Path, write: Callable[[Path], object]) -> None:
     """Under a name of its own first, so that the file is whole whenever it has its name; half of it never stays."""
     path.parent.mkdir(exist_ok=True)
-    part = path.with_name(f".{path.name}.{uuid4().hex}.part")
-    try:
+    with replacing(path) as part:
         write(part)
-        with part.open("rb+") as file:
-            settle(file)
-        os.replace(part, path)
-        settle_folder(path.parent)
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        raise OSError(
-            f"no space left for {path.name} in {path.parent}: nothing half written stays there; free some space, "
-            "then the same call continues"
-        ) from error
-    finally:
-        part.unlink(missing_ok=True)
-
-
-def settle_folder(folder: Path) -> None:
-    """The file's name is on the disk too."""
-    if os.name == "posix":
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 def sweep(folder: Path) -> None:

@@ -1,11 +1,18 @@
-"""Files that are whole whenever somebody reads them, how to know one again, and lines of text files."""
+"""Atomic file writes, content hashes, and lines of text files."""
 
+import errno
 import hashlib
 import os
+import stat
 import threading
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, TextIO
+from uuid import uuid4
+
+MOST_LINKS = 40  # that Linux follows, too
+NOT_ON_DISK = ("/dev/", "/proc/")  # /dev/stdout leads to an open file, whose name must not get another one
 
 
 def settle(file: IO[Any]) -> None:
@@ -14,13 +21,93 @@ def settle(file: IO[Any]) -> None:
     os.fsync(file.fileno())
 
 
-def write_whole(path: Path, text: str) -> None:
+def settle_folder(folder: Path) -> None:
+    """The names of its files are on the disk too."""
+    if os.name == "posix":
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def write_whole(path: str | Path, text: str) -> None:
     """The new file or the old one, never half of it, whoever else writes it."""
-    part = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_native_id()}.part")
-    with part.open("w", encoding="utf-8") as file:
-        file.write(text)
-        settle(file)
-    os.replace(part, path)
+    with replacing(path) as part:
+        part.write_text(text, encoding="utf-8")
+
+
+@contextmanager
+def replacing(path: str | Path) -> Iterator[Path]:
+    """Where to write a file that gets its name when the block is over; after an error, everything is as before.
+
+    Links are followed, and the file has the permissions that `open` gives: those it had, or those of the umask. What is
+    no file on a disk, such as /dev/stdout, is written directly, and so is a file in a folder that takes no new files.
+    """
+    path = Path(path)
+    target = final_target(path)
+    if target is None or must_be_written_in_place(target):
+        yield path
+        return
+    check_writable(path, target)
+    part = target.with_name(f".{uuid4().hex}.part")
+    try:
+        yield part
+        with part.open("rb+") as file:
+            settle(file)
+        if target.exists():
+            keep_permissions(target, part)
+        os.replace(part, target)
+        settle_folder(target.parent)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        kept = "what was there before is unchanged" if path.exists() else "nothing half written stays there"
+        raise OSError(
+            f"no space left for {path.name} in {path.parent}: {kept}; free some space, then do the same again"
+        ) from error
+    finally:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+
+
+def final_target(path: Path) -> Path | None:
+    """The file that a path leads to over all links; None where it leads to what is not on a disk."""
+    for _ in range(MOST_LINKS):
+        if os.path.abspath(path).startswith(NOT_ON_DISK):
+            return None
+        if not path.is_symlink():
+            return path
+        path = path.parent / os.readlink(path)
+    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+
+
+def must_be_written_in_place(target: Path) -> bool:
+    """Devices and pipes; files in a folder in which nothing new can be made."""
+    if not target.exists() or target.is_dir():
+        return False
+    return not target.is_file() or not os.access(target.parent, os.W_OK | os.X_OK)
+
+
+def check_writable(path: Path, target: Path) -> None:
+    """The errors that `open` has, with the name that the caller gave."""
+    code = None
+    if target.is_dir():
+        code = errno.EISDIR
+    elif not target.parent.is_dir():
+        code = errno.ENOENT
+    elif target.exists() and not os.access(target, os.W_OK):
+        code = errno.EACCES
+    if code is not None:
+        raise OSError(code, os.strerror(code), str(path))
+
+
+def keep_permissions(old: Path, new: Path) -> None:
+    before, after = old.stat(), new.stat()
+    if hasattr(os, "chown") and (before.st_uid, before.st_gid) != (after.st_uid, after.st_gid):
+        with suppress(OSError):  # as far as this user may
+            os.chown(new, before.st_uid, before.st_gid)
+    new.chmod(stat.S_IMODE(before.st_mode))
 
 
 def hash_file(path: Path) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenlight.foundation.extras import from_extra
+from tokenlight.foundation.files import replacing
 
 ENDING = ".parquet"
 ABOUT = b"tokenlight"  # the key of the metadata
@@ -33,7 +34,8 @@ def write_parquet(plain: dict[str, Any], path: Path) -> None:
     table = pyarrow.table(columns).replace_schema_metadata({ABOUT: json.dumps(about, ensure_ascii=False)})
     # The bytes of scores side by side: signs and exponents of neighbours are alike, their last digits are not.
     ways = {"use_dictionary": ["token"], "use_byte_stream_split": [f"{SCORES}.list.element"], "compression": "zstd"}
-    pyarrow.parquet.write_table(table, path, **ways)
+    with replacing(path) as part:
+        pyarrow.parquet.write_table(table, part, **ways)
 
 
 def read_parquet(path: Path) -> dict[str, Any]:

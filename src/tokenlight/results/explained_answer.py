@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from tokenlight.foundation.files import write_whole
 from tokenlight.results import answer_parquet
 from tokenlight.results.answer_parts import TokenNumbers, tokens_by_sentence, tokens_in_part
 from tokenlight.results.explanation import Explanation, printable, read_saved
@@ -253,7 +254,7 @@ class ExplainedAnswer:
         if file.suffix == answer_parquet.ENDING:
             answer_parquet.write_parquet(plain, file)
         else:
-            file.write_text(json.dumps(plain, ensure_ascii=False) + "\n", encoding="utf-8")
+            write_whole(file, json.dumps(plain, ensure_ascii=False) + "\n")
 
     @classmethod
     def load(cls, path: str | Path) -> "ExplainedAnswer":

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from tokenlight.foundation.extras import from_extra
+from tokenlight.foundation.files import write_whole
 from tokenlight.results.by_source import passages_of, remainder
 from tokenlight.results.passage import Passage, Word
 from tokenlight.tasks.targets import TargetLike
@@ -190,7 +191,7 @@ class Explanation:
 
     def save(self, path: str | Path) -> None:
         """A small JSON file that `tokenlight.Explanation.load` reads back."""
-        Path(path).write_text(json.dumps(self.to_dict(), ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+        write_whole(path, json.dumps(self.to_dict(), ensure_ascii=False, indent=1) + "\n")
 
     @classmethod
     def load(cls, path: str | Path) -> "Explanation":

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokenlight.foundation.extras import from_extra
+from tokenlight.foundation.files import replacing
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -30,8 +31,9 @@ def save(figure: "Figure", path: str | Path) -> None:
     import matplotlib
 
     check_figure_name(path)
-    with matplotlib.rc_context(SAVING):
-        figure.savefig(path, dpi=200, metadata=FORMATS[Path(path).suffix])
+    ending = Path(path).suffix
+    with matplotlib.rc_context(SAVING), replacing(path) as part:
+        figure.savefig(part, format=ending.removeprefix("."), dpi=200, metadata=FORMATS[ending])
 
 
 def check_figure_name(path: str | Path) -> None:
