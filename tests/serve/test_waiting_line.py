@@ -12,7 +12,7 @@ from tokenlight.foundation.progress import at_each_pass, pass_begins
 from tokenlight.model.tape import Tape
 from tokenlight.model.twin import Twin
 from tokenlight.serve import waiting_line
-from tokenlight.serve.cache import Cache
+from tokenlight.serve.cache import Cache, size_of
 from tokenlight.serve.events import Progress, Waiting
 from tokenlight.serve.waiting_line import Busy, Ending, WaitingLine
 from tokenlight.text.batches import Batch
@@ -239,23 +239,24 @@ def test_other_threads_do_not_ring():
 
 
 def test_the_cache_keeps_the_latest_up_to_its_size():
-    cache = Cache(limit=100)
+    each = size_of(("a", b"A" * 100))
+    cache = Cache(limit=5 * each // 2)
     for key in "abc":
-        cache.put(key, key.upper(), 40)
+        cache.put(key, key.upper().encode() * 100)
     assert cache.get("a") is None
-    assert cache.get("b") == "B"  # asked for: c is older now
-    cache.put("d", "D", 40)
-    assert [cache.get(key) for key in "abcd"] == [None, "B", None, "D"]
-    assert (cache.size, len(cache)) == (80, 2)
+    assert cache.get("b") == b"B" * 100  # asked for: c is older now
+    cache.put("d", b"D" * 100)
+    assert [cache.get(key) for key in "abcd"] == [None, b"B" * 100, None, b"D" * 100]
+    assert (cache.size, len(cache)) == (2 * each, 2)
 
 
 def test_the_cache_counts_a_key_once_and_leaves_out_what_is_too_large():
-    cache = Cache(limit=100)
-    cache.put("a", 1, 60)
-    cache.put("a", 2, 70)
-    assert (cache.get("a"), cache.size) == (2, 70)
-    cache.put("b", 3, 101)
+    cache = Cache(limit=1000)
+    cache.put("a", bytes(60))
+    cache.put("a", bytes(70))
+    assert (cache.get("a"), cache.size) == (bytes(70), size_of(("a", bytes(70))))
+    cache.put("b", bytes(1000))
     assert cache.get("b") is None
-    assert cache.get("a") == 2
-    cache.put("a", 4, 200)
+    assert cache.get("a") == bytes(70)
+    cache.put("a", bytes(1000))
     assert (cache.get("a"), cache.size) == (None, 0)

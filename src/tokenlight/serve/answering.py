@@ -62,7 +62,7 @@ def explain_answers(session: Session, asked: MethodsAsked, say: Say) -> Iterator
         except ERRORS as error:
             yield Found(name, None, str(error))
             continue
-        session.cache.put(key, found, 4 * found.matrix.nbytes)
+        session.cache.put(key, found)
         yield Found(name, found, seconds=time.perf_counter() - began)
 
 

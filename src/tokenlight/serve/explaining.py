@@ -63,7 +63,7 @@ def explain_methods(
         for one in explain_group(session, inquiry, {name: chosen[name] for name in group}, say):
             if one.explanation is not None:
                 explanation = replace(one.explanation, sources=sources)
-                session.keep_explanation(result_key(asked, METHODS[one.method], layers), explanation)
+                session.cache.put(result_key(asked, METHODS[one.method], layers), explanation)
                 one = replace(one, explanation=explanation)
             yield one
 

@@ -44,7 +44,7 @@ def read_question(session: Session, asked: Question) -> Reading:
     known = session.cache.get(key)
     if known is None:
         known = run_question(session, place(session, asked))
-        session.cache.put(key, known, 1000 * len(known.inquiry.row))
+        session.cache.put(key, known)
     return known
 
 

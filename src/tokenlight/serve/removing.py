@@ -47,7 +47,7 @@ def answer_remove(session: Session, asked: RemoveAsked) -> dict[str, Any]:
     known = session.cache.get(key)
     if known is None:
         known = remove(session, asked)
-        session.cache.put(key, known, 3000)
+        session.cache.put(key, known)
     return known
 
 
@@ -139,5 +139,5 @@ def attention_parts(session: Session, inquiry: Inquiry) -> Tensor:
             twin.run(session.explainer.collate([inquiry.row], twin.device), tape)
             blocks = [(block[0].float() * DIGITS).round().to(torch.int16).cpu() for block in tape.signals["attention"]]
         known = torch.stack(blocks)
-        session.cache.put(key, known, known.nbytes)
+        session.cache.put(key, known)
     return known

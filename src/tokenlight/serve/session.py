@@ -1,6 +1,5 @@
 """What a running page holds: one model, its head mask, and what was computed before."""
 
-from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 from tokenlight.explain.answering import ask_about_part, ids_of
@@ -9,7 +8,6 @@ from tokenlight.explain.inquiry import Inquiry, inquire
 from tokenlight.masks.head_mask import HeadMask
 from tokenlight.model.settings import layers_and_heads
 from tokenlight.record.pass_memory import PassMemory
-from tokenlight.results.explanation import Explanation
 from tokenlight.serve.cache import Cache
 from tokenlight.serve.checks import ANSWER, Refused
 from tokenlight.serve.questions import Question
@@ -19,7 +17,6 @@ from tokenlight.text.rows import Chat, Row, Text, parts
 from tokenlight.text.sources import Source
 
 TOKENS = 4096  # of one text
-TOKEN_BYTES = 400  # that a token's strings and numbers take in Python
 
 
 @dataclass(frozen=True)
@@ -35,11 +32,6 @@ class Session:
     def shape(self) -> tuple[int, int]:
         """Layers and heads."""
         return layers_and_heads(self.explainer.inner)
-
-    def keep_explanation(self, key: Hashable, explanation: Explanation) -> None:
-        tensors = (explanation.scores, *explanation.maps.values())
-        size = sum(tensor.nbytes for tensor in tensors) + TOKEN_BYTES * len(explanation.tokens)
-        self.cache.put(key, explanation, size + 4 * sum(map(len, parts(explanation.text))))
 
 
 def place(session: Session, asked: Question) -> Inquiry:
