@@ -70,3 +70,22 @@ def test_what_went_wrong_is_one_line(arguments, said, checkpoint, source, tmp_pa
     model = [] if "-m" in given else ["-m", checkpoint]
     assert said in fail("explain-file", *given, "-o", str(out), *model)
     assert not any(Path(out).glob("parts/*"))
+
+
+def test_what_happened_to_files_and_small_scores_is_said(checkpoint, tmp_path):
+    texts = tmp_path / "texts.txt"
+    texts.write_text("it is a good movie\n" * 4)
+    command = ["explain-file", str(texts), "-m", checkpoint, "-o", str(tmp_path / "out"), "--dtype", "float16"]
+    assert run(*command).exit_code == 0
+    shard = tmp_path / "out" / "parts" / "part-000000.parquet"
+    shard.write_bytes(shard.read_bytes()[:-1])
+    again = run(*command)
+    assert "1 damaged part of the earlier run computed again" in again.stderr
+
+
+def test_scores_that_half_precision_loses_are_said(checkpoint, tmp_path, monkeypatch):
+    monkeypatch.setattr("tokenlight.corpus.shards.count_too_small", lambda text, dtype: 2)
+    texts = tmp_path / "texts.txt"
+    texts.write_text("it is a good movie\n" * 4)
+    command = ["explain-file", str(texts), "-m", checkpoint, "-o", str(tmp_path / "out"), "--dtype", "float16"]
+    assert "note: 8 scores too small for float16" in run(*command).stderr

@@ -1,5 +1,6 @@
 """A corpus into a folder: the same numbers as one by one, nothing half written, nothing doubled, nothing lost."""
 
+import copy
 import errno
 import json
 import os
@@ -22,6 +23,7 @@ from tokenlight.corpus import plan as planning
 from tokenlight.corpus import shards as shards
 from tokenlight.corpus.batches_that_fit import Failure, attempt, in_batches
 from tokenlight.corpus.settings import CorpusSettings
+from tokenlight.corpus.summary import summarise
 from tokenlight.data.parts import Part
 from tokenlight.data.reading_texts import read_texts
 from tokenlight.data.source import Source
@@ -94,7 +96,7 @@ def test_every_shard_and_the_folder_say_what_they_hold(tmp_path):
     for path in shards.shards(tmp_path).values():
         metadata = pyarrow.parquet.read_metadata(path).metadata
         assert json.loads(metadata[b"tokenlight"]) == about
-    counts = {"parts": 2, "rows": 12, "explained": 12, "bad": 0}
+    counts = {"parts": 2, "rows": 12, "explained": 12, "bad": 0, "too_small": 0}
     assert json.loads((tmp_path / "_SUCCESS").read_text()) == counts
     assert bad_rows(tmp_path) == []
 
@@ -186,6 +188,57 @@ def test_a_run_that_was_stopped_goes_on(tmp_path, monkeypatch):
     explain(texts, tmp_path / "again", METHODS)
     assert parts[6:] == [3]
     assert contents(tmp_path / "again") == contents(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_damaged_parts_are_computed_again(tmp_path, stopped):
+    """Bits flip on disks: a file with the right name is not a finished part."""
+    texts = [*phrases(24), "", *phrases(30)]
+    explain(texts, tmp_path)
+    whole = contents(tmp_path)
+    shard, aside = tmp_path / "parts" / "part-000001.parquet", tmp_path / "bad" / "part-000002.jsonl"
+    for path, place in ((shard, 40), (shard, -1), (aside, 3)):
+        flipped = bytearray(path.read_bytes())
+        flipped[place] ^= 1
+        path.write_bytes(flipped)
+        if stopped:
+            (tmp_path / "_SUCCESS").unlink()
+        assert explain(texts, tmp_path).repaired == 1
+        assert contents(tmp_path) == whole
+    shard.write_bytes(shard.read_bytes()[:100])
+    (tmp_path / "hashes" / "part-000003.json").unlink()
+    assert explain(texts, tmp_path).repaired == 2
+    assert contents(tmp_path) == whole
+    assert explain(texts, tmp_path).repaired == 0
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"parts": null}', b"\xff"])
+def test_a_damaged_mark_is_written_again(tmp_path, content):
+    explain(phrases(12), tmp_path)
+    whole = contents(tmp_path)
+    (tmp_path / "_SUCCESS").write_bytes(content)
+    explain(phrases(12), tmp_path)
+    assert contents(tmp_path) == whole
+
+
+def test_scores_that_are_too_small_for_their_type_are_counted(tmp_path):
+    """Half precision stores numbers below 6e-5 with fewer digits, and below 3e-8 as 0."""
+    explain(phrases(12), tmp_path / "full")
+    scores = numpy.concatenate(table(tmp_path / "full")["scores"].to_list())
+    expected = int(((scores != 0) & (abs(scores) < numpy.finfo(numpy.float16).smallest_normal)).sum())
+    small = explainer_for("bert")
+    weights = copy.deepcopy(small.model)
+    with torch.no_grad():
+        weights.classifier.weight.mul_(1e-6)
+        weights.classifier.bias.mul_(1e-6)
+    chosen = CorpusSettings(part_rows=10, tokens=64, dtype="float16")
+    found = tl.explain_dataset(
+        tl.Explainer(weights, small.tokenizer), phrases(12), tmp_path / "half", ["gradient_x_input"], settings=chosen
+    )
+    nonzero = int((scores != 0).sum())
+    assert expected < found.too_small <= nonzero
+    assert json.loads((tmp_path / "half" / "_SUCCESS").read_text())["too_small"] == found.too_small
+    assert explain(phrases(12), tmp_path / "other", dtype="float16").too_small == expected
 
 
 def test_a_row_set_aside_by_an_attempt_that_was_killed_is_not_there_twice(tmp_path):
@@ -507,9 +560,12 @@ def test_other_failures_of_the_disk_are_told_as_they_are(tmp_path, monkeypatch):
 
 def test_a_damaged_shard_is_named(tmp_path):
     explain(phrases(12), tmp_path)
-    (tmp_path / "parts" / "part-000001.parquet").write_bytes(b"PAR1")
+    shard = tmp_path / "parts" / "part-000001.parquet"
+    shard.write_bytes(b"PAR1")
     with pytest.raises(ValueError, match=r"part-000001\.parquet is damaged .* delete it"):
-        explain(phrases(12), tmp_path)
+        shards.read_counts(shard)
+    with pytest.raises(ValueError, match=r"part-000001\.parquet is damaged: .* the same call again"):
+        summarise(tmp_path)
 
 
 # --- settings --------------------------------------------------------------------------------------------------------

@@ -131,6 +131,14 @@ def explain_file(
         skipped = f", {describe_count(found.bad, 'row')} skipped (see bad_rows.jsonl)" if found.bad else ""
         texts_done, parts = describe_count(found.explained, "text"), describe_count(found.parts, "part")
         say(f"{texts_done} explained in {parts}{skipped}: {output}")
+        if found.repaired:
+            say(f"note: {describe_count(found.repaired, 'damaged part')} of the earlier run computed again", err=True)
+        if found.too_small:
+            say(
+                f"note: {describe_count(found.too_small, 'score')} too small for {dtype}, stored as 0 or with fewer "
+                f"digits; with --dtype {'float32' if dtype == 'float16' else dtype} most of them are kept",
+                err=True,
+            )
         if summary:
             from tokenlight.corpus.summary import summarise
 

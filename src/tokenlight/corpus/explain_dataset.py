@@ -38,6 +38,8 @@ class ExplainedCorpus:
     explained: int  # rows that were explained
     bad: int  # rows that could not be explained: bad_rows.jsonl says why
     unexpected: int = 0  # those among them that a bug was the reason for
+    too_small: int = 0  # scores that are not 0 and too small for the type that they are stored in
+    repaired: int = 0  # parts of an earlier run whose files were damaged: they were computed again
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,7 @@ def write_shards(writer: ShardWriter, source: Source, place: Place, progress: bo
 
     folder, size = writer.folder, writer.plan.settings.part_rows
     shards.sweep(folder)
+    damaged = shards.remove_damaged(folder)
     done = frozenset(shards.shards(folder))
     if not shards.is_finished(folder):
         (folder / shards.DONE).unlink(missing_ok=True)
@@ -125,7 +128,16 @@ def write_shards(writer: ShardWriter, source: Source, place: Place, progress: bo
             RuntimeWarning,
             stacklevel=3,
         )
-    return ExplainedCorpus(folder, len(found), counts.rows, counts.explained, counts.bad, len(unexpected))
+    return ExplainedCorpus(
+        folder,
+        len(found),
+        counts.rows,
+        counts.explained,
+        counts.bad,
+        unexpected=len(unexpected),
+        too_small=counts.too_small,
+        repaired=len(damaged),
+    )
 
 
 def make_jobs(explainer: Explainer, methods: Sequence[str | MethodSpec], heads: HeadsLike) -> dict[str, Job]:

@@ -7,7 +7,7 @@ read as one, and a method is chosen with WHERE. What the methods share (the toke
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from tokenlight.corpus.settings import CorpusSettings
 from tokenlight.data.examples import BadRow
 from tokenlight.foundation.blame import UNEXPECTED, reason_to_skip
 from tokenlight.foundation.extras import from_extra
-from tokenlight.foundation.files import replacing
+from tokenlight.foundation.files import hash_file, replacing
 from tokenlight.text.chats import messages_of
 from tokenlight.text.rows import Chat, Text
 
@@ -28,7 +28,7 @@ with from_extra("scale", "Parquet"):
 
 SHARD = re.compile(r"part-(\d{6,})\.parquet")
 ADDED = -1  # the segment of tokens that the tokenizer adds: they are in no text
-PARTS, BAD_PARTS = "parts", "bad"  # folders: readers of Parquet take all that is in a folder for theirs
+PARTS, BAD_PARTS, HASHES = "parts", "bad", "hashes"  # folders: readers of Parquet take all that is in one for theirs
 BAD_ROWS, DONE = "bad_rows.jsonl", "_SUCCESS"
 ABOUT, PART = b"tokenlight", b"tokenlight.part"  # keys of a shard's metadata
 DTYPES = {"float32": pyarrow.float32(), "float16": pyarrow.float16()}
@@ -41,9 +41,11 @@ class PartCounts:
     rows: int = 0
     explained: int = 0
     bad: int = 0
+    too_small: int = 0  # scores that are not 0 but below what their type stores in full precision, or stored as 0
 
     def __add__(self, other: "PartCounts") -> "PartCounts":
-        return PartCounts(self.rows + other.rows, self.explained + other.explained, self.bad + other.bad)
+        mine, theirs = astuple(self), astuple(other)
+        return PartCounts(*(one + two for one, two in zip(mine, theirs, strict=True)))
 
 
 def columns(dtype: str) -> list[tuple[str, pyarrow.DataType]]:
@@ -97,7 +99,8 @@ def answer_columns(dtype: str) -> list[tuple[str, pyarrow.DataType]]:
 def write_part(folder: Path, part: ExplainedPart, settings: CorpusSettings, about: Mapping[str, Any]) -> PartCounts:
     """The skipped rows first, the shard last: a shard that is there says that its part is done."""
     part, table = writable(part, settings)
-    counts = PartCounts(len(part.texts) + len(part.bad), len(part.texts), len(part.bad))
+    too_small = sum(count_too_small(text, settings.dtype) for text in part.texts)
+    counts = PartCounts(len(part.texts) + len(part.bad), len(part.texts), len(part.bad), too_small)
     aside = bad_path(folder, part.number)
     if part.bad:
         lines = "".join(
@@ -108,9 +111,13 @@ def write_part(folder: Path, part: ExplainedPart, settings: CorpusSettings, abou
         aside.unlink(missing_ok=True)  # of an attempt that was killed: with more memory, rows may be good
     metadata = {ABOUT: json.dumps(about), PART: json.dumps({"part": part.number, **asdict(counts)})}
     table = table.replace_schema_metadata(metadata)
-    write_new(
-        shard_path(folder, part.number), lambda path: pyarrow.parquet.write_table(table, path, compression="zstd")
-    )
+
+    def write(path: Path) -> None:
+        pyarrow.parquet.write_table(table, path, compression="zstd")
+        hashes = {"shard": hash_file(path), "bad": hash_file(aside) if part.bad else None}
+        write_new(hash_path(folder, part.number), lambda where: where.write_text(json.dumps(hashes) + "\n"))
+
+    write_new(shard_path(folder, part.number), write)
     return counts
 
 
@@ -135,6 +142,14 @@ def writable(part: ExplainedPart, settings: CorpusSettings) -> tuple[ExplainedPa
             bad.append((text.number, BadRow(text.example.where, f"it cannot be written: {reason_to_skip(error)}")))
     part = replace(part, texts=texts, bad=sorted(bad, key=lambda one: one[0]))
     return part, table_of(texts, settings)
+
+
+def count_too_small(text: ExplainedText, dtype: str) -> int:
+    """Scores of one text that are not 0 and lose digits, or all of them, because they are below the normal numbers."""
+    smallest = float(numpy.finfo(dtype).smallest_normal)
+    matrices = [scores.matrix for scores in text.by_part.values()] if text.answer is not None else []
+    values = [found.scores for found in text.found.values()] + matrices
+    return sum(int(((value != 0) & (value.abs() < smallest)).sum()) for value in values)
 
 
 def records_of(texts: Sequence[ExplainedText], settings: CorpusSettings) -> Iterator[dict[str, Any]]:
@@ -211,7 +226,7 @@ def write_new(path: Path, write: Callable[[Path], object]) -> None:
 
 def sweep(folder: Path) -> None:
     """Remove what a process that was killed had begun to write."""
-    for place in (folder, folder / PARTS, folder / BAD_PARTS):
+    for place in (folder, folder / PARTS, folder / BAD_PARTS, folder / HASHES):
         for path in place.glob(".*.part"):
             path.unlink(missing_ok=True)
 
@@ -222,6 +237,29 @@ def shard_path(folder: Path, part: int) -> Path:
 
 def bad_path(folder: Path, part: int) -> Path:
     return folder / BAD_PARTS / f"part-{part:06d}.jsonl"
+
+
+def hash_path(folder: Path, part: int) -> Path:
+    return folder / HASHES / f"part-{part:06d}.json"
+
+
+def is_whole(folder: Path, part: int) -> bool:
+    """Whether the files of a part are byte for byte what was written."""
+    try:
+        hashes = json.loads(hash_path(folder, part).read_text())
+        aside = bad_path(folder, part)
+        found = {"shard": hash_file(shard_path(folder, part)), "bad": hash_file(aside) if aside.exists() else None}
+    except (OSError, ValueError):
+        return False
+    return hashes == found
+
+
+def remove_damaged(folder: Path) -> list[int]:
+    """Parts whose files are not what was written, or that nobody can vouch for: they are removed, to be done again."""
+    damaged = [number for number in shards(folder) if not is_whole(folder, number)]
+    for number in damaged:
+        shard_path(folder, number).unlink()
+    return damaged
 
 
 def shards(folder: Path) -> dict[int, Path]:
@@ -237,7 +275,7 @@ def read_counts(path: Path) -> PartCounts:
         counts = json.loads(metadata[PART])
     except (pyarrow.ArrowInvalid, KeyError, ValueError) as error:
         raise ValueError(f"{path} is damaged or not ours ({error}): delete it, then the same call writes it") from error
-    return PartCounts(counts["rows"], counts["explained"], counts["bad"])
+    return PartCounts(counts["rows"], counts["explained"], counts["bad"], counts.get("too_small", 0))
 
 
 def finish(folder: Path) -> PartCounts:
@@ -267,6 +305,8 @@ def unexpected_reasons(folder: Path) -> list[str]:
 
 
 def is_finished(folder: Path) -> bool:
-    """The mark is there, and so are all shards that it speaks of."""
-    mark = folder / DONE
-    return mark.exists() and json.loads(mark.read_text())["parts"] == len(shards(folder))
+    """The mark is there, and so are all shards that it speaks of. A mark that cannot be read is none."""
+    try:
+        return json.loads((folder / DONE).read_text())["parts"] == len(shards(folder))
+    except (OSError, ValueError, KeyError, TypeError):
+        return False

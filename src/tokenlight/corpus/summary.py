@@ -103,9 +103,14 @@ def read_rows(folder: Path, method: str | None) -> Iterator[dict[str, Any]]:
     with from_extra("scale", "Parquet"):
         from pyarrow.parquet import ParquetFile
 
-    from tokenlight.corpus.shards import shards
+    from tokenlight.corpus.shards import hash_path, is_whole, shards
 
-    for path in shards(folder).values():
+    for number, path in shards(folder).items():
+        if hash_path(folder, number).exists() and not is_whole(folder, number):  # copies may come without hashes
+            raise ValueError(
+                f"{path} is damaged: it is not what was written. Explain the corpus with the same call again, which "
+                "computes damaged parts anew"
+            )
         with ParquetFile(path) as file:
             for batch in file.iter_batches(BATCH, columns=list(READ)):
                 yield from (row for row in batch.to_pylist() if method in (None, row["method"]))

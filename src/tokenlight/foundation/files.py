@@ -4,7 +4,6 @@ import errno
 import hashlib
 import os
 import stat
-import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
