@@ -1,18 +1,22 @@
 """Models by name: what is wrong with a folder, and whether it was the Hub that had nothing or nobody who answered."""
 
 import shutil
-from collections.abc import Iterator
+import traceback
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from socket import socket
 from threading import Thread
+from typing import Any
 
 import huggingface_hub.constants
 import huggingface_hub.errors
 import peft
 import pytest
+import torch
 from transformers import AutoModelForSequenceClassification
 
+import tokenlight as tl
 from tests.cli.test_explain import fail, succeed
 from tests.tokenizers_ import model_for, tokenizer_for
 from tokenlight.cli.loading import first_sentence, load_model, unreachable, what_hub_said
@@ -139,3 +143,56 @@ def test_what_is_no_checkpoint_is_said(tmp_path):
 )
 def test_the_first_sentence_of_an_error(message, expected):
     assert first_sentence(OSError(message)) == expected
+
+
+class Malicious:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return print, ("this must not run",)
+
+
+@pytest.fixture
+def with_weights(tmp_path) -> Callable[[str, bytes | dict[str, Any]], str]:
+    """A checkpoint whose file of weights has another content."""
+
+    def make(name: str, content: bytes | dict[str, Any]) -> str:
+        model_for("bert").save_pretrained(tmp_path)
+        tokenizer_for("bert").save_pretrained(tmp_path)
+        whole = tmp_path / "model.safetensors"
+        if content == b"half":
+            content = whole.read_bytes()[:-100]
+        whole.unlink()
+        if isinstance(content, bytes):
+            (tmp_path / name).write_bytes(content)
+        else:
+            torch.save({**model_for("bert").state_dict(), **content}, tmp_path / name)
+        return str(tmp_path)
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("model.safetensors", b"half"),
+        ("model.safetensors", b""),
+        ("pytorch_model.bin", b"PK\x03\x04 cut off"),
+        ("pytorch_model.bin", b"hello world, no pickle"),
+        ("pytorch_model.bin", b""),
+    ],
+)
+def test_damaged_weights_are_said(with_weights, name, content):
+    line = fail("explain", "ok", "-m", with_weights(name, content))
+    assert "cannot be read" in line or "or is damaged" in line
+    assert "weights_only" not in line
+
+
+def test_pickles_that_hold_code_are_not_read_and_nobody_suggests_it(with_weights, capfd):
+    folder = with_weights("pytorch_model.bin", {"extra": Malicious()})
+    line = fail("explain", "ok", "-m", folder)
+    assert "could run code" in line
+    assert ".safetensors" in line
+    assert "weights_only" not in line
+    with pytest.raises(ValueError, match="could run code") as caught:
+        tl.load(folder)
+    assert "weights_only" not in "".join(traceback.format_exception(caught.value))
+    assert "this must not run" not in capfd.readouterr().out

@@ -227,7 +227,7 @@ def test_scores_that_are_too_small_for_their_type_are_counted(tmp_path):
     scores = numpy.concatenate(table(tmp_path / "full")["scores"].to_list())
     expected = int(((scores != 0) & (abs(scores) < numpy.finfo(numpy.float16).smallest_normal)).sum())
     small = explainer_for("bert")
-    weights = copy.deepcopy(small.model)
+    weights: Any = copy.deepcopy(small.model)
     with torch.no_grad():
         weights.classifier.weight.mul_(1e-6)
         weights.classifier.bias.mul_(1e-6)

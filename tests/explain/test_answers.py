@@ -496,3 +496,9 @@ def test_a_model_that_is_being_trained_writes_without_dropout_and_stays_as_it_is
     assert {**vars(model.config)} == settings
     after = {name: (weight.data_ptr(), weight.requires_grad) for name, weight in model.named_parameters()}
     assert after == weights
+
+
+def test_temperatures_that_overflow_are_refused(explainer):
+    for temperature in (1e-320, 1e-9):
+        with pytest.raises(ValueError, match=r"temperature is 0 .* or a number from 0\.01"):
+            explainer.generate("The keys", do_sample=True, temperature=temperature)

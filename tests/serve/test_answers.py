@@ -162,6 +162,8 @@ def test_curves_and_removal_measure_the_part(client, answer):
         ("answer", {"answer": None}, "missing answer"),
         ("write", {"tokens": 257}, "1 to 256"),
         ("write", {"temperature": -1}, "from 0"),
+        ("write", {"temperature": 1e-320}, "from 0.01 to 10, found 1e-320"),
+        ("write", {"temperature": 0.001}, "from 0.01 to 10"),
         ("write", {"messages": [{"role": "user", "content": "a"}]}, "text and messages"),
         ("write", {"text": " "}, "empty"),
     ],

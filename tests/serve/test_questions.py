@@ -130,3 +130,9 @@ def test_parts_of_a_question_that_are_wrong(parts, says):
 def test_requests_that_are_wrong(kind, parts, says):
     with pytest.raises(Refused, match=says):
         parse(body(**parts), kind)
+
+
+def test_strengths_that_are_next_to_nothing_are_nothing():
+    """Subnormal numbers would overflow where somebody divides by them."""
+    body = json.dumps({"text": "a", "methods": ["attn_lrp"], "heads": [[1e-320, 1e-9, 0.5]]}).encode()
+    assert parse(body, ExplainAsked).heads == ((0.0, 0.0, 0.5),)

@@ -28,6 +28,7 @@ from tokenlight.text.rows import Chat, Row, parts
 if TYPE_CHECKING:
     from tokenlight.explain.explainer import Explainer
 
+LEAST_TEMPERATURE = 0.01  # with less, the likeliest token is as good as certain
 NEW_TOKENS = 60  # that a model may write where nobody says how many
 LIKELIEST = 5  # alternatives that are kept for each token
 
@@ -93,11 +94,20 @@ def evaluating_copy(model: PreTrainedModel) -> PreTrainedModel:
     return made
 
 
+def refuse_tiny_temperature(temperature: Any) -> None:
+    """Logits are divided by it, and would overflow."""
+    if isinstance(temperature, int | float) and 0 < temperature < LEAST_TEMPERATURE:
+        raise ValueError(
+            f"temperature is 0 (always the likeliest token) or a number from {LEAST_TEMPERATURE}, found {temperature}"
+        )
+
+
 def with_defaults(explainer: "Explainer", row: Row, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of `generate`; the model writes no more than it can read again."""
     found: dict[str, Any] = {"pad_token_id": explainer.tokenizer.pad_token_id, **settings}
     if "custom_generate" in found:  # otherwise transformers asks on standard input whether to run its code
         found.setdefault("trust_remote_code", False)
+    refuse_tiny_temperature(found.get("temperature"))
     if found.get("stop_strings"):
         found.setdefault("tokenizer", explainer.tokenizer)
     own: Any = explainer.inner.generation_config

@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 
 from tokenlight.foundation.files import write_whole
-from tokenlight.results import answer_parquet
+from tokenlight.results import answer_parquet, saved
 from tokenlight.results.answer_parts import TokenNumbers, tokens_by_sentence, tokens_in_part
 from tokenlight.results.explanation import Explanation, printable, read_saved
 from tokenlight.results.handing_on import Form, hand_on, magnified
 from tokenlight.results.source_table import SourceTable
 from tokenlight.text import passages
 from tokenlight.text.chats import plain_text, read_text
-from tokenlight.text.rows import Chat
+from tokenlight.text.rows import Chat, parts
 from tokenlight.text.sources import Documents, Source, find_sources, plain_sources, read_sources
 
 if TYPE_CHECKING:
@@ -235,6 +235,13 @@ class ExplainedAnswer:
     def from_dict(cls, plain: Mapping[str, Any]) -> "ExplainedAnswer":
         """The inverse of `to_dict`."""
         kept, dtype = read_saved(plain, "answer", FORMAT, VERSION, saved_fields(), {"sources": []})
+        with saved.converting("answer"):
+            return cls._from_fields(kept, dtype)
+
+    @classmethod
+    def _from_fields(cls, kept: dict[str, Any], dtype: torch.dtype) -> "ExplainedAnswer":
+        """What a file held; what is inconsistent in it is an error."""
+        check_saved(kept)
         kept |= {name: torch.tensor(kept[name], dtype=dtype) for name in ("matrix", "numbers", "log_probabilities")}
         kept |= {
             "special": torch.tensor(kept["special"], dtype=torch.bool),
@@ -262,7 +269,7 @@ class ExplainedAnswer:
         file = Path(path)
         if file.suffix == answer_parquet.ENDING:
             return cls.from_dict(answer_parquet.read_parquet(file))
-        return cls.from_dict(json.loads(file.read_text(encoding="utf-8")))
+        return cls.from_dict(saved.read_json(file, "answer"))
 
     def __getstate__(self) -> dict[str, Any]:
         """Copies and pickles do not take the model along."""
@@ -278,3 +285,30 @@ class ExplainedAnswer:
 
 def saved_fields() -> list[str]:
     return [one.name for one in fields(ExplainedAnswer) if one.name != "explainer"]
+
+
+def check_saved(kept: Mapping[str, Any]) -> None:
+    """Types, lengths and numbers of what a file held."""
+    prompt = read_text(kept["prompt"])
+    saved.expect(isinstance(prompt, str | Chat), "prompt", "a text or messages", kept["prompt"])
+    saved.check_texts(kept, ("answer", "method", "model", "task"))
+    saved.check_mappings(kept, ("options", "extras", "versions"))
+    count = saved.check_tokens(kept, (*parts(prompt), kept["answer"]))
+    length = len(kept["ids"])
+    saved.expect(0 < length < count, "ids", f"1 to {count - 1} tokens of the answer", length)
+    saved.check_list(kept, "ids", length, saved.is_whole, "a whole number")
+    for name in ("numbers", "log_probabilities"):
+        saved.check_list(kept, name, length, saved.is_finite, "a finite number")
+    saved.check_list(kept, "matrix", length, lambda row: isinstance(row, list), "a list for each token of the answer")
+    for number, row in enumerate(kept["matrix"]):
+        saved.check_list(
+            {f"matrix, row {number}": row}, f"matrix, row {number}", count, saved.is_finite, "a finite number"
+        )
+        behind = row[count - length + number :]
+        saved.expect(not any(behind), f"matrix, row {number}", "0 for the token itself and all after it", behind)
+    saved.check_list(kept, "alternatives", length, lambda some: isinstance(some, list), "a list of tokens")
+    for name, values in kept["extras"].items():
+        saved.check_list({name: values}, name, length, lambda one: isinstance(one, int | float), "a number")
+    saved.expect(isinstance(kept["signed"], bool), "signed", "true or false", kept["signed"])
+    saved.check_optional(kept, ("fused",), lambda one: isinstance(one, bool), "true or false")
+    saved.check_list(kept, "notes", len(kept["notes"]), lambda one: isinstance(one, str), "a text")

@@ -12,12 +12,13 @@ from torch import Tensor
 
 from tokenlight.foundation.extras import from_extra
 from tokenlight.foundation.files import write_whole
+from tokenlight.results import saved
 from tokenlight.results.by_source import passages_of, remainder
 from tokenlight.results.passage import Passage, Word
 from tokenlight.tasks.targets import TargetLike
 from tokenlight.text import passages
 from tokenlight.text.chats import plain_text, read_text
-from tokenlight.text.rows import Text, parts
+from tokenlight.text.rows import Chat, Text, parts
 from tokenlight.text.sources import Source, find_sources, plain_sources, read_sources
 from tokenlight.text.units import Units
 from tokenlight.text.words import group_tokens, readable
@@ -175,6 +176,13 @@ class Explanation:
         """The inverse of `to_dict`."""
         later = {"given": [], "sources": []}  # older files have none
         fields, dtype = read_saved(plain, "explanation", FORMAT, VERSION, saved_fields(), later)
+        with saved.converting("explanation"):
+            return cls._from_fields(fields, dtype)
+
+    @classmethod
+    def _from_fields(cls, fields: dict[str, Any], dtype: torch.dtype) -> "Explanation":
+        """What a file held; what is inconsistent in it is an error."""
+        check_saved(fields)
         fields |= {
             "scores": torch.tensor(fields["scores"], dtype=dtype),
             "special": torch.tensor(fields["special"], dtype=torch.bool),
@@ -187,6 +195,8 @@ class Explanation:
             "maps": {name: torch.tensor(values, dtype=dtype) for name, values in fields["maps"].items()},
             "notes": tuple(fields["notes"]),
         }
+        for name, values in fields["maps"].items():
+            check_map(name, values, len(fields["tokens"]))
         return cls(**fields)
 
     def save(self, path: str | Path) -> None:
@@ -196,7 +206,7 @@ class Explanation:
     @classmethod
     def load(cls, path: str | Path) -> "Explanation":
         """Read what `save` wrote."""
-        return cls.from_dict(json.loads(Path(path).read_text(encoding="utf-8")))
+        return cls.from_dict(saved.read_json(Path(path), "explanation"))
 
     def evaluate(
         self,
@@ -268,12 +278,42 @@ def read_saved(
     found = plain.get("format") if isinstance(plain, Mapping) else type(plain).__name__
     if found != format:
         raise ValueError(f"this is not a saved {kind}: expected format {format!r}, found {found!r}")
-    if plain.get("version") != version:
-        raise ValueError(f"saved in version {plain.get('version')}, but this tokenlight reads version {version}")
+    saved.check_version(plain.get("version"), version)
     fields = {**(later or {}), **plain}
     if wrong := {"format", "version", "dtype", *names} ^ set(fields):
-        raise ValueError(f"this saved {kind} is damaged: missing or unknown {', '.join(sorted(wrong))}")
+        raise ValueError(saved.damaged(kind, f"missing or unknown {', '.join(sorted(map(str, wrong)))}"))
+    if fields["dtype"] not in saved.DTYPES:
+        raise ValueError(saved.damaged(kind, f"dtype: expected one of {', '.join(saved.DTYPES)}"))
     return {name: fields[name] for name in names}, getattr(torch, fields["dtype"])
+
+
+def check_saved(fields: Mapping[str, Any]) -> None:
+    """Types, lengths and numbers of what a file held."""
+    text = read_text(fields["text"])
+    is_text = isinstance(text, Chat | str) or (len(text) == 2 and all(isinstance(one, str) for one in text))
+    saved.expect(is_text, "text", "a text, two texts or messages", fields["text"])
+    saved.check_texts(fields, ("target", "prediction", "method", "task", "model"))
+    saved.check_mappings(fields, ("options", "extras", "maps", "versions"))
+    count = saved.check_tokens(fields, parts(text))
+    saved.check_list(fields, "scores", count, saved.is_finite, "a finite number")
+    saved.expect(saved.is_finite(fields["score"]), "score", "a finite number", fields["score"])
+    saved.expect(isinstance(fields["signed"], bool), "signed", "true or false", fields["signed"])
+    saved.check_optional(fields, ("foil",), lambda one: isinstance(one, str), "a text")
+    saved.check_optional(fields, ("probability",), saved.is_probability, "a number from 0 to 1")
+    saved.check_optional(fields, ("position",), saved.is_whole, "a whole number")
+    saved.check_optional(fields, ("fused",), lambda one: isinstance(one, bool), "true or false")
+    for name in ("indices", "foil_indices", "given"):
+        saved.check_list(fields, name, len(fields[name]), saved.is_whole, "a whole number")
+    saved.check_list(fields, "notes", len(fields["notes"]), lambda one: isinstance(one, str), "a text")
+
+
+def check_map(name: str, values: Tensor, length: int) -> None:
+    saved.expect(name in MAP_AXES, "maps", f"some of {', '.join(MAP_AXES)}", name)
+    axes, found = MAP_AXES[name], tuple(values.shape)
+    wanted = [size for size, axis in zip(found, axes, strict=False) if axis in ("token", "query", "key")]
+    fits = len(found) == len(axes) and all(size == length for size in wanted)
+    saved.expect(fits, name, f"axes {', '.join(axes)} for {length} tokens", found)
+    saved.expect(bool(values.isfinite().all()), name, "finite numbers", "others")
 
 
 def printable(text: str) -> str:

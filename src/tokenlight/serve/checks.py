@@ -4,10 +4,12 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any, Literal, get_args
 
+from tokenlight.explain.answering import LEAST_TEMPERATURE
 from tokenlight.methods import find_method
 
 CHARACTERS = 30_000  # of one text, or of all messages together
 INDEX = 2**31  # larger ones are nobody's label, token or position
+LEAST_STRENGTH = 1e-6  # of a head; below, it is dark
 ANSWER = 256  # tokens of an answer that is explained, or written
 MESSAGES = PASSAGES = 50
 Target = str | int | None
@@ -92,7 +94,7 @@ def strengths(name: str, row: Any) -> Iterator[float]:
     for one in listed(name, row, 1, 1000):
         if isinstance(one, bool) or not isinstance(one, int | float) or not 0 <= one <= 1:
             raise Refused(f"{name} are rows of numbers from 0 to 1, one row a layer; found {short(one)}")
-        yield float(one)
+        yield float(one) if one >= LEAST_STRENGTH else 0.0  # smaller ones are none: no precision divides by them
 
 
 def token_numbers(name: str, value: Any) -> tuple[int, ...]:
@@ -173,8 +175,11 @@ def some_tokens(name: str, value: Any) -> int:
 
 
 def some_temperature(name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 10:
-        raise Refused(f"{name} is a number from 0 (always the likeliest token) to 10, found {short(value)}")
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not (value == 0 or LEAST_TEMPERATURE <= value <= 10):
+        raise Refused(
+            f"{name} is 0 (always the likeliest token) or a number from {LEAST_TEMPERATURE} to 10, found {short(value)}"
+        )
     return float(value)
 
 

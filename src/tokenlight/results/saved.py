@@ -1,0 +1,106 @@
+"""Checks of saved results: a file becomes a consistent result, or an error that says what is wrong with it."""
+
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+DTYPES = ("float32", "float64", "float16", "bfloat16")
+CONVERSION = (TypeError, ValueError, KeyError, IndexError, AttributeError, RuntimeError, OverflowError)
+
+
+def read_json(path: Path, kind: str) -> Any:
+    """The content of a JSON file; numbers that JSON does not have (NaN) are read, and refused where they matter."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is not a saved {kind}, or a damaged one: expected JSON ({error})") from error
+
+
+@contextmanager
+def converting(kind: str) -> Iterator[None]:
+    """Inside, whatever fails is the fault of what was saved."""
+    try:
+        yield
+    except CONVERSION as error:
+        reason = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+        if reason.startswith(damaged(kind, "")):
+            raise
+        raise ValueError(damaged(kind, reason)) from error
+
+
+def damaged(kind: str, reason: str) -> str:
+    return f"this saved {kind} is damaged: {reason}"
+
+
+def check_version(found: Any, expected: int) -> None:
+    if found == expected and not isinstance(found, bool):
+        return
+    newer = isinstance(found, int) and found > expected
+    what = "a newer tokenlight wrote it: update" if newer else "save it again with this one"
+    raise ValueError(f"saved in version {found!r}, but this tokenlight reads version {expected}; {what}")
+
+
+def check_texts(fields: Mapping[str, Any], names: Sequence[str]) -> None:
+    for name in names:
+        expect(isinstance(fields[name], str), name, "a text", fields[name])
+
+
+def check_optional(fields: Mapping[str, Any], names: Sequence[str], holds: Callable[[Any], bool], what: str) -> None:
+    for name in names:
+        expect(fields[name] is None or holds(fields[name]), name, f"{what} or null", fields[name])
+
+
+def check_mappings(fields: Mapping[str, Any], names: Sequence[str]) -> None:
+    for name in names:
+        expect(isinstance(fields[name], dict), name, "an object", fields[name])
+
+
+def check_tokens(fields: Mapping[str, Any], texts: Sequence[str]) -> int:
+    """Tokens with their flags, segments and spans: lists of one length, whose spans lie in the texts."""
+    tokens = fields["tokens"]
+    are_texts = isinstance(tokens, list) and all(isinstance(one, str) for one in tokens)
+    expect(are_texts, "tokens", "a list of texts", tokens)
+    count = len(tokens)
+    for name, holds, what in (
+        ("special", lambda one: isinstance(one, bool), "true or false"),
+        ("segments", lambda one: one is None or (is_whole(one) and 0 <= one < len(texts)), "the number of a text"),
+        ("spans", is_span, "two numbers, first and end"),
+    ):
+        check_list(fields, name, count, holds, what)
+    for segment, (_, end) in zip(fields["segments"], fields["spans"], strict=True):
+        longest = 0 if segment is None else len(texts[segment])
+        expect(segment is None or end <= longest, "spans", f"characters up to {longest}", end)
+    return count
+
+
+def check_list(fields: Mapping[str, Any], name: str, count: int, holds: Callable[[Any], bool], what: str) -> None:
+    value = fields[name]
+    expect(isinstance(value, list), name, "a list", value)
+    expect(len(value) == count, name, f"{count} entries, one for each token", len(value))
+    for one in value:
+        expect(holds(one), name, what, one)
+
+
+def is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def is_finite(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def is_probability(value: Any) -> bool:
+    return is_finite(value) and 0 <= value <= 1.0001  # rounding in half precision
+
+
+def is_span(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(map(is_whole, value)) and 0 <= value[0] <= value[1]
+
+
+def expect(holds: bool, name: str, what: str, found: Any) -> None:
+    if not holds:
+        shown = repr(found)
+        raise ValueError(f"{name}: expected {what}, found {shown if len(shown) <= 60 else shown[:60] + ' ...'}")
