@@ -57,7 +57,7 @@ def run_in_contexts(
     """What the jobs of a plan find in the mean; `whole` is what they find on the whole texts."""
     present = contexts_of(batch, contexts, choices)  # [context, batch, token]
     gaps = contexts.gaps or gaps_for(twin, batch)
-    samples = [Samples.beside(one, present) for one in whole]
+    samples = [Samples.beside(one, present, batch.attention_mask.bool()) for one in whole]
     at_once = present.shape[1] if saving.by_block else contexts.together(*present.shape[1:])
     rows = torch.arange(present.shape[1], device=present.device)
     for first in range(0, contexts.count, contexts.round):
@@ -87,17 +87,19 @@ class Samples:
 
     whole: Attribution
     present: Tensor  # [context, batch, token]
+    real: Tensor  # [batch, token] bool: no padding
     scores: Tensor  # [context, batch, (part,) token]
     residuals: Tensor | None  # [context, batch, (part)]
     pairs: Tensor  # [pair, batch] bool: those that count
     settled: Tensor  # [batch] bool
 
     @classmethod
-    def beside(cls, whole: Attribution, present: Tensor) -> "Samples":
+    def beside(cls, whole: Attribution, present: Tensor, real: Tensor) -> "Samples":
         residual, scores = whole.extras.get("residual"), whole.scores
         return cls(
             whole,
             present,
+            real,
             scores.double().expand(len(present), *scores.shape).clone(),
             None if residual is None else residual.expand(len(present), *residual.shape).clone(),
             torch.zeros(len(present) // 2, len(scores), dtype=torch.bool, device=scores.device),
@@ -129,7 +131,8 @@ class Samples:
             extras["residual"] = torch.cat([self.residuals, self.whole.extras["residual"][None]]).abs().amax(0)
         if int(pairs.min()) > 1:
             maps["standard_error"] = error.to(like)
-            extras["standard_error"] = error.square().mean(-1).sqrt().to(like)
+            lengths = self.real.sum(1).view(-1, *(1,) * (error.ndim - 2))  # padding has no error
+            extras["standard_error"] = (error.square().sum(-1) / lengths).sqrt().to(like)
         if until_settled:
             extras["contexts"] = (2 * pairs).to(like).view(-1, *(1,) * (like.ndim - 2)).expand(like.shape[:-1])
         return Attribution(mean.to(like), extras, maps, self.whole.fused)

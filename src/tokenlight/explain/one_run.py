@@ -93,10 +93,12 @@ def shared_baseline(twin: Twin, batch: Batch, plan: PassPlan, saving: Saving) ->
     if plan.passes or saving.by_block or plan.target.function is not None:
         return None
     texts, tokens = batch.input_ids.shape
-    jobs = [job for job in plan.jobs if job.method.asks.together(job.full_options, texts, tokens) >= 2 * texts]
-    found = [job.method.asks.baseline(twin, batch, job.full_options) for job in jobs]
-    known = [baseline for baseline in found if baseline is not None]
-    return known[0] if len(known) == 1 else None
+    found = [(job, job.method.asks.baseline(twin, batch, job.full_options)) for job in plan.jobs]
+    known = [(job, baseline) for job, baseline in found if baseline is not None]
+    if len(known) != 1:
+        return None
+    ((job, baseline),) = known
+    return baseline if job.method.asks.together(job.full_options, texts, tokens) >= 2 * texts else None
 
 
 def ask_again(jobs: Mapping[int, Job], probe: Probe, graph: bool) -> dict[int, Attribution]:
@@ -154,7 +156,8 @@ class Passes:
         twice = self.batch.map(lambda tensor: torch.cat([tensor, tensor]))
         output = self.twin.run(twice, tape, read_at=None if read_at is None else torch.cat([read_at, read_at]))
         check_fused(self.twin, tape, self.saving)
-        parts = {name: part.detach() for name, part in output.items() if isinstance(part, Tensor)}
+        by_text = lambda part: isinstance(part, Tensor) and part.ndim > 0 and len(part) == 2 * len(baseline)  # noqa: E731
+        parts = {name: part.detach() for name, part in output.items() if by_text(part)}
         said = {name: part[: len(baseline)] for name, part in parts.items()}
         self.chosen = goal.choose(said, self.batch, self.twin.model)
         score = torch.stack([choice.score(said) for choice in self.chosen]).sum(0)

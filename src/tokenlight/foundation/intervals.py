@@ -39,8 +39,9 @@ def mean_intervals(values: Array, weights: Array, seed: int = 0, draws: int = DR
         shift = np.divide(shifts, sums, out=np.zeros_like(sums), where=sums > 0)
         crossed = shifts if plain else times @ crosses
         square = times @ powers - 2 * shift * crossed + shift**2 * (sums if plain else times @ squares)
+        even = square > ROUNDING * spread**2  # otherwise all that were drawn are equal, and the rest is rounding
         error = np.sqrt(np.maximum(square, 0.0))
-        t = np.divide(shift * sums, error, out=np.copysign(np.inf, shift), where=error > ROUNDING * spread)
+        t = np.divide(shift * sums, error, out=np.copysign(np.inf, shift), where=even)
         resampled.append(np.where(np.abs(shift) * total > ROUNDING * spread, t, 0.0))
     t = np.concatenate(resampled)  # [draw, column]
     lower, upper = np.quantile(t, ERROR / 2, axis=0, method="lower"), np.quantile(t, 1 - ERROR / 2, 0, method="higher")
@@ -113,8 +114,9 @@ def paired_chances(differences: Array, seed: int = 0, draws: int = DRAWS) -> Arr
     A p-value is the share of random sign vectors, one sign for each example, under which the largest statistic of *any*
     pair is as far from 0 as this pair's own (max-T, Westfall and Young 1993). The statistic is t without its skewness
     (Hall 1992). So the test is exact where differences are symmetric under the hypothesis, whatever their correlations,
-    and corrected to the next order where they are not. The probability that any true hypothesis has a p-value of at
-    most 5 % is at most 5 %: what is compared may be chosen by looking at the means.
+    and corrected to the next order where they are not. For symmetric differences, the probability that any true
+    hypothesis has a p-value of at most 5 % is at most 5 %: what is compared may be chosen by looking at the means. With
+    strongly skewed ones and few examples it is larger (docs/metrics.md).
     """
     number = (~np.isnan(differences)).sum(0)
     differences = np.nan_to_num(differences)

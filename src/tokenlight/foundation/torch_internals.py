@@ -67,8 +67,12 @@ def linear_sources(tensor: Tensor) -> set[Any]:
     """
     sources: set[Any] = set()
     nodes: list[Any] = [torch.autograd.graph.get_gradient_edge(tensor).node]
+    seen: set[Any] = set()
     while nodes:
         node = nodes.pop()
+        if node in seen:
+            continue
+        seen.add(node)
         name, before = (
             type(node).__name__.partition("Backward")[0],
             [n for n, _ in node.next_functions if n is not None],

@@ -3,6 +3,7 @@
 import copy
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
@@ -12,6 +13,8 @@ from tokenlight.foundation.transformers_internals import set_experts
 from tokenlight.model import placement, pooling
 from tokenlight.model.quantised import dequantised, is_quantised
 from tokenlight.model.settings import padding_id
+
+COMPILED = torch.jit.ScriptFunction  # cannot be copied, and holds nothing that a copy would change
 
 
 def unwrap(model: nn.Module) -> PreTrainedModel:
@@ -64,6 +67,11 @@ def refuse_inexact(model: PreTrainedModel) -> None:
                 f"the forward of {type(module).__name__} was replaced by a compiled function: tokenlight runs a "
                 "model's own code; delete module.forward, or compile the module itself"
             )
+        if getattr(module, "max_norm", None) is not None and isinstance(module, nn.Embedding | nn.EmbeddingBag):
+            raise UnsupportedModelError(
+                f"an embedding of {name} has max_norm={module.max_norm}: it rewrites its own weights whenever it runs, "
+                "and yours must stay as they are. Apply the norm once, and set max_norm to None"
+            )
         if type(module).__module__.startswith("torch.ao."):
             raise UnsupportedModelError(f"{type(module).__name__} is quantised: load the model in floating point")
     packed = {id(p) for module in model.modules() if is_quantised(module) for p in module.parameters(recurse=False)}
@@ -93,7 +101,7 @@ def private_copy(model: PreTrainedModel, *, own_experts: bool = False) -> PreTra
     for module in model.modules():
         # What is not structure is shared as it is: buffers, tensors kept on a module, owners of the user's hooks.
         owners = [getattr(hook, "__self__", hook) for hook in hooks_on(module)]
-        kept = [*module.buffers(recurse=False), *(x for x in vars(module).values() if isinstance(x, Tensor))]
+        kept = [*module.buffers(recurse=False), *(x for x in vars(module).values() if isinstance(x, Tensor | COMPILED))]
         shared |= {id(x): x for x in kept}
         shared |= {id(owner): owner for owner in owners if id(owner) not in inside}
         # Most of a module is a dozen empty collections; handing out new ones is much faster than copying them.
@@ -108,6 +116,8 @@ def private_copy(model: PreTrainedModel, *, own_experts: bool = False) -> PreTra
         drop_backward_hooks(module)
         if compiled_forward(module) is not None:
             del module.__dict__["forward"]  # what is left is the same function of the class
+        if getattr(module, "chunk_size_feed_forward", 0):  # the same in one piece, for a text of any length
+            module.chunk_size_feed_forward = 0  # type: ignore[assignment]
         if getattr(module, "gradient_checkpointing", False):
             module.gradient_checkpointing = False  # type: ignore[assignment]
         if isinstance(config := getattr(module, "config", None), PreTrainedConfig) and not own_experts:

@@ -7,6 +7,7 @@ output. In a post-norm block everything goes on behind a norm of it. Nothing but
 to token. Otherwise nothing is guessed.
 """
 
+import inspect
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -23,14 +24,14 @@ from tokenlight.foundation.torch_internals import hooks_on
 from tokenlight.model.anatomy import Anatomy, blocks, listed_anatomy, refuse_spread
 from tokenlight.model.habits import LONG, plain_ids
 from tokenlight.model.joints import Joint, Piece, find_joint, linear_layers, same
-from tokenlight.model.kept_twins import LooseSnapshot, Snapshot, borrowed_twin, take_snapshot
+from tokenlight.model.kept_twins import FactSnapshot, borrowed_twin
 from tokenlight.model.tape import Tape, state_in, state_out
 from tokenlight.model.twin import Twin
 from tokenlight.text.batches import Batch
 
 Anatomies = tuple[Anatomy, ...]  # of every call of a block
 # With a snapshot of the model that they are true of; in words why there are none.
-FOUND: WeakKeyDictionary[PreTrainedModel, tuple[Snapshot | LooseSnapshot, Anatomies | str]] = WeakKeyDictionary()
+FOUND: WeakKeyDictionary[PreTrainedModel, tuple[FactSnapshot, Anatomies | str]] = WeakKeyDictionary()
 CHANGED = 2  # the token that is another in further passes
 
 
@@ -56,7 +57,7 @@ def look_inside(model: PreTrainedModel) -> Anatomies | str:
         return (listed,) * len(blocks(original))
     known = FOUND.get(original)
     if known is None or not known[0].holds(original):
-        snapshot = take_snapshot(original)
+        snapshot = FactSnapshot(original)
         try:
             with nullcontext(twin) if isinstance(twin, Twin) else borrowed_twin(model) as running:
                 known = snapshot, with_second_norm(dissect(running), listed)
@@ -68,9 +69,10 @@ def look_inside(model: PreTrainedModel) -> Anatomies | str:
 
 def is_unchanged(module: nn.Module) -> bool:
     """Whether a module computes what its class in torch or transformers says: no hooks, no code of the user's."""
-    package = type(module).__module__.partition(".")[0]
+    written_in = {type(module).__module__, getattr(inspect.unwrap(type(module).forward), "__module__", "")}
     replaced = "forward" in vars(module) and not hooks_of(module)  # by accelerate, it is still the same function
-    return package in ("torch", "transformers") and not replaced and not hooks_on(module)
+    packages = {name.partition(".")[0] for name in written_in}
+    return packages <= {"torch", "transformers"} and not replaced and not hooks_on(module)
 
 
 def note_gated_projections(twin: Twin) -> None:

@@ -18,7 +18,7 @@ from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.foundation.torch_internals import is_out_of_memory
 from tokenlight.model.copying import private_copy
 from tokenlight.model.inputs import accepted_inputs
-from tokenlight.model.kept_twins import LooseSnapshot, Snapshot, borrowed_twin, take_snapshot
+from tokenlight.model.kept_twins import FactSnapshot, TensorState, borrowed_twin
 from tokenlight.model.pooling import classifies
 from tokenlight.model.precision import KeepDouble
 from tokenlight.model.settings import padding_id
@@ -51,16 +51,17 @@ class Habits:
             )
 
 
-BY_MODEL: WeakKeyDictionary[PreTrainedModel, tuple[Snapshot | LooseSnapshot, Habits]] = WeakKeyDictionary()
-BY_TWIN: WeakKeyDictionary[Twin, Habits] = WeakKeyDictionary()  # whose model is as it was, hooks included
+BY_MODEL: WeakKeyDictionary[PreTrainedModel, tuple[FactSnapshot, Habits]] = WeakKeyDictionary()
+BY_TWIN: WeakKeyDictionary[Twin, tuple[TensorState, Habits]] = WeakKeyDictionary()  # whose model has the same modules
 
 
 def habits_of(model: PreTrainedModel | Twin) -> Habits:
-    """Found out once for each model, and again when its modules, hooks or settings have changed."""
+    """Found out once for each model, and again when its modules, hooks, settings or numbers have changed."""
     if isinstance(model, Twin):
-        if model not in BY_TWIN:
-            BY_TWIN[model] = habits_of_model(model)
-        return BY_TWIN[model]
+        known = BY_TWIN.get(model)
+        if known is None or not known[0].holds():
+            known = BY_TWIN[model] = TensorState(model.original), habits_of_model(model)
+        return known[1]
     return habits_of_model(model)
 
 
@@ -68,7 +69,7 @@ def habits_of_model(model: PreTrainedModel | Twin) -> Habits:
     original = model.original if isinstance(model, Twin) else model
     known = BY_MODEL.get(original)
     if known is None or not known[0].holds(original):
-        snapshot = take_snapshot(original)
+        snapshot = FactSnapshot(original)
         with nullcontext(model) if isinstance(model, Twin) else borrowed_twin(model) as twin:
             known = BY_MODEL[original] = snapshot, look_at_habits(twin)
     return known[1]
@@ -157,7 +158,8 @@ def sees_hidden(twin: Twin) -> bool:
             mask = torch.ones_like(ids)
             mask[:, HIDDEN] = 0
             output = twin.run_uncounted(Batch(ids, mask), Tape())
-        SEES_HIDDEN[twin] = bypass({name: elsewhere(part) for name, part in answers_in(output)}) > 0
+        said = {name: elsewhere(part) if for_each_token(twin, part) else part for name, part in answers_in(output)}
+        SEES_HIDDEN[twin] = bypass(said) > 0
     return SEES_HIDDEN[twin]
 
 
@@ -174,7 +176,7 @@ def sees_later_tokens(twin: Twin) -> bool:
             *text, other = plain_ids(twin.model, LONG + 1)
             ids = torch.tensor([text, [*text[:-1], other]], device=twin.device)
             output = twin.run_uncounted(Batch(ids, torch.ones_like(ids)), Tape())
-        by_token = {name: part[:, :-1] for name, part in answers_in(output) if part.shape[1] == LONG}
+        by_token = {name: part[:, :-1] for name, part in answers_in(output) if for_each_token(twin, part)}
         SEES_LATER[twin] = not by_token or bypass(by_token) > 0
     return SEES_LATER[twin]
 
@@ -194,14 +196,17 @@ def reads_padding_at_hidden(twin: Twin) -> bool:
         widths = [Batch(ids[:, :width], mask[:, :width], hides=True) for width in (SHORT, LONG)]
         alone, beside = (dict(answers_in(twin.run_uncounted(one, Tape()), SHORT)) for one in widths)
     pairs = [(one, beside[name]) for name, one in alone.items() if name in beside]
-    cut = [(one[:, 1:], two[:, 1:SHORT]) if two.shape[1] == LONG else (one, two) for one, two in pairs]
+    cut = [(one[:, 1:], two[:, 1:SHORT]) if for_each_token(twin, two) else (one, two) for one, two in pairs]
     return max((relative(one, two) for one, two in cut), default=0.0) > precision_of(alone, SHORT) ** 0.5
 
 
+def for_each_token(twin: Twin, answers: Tensor) -> bool:
+    """Whether the second axis of answers to a text of LONG tokens is that of its tokens, and not so many labels."""
+    return answers.shape[1] == LONG and not classifies(twin.model)
+
+
 def elsewhere(answers: Tensor) -> Tensor:
-    """Without what is said at the hidden token, where there is an answer for each."""
-    if answers.shape[1] != LONG:
-        return answers
+    """Without what is said at the hidden token."""
     return torch.cat([answers[:, :HIDDEN], answers[:, HIDDEN + 1 :]], 1)
 
 

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel
 
-from tokenlight.foundation.torch_internals import HOOKS, WEIGHTS, hook_numbers, weights_in
+from tokenlight.foundation.torch_internals import HOOKS, WEIGHTS, changes_of, hook_numbers, weights_in
 from tokenlight.model.copying import unwrap
 from tokenlight.model.quantised import Dequantised
 from tokenlight.model.twin import Twin
@@ -46,8 +46,8 @@ class Snapshot:
     def __init__(self, model: nn.Module, without: Collection[str] = ()):
         modules = list(model.modules())
         self._kind = type(model)
-        self._modules = modules[1:]  # not the model, which must not be kept alive
-        self._kinds = list(map(type, self._modules))
+        self._watched_modules = modules[1:]  # not the model, which must not be kept alive
+        self._kinds = list(map(type, self._watched_modules))
         self._inside = {id(module) for module in modules}
         self._without = without
         self._groups: dict[int, Mapping[Any, Any]] = {}  # by identity
@@ -64,7 +64,7 @@ class Snapshot:
         groups = self._groups.values()
         return (
             type(model) is self._kind
-            and list(map(type, self._modules)) == self._kinds
+            and list(map(type, self._watched_modules)) == self._kinds
             and not any(self._empty)
             and list(map(len, groups)) == self._sizes
             and list(chain.from_iterable(groups)) == self._names
@@ -106,28 +106,50 @@ class LooseSnapshot:
     """
 
     def __init__(self, model: PreTrainedModel):
-        self._modules = [ref(module) for module in model.modules()]
+        self._watched_modules = [ref(module) for module in model.modules()]
         self._state = self._read(model)
 
     def holds(self, model: PreTrainedModel) -> bool:
         modules = list(model.modules())
         return (
-            len(modules) == len(self._modules)
-            and all(known() is module for known, module in zip(self._modules, modules, strict=True))
+            len(modules) == len(self._watched_modules)
+            and all(known() is module for known, module in zip(self._watched_modules, modules, strict=True))
             and self._read(model) == self._state
         )
 
     @staticmethod
     def _read(model: PreTrainedModel) -> Any:
-        return hook_numbers(model), [type(module) for module in model.modules()], repr(model.config)
+        modules = list(model.modules())
+        plain = [{name: x for name, x in vars(module).items() if isinstance(x, UNCHANGING)} for module in modules]
+        return hook_numbers(model), list(map(type, modules)), plain, repr(model.config)
 
 
-def take_snapshot(model: PreTrainedModel) -> Snapshot | LooseSnapshot:
-    """For what was found out about a model: it is true of the model as long as the snapshot holds."""
-    try:
-        return Snapshot(model)
-    except CannotCompare:
-        return LooseSnapshot(model)
+class TensorState:
+    """The weights and buffers of a model, to see later whether anything has been written into them."""
+
+    def __init__(self, model: nn.Module):
+        self._tensors = [*model.parameters(), *model.buffers()]
+        self._was = self._read()
+
+    def holds(self) -> bool:
+        return self._read() == self._was
+
+    def _read(self) -> list[tuple[int, int]]:
+        return [(x.data_ptr(), 0 if x.is_inference() else changes_of(x)) for x in self._tensors]
+
+
+class FactSnapshot:
+    """What was found out about a model is true of it as long as this holds: the same modules, settings and numbers."""
+
+    def __init__(self, model: PreTrainedModel):
+        self._state = TensorState(model)
+        try:
+            self._structure: Snapshot | LooseSnapshot = Snapshot(model)
+        except CannotCompare:
+            self._structure = LooseSnapshot(model)
+
+    def holds(self, model: PreTrainedModel) -> bool:
+        return self._structure.holds(model) and self._state.holds()
 
 
 def describe(value: Any) -> Any:

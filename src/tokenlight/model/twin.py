@@ -31,6 +31,7 @@ from tokenlight.model.rehearsal import rehearse
 from tokenlight.model.scans import has_states, make_scans_replaceable
 from tokenlight.model.tape import BlockCall, Tape
 from tokenlight.model.watching import Watch
+from tokenlight.rules.mode import RuleMode
 from tokenlight.rules.points import activation
 from tokenlight.text.batches import Batch
 
@@ -135,6 +136,8 @@ class Twin:
         with self._writing(tape, rules):
             call = call.with_state(self.layout.turned(call.state))
             output = self.model.get_submodule(self.layout.blocks[number])(*call.args, **call.kwargs)
+            if isinstance(rules, RuleMode):
+                rules.look_at_output(output)
             state = self.layout.turned(output if isinstance(output, Tensor) else output[0])
         if tape.attentions != [self.layout.attentions[number]]:
             raise UnsupportedModelError(f"block {number} of {type(self.model).__name__} runs differently a second time")
@@ -216,7 +219,10 @@ class Twin:
     def _forward(self, inputs: dict[str, Tensor], tape: Tape, rules: AbstractContextManager[Any] | None) -> Any:
         try:
             with refusing_what_we_break(self.model, lambda: self._run_plainly(inputs)), self._writing(tape, rules):
-                return self._call(inputs)
+                output = self._call(inputs)
+                if isinstance(rules, RuleMode):
+                    rules.look_at_output(output)
+                return output
         except CannotFuse:  # the first attention of the model said so
             self._fusable = False
         tape.clear()

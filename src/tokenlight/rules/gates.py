@@ -44,9 +44,11 @@ class Gatekeeper:
 
     def __call__(self, context: Tensor, layer: int) -> Tensor:
         """The heads' outputs [batch, head, query, dim] of one block."""
-        if self.gates.handed_over[layer]:
-            return context.detach()  # a constant: the residual sum hands its relevance to the other side
         with without_torch_functions():  # no operation of the model: nothing for a rule table
+            handed_over = self.gates.handed_over[layer]
+        if handed_over:
+            return context.detach()  # a constant: the residual sum hands its relevance to the other side
+        with without_torch_functions():
             return GateHeads.apply(context, self, layer)  # type: ignore[return-value]
 
 

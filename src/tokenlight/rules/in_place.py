@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.foundation.torch_internals import is_view
+from tokenlight.rules.marks import mark_followed
 from tokenlight.rules.points import copied, replaced
 from tokenlight.rules.primitives import absorb
 
@@ -24,7 +25,7 @@ IN_PLACE: dict[Any, Callable[..., Any]] = {
     Tensor.copy_: copied,
     Tensor.__setitem__: replaced,
 }
-MARKS = ("tokenlight_gate", "tokenlight_origins", "tokenlight_owners", "tokenlight_followed")
+MARKS = ("tokenlight_gate", "tokenlight_origins", "tokenlight_owners")
 
 
 def overwrite(call: Callable[..., Any], plain: Callable[..., Any], x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
@@ -40,6 +41,7 @@ def overwrite(call: Callable[..., Any], plain: Callable[..., Any], x: Tensor, *a
         become_constant(x, result, before)
     else:
         x.copy_(result)
+    mark_followed([x])
     for mark in MARKS:
         if hasattr(result, mark):
             setattr(x, mark, getattr(result, mark))

@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor
 from torch.overrides import resolve_name
 
-from tokenlight.foundation.torch_internals import leaves_below
+from tokenlight.foundation.torch_internals import changes_of, leaves_below
 
 
 def tensors(parts: Iterable[Any]) -> Iterator[Tensor]:
@@ -19,13 +19,18 @@ def tensors(parts: Iterable[Any]) -> Iterator[Tensor]:
 
 
 def mark_followed(results: Iterable[Any]) -> None:
-    """These came out of an operation that the rule mode has seen."""
+    """These came out of an operation that the rule mode has seen, as they are now."""
     for result in tensors(results):
-        result.tokenlight_followed = True  # type: ignore[attr-defined]
+        result.tokenlight_followed = changes_of(result)  # type: ignore[attr-defined]
+
+
+def has_mark(x: Tensor) -> bool:
+    return hasattr(x, "tokenlight_followed")
 
 
 def is_followed(x: Tensor) -> bool:
-    return hasattr(x, "tokenlight_followed")
+    """Whether nothing was written into it since."""
+    return getattr(x, "tokenlight_followed", None) == changes_of(x)
 
 
 def is_gate(x: Any) -> bool:

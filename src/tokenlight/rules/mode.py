@@ -10,11 +10,19 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from tokenlight.foundation.errors import UnsupportedModelError
-from tokenlight.foundation.torch_internals import maker, own_function
+from tokenlight.foundation.torch_internals import changes_of, maker, own_function
 from tokenlight.rules import spellings
 from tokenlight.rules.in_place import overwrite
 from tokenlight.rules.ledger import LEDGER, WAITING, Ledger, Waiting
-from tokenlight.rules.marks import hand_on_gate, is_followed, is_gate, mark_followed, name_of, tensors
+from tokenlight.rules.marks import (
+    hand_on_gate,
+    has_mark,
+    is_followed,
+    is_gate,
+    mark_followed,
+    name_of,
+    tensors,
+)
 from tokenlight.rules.origins import SHAPES, have_one_source, note_origins, refuse_own_source, running_module
 from tokenlight.rules.owners import note_owners, owners_at
 from tokenlight.rules.points import activation
@@ -37,6 +45,7 @@ class RuleMode(TorchFunctionMode):
         super().__init__()
         self.table, self.ledger, self.waiting = table, ledger, waiting
         self._trusted: set[type] = set()  # kinds of nodes in the graph that were looked at, or that rules made
+        self._written: set[int] = set()  # memory that operations wrote into
 
     def __enter__(self) -> "RuleMode":
         if self.waiting:  # a forward pass that has to begin again
@@ -68,12 +77,12 @@ class RuleMode(TorchFunctionMode):
                 involved += tensors(part)
         signals = [x for x in involved if x.requires_grad]
         for signal in signals:
-            if type(signal.grad_fn) not in self._trusted or not is_followed(signal):
+            if type(signal.grad_fn) not in self._trusted or not self._is_followed(signal):
                 self._look_at(signal)
         if traits.plain_form is not None and signals:
-            return overwrite(self.call, traits.plain_form, *args, **kwargs)
+            return self._overwrite(traits.plain_form, *args, **kwargs)
         if kwargs and signals and kwargs.get("inplace"):  # as torch's modules call their activations
-            return overwrite(self.call, func, *args, **{**kwargs, "inplace": False})
+            return self._overwrite(func, *args, **{**kwargs, "inplace": False})
         rule = self.table.get(func)
         if rule is None and traits.step is not None and signals:
             return traits.step(self.call, *args, **kwargs)
@@ -86,7 +95,7 @@ class RuleMode(TorchFunctionMode):
         parts = result if isinstance(result, (tuple, list)) else (result,)
         for part in parts:
             if isinstance(part, Tensor):
-                part.tokenlight_followed = True  # type: ignore[attr-defined]
+                part.tokenlight_followed = changes_of(part)  # type: ignore[attr-defined]
                 if rule is not None and part.requires_grad:
                     self._trusted.add(type(part.grad_fn))
             elif isinstance(part, (tuple, list)):
@@ -101,12 +110,27 @@ class RuleMode(TorchFunctionMode):
             note_origins(func, involved, parts)
         return result
 
+    def look_at_output(self, output: Any) -> None:
+        """What the model gives out is read by no operation that would be seen."""
+        for signal in tensors(output.values() if isinstance(output, Mapping) else (output,)):
+            if signal.requires_grad:
+                self._look_at(signal)
+
+    def _overwrite(self, plain: Function, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        result = overwrite(self.call, plain, x, *args, **kwargs)
+        self._written.add(x.untyped_storage().data_ptr())
+        return result
+
+    def _is_followed(self, signal: Tensor) -> bool:
+        """Whether all that was written into it was seen: it, or a tensor that it shares its memory with."""
+        return is_followed(signal) or (has_mark(signal) and signal.untyped_storage().data_ptr() in self._written)
+
     def _look_at(self, signal: Tensor) -> None:
         """At what made it: one of torch's own operations, of ours, or somebody else's."""
         function = own_function(signal)
         if function is not None and function not in OURS:
             refuse_foreign(function)
-        if function is None and not signal.is_leaf and not is_followed(signal):
+        if function is None and not signal.is_leaf and not self._is_followed(signal):
             refuse_unseen(signal)
         self._trusted.add(maker(signal))
 
@@ -146,8 +170,8 @@ def refuse_unseen(signal: Tensor) -> None:
     """Compiled code calls operations that no mode sees."""
     raise UnsupportedModelError(
         f"{running_module()} uses the output of {maker(signal).__name__}, which code outside of Python has computed, "
-        "such as a function of torch.jit.script: no rule can follow it. Call the function as it was before it was "
-        "compiled, or take a method that uses plain gradients, such as gradient_x_input"
+        "such as a function of torch.jit.script or torch.vmap: no rule can follow it. Call the function itself, or "
+        "take a method that uses plain gradients, such as gradient_x_input"
     )
 
 
