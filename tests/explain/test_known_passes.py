@@ -8,8 +8,10 @@ from tests import models
 from tests.rounding import assert_near
 from tests.tokenizers_ import explainer_for
 from tokenlight.explain.attribute import attribute_ids
+from tokenlight.explain.jobs import Job
 from tokenlight.explain.running import Running
 from tokenlight.foundation.progress import at_each_pass
+from tokenlight.methods import METHODS
 from tokenlight.methods.gradients import baseline_embeddings
 from tokenlight.model.kept_twins import borrowed_twin
 from tokenlight.text.batches import Batch
@@ -111,3 +113,32 @@ def test_completeness_of_a_whole_answer_is_that_of_its_log_probability():
     rows = explainer.explain_answer("it is a", " good movie", "integrated_gradients", steps=40, progress=False)
     whole = explainer.explain("it is a", "integrated_gradients", target=" good movie", steps=40, progress=False)
     assert_near(whole.extras["completeness"], rows.extras["completeness"].sum(), size=rows.matrix.abs().sum())
+
+
+def test_an_output_that_is_no_number_for_each_text_is_left_alone():
+    kind, settings = models.CONFIGS["mixtral"]
+    torch.manual_seed(0)
+    model = models.HEADS["text-generation"].from_config(kind(**settings, output_router_logits=True)).eval()
+    scores = tl.attribute(model, models.ids(), method="integrated_gradients", target=7, steps=4)
+    model.config.output_router_logits = False
+    assert_near(scores, tl.attribute(model, models.ids(), method="integrated_gradients", target=7, steps=4))
+
+
+def test_each_job_has_its_own_baseline():
+    explainer, text = explainer_for("bert"), "it is a good movie"
+    options = {"one": {"steps": 1, "baseline": "pad"}, "many": {"steps": 8, "baseline": "zero"}}
+    method = METHODS["integrated_gradients"]
+    together = explainer.explain_jobs(text, {name: Job(method, some) for name, some in options.items()})
+    for name, some in options.items():
+        alone = explainer.explain(text, "integrated_gradients", progress=False, **some)
+        size = alone.scores.abs().sum() + abs(alone.score)
+        assert_near(together[name].extras["completeness"], alone.extras["completeness"], size=size)
+
+
+def test_standard_errors_do_not_depend_on_padding():
+    explainer, text = explainer_for("bert", dtype=torch.float64), "it is good"
+    longer = "it is a good movie and they are not bad at all"
+    alone = explainer.explain(text, "attn_lrp", contexts=4, progress=False)
+    beside, _ = explainer.explain([text, longer], "attn_lrp", contexts=4, progress=False)
+    assert alone.extras["standard_error"] > 0
+    assert_near(beside.extras["standard_error"], alone.extras["standard_error"], size=float(alone.scores.abs().max()))

@@ -155,3 +155,12 @@ def test_units_do_not_matter(scale):
     weights = np.ones_like(values)
     assert mean_intervals(values * scale, weights) == pytest.approx(mean_intervals(values, weights) * scale)
     assert (paired_chances((values - 1) * scale) == paired_chances(values - 1)).all()
+
+
+@pytest.mark.parametrize(
+    ("values", "open_side"), [(np.r_[np.zeros(18), np.ones(2)], 1), (np.r_[np.zeros(15), np.full(3, -2.5)], 0)]
+)
+def test_ties_leave_a_limit_open_and_not_huge(values, open_side):
+    limits = mean_interval(values)
+    assert np.isinf(limits[open_side])
+    assert abs(limits[1 - open_side]) < 1

@@ -100,3 +100,30 @@ def test_without_a_token_for_an_empty_text_nothing_can_be_hidden():
     model.config.bos_token_id = model.config.eos_token_id = model.config.pad_token_id = None
     with pytest.raises(ValueError, match="bos_token_id or pad_token_id"):
         tl.attribute(model, torch.tensor([[9]]), method="erasure", target=7)
+
+
+def test_a_function_reads_where_its_gradient_says():
+    model, ids = models.model("llama", "text-generation"), models.ids(1, 5)
+    by_index = tl.attribute(model, ids, method="erasure", target=7)
+    by_function = tl.attribute(model, ids, method="erasure", target=lambda output: output.logits[:, -1, 7])
+    assert_near(by_function, by_index)
+
+
+@pytest.mark.parametrize("labels", [4, 7])
+def test_as_many_labels_as_probing_tokens_are_still_labels(labels):
+    explainer = explainer_for("bert", "text-classification", num_labels=labels)
+    texts = ["it is", "it is a good movie"]
+    together = explainer.explain(texts, "erasure", target=1, progress=False)
+    for text, beside in zip(texts, together, strict=True):
+        assert_near(beside.scores, explainer.explain(text, "erasure", target=1, progress=False).scores)
+
+
+def test_windows_and_padding_on_the_left_are_refused():
+    ids = models.ids(2, 9)
+    mask = torch.ones_like(ids)
+    mask[0, :4] = 0
+    with pytest.raises(ValueError, match="attends within windows"):
+        tl.attribute(models.model("mistral", "text-generation"), ids, mask, method="shapley_sampling", target=7)
+    assert torch.isfinite(
+        tl.attribute(models.model("llama", "text-generation"), ids, mask, method="shapley_sampling", target=7)
+    ).all()

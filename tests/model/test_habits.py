@@ -189,3 +189,55 @@ def test_blocks_that_were_changed_are_not_taken_for_those_of_their_family():
     with borrowed_twin(model) as twin:
         scales = [anatomy.residual_scale for anatomy in known_anatomies(twin.model)]
     assert scales == pytest.approx([0.5, 0.5])
+
+
+class GatedForCausalLM(hf.LlamaForCausalLM):
+    """A second lookup of the ids that counts as much as a weight says."""
+
+    def __init__(self, config: Any):
+        super().__init__(config)
+        self.second = nn.Embedding(config.vocab_size, config.vocab_size)
+        self.strength = nn.Parameter(torch.zeros(1))
+
+    def forward(self, input_ids: Any = None, attention_mask: Any = None, **settings: Any) -> Any:  # type: ignore[override]
+        output: Any = super().forward(input_ids, attention_mask, **settings)
+        if output.logits.shape[1] == input_ids.shape[1]:
+            output.logits = output.logits + self.strength * self.second(input_ids)
+        return output
+
+
+def test_what_was_found_is_forgotten_when_weights_change_in_place():
+    torch.manual_seed(0)
+    model = GatedForCausalLM(models.model("llama", "text-generation").config).eval()
+    tl.attribute(model, models.ids(), method="gradient_x_input", target=7)
+    with torch.no_grad():
+        model.strength.fill_(5.0)
+    with pytest.raises(UnsupportedModelError, match="reads token ids in other places"):
+        tl.attribute(model, models.ids(), method="gradient_x_input", target=7)
+
+
+def test_a_patched_class_is_not_taken_for_its_family(monkeypatch):
+    model: Any = copy.deepcopy(models.model("bert", dtype=torch.float64))
+    kind = type(model.bert.encoder.layer[0].attention.output)
+    monkeypatch.setattr(kind, "forward", HalfOfTheStream.forward)
+    with borrowed_twin(model) as twin:
+        scales = [anatomy.residual_scale for anatomy in known_anatomies(twin.model)]
+    assert scales == pytest.approx([0.5, 0.5])
+
+
+def test_an_embedding_that_rewrites_its_weights_is_refused():
+    model: Any = copy.deepcopy(models.model("bert"))
+    model.bert.embeddings.word_embeddings.max_norm = 0.5
+    before = model.bert.embeddings.word_embeddings.weight.clone()
+    with pytest.raises(UnsupportedModelError, match="max_norm"):
+        tl.attribute(model, models.ids(), method="erasure", target=1)
+    assert torch.equal(model.bert.embeddings.word_embeddings.weight, before)
+
+
+def test_a_model_that_runs_its_mlp_in_pieces_is_the_same_model():
+    model: Any = copy.deepcopy(models.model("bert"))
+    expected = tl.attribute(model, models.ids(3, 6), method="attn_lrp", target=1)
+    for layer in model.bert.encoder.layer:
+        layer.chunk_size_feed_forward = 2
+    assert_near(tl.attribute(model, models.ids(3, 6), method="attn_lrp", target=1), expected)
+    assert model.bert.encoder.layer[0].chunk_size_feed_forward == 2

@@ -367,3 +367,38 @@ def test_a_tensor_may_be_unpacked():
         total = first + second
     (grad,) = torch.autograd.grad(total.sum(), x)
     assert torch.equal(grad, torch.full_like(x, 2))
+
+
+@torch.jit.script
+def capped(x: torch.Tensor) -> torch.Tensor:
+    return 2 * torch.tanh(x / 2)
+
+
+class CappedLinear(nn.Linear):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return capped(super().forward(x))
+
+
+@pytest.mark.parametrize("low_memory", [False, True])
+def test_scripted_code_is_seen_as_the_last_operation(low_memory):
+    model: Any = copy.deepcopy(models.model("bert"))
+    model.classifier.__class__ = CappedLinear
+    with pytest.raises(UnsupportedModelError, match=r"torch\.jit\.script"):
+        tl.attribute(model, models.ids(), method="lrp", target=1, low_memory=low_memory)
+
+
+def test_a_scripted_function_may_be_an_attribute():
+    model: Any = copy.deepcopy(models.model("bert"))
+    model.bert.pooler.formula = capped
+    assert torch.isfinite(tl.attribute(model, models.ids(), method="attn_lrp", target=1)).all()
+
+
+def test_sums_of_one_signal_are_followed_once_each():
+    """The walk takes as many steps as the graph has operations, not as many as it has paths."""
+    x = torch.randn(1, 2, 4, requires_grad=True)
+    with RuleMode(ZPLUS, Ledger(1)):
+        y = x * 1
+        for _ in range(200):
+            y = y + 0.1 * y.roll(1, -1)
+    (grad,) = torch.autograd.grad(y.sum(), x)
+    assert torch.isfinite(grad).all()

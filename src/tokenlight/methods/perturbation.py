@@ -108,9 +108,7 @@ def sees_nothing(probe: Probe, part: tuple[Choice, ...], rows: Tensor, gone: Ten
     visible = probe.batch.attention_mask[rows].bool() & ~gone
     if sees_later_tokens(probe.twin):
         return ~visible.any(1)
-    first = probe.batch.first
-    # A function of the output may read at any token, so also at the first one.
-    read = [first if choice.function is not None else choice.first_read for choice in part]
+    read = [probe.first_read_by_function(choice) if choice.function else choice.first_read for choice in part]
     earliest = [position.to(rows.device)[rows] for position in read if position is not None]
     blind = [~visible.cumsum(1).gather(1, position[:, None])[:, 0].bool() for position in earliest]
     return torch.stack([~visible.any(1), *blind]).any(0)

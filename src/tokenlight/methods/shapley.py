@@ -23,6 +23,7 @@ from tokenlight.methods.perturbation import (
     scores_without,
     with_fixed_positions,
 )
+from tokenlight.model.settings import has_windows
 from tokenlight.record.probe import Probe
 from tokenlight.text import draws
 
@@ -137,6 +138,11 @@ class Game:
 def play(probe: Probe, how: str, values: Callable[[Game], Tensor]) -> Tensor:
     """[part, batch, token] from the values [part, player] that are found for each text."""
     check_how(probe, how)
+    if how == "hide" and has_windows(probe.twin.model) and bool((probe.batch.first > 0).any()):
+        raise ValueError(
+            f"{type(probe.twin.model).__name__} attends within windows: where all of one is hidden, it would attend to "
+            "padding on the left. Pad on the right, or replace tokens: how='mask' or how='pad'"
+        )
     full = probe.scores_as_they_are()
     scores = full.new_zeros(len(full), *probe.batch.input_ids.shape)
     fixed = with_fixed_positions(probe)

@@ -25,6 +25,15 @@ def numbers_in(config: PreTrainedConfig, name: str) -> Iterator[int]:
             yield number
 
 
+def has_windows(model: PreTrainedModel) -> bool:
+    """Whether a token attends to the tokens near it alone, in any layer."""
+    config = model.config.get_text_config()
+    kinds = getattr(config, "layer_types", None)
+    if isinstance(kinds, list | tuple) and set(kinds) <= {"full_attention"}:
+        return False
+    return largest(config, "sliding_window", "attention_window", "window_size", "attention_chunk_size") > 0
+
+
 def padding_id(model: PreTrainedModel) -> int | None:
     """None: the model knows none, or has no embedding for it."""
     found = getattr(model.config.get_text_config(), "pad_token_id", None)

@@ -93,6 +93,19 @@ class Probe:
         """[part, batch] where the embeddings are those of the method's baseline"""
         return self.scores_at(embeddings) if self.known_at_baseline is None else self.known_at_baseline
 
+    def first_read_by_function(self, choice: Choice) -> Tensor | None:
+        """[batch] the first token whose logits the caller's own function reads; None: the logits have no token axis."""
+        assert choice.function is not None
+        output = self._output()
+        if output["logits"].ndim != 3:
+            return None
+        logits = output["logits"] = output["logits"].detach().requires_grad_()
+        with torch.enable_grad():
+            score = choice.function(output)
+            (gradient,) = torch.autograd.grad(score.sum(), logits, materialize_grads=True)
+        read = (gradient != 0).any(-1)  # [batch, token]
+        return torch.where(read.any(1), read.int().argmax(1), self.batch.first)
+
     def log_probabilities(self) -> Tensor:
         """[batch, choice] of words of the vocabulary, on the batch as it is, whatever number is explained."""
         if self.output is not None:
