@@ -375,8 +375,8 @@ def capped(x: torch.Tensor) -> torch.Tensor:
 
 
 class CappedLinear(nn.Linear):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return capped(super().forward(x))
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        return capped(super().forward(input))
 
 
 @pytest.mark.parametrize("low_memory", [False, True])
