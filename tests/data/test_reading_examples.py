@@ -83,9 +83,9 @@ def test_csv_with_quotes_and_line_breaks(tmp_path):
     assert reasons(rows) == ["expected 2 columns, found 1"]
 
 
-def test_csv_that_breaks_off_is_refused(tmp_path):
+def test_csv_whose_header_breaks_off_is_refused(tmp_path):
     with pytest.raises(ValueError, match="comma-separated"):
-        list(read_examples(Source(write(tmp_path / "d.csv", 'text\n"one'))))
+        list(read_examples(Source(write(tmp_path / "d.csv", '"text\none'))))
 
 
 def test_plain_text_one_a_line(tmp_path):

@@ -257,3 +257,34 @@ def test_a_row_of_csv_that_cannot_be_read_spoils_no_other(tmp_path):
     source = Source(path)
     assert texts_of(source) == ["a film", "a song"]
     assert "comma-separated" in reasons(source)[1]
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        '"quoted, with comma",0\n',  # its first mark closes the other one
+        'a "quoted" word,0\n',
+        'ends in a mark",0\n',  # closed there: all lines are one record with too few columns or a wrong mark
+        '"ends in a mark"\n',
+        "no mark,0\n",  # not closed at all
+        "no mark,0",
+    ],
+)
+def test_an_unclosed_quotation_mark_in_csv_spoils_its_own_line_alone(end, tmp_path):
+    path = tmp_path / "texts.csv"
+    path.write_text(
+        "text,label,other\n" + "fine film,1,\n" * 3 + '"an unclosed mark,1,\n' + "good film,1,\n" * 20 + end
+    )
+    rows = list(read_texts(Source(path)))
+    assert [row.text for row in rows if isinstance(row, Example)][:23] == ["fine film"] * 3 + ["good film"] * 20
+    assert [row.id for row in rows if isinstance(row, Example)][:5] == ["2", "3", "4", "6", "7"]
+    assert isinstance(rows[3], BadRow)
+    assert rows[3].where == f"{path}, line 5"
+    assert len(rows) == 25
+
+
+def test_several_unclosed_quotation_marks_in_csv(tmp_path):
+    path = tmp_path / "texts.csv"
+    path.write_text('text,label\n"one,1\na,1\n"two,1\nb,1\n"c\nd",0\n"three,1\ne,0\n')
+    assert texts_of(Source(path)) == ["a", "b", "c\nd", "e"]
+    assert [row.where[-1] for row in read_texts(Source(path)) if isinstance(row, BadRow)] == ["2", "4", "8"]

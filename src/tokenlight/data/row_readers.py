@@ -6,6 +6,7 @@
 import csv
 import inspect
 import json
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -63,35 +64,65 @@ def unquote(field: str) -> str:
 
 
 def csv_rows(path: Path, errors: str = "strict") -> Rows:
-    """Comma-separated values under a header, quoted where needed."""
+    """Comma-separated values under a header, quoted where needed.
+
+    Where a quotation mark is not closed, the record ends at a later row's mark or nowhere: only its first line is bad,
+    and the next record begins on its second line.
+    """
     with large_fields(), path.open(encoding="utf-8-sig", errors=errors, newline="") as file:
-        reader = csv.reader(file, strict=True)
+        lines = RecordLines(file)
+        reader = csv.reader(lines, strict=True)
         header: list[str] = []
-        for fields in csv_fields(reader, path):
-            where = f"{path}, line {reader.line_num}"
-            if isinstance(fields, str):
-                yield BadRow(where, fields)
-            elif not header:
+        while True:
+            lines.begin_record()
+            try:
+                fields = next(reader)
+            except StopIteration:
+                return
+            except (csv.Error, UnicodeDecodeError) as error:
+                if isinstance(error, UnicodeDecodeError) or not header:
+                    raise ValueError(
+                        f"{path}, line {lines.number}: expected comma-separated UTF-8 text: {error}"
+                    ) from error
+                lines.return_all_but_first()
+                yield BadRow(f"{path}, line {lines.number}", f"expected comma-separated values: {error}")
+                continue
+            if header and len(fields) < len(header):  # a mark that is not closed also hides the commas after it
+                lines.return_all_but_first()
+            where = f"{path}, line {lines.number}"
+            if not header:
                 header = check_header(fields, where)
             elif len(fields) != len(header):
                 yield BadRow(where, f"expected {len(header)} columns, found {len(fields)}")
             else:
-                yield TableRow(str(reader.line_num), where, dict(zip(header, fields, strict=True)))
+                yield TableRow(str(lines.number), where, dict(zip(header, fields, strict=True)))
 
 
-def csv_fields(reader: Any, path: Path) -> Iterator[list[str] | str]:
-    """The fields of each row, or why a row has none: the next one begins on the next line."""
-    while True:
-        try:
-            yield next(reader)
-        except StopIteration:
-            return
-        except (csv.Error, UnicodeDecodeError) as error:
-            if isinstance(error, UnicodeDecodeError) or "end of data" in str(error) or reader.line_num == 1:
-                raise ValueError(
-                    f"{path}, line {reader.line_num}: expected comma-separated UTF-8 text: {error}"
-                ) from error
-            yield f"expected comma-separated values: {error}"
+class RecordLines:
+    """The lines of a file, of which those after the first line of a record can be read again."""
+
+    def __init__(self, file: Iterator[str]) -> None:
+        self.file = file
+        self.number = 0  # of the line that was read last
+        self.record: list[str] = []
+        self.returned: deque[str] = deque()
+
+    def __iter__(self) -> "RecordLines":
+        return self
+
+    def __next__(self) -> str:
+        line = self.returned.popleft() if self.returned else next(self.file)
+        self.record.append(line)
+        self.number += 1
+        return line
+
+    def begin_record(self) -> None:
+        self.record = []
+
+    def return_all_but_first(self) -> None:
+        later = self.record[1:]
+        self.returned.extendleft(reversed(later))
+        self.number -= len(later)
 
 
 @contextmanager
