@@ -15,7 +15,7 @@ import tokenlight as tl
 from tests.cli.test_explain import run
 from tests.house.plan import PACKAGE
 from tests.tokenizers_ import explainer_for
-from tokenlight.foundation.files import replacing, write_whole
+from tokenlight.foundation.files import final_target, replacing, write_whole
 from tokenlight.masks.head_mask import HeadMask
 from tokenlight.views.figure import new_figure, save
 
@@ -105,6 +105,37 @@ def test_permissions_of_a_file_that_is_there_stay(tmp_path, mode):
     (tmp_path / "x").chmod(mode)
     write_whole(tmp_path / "x", "a")
     assert stat.S_IMODE((tmp_path / "x").stat().st_mode) == mode
+
+
+def test_a_file_that_replaces_a_private_one_is_private_from_the_start(tmp_path):
+    (tmp_path / "x").touch()
+    (tmp_path / "x").chmod(0o600)
+    before = os.umask(0o022)
+    try:
+        with replacing(tmp_path / "x") as part:
+            assert stat.S_IMODE(part.stat().st_mode) == 0o600
+            part.write_text("a")
+            assert stat.S_IMODE(part.stat().st_mode) == 0o600
+            (tmp_path / "x").unlink()  # somebody else
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "x").stat().st_mode) == 0o600
+
+
+def test_memory_that_is_a_folder_is_a_folder_like_any_other():
+    """Only names of open files are written directly."""
+    assert final_target(Path("/dev/shm/no such folder/x")) == Path("/dev/shm/no such folder/x")
+    for name in ("/dev/stdout", "/dev/stderr", "/dev/fd/1", "/proc/self/fd/1"):
+        assert final_target(Path(name)) is None
+
+
+def test_a_link_to_the_folder_of_open_files(tmp_path):
+    if not Path("/proc/self/fd").is_dir():
+        pytest.skip("no /proc here")
+    (tmp_path / "link").symlink_to("/proc/self/fd")
+    with open(tmp_path / "out", "w") as out:
+        write_whole(tmp_path / "link" / str(out.fileno()), "a")
+        assert (tmp_path / "out").stat().st_ino == os.fstat(out.fileno()).st_ino
 
 
 def test_links_stay_links(tmp_path):

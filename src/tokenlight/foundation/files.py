@@ -11,7 +11,12 @@ from typing import IO, Any, TextIO
 from uuid import uuid4
 
 MOST_LINKS = 40  # that Linux follows, too
-NOT_ON_DISK = ("/dev/", "/proc/")  # /dev/stdout leads to an open file, whose name must not get another one
+OPEN_FILES = (
+    "/dev/fd/",
+    "/dev/std",
+    "/proc/",
+)  # /dev/stdout leads to an open file, whose name must not get another one
+PRIVATE = 0o600
 
 
 def settle(file: IO[Any]) -> None:
@@ -42,6 +47,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
 
     Links are followed, and the file has the permissions that `open` gives: those it had, or those of the umask. What is
     no file on a disk, such as /dev/stdout, is written directly, and so is a file in a folder that takes no new files.
+    Until a file that replaces another has the permissions of that one, nobody else can read it.
     """
     path = Path(path)
     target = final_target(path)
@@ -50,12 +56,15 @@ def replacing(path: str | Path) -> Iterator[Path]:
         return
     check_writable(path, target)
     part = target.with_name(f".{uuid4().hex}.part")
+    before = stat_if_there(target)
     try:
+        if before is not None:  # a new file has its final permissions from the start
+            os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, PRIVATE))
         yield part
         with part.open("rb+") as file:
             settle(file)
-        if target.exists():
-            keep_permissions(target, part)
+        if (old := stat_if_there(target) or before) is not None:
+            keep_permissions(old, part)
         os.replace(part, target)
         settle_folder(target.parent)
     except OSError as error:
@@ -71,9 +80,9 @@ def replacing(path: str | Path) -> Iterator[Path]:
 
 
 def final_target(path: Path) -> Path | None:
-    """The file that a path leads to over all links; None where it leads to what is not on a disk."""
+    """The file that a path leads to over all links; None where it is another name of an open file."""
     for _ in range(MOST_LINKS):
-        if os.path.abspath(path).startswith(NOT_ON_DISK):
+        if os.path.join(os.path.realpath(path.parent), path.name).startswith(OPEN_FILES):
             return None
         if not path.is_symlink():
             return path
@@ -101,8 +110,15 @@ def check_writable(path: Path, target: Path) -> None:
         raise OSError(code, os.strerror(code), str(path))
 
 
-def keep_permissions(old: Path, new: Path) -> None:
-    before, after = old.stat(), new.stat()
+def stat_if_there(path: Path) -> os.stat_result | None:
+    try:
+        return path.stat()
+    except FileNotFoundError:
+        return None
+
+
+def keep_permissions(before: os.stat_result, new: Path) -> None:
+    after = new.stat()
     if hasattr(os, "chown") and (before.st_uid, before.st_gid) != (after.st_uid, after.st_gid):
         with suppress(OSError):  # as far as this user may
             os.chown(new, before.st_uid, before.st_gid)
