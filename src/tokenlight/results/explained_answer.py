@@ -242,7 +242,8 @@ class ExplainedAnswer:
     def _from_fields(cls, kept: dict[str, Any], dtype: torch.dtype) -> "ExplainedAnswer":
         """What a file held; what is inconsistent in it is an error."""
         check_saved(kept)
-        kept |= {name: torch.tensor(kept[name], dtype=dtype) for name in ("matrix", "numbers", "log_probabilities")}
+        tensors = ("matrix", "numbers", "log_probabilities")
+        kept |= {name: saved.read_tensor(name, kept[name], dtype) for name in tensors}
         kept |= {
             "special": torch.tensor(kept["special"], dtype=torch.bool),
             "spans": [tuple(span) for span in kept["spans"]],
@@ -250,7 +251,7 @@ class ExplainedAnswer:
             "prompt": read_text(kept["prompt"]),
             "sources": read_sources(kept["sources"]),
             "alternatives": [[Alternative(**one) for one in some] for some in kept["alternatives"]],
-            "extras": {name: torch.tensor(values, dtype=dtype) for name, values in kept["extras"].items()},
+            "extras": {name: saved.read_tensor(name, values, dtype) for name, values in kept["extras"].items()},
             "notes": tuple(kept["notes"]),
         }
         return cls(**kept)

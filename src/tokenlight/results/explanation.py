@@ -184,7 +184,7 @@ class Explanation:
         """What a file held; what is inconsistent in it is an error."""
         check_saved(fields)
         fields |= {
-            "scores": torch.tensor(fields["scores"], dtype=dtype),
+            "scores": saved.read_tensor("scores", fields["scores"], dtype),
             "special": torch.tensor(fields["special"], dtype=torch.bool),
             "spans": [tuple(span) for span in fields["spans"]],
             "indices": tuple(fields["indices"]),
@@ -192,7 +192,7 @@ class Explanation:
             "given": tuple(fields["given"]),
             "text": read_text(fields["text"]),
             "sources": read_sources(fields["sources"]),
-            "maps": {name: torch.tensor(values, dtype=dtype) for name, values in fields["maps"].items()},
+            "maps": {name: saved.read_tensor(name, values, dtype) for name, values in fields["maps"].items()},
             "notes": tuple(fields["notes"]),
         }
         for name, values in fields["maps"].items():

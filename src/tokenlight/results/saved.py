@@ -7,6 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor
+
 DTYPES = ("float32", "float64", "float16", "bfloat16")
 CONVERSION = (TypeError, ValueError, KeyError, IndexError, AttributeError, RuntimeError, OverflowError)
 
@@ -82,6 +85,15 @@ def check_list(fields: Mapping[str, Any], name: str, count: int, holds: Callable
     expect(len(value) == count, name, f"{count} entries, one for each token", len(value))
     for one in value:
         expect(holds(one), name, what, one)
+
+
+def read_tensor(name: str, values: Any, dtype: torch.dtype) -> Tensor:
+    """A tensor of the saved numbers; one that is too large for the type would become infinite."""
+    exact = torch.tensor(values, dtype=torch.float64)
+    tensor = exact.to(dtype)
+    too_large = exact[exact.isfinite() & ~tensor.isfinite()]
+    expect(not len(too_large), name, f"numbers that {dtype} can hold".replace("torch.", ""), too_large[:1].tolist())
+    return tensor
 
 
 def is_whole(value: Any) -> bool:
