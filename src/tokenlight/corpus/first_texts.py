@@ -2,15 +2,15 @@
 
 from itertools import islice
 
-from tokenlight.corpus.explaining_parts import explain_part
+from tokenlight.corpus.explaining_parts import explain_part, make_drafts
 from tokenlight.corpus.plan import ExplainingPlan
-from tokenlight.data.examples import BadRow, Example
+from tokenlight.data.examples import BadRow
 from tokenlight.data.parts import Part
 from tokenlight.data.reading_texts import read_texts
 from tokenlight.data.source import Source
 from tokenlight.foundation.blame import reason_to_skip
 
-READ, TRIED = 1000, 10  # rows, and texts among them
+READ, TRIED = 1000, 10  # rows, and those among them on which the model runs
 
 
 def try_out(plan: ExplainingPlan, source: Source) -> None:
@@ -19,16 +19,21 @@ def try_out(plan: ExplainingPlan, source: Source) -> None:
     unforeseen: Exception | None = None
     tried = 0
     for row in islice(read_texts(source), READ):
+        part = Part(0, ((0, row),))
+        counts = True  # unless nothing but the row is wrong, which is found without the model
         try:
-            found = explain_part(plan, Part(0, ((0, row),)), strict=True)
+            drafts, reasons = make_drafts(plan, part, strict=True)
+            counts = bool(drafts)
+            if drafts:
+                explained = explain_part(plan, part, strict=True)
+                if explained.texts:
+                    return
+                reasons = explained.bad
+            bad += [reason for _, reason in reasons]
         except Exception as error:
             reason_to_skip(error)  # raises what is no row's fault
             unforeseen = unforeseen or error
-        else:
-            if found.texts:
-                return
-            bad += [one for _, one in found.bad]
-        tried += isinstance(row, Example)
+        tried += counts
         if tried == TRIED:
             break
     if unforeseen is not None:
