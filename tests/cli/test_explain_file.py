@@ -84,7 +84,7 @@ def test_what_happened_to_files_and_small_scores_is_said(checkpoint, tmp_path):
 
 
 def test_scores_that_half_precision_loses_are_said(checkpoint, tmp_path, monkeypatch):
-    monkeypatch.setattr("tokenlight.corpus.shards.count_too_small", lambda text, dtype: 2)
+    monkeypatch.setattr("tokenlight.corpus.shards.count_too_small", lambda text, settings: 2)
     texts = tmp_path / "texts.txt"
     texts.write_text("it is a good movie\n" * 4)
     command = ["explain-file", str(texts), "-m", checkpoint, "-o", str(tmp_path / "out"), "--dtype", "float16"]

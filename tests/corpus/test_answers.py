@@ -1,8 +1,10 @@
 """A log of prompts with answers: the same numbers as one by one; what is bad is named by its line."""
 
 import json
+import math
 from copy import deepcopy
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy
@@ -12,6 +14,7 @@ import pytest
 import tokenlight as tl
 from tests.corpus.test_explain_dataset import bad_rows, contents, table
 from tests.tokenizers_ import explainer_for
+from tokenlight.corpus import shards
 from tokenlight.corpus.settings import CorpusSettings
 from tokenlight.corpus.summary import summarise
 from tokenlight.data.source import Source
@@ -74,6 +77,17 @@ def test_scores_are_those_of_explain_answer(tmp_path, each):
             ]
             for found, part in zip(one.part_scores, parts, strict=True):
                 close(found[:length], part.scores)
+
+
+@pytest.mark.parametrize("each", ["answer", "sentence"])
+def test_each_stored_score_that_is_too_small_is_counted_once(tmp_path, each, monkeypatch):
+    limits = SimpleNamespace(smallest_normal=math.inf)  # all scores are too small for such a type
+    monkeypatch.setattr(shards, "numpy", SimpleNamespace(array=numpy.array, finfo=lambda dtype: limits))
+    done = explain(ROWS, tmp_path, each=each)
+    rows = table(tmp_path)
+    by_part = [part for parts in rows["part_scores"] if parts is not None for part in parts]
+    stored = numpy.concatenate([*rows["scores"], *rows["answer_scores"], *by_part])
+    assert done.too_small == (stored != 0).sum() > 0
 
 
 def test_bad_rows_are_named_by_line_and_a_killed_run_goes_on(tmp_path):

@@ -221,6 +221,19 @@ def test_a_damaged_mark_is_written_again(tmp_path, content):
     assert contents(tmp_path) == whole
 
 
+@pytest.mark.parametrize("content", [None, b"", b"{", b"\xff"])
+def test_a_damaged_list_of_bad_rows_is_written_again(tmp_path, content):
+    texts = [*phrases(11), "", *phrases(3), "\u200b"]
+    done = explain(texts, tmp_path)
+    whole = contents(tmp_path)
+    if content is None:
+        (tmp_path / "bad_rows.jsonl").unlink()
+    else:
+        (tmp_path / "bad_rows.jsonl").write_bytes(content)
+    assert explain(texts, tmp_path) == done
+    assert contents(tmp_path) == whole
+
+
 def test_scores_that_are_too_small_for_their_type_are_counted(tmp_path):
     """Half precision stores numbers below 6e-5 with fewer digits, and below 3e-8 as 0."""
     explain(phrases(12), tmp_path / "full")
@@ -367,6 +380,25 @@ def test_if_nothing_can_be_explained_the_run_stops_at_once(tmp_path):
     with pytest.raises(ValueError, match="found none"):
         explain([], tmp_path / "b")
     explain([*[""] * 15, "good"], tmp_path / "c")  # its first part is nothing but bad rows
+    assert not (tmp_path / "a").exists()
+
+
+def test_first_texts_without_tokens_do_not_end_a_run(tmp_path):
+    done = explain([*["\u200b"] * 12, *phrases(3)], tmp_path)
+    assert (done.explained, done.bad) == (3, 12)
+
+
+def test_the_model_runs_on_few_texts_before_a_run_is_given_up(tmp_path, monkeypatch):
+    runs = []
+
+    def refuse(self, rows, *args, **settings):
+        runs.append(rows)
+        raise ValueError("scores are not finite on this input")
+
+    monkeypatch.setattr(tl.Explainer, "explain_rows", refuse)
+    with pytest.raises(ValueError, match="none of the first 22 rows"):
+        explain([*["\u200b"] * 12, *phrases(30)], tmp_path / "a")
+    assert len(runs) == 10
     assert not (tmp_path / "a").exists()
 
 

@@ -116,6 +116,8 @@ def write_shards(writer: ShardWriter, source: Source, place: Place, progress: bo
                 pass  # what was made of the part is on the disk
         shards.sweep(folder)  # of a worker that died
         shards.finish(folder)
+    else:
+        shards.write_bad_rows(folder)
     found = shards.shards(folder).values()
     counts = sum(map(shards.read_counts, found), shards.PartCounts())
     unexpected = shards.unexpected_reasons(folder)

@@ -4,6 +4,7 @@ One row is one text explained by one method: tables have the same columns whatev
 read as one, and a method is chosen with WHERE. What the methods share (the tokens) is next to itself and compresses.
 """
 
+import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -99,7 +100,7 @@ def answer_columns(dtype: str) -> list[tuple[str, pyarrow.DataType]]:
 def write_part(folder: Path, part: ExplainedPart, settings: CorpusSettings, about: Mapping[str, Any]) -> PartCounts:
     """The skipped rows first, the shard last: a shard that is there says that its part is done."""
     part, table = writable(part, settings)
-    too_small = sum(count_too_small(text, settings.dtype) for text in part.texts)
+    too_small = sum(count_too_small(text, settings) for text in part.texts)
     counts = PartCounts(len(part.texts) + len(part.bad), len(part.texts), len(part.bad), too_small)
     aside = bad_path(folder, part.number)
     if part.bad:
@@ -144,12 +145,13 @@ def writable(part: ExplainedPart, settings: CorpusSettings) -> tuple[ExplainedPa
     return part, table_of(texts, settings)
 
 
-def count_too_small(text: ExplainedText, dtype: str) -> int:
+def count_too_small(text: ExplainedText, settings: CorpusSettings) -> int:
     """Scores of one text that are not 0 and lose digits, or all of them, because they are below the normal numbers."""
-    smallest = float(numpy.finfo(dtype).smallest_normal)
-    matrices = [scores.matrix for scores in text.by_part.values()] if text.answer is not None else []
-    values = [found.scores for found in text.found.values()] + matrices
-    return sum(int(((value != 0) & (value.abs() < smallest)).sum()) for value in values)
+    smallest = float(numpy.finfo(settings.dtype).smallest_normal)
+    values = [found.scores.numpy() for found in text.found.values()]
+    for label in text.by_part if text.answer is not None else ():
+        values += [value for value in answer_scores(text, label, settings).values() if value is not None]
+    return sum(int(((value != 0) & (abs(value) < smallest)).sum()) for value in values)
 
 
 def records_of(texts: Sequence[ExplainedText], settings: CorpusSettings) -> Iterator[dict[str, Any]]:
@@ -199,22 +201,40 @@ def answer_record(text: ExplainedText, label: str, settings: CorpusSettings) -> 
     answer, scores = text.answer, text.by_part[label]
     starts, ends = zip(*answer.spans, strict=True)
     part_starts, part_ends = zip(*answer.parts, strict=True)
-    matrix = scores.matrix.numpy().astype(settings.dtype)  # [part, token]
-    by_source = numpy.array([[one.score for one in some] for some in scores.by_source])  # [part, source]
+    found = {
+        name: None if values is None else values.astype(settings.dtype)
+        for name, values in answer_scores(text, label, settings).items()
+    }
     return {
         "answer": answer.text if settings.keep_text else None,
         "answer_tokens": answer.tokens,
         "answer_starts": starts,
         "answer_ends": ends,
-        "answer_scores": scores.matrix.sum(0)[-len(answer.tokens) :].numpy().astype(settings.dtype),
+        "answer_scores": found["answer_scores"],
         "log_probabilities": scores.log_probabilities.numpy(),
         "part_starts": part_starts,
         "part_ends": part_ends,
         "part_numbers": scores.numbers.numpy(),
-        "part_scores": None if settings.each == "answer" else list(matrix),  # then it is in the others
+        "part_scores": as_list(found["part_scores"]),
         "source_names": [one.name for one in scores.by_source[0]] if scores.by_source else None,
-        "source_scores": list(by_source.astype(settings.dtype)) if scores.by_source else None,
+        "source_scores": as_list(found["source_scores"]),
     }
+
+
+def answer_scores(text: ExplainedText, label: str, settings: CorpusSettings) -> dict[str, numpy.ndarray | None]:
+    """The columns of an answer that hold scores, before they are rounded to the type that they are stored in."""
+    assert text.answer is not None
+    scores = text.by_part[label]
+    by_source = numpy.array([[one.score for one in some] for some in scores.by_source])  # [part, source]
+    return {
+        "answer_scores": scores.matrix.sum(0)[-len(text.answer.tokens) :].numpy(),
+        "part_scores": None if settings.each == "answer" else scores.matrix.numpy(),  # then it is in the others
+        "source_scores": by_source if scores.by_source else None,
+    }
+
+
+def as_list(matrix: numpy.ndarray | None) -> list[numpy.ndarray] | None:
+    return None if matrix is None else list(matrix)
 
 
 def write_new(path: Path, write: Callable[[Path], object]) -> None:
@@ -285,22 +305,37 @@ def finish(folder: Path) -> PartCounts:
     if missing := set(range(len(found))) - set(found):
         raise ValueError(f"{folder / PARTS} holds parts beyond the end of the data, or lacks part {min(missing)}")
 
-    def gather(path: Path) -> None:
-        with path.open("wb") as file:
-            for number in found:
-                if (some := bad_path(folder, number)).exists():
-                    file.write(some.read_bytes())
-
-    write_new(folder / BAD_ROWS, gather)
+    write_bad_rows(folder)
     report = json.dumps({"parts": len(found), **asdict(counts)}) + "\n"
     write_new(folder / DONE, lambda path: path.write_text(report))
     return counts
 
 
+def write_bad_rows(folder: Path) -> None:
+    """All skipped rows in one file, unless it is there and holds just these."""
+    path, expected = folder / BAD_ROWS, hashlib.sha256()
+    for lines in bad_rows_of_parts(folder):
+        expected.update(lines)
+    if path.exists() and hash_file(path) == expected.hexdigest():
+        return
+
+    def gather(part: Path) -> None:
+        with part.open("wb") as file:
+            file.writelines(bad_rows_of_parts(folder))
+
+    write_new(path, gather)
+
+
+def bad_rows_of_parts(folder: Path) -> Iterator[bytes]:
+    """The skipped rows of each part, in order; their files are hashed, as the shards are."""
+    for number in shards(folder):
+        if (path := bad_path(folder, number)).exists():
+            yield path.read_bytes()
+
+
 def unexpected_reasons(folder: Path) -> list[str]:
     """Of the rows that were set aside because of a bug."""
-    with (folder / BAD_ROWS).open("rb") as file:
-        reasons = [json.loads(line)["reason"] for line in file]
+    reasons = [json.loads(line)["reason"] for lines in bad_rows_of_parts(folder) for line in lines.splitlines()]
     return [reason for reason in reasons if UNEXPECTED in reason]
 
 
