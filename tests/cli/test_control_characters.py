@@ -2,17 +2,22 @@
 
 import ast
 import json
+import logging
 import shutil
+import warnings
 from io import StringIO
 from typing import Any
 
 import pytest
+import torch
 from rich.table import Table
 from rich.text import Text
+from safetensors.torch import load_file, save_file
 
 from tests.cli.test_explain import run
 from tests.house.plan import PACKAGE
 from tests.tokenizers_ import model_for, tokenizer_for
+from tokenlight.cli.loading import find_and_load
 from tokenlight.foundation.console import SafeConsole
 from tokenlight.foundation.escaping import escape_controls, escape_html, escape_json
 
@@ -52,6 +57,25 @@ def test_names_of_files_and_models(tmp_path):
     written = run("explain", "ok", "-o", str(tmp_path / f"{EVIL}.json"))
     assert written.exit_code == 0
     assert_harmless(written.output)
+
+
+def test_names_of_weights_that_transformers_logs(tmp_path, monkeypatch):
+    model_for("bert", "text-classification").save_pretrained(tmp_path)
+    tokenizer_for("bert").save_pretrained(tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    save_file({**weights, f"{EVIL}.weight": torch.zeros(1)}, tmp_path / "model.safetensors", {"format": "pt"})
+    (handler,) = (one for one in logging.getLogger("transformers").handlers if type(one) is logging.StreamHandler)
+    monkeypatch.setattr(handler, "stream", StringIO())
+    find_and_load(str(tmp_path), None, False)
+    logged = handler.stream.getvalue()  # type: ignore[attr-defined]
+    assert "\\x1b]0;owned\\x07" in logged
+    assert_harmless(logged.replace("\t", ""))
+
+
+def test_warnings_of_commands(monkeypatch):
+    monkeypatch.setattr(warnings, "formatwarning", warnings.formatwarning)  # undone at the end
+    assert run("methods").exit_code == 0
+    assert_harmless(warnings.formatwarning(EVIL, UserWarning, f"{EVIL}.py", 1, EVIL))
 
 
 def test_a_file_name_that_is_not_utf_8():

@@ -1,5 +1,8 @@
 """The command line's root, and what every command shares."""
 
+import logging
+import re
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
@@ -7,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import tokenlight
-from tokenlight.foundation.escaping import escape_controls
+from tokenlight.foundation.escaping import escape_controls, escape_in_document
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -18,6 +21,9 @@ app: typer.Typer = typer.Typer(
 )
 
 INTERRUPTED = 130  # how shells say that a command was stopped by Ctrl-C
+LOGGERS = ("transformers", "huggingface_hub")  # that print names from files of models
+COLORS = re.compile(r"\x1b\[[\d;]*m")  # with which transformers writes tables on a terminal
+format_warning = warnings.formatwarning
 ModelOption = Annotated[
     str, typer.Option("--model", "-m", help="Checkpoint name or path; 'default' is the one inside.")
 ]
@@ -36,6 +42,35 @@ def say(message: str, err: bool = False) -> None:
     typer.echo(escape_controls(message), err=err)
 
 
+def escape_message(message: str) -> str:
+    """What another package prints, without its colors and with control characters escaped."""
+    return escape_in_document(COLORS.sub("", message))
+
+
+class SafeFormatter(logging.Formatter):
+    """Messages as another formatter writes them, with control characters escaped."""
+
+    def __init__(self, formatter: logging.Formatter) -> None:
+        super().__init__()
+        self.formatter = formatter
+
+    def format(self, record: logging.LogRecord) -> str:
+        return escape_message(self.formatter.format(record))
+
+
+def escape_logs() -> None:
+    """To be called when the packages have been imported: they make their handlers then."""
+    for handler in (handler for name in LOGGERS for handler in logging.getLogger(name).handlers):
+        if not isinstance(handler.formatter, SafeFormatter):
+            handler.setFormatter(SafeFormatter(handler.formatter or logging.Formatter()))
+
+
+def format_safe_warning(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+) -> str:
+    return escape_message(format_warning(message, category, filename, lineno, line))
+
+
 def print_version(wanted: bool) -> None:
     if wanted:
         say(f"tokenlight {tokenlight.__version__}")
@@ -49,6 +84,7 @@ def root(
     ] = False,
 ) -> None:
     """Which tokens made a Transformer say that, by every published way of asking."""
+    warnings.formatwarning = format_safe_warning
 
 
 @contextmanager

@@ -8,6 +8,8 @@ from ssl import SSLError
 from typing import Any
 from urllib.error import HTTPError, URLError
 
+from tokenlight.cli.app import escape_logs
+
 DEFAULT = "default"  # the name of the embedded model
 CONFIGS = ("config.json", "adapter_config.json")  # every checkpoint has one of them
 HUB = "https://huggingface.co"
@@ -29,6 +31,7 @@ def find_and_load(name: str, task: str | None, trust_remote_code: bool) -> Any:
     from tokenlight.explain.loading import load
 
     disable_progress_bar()
+    escape_logs()
     if name == DEFAULT:
         return load(task=task)
     folder = Path(name).expanduser()
