@@ -12,6 +12,7 @@ from tests import models
 from tests.rounding import assert_near, tolerance
 from tests.tokenizers_ import LABELS, byte_bpe, explainer_for, metaspace_bpe, model_for, unigram, wordpiece
 from tokenlight.tasks.extractive_answers import answer_span, best_span
+from tokenlight.tasks.labels import read_labels
 from tokenlight.tasks.targets import Wanted
 from tokenlight.tasks.vocabulary import token_index
 
@@ -512,6 +513,22 @@ def test_an_answer_with_a_foil():
     assert (both.target, both.foil) == ("a young author", "Paris")
     assert both.score == pytest.approx(one.score - two.score, abs=NEAR)
     assert_near(both.scores, one.scores - two.scores)
+
+
+def test_two_names_for_one_output_are_refused():
+    with pytest.raises(ValueError, match="two names for output 0, 'a' and 'b'"):
+        read_labels({"0": "a", "00": "b"}, 1)
+
+
+def test_a_label_beyond_the_outputs_is_refused():
+    model = copy.deepcopy(model_for("bert", "text-classification"))
+    model.config.id2label = {**LABELS, 3: "more", 4: "most"}
+    explainer = tl.Explainer(model, explainer_for("bert").tokenizer)
+    task: Any = explainer.task
+    assert task.gold(2, Wanted()) == 2
+    for read in (lambda: task.gold("most", Wanted()), lambda: task.gold(4, Wanted()), lambda: task.index("most")):
+        with pytest.raises(ValueError, match=r"'most' is output 4 in config.id2label, .* only 3 outputs"):
+            read()
 
 
 @pytest.mark.parametrize("answer", ["London", "paris", ""])

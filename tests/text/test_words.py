@@ -5,7 +5,7 @@ import pytest
 from tests.tokenizers_ import TOKENIZERS
 from tokenlight.text.encoding import encode
 from tokenlight.text.rows import Row, parts
-from tokenlight.text.words import group_tokens, number_words
+from tokenlight.text.words import find_whole, group_tokens, number_words
 
 MIXED = "It isn't naïve – 東京 😀 ok"
 TEXTS = [
@@ -157,3 +157,22 @@ def test_a_token_that_spans_two_words_joins_them():
 )
 def test_what_a_word_is(text, words):
     assert split(text) == words
+
+
+@pytest.mark.parametrize(
+    ("phrase", "text", "place"),
+    [
+        ("5", "3.5 or 5", 7),
+        ("3", "3.5 or 3.", 7),
+        ("3.", "3.5", None),
+        ("000", "1,000", None),
+        ("1,000", "it is 1,000, not 1", 6),
+        ("5", "it is 5, not 6", 6),
+        ("\u0301", "a\u0300\u0301.", None),  # between two marks of one letter
+        ("\u0301", "a" + "\u0301" * 100_000, None),
+        ("b", "a" + "\u0301" * 100_000 + "b b", 100_003),
+    ],
+    ids=range(9),
+)
+def test_a_phrase_is_no_part_of_a_number_or_of_a_letter(phrase, text, place):
+    assert find_whole(text, phrase) == place

@@ -25,13 +25,22 @@ class Labelled(Task):
         return head_outputs(self.model) or self.model.config.num_labels or 1
 
     def index(self, name: object) -> int:
-        return label_index(name, self.labels)
+        return self.check_output(label_index(name, self.labels))
+
+    def check_output(self, index: int) -> int:
+        """`config.id2label` may name more labels than the model has outputs."""
+        if index >= self.outputs:
+            raise ValueError(
+                f"the label {self.labels[index]!r} is output {index} in config.id2label, but the model has only "
+                f"{self.outputs} outputs: choose another label, or mend config.id2label"
+            )
+        return index
 
     def name_of(self, index: int) -> str:
         return self.labels[index]
 
     def read_target(self, value: Any) -> Any:
-        return None if value is None else label_in_data(value, self.labels)
+        return None if value is None else self.check_output(label_in_data(value, self.labels))
 
     def gold(self, label: object, wanted: Wanted) -> int | None:
         if label is None or (str(label) == NO_LABEL and NO_LABEL not in self.labels.values()):
@@ -50,6 +59,11 @@ def read_labels(names: Mapping[Any, Any] | None, outputs: int) -> dict[int, str]
         ):
             raise ValueError(
                 f"config.id2label holds {key!r}: {name!r}; expected the index of an output and the name of its label"
+            )
+        if int(key) in labels:
+            raise ValueError(
+                f"config.id2label has two names for output {int(key)}, {labels[int(key)]!r} and {name!r}: "
+                "name every output once"
             )
         labels[int(key)] = str(name)
     if missing := [i for i in range(outputs) if i not in labels]:

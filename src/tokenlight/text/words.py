@@ -7,6 +7,7 @@ from collections.abc import Sequence
 ALONE = r"\u0e00-\u0e7f\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"  # scripts without blanks: Thai, CJK
 # Accents, vowel signs, variation selectors: they belong to the character before them, but Python's \w leaves them out.
 MARKS = "".join(chr(i) for i in range(0x300, 0x10000) if unicodedata.category(chr(i)).startswith("M"))
+MARK_SET = frozenset(MARKS)
 LETTERS = rf"(?:[^\W{ALONE}]|[{MARKS}])+"
 SIGN = rf"\S[{MARKS}\U0001f3fb-\U0001f3ff]*"  # with its marks and skin tone
 # A word is a Thai or CJK character, a flag, a contraction's tail ('s; n't stays whole), letters and digits with inner
@@ -23,6 +24,7 @@ WORD = re.compile(
 # Two characters between which no word ends: both are letters or digits, of a script that puts blanks between words.
 # Korean puts them only between groups of words and particles.
 INSIDE = re.compile(rf"[^\W{ALONE}\uac00-\ud7a3][{MARKS}]*[^\W{ALONE}\uac00-\ud7a3]|\S[{MARKS}]")
+IN_NUMBER = re.compile(r"\d[.,]\d")  # 3.5 and 1,000 are one number each
 
 BLANKS = str.maketrans({"Ġ": " ", "▁": " ", "Ċ": "↵"})  # as byte-level and SentencePiece tokenizers write them
 
@@ -70,10 +72,16 @@ def find_whole(text: str, phrase: str) -> int | None:
 
 def is_word_border(text: str, place: int) -> bool:
     """Whether a word may begin or end before the character at this place."""
-    start = max(0, place - 1)
-    while start > 0 and text[start] in MARKS:
+    if not 0 < place < len(text):
+        return True
+    if text[place] in MARK_SET:  # belongs to the character before it
+        return text[place - 1].isspace()
+    if IN_NUMBER.match(text, place - 1) or (place > 1 and IN_NUMBER.match(text, place - 2)):
+        return False
+    start = place - 1
+    while start > 0 and text[start] in MARK_SET:
         start -= 1
-    inside = INSIDE.match(text, start) if 0 < place < len(text) else None
+    inside = INSIDE.match(text, start)
     return inside is None or inside.end() <= place
 
 
