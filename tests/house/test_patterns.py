@@ -9,6 +9,7 @@ import pytest
 
 from tests.house.plan import PACKAGE
 from tests.regex_steps import count_steps
+from tokenlight.cli.app import COLORS
 from tokenlight.corpus.shards import SHARD
 from tokenlight.runs.run_folder import WHERE
 from tokenlight.text import passages, words
@@ -25,7 +26,11 @@ PATTERNS = {
         (passages.VISIBLE, (" ", "a")),
         (passages.ABBREVIATION, ("M", "r", ".", "e", " ")),
     ],
-    "text/words.py": [(words.WORD, ("a", "'", "s", "-", "\u0301", "\u200d", "京", "ก", "😀", "\U0001f1e6", " "))],
+    "text/words.py": [
+        (words.WORD, ("a", "'", "s", "-", "\u0301", "\u200d", "京", "ก", "😀", "\U0001f1e6", " ")),
+        (words.IN_NUMBER, ("1", ".", "a")),
+    ],
+    "cli/app.py": [(COLORS, ("\x1b", "\x1b[", "1", ";", "m", "a"))],
     "text/chats.py": [(MARK, ("\ue000", "\ue001", "1", "a"))],
     "views/latex.py": [(BEYOND_LATIN, ("a", "京", " ")), (BLANKS, (" ", "\n", "a"))],
     "views/answer_page.py": [(IMPORT, ())],  # reads files of the package alone
