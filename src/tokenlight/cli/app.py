@@ -3,7 +3,7 @@
 import logging
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,7 +23,7 @@ app: typer.Typer = typer.Typer(
 INTERRUPTED = 130  # how shells say that a command was stopped by Ctrl-C
 LOGGERS = ("transformers", "huggingface_hub")  # that print names from files of models
 COLORS = re.compile(r"\x1b\[[\d;]*m")  # with which transformers writes tables on a terminal
-format_warning = warnings.formatwarning
+format_warning: Callable[..., str] = warnings.formatwarning
 ModelOption = Annotated[
     str, typer.Option("--model", "-m", help="Checkpoint name or path; 'default' is the one inside.")
 ]

@@ -102,8 +102,8 @@ class RecordLines:
     """The lines of a file, of which those after the first line of a record can be read again."""
 
     def __init__(self, file: Iterator[str]) -> None:
-        self.file = file
-        self.number = 0  # of the line that was read last
+        self.file: Iterator[str] = file
+        self.number: int = 0  # of the line that was read last
         self.record: list[str] = []
         self.returned: deque[str] = deque()
 
