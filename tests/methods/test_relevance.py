@@ -229,3 +229,12 @@ def test_bfloat16_follows_single_precision(family):
     full = tl.attribute(model, ids, method="attn_lrp", target=1)[0]
     half = tl.attribute(model.bfloat16(), ids, method="attn_lrp", target=1)[0]
     assert torch.corrcoef(torch.stack([full, half.float()]))[0, 1] > 0.99
+
+
+def test_several_states_for_a_token_between_blocks_are_refused():
+    from tokenlight.families.tiny_models import all_types, tiny_model
+
+    if "deepseek_v4" not in all_types():
+        pytest.skip("this transformers has no family with several streams")
+    with pytest.raises(tl.UnsupportedModelError, match="read at the embeddings"):
+        tl.attribute(tiny_model("deepseek_v4", "text-generation"), models.ids(2, 6), method="zplus_lrp", target=7)

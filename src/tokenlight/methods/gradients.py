@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.methods import Asking, Attribution, details, method
 from tokenlight.methods.attention_gradients import mean_queries
 from tokenlight.model.settings import embedding_rows
@@ -217,7 +218,13 @@ def signal_at(trace: Trace, read: str) -> Signal:
     if read == "embeddings" and trace.embeddings is not None:
         return trace.embeddings
     if read == "blocks":
-        return trace.hidden[0]
+        state = trace.hidden[0]
+        if state.value.ndim != 3:
+            raise UnsupportedModelError(
+                f"between the blocks of {type(trace.model).__name__}, a token has states of shape "
+                f"{tuple(state.value.shape[2:])}, not one vector: read at the embeddings (read='embeddings')"
+            )
+        return state
     raise ValueError(f"read is 'embeddings' or 'blocks', found {read!r}")
 
 
