@@ -156,8 +156,8 @@ class Passes:
         twice = self.batch.map(lambda tensor: torch.cat([tensor, tensor]))
         output = self.twin.run(twice, tape, read_at=None if read_at is None else torch.cat([read_at, read_at]))
         check_fused(self.twin, tape, self.saving)
-        by_text = lambda part: isinstance(part, Tensor) and part.ndim > 0 and len(part) == 2 * len(baseline)  # noqa: E731
-        parts = {name: part.detach() for name, part in output.items() if by_text(part)}
+        tensors = {name: part.detach() for name, part in output.items() if isinstance(part, Tensor)}
+        parts = {name: part for name, part in tensors.items() if part.ndim and len(part) == 2 * len(baseline)}
         said = {name: part[: len(baseline)] for name, part in parts.items()}
         self.chosen = goal.choose(said, self.batch, self.twin.model)
         score = torch.stack([choice.score(said) for choice in self.chosen]).sum(0)

@@ -105,6 +105,9 @@ def sees_nothing(probe: Probe, part: tuple[Choice, ...], rows: Tensor, gone: Ten
 
     Attention with every key hidden is uniform over all of them, hidden tokens and padding included.
     """
+    first_is_gone = gone.gather(1, probe.batch.first[rows, None])[:, 0]
+    if not first_is_gone.any():  # every token that may be read still attends to the first one
+        return first_is_gone
     visible = probe.batch.attention_mask[rows].bool() & ~gone
     if sees_later_tokens(probe.twin):
         return ~visible.any(1)
