@@ -68,7 +68,7 @@ class RuleMode(TorchFunctionMode):
 
     def call(self, func: Function, /, *args: Any, **kwargs: Any) -> Any:
         """Call a function under the rules. A short text spends much of its time here: what is asked is asked once."""
-        traits, ledger = traits_of(func), self.ledger
+        traits, ledger, trusted = traits_of(func), self.ledger, self._trusted
         involved: list[Tensor] = []
         for part in (*args, *kwargs.values()) if kwargs else args:
             if isinstance(part, Tensor):
@@ -77,7 +77,7 @@ class RuleMode(TorchFunctionMode):
                 involved += tensors(part)
         signals = [x for x in involved if x.requires_grad]
         for signal in signals:
-            if type(signal.grad_fn) not in self._trusted or not self._is_followed(signal):
+            if type(signal.grad_fn) not in trusted or not is_followed(signal):
                 self._look_at(signal)
         if traits.plain_form is not None and signals:
             return self._overwrite(traits.plain_form, *args, **kwargs)
