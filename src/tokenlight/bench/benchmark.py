@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, get_args
@@ -15,7 +16,8 @@ from tokenlight.bench.options import BadRows, Perturb
 from tokenlight.bench.protocol import Protocol
 from tokenlight.bench.protocol import protocol as find_protocol
 from tokenlight.bench.shown_examples import keep_shown, read_shown
-from tokenlight.bench.tabulate import FORMAT, INVERSE, STAGES, VERSION, best_method, read_table
+from tokenlight.bench.stored_results import FORMAT, VERSION
+from tokenlight.bench.tabulate import INVERSE, STAGES, best_method, read_table
 from tokenlight.data.examples import Example
 from tokenlight.data.parts import in_parts
 from tokenlight.data.reading_examples import COLUMNS, first_example, read_examples
@@ -130,6 +132,7 @@ class Runner:
     place: Place
 
     def run(self) -> Table:
+        read_shown(self.folder)  # a damaged file is refused before anything is measured
         self.stage(STAGES[0], self.plan)
         best = best_method(self.folder)
         self.stage(STAGES[1], inverse_of(self.plan, best))
@@ -139,24 +142,48 @@ class Runner:
         return table
 
     def stage(self, name: str, plan: MeasuringPlan) -> None:
-        """Part after part, from where the journal ends."""
+        """Part after part, without those that the journal holds."""
         journal = Journal(self.folder / name)
-        done = journal.recover()
+        done = self.recover(journal, plan)
         read = partial(read_examples, self.data, plan.explainer.task.gap)
-        parts = partial(in_parts, read, PART_ROWS, range(done))
+        parts = partial(in_parts, read, PART_ROWS, done)
         total = self.data.count() if self.progress else None
         label = "turning round" if plan.inverse else "measuring"
-        with counting(label, total, min(done * PART_ROWS, total or 0), self.progress, at_once=True) as advance:
-            for group, found in enumerate(self.place.run(plan, parts, advance), done):
+        with counting(label, total, min(len(done) * PART_ROWS, total or 0), self.progress, at_once=True) as advance:
+            missing = (group for group in count() if group not in done)
+            for group, found in zip(missing, self.place.run(plan, parts, advance), strict=False):
                 self.refuse_bad(found.records)
                 if not plan.inverse:
                     keep_shown(self.folder, found.cases, found.explained)
                 journal.append(group, found.records)
 
+    def recover(self, journal: Journal, plan: MeasuringPlan) -> frozenset[int]:
+        """The groups that need not be measured again.
+
+        Groups that were damaged and measured again may have made another method the best. Then nothing of what was
+        measured about the inverse of the former one can be used.
+        """
+        done, damage = journal.recover()
+        warn_of_damage(journal.path, damage)
+        stored = (set(record["methods"]) for record in journal.records() if "methods" in record)
+        if plan.inverse and any(labels != set(plan.jobs) for labels in stored):
+            journal.path.unlink()
+            return frozenset()
+        return done
+
     def refuse_bad(self, records: Sequence[Mapping[str, Any]]) -> None:
         for record in records if self.bad_rows == "refuse" else ():
             if "bad" in record:
                 raise ValueError(f"{record['where']}: {record['bad']}. Correct the row, or skip bad rows")
+
+
+def warn_of_damage(path: Path, damage: Sequence[str]) -> None:
+    if damage:
+        warnings.warn(
+            f"{path} was damaged: {'; '.join(damage[:3])}. What is not as it was written is measured again",
+            RuntimeWarning,
+            stacklevel=6,
+        )
 
 
 def warn_of_bugs(table: Table) -> None:
