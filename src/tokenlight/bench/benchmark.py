@@ -24,7 +24,7 @@ from tokenlight.data.reading_examples import COLUMNS, first_example, read_exampl
 from tokenlight.data.source import Data, Source, as_source
 from tokenlight.explain.explainer import Explainer
 from tokenlight.explain.one_run import refuse_to_write_out
-from tokenlight.foundation.blame import UNEXPECTED
+from tokenlight.foundation.blame import OWN_CODE, UNEXPECTED, describe_own_code, in_own_code, refuse_own_code
 from tokenlight.foundation.progress import counting
 from tokenlight.masks.choosing import HeadsLike
 from tokenlight.methods import METHODS
@@ -151,7 +151,11 @@ class Runner:
         label = "turning round" if plan.inverse else "measuring"
         with counting(label, total, min(len(done) * PART_ROWS, total or 0), self.progress, at_once=True) as advance:
             missing = (group for group in count() if group not in done)
+            measured = any("methods" in record for record in journal.records())
             for group, found in zip(missing, self.place.run(plan, parts, advance), strict=False):
+                measured = measured or bool(found.cases)
+                if not measured and in_own_code(found.reasons):  # at its first call, which may be in any part
+                    raise refuse_own_code(found.reasons)
                 self.refuse_bad(found.records)
                 if not plan.inverse:
                     keep_shown(self.folder, found.cases, found.explained)
@@ -174,7 +178,8 @@ class Runner:
     def refuse_bad(self, records: Sequence[Mapping[str, Any]]) -> None:
         for record in records if self.bad_rows == "refuse" else ():
             if "bad" in record:
-                raise ValueError(f"{record['where']}: {record['bad']}. Correct the row, or skip bad rows")
+                what = "your code" if OWN_CODE in record["bad"] else "the row"
+                raise ValueError(f"{record['where']}: {record['bad']}. Correct {what}, or skip bad rows")
 
 
 def warn_of_damage(path: Path, damage: Sequence[str]) -> None:
@@ -187,15 +192,16 @@ def warn_of_damage(path: Path, damage: Sequence[str]) -> None:
 
 
 def warn_of_bugs(table: Table) -> None:
-    """Rows that a bug kept from being measured are counted where nobody can miss it."""
-    reasons = [record["bad"] for record in table.run.bad if UNEXPECTED in record["bad"]]
-    if reasons:
-        warnings.warn(
-            f"{len(reasons)} rows were set aside because of a bug, {table.run.examples} are measured. "
-            f"The first: {reasons[0]}",
-            RuntimeWarning,
-            stacklevel=5,
-        )
+    """Rows that a bug kept from being measured, ours or the caller's, are counted where nobody can miss it."""
+    reasons = [record["bad"] for record in table.run.bad]
+    ours, own = [reason for reason in reasons if UNEXPECTED in reason], in_own_code(reasons)
+    measured = f"{table.run.examples} are measured"
+    if ours:
+        message = f"{len(ours)} rows were set aside because of a bug, {measured}. The first: {ours[0]}"
+        warnings.warn(message, RuntimeWarning, stacklevel=5)
+    if own:
+        message = f"{len(own)} rows were set aside because your own code failed on them, {measured}"
+        warnings.warn(f"{message}: {describe_own_code(own)}", RuntimeWarning, stacklevel=5)
 
 
 def inverse_of(plan: MeasuringPlan, best: str) -> MeasuringPlan:
