@@ -656,3 +656,16 @@ def test_workers_that_cannot_be_are_refused(settings, said):
 def test_methods_are_a_list(tmp_path):
     with pytest.raises(TypeError, match="list of names"):
         explain(phrases(3), tmp_path, "lrp")
+
+
+@pytest.mark.parametrize("number", [0, 5])
+def test_a_folder_with_the_name_of_a_shard_is_refused_in_words(number, tmp_path):
+    explain(phrases(3), tmp_path, part_rows=2)
+    shard = tmp_path / "parts" / f"part-{number:06d}.parquet"
+    shard.unlink(missing_ok=True)
+    shard.mkdir()
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    for call in (lambda: explain(phrases(3), tmp_path, part_rows=2), lambda: summarise(tmp_path)):
+        with pytest.raises(ValueError, match=rf"{shard.name} is a folder, expected a file .* move it somewhere else"):
+            call()
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before

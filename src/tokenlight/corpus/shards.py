@@ -285,7 +285,11 @@ def remove_damaged(folder: Path) -> list[int]:
 def shards(folder: Path) -> dict[int, Path]:
     """Those that are there, by the number of their part."""
     found = ((SHARD.fullmatch(path.name), path) for path in (folder / PARTS).glob("*"))
-    return dict(sorted((int(match[1]), path) for match, path in found if match))
+    numbered = dict(sorted((int(match[1]), path) for match, path in found if match))
+    for path in numbered.values():
+        if path.is_dir():
+            raise ValueError(f"{path} is a folder, expected a file that was written here: move it somewhere else")
+    return numbered
 
 
 def read_counts(path: Path) -> PartCounts:
