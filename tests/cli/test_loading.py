@@ -1,5 +1,6 @@
 """Models by name: what is wrong with a folder, and whether it was the Hub that had nothing or nobody who answered."""
 
+import json
 import shutil
 import traceback
 from collections.abc import Callable, Iterator
@@ -196,3 +197,15 @@ def test_pickles_that_hold_code_are_not_read_and_nobody_suggests_it(with_weights
         tl.load(folder)
     assert "weights_only" not in "".join(traceback.format_exception(caught.value))
     assert "this must not run" not in capfd.readouterr().out
+
+
+@pytest.mark.parametrize("task", [None, "text-classification"])
+@pytest.mark.parametrize("value", [7, "int8", [], True])
+def test_settings_of_quantization_that_are_no_object_are_named(value, task, checkpoint, tmp_path):
+    folder = tmp_path / "model"
+    shutil.copytree(checkpoint, folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "quantization_config": value}))
+    with pytest.raises(ValueError, match=r"config\.json holds quantization_config: .*expected an object") as caught:
+        tl.load(folder, task=task)
+    assert f"quantization_config: {value!r};" in str(caught.value)

@@ -16,6 +16,7 @@ import pytest
 import torch
 
 import tokenlight as tl
+from tests.as_ours import as_ours
 from tests.tokenizers_ import explainer_for
 from tokenlight.corpus import explain_dataset as run
 from tokenlight.corpus import explaining_parts as explaining
@@ -367,7 +368,7 @@ def test_one_text_that_breaks_a_method_spoils_no_other(tmp_path, monkeypatch):
             raise ValueError("scores are not finite on this input")
         return real(self, rows, *args, **settings)
 
-    monkeypatch.setattr(tl.Explainer, "explain_rows", fragile)
+    monkeypatch.setattr(tl.Explainer, "explain_rows", as_ours(fragile))
     texts = [*phrases(20), "a bad 7"]
     done = explain(texts, tmp_path)
     assert done.bad == 1
@@ -395,7 +396,7 @@ def test_the_model_runs_on_few_texts_before_a_run_is_given_up(tmp_path, monkeypa
         runs.append(rows)
         raise ValueError("scores are not finite on this input")
 
-    monkeypatch.setattr(tl.Explainer, "explain_rows", refuse)
+    monkeypatch.setattr(tl.Explainer, "explain_rows", as_ours(refuse))
     with pytest.raises(ValueError, match="none of the first 22 rows"):
         explain([*["\u200b"] * 12, *phrases(30)], tmp_path / "a")
     assert len(runs) == 10
@@ -425,7 +426,7 @@ def full_above(limit: int, error: Exception):
             raise error
         return real(self, rows, *args, **settings)
 
-    return explain_rows, sizes
+    return as_ours(explain_rows), sizes
 
 
 @pytest.mark.parametrize(
@@ -472,7 +473,7 @@ def test_what_a_text_says_of_memory_is_not_taken_for_a_lack_of_it():
     def refuse(places):
         raise ValueError("'out of memory' is not finite")
 
-    assert in_batches(rows, 100, False, refuse) == [Failure("'out of memory' is not finite")]
+    assert in_batches(rows, 100, False, as_ours(refuse)) == [Failure("'out of memory' is not finite")]
 
 
 def test_halves_are_tried_when_the_memory_of_the_whole_is_free_again():
@@ -508,7 +509,14 @@ def test_batches_keep_to_the_budget_and_results_to_their_order():
     assert in_batches(rows, 64, False, look) == phrases(40)
     assert max(seen) <= 64
     assert in_batches([], 64, False, look) == []
-    assert attempt([0], rows, lambda _: (_ for _ in ()).throw(ValueError("no"))) == [Failure("no")]
+
+
+def test_a_row_that_is_refused_alone_is_a_failure():
+    def refuse(places):
+        raise ValueError("no")
+
+    rows = explainer_for("bert").encode(phrases(2))
+    assert attempt([0, 1], rows, as_ours(refuse)) == [Failure("no"), Failure("no")]
 
 
 def resident() -> int:
@@ -648,3 +656,16 @@ def test_workers_that_cannot_be_are_refused(settings, said):
 def test_methods_are_a_list(tmp_path):
     with pytest.raises(TypeError, match="list of names"):
         explain(phrases(3), tmp_path, "lrp")
+
+
+@pytest.mark.parametrize("number", [0, 5])
+def test_a_folder_with_the_name_of_a_shard_is_refused_in_words(number, tmp_path):
+    explain(phrases(3), tmp_path, part_rows=2)
+    shard = tmp_path / "parts" / f"part-{number:06d}.parquet"
+    shard.unlink(missing_ok=True)
+    shard.mkdir()
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    for call in (lambda: explain(phrases(3), tmp_path, part_rows=2), lambda: summarise(tmp_path)):
+        with pytest.raises(ValueError, match=rf"{shard.name} is a folder, expected a file .* move it somewhere else"):
+            call()
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before

@@ -125,3 +125,12 @@ def test_what_cannot_be_summed_up_is_refused(tmp_path):
     (tmp_path / "run.json").write_text('{"format": "tokenlight.bench"}')
     with pytest.raises(ValueError, match="no explained corpus"):
         summarise(tmp_path)
+
+
+@pytest.mark.parametrize("missing", ["methods", "settings", "model"])
+def test_damaged_settings_are_refused_in_words(missing, folder, tmp_path):
+    settings = json.loads((folder / "run.json").read_text())
+    del settings[missing]
+    (tmp_path / "run.json").write_text(json.dumps(settings))
+    with pytest.raises(ValueError, match=rf"run.json is damaged \(KeyError: '{missing}'\): restore it"):
+        summarise(tmp_path)

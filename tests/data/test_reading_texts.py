@@ -288,3 +288,30 @@ def test_several_unclosed_quotation_marks_in_csv(tmp_path):
     path.write_text('text,label\n"one,1\na,1\n"two,1\nb,1\n"c\nd",0\n"three,1\ne,0\n')
     assert texts_of(Source(path)) == ["a", "b", "c\nd", "e"]
     assert [row.where[-1] for row in read_texts(Source(path)) if isinstance(row, BadRow)] == ["2", "4", "8"]
+
+
+@pytest.mark.parametrize("kind", ["txt", "tsv", "jsonl", "json", "conllu"])
+def test_rows_that_end_with_carriage_returns_alone_are_refused(kind, tmp_path):
+    path = tmp_path / f"texts.{kind}"
+    good = '{"text": "it is good"}' if "json" in kind else "name\ttext"
+    path.write_bytes(f"{good}\r{good}\r".encode())
+    with pytest.raises(ValueError, match=r"found 2 carriage returns and no line feed, .* one row: convert it first"):
+        Source(path)
+    path.write_bytes(f"{good}\r\n{good}\r".encode())
+    Source(path)
+
+
+def test_a_carriage_return_between_values_of_json_or_csv_is_none_of_a_row(tmp_path):
+    (tmp_path / "texts.json").write_bytes(b'[{"text": "it is good"},\r{"text": "it is bad"}]\r')
+    assert texts_of(Source(tmp_path / "texts.json")) == ["it is good", "it is bad"]
+    (tmp_path / "texts.csv").write_bytes(b"text\rit is good\rit is bad\r")
+    assert texts_of(Source(tmp_path / "texts.csv")) == ["it is good", "it is bad"]
+
+
+def test_a_folder_that_is_named_like_a_file_of_data_is_not_left_out_silently(tmp_path):
+    write_as("parquet", tmp_path, TEXTS)
+    (tmp_path / "more").mkdir()
+    assert texts_of(Source(tmp_path)) == TEXTS
+    (tmp_path / "more.parquet").mkdir()
+    with pytest.raises(ValueError, match=r"more\.parquet is a folder, though it is named like a file of data"):
+        Source(tmp_path)

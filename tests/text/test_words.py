@@ -1,11 +1,14 @@
 """Tokens become words of the original text, whatever the tokenizer did to it."""
 
+import random
+from typing import Any
+
 import pytest
 
 from tests.tokenizers_ import TOKENIZERS
 from tokenlight.text.encoding import encode
 from tokenlight.text.rows import Row, parts
-from tokenlight.text.words import find_whole, group_tokens, number_words
+from tokenlight.text.words import find_whole, group_tokens, is_word_border, number_words
 
 MIXED = "It isn't naïve – 東京 😀 ok"
 TEXTS = [
@@ -176,3 +179,49 @@ def test_what_a_word_is(text, words):
 )
 def test_a_phrase_is_no_part_of_a_number_or_of_a_letter(phrase, text, place):
     assert find_whole(text, phrase) == place
+
+
+class Counted(str):
+    """A text that counts how many of its characters are looked at."""
+
+    __slots__ = ("steps",)
+    steps: int
+
+    def __getitem__(self, key: Any) -> str:
+        self.steps += 1 if isinstance(key, int) else len(range(*key.indices(len(self))))
+        return str.__getitem__(self, key)
+
+    def find(self, part: str, start: int = 0, *more: int) -> int:  # type: ignore[override]
+        """Compares what it passes over, and the part that it finds."""
+        place = str.find(self, part, start, *more)
+        self.steps += len(self) - start if place < 0 else place - start + len(part)
+        return place
+
+
+def steps_to_find(text: str, phrase: str) -> int:
+    read, sought = Counted(text), Counted(phrase)
+    read.steps = sought.steps = 0
+    assert find_whole(read, sought) is None
+    return read.steps + sought.steps
+
+
+@pytest.mark.parametrize(
+    ("unit", "before", "behind"),
+    [("a", "", ""), ("ab", "", "a"), ("a", "", "\u0301"), ("1,", "", "1"), ("aab", "x", "")],
+)
+def test_steps_to_find_a_phrase_grow_with_the_text_and_not_with_its_square(unit, before, behind):
+    """A phrase that overlaps itself stands everywhere in a long word, and nowhere as a word of its own."""
+    few, many = (
+        steps_to_find(before + unit * (4 * size) + behind, unit * size + behind[: len(unit) - 1]) for size in (100, 200)
+    )
+    assert many < 2.5 * few
+
+
+def test_a_phrase_is_found_where_looking_at_every_place_finds_it():
+    draw = random.Random(0)
+    for _ in range(3000):
+        text = "".join(draw.choices("aab 1,", k=draw.randrange(24)))
+        phrase = "".join(draw.choices("aab 1,", k=draw.randrange(1, 6)))
+        ends = [(place, place + len(phrase)) for place in range(len(text)) if text.startswith(phrase, place)]
+        whole = [first for first, end in ends if is_word_border(text, first) and is_word_border(text, end)]
+        assert find_whole(text, phrase) == (whole[0] if whole else None)

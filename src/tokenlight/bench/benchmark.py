@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, get_args
@@ -15,14 +16,15 @@ from tokenlight.bench.options import BadRows, Perturb
 from tokenlight.bench.protocol import Protocol
 from tokenlight.bench.protocol import protocol as find_protocol
 from tokenlight.bench.shown_examples import keep_shown, read_shown
-from tokenlight.bench.tabulate import FORMAT, INVERSE, STAGES, VERSION, best_method, read_table
+from tokenlight.bench.stored_results import FORMAT, VERSION
+from tokenlight.bench.tabulate import INVERSE, STAGES, best_method, read_table
 from tokenlight.data.examples import Example
 from tokenlight.data.parts import in_parts
 from tokenlight.data.reading_examples import COLUMNS, first_example, read_examples
 from tokenlight.data.source import Data, Source, as_source
 from tokenlight.explain.explainer import Explainer
 from tokenlight.explain.one_run import refuse_to_write_out
-from tokenlight.foundation.blame import UNEXPECTED
+from tokenlight.foundation.blame import OWN_CODE, UNEXPECTED, describe_own_code, in_own_code, refuse_own_code
 from tokenlight.foundation.progress import counting
 from tokenlight.masks.choosing import HeadsLike
 from tokenlight.methods import METHODS
@@ -130,6 +132,7 @@ class Runner:
     place: Place
 
     def run(self) -> Table:
+        read_shown(self.folder)  # a damaged file is refused before anything is measured
         self.stage(STAGES[0], self.plan)
         best = best_method(self.folder)
         self.stage(STAGES[1], inverse_of(self.plan, best))
@@ -139,36 +142,66 @@ class Runner:
         return table
 
     def stage(self, name: str, plan: MeasuringPlan) -> None:
-        """Part after part, from where the journal ends."""
+        """Part after part, without those that the journal holds."""
         journal = Journal(self.folder / name)
-        done = journal.recover()
+        done = self.recover(journal, plan)
         read = partial(read_examples, self.data, plan.explainer.task.gap)
-        parts = partial(in_parts, read, PART_ROWS, range(done))
+        parts = partial(in_parts, read, PART_ROWS, done)
         total = self.data.count() if self.progress else None
         label = "turning round" if plan.inverse else "measuring"
-        with counting(label, total, min(done * PART_ROWS, total or 0), self.progress, at_once=True) as advance:
-            for group, found in enumerate(self.place.run(plan, parts, advance), done):
+        with counting(label, total, min(len(done) * PART_ROWS, total or 0), self.progress, at_once=True) as advance:
+            missing = (group for group in count() if group not in done)
+            measured = any("methods" in record for record in journal.records())
+            for group, found in zip(missing, self.place.run(plan, parts, advance), strict=False):
+                measured = measured or bool(found.cases)
+                if not measured and in_own_code(found.reasons):  # at its first call, which may be in any part
+                    raise refuse_own_code(found.reasons)
                 self.refuse_bad(found.records)
                 if not plan.inverse:
                     keep_shown(self.folder, found.cases, found.explained)
                 journal.append(group, found.records)
 
+    def recover(self, journal: Journal, plan: MeasuringPlan) -> frozenset[int]:
+        """The groups that need not be measured again.
+
+        Groups that were damaged and measured again may have made another method the best. Then nothing of what was
+        measured about the inverse of the former one can be used.
+        """
+        done, damage = journal.recover()
+        warn_of_damage(journal.path, damage)
+        stored = (set(record["methods"]) for record in journal.records() if "methods" in record)
+        if plan.inverse and any(labels != set(plan.jobs) for labels in stored):
+            journal.path.unlink()
+            return frozenset()
+        return done
+
     def refuse_bad(self, records: Sequence[Mapping[str, Any]]) -> None:
         for record in records if self.bad_rows == "refuse" else ():
             if "bad" in record:
-                raise ValueError(f"{record['where']}: {record['bad']}. Correct the row, or skip bad rows")
+                what = "your code" if OWN_CODE in record["bad"] else "the row"
+                raise ValueError(f"{record['where']}: {record['bad']}. Correct {what}, or skip bad rows")
+
+
+def warn_of_damage(path: Path, damage: Sequence[str]) -> None:
+    if damage:
+        warnings.warn(
+            f"{path} was damaged: {'; '.join(damage[:3])}. What is not as it was written is measured again",
+            RuntimeWarning,
+            stacklevel=6,
+        )
 
 
 def warn_of_bugs(table: Table) -> None:
-    """Rows that a bug kept from being measured are counted where nobody can miss it."""
-    reasons = [record["bad"] for record in table.run.bad if UNEXPECTED in record["bad"]]
-    if reasons:
-        warnings.warn(
-            f"{len(reasons)} rows were set aside because of a bug, {table.run.examples} are measured. "
-            f"The first: {reasons[0]}",
-            RuntimeWarning,
-            stacklevel=5,
-        )
+    """Rows that a bug kept from being measured, ours or the caller's, are counted where nobody can miss it."""
+    reasons = [record["bad"] for record in table.run.bad]
+    ours, own = [reason for reason in reasons if UNEXPECTED in reason], in_own_code(reasons)
+    measured = f"{table.run.examples} are measured"
+    if ours:
+        message = f"{len(ours)} rows were set aside because of a bug, {measured}. The first: {ours[0]}"
+        warnings.warn(message, RuntimeWarning, stacklevel=5)
+    if own:
+        message = f"{len(own)} rows were set aside because your own code failed on them, {measured}"
+        warnings.warn(f"{message}: {describe_own_code(own)}", RuntimeWarning, stacklevel=5)
 
 
 def inverse_of(plan: MeasuringPlan, best: str) -> MeasuringPlan:

@@ -15,7 +15,7 @@ from tokenlight.data.parts import Part
 from tokenlight.explain.explainer import Explainer
 from tokenlight.explain.jobs import Job
 from tokenlight.explain.running import Running
-from tokenlight.foundation.blame import is_unforeseen
+from tokenlight.foundation.blame import is_unforeseen, own_code, refuse_own_code
 from tokenlight.metrics.evaluate import Curve, Measure, compare, measure_curve, trace_curves
 from tokenlight.metrics.perturbation import Perturbation
 from tokenlight.metrics.probability import Asking
@@ -38,6 +38,11 @@ class MeasuredPart:
     records: list[Record]
     cases: list[Case]
     explained: Explained
+
+    @property
+    def reasons(self) -> list[str]:
+        """Why rows could not be measured."""
+        return [record["bad"] for record in self.records if "bad" in record]
 
 
 @dataclass(frozen=True)
@@ -81,20 +86,24 @@ def measure_part(plan: MeasuringPlan, part: Part) -> MeasuredPart:
     """The rows of a part; one on which anything fails is set aside with the reason, and spoils no other.
 
     If the first part shows nothing but unforeseen errors, on several rows, the first of them is raised: then no row is
-    at fault.
+    at fault. The same holds for an error in the caller's own code, on any number of rows.
     """
     unforeseen: list[Exception] = []
     found = measure_rows(plan, part.rows, unforeseen)
-    if part.number == 0 and not found.cases and len(unforeseen) >= SEVERAL:
-        raise unforeseen[0]
+    if part.number == 0 and not found.cases:
+        if (own := next((error for error in unforeseen if own_code(error)), None)) is not None:
+            raise refuse_own_code(found.reasons) from own
+        if len(unforeseen) >= SEVERAL:
+            raise unforeseen[0]
     return found
 
 
 def measure_rows(plan: MeasuringPlan, rows: Sequence[NumberedRow], unforeseen: list[Exception]) -> MeasuredPart:
-    """`unforeseen` gets errors that may be bugs."""
+    """`unforeseen` gets the first errors that may be bugs, ours or the caller's."""
 
     def set_aside(row: NumberedRow, error: Exception, reason: str) -> MeasuredPart:
-        if is_unforeseen(error) and len(unforeseen) < SEVERAL:  # they hold what was in memory when they were raised
+        may_be_bug = is_unforeseen(error) or own_code(error) is not None
+        if may_be_bug and len(unforeseen) < SEVERAL:  # they hold what was in memory when they were raised
             unforeseen.append(error)
         return MeasuredPart([bad_row(row, reason)], [], {})
 

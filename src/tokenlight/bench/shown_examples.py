@@ -9,6 +9,7 @@ from typing import Any
 from tokenlight.bench.cases import Case
 from tokenlight.foundation.files import write_whole
 from tokenlight.results.explanation import Explanation
+from tokenlight.results.saved import CONVERSION, expect
 
 FILE = "examples.json"
 MOST = 4  # examples
@@ -18,7 +19,7 @@ LONGEST = 80  # tokens that can be read at a glance
 def keep_shown(folder: Path, cases: Sequence[Case], explained: Mapping[str, Sequence[Explanation]]) -> None:
     """The first short examples of the run, by their row, so that a chunk which is done again changes nothing."""
     path = folder / FILE
-    stored = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    stored = read_stored(path) if path.exists() else {}
     before = len(stored)
     for i, case in enumerate(cases):
         number = str(case.draft.number)
@@ -42,5 +43,27 @@ def read_shown(folder: Path) -> list[list[Explanation]]:
     path = folder / FILE
     if not path.exists():
         return []
-    stored = json.loads(path.read_text(encoding="utf-8"))
-    return [[Explanation.from_dict(plain) for plain in group] for group in stored.values()]
+    stored = read_stored(path)
+    try:
+        return [[Explanation.from_dict(plain) for plain in group] for group in stored.values()]
+    except CONVERSION as error:
+        raise damaged_examples(path, error) from error
+
+
+def read_stored(path: Path) -> dict[str, list[Any]]:
+    """By the number of their row, as `to_dict` gives them."""
+    try:
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        expect(isinstance(stored, dict), "examples", "an object", stored)
+        for group in stored.values():
+            expect(isinstance(group, list), "examples", "a list for each row", group)
+    except (ValueError, RecursionError) as error:
+        raise damaged_examples(path, error) from error
+    return stored
+
+
+def damaged_examples(path: Path, error: Exception) -> ValueError:
+    return ValueError(
+        f"{path} cannot be used ({error}). It holds examples for the report, and no results: delete it, then the same "
+        "call or command goes on without them"
+    )

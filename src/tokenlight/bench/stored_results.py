@@ -10,10 +10,13 @@ import numpy as np
 
 from tokenlight.metrics.evaluate import Measure
 from tokenlight.metrics.perturbation import Perturbation
+from tokenlight.results.saved import check_texts, expect
 from tokenlight.results.table import RunFacts
 from tokenlight.runs.journal import Journal, Record
-from tokenlight.runs.run_folder import read_run
+from tokenlight.runs.run_folder import RUN_FILE, read_run
 
+FORMAT, VERSION = "tokenlight.bench", 1
+INCOMPLETE = (KeyError, TypeError, AttributeError, IndexError)  # what reading raises where something is missing
 Array = np.ndarray
 
 
@@ -49,10 +52,15 @@ class Results:
 def read_results(folder: Path, stages: Sequence[str]) -> Results:
     """From the journals of these stages: the same examples, more methods."""
     settings = read_run(folder)
-    measures = tuple(measure_from(plain) for plain in settings["protocol"]["measures"])
-    first = read_stage(Journal(folder / stages[0]), measures)
+    measures = measures_of(settings, folder / RUN_FILE)
+    first = read_journal(folder / stages[0], measures)
+    if strange := [label for label in first.labels if label not in settings["methods"]]:
+        raise ValueError(
+            f"{folder / stages[0]} holds results of {', '.join(strange)}, which {RUN_FILE} does not name: these files "
+            "are of different runs. Run the benchmark again in another folder"
+        )
     # What the first stage set aside because of one method, a later one without that method may measure.
-    more = [read_stage(Journal(folder / stage), measures, frozenset(first.measured)) for stage in stages[1:]]
+    more = [read_journal(folder / stage, measures, frozenset(first.measured)) for stage in stages[1:]]
     if not len(first.values):
         reasons = Counter(record["bad"] for record in first.bad) + first.set_aside
         listed = "; ".join(f"{reason} ({n})" for reason, n in reasons.most_common(5))
@@ -76,6 +84,17 @@ def read_results(folder: Path, stages: Sequence[str]) -> Results:
             ended=len(whole) == len(more),
         ),
     )
+
+
+def read_journal(path: Path, measures: Sequence[Measure], only: Collection[int] | None = None) -> Stage:
+    """`read_stage`; records that lack something, as a file without checksums may have them, are refused."""
+    try:
+        return read_stage(Journal(path), measures, only)
+    except INCOMPLETE as error:
+        raise ValueError(
+            f"{path} is damaged: a record cannot be read ({type(error).__name__}: {error}). Run the benchmark again in "
+            "another folder"
+        ) from error
 
 
 def read_stage(journal: Journal, measures: Sequence[Measure], only: Collection[int] | None = None) -> Stage:
@@ -142,3 +161,25 @@ def measure_from(plain: Mapping[str, Any]) -> Measure:
         grid = change["grid"]
         change = Perturbation(**{**change, "grid": None if grid is None else tuple(grid)})
     return Measure(**{"units": None, **plain, "perturbation": change})  # runs from before units have none
+
+
+def measures_of(settings: Mapping[str, Any], path: Path) -> tuple[Measure, ...]:
+    """What run.json says was measured, after a look at everything that a table needs from it."""
+    if settings.get("format", FORMAT) != FORMAT:
+        raise ValueError(f"{path} describes {settings['format']!r}, not a benchmark: there is no table in this folder")
+    try:
+        for one in (settings["model"]["name"], settings["data"]["source"], settings["data"]["hub"]):
+            expect(one is None or isinstance(one, str), "model and data", "names", one)
+        for label, method in settings["methods"].items():
+            check_texts(method, ("name", "title"))
+            expect(isinstance(method["control"], bool), f"control of {label}", "true or false", method["control"])
+        check_texts(settings["protocol"], ("name",))
+        return tuple(measure_from(plain) for plain in settings["protocol"]["measures"])
+    except INCOMPLETE as error:
+        reason = f"{type(error).__name__}: {error}"
+    except ValueError as error:
+        reason = str(error)
+    raise ValueError(
+        f"{path} cannot be used ({reason}): it is damaged, or it names a metric that is not registered here. Register "
+        "the metric first, or run the benchmark again in another folder"
+    )

@@ -15,7 +15,6 @@ from tokenlight.metrics.evaluate import Measure
 from tokenlight.metrics.perturbation import Perturbation
 from tokenlight.results.table import FEWEST, Cell, Column, Line, Panel, Table
 
-FORMAT, VERSION = "tokenlight.bench", 1
 INVERSE = "inverse of "  # begins the label of the control that turns a method round
 STAGES = ("results-00000.jsonl", "results-00001.jsonl")  # the methods; the inverse of the best of them
 

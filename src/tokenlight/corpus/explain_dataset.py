@@ -17,6 +17,7 @@ from tokenlight.data.source import Data, Source, as_source
 from tokenlight.explain.explainer import DEFAULT_METHOD, Explainer
 from tokenlight.explain.jobs import Job
 from tokenlight.explain.one_run import refuse_to_write_out
+from tokenlight.foundation.blame import describe_own_code
 from tokenlight.foundation.extras import from_extra
 from tokenlight.masks.choosing import HeadsLike
 from tokenlight.runs.engines import Place, Tell, open_place
@@ -40,6 +41,7 @@ class ExplainedCorpus:
     unexpected: int = 0  # those among them that a bug was the reason for
     too_small: int = 0  # scores that are not 0 and too small for the type that they are stored in
     repaired: int = 0  # parts of an earlier run whose files were damaged: they were computed again
+    in_own_code: int = 0  # those among the bad rows on which code of the caller's own failed, such as a method
 
 
 @dataclass(frozen=True)
@@ -120,13 +122,20 @@ def write_shards(writer: ShardWriter, source: Source, place: Place, progress: bo
         shards.write_bad_rows(folder)
     found = shards.shards(folder).values()
     counts = sum(map(shards.read_counts, found), shards.PartCounts())
-    unexpected = shards.unexpected_reasons(folder)
-    if unexpected and not counts.explained:
-        raise RuntimeError(f"none of {counts.rows} rows could be explained: {unexpected[0]}")
+    unexpected, own = shards.reasons_of_bugs(folder)
+    if (unexpected or own) and not counts.explained:
+        raise RuntimeError(f"none of {counts.rows} rows could be explained: {(unexpected or own)[0]}")
     if unexpected:
         warnings.warn(
             f"{len(unexpected)} of {counts.rows} rows were set aside because of a bug, the others are explained; "
             f"{folder / shards.BAD_ROWS} names them. The first: {unexpected[0]}",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+    if own:
+        warnings.warn(
+            f"{len(own)} of {counts.rows} rows were set aside because your own code failed on them, the others are "
+            f"explained; {folder / shards.BAD_ROWS} names them: {describe_own_code(own)}",
             RuntimeWarning,
             stacklevel=3,
         )
@@ -139,6 +148,7 @@ def write_shards(writer: ShardWriter, source: Source, place: Place, progress: bo
         unexpected=len(unexpected),
         too_small=counts.too_small,
         repaired=len(damaged),
+        in_own_code=len(own),
     )
 
 

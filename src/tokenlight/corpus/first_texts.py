@@ -8,7 +8,7 @@ from tokenlight.data.examples import BadRow
 from tokenlight.data.parts import Part
 from tokenlight.data.reading_texts import read_texts
 from tokenlight.data.source import Source
-from tokenlight.foundation.blame import reason_to_skip
+from tokenlight.foundation.blame import in_own_code, reason_to_skip, refuse_own_code
 
 READ, TRIED = 1000, 10  # rows, and those among them on which the model runs
 
@@ -16,6 +16,7 @@ READ, TRIED = 1000, 10  # rows, and those among them on which the model runs
 def try_out(plan: ExplainingPlan, source: Source) -> None:
     """Raise what is wrong with the first texts, unless one of them can be explained."""
     bad: list[BadRow] = []
+    own: list[str] = []
     unforeseen: Exception | None = None
     tried = 0
     for row in islice(read_texts(source), READ):
@@ -31,11 +32,14 @@ def try_out(plan: ExplainingPlan, source: Source) -> None:
                 reasons = explained.bad
             bad += [reason for _, reason in reasons]
         except Exception as error:
-            reason_to_skip(error)  # raises what is no row's fault
+            reason = reason_to_skip(error)  # raises what is no row's fault
+            own += in_own_code([reason])
             unforeseen = unforeseen or error
         tried += counts
         if tried == TRIED:
             break
+    if own:
+        raise refuse_own_code(own) from unforeseen
     if unforeseen is not None:
         raise unforeseen
     if not bad:

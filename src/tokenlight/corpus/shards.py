@@ -17,7 +17,7 @@ import numpy
 from tokenlight.corpus.plan import ExplainedPart, ExplainedText
 from tokenlight.corpus.settings import CorpusSettings
 from tokenlight.data.examples import BadRow
-from tokenlight.foundation.blame import UNEXPECTED, reason_to_skip
+from tokenlight.foundation.blame import UNEXPECTED, in_own_code, reason_to_skip
 from tokenlight.foundation.extras import from_extra
 from tokenlight.foundation.files import hash_file, replacing
 from tokenlight.text.chats import messages_of
@@ -285,7 +285,11 @@ def remove_damaged(folder: Path) -> list[int]:
 def shards(folder: Path) -> dict[int, Path]:
     """Those that are there, by the number of their part."""
     found = ((SHARD.fullmatch(path.name), path) for path in (folder / PARTS).glob("*"))
-    return dict(sorted((int(match[1]), path) for match, path in found if match))
+    numbered = dict(sorted((int(match[1]), path) for match, path in found if match))
+    for path in numbered.values():
+        if path.is_dir():
+            raise ValueError(f"{path} is a folder, expected a file that was written here: move it somewhere else")
+    return numbered
 
 
 def read_counts(path: Path) -> PartCounts:
@@ -333,10 +337,10 @@ def bad_rows_of_parts(folder: Path) -> Iterator[bytes]:
             yield path.read_bytes()
 
 
-def unexpected_reasons(folder: Path) -> list[str]:
-    """Of the rows that were set aside because of a bug."""
+def reasons_of_bugs(folder: Path) -> tuple[list[str], list[str]]:
+    """Of the rows that were set aside because of a bug: of ours, and in the caller's own code."""
     reasons = [json.loads(line)["reason"] for lines in bad_rows_of_parts(folder) for line in lines.splitlines()]
-    return [reason for reason in reasons if UNEXPECTED in reason]
+    return [reason for reason in reasons if UNEXPECTED in reason], in_own_code(reasons)
 
 
 def is_finished(folder: Path) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 from tokenlight.corpus.explain_dataset import FORMAT
 from tokenlight.foundation.extras import from_extra
 from tokenlight.results.corpus_words import CorpusSummary, LabelWords, WordSupport
-from tokenlight.runs.run_folder import read_run
+from tokenlight.runs.run_folder import RUN_FILE, read_run
 from tokenlight.text.words import group_tokens
 
 READ = (
@@ -70,20 +70,24 @@ def summarise(folder: str | Path, method: str | None = None, min_uses: int = 1) 
     about = read_run(Path(folder))
     if about.get("format") != FORMAT:
         raise ValueError(f"{folder} holds no explained corpus; make one with `tokenlight explain-file`")
-    methods = list(about["methods"])
+    try:
+        methods, keep_text = list(about["methods"]), about["settings"]["keep_text"]
+        name = about["model"]["name"] or about["model"]["sha256"][:8]
+    except (KeyError, TypeError) as error:
+        raise ValueError(
+            f"{Path(folder) / RUN_FILE} is damaged ({type(error).__name__}: {error}): restore it from a copy, or "
+            "explain the corpus again into another folder"
+        ) from error
     if method is not None and method not in methods:
         raise ValueError(f"{folder} was not explained with {method!r}; it has {', '.join(methods)}")
-    if not about["settings"]["keep_text"]:
+    if not keep_text:
         raise ValueError(f"{folder} was written without the texts, so its words are not known: keep the texts")
-    tallies: dict[str, dict[str, Tally]] = {name: {} for name in methods if method in (None, name)}
+    tallies: dict[str, dict[str, Tally]] = {label: {} for label in methods if method in (None, label)}
     for row in read_rows(Path(folder), method):
         tallies[row["method"]].setdefault(label_of(row), Tally()).add(words_of(row))
     if not any(tallies.values()):
         raise ValueError(f"{folder} holds no explained texts yet")
-    return [
-        CorpusSummary(about["model"]["name"] or about["model"]["sha256"][:8], name, sort_labels(found, min_uses))
-        for name, found in tallies.items()
-    ]
+    return [CorpusSummary(name, label, sort_labels(found, min_uses)) for label, found in tallies.items()]
 
 
 def label_of(row: Mapping[str, Any]) -> str:

@@ -53,7 +53,13 @@ def is_record(line: str) -> bool:
 
 def files_in(folder: Path) -> tuple[Path, ...]:
     """Those of a known kind, by name; other files would be left out silently, so they are refused."""
-    files = sorted(path for path in folder.iterdir() if path.is_file() and path.name[0] not in "._")
+    shown = sorted(path for path in folder.iterdir() if path.name[0] not in "._")
+    files = [path for path in shown if path.is_file()]
+    if strange := [path for path in shown if path.is_dir() and path.suffix.lower() in ENDINGS]:
+        raise ValueError(
+            f"{strange[0]} is a folder, though it is named like a file of data: expected files. Name that folder as "
+            "the source, or move it somewhere else"
+        )
     endings = sorted({path.suffix.lower() for path in files})
     if len(endings) != 1 or endings[0] not in ENDINGS:
         found = ", ".join(endings) or "nothing"
@@ -67,13 +73,19 @@ def refuse_utf16(path: Path) -> None:
             raise ValueError(f"{path}: expected UTF-8 text, found UTF-16: convert it first")
 
 
+def has_lines(path: Path, kind: str) -> bool:
+    """Whether rows, or lines of rows, end where lines do; a JSON array is a kind of its own in this."""
+    is_array = kind == "jsonl" and first_characters(path).startswith("[")
+    return kind in (*LINES, "conllu") and not is_array
+
+
 def quick_count(path: Path, kind: str) -> int | None:
     """How many rows a file has, where a row is a line or the file says it; None where it has to be read."""
     if kind == "parquet":
         with from_extra("bench", "reading Parquet"):
             import pyarrow.parquet
         return pyarrow.parquet.read_metadata(path).num_rows
-    if kind in LINES and not (kind == "jsonl" and first_characters(path).startswith("[")):
+    if kind in LINES and has_lines(path, kind):
         return count_lines(path) - (kind == "tsv")
     return None
 

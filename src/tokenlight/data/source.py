@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tokenlight.data.examples import Example
-from tokenlight.data.file_kinds import KINDS, files_in, guess_kind, quick_count, refuse_utf16
+from tokenlight.data.file_kinds import KINDS, files_in, guess_kind, has_lines, quick_count, refuse_utf16
 from tokenlight.data.row_readers import READERS, Rows, hub_rows, memory_rows
-from tokenlight.foundation.files import hash_file
+from tokenlight.foundation.files import hash_file, refuse_lone_returns
 from tokenlight.text.rows import Text
 
 Data = str | Path | Sequence[Text | Mapping[str, object] | Example]
@@ -49,7 +49,8 @@ class Source:
             raise ValueError(f"{self.name} is not a Hugging Face dataset and has no split {self.split!r}: leave it out")
         for path in self.files:
             refuse_utf16(path)
-            self.kind_of(path)
+            if has_lines(path, self.kind_of(path)):
+                refuse_lone_returns(path)
 
     @property
     def on_hub(self) -> bool:

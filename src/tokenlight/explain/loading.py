@@ -22,7 +22,8 @@ ABOUT_FILES = ("cache_dir", "force_download", "local_files_only", "revision", "s
 
 SHOWN_NAMES = 3  # of weights that are missing
 DAMAGED = "the file is damaged, or was not copied or downloaded to its end; get it again"
-NAMING_CODE = ("config.json", "tokenizer_config.json")  # their "auto_map" names the checkpoint's own Python classes
+CONFIG = "config.json"
+NAMING_CODE = (CONFIG, "tokenizer_config.json")  # their "auto_map" names the checkpoint's own Python classes
 
 
 def load(
@@ -40,7 +41,7 @@ def load(
     # Always passed on: without it, transformers asks on standard input whether to run the code.
     settings["trust_remote_code"] = bool(trust_remote_code)
     shared = {name: value for name, value in settings.items() if name in (*ABOUT_FILES, "trust_remote_code")}
-    with refuse_own_code(model, shared):
+    with refuse_own_code(model, shared), readable_config(model, shared):
         return read_checkpoint(model, task, shared, settings)
 
 
@@ -71,6 +72,23 @@ def refuse_own_code(model: str | Path, shared: Mapping[str, Any]) -> Iterator[No
         if shared["trust_remote_code"] or "trust_remote_code=True" not in str(error):
             raise
         raise not_run(model, own_code(model, shared)) from error
+
+
+@contextmanager
+def readable_config(model: str | Path, shared: Mapping[str, Any]) -> Iterator[None]:
+    """Inside, where transformers stumbles over how config.json says that weights are quantized, the error says so."""
+    try:
+        yield
+    except (AttributeError, TypeError, KeyError) as error:
+        path = local_file(model, CONFIG, shared)
+        config = {} if path is None else json.loads(path.read_text(encoding="utf-8"))
+        quantized = config.get("quantization_config")
+        if quantized is None or isinstance(quantized, dict):
+            raise
+        raise ValueError(
+            f"{path} holds quantization_config: {quantized!r}; expected an object that says how the weights are "
+            'quantized, such as {"quant_method": ...}: correct it, or remove it where the weights are not quantized'
+        ) from error
 
 
 def not_run(model: str | Path, classes: Sequence[str]) -> ValueError:

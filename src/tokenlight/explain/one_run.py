@@ -49,34 +49,32 @@ def run_once(
 
     With `graph`, scores can be differentiated for the strengths of a head mask whose tensors ask for it. With `each`,
     the parts of the target are not added up: everything that is found has an axis more, [batch, part, ...]. `chosen`
-    is the target where it is settled already, whatever the model says now.
+    is the target where it is settled already, whatever the model says now. For `run_jobs`, which sees to it that the
+    caller's modes and tensors change nothing.
     """
     if saving.fused:
         refuse_to_write_out(plan.jobs)
-    # The caller's inference mode or autocast must not change what is computed.
     habits = habits_of(twin)
     if plan.follows_embeddings:
         habits.refuse_past_embeddings(twin.model)
-    with torch.inference_mode(False), torch.autocast(twin.device.type, enabled=False):
-        batch = batch.map(Tensor.clone)
-        if memory is not None:
-            memory.open(twin.model, batch, plan.target)
-        passes = Passes(twin, batch, plan, memory, graph, saving, each, chosen=chosen)
-        beside: Any = None
-        if (baseline := shared_baseline(twin, batch, plan, saving)) is not None:
-            beside = passes.ask_beside(baseline)
-        elif not plan.passes or (plan.in_double and twin.dtype.itemsize < 4):
-            passes.ask()  # what the model says in its own precision decides
-        found: dict[int, Attribution] = {}
-        for keys in plan.groups:
-            found |= passes.read(keys)
-        answer = passes.answer
-        assert answer is not None
-        asking = {number: job for number, job in enumerate(plan.jobs) if job.method.asks_model}
-        if asking:
-            at_once = len(batch.input_ids) if saving.by_block else None
-            probe = Probe(twin, batch, answer.choices, saving, at_once, output=answer.output, each=each)
-            found |= ask_again(asking, with_known_scores(probe, answer, beside), graph)
+    if memory is not None:
+        memory.open(twin.model, batch, plan.target)
+    passes = Passes(twin, batch, plan, memory, graph, saving, each, chosen=chosen)
+    beside: Any = None
+    if (baseline := shared_baseline(twin, batch, plan, saving)) is not None:
+        beside = passes.ask_beside(baseline)
+    elif not plan.passes or (plan.in_double and twin.dtype.itemsize < 4):
+        passes.ask()  # what the model says in its own precision decides
+    found: dict[int, Attribution] = {}
+    for keys in plan.groups:
+        found |= passes.read(keys)
+    answer = passes.answer
+    assert answer is not None
+    asking = {number: job for number, job in enumerate(plan.jobs) if job.method.asks_model}
+    if asking:
+        at_once = len(batch.input_ids) if saving.by_block else None
+        probe = Probe(twin, batch, answer.choices, saving, at_once, output=answer.output, each=each)
+        found |= ask_again(asking, with_known_scores(probe, answer, beside), graph)
     return answer, [found[number] for number in range(len(plan.jobs))]
 
 

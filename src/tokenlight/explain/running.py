@@ -45,8 +45,8 @@ def run_jobs(
     saving: Saving = NO_SAVING,
     each: bool = False,
 ) -> tuple[Answer, list[Attribution]]:
-    """What every job of the plan finds. `graph` and `each` are as in `run_once`."""
-    groups = by_contexts(plan.jobs)
+    """What the model answers, and what every job of the plan finds. `graph` and `each` are as in `run_once`."""
+    groups = by_contexts(plan.jobs) or {None: []}
     if graph and any(groups):
         raise ValueError("scores over contexts cannot be differentiated: leave contexts out")
     answer: Answer | None = None
@@ -64,7 +64,7 @@ def run_jobs(
                 results = run_in_contexts(twin, batch, some, contexts, said.choices, results, saving, each)
             answer = answer or said
             found |= zip(numbers, results, strict=True)
-    assert answer is not None, "a plan has one job or more"
+    assert answer is not None, "there is a group"
     return answer, [found[number] for number in range(len(plan.jobs))]
 
 

@@ -17,6 +17,7 @@ OPEN_FILES = (
     "/proc/",
 )  # /dev/stdout leads to an open file, whose name must not get another one
 PRIVATE = 0o600
+LOOKED_AT = 1 << 16  # bytes at a time
 
 
 def settle(file: IO[Any]) -> None:
@@ -143,3 +144,18 @@ def numbered_lines(file: Iterable[str]) -> Iterator[tuple[int, str]]:
     """
     for number, line in enumerate(file, 1):
         yield number, line[:-1].removesuffix("\r") if line.endswith("\n") else line
+
+
+def refuse_lone_returns(path: str | Path) -> None:
+    """For files in which a row is a line: refuse one whose only line ends are carriage returns, as on old Macs."""
+    returns = 0
+    with open(path, "rb") as file:
+        while block := file.read(LOOKED_AT):
+            if b"\n" in block:
+                return
+            returns += block.count(b"\r")
+    if returns:
+        raise ValueError(
+            f"{path}: expected lines that end with a line feed, found {returns} carriage returns and no line feed, so "
+            "the whole file would be one row: convert it first, for example with tr '\\r' '\\n'"
+        )

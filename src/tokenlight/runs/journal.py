@@ -1,19 +1,41 @@
 """Results on disk that survive being killed at any moment: append-only records, in groups that are whole or nothing.
 
-A group is the records of one part of the data and a line that closes it. What stands behind the last closed group
-was being written when the process ended; it is cut off and done again.
+A group is the records of one part of the data and a line that closes it, with a checksum of the group's bytes. What
+stands behind the last closed group was being written when the process ended; it is cut off and done again. A group
+whose bytes are not those that were written is damaged: readers refuse it, and a run that continues does it again.
+
+Files from before there were checksums have closing lines without one; such a group is accepted if its number of records
+is right. Behind a group with a checksum, one without is damaged.
 """
 
+import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-from tokenlight.foundation.files import settle
+from tokenlight.foundation.files import replacing, settle
 
 Record = dict[str, Any]  # one line of JSON
-CLOSED = "closed"  # the key of the line that closes a group: its number
+CLOSED, CHECKSUM = "closed", "sha256"  # keys of the line that closes a group: its number, and a hash of the group
+
+
+@dataclass(frozen=True)
+class Group:
+    """Where a whole group is: bytes [start, end) of the file."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Scan:
+    """What a file holds."""
+
+    groups: dict[int, Group]  # those that are whole, by their number
+    damage: tuple[str, ...]  # what else there is, in words, but for a group that was being written
+    end: int  # of the last whole group
 
 
 @dataclass(frozen=True)
@@ -22,57 +44,114 @@ class Journal:
 
     path: Path
 
-    def recover(self) -> int:
-        """Cut off an unfinished group; the number of those that are whole."""
+    def recover(self) -> tuple[frozenset[int], tuple[str, ...]]:
+        """Remove what is not whole; the numbers of the groups that stay, and which damage was found."""
         if not self.path.exists():
-            return 0
-        groups, good = 0, 0
-        with self.path.open("rb") as file:
-            pending = 0
-            for line in file:
-                record = parse_line(line)
-                if record is None:
-                    break
-                pending += 1
-                if CLOSED in record:
-                    if record != closing(groups, pending - 1):
-                        raise ValueError(f"{self.path} is damaged: group {groups} is followed by {record}")
-                    groups, pending, good = groups + 1, 0, file.tell()
-            if any(CLOSED in (parse_line(line) or {}) for line in file):
-                raise ValueError(f"{self.path} is damaged after group {groups}: start again in another folder")
-        if good < self.path.stat().st_size:
+            return frozenset(), ()
+        scan = self._scan()
+        if scan.end != sum(group.end - group.start for group in scan.groups.values()):
+            self._keep(list(scan.groups.values()))
+        elif scan.end < self.path.stat().st_size:
             with self.path.open("rb+") as file:
-                file.truncate(good)
+                file.truncate(scan.end)
                 settle(file)
-        return groups
+        return frozenset(scan.groups), scan.damage
 
     def append(self, group: int, records: Sequence[Record]) -> None:
         """A whole group, on the disk when this returns."""
-        lines = [*records, closing(group, len(records))]
-        text = "".join(json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n" for line in lines)
+        lines = b"".join(map(write_line, records))
+        checksum = checksum_of(lines, group, len(records))
         with self.path.open("ab") as file:
-            file.write(text.encode(errors="backslashreplace"))  # half a character as JSON escapes it
+            file.write(lines + write_line({**closing(group, len(records)), CHECKSUM: checksum}))
             settle(file)
 
     def __iter__(self) -> Iterator[Record]:
-        """The records of whole groups, one at a time."""
-        waiting: list[Record] = []
+        """The records of whole groups in the order of the groups, one at a time; a damaged file is refused."""
         if not self.path.exists():
             return
+        scan = self._scan()
+        missing = sorted(set(range(len(scan.groups))) - set(scan.groups))
+        damage = [*scan.damage, *(f"group {number} is missing" for number in missing)]
+        if damage:
+            raise ValueError(
+                f"{self.path} is damaged: {'; '.join(damage[:3])}. The call or command that wrote it measures "
+                "what is damaged again"
+            )
+        yield from self._read(scan)
+
+    def records(self) -> Iterator[Record]:
+        """Those of whole groups, whatever else the file holds."""
+        if self.path.exists():
+            yield from self._read(self._scan())
+
+    def _read(self, scan: Scan) -> Iterator[Record]:
         with self.path.open("rb") as file:
-            for line in file:
+            for _, group in sorted(scan.groups.items()):
+                file.seek(group.start)
+                for line in file:
+                    if file.tell() == group.end:  # the closing line
+                        break
+                    yield json.loads(line)
+
+    def _scan(self) -> Scan:
+        groups: dict[int, Group] = {}
+        damage: list[str] = []
+        checked = False  # whether a checksum was seen
+        lines: list[bytes] = []
+        start = place = end = number = 0
+        with self.path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                place += len(line)
                 record = parse_line(line)
-                if record is None:
-                    return
-                if CLOSED in record:
-                    yield from waiting
-                    waiting = []
+                if record is None or CLOSED not in record:
+                    lines.append(line)
+                    continue
+                checked = checked or CHECKSUM in record
+                if reason := problem(record, lines, checked, groups):
+                    damage.append(f"the group that line {number} ends {reason}")
                 else:
-                    waiting.append(record)
+                    groups[record[CLOSED]] = Group(start, place)
+                    end = place
+                start, lines = place, []
+        if any(map(is_damaged, lines)):
+            damage.append(f"behind line {number - len(lines)} there are lines that were not written like that")
+        return Scan(groups, tuple(damage), end)
+
+    def _keep(self, groups: Sequence[Group]) -> None:
+        """Only these, in the order in which they are there."""
+        with replacing(self.path) as part, self.path.open("rb") as file, part.open("wb") as new:
+            for group in groups:
+                copy_bytes(file, new, group)
+
+
+def problem(record: Record, lines: Sequence[bytes], checked: bool, groups: dict[int, Group]) -> str | None:
+    """Why the lines before a closing line are not the group that it closes."""
+    number, count = record[CLOSED], len(lines)
+    if type(number) is not int or number < 0:
+        return f"has the number {number!r}"
+    if number in groups:
+        return f"is there twice: number {number}"
+    if record.get("records") != count:
+        return f"has {count} records instead of {record.get('records')!r}"
+    if any(parse_line(line) is None for line in lines):
+        return "has a line that is not a record"
+    if not checked:
+        return None if record == closing(number, count) else f"is closed by {record}"
+    expected = checksum_of(b"".join(lines), number, count)
+    return None if record.get(CHECKSUM) == expected else "is not what was written: its checksum is another one"
+
+
+def checksum_of(lines: bytes, group: int, records: int) -> str:
+    return hashlib.sha256(lines + write_line(closing(group, records))).hexdigest()
 
 
 def closing(group: int, records: int) -> Record:
     return {CLOSED: group, "records": records}
+
+
+def write_line(record: Record) -> bytes:
+    text = json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n"
+    return text.encode(errors="backslashreplace")  # half a character as JSON escapes it
 
 
 def parse_line(line: bytes) -> Record | None:
@@ -81,6 +160,20 @@ def parse_line(line: bytes) -> Record | None:
         return None
     try:
         record = json.loads(line)
-    except ValueError:  # also half a character
+    except (ValueError, RecursionError):  # also half a character
         return None
     return record if isinstance(record, dict) else None
+
+
+def is_damaged(line: bytes) -> bool:
+    """Of a line behind the last group: whether more than its end is missing, as in a process that was killed.
+
+    Such a process leaves records, and at most a part of a line behind them. A checksum is in closing lines alone.
+    """
+    record = parse_line(line)
+    return line.endswith(b"\n") and (record is None or CHECKSUM in record)
+
+
+def copy_bytes(file: IO[bytes], new: IO[bytes], group: Group) -> None:
+    file.seek(group.start)
+    new.write(file.read(group.end - group.start))

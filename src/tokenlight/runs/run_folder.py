@@ -11,6 +11,7 @@ from typing import Any
 from tokenlight.explain.explainer import Explainer
 from tokenlight.foundation.files import write_whole
 from tokenlight.foundation.versions import library_versions
+from tokenlight.results.saved import expect
 from tokenlight.runs.model_hash import describe_model
 
 try:
@@ -75,9 +76,14 @@ def read_run(folder: Path) -> dict[str, Any]:
     if not path.is_file():
         raise FileNotFoundError(f"{folder} holds no results: there is no {RUN_FILE}")
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} is damaged ({error}): use another folder") from error
+        settings = json.loads(path.read_text(encoding="utf-8"))
+        expect(isinstance(settings, dict), "settings", "an object", settings)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(
+            f"{path} is damaged ({error}). Without it nobody knows what the results here are of: restore it from a "
+            "copy, or run again in another folder"
+        ) from error
+    return settings
 
 
 def differences(there: Any, here: Any, key: str = "") -> Iterator[str]:

@@ -4,8 +4,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tokenlight.explain.inquiry import Inquiry
-from tokenlight.explain.one_run import run_once
 from tokenlight.explain.passes import plan_passes
+from tokenlight.explain.running import run_jobs
 from tokenlight.model.kept_twins import borrowed_twin
 from tokenlight.serve.checks import Refused
 from tokenlight.serve.questions import Question
@@ -55,7 +55,7 @@ def run_question(session: Session, inquiry: Inquiry) -> Reading:
         raise Refused("the page compares single tokens: leave the foil out, or name one token each")
     plan = plan_passes(Target(task, (wanted,)), [])
     with borrowed_twin(explainer.model) as twin:
-        answer, _ = run_once(twin, explainer.collate([inquiry.read], twin.device), plan)
+        answer, _ = run_jobs(twin, explainer.collate([inquiry.read], twin.device), plan)
     goal = replace(task.goal(*chosen_indices(answer.choices, 0), wanted.position), given=inquiry.given)
     prediction, probability = task.prediction(inquiry.read, answer.output, wanted, 0)
     asked = [i for i in (wanted.index, wanted.foil) if i is not None]

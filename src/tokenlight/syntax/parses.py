@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from tokenlight.foundation.extras import from_extra
-from tokenlight.foundation.files import numbered_lines, open_text
+from tokenlight.foundation.files import numbered_lines, open_text, refuse_lone_returns
 from tokenlight.syntax.placing import Entry, Span, place_words, written_forms
 from tokenlight.text.rows import Text, check_text, parts
 
@@ -107,6 +107,7 @@ def conllu_sentences(path: str | Path) -> Iterator[TreebankSentence]:
 def conllu_blocks(path: str | Path) -> Iterator[list[tuple[int, str]]]:
     """The numbered lines of each sentence."""
     count = 0
+    refuse_lone_returns(path)
     with open_text(path) as file:
         for blank, lines in groupby(numbered_lines(file), key=lambda numbered_line: not numbered_line[1].strip()):
             block = [] if blank else list(lines)
@@ -169,6 +170,7 @@ def json_records(path: str | Path) -> Iterator[tuple[str, Any]]:
         if start == "[":
             yield from array_items(file, str(path))
             return
+        refuse_lone_returns(path)
         file.seek(0)
         for number, line in numbered_lines(file):
             if not line.strip():

@@ -37,7 +37,13 @@ class Labelled(Task):
         return index
 
     def name_of(self, index: int) -> str:
-        return self.labels[index]
+        """Looked up alone where it is written as transformers writes it.
+
+        Other spellings, and names that a task has of its own, are among all labels.
+        """
+        names: Mapping[Any, Any] = self.model.config.id2label or {}
+        name = names.get(index) if type(self).labels is Labelled.labels else None
+        return name if isinstance(name, str) and str(index) not in names else self.labels[index]
 
     def read_target(self, value: Any) -> Any:
         return None if value is None else self.check_output(label_in_data(value, self.labels))

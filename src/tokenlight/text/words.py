@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 ALONE = r"\u0e00-\u0e7f\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"  # scripts without blanks: Thai, CJK
 # Accents, vowel signs, variation selectors: they belong to the character before them, but Python's \w leaves them out.
@@ -63,11 +63,36 @@ def readable(token: str) -> str:
 def find_whole(text: str, phrase: str) -> int | None:
     """Where a phrase first stands as whole words: no other letter or digit touches it. None where it does nowhere."""
     place = text.find(phrase) if phrase else -1
-    while place >= 0:
-        if is_word_border(text, place) and is_word_border(text, place + len(phrase)):
-            return place
-        place = text.find(phrase, place + 1)
-    return None
+    if place < 0 or is_whole(text, place, phrase):
+        return place if place >= 0 else None
+    return next((later for later in occurrences(text, phrase, place + 1) if is_whole(text, later, phrase)), None)
+
+
+def is_whole(text: str, place: int, phrase: str) -> bool:
+    return is_word_border(text, place) and is_word_border(text, place + len(phrase))
+
+
+def occurrences(text: str, phrase: str, first: int) -> Iterator[int]:
+    """Where a phrase begins, from a place on; also where it overlaps itself.
+
+    Every character is compared at most twice (Knuth, Morris and Pratt 1977). `str.find` would compare the whole phrase
+    again for every place of a phrase such as "aaaa".
+    """
+    borders = [0] * len(phrase)  # of the part of the phrase that ends here: the longest that it begins and ends with
+    matched = 0
+    for i in range(1, len(phrase)):
+        while matched and phrase[i] != phrase[matched]:
+            matched = borders[matched - 1]
+        matched += phrase[i] == phrase[matched]
+        borders[i] = matched
+    matched = 0
+    for i in range(first, len(text)):
+        while matched and text[i] != phrase[matched]:
+            matched = borders[matched - 1]
+        matched += text[i] == phrase[matched]
+        if matched == len(phrase):
+            yield i + 1 - matched
+            matched = borders[matched - 1]
 
 
 def is_word_border(text: str, place: int) -> bool:
