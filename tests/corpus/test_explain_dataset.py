@@ -207,10 +207,23 @@ def test_damaged_parts_are_computed_again(tmp_path, stopped):
         assert explain(texts, tmp_path).repaired == 1
         assert contents(tmp_path) == whole
     shard.write_bytes(shard.read_bytes()[:100])
-    (tmp_path / "hashes" / "part-000003.json").unlink()
-    assert explain(texts, tmp_path).repaired == 2
+    (tmp_path / "hashes" / "part-000001.json").unlink()
+    assert explain(texts, tmp_path).repaired == 1
     assert contents(tmp_path) == whole
     assert explain(texts, tmp_path).repaired == 0
+
+
+def test_shards_without_hashes_are_kept_if_they_can_be_read(tmp_path):
+    """Of an older version, or copied without the folder of hashes."""
+    texts = [*phrases(24), "", *phrases(30)]
+    explain(texts, tmp_path)
+    whole, hashes = contents(tmp_path), {path.name: path.read_text() for path in (tmp_path / "hashes").iterdir()}
+    for path in (tmp_path / "hashes").iterdir():
+        path.unlink()
+    (tmp_path / "bad" / "part-000002.jsonl").write_text("")
+    assert explain(texts, tmp_path).repaired == 1
+    assert contents(tmp_path) == whole
+    assert {path.name: path.read_text() for path in (tmp_path / "hashes").iterdir()} == hashes
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"parts": null}', b"\xff"])

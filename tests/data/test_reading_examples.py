@@ -347,3 +347,17 @@ def test_evidence_is_looked_for_in_one_walk_over_the_text():
     part, text = Counted("(" * 50 + "x"), "(" * 1000
     assert occurrences(text, part) == []
     assert comparisons <= 4 * (len(part) + len(text))
+
+
+def test_every_row_says_which_columns_it_has():
+    """A first row without a label takes no label from others, and a pair among single texts is not read in half."""
+    rows = [{"text": "a good movie"}, {"text": "a bad movie", "label": 0}]
+    assert [row.label for row in good(list(read_examples(Source(rows), None)))] == [None, 0]
+    pairs = [{"text_a": "it is", "text_b": "a movie", "label": 1}, {"text_a": "it is", "label": 0}]
+    first, second = read_examples(Source(pairs), None)
+    assert isinstance(first, Example)
+    assert isinstance(second, BadRow)
+    assert "has one text (text_a), where the rows before it have two texts" in second.reason
+    single, pair = read_examples(Source([{"sentence": "it is"}, {"question": "who", "sentence": "it is"}]), None)
+    assert isinstance(single, Example)
+    assert isinstance(pair, BadRow)

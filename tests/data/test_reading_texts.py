@@ -315,3 +315,23 @@ def test_a_folder_that_is_named_like_a_file_of_data_is_not_left_out_silently(tmp
     (tmp_path / "more.parquet").mkdir()
     with pytest.raises(ValueError, match=r"more\.parquet is a folder, though it is named like a file of data"):
         Source(tmp_path)
+
+
+def test_a_pair_among_single_texts_is_not_read_as_half_of_it():
+    rows = [{"text_a": "it is a good movie"}, {"text_a": "who wrote the book", "text_b": "a young author"}]
+    single, pair = read_texts(Source(rows))
+    assert isinstance(single, Example)
+    assert isinstance(pair, BadRow)
+    assert "has two texts (text_a, text_b), where the rows before it have one text" in pair.reason
+    first, second = read_texts(Source(rows[::-1]))
+    assert isinstance(first, Example)
+    assert first.text == ("who wrote the book", "a young author")
+    assert isinstance(second, BadRow)
+
+
+def test_rows_with_other_names_for_their_text_are_read():
+    assert texts_of(Source([{"text": "it is"}, {"sentence": "a good"}, {"text": "movie"}])) == [
+        "it is",
+        "a good",
+        "movie",
+    ]

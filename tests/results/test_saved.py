@@ -85,7 +85,6 @@ ANSWERS = COMMON | {
     "numbers: too large": ("numbers", with_first(1e300)),
     "log-probabilities: too large": ("log_probabilities", with_first(-1e300)),
     "extras: too large": ("extras", lambda extras: {"residual": [1e300, 0.0]}),
-    "scores of later tokens": ("matrix", lambda matrix: [[1.0] * len(matrix[0]), *matrix[1:]]),
     "type: matrix": ("matrix", "text"),
     "log-probabilities": ("log_probabilities", with_first(NAN)),
     "alternatives": ("alternatives", lambda values: [[{"token": "a"}], *values[1:]]),
@@ -132,3 +131,12 @@ def test_files_that_hold_no_result(tmp_path, kind, content):
 def test_what_was_saved_is_read_again(plain, plain_answer, tmp_path):
     assert loads(tl.Explanation, plain, tmp_path).to_dict() == plain
     assert loads(tl.ExplainedAnswer, plain_answer, tmp_path).to_dict() == plain_answer
+
+
+@pytest.mark.parametrize("form", ["exact", "cage", "flashtrace"])
+def test_an_answer_whose_shares_were_passed_on_can_be_loaded_again(tmp_path, form):
+    """FlashTrace leaves scores at tokens of its own sentence, also at later ones."""
+    answer = explainer_for("gpt2", "text-generation").explain_answer("The keys", " are here", "gradient_x_input")
+    passed_on = answer.through(form)
+    passed_on.save(tmp_path / "x.json")
+    assert tl.ExplainedAnswer.load(tmp_path / "x.json").to_dict() == passed_on.to_dict()

@@ -115,8 +115,7 @@ def write_part(folder: Path, part: ExplainedPart, settings: CorpusSettings, abou
 
     def write(path: Path) -> None:
         pyarrow.parquet.write_table(table, path, compression="zstd")
-        hashes = {"shard": hash_file(path), "bad": hash_file(aside) if part.bad else None}
-        write_new(hash_path(folder, part.number), lambda where: where.write_text(json.dumps(hashes) + "\n"))
+        store_hashes(folder, part.number, path)
 
     write_new(shard_path(folder, part.number), write)
     return counts
@@ -275,11 +274,37 @@ def is_whole(folder: Path, part: int) -> bool:
 
 
 def remove_damaged(folder: Path) -> list[int]:
-    """Parts whose files are not what was written, or that nobody can vouch for: they are removed, to be done again."""
-    damaged = [number for number in shards(folder) if not is_whole(folder, number)]
-    for number in damaged:
-        shard_path(folder, number).unlink()
+    """Parts whose files are not what was written: they are removed, to be done again.
+
+    Shards that were written before there were hashes, or copied without them, count as whole if they can be read; they
+    get a hash now.
+    """
+    damaged = []
+    for number, path in shards(folder).items():
+        if not hash_path(folder, number).exists() and is_readable(folder, number):
+            store_hashes(folder, number, path)
+        elif not is_whole(folder, number):
+            damaged.append(number)
+            path.unlink()
     return damaged
+
+
+def is_readable(folder: Path, part: int) -> bool:
+    """Whether a shard can be read to its end, has as many rows as it says, and its list of bad rows as many lines."""
+    path, aside = shard_path(folder, part), bad_path(folder, part)
+    try:
+        counts, table = read_counts(path), pyarrow.parquet.read_table(path)
+        bad = len(aside.read_text().splitlines()) if aside.exists() else 0
+    except (OSError, ValueError, pyarrow.ArrowException):
+        return False
+    return (len(table), bad) == (counts.explained, counts.bad)
+
+
+def store_hashes(folder: Path, part: int, shard: Path) -> None:
+    """Of the files of a part, where its shard is at `shard`."""
+    aside = bad_path(folder, part)
+    hashes = {"shard": hash_file(shard), "bad": hash_file(aside) if aside.exists() else None}
+    write_new(hash_path(folder, part), lambda where: where.write_text(json.dumps(hashes) + "\n"))
 
 
 def shards(folder: Path) -> dict[int, Path]:

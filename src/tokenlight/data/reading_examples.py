@@ -6,10 +6,10 @@ from functools import partial
 from itertools import islice
 
 from tokenlight.data.answers import EVIDENCE, answer_columns, read_evidence
-from tokenlight.data.columns import read_row, settle_columns
+from tokenlight.data.columns import Columns, read_row, settle_columns
 from tokenlight.data.examples import BadRow, Example, TableRow
 from tokenlight.data.minimal_pairs import pair_columns, read_pair
-from tokenlight.data.reading_texts import TextColumns, has_free_columns
+from tokenlight.data.reading_texts import TextColumns, describe_other_number, has_free_columns
 from tokenlight.data.reading_texts import read_row as read_prompt
 from tokenlight.data.row_readers import CASE, Rows
 from tokenlight.data.source import Column, Source
@@ -45,23 +45,40 @@ def all_examples(source: Source, gap: Gap | None) -> Iterator[Example | BadRow]:
 
 def table_examples(rows: Rows, choose: Callable[[list[str]], Reader], free: bool) -> Iterator[Example | BadRow]:
     """Rows, read by the columns that the first good one has; with `free` columns, others may have others."""
+    readers: dict[tuple[str, ...], Reader] = {}  # by the columns of a row
     read: Reader | None = None
+    texts = 0  # of a row
     for row in rows:
         if not isinstance(row, TableRow):
             yield row
             continue
+        names = tuple(row.values)
         try:
-            read = read or choose(list(row.values))
+            if read is None or (free and names not in readers):
+                readers[names] = choose(list(names))
+            read = readers[names] if free else read or readers[names]
         except Exception as error:
             if not free:
                 raise
-            yield BadRow(row.where, reason_to_skip(error))
+            if read is None:
+                yield BadRow(row.where, reason_to_skip(error))
+                continue
+        columns = texts_of(read)
+        texts = texts or len(columns)
+        if len(columns) != texts:
+            yield BadRow(row.where, describe_other_number(columns, texts))
             continue
         try:
             found = read(row)
         except Exception as error:
             found = BadRow(row.where, reason_to_skip(error))
         yield replace(found, where=row.where) if isinstance(found, Example) else found
+
+
+def texts_of(reader: Reader) -> tuple[str, ...]:
+    """The columns with texts that it reads, one or two; data for language models has one."""
+    columns = reader.keywords.get("columns") if isinstance(reader, partial) else None
+    return columns.texts if isinstance(columns, Columns) else (CASE,)
 
 
 def choose_reader(found: list[str], source: Source, gap: Gap | None) -> Reader:

@@ -1,11 +1,11 @@
 """The texts of a corpus of any size: read one at a time; a row that cannot be read spoils no other."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
-from tokenlight.data.answers import MESSAGES, answer_columns, documents_of, split_reply
+from tokenlight.data.answers import answer_columns, documents_of, split_reply
 from tokenlight.data.columns import LABELS, settle_columns, text_problem
 from tokenlight.data.examples import BadRow, Example, TableRow
 from tokenlight.data.row_readers import AGREEMENT, READERS, Rows
@@ -45,29 +45,40 @@ class TextColumns:
     texts: tuple[str, ...]
     answer: str | None = None
 
-    def suit(self, row: TableRow) -> bool:
-        """Whether it has them all. An answer may stand in a chat of one row and beside that of another."""
-        return self.texts[0] in row.values and self.texts[0].lower() != MESSAGES
-
 
 def table_texts(source: Source, rows: Rows) -> Iterator[Example | BadRow]:
     """The rows, read by the columns that the first one has which has texts; in JSON, others may have other columns."""
+    settled: dict[tuple[str, ...], TextColumns] = {}  # by the columns of a row
     columns: TextColumns | None = None
+    texts = 0  # of a row
     free = has_free_columns(source)
     for row in rows:
         if not isinstance(row, TableRow):
             yield row
             continue
+        names = tuple(row.values)
         try:
-            if columns is None or (free and not columns.suit(row)):
-                columns = text_columns(source, list(row.values), row.where)
+            if columns is None or (free and names not in settled):
+                settled[names] = text_columns(source, list(names), row.where)
+            columns = settled[names] if free else columns or settled[names]
         except Exception as error:
             if not free:
                 raise
             if columns is None:
                 yield BadRow(row.where, reason_to_skip(error))  # another may have them
                 continue
+        texts = texts or len(columns.texts)
+        if len(columns.texts) != texts:
+            yield BadRow(row.where, describe_other_number(columns.texts, texts))
+            continue
         yield read_row(source, row, columns)
+
+
+def describe_other_number(columns: Sequence[str], texts: int) -> str:
+    """Why a row is bad that has two texts among rows that have one, or the other way round."""
+    count = {1: "one text", 2: "two texts"}
+    found, expected = count[len(columns)], count[texts]
+    return f"has {found} ({', '.join(columns)}), where the rows before it have {expected}: keep these in separate files"
 
 
 def has_free_columns(source: Source) -> bool:
