@@ -25,6 +25,17 @@ def changes_of(tensor: Tensor) -> int:
     return tensor._version
 
 
+def begin_signal(tensor: Tensor) -> Tensor:
+    """The same tensor as a leaf of a graph: what is computed from it has a gradient."""
+    tensor.requires_grad_().tokenlight_begins = True  # type: ignore[attr-defined]
+    return tensor
+
+
+def is_callers_own(tensor: Tensor) -> bool:
+    """Whether a leaf of a graph was made by the caller, such as a trainable vector that a hook adds."""
+    return tensor.is_leaf and tensor.requires_grad and not hasattr(tensor, "tokenlight_begins")
+
+
 def is_view(tensor: Tensor) -> bool:
     """Whether a tensor is a part of another, or the same in another shape: what is written there is written here."""
     return tensor._base is not None

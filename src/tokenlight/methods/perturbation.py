@@ -168,6 +168,6 @@ def random(probe: Probe, *, seed: int = 0) -> Tensor:
     """Uniform in [-1, 1); the same text and seed give the same scores in any batch."""
     scores = torch.zeros(probe.batch.input_ids.shape)
     for i, (ids, real) in enumerate(zip(probe.batch.input_ids, probe.batch.attention_mask.bool(), strict=True)):
-        drawn = torch.rand(int(real.sum()), generator=draws.of_text(ids[real], seed))
+        drawn = torch.rand(int(real.sum()), generator=draws.of_text(ids[real], seed), dtype=torch.float32)
         scores[i, real.cpu()] = drawn * 2 - 1
     return scores

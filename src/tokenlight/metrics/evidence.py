@@ -32,7 +32,7 @@ def precision_at_k(scores: Tensor, marks: Tensor, *, k: int = 20, ties: str = "e
     lowest = scores.sort(descending=True).values[k - 1]  # the score of the last token that still fits
     above, level = scores > lowest, scores == lowest
     seats = k - int(above.sum())
-    return float((above & marks).sum() + seats * (level & marks).sum() / level.sum())
+    return float((above & marks).sum() + seats * int((level & marks).sum()) / int(level.sum()))
 
 
 @metric(

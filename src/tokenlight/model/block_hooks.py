@@ -9,6 +9,7 @@ from torch.utils.hooks import RemovableHandle
 from transformers import PreTrainedModel
 
 from tokenlight.foundation.errors import UnsupportedModelError
+from tokenlight.foundation.torch_internals import begin_signal
 from tokenlight.model import anatomy
 from tokenlight.model.layout import Layout
 from tokenlight.model.tape import BlockCall, Tape, state_in, state_out, tensors_in, with_state, without_graph
@@ -105,7 +106,7 @@ class BlockHooks:
             raise UnsupportedModelError(
                 f"low_memory: {type(module).__name__} hands on more than one tensor; leave it off"
             )
-        leaf = self._tape.last_output = without_graph(self._layout.turned(state)).requires_grad_()
+        leaf = self._tape.last_output = begin_signal(without_graph(self._layout.turned(state)))
         self._tape.block_outputs.append(leaf)
         return with_state(output, self._layout.turned(leaf))
 
@@ -136,7 +137,7 @@ class BlockHooks:
         if not (tape.in_last_block and tape.last_block and tape.differentiable):
             return None
         call = BlockCall(args, kwargs)
-        state = without_graph(self._layout.turned(call.state)).requires_grad_()
+        state = begin_signal(without_graph(self._layout.turned(call.state)))
         bare = call.with_state(self._layout.turned(state))
         return bare.args, bare.kwargs
 
@@ -148,7 +149,7 @@ class BlockHooks:
         self._tape.add("hidden", state)
         if self._tape.head_only and not self._tape.cut:
             leaf = F.normalize(state.detach(), dim=-1) if self._tape.shrunk else state.detach()
-            state = self._tape.last_output = leaf.requires_grad_()
+            state = self._tape.last_output = begin_signal(leaf)
         elif not self._layout.time_first:
             return None
         return with_state(output, self._layout.turned(state))

@@ -8,7 +8,7 @@ from torch import Tensor
 from transformers.utils.generic import ModelOutput
 
 from tokenlight.foundation.errors import UnsupportedModelError
-from tokenlight.foundation.torch_internals import changes_of
+from tokenlight.foundation.torch_internals import begin_signal, changes_of
 from tokenlight.rules.gates import Gatekeeper
 
 SIGNALS = ("embeddings", "hidden", "attention", "values", "context", "gated", "projected", "second_norm")
@@ -129,7 +129,7 @@ class Tape:
         """Note a tensor on its way; the caller goes on with what comes back."""
         if name in self.keep and (self.in_last_block or not self.last_block):
             if self.differentiable and not self.head_only and not tensor.requires_grad:
-                tensor = tensor.detach().requires_grad_()
+                tensor = begin_signal(tensor.detach())
             self.signals[name].append(tensor)
             if not tensor.is_inference():
                 self.versions.append((tensor, changes_of(tensor)))

@@ -18,6 +18,7 @@ from transformers import PreTrainedModel
 
 from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.foundation.progress import pass_begins
+from tokenlight.foundation.torch_internals import begin_signal
 from tokenlight.foundation.transformers_internals import EAGER, knows_fused_attention, set_attention
 from tokenlight.model import inputs, placement
 from tokenlight.model.activations import is_written_out
@@ -261,7 +262,7 @@ class Twin:
         if tape.double:
             tensor = tensor.double()
         if tape.differentiable and not tape.head_only and not tape.last_block:
-            tensor = tensor.detach().requires_grad_()  # the leaf: everything after it has a gradient
+            tensor = begin_signal(tensor.detach())  # the leaf: everything after it has a gradient
         tape.embedded += 1
         tensor = tape.add("embeddings", tensor)
         ours = tape.embeddings_instead is not None or tensor.requires_grad

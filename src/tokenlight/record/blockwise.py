@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tokenlight.foundation.torch_internals import begin_signal
 from tokenlight.model.own_errors import refusing_what_we_break
 from tokenlight.model.tape import SIGNALS, Tape, without_graph
 from tokenlight.model.twin import Twin
@@ -61,7 +62,7 @@ class Blockwise:
         arriving, output.grad = output.grad, None
         state, first = without_graph(call.state), self.tape
         if self.graded:
-            state.requires_grad_()
+            begin_signal(state)
         settings = {"double": first.double, "gates": first.gates, "fused": first.fused, "shape": first.shape}
         tape = Tape(self.wanted, bool(self.graded), **settings)
         result = self.twin.run_block(number, call.with_state(state), tape, self.rules)

@@ -166,7 +166,7 @@ class OpenPass:
         self._ledger = Ledger(len(batch.input_ids), exact=one.split and one.double)
         # Down to the embeddings, the backward pass comes by every constant, and can say in the end what it met there.
         waiting: Waiting | None = [] if "embeddings" in one.graded and not cut else None
-        self._mode = None if one.rules is None else RuleMode(one.rules, self._ledger, waiting)
+        self._mode = None if one.rules is None else RuleMode(one.rules, self._ledger, waiting, only_our_leaves=True)
         if "projected" in one.signals:
             note_gated_projections(twin)
         read_at = saving.places(target.reads_at(batch))

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from tokenlight.foundation.errors import UnsupportedModelError
-from tokenlight.foundation.torch_internals import changes_of, maker, own_function
+from tokenlight.foundation.torch_internals import changes_of, is_callers_own, maker, own_function
 from tokenlight.rules import spellings
 from tokenlight.rules.in_place import overwrite
 from tokenlight.rules.ledger import LEDGER, WAITING, Ledger, Waiting
@@ -41,9 +41,12 @@ class RuleMode(TorchFunctionMode):
     ledger: Ledger
     waiting: Waiting | None  # None: constants take their shares while the backward pass runs, if it comes by them
 
-    def __init__(self, table: RuleTable, ledger: Ledger, waiting: Waiting | None = None):
+    def __init__(
+        self, table: RuleTable, ledger: Ledger, waiting: Waiting | None = None, *, only_our_leaves: bool = False
+    ):
         super().__init__()
         self.table, self.ledger, self.waiting = table, ledger, waiting
+        self._only_our_leaves = only_our_leaves  # leaves of the caller's, such as trainable vectors, are constants
         self._trusted: set[type] = set()  # kinds of nodes in the graph that were looked at, or that rules made
         self._written: set[int] = set()  # memory that operations wrote into
 
@@ -77,6 +80,8 @@ class RuleMode(TorchFunctionMode):
                 involved += tensors(part)
         signals = [x for x in involved if x.requires_grad]
         for signal in signals:
+            if self._only_our_leaves and signal.grad_fn is None and is_callers_own(signal):
+                return self.call(func, *map(without_callers_own, args), **map_values(without_callers_own, kwargs))
             if type(signal.grad_fn) not in trusted or not is_followed(signal):
                 self._look_at(signal)
         if traits.plain_form is not None and signals:
@@ -133,6 +138,17 @@ class RuleMode(TorchFunctionMode):
         if function is None and not signal.is_leaf and not self._is_followed(signal):
             refuse_unseen(signal)
         self._trusted.add(maker(signal))
+
+
+def without_callers_own(part: Any) -> Any:
+    """The same argument, where tensors of the caller's that require a gradient are constants."""
+    if isinstance(part, Tensor):
+        return part.detach() if is_callers_own(part) else part
+    return type(part)(map(without_callers_own, part)) if type(part) in (tuple, list) else part
+
+
+def map_values(change: Callable[[Any], Any], parts: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: change(part) for name, part in parts.items()}
 
 
 def as_activation(func: Function, rule: Rule, a: Tensor, b: Tensor) -> tuple[Function, Rule, tuple[Tensor]]:

@@ -65,7 +65,10 @@ class Contexts:
         generator = draws.of_text(ids[units >= 0], self.seed)
         if count < 2:  # there is nothing to take away from
             return torch.ones(self.count, len(ids), dtype=torch.bool)
-        halves = [torch.rand(count, generator=generator).argsort().argsort() < (count + 1) // 2 for _ in self._pairs]
+        halves = [
+            torch.rand(count, generator=generator, dtype=torch.float32).argsort().argsort() < (count + 1) // 2
+            for _ in self._pairs
+        ]
         sets = torch.stack([one for half in halves for one in (half, ~half)])  # [context, unit]
         units = units.cpu()
         return sets[:, units] | (units < 0)

@@ -64,7 +64,7 @@ def sources_of(row: Tokenised, own: Sequence[int]) -> list[list[int]]:
 
 def random_sets(units: int, count: int, seed: int) -> Tensor:
     """[set, unit] bool: which units stay, each with probability 1/2; the same for every text of so many units."""
-    return torch.rand(count, units, generator=torch.Generator().manual_seed(seed)) < 0.5
+    return torch.rand(count, units, generator=torch.Generator().manual_seed(seed), dtype=torch.float32) < 0.5
 
 
 def check_units(kind: object) -> None:
