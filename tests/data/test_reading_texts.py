@@ -315,3 +315,11 @@ def test_a_folder_that_is_named_like_a_file_of_data_is_not_left_out_silently(tmp
     (tmp_path / "more.parquet").mkdir()
     with pytest.raises(ValueError, match=r"more\.parquet is a folder, though it is named like a file of data"):
         Source(tmp_path)
+
+
+@pytest.mark.parametrize("rest", ['[{"text": "a song"}]', "garbage", "]"])
+def test_what_stands_behind_a_json_array_is_not_left_out_silently(rest, tmp_path):
+    path = tmp_path / "texts.json"
+    path.write_text(f'[{{"text": "a film"}}, {{"text": "a book"}}]\n{rest}')
+    with pytest.raises(ValueError, match=r"texts\.json: expected nothing behind the end of the JSON array, found "):
+        list(read_texts(Source(path)))

