@@ -352,3 +352,13 @@ def test_a_list_in_parquet_that_is_not_utf8_makes_its_row_bad(tmp_path):
     pyarrow.parquet.write_table(pyarrow.table({"text": ["a film", "a book"], "lists": lists}), path)
     assert texts_of(Source(path)) == ["a film"]
     assert "the column 'lists' cannot be read: 'utf-8' codec" in reasons(Source(path))[1]
+
+
+def test_a_quotation_mark_of_csv_that_a_later_row_closes_with_too_many_columns(tmp_path):
+    path = tmp_path / "texts.csv"
+    path.write_text('id,text\n1,"open it is\n2,fine movie\n3,end",x\n4,last book\n')
+    assert texts_of(Source(path)) == ["fine movie", "last book"]
+    assert [row.where for row in read_texts(Source(path)) if isinstance(row, BadRow)] == [
+        f"{path}, line 2",
+        f"{path}, line 4",
+    ]

@@ -87,7 +87,8 @@ def csv_rows(path: Path, errors: str = "strict") -> Rows:
                 lines.return_all_but_first()
                 yield BadRow(f"{path}, line {lines.number}", f"expected comma-separated values: {error}")
                 continue
-            if header and len(fields) < len(header):  # a mark that is not closed also hides the commas after it
+            # A mark that is not closed hides the commas after it, up to a later row's mark, which may bring others.
+            if header and len(fields) != len(header):
                 lines.return_all_but_first()
             where = f"{path}, line {lines.number}"
             if not header:
