@@ -394,3 +394,20 @@ def test_counts_of_other_labels_under_the_same_names_are_not_resumed(tmp_path):
     path.write_text(json.dumps(before))
     with pytest.raises(ValueError, match="counts with other labels"):
         count_heads(explainer, PARSES, relations={"object": ("dobj",)}, checkpoint=path)
+
+
+@pytest.mark.parametrize("damage", ["hits", "offsets", "no offsets"])
+def test_counts_of_another_shape_are_not_resumed(damage, tmp_path):
+    path, explainer = tmp_path / "c.json", explainer_for("bert")
+    count_heads(explainer, PARSES, checkpoint=path)
+    stored = json.loads(path.read_text())
+    if damage == "hits":
+        for entry in stored["relations"].values():
+            entry["hits"] = [[1]]
+    else:
+        stored["offsets"] = [] if damage == "no offsets" else {"0": [[1]]}
+    path.write_text(json.dumps(stored))
+    with pytest.raises(
+        ValueError, match=r"c\.json is not a checkpoint of head statistics .*: delete it to start again"
+    ):
+        count_heads(explainer, PARSES, checkpoint=path)

@@ -336,3 +336,16 @@ def test_items_of_a_json_array_may_lie_across_pieces_of_the_file(chunk, monkeypa
     for content in (json.dumps(items), json.dumps(items, indent=3) + "\n \n"):
         assert [item for _, item in json_records(write(tmp_path / "p.json", content))] == items
     assert list(json_records(write(tmp_path / "p.json", " [ ] \n"))) == []
+
+
+@pytest.mark.parametrize(("first", "last"), [(2, 1), (2, 2), (3, 1)])
+def test_a_written_form_of_words_whose_last_is_not_behind_the_first_is_refused(first, last, tmp_path):
+    message = f"expected the numbers of several words, the first before the last, found {first} to {last}"
+    blank = "\t_" * 8
+    words = f"1\ta{blank}\n{first}-{last}\tbc{blank}\n2\tb{blank}\n3\tc{blank}\n".replace(
+        "_\t_\t_\t_\t_\t_", "_\t_\t_\t_\t0\troot"
+    )
+    with pytest.raises(ValueError, match=message):
+        list(conllu_parses(write(tmp_path / "p.conllu", words)))
+    with pytest.raises(ValueError, match=message):
+        parse_json(tmp_path, "a bc", word(1, "a"), word([first, last], "bc"), word(2, "b"), word(3, "c"))

@@ -200,11 +200,22 @@ def add_hits(hits: Tensor, strongest: Tensor, pairs: Sequence[Sequence[Pair]]) -
     hits.index_add_(0, relation, hit.permute(2, 0, 1).long())
 
 
+def check_shapes(counts: HeadStatistics, empty: HeadStatistics) -> None:
+    """Tensors of other shapes would be added up all the same, each value to several heads."""
+    if counts.relations != empty.relations or counts.fingerprint != empty.fingerprint:
+        return  # of another model or other relations, which is refused with that reason
+    each = {f"offset {offset}": (heads, empty.hits[0]) for offset, heads in counts.offsets.items()}
+    for name, (stored, expected) in {"hits": (counts.hits, empty.hits), **each}.items():
+        if stored.shape != expected.shape:
+            raise ValueError(f"{name}: expected the shape {list(expected.shape)}, found {list(stored.shape)}")
+
+
 def resume(path: Path, empty: HeadStatistics, relations: Mapping[str, Sequence[str]]) -> HeadStatistics:
     """What is counted already, if it was counted in the same way."""
     try:
         stored = json.loads(path.read_text(encoding="utf-8"))
         counts = HeadStatistics.from_dict(stored)
+        check_shapes(counts, empty)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(
             f"{path} is not a checkpoint of head statistics ({error}): delete it to start again"

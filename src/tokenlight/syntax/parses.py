@@ -138,6 +138,7 @@ def read_sentence(block: list[tuple[int, str]], path: str, number: int) -> Treeb
         if "." in columns[0]:  # an empty node has no place in the text
             continue
         numbers = [read_number(part, where) for part in columns[0].split("-", 1)]
+        check_order(numbers, where)
         first, last = numbers[0], numbers[-1]
         inside = bool(entries) and first <= max(entry.last for entry in entries)
         if first == last:
@@ -265,6 +266,7 @@ def read_entry(word: Any, where: str) -> Entry:
         raise ValueError(f"{where}: expected a word with id, text, head and deprel, found {word!r}")
     where = f"{where}, word {word['id']} {word['text']!r}"
     numbers = [read_number(n, where) for n in (word["id"] if isinstance(word["id"], list) else [word["id"]])]
+    check_order(numbers, where)
     if len(numbers) > 1:
         return Entry(numbers[0], numbers[-1], word["text"], 0, "", where)
     if "head" not in word or not isinstance(word.get("deprel"), str):
@@ -278,6 +280,13 @@ def read_number(number: object, where: str) -> int:
     if isinstance(number, str) and number.isdecimal():
         return int(number)
     raise ValueError(f"{where}: expected the number of a word, found {number!r}")
+
+
+def check_order(numbers: Sequence[int], where: str) -> None:
+    """Of the words that one written form stands for; in another order, they would not be taken as its words."""
+    if len(numbers) > 1 and numbers[-1] <= numbers[0]:
+        expected = "expected the numbers of several words, the first before the last"
+        raise ValueError(f"{where}: {expected}, found {numbers[0]} to {numbers[-1]}")
 
 
 def make_parse(text: Text, sentences: list[list[Entry]], where: str, expand: bool) -> Parse:
