@@ -335,3 +335,50 @@ def test_rows_with_other_names_for_their_text_are_read():
         "a good",
         "movie",
     ]
+
+
+@pytest.mark.parametrize("rest", ['[{"text": "a song"}]', "garbage", "]"])
+def test_what_stands_behind_a_json_array_is_not_left_out_silently(rest, tmp_path):
+    path = tmp_path / "texts.json"
+    path.write_text(f'[{{"text": "a film"}}, {{"text": "a book"}}]\n{rest}')
+    with pytest.raises(ValueError, match=r"texts\.json: expected nothing behind the end of the JSON array, found "):
+        list(read_texts(Source(path)))
+
+
+def undecoded(*values: bytes) -> pyarrow.Array:
+    """Strings of Parquet that need not be UTF-8."""
+    return pyarrow.array(values, pyarrow.binary()).view("string")
+
+
+def test_a_row_of_parquet_that_cannot_be_read_spoils_no_other(tmp_path):
+    path = tmp_path / "texts.parquet"
+    columns = {
+        "text": undecoded(b"a film", b"caf\xe9", b"a book", b"a song", b"a play"),
+        "other": undecoded(b"n0", b"n1", b"n2", b"\xff", b"n4"),
+        "time": pyarrow.array([0, 0, 2**62, 0, 0], pyarrow.timestamp("us")),  # far behind the last year of Python
+    }
+    pyarrow.parquet.write_table(pyarrow.table(columns), path)
+    rows = list(read_texts(Source(path)))
+    assert [row.text for row in rows if isinstance(row, Example)] == ["a film", "a song", "a play"]
+    assert [row.where for row in rows if isinstance(row, BadRow)] == [f"{path}, row 2", f"{path}, row 3"]
+    assert "UTF-8" in reasons(Source(path))[1]
+    assert reasons(Source(path))[2].startswith("the column 'time' cannot be read: ")
+    assert list(reasons(Source(path, text="other"))) == [2, 3]
+
+
+def test_a_list_in_parquet_that_is_not_utf8_makes_its_row_bad(tmp_path):
+    path = tmp_path / "texts.parquet"
+    lists = pyarrow.ListArray.from_arrays([0, 1, 2], undecoded(b"a", b"\xff"))
+    pyarrow.parquet.write_table(pyarrow.table({"text": ["a film", "a book"], "lists": lists}), path)
+    assert texts_of(Source(path)) == ["a film"]
+    assert "the column 'lists' cannot be read: 'utf-8' codec" in reasons(Source(path))[1]
+
+
+def test_a_quotation_mark_of_csv_that_a_later_row_closes_with_too_many_columns(tmp_path):
+    path = tmp_path / "texts.csv"
+    path.write_text('id,text\n1,"open it is\n2,fine movie\n3,end",x\n4,last book\n')
+    assert texts_of(Source(path)) == ["fine movie", "last book"]
+    assert [row.where for row in read_texts(Source(path)) if isinstance(row, BadRow)] == [
+        f"{path}, line 2",
+        f"{path}, line 4",
+    ]

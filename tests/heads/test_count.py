@@ -378,3 +378,36 @@ def test_a_changed_file_is_not_resumed(tmp_path):
     before = parse_source(path).name
     path.write_text("a bad film\n")
     assert parse_source(path).name != before
+
+
+def test_relations_that_share_a_label_are_refused():
+    with pytest.raises(ValueError, match="the relations 'obj' and 'dobj' both count the label 'dobj'"):
+        count_heads(explainer_for("bert"), PARSES, relations={"obj": ("obj", "dobj"), "dobj": ("dobj",)})
+
+
+def test_counts_of_other_labels_under_the_same_names_are_not_resumed(tmp_path):
+    path, explainer = tmp_path / "c.json", explainer_for("bert")
+    count_heads(explainer, PARSES, relations={"object": ("dobj",)}, checkpoint=path)
+    with pytest.raises(ValueError, match=r"counts with other labels \(.*'dobj'.*, now .*'obj'.*\): delete it"):
+        count_heads(explainer, PARSES, relations={"object": ("obj",)}, checkpoint=path)
+    before = {name: value for name, value in json.loads(path.read_text()).items() if name != "labels"}
+    path.write_text(json.dumps(before))
+    with pytest.raises(ValueError, match="counts with other labels"):
+        count_heads(explainer, PARSES, relations={"object": ("dobj",)}, checkpoint=path)
+
+
+@pytest.mark.parametrize("damage", ["hits", "offsets", "no offsets"])
+def test_counts_of_another_shape_are_not_resumed(damage, tmp_path):
+    path, explainer = tmp_path / "c.json", explainer_for("bert")
+    count_heads(explainer, PARSES, checkpoint=path)
+    stored = json.loads(path.read_text())
+    if damage == "hits":
+        for entry in stored["relations"].values():
+            entry["hits"] = [[1]]
+    else:
+        stored["offsets"] = [] if damage == "no offsets" else {"0": [[1]]}
+    path.write_text(json.dumps(stored))
+    with pytest.raises(
+        ValueError, match=r"c\.json is not a checkpoint of head statistics .*: delete it to start again"
+    ):
+        count_heads(explainer, PARSES, checkpoint=path)

@@ -7,7 +7,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from tokenlight.syntax.parses import Parse, conllu_parses, conllu_sentences, jsonl_parses, spacy_parses, spacy_words
+from tokenlight.syntax.parses import (
+    Parse,
+    conllu_parses,
+    conllu_sentences,
+    json_records,
+    jsonl_parses,
+    spacy_parses,
+    spacy_words,
+)
 from tokenlight.text.rows import parts
 
 GERMAN = """# newdoc id = d1
@@ -198,7 +206,7 @@ def test_json_another_text_is_an_error_that_shows_it(tmp_path, text, words, said
     ("content", "said"),
     [
         ("", "empty file"),
-        ("[]x", ""),
+        ("[] \n", ""),
         ('{"sentence": "a"', "line 1: not a JSON object"),
         ('[{"sentence": "a"', "record 1: the JSON array breaks off"),
         ("3", "expected an object with a text"),
@@ -300,3 +308,44 @@ def test_what_hangs_on_a_blank_hangs_on_its_head():
     for token, head in zip(tokens, (1, 2, 2, 3), strict=True):
         token.head, token.dep_ = tokens[head], "dep"
     assert [w.head for w in spacy_words(tokens, 0, 5)] == [6, None]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('[{"a":1},{"a":2}]\n[{"a":3}]', r"expected nothing behind the end of the JSON array, found '\[\{\"a\":3\}\]'"),
+        ("[1]\n \ngarbage", "expected nothing behind the end of the JSON array, found 'garbage'"),
+        ("[]x", "expected nothing behind the end of the JSON array, found 'x'"),
+        ('[{"a":1} {"a":2}]', "record 1: expected a comma or the end of the JSON array behind it"),
+        ("[1,,2]", "record 2: expected a JSON value behind a comma, found ','"),
+        ("[1,]", "record 2: expected a JSON value behind a comma, found ']'"),
+        ("[,1]", "record 1: expected a JSON value"),
+        ("[1", "record 1: expected a comma or the end of the JSON array behind it, found the end of the file"),
+        ("[1,", "record 2: the JSON array breaks off"),
+    ],
+)
+def test_nothing_of_a_json_array_is_left_out_silently(content, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        list(json_records(write(tmp_path / "p.json", content)))
+
+
+@pytest.mark.parametrize("chunk", range(1, 9))
+def test_items_of_a_json_array_may_lie_across_pieces_of_the_file(chunk, monkeypatch, tmp_path):
+    monkeypatch.setattr("tokenlight.syntax.parses.CHUNK", chunk)
+    items = [12, 1.5, 3e-05, -7, {"a": [1, 22]}, "b c", None, 345]
+    for content in (json.dumps(items), json.dumps(items, indent=3) + "\n \n"):
+        assert [item for _, item in json_records(write(tmp_path / "p.json", content))] == items
+    assert list(json_records(write(tmp_path / "p.json", " [ ] \n"))) == []
+
+
+@pytest.mark.parametrize(("first", "last"), [(2, 1), (2, 2), (3, 1)])
+def test_a_written_form_of_words_whose_last_is_not_behind_the_first_is_refused(first, last, tmp_path):
+    message = f"expected the numbers of several words, the first before the last, found {first} to {last}"
+    blank = "\t_" * 8
+    words = f"1\ta{blank}\n{first}-{last}\tbc{blank}\n2\tb{blank}\n3\tc{blank}\n".replace(
+        "_\t_\t_\t_\t_\t_", "_\t_\t_\t_\t0\troot"
+    )
+    with pytest.raises(ValueError, match=message):
+        list(conllu_parses(write(tmp_path / "p.conllu", words)))
+    with pytest.raises(ValueError, match=message):
+        parse_json(tmp_path, "a bc", word(1, "a"), word([first, last], "bc"), word(2, "b"), word(3, "c"))

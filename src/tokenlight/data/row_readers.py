@@ -87,7 +87,8 @@ def csv_rows(path: Path, errors: str = "strict") -> Rows:
                 lines.return_all_but_first()
                 yield BadRow(f"{path}, line {lines.number}", f"expected comma-separated values: {error}")
                 continue
-            if header and len(fields) < len(header):  # a mark that is not closed also hides the commas after it
+            # A mark that is not closed hides the commas after it, up to a later row's mark, which may bring others.
+            if header and len(fields) != len(header):
                 lines.return_all_but_first()
             where = f"{path}, line {lines.number}"
             if not header:
@@ -167,14 +168,43 @@ def json_row(number: str, where: str, record: object) -> TableRow | BadRow:
 
 
 def parquet_rows(path: Path, errors: str = "strict") -> Rows:
+    """A value that Python cannot hold, such as a date far in the future, makes its own row bad."""
     with from_extra("bench", "reading Parquet"):
         import pyarrow.parquet
     number = 0
     with pyarrow.parquet.ParquetFile(path) as file:
         for batch in file.iter_batches(PARQUET_BATCH):
-            for record in batch.to_pylist():
+            try:
+                records = batch.to_pylist()
+            except (ValueError, OverflowError, pyarrow.ArrowException):
+                records = records_of_cells(batch, errors)
+            for record in records:
                 number += 1
-                yield TableRow(str(number), f"{path}, row {number}", record)
+                where = f"{path}, row {number}"
+                yield BadRow(where, record) if isinstance(record, str) else TableRow(str(number), where, record)
+
+
+def records_of_cells(batch: Any, errors: str) -> Iterator[dict[str, object] | str]:
+    """The rows of a Parquet batch, read cell by cell; the reason in place of a row that has a cell without a value."""
+    for i in range(batch.num_rows):
+        record: dict[str, object] = {}
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            try:
+                record[name] = read_cell(column[i], errors)
+            except Exception as error:  # whatever the conversion raises, the cell is at fault
+                yield f"the column {name!r} cannot be read: {error}"
+                break
+        else:
+            yield record
+
+
+def read_cell(cell: Any, errors: str) -> object:
+    try:
+        return cell.as_py()
+    except UnicodeDecodeError:
+        if not hasattr(cell, "as_buffer"):  # strings inside a list or a structure
+            raise
+        return cell.as_buffer().to_pybytes().decode("utf-8", errors)
 
 
 def squad_rows(path: Path, errors: str = "strict") -> Rows:

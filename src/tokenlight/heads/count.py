@@ -70,22 +70,42 @@ def count_heads(
         raise ValueError(f"direction is one of {', '.join(DIRECTIONS)}; found {direction!r}")
     if not relations:
         raise ValueError("name at least one relation")
-    labels = {label: i for i, own in enumerate(relations.values()) for label in own}
+    labels = number_labels(relations)
     counts = empty = nothing(explainer, tuple(relations), direction, source)
     if checkpoint is not None and Path(checkpoint).exists():
-        counts = resume(Path(checkpoint), empty)
+        counts = resume(Path(checkpoint), empty, relations)
     twin = Twin(explainer.model)
     with counting("counting heads", total, counts.texts, progress) as advance:
         for chunk in chunks(parses(counts.texts) if callable(parses) else islice(parses, counts.texts, None)):
             counts = counts + count_chunk(explainer, twin, chunk, labels, empty)
             if checkpoint is not None:
-                write_whole(Path(checkpoint), json.dumps(counts.to_dict(rare=0)))
+                write_whole(Path(checkpoint), json.dumps({**counts.to_dict(rare=0), "labels": as_lists(relations)}))
             advance(len(chunk))
     if not counts.texts:
         raise ValueError("there are no texts to count heads on")
     if not counts.tokens:
         raise ValueError(f"none of the {counts.texts} texts can be read: there is nothing to count heads on")
     return counts
+
+
+def number_labels(relations: Mapping[str, Sequence[str]]) -> dict[str, int]:
+    """Each label of a parser with the number of the relation that counts it."""
+    names = list(relations)
+    labels: dict[str, int] = {}
+    for i, name in enumerate(names):
+        for label in relations[name]:
+            owner = labels.setdefault(label, i)
+            if owner != i:
+                raise ValueError(
+                    f"the relations {names[owner]!r} and {name!r} both count the label {label!r}, but a pair of "
+                    "words is counted once: leave one of them out"
+                )
+    return labels
+
+
+def as_lists(relations: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    """As a file of JSON holds them."""
+    return {name: sorted(labels) for name, labels in relations.items()}
 
 
 def chunks(parses: Iterable[Parse]) -> Iterator[list[Parse]]:
@@ -180,11 +200,23 @@ def add_hits(hits: Tensor, strongest: Tensor, pairs: Sequence[Sequence[Pair]]) -
     hits.index_add_(0, relation, hit.permute(2, 0, 1).long())
 
 
-def resume(path: Path, empty: HeadStatistics) -> HeadStatistics:
+def check_shapes(counts: HeadStatistics, empty: HeadStatistics) -> None:
+    """Tensors of other shapes would be added up all the same, each value to several heads."""
+    if counts.relations != empty.relations or counts.fingerprint != empty.fingerprint:
+        return  # of another model or other relations, which is refused with that reason
+    each = {f"offset {offset}": (heads, empty.hits[0]) for offset, heads in counts.offsets.items()}
+    for name, (stored, expected) in {"hits": (counts.hits, empty.hits), **each}.items():
+        if stored.shape != expected.shape:
+            raise ValueError(f"{name}: expected the shape {list(expected.shape)}, found {list(stored.shape)}")
+
+
+def resume(path: Path, empty: HeadStatistics, relations: Mapping[str, Sequence[str]]) -> HeadStatistics:
     """What is counted already, if it was counted in the same way."""
     try:
-        counts = HeadStatistics.from_dict(json.loads(path.read_text(encoding="utf-8")))
-    except (ValueError, KeyError, TypeError) as error:
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        counts = HeadStatistics.from_dict(stored)
+        check_shapes(counts, empty)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(
             f"{path} is not a checkpoint of head statistics ({error}): delete it to start again"
         ) from error
@@ -194,4 +226,7 @@ def resume(path: Path, empty: HeadStatistics) -> HeadStatistics:
             raise ValueError(
                 f"{path} holds counts with another {name} ({before!r}, now {now!r}): delete it to start again"
             )
+    before, now = stored.get("labels"), as_lists(relations)
+    if before != now:
+        raise ValueError(f"{path} holds counts with other labels ({before!r}, now {now!r}): delete it to start again")
     return counts

