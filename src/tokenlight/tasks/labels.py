@@ -41,7 +41,7 @@ class Labelled(Task):
 
         Other spellings, and names that a task has of its own, are among all labels.
         """
-        names: Mapping[Any, Any] = self.model.config.id2label or {}
+        names: Any = self.model.config.id2label or {}  # with indices as keys, or their digits
         name = names.get(index) if type(self).labels is Labelled.labels else None
         return name if isinstance(name, str) and str(index) not in names else self.labels[index]
 
