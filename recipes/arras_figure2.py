@@ -39,7 +39,11 @@ for group, count in sorted(counts.items()):
 if not groups:
     parser.error(f"no group has {args.least} examples: measure more, or lower --least")
 ticks = [f"{group}\nn = {counts[group]:,}" for group in groups]
-labels = list(records[0]["methods"])
+settings = table.run.settings["methods"]
+runs_of: dict[str, list[str]] = {}  # label of a line -> labels of its runs
+for name in records[0]["methods"]:
+    runs_of.setdefault(settings.get(name, {}).get("run_of") or name, []).append(name)
+labels = list(runs_of)
 styles = styles_of([line.label for line in table.methods], [line.label for line in table.controls])
 figure = new_figure(3.1 * len(table.columns), 3.4)
 panels = np.atleast_1d(figure.subplots(1, len(table.columns)))
@@ -48,8 +52,13 @@ for axes, column, measure in zip(panels, table.columns, measures, strict=True):
     for m, label in enumerate(labels):
         middle, spread = [], []
         for group in groups:
-            some = [r["methods"][label]["values"][column.label] for r in records if (r["group"] or "all") == group]
-            values = np.array(some)[:, None]
+            values = np.array(
+                [
+                    [np.mean([record["methods"][name]["values"][column.label] for name in runs_of[label]])]
+                    for record in records
+                    if (record["group"] or "all") == group
+                ]
+            )
             (low,), (high,) = intervals(values, np.ones_like(values), measure.entry, seed=0)
             middle.append(values.mean())
             spread.append((middle[-1] - low, high - middle[-1]))

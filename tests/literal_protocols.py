@@ -203,6 +203,67 @@ def means(found: list[dict[str, Any]]) -> dict[str, float] | None:
     return {name: float(np.mean([one[name] for one in found])) for name in found[0]} if found else None
 
 
+# --- The same papers as they are written -------------------------------------------------------------------------
+
+
+def written_curve(
+    model: Any, tokenizer: Any, text: Any, scores: Scores, label: int, change: Any
+) -> tuple[float, list[float]]:
+    """p and p_k for k = 0, 10, 20, ..., 100 % of the tokens; special tokens stay, and segment ids are the model's."""
+    encoded = tokenizer(*text) if isinstance(text, tuple) else tokenizer(text)
+    ids, types = encoded["input_ids"], encoded["token_type_ids"]
+    words = [i for i, token in enumerate(tokenizer.convert_ids_to_tokens(ids)) if token not in (CLS, SEP)]
+    ranking = sorted(words, key=lambda i: (-scores[i], i))
+    points = []
+    for k in range(0, 101, 10):
+        chosen = ranking[: -(-k * len(words) // 100)]  # rounded up
+        left = change(ids, chosen)
+        kept = [i for i in range(len(ids)) if i not in chosen] if len(left) < len(ids) else list(range(len(ids)))
+        points.append(probability(model, left, label, [types[i] for i in kept]))
+    return probability(model, ids, label, types), points
+
+
+def written_protocol(model: Any, tokenizer: Any, texts: list[Any], method: str, paper: str) -> dict[str, float] | None:
+    """AttCAT's eq. 13 to 15, or Mask-LRP's appendix D: the predicted class, nothing hidden, signed differences."""
+    found = []
+    for text in texts:
+        encoded = tokenizer(*text) if isinstance(text, tuple) else tokenizer(text)
+        ids, types = encoded["input_ids"], encoded["token_type_ids"]
+        with torch.no_grad():
+            said = model(torch.tensor([ids]), token_type_ids=torch.tensor([types])).logits[0]
+        predicted = int(said.argmax())
+        other = 1 if predicted == 0 else predicted - 1
+
+        def scores_for(label: int, ids: list[int] = ids, types: list[int] = types) -> Scores:
+            return METHODS[method](Explained(model, ids, types, [], lambda output: output.logits[0, label]))
+
+        scores = scores_for(predicted)
+        whole, padded_points = written_curve(model, tokenizer, text, scores, predicted, padded)
+        points = written_curve(model, tokenizer, text, scores, predicted, without)[1]
+        one = {
+            "aopc": sum(whole - p for p in (points if paper == "attcat" else padded_points)) / 11,
+            "log_odds": sum(math.log(p / whole) for p in padded_points) / 11,
+        }
+        if paper == "attcat":
+            arrays = [np.argsort(-s, kind="stable") for s in (scores, scores_for(other))]
+            one["kendall_confidence"] = float(kendalltau(*arrays)[0])  # type: ignore[arg-type]
+        found.append(one)
+    return means(found)
+
+
+def alti_written(measure: Callable[[list[int]], float], ids: list[int], scores: Scores) -> dict[str, float]:
+    """Eq. 12 and 13 of one text between [CLS] and [SEP], with B = {0, 5, 10, 20, 50}."""
+    words = list(range(1, len(ids) - 1))
+    ranking = sorted(words, key=lambda i: (-scores[i], i))
+    f_x, B = measure(list(range(len(ids)))), (0, 5, 10, 20, 50)
+    comprehensiveness = sufficiency = 0.0
+    for k in B:
+        top = ranking[: math.ceil(len(words) * k / 100)]
+        comprehensiveness += f_x - measure([i for i in range(len(ids)) if i not in top])
+        sufficiency += f_x - measure(sorted([0, *top, len(ids) - 1]))
+    return {"comprehensiveness": comprehensiveness / (len(B) + 1), "sufficiency": sufficiency / (len(B) + 1)}
+
+
 # --- AttCAT and Mask-LRP, questions ------------------------------------------------------------------------------
 
 

@@ -120,6 +120,11 @@ def ids(batch: int = 3, length: int = 9, seed: int = 0) -> torch.Tensor:
     return torch.randint(5, VOCABULARY, (batch, length), generator=generator)
 
 
+def scores_tokens(name: str) -> bool:
+    """Whether a method scores tokens unless it is told otherwise, not sentences of a language model's prompt."""
+    return METHODS[name].options.get("units", "tokens") == "tokens"
+
+
 FEW: dict[str, Any] = {"steps": 3, "permutations": 2, "samples": 200}
 
 

@@ -113,6 +113,39 @@ def test_controls_come_last_and_once():
 # --- numbers -----------------------------------------------------------------------------------------------------
 
 
+def test_runs_of_one_method_are_one_line(data, tmp_path):
+    """Such as random head masks: the line is their mean on every text, and says how far the runs' means lie apart."""
+    masks = [tl.HeadMask.by_hand(torch.eye(2, 4)).random(seed) for seed in range(3)]
+    specs = [MethodSpec(f"mask {i}", "mask_lrp", {"heads": mask}, run_of="random mask") for i, mask in enumerate(masks)]
+    given: dict[str, Any] = {"metrics": ["aopc", "log_odds"], "erasure": False, "progress": False}
+    merged = bench(explainer_for("bert"), data, ["attcat", *specs], output=tmp_path / "merged", **given)
+    apart = bench(explainer_for("bert"), data, ["attcat", *(replace(one, run_of="") for one in specs)], **given)
+    assert [line.label for line in merged.lines[:3]] == ["attcat", "random mask", "random"]
+    assert merged.lines[1].title == "random mask"
+    assert merged.lines[0].spreads == merged.lines[2].spreads == ()
+    for k, metric in enumerate(("aopc", "log_odds")):
+        means = torch.tensor([apart.cell(one.label, metric).mean for one in specs], dtype=torch.float64)
+        assert means.std() > 0
+        assert merged.cell("random mask", metric).mean == pytest.approx(float(means.mean()))
+        assert merged.lines[1].spreads[k] == pytest.approx(float(means.std()))
+    assert merged.panels[0].curves.keys() == {line.label for line in merged.lines}
+    assert read_table(tmp_path / "merged").to_markdown() == merged.to_markdown()
+    shown = json.loads((tmp_path / "merged" / "examples.json").read_text(encoding="utf-8"))
+    assert [one["method"] for one in next(iter(shown.values()))] == ["attcat", "random mask", "random"]
+
+
+def test_runs_and_methods_do_not_share_a_label():
+    spec = MethodSpec("one", "attcat", run_of="attcat")
+    with pytest.raises(ValueError, match="attcat is named twice"):
+        choose_methods(["attcat", spec], explainer_for("bert").inner)
+
+
+def test_random_runs_and_seed_models_exclude_each_other(data):
+    judge = replace(clean(["aopc"]), random_runs=2)
+    with pytest.raises(ValueError, match="random_runs and seed models"):
+        bench(explainer_for("bert"), data, ["attcat"], protocol=judge, seed_models=[explainer_for("bert")])
+
+
 def test_values_are_those_of_evaluate(data, tmp_path, small_parts):
     explainer = explainer_for("bert")
     table = bench(explainer, data, output=tmp_path / "out", **QUICK)

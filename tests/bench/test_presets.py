@@ -8,13 +8,23 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scipy.stats import spearmanr
 
 import tokenlight as tl
 from tests import literal_protocols as literal
 from tests.rounding import tolerance
 from tests.tokenizers_ import explainer_for
 from tokenlight.bench.benchmark import bench
-from tokenlight.bench.presets import ALTI, ALTI_ROBUSTNESS, ARRAS, ATTCAT, ATTCAT_SQUAD, MASK_LRP, MASK_LRP_SQUAD
+from tokenlight.bench.presets import (
+    ALTI,
+    ALTI_ROBUSTNESS,
+    ALTI_ROBUSTNESS_WRITTEN,
+    ARRAS,
+    ATTCAT,
+    ATTCAT_SQUAD,
+    MASK_LRP,
+    MASK_LRP_SQUAD,
+)
 from tokenlight.bench.protocol import PROTOCOLS, HidingBatch, Protocol, clean, other_class, protocol
 from tokenlight.data.examples import Example
 from tokenlight.explain.jobs import Job
@@ -23,6 +33,7 @@ from tokenlight.methods import METHODS, find_method
 from tokenlight.metrics.evaluate import Measure, compare, evaluate
 from tokenlight.metrics.evidence import micro_average
 from tokenlight.metrics.perturbation import Perturbation
+from tokenlight.results.table import Table
 
 CLOSE = 1e-7  # in double precision, where rounding decides no order; single precision is held to 1e-5 below
 CASTING = tolerance(torch.float32, 1.0)  # eager Llama casts to single precision inside, ours does not
@@ -179,6 +190,58 @@ def with_change(measure: Measure, **settings: Any) -> Measure:
     return measure if own is None else replace(measure, perturbation=replace(own, **settings))
 
 
+# --- As the papers are written -----------------------------------------------------------------------------------
+
+WRITTEN_METHODS = ["cat", "attcat"]  # those whose score of [CLS] the slow ones leave as it is
+
+
+@pytest.mark.parametrize("method", WRITTEN_METHODS)
+@pytest.mark.parametrize("paper", ["attcat", "mask_lrp"])
+def test_protocols_as_they_are_written(paper, method):
+    """Through the benchmark, on texts and pairs of three classes; labels play no part."""
+    explainer = three_classes()
+    cases = [*CASES[:3], *PAIRS[:2]]
+    texts, labels = data(cases)
+    expected = literal.written_protocol(slow(explainer), explainer.tokenizer, texts, method, paper)
+    for answers in (labels, [2 - label for label in labels]):
+        examples = [Example(str(i), text, label=a) for i, (text, a) in enumerate(zip(texts, answers, strict=True))]
+        found = table_means(explainer, examples, f"{paper}_written", method)
+        assert found == pytest.approx(expected, abs=CLOSE)
+    released = table_means(explainer, examples, paper, method)
+    assert released.keys() == found.keys()
+    assert all(abs(released[name] - found[name]) > 1e-3 for name in found)
+
+
+def test_qqp_as_written_keeps_duplicates_alone():
+    texts, labels = data(PAIRS)
+    examples = [Example(str(i), text, label=a) for i, (text, a) in enumerate(zip(texts, labels, strict=True))]
+    table = bench(three_classes(), examples, ["cat"], protocol="mask_lrp_qqp_written", erasure=False, progress=False)
+    assert table.run.examples == labels.count(1) > 0
+    assert table.run.set_aside == {"gold label is not 1": len(labels) - labels.count(1)}
+
+
+@pytest.mark.parametrize("method", ["raw_attention", "attcat"])
+def test_alti_as_it_is_written(method):
+    explainer = three_classes()
+    texts = [text for text, _ in CASES if isinstance(text, str)]
+    texts.append("so " * 110 + "good")  # 223 tokens: the paper leaves no text out
+    model, tokenizer, found = slow(explainer), explainer.tokenizer, []
+    for text in texts:
+        ids = literal.tokens_of(tokenizer, text)
+        with torch.no_grad():
+            predicted = int(model(torch.tensor([ids])).logits[0].argmax())
+
+        def measure(kept: list[int], ids: list[int] = ids, predicted: int = predicted) -> float:
+            return literal.probability(model, [ids[i] for i in kept], predicted)
+
+        scores = literal.predicted_scores(model, tokenizer, text, method)
+        found.append(literal.alti_written(measure, ids, scores))
+    expected = literal.means(found)
+    cases = [(text, 0) for text in texts]
+    assert judge(protocol("alti_written"), explainer, cases, method) == pytest.approx(expected, abs=CLOSE)
+    assert judge(protocol("alti"), explainer, cases, method) != pytest.approx(expected, abs=1e-3)
+
+
 # --- AttCAT and Mask-LRP, questions ------------------------------------------------------------------------------
 
 CONTEXT = "the book was written by a young author in Paris and the key to the cabinet is here on the table"
@@ -278,7 +341,7 @@ def test_alti(method):
 
 
 def test_alti_between_seeds():
-    """Over all tokens, the top quarter rounded up; Spearman's formula on dense ranks."""
+    """Over all tokens, the top quarter rounded up; Spearman's formula on dense ranks, or as written on ranks."""
     one = tl.load().explain("What a lovely little film.", "raw_attention")
     two = replace(one, scores=torch.tensor([0.0, 0.3, 0.1, 0.1, 0.2, 0.0, 0.9, 0.0]))
     one = replace(one, scores=torch.tensor([0.9, 0.0, 0.1, 0.1, 0.2, 0.3, 0.0, 0.4]))
@@ -286,6 +349,8 @@ def test_alti_between_seeds():
     assert jaccard == 0  # [CLS] and [SEP] against the first and the sixth word
     dense_one, dense_two = np.array([5, 0, 1, 1, 2, 3, 0, 4]), np.array([0, 3, 1, 1, 2, 0, 4, 0])
     assert spearman == pytest.approx(1 - 6 * ((dense_one - dense_two) ** 2).sum() / (8 * 63))
+    written = [compare(measure, one, two) for measure in ALTI_ROBUSTNESS_WRITTEN]
+    assert written == pytest.approx([0, spearmanr(one.scores, two.scores)[0]])
 
 
 # --- Arras et al. ------------------------------------------------------------------------------------------------
@@ -354,6 +419,26 @@ def test_the_benchmark_gives_the_same_means_for_classes(preset, notebook):
 
 
 @pytest.mark.parametrize("paper", ["attcat", "mask_lrp"])
+def test_answers_as_the_papers_write_them(paper):
+    """The model's own answer is explained as it is; answers that were cut off are set aside."""
+    explainer = reader()
+    places = answer_places()
+    pairs = zip([question for question, _ in QUESTIONS], places, strict=True)
+    examples = [Example(str(i), question, answer=place) for i, (question, place) in enumerate(pairs)]
+    table = bench(explainer, examples, ["attcat"], protocol=f"{paper}_squad_written", erasure=False, progress=False)
+    rows = explainer.encode([example.text for example in examples])
+    found, sizes = [], []
+    for e, row, place in zip(explainer.explain([x.text for x in examples], "attcat"), rows, places, strict=True):
+        marks = clean(["recall_at_k"]).answer_marks(row, place)
+        assert marks is not None
+        top = sorted(range(len(row)), key=lambda i: (-float(e.scores[i]), i))[:20]
+        found.append(sum(bool(marks[i]) for i in top))
+        sizes.append(int(marks.sum()))
+    expected = np.mean(found) if paper == "attcat" else 100 * sum(found) / sum(sizes)
+    assert table.lines[0].cells[0].mean == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("paper", ["attcat", "mask_lrp"])
 def test_the_benchmark_gives_the_same_means_for_answers(paper):
     explainer = reader()
     questions, answers = [question for question, _ in QUESTIONS], answer_places()
@@ -372,8 +457,33 @@ def test_the_benchmark_gives_the_same_means_for_evidence(family, task):
     for (text, right, wrong, *_), (_, _, _, subject) in zip(cases, AGREEMENT, strict=True):
         place = (text.index(subject), text.index(subject) + len(subject))
         examples.append(Example(text, text, target=right, foil=wrong, evidence=(place,)))
-    found = table_means(explainer, examples, "arras", "gradient_l1")
+    table = bench(explainer, examples, ["gradient_l1"], protocol="arras", erasure=False, progress=False)
+    found = {column.label: table.cell("gradient_l1", column.label).mean for column in table.columns}
     assert found == pytest.approx(expected, abs=CASTING if family == "llama" else CLOSE)
+    check_random_runs(
+        table, explainer, [case for case, right in zip(cases, predicted_right(explainer, cases), strict=True) if right]
+    )
+
+
+def predicted_right(explainer: tl.Explainer, cases: list[tuple[Any, ...]]) -> list[bool]:
+    texts, rights, wrongs = ([case[i] for case in cases] for i in range(3))
+    return [e.score > 0 for e in explainer.explain(texts, "random", target=rights, foil=wrongs)]
+
+
+def check_random_runs(table: Table, explainer: tl.Explainer, cases: list[tuple[Any, ...]]) -> None:
+    """Table 2: the mean of ten runs, each with its own mean over the examples, and their standard deviation."""
+    runs = []
+    for seed in range(10):
+        scored = explainer.explain([case[0] for case in cases], "random", seed=seed)
+        pairs = zip(scored, cases, strict=True)
+        runs.append(literal.means([literal.arras_metrics(e.scores.numpy(), case[-1][-1]) for e, case in pairs]))
+    (line,) = (line for line in table.lines if line.label == "random")
+    for column, cell, spread in zip(table.columns, line.cells, line.spreads, strict=True):
+        values = [run[column.label] for run in runs if run is not None]
+        assert cell.mean == pytest.approx(np.mean(values))
+        assert spread == pytest.approx(np.std(values, ddof=1))
+    assert [line.label for line in table.lines] == ["gradient_l1", "random", "inverse of gradient_l1"]
+    assert "Random: the mean of several runs with standard deviations PG-2 " in table.to_markdown()
 
 
 # --- Protocols themselves ----------------------------------------------------------------------------------------
@@ -452,7 +562,9 @@ def test_a_protocol_is_for_its_task():
         ValueError, match="'arras' is for fill-mask and text-generation, but this model does text-class"
     ):
         ARRAS.fit(tl.load())
-    with pytest.raises(ValueError, match=r"does question-answering; protocols for that: attcat_squad, mask_lrp_squad$"):
+    with pytest.raises(
+        ValueError, match=r"does question-answering; protocols for that: attcat_squad, mask_lrp_squad, "
+    ):
         MASK_LRP.fit(reader())
 
 

@@ -4,10 +4,12 @@ import copy
 
 import pytest
 import torch
+from transformers import BertConfig, BertLMHeadModel, GenerationConfig, LlamaConfig, LlamaForCausalLM
 
 import tokenlight as tl
 from tests.explain.test_answers import apart
-from tests.tokenizers_ import explainer_for, model_for
+from tests.tokenizers_ import explainer_for, model_for, unigram, wordpiece
+from tokenlight.foundation.errors import UnsupportedModelError
 
 PROMPT = "The keys to the cabinet"
 QUICK = {"method": "gradient_x_input", "progress": False}
@@ -192,3 +194,66 @@ def test_a_model_that_cannot_write(explainer, monkeypatch):
     monkeypatch.setattr(type(explainer.inner), "generate", None)
     with pytest.raises(ValueError, match=r"GPT2LMHeadModel cannot write: .* use explain_answer"):
         explainer.generate(PROMPT)
+
+
+# --- What is read and written ---------------------------------------------------------------------------------------
+
+
+def test_a_model_that_reads_in_both_directions_has_no_rows_of_answers():
+    tokenizer = wordpiece()
+    config = BertConfig(
+        vocab_size=len(tokenizer), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=24
+    )
+    both_ways = tl.Explainer(BertLMHeadModel(config).eval(), tokenizer)
+    with pytest.raises(UnsupportedModelError, match="in both directions"):
+        both_ways.explain_answer("the book", "it is", **QUICK)
+    with pytest.raises(UnsupportedModelError, match="in both directions"):
+        both_ways.explain("the book", target="it is", **QUICK)
+    assert both_ways.explain("the book", target="it", **QUICK).scores.abs().max() > 0
+    config = copy.deepcopy(config)
+    config.is_decoder = True
+    causal = tl.Explainer(BertLMHeadModel(config).eval(), tokenizer)
+    assert causal.explain_answer("the book", "it is", **QUICK).matrix.shape[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("make", "answer", "part", "expected"),
+    [
+        (wordpiece, "it is n't bad. i'm here", "' m", ["'", "m"]),
+        (unigram, "it is bad . they are here !", ".", ["."]),
+    ],
+)
+def test_tokens_keep_their_own_spans_where_decoding_removes_blanks(make, answer, part, expected):
+    tokenizer = copy.deepcopy(make())
+    tokenizer.clean_up_tokenization_spaces = True
+    config = LlamaConfig(
+        vocab_size=len(tokenizer), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=24
+    )
+    explained = tl.Explainer(LlamaForCausalLM(config).eval(), tokenizer).explain_answer("the book", answer, **QUICK)
+    assert tokenizer.convert_ids_to_tokens(list(explained.of(part).indices)) == expected
+
+
+def test_an_unknown_word_of_an_answer_is_a_token_like_any_other():
+    tokenizer = wordpiece()
+    config = LlamaConfig(
+        vocab_size=len(tokenizer), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=24
+    )
+    explainer = tl.Explainer(LlamaForCausalLM(config).eval(), tokenizer)
+    explained = explainer.explain_answer("the book", "it is 😀 bad", **QUICK)
+    assert explained.answer == "it is [UNK] bad"
+    assert own_pieces(explained) == ["it", "is", "[UNK]", "bad"]
+    assert not explained.special[explained.prompt_length :].any()
+
+
+def test_answers_carry_the_warnings_about_their_scores(explainer):
+    settings = {"steps": 1, "progress": False}
+    explained = explainer.explain_answer(PROMPT, " are here", "integrated_gradients", **settings)
+    assert any("take more steps (token" in note for note in explained.notes)
+    single = explainer.explain_answer(PROMPT, (explained.ids[0],), "integrated_gradients", **settings)
+    assert any(note.endswith("take more steps") for note in single.notes)
+
+
+def test_a_generation_config_does_not_write_beyond_what_the_model_reads(explainer):
+    limit = explainer.task.max_length
+    written = explainer.generate(PROMPT, generation_config=GenerationConfig(max_new_tokens=10 * limit, do_sample=False))
+    assert len(explainer.encode([PROMPT])[0]) + len(written.ids) <= limit

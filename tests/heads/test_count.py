@@ -4,6 +4,7 @@ import copy
 import json
 import os
 from collections import Counter
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import torch
 
 import tokenlight as tl
 from tests.tokenizers_ import TOKENIZERS, explainer_for, model_for
+from tokenlight.data.source import Source
 from tokenlight.heads import count as counting
 from tokenlight.heads.count import count_heads
 from tokenlight.heads.parsed_texts import parse_source, read_texts
@@ -245,7 +247,7 @@ def test_rows_that_hold_no_text_are_skipped_and_counted(tmp_path):
     path = tmp_path / "texts.txt"
     path.write_text("it is a good movie\n\n \nthey are not bad\n")
     with pytest.warns(RuntimeWarning, match=r"2 rows of texts.txt skipped. The first: .*line 2: .*empty"):
-        assert list(read_texts(path, None)) == ["it is a good movie", "they are not bad"]
+        assert list(read_texts(Source(path))) == ["it is a good movie", "they are not bad"]
 
 
 @pytest.mark.parametrize(
@@ -285,6 +287,31 @@ def test_thresholds_are_the_papers():
     assert counts.mask(0.0, 0.0).syntactic.tolist() == [[0, 1, 1], [0, 1, 0]]
     with pytest.raises(ValueError, match="'det' was not counted"):
         counts.mask(relations=["det"])
+
+
+def test_relations_are_counted_as_in_equations_6_to_8():
+    """M_synt is a sum over relations, M_pos a sum over offsets; the largest entry of a mask is 1."""
+    counts = replace(
+        statistics(),
+        pairs=torch.tensor([10, 10]),
+        hits=torch.tensor([[[9, 6, 8], [0, 7, 2]], [[8, 1, 9], [0, 1, 2]]]),
+        distances=(Counter({1: 5, -1: 5}), Counter({2: 4, 1: 6})),
+    )
+    offsets = {offset: share.double() / counts.tokens for offset, share in counts.offsets.items()}
+    M_synt, M_pos = torch.zeros(2, 3).double(), torch.zeros(2, 3).double()
+    for b in range(2):
+        for m in range(3):
+            for k, distances in enumerate(counts.distances):
+                lambdas = [n / distances.total() for n in distances.values()]
+                a_k = int(counts.hits[k, b, m]) / int(counts.pairs[k])
+                M_synt[b, m] += 1 if a_k > max(lambdas) + 0.1 else 0
+            M_pos[b, m] += sum(1 for i, share in offsets.items() if i != 0 and share[b, m] > 0.8)
+    assert M_synt.tolist() == [[2, 0, 2], [0, 1, 0]]
+    mask = counts.mask(count_relations=True)
+    assert torch.equal(mask.syntactic * 2, M_synt)
+    assert torch.equal(mask.positional * 2, M_pos)
+    assert torch.equal(counts.mask().syntactic, M_synt.clamp_max(1))
+    assert mask.made["count_relations"] is True
 
 
 def test_masks_and_statistics_survive_their_file(tmp_path):

@@ -3,6 +3,7 @@
 import copy
 from dataclasses import dataclass
 from functools import cache
+from itertools import product
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from tokenlight.explain.running import run_jobs
 from tokenlight.methods import METHODS, Attribution
 from tokenlight.methods.gradients import quadrature_rule
 from tokenlight.model import anatomy
+from tokenlight.model.tape import state_out
 from tokenlight.model.twin import Twin
 from tokenlight.record.probe import Probe
 from tokenlight.record.recording import record
@@ -35,7 +37,8 @@ FAMILIES = list(TASKS)
 
 @dataclass(frozen=True)
 class Plain:
-    """Lists over layers, batch axis dropped: A, G [head, query, key]; X, dX [token, dim]; E, dE the embeddings."""
+    """Batch axis dropped. Lists over layers: A, G [head, query, key]; over blocks' inputs and the last output: X, dX
+    [token, dim]; E, dE the embeddings."""
 
     A: list[Tensor]
     G: list[Tensor]
@@ -61,13 +64,15 @@ def plain(family: str) -> Plain:
     model = copy.deepcopy(eager(family)).requires_grad_(True)
     states: list[Tensor] = []
 
-    def note(tensor: Tensor) -> None:
+    def note(tensor: Tensor | None) -> None:
+        assert tensor is not None
         tensor.retain_grad()
         states.append(tensor)
 
     model.get_input_embeddings().register_forward_hook(lambda _, args, output: note(output))
     for block in anatomy.blocks(model):
         block.register_forward_pre_hook(lambda _, args: note(args[0]))
+    anatomy.blocks(model)[-1].register_forward_hook(lambda _, args, output: note(state_out(output)))
     output = model(input_ids=IDS, output_attentions=True)
     for attention in output.attentions:
         attention.retain_grad()
@@ -76,7 +81,7 @@ def plain(family: str) -> Plain:
     assert all(grad is not None for grad in grads)
     values = [tensor.detach()[0] for tensor in (*states, *output.attentions)]
     slopes = [grad[0] for grad in grads if grad is not None]
-    return Plain(A=values[3:], G=slopes[3:], X=values[1:3], dX=slopes[1:3], E=values[0], dE=slopes[0])
+    return Plain(A=values[4:], G=slopes[4:], X=values[1:4], dX=slopes[1:4], E=values[0], dE=slopes[0])
 
 
 def raw_attention(p: Plain, row: int) -> Tensor:
@@ -86,6 +91,13 @@ def raw_attention(p: Plain, row: int) -> Tensor:
 def rollout(p: Plain, row: int) -> Tensor:
     one, two = (0.5 * A.mean(0) + 0.5 * torch.eye(3, dtype=A.dtype) for A in p.A)
     return (two @ one)[row]
+
+
+def attention_flow(p: Plain, row: int) -> Tensor:
+    """The smallest cut between the position and a token: each node between them is on one side or the other."""
+    one, two = (0.5 * A.mean(0) + 0.5 * torch.eye(3, dtype=A.dtype) for A in p.A)
+    sides = [torch.tensor(side, dtype=torch.bool) for side in product([False, True], repeat=3)]
+    return torch.stack([torch.stack([two[row, ~s].sum() + one[s, t].sum() for s in sides]).amin() for t in range(3)])
 
 
 def attention_gradient(p: Plain, row: int) -> Tensor:
@@ -126,16 +138,32 @@ def generic_attention(p: Plain, row: int) -> Tensor:
 
 
 def cat(p: Plain, row: int) -> Tensor:
-    return sum_of((X * dX).sum(1) for X, dX in zip(p.X, p.dX, strict=True))
+    return sum_of(cat_terms(p, "inputs"))
 
 
 def attcat(p: Plain, row: int) -> Tensor:
-    return sum_of(A.mean((0, 1)) * (X * dX).sum(1) for A, X, dX in zip(p.A, p.X, p.dX, strict=True))
+    return sum_of(attcat_terms(p, "inputs"))
+
+
+def cat_terms(p: Plain, states: str) -> list[Tensor]:
+    """Qiang et al. 2022, eq. 9 and 10 for each layer l, token by token: its output h^l, or what goes into it."""
+    shift = {"inputs": 0, "outputs": 1}[states]
+    return [
+        torch.stack([sum_of(p.dX[layer + shift][i, d] * p.X[layer + shift][i, d] for d in range(16)) for i in range(3)])
+        for layer in range(2)
+    ]
+
+
+def attcat_terms(p: Plain, states: str) -> list[Tensor]:
+    """Eq. 11 for each layer: mean over the heads of the attention that token i receives from all queries, times CAT."""
+    received = [sum_of(A[h, q] for h in range(4) for q in range(3)) / (4 * 3) for A in p.A]
+    return [weights * term for weights, term in zip(received, cat_terms(p, states), strict=True)]
 
 
 FORMULAS: list[tuple[str, dict[str, Any], Any]] = [
     ("raw_attention", {}, raw_attention),
     ("rollout", {}, rollout),
+    ("attention_flow", {}, attention_flow),
     ("attention_gradient", {}, attention_gradient),
     ("attention_x_gradient", {}, attention_x_gradient),
     ("grad_sam", {}, grad_sam),
@@ -145,6 +173,8 @@ FORMULAS: list[tuple[str, dict[str, Any], Any]] = [
     ("generic_attention", {}, generic_attention),
     ("cat", {}, cat),
     ("attcat", {}, attcat),
+    ("cat", {"states": "outputs"}, lambda p, row: sum_of(cat_terms(p, "outputs"))),
+    ("attcat", {"states": "outputs"}, lambda p, row: sum_of(attcat_terms(p, "outputs"))),  # eq. 12
     ("gradient_l1", {}, lambda p, row: p.dE.abs().sum(1)),
     ("gradient_l1", {"read": "blocks"}, lambda p, row: p.dX[0].abs().sum(1)),
     ("gradient_l2", {}, lambda p, row: p.dE.pow(2).sum(1).sqrt()),
@@ -175,13 +205,11 @@ def test_method_equals_its_formula(family, method, options, formula):
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("method", ["cat", "attcat"])
-def test_the_terms_of_layers_equal_their_formulas_and_add_up(family, method):
-    p = plain(family)
-    terms = [(X * dX).sum(1) for X, dX in zip(p.X, p.dX, strict=True)]
-    if method == "attcat":
-        terms = [A.mean((0, 1)) * term for A, term in zip(p.A, terms, strict=True)]
+@pytest.mark.parametrize("states", ["inputs", "outputs"])
+def test_the_terms_of_layers_equal_their_formulas_and_add_up(family, method, states):
+    terms = {"cat": cat_terms, "attcat": attcat_terms}[method](plain(family), states)
     expected = torch.stack(terms)  # [layer, token]
-    found = run(family, method, detail="layers")
+    found = run(family, method, detail="layers", states=states)
     assert_near(found.maps["layers"][0], expected, precision=PRECISION[family])
     assert_near(found.maps["layers"].sum(1), found.scores, size=found.maps["layers"], operations=2)
     assert not run(family, method).maps
@@ -239,6 +267,8 @@ def test_grad_sam_names_its_choices(options):
     ("method", "options", "message"),
     [
         ("gradient_l1", {"read": "middle"}, "'embeddings' or 'blocks', found 'middle'"),
+        ("cat", {"states": "middle"}, "'inputs' or 'outputs', found 'middle'"),
+        ("attcat", {"states": None}, "'inputs' or 'outputs', found None"),
         ("gradient_x_input", {"reduce": "max"}, "'sum', 'l2' or 'mean_abs', found 'max'"),
         ("integrated_gradients", {"quadrature": "simpson"}, "'gauss-legendre' or 'riemann', found 'simpson'"),
         ("integrated_gradients", {"steps": 0}, "steps is a positive number, found 0"),

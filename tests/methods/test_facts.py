@@ -15,6 +15,7 @@ from tokenlight.methods import METHODS, NEVER, method
 from tokenlight.model.twin import Twin
 
 ASKING = [name for name, entry in METHODS.items() if entry.asks_model]
+DRAWN_AGAIN = ("lime",)  # its random sets may be the same, which are asked about once
 PACKAGE = Path(tokenlight.__file__).parent
 
 
@@ -42,9 +43,10 @@ def test_methods_ask_as_often_as_they_say(name, texts, tokens, monkeypatch):
         tl.attribute(model, models.ids(texts, tokens), method=name, target=1, **options)
     full = {**entry.options, **options}
     if texts == 1:
-        assert count == 1 + entry.asks.passes(full, tokens)  # what the model says comes first
-    most, foreseen = max(rows for rows, _ in seen), entry.asks.together(full, texts, tokens)
-    assert most == foreseen or ("ablations" in full and foreseen / 4 < most < foreseen)  # random sets may be the same
+        foreseen = 1 + entry.asks.passes(full, tokens)  # what the model says comes first
+        assert count == foreseen or (name in DRAWN_AGAIN and foreseen * 0.8 < count < foreseen)
+    most, together = max(rows for rows, _ in seen), entry.asks.together(full, texts, tokens)
+    assert most == together or ("ablations" in full and together / 4 < most < together)  # random sets may be the same
     assert any(differentiable for _, differentiable in seen) == entry.asks.gradient
 
 
@@ -52,7 +54,7 @@ def test_recorded_methods_do_not_ask_again():
     assert all(entry.asks is NEVER for entry in METHODS.values() if entry.passes)
     assert [name for name, entry in METHODS.items() if entry.asks_often] == [
         *("integrated_gradients", "smooth_grad", "expected_gradients", "erasure", "shapley_sampling", "kernel_shap"),
-        *("leave_one_out", "contextcite"),
+        *("lime", "leave_one_out", "contextcite"),
     ]
 
 

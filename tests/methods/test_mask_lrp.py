@@ -95,6 +95,33 @@ def test_two_groups_are_normalised_as_the_paper_says():
     assert_near(stored[1], expected, growth=SHARES)
 
 
+def test_equations_9_to_11_with_counts():
+    """A head that follows two relations weighs twice in R_synt, and nothing normalises the rows of Ā."""
+    M_synt = torch.tensor([[1.0, 0, 2, 0], [2, 0, 1, 0]]).double()
+    M_pos = torch.tensor([[0.0, 1, 1, 0], [0, 0, 1, 1]]).double()
+    mask = HeadMask(M_synt / 2, M_pos / 2)  # as HeadStatistics.mask(count_relations=True) makes it
+    stored, _ = relevances(mask)
+    per_head = 2 * relevances(ONES)[0][1].sum((2, 3))  # [batch, head] at the last block: half of it goes to attention
+    for text, R in enumerate(per_head):
+        R_synt, R_pos, total = M_synt[1] * R, M_pos[1] * R, R.sum()
+        size = R_synt.sum().abs() + R_pos.sum().abs()
+        R_synt = R_synt * R_synt.sum().abs() / size * total / R_synt.sum()
+        R_pos = R_pos * R_pos.sum().abs() / size * total / R_pos.sum()
+        assert_near(2 * stored[1][text].sum((1, 2)), R_synt + R_pos, growth=SHARES)
+        assert_near((R_synt + R_pos).sum(), total, size=R, growth=SHARES)  # conservation
+    job = Job.for_model(METHODS["mask_lrp"], {"heads": mask}, models.model("bert"))
+    target = Target(models.task("text-classification"), (Wanted(1),) * 3)
+    batch = Batch(models.ids(), torch.ones_like(models.ids()))
+    plain: Any = record(Twin(models.model("bert", dtype=torch.float64)), batch, target, job.passes(split=False)[1])
+    gradients = [signal.gradient for signal in plain.traces[0].attention]
+    first, last = (  # eq. 10; the paper counts blocks from the output, so eq. 11 has the last on the left
+        (gradient * R).clamp_min(0).mean(1) + torch.eye(9).double()
+        for gradient, R in zip(gradients, stored, strict=True)
+    )
+    assert_near(attribute(heads=mask, normalise=False), (last @ first)[:, 0], growth=SHARES)
+    assert not torch.allclose(attribute(heads=mask), attribute(heads=mask, normalise=False))
+
+
 def test_masking_a_head_changes_that_blocks_own_stored_relevance_in_the_paper_only():
     dark = ONES.clone()
     dark[1, 3] = 0

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 import tokenlight as tl
 from tests import models
+from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.methods import METHODS
 from tokenlight.model.habits import habits_of
 
@@ -62,7 +63,7 @@ def assert_same(before: Any, after: Any) -> None:
 @pytest.mark.parametrize(
     ("method", "training"),
     [
-        *((name, True) for name in METHODS if "units" not in METHODS[name].options),
+        *((name, True) for name in METHODS if models.scores_tokens(name)),
         ("attcat", False),
         ("erasure", False),
     ],
@@ -351,3 +352,41 @@ def test_a_model_that_is_watched_while_it_is_explained_is_never_different():
 
     attribute(model, "attcat", target=look)
     assert not differences
+
+
+class CountingNorm(torch.nn.Module):
+    """Counts how often it runs in a buffer, by one of several operations."""
+
+    count: Any
+
+    def __init__(self, inner: torch.nn.Module, write: str):
+        super().__init__()
+        self.inner, self.write = inner, write
+        self.register_buffer("count", torch.zeros(2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.write == "add_":
+            self.count.add_(1)
+        elif self.write == "+=":
+            self.count += 1
+        elif self.write == "[]":
+            self.count[0] = 5
+        elif self.write == "data":
+            self.count.data[1:].mul_(0).add_(3)
+        elif self.write == "out":
+            torch.add(self.count, 1, out=self.count)
+        else:
+            self.count = self.count + 1  # a new tensor, in the copy alone
+        return self.inner(x)
+
+
+@pytest.mark.parametrize("write", ["add_", "+=", "[]", "data", "out", "assign"])
+def test_buffers_are_not_written(write):
+    model = fresh()
+    model.bert.embeddings.LayerNorm = counting = CountingNorm(model.bert.embeddings.LayerNorm, write)
+    if write == "assign":
+        tl.attribute(model, models.ids(), method="gradient_x_input", target=1)
+    else:
+        with pytest.raises(UnsupportedModelError, match=r"writes into its buffer bert\.embeddings\.LayerNorm\.count"):
+            tl.attribute(model, models.ids(), method="gradient_x_input", target=1)
+    assert not counting.count.any()

@@ -36,6 +36,10 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "albert": ("AlbertForSequenceClassification", {**models.ENCODER, "embedding_size": 8, "num_hidden_layers": 3}),
     "bloom": ("BloomForSequenceClassification", BLOOM),
     "falcon": ("FalconForSequenceClassification", {**models.ENCODER, "alibi": True}),
+    "falcon[eager]": (
+        "FalconForSequenceClassification",
+        {**models.ENCODER, "alibi": True, "attn_implementation": "eager"},
+    ),
     "openai-gpt": ("OpenAIGPTForSequenceClassification", GPT),
     "xlnet": ("XLNetForSequenceClassification", XLNET),  # tokens before the batch
     "xlm": ("XLMForSequenceClassification", XLM),
@@ -73,7 +77,26 @@ def test_answers_maps_and_gradients_are_the_models_own(family):
     made, batch = model(family), padded()
     twin, tape = Twin(made), Tape(keep=frozenset({"attention", "values", "context"}))
     answer = twin.run(batch, tape)
-    made.config._attn_implementation = "eager"
+    leaf, own = run_from_leaf(made, batch)
+    single: Any = {"precision": torch.float32} if family in ("bloom", "xlm") else {}  # their own softmax is in no other
+    assert_near(answer.logits, own.logits.detach(), **single)
+    (gradient,) = torch.autograd.grad(own.logits[:, 1].sum(), leaf)
+    expected = (gradient * leaf).sum(-1).detach()
+    expected = (expected.T if family == "xlnet" else expected) * batch.attention_mask
+    assert_near(explain(made, batch, "gradient_x_input"), expected, **single)
+    real = batch.attention_mask.bool()[:, None, :, None]
+    if family != "falcon":  # its eager attention, which alone returns maps, adds ALiBi twice
+        made.config._attn_implementation = "eager"
+        maps = made(**batch.inputs(), output_attentions=True).attentions
+        for one, map_ in zip(tape.signals["attention"], maps, strict=True):
+            assert_near(torch.where(real, one, 0.0), torch.where(real, map_, 0.0).detach(), **single)
+    signals = (tape.signals[name] for name in ("attention", "values", "context"))
+    for weights, values, context in zip(*signals, strict=True):
+        assert_near(weights @ values, context)
+
+
+def run_from_leaf(made: Any, batch: Batch) -> tuple[Tensor, Any]:
+    """The model's own output, and the output of its embedding layer as the leaf of the graph."""
     leaves: list[Tensor] = []
 
     def note(module: Any, args: Any, output: Tensor) -> Tensor:
@@ -81,20 +104,30 @@ def test_answers_maps_and_gradients_are_the_models_own(family):
         return leaves[0].clone()
 
     hook = made.get_input_embeddings().register_forward_hook(note)
-    own = made(**batch.inputs(), output_attentions=True)
+    output = made(**batch.inputs())
     hook.remove()
-    single: Any = {"precision": torch.float32} if family in ("bloom", "xlm") else {}  # their own softmax is in no other
-    assert_near(answer.logits, own.logits.detach(), **single)
-    real = batch.attention_mask.bool()[:, None, :, None]
-    for one, map_ in zip(tape.signals["attention"], own.attentions, strict=True):
-        assert_near(torch.where(real, one, 0.0), torch.where(real, map_, 0.0).detach(), **single)
-    signals = (tape.signals[name] for name in ("attention", "values", "context"))
-    for weights, values, context in zip(*signals, strict=True):
-        assert_near(weights @ values, context)
-    (gradient,) = torch.autograd.grad(own.logits[:, 1].sum(), leaves[0])
-    expected = (gradient * leaves[0]).sum(-1).detach()
-    expected = (expected.T if family == "xlnet" else expected) * batch.attention_mask
-    assert_near(explain(made, batch, "gradient_x_input"), expected, **single)
+    return leaves[0], output
+
+
+@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"multi_query": False, "parallel_attn": False},
+        {"multi_query": True, "parallel_attn": True},
+        {"new_decoder_architecture": True, "num_kv_heads": 2},
+    ],
+)
+def test_falcon_with_alibi_runs_by_the_attention_it_was_loaded_with(settings, implementation):
+    config = {**models.ENCODER, "alibi": True, "attn_implementation": implementation}
+    made, batch = build("FalconForCausalLM", {**config, **settings}), padded()
+    real, own = batch.attention_mask.bool(), made(**batch.inputs()).logits.detach()
+    for fused in (True, False):
+        assert_near(Twin(made).run(batch, Tape(fused=fused)).logits[real], own[real])
+    made.config._attn_implementation = "eager" if implementation == "sdpa" else "sdpa"
+    other = made(**batch.inputs()).logits.detach()
+    with borrowed_twin(made) as twin:
+        assert_near(twin.run(batch, Tape()).logits[real], other[real])
 
 
 @pytest.mark.parametrize("method", RELEVANCE)

@@ -29,7 +29,7 @@ from tokenlight.text.batches import Batch
 
 FUSABLE = (  # those that never look at attention weights
     *("gradient_l1", "gradient_l2", "gradient_x_input", "cat", "integrated_gradients", "erasure"),
-    *("smooth_grad", "expected_gradients", "shapley_sampling", "kernel_shap"),
+    *("smooth_grad", "expected_gradients", "shapley_sampling", "kernel_shap", "lime"),
     *("lrp", "attn_lrp", "context_lrp", "calibrated_lrp", "alpha_beta_lrp"),
 )
 CAPPED = "gemma2"  # caps its scores, which no fused kernel does
@@ -60,7 +60,7 @@ def assert_same(found: Attribution, expected: Attribution) -> None:
         assert_near(found.extras[name], value, size=size, growth=SHARES)
 
 
-@pytest.mark.parametrize("name", [name for name in METHODS if "units" not in METHODS[name].options])
+@pytest.mark.parametrize("name", [name for name in METHODS if models.scores_tokens(name)])
 def test_which_methods_never_look_at_weights(name):
     found = explained(models.model("bert"), "text-classification", name, padded("right"), Saving())
     assert found.fused is (name in (*FUSABLE, "random"))

@@ -23,6 +23,7 @@ from tokenlight.model.twin import Twin
 from tokenlight.record.pass_memory import PassMemory
 from tokenlight.record.planned_pass import PlannedPass
 from tokenlight.record.recording import NO_SAVING, Saving, record
+from tokenlight.record.rows import NoRow, mix_of
 from tokenlight.record.trace import Trace
 from tokenlight.rules.tables import LRP
 from tokenlight.tasks.targets import Target, Wanted
@@ -111,15 +112,24 @@ def test_several_tokens_are_read_at_a_mix_of_their_rows(name):
     assert_near(both, (rows[0] + rows[1]) / 2)
 
 
+def reading_nothing(output: Any) -> Tensor:
+    return (output.logits * 0).sum((1, 2))
+
+
 @pytest.mark.parametrize("name", READERS)
-def test_padding_has_no_row(name):
-    ids, mask = padded()
+def test_methods_that_read_rows_name_those_that_do_not(name):
     model = models.model("bert", "token-classification")
-    with pytest.raises(ValueError, match=rf"token 8 of a text, which is padding\. {name} need the tokens") as raised:
-        tl.attribute(model, ids, mask, method=name, target=reading(8, 1), **models.quick_options(name))
+    with pytest.raises(ValueError, match=rf"reads no token of a text: .*\. {name} need the tokens") as raised:
+        tl.attribute(model, models.ids(), method=name, target=reading_nothing, **models.quick_options(name))
     others = str(raised.value).rpartition(": ")[2].split(", ")
     assert "attn_lrp" in others
     assert not set(others) & set(READERS)
+
+
+def test_padding_has_no_row():
+    ids, mask = padded()
+    with pytest.raises(NoRow, match="token 6 of a text, which is padding"):
+        mix_of(torch.ones(ids.shape), Batch(ids, mask))
 
 
 INSIDE = torch.float32  # rotary positions and the softmax of the models' own code, whatever the weights' precision

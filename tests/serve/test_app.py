@@ -291,7 +291,7 @@ def test_layers_where_a_method_has_them(client):
 
 
 def test_one_method_that_fails_leaves_the_others(client, monkeypatch):
-    def broken(trace, **options):
+    def broken(trace, *, states="inputs"):
         raise ValueError("not today")
 
     broken.__module__ = METHODS["cat"].function.__module__

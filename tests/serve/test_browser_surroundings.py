@@ -1,5 +1,6 @@
 """The page under hard conditions: hostile texts, the keyboard alone, narrow screens, dark rooms, servers that fail."""
 
+import re
 from typing import Any
 
 import pytest
@@ -59,6 +60,7 @@ def test_hostile_texts_are_shown_as_texts(page: Any, name: str) -> None:
     assert no_sideways(page)
     page.locator(".head").first.hover()
     expect(page.locator("svg.arcs")).to_be_visible()
+    expect(page).to_have_url(re.compile("&u=token"))  # the address follows the last change a moment later
     page.reload()  # the link holds the text: it comes back as it was
     expect(page.locator("#heatmaps .heatmap")).to_have_count(2)
     assert page.locator("#text").input_value() == typed

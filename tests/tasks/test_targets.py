@@ -665,3 +665,38 @@ def test_a_predicted_answer_never_lies_in_padding():
 def test_some_rows_with_and_some_without_a_foil_are_refused_on_token_ids():
     with pytest.raises(ValueError, match="some rows have a foil"):
         tl.attribute(models.model("bert"), models.ids(), method="attcat", target=1, foil=[0, None, 2])
+
+
+def test_an_answer_that_is_partly_cut_off_is_refused():
+    whole = explainer_for("bert", "question-answering")
+    tokenizer = copy.deepcopy(whole.tokenizer)
+    tokenizer.model_max_length = 16
+    cut = tl.Explainer(whole.model, tokenizer)
+    with pytest.raises(ValueError, match="did not fit into the model"):
+        cut.explain((QUESTION, CONTEXT), "gradient_x_input", target="a young author in Paris")
+    assert cut.explain((QUESTION, CONTEXT), "gradient_x_input", target="the book was").target == "the book was"
+
+
+def test_a_limit_that_leaves_no_token_of_a_text_is_refused():
+    explainer = explainer_for("bert")
+    tokenizer = copy.deepcopy(explainer.tokenizer)
+    tokenizer.model_max_length = 2
+    with pytest.raises(ValueError, match="no token of the text fits"):
+        tl.Explainer(explainer.model, tokenizer).explain(TEXT, "gradient_x_input")
+
+
+def test_minus_one_position_is_no_limit():
+    explainer = explainer_for("bert")
+    model = copy.deepcopy(explainer.model)
+    model.config.max_position_embeddings = -1  # as XLNet writes it
+    assert tl.Explainer(model, explainer.tokenizer).task.max_length != -1
+
+
+def test_the_note_on_a_chat_that_is_cut_names_its_oldest_words():
+    explainer = explainer_for("bert")
+    tokenizer = copy.deepcopy(explainer.tokenizer)
+    tokenizer.model_max_length = 12
+    tokenizer.chat_template = "{% for m in messages %}{{ m['content'] }}\n{% endfor %}"
+    chat = [{"role": "user", "content": "it is a good movie and they are not bad"}] * 2
+    e = tl.Explainer(explainer.model, tokenizer).explain(chat, "gradient_x_input")
+    assert any("its oldest" in note for note in e.notes)

@@ -91,7 +91,10 @@ def bench(
         raise ValueError(f"answers are what language models write; this is a {explainer.task.name} model")
     judge = settle_protocol(protocol, metrics, perturb, example, bool(seed_models))
     models = [explainer, *seed_models]
-    specs = choose_methods(methods or defaults_for(models, heads), explainer.inner, heads, erasure)
+    if seed_models and judge.random_runs > 1:
+        raise ValueError("random_runs and seed models both decide the seed of random scores: use one of them")
+    named = methods or defaults_for(models, heads)
+    specs = choose_methods(named, explainer.inner, heads, erasure, judge.random_runs)
     fitted = [judge.fit(one) for one in models]
     check_models(fitted, judge)
     judge = replace(judge, measures=tuple(fit_measure(one, fitted[0]) for one in judge.measures))
@@ -100,7 +103,9 @@ def bench(
         job.passes(split=False)  # an option with a wrong value is refused before anything is written
     if fused:
         refuse_to_write_out(jobs[0].values())
-    plan = MeasuringPlan(fitted[0], judge, jobs[0], tuple(zip(fitted[1:], jobs[1:], strict=True)), fused=fused)
+    run_of = {spec.label: spec.run_of for spec in specs if spec.run_of}
+    seeds = tuple(zip(fitted[1:], jobs[1:], strict=True))
+    plan = MeasuringPlan(fitted[0], judge, jobs[0], seeds, fused=fused, run_of=run_of)
     with ExitStack() as stack:
         place = stack.enter_context(open_place(workers, explainer))
         folder = Path(output or stack.enter_context(TemporaryDirectory()))
@@ -146,7 +151,7 @@ class Runner:
         journal = Journal(self.folder / name)
         done = self.recover(journal, plan)
         read = partial(read_examples, self.data, plan.explainer.task.gap)
-        parts = partial(in_parts, read, PART_ROWS, done)
+        parts = partial(in_parts, read, PART_ROWS, done, self.data.row_numbers)
         total = self.data.count() if self.progress else None
         label = "turning round" if plan.inverse else "measuring"
         with counting(label, total, min(len(done) * PART_ROWS, total or 0), self.progress, at_once=True) as advance:
@@ -158,7 +163,7 @@ class Runner:
                     raise refuse_own_code(found.reasons)
                 self.refuse_bad(found.records)
                 if not plan.inverse:
-                    keep_shown(self.folder, found.cases, found.explained)
+                    keep_shown(self.folder, found.cases, plan.by_line(found.explained))
                 journal.append(group, found.records)
 
     def recover(self, journal: Journal, plan: MeasuringPlan) -> frozenset[int]:
@@ -280,11 +285,14 @@ def describe(
     """Everything that the results depend on."""
     methods = {
         spec.label: {"title": spec.title, "control": spec.control, **describe_job(plan.jobs[spec.label])}
+        | ({"run_of": spec.run_of} if spec.run_of else {})
         for spec in specs
     }
+    judge = asdict(plan.protocol)
+    judge.pop("random_runs")  # the methods say it
     more = {
         "seed_models": [describe_model(one) for one in models[1:]],
-        "protocol": json.loads(json.dumps(asdict(plan.protocol), default=sorted)),
+        "protocol": json.loads(json.dumps(judge, default=sorted)),
         "fused": plan.fused,
         "chunk": PART_ROWS,
     }

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import Tensor
@@ -55,6 +55,7 @@ class MeasuringPlan:
     seeds: tuple[tuple[Explainer, Mapping[str, Job]], ...] = ()  # models to compare with
     inverse: bool = False  # the methods' scores turned round: the control that should be worst
     fused: bool | None = None  # attention as one operation; None: wherever no method needs its weights
+    run_of: Mapping[str, str] = field(default_factory=dict)  # label of a run -> label of its line in the table
 
     @property
     def explainers(self) -> list[Explainer]:
@@ -63,6 +64,13 @@ class MeasuringPlan:
     def do(self, part: Part, tell: Tell) -> MeasuredPart:
         found = measure_part(self, part)
         tell(len(part.rows))
+        return found
+
+    def by_line(self, explained: Explained) -> Explained:
+        """Explanations by the lines of a table: of several runs, the first."""
+        found: Explained = {}
+        for label, results in explained.items():
+            found.setdefault(self.run_of.get(label, label), results)
         return found
 
     def measures(self, needs: str) -> list[Measure]:

@@ -1,10 +1,14 @@
-"""The protocols of four papers, as data: what their released code does. Line by line in docs/presets.md."""
+"""The protocols of four papers, as data. Line by line in docs/presets.md.
+
+A name that ends in `_written` is the protocol as the paper writes it, and what it leaves open is as in the clean
+protocol. The others are what the released code does. Arras et al. have no release.
+"""
 
 from dataclasses import replace
 
 from tokenlight.bench.protocol import PROTOCOLS, Protocol
 from tokenlight.metrics.evaluate import Measure
-from tokenlight.metrics.perturbation import BINS, NINTHS, Perturbation
+from tokenlight.metrics.perturbation import ALTI_BINS, BINS, NINTHS, TENTHS_FROM_0, Perturbation
 from tokenlight.tasks.classification import Classification
 from tokenlight.tasks.extractive_answers import ExtractiveAnswers
 from tokenlight.tasks.masked_token import MaskedToken
@@ -66,6 +70,19 @@ ATTCAT_SQUAD = Protocol(
     window=384,
     lost_answer="first token",
 )
+# Equations 13 to 15, section 5.3.
+DELETE_WRITTEN = Perturbation(how="delete", grid=TENTHS_FROM_0)
+PAD_WRITTEN = Perturbation(how="replace", token="pad", grid=TENTHS_FROM_0)
+ATTCAT_WRITTEN = Protocol(
+    "attcat_written",
+    (Measure("aopc", DELETE_WRITTEN), Measure("log_odds", PAD_WRITTEN), KENDALL),
+    tasks=(Classification.name,),
+)
+ATTCAT_SQUAD_WRITTEN = Protocol(
+    "attcat_squad_written",
+    (Measure("precision_at_k", options={"k": 20}, eligible="all"),),
+    tasks=(ExtractiveAnswers.name,),
+)
 MASK_LRP = Protocol(
     "mask_lrp",
     (Measure("aopc", PAD), Measure("log_odds", PAD)),
@@ -87,6 +104,18 @@ MASK_LRP_SQUAD = Protocol(
     window=384,
     lost_answer="first token",
 )
+# Appendix D; QQP: section 5.1 and appendix C. The shares of tokens are AttCAT's, which the paper cites.
+MASK_LRP_WRITTEN = Protocol(
+    "mask_lrp_written",
+    (Measure("aopc", PAD_WRITTEN), Measure("log_odds", PAD_WRITTEN)),
+    tasks=(Classification.name,),
+)
+MASK_LRP_QQP_WRITTEN = replace(MASK_LRP_WRITTEN, name="mask_lrp_qqp_written", only_label=1)
+MASK_LRP_SQUAD_WRITTEN = Protocol(
+    "mask_lrp_squad_written",
+    (Measure("recall_at_k", options={"k": 20}, eligible="all"),),
+    tasks=(ExtractiveAnswers.name,),
+)
 ENVELOPE = {"envelope": True, "plus_one": True}
 ALTI = Protocol(
     "alti",
@@ -97,11 +126,25 @@ ALTI = Protocol(
     tasks=(Classification.name, MaskedToken.name),
     longest=200,
 )
-# Between models that differ in their seed, over the texts on which they agree.
+# Equations 12 and 13.
+ALTI_WRITTEN = Protocol(
+    "alti_written",
+    (
+        Measure("comprehensiveness", Perturbation(how="delete", grid=ALTI_BINS), {"plus_one": True}),
+        Measure("sufficiency", Perturbation(how="delete", grid=ALTI_BINS, keep="top"), {"plus_one": True}),
+    ),
+    tasks=(Classification.name, MaskedToken.name),
+)
+# Section 5.2: between models that differ in their seed, over the texts on which they agree.
+ALTI_ROBUSTNESS_WRITTEN = (
+    Measure("jaccard_top", options={"share": 0.25}, eligible="all"),
+    Measure("spearman", eligible="all"),
+)
 ALTI_ROBUSTNESS = (
     Measure("jaccard_top", options={"share": 0.25}, eligible="all"),
     Measure("spearman", options={"variant": "dense"}, eligible="all"),
 )
+# Sections 3.1 and 3.3, table 2.
 ARRAS = Protocol(
     "arras",
     (
@@ -112,10 +155,14 @@ ARRAS = Protocol(
     ),
     tasks=(MaskedToken.name, NextToken.name),
     only_right=True,
+    random_runs=10,
 )
 PAPERS = (
     *(ATTCAT, ATTCAT_QQP, ATTCAT_MNLI, ATTCAT_SQUAD),
     *(MASK_LRP, MASK_LRP_QQP, MASK_LRP_MNLI, MASK_LRP_SQUAD),
     *(ALTI, ARRAS),
+    *(ATTCAT_WRITTEN, ATTCAT_SQUAD_WRITTEN),
+    *(MASK_LRP_WRITTEN, MASK_LRP_QQP_WRITTEN, MASK_LRP_SQUAD_WRITTEN),
+    ALTI_WRITTEN,
 )
 PROTOCOLS.update({one.name: one for one in PAPERS})

@@ -55,6 +55,7 @@ class Protocol:
     only_label: int | None = None  # only examples with this gold class
     least_probability: float = 0.0  # of the gold class
     lost_answer: Literal["set aside", "first token"] = "set aside"  # where the gold answer was cut off
+    random_runs: int = 1  # of the control with random scores, whose means are averaged
 
     def __post_init__(self) -> None:
         check_labels(self.measures)

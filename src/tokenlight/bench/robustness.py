@@ -1,4 +1,4 @@
-"""How alike the explanations of models are that differ in their seed alone (Ferrando et al. 2022, section 5.3)."""
+"""How alike the explanations of models are that differ in their seed alone (Ferrando et al. 2022, section 5.2)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

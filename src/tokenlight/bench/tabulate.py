@@ -1,8 +1,10 @@
 """The table: methods × metrics, mean with a 95 % interval, and which cannot be told from the best."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,9 +23,9 @@ STAGES = ("results-00000.jsonl", "results-00001.jsonl")  # the methods; the inve
 
 def read_table(folder: str | Path, seed: int = 0) -> Table:
     """The table of a run's folder, without model or data."""
-    results = read_results(Path(folder), STAGES)
+    results, spreads = merge_runs(read_results(Path(folder), STAGES))
     columns = make_columns(results.measures)
-    lines, panels = make_lines(results, seed), make_panels(results, columns, seed)
+    lines, panels = make_lines(results, spreads, seed), make_panels(results, columns, seed)
     return Table(columns, lines, panels, results.values, results.weights, results.run)
 
 
@@ -36,7 +38,49 @@ def best_method(folder: Path) -> str:
     return results.labels[max(candidates, key=lambda m: sign * means[m])]
 
 
-def make_lines(results: Results, seed: int) -> tuple[Line, ...]:
+def merge_runs(results: Results) -> tuple[Results, dict[str, tuple[float, ...]]]:
+    """One column for all runs of a method, their mean on each example; and by its label the standard deviations.
+
+    These are over runs, each run with its mean over examples, by measure.
+    """
+    groups: dict[str, list[int]] = {}  # label of a line -> columns of its runs
+    for m, label in enumerate(results.labels):
+        groups.setdefault(run_of(results, label) or label, []).append(m)
+    if all(len(columns) == 1 and line == results.labels[columns[0]] for line, columns in groups.items()):
+        return results, {}
+    spreads = {}
+    for line, columns in groups.items():
+        if len(columns) > 1:
+            means = [
+                weighted_means(results.values[:, columns, k], results.weights[:, [k] * len(columns)])
+                for k in range(len(results.measures))
+            ]
+            spreads[line] = tuple(float(np.std(one, ddof=1)) for one in means)
+
+    def mean_over_runs(array: Array) -> Array:
+        return np.stack([array[:, columns].mean(1) for columns in groups.values()], 1)
+
+    merged = replace(
+        results,
+        labels=tuple(groups),
+        values=mean_over_runs(results.values),
+        curves={name: mean_over_runs(curve) for name, curve in results.curves.items()},
+    )
+    return merged, spreads
+
+
+def run_of(results: Results, label: str) -> str | None:
+    """The line that a run belongs to; None for a method that ran once."""
+    return results.run.settings["methods"].get(label, {}).get("run_of")
+
+
+def settings_of(results: Results, label: str) -> Mapping[str, Any]:
+    """What is stored about the method of a line; runs of one line are of one method."""
+    methods = results.run.settings["methods"]
+    return methods[label] if label in methods else next(one for one in methods.values() if one.get("run_of") == label)
+
+
+def make_lines(results: Results, spreads: Mapping[str, tuple[float, ...]], seed: int) -> tuple[Line, ...]:
     methods = len(results.labels)
     ours = [m for m, label in enumerate(results.labels) if not is_control(results, label)]
     cells: list[list[Cell]] = [[] for _ in range(methods)]
@@ -52,7 +96,7 @@ def make_lines(results: Results, seed: int) -> tuple[Line, ...]:
             beside = m != best and bool(level[m] and not np.isnan(means[m]))
             cells[m].append(Cell(float(means[m]), float(low[m]), float(high[m]), m == best, beside))
     return tuple(
-        Line(label, title_of(results, label), control_of(results, label), tuple(cells[m]))
+        Line(label, title_of(results, label), control_of(results, label), tuple(cells[m]), spreads.get(label, ()))
         for m, label in enumerate(results.labels)
     )
 
@@ -168,17 +212,20 @@ def sign_of(measure: Measure) -> int:
 
 
 def is_control(results: Results, label: str) -> bool:
-    return label.startswith(INVERSE) or results.run.settings["methods"][label]["control"]
+    return label.startswith(INVERSE) or settings_of(results, label)["control"]
 
 
 def control_of(results: Results, label: str) -> str | None:
     """What a control is; a label says nothing about that, since callers choose them."""
     if label.startswith(INVERSE):
         return "the best method reversed"
-    return METHODS[results.run.settings["methods"][label]["name"]].control if is_control(results, label) else None
+    return METHODS[settings_of(results, label)["name"]].control if is_control(results, label) else None
 
 
 def title_of(results: Results, label: str) -> str:
     if label.startswith(INVERSE):
         return INVERSE + title_of(results, label.removeprefix(INVERSE))
-    return results.run.settings["methods"][label]["title"]
+    stored = settings_of(results, label)
+    if stored.get("run_of") != label:
+        return stored["title"]
+    return METHODS[stored["name"]].title if label == stored["name"] else label  # callers may choose a label

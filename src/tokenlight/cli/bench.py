@@ -15,11 +15,14 @@ from tokenlight.cli.shared_options import (
     FusedOption,
     HeadsOption,
     KindOption,
+    LimitOption,
     MethodsOption,
     MethodSpecsOption,
     ModelArgument,
     PairOption,
     PerturbOption,
+    SampleOption,
+    SampleSeedOption,
     SplitOption,
     TaskOption,
     TextOption,
@@ -32,6 +35,9 @@ from tokenlight.runs.workers import Workers
 if TYPE_CHECKING:
     from tokenlight.data.source import Source
     from tokenlight.results.table import Table
+
+
+FIRST_ROWS = 50  # of the check that scores depend on the weights
 
 
 @app.command()
@@ -53,7 +59,9 @@ def bench(
             autocompletion=complete_protocol,
         ),
     ] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many rows.")] = None,
+    limit: LimitOption = None,
+    sample: SampleOption = None,
+    seed: SampleSeedOption = 0,
     bad_rows: Annotated[BadRows, typer.Option(help="Skip rows that cannot be used, or refuse to go on.")] = "skip",
     text: TextOption = None,
     pair: PairOption = None,
@@ -81,7 +89,7 @@ def bench(
         if data is None:
             if not (Path(model) / "run.json").is_file():
                 raise ValueError("name the data to measure on, or a folder with results to show")
-            if output is not None or method or metric or preset or limit:
+            if output is not None or method or metric or preset or limit or sample:
                 raise ValueError(f"{model} holds results, which are shown as they are: name the data for a new run")
             table, folder = read_table(model), Path(model)
             write_views(table, folder, read_shown(folder))
@@ -90,7 +98,17 @@ def bench(
         else:
             folder = output
             refuse_checkpoint(folder)
-            source = Source(data, text=text, pair=pair, label=label, kind=kind, split=split, limit=limit)
+            source = Source(
+                data,
+                text=text,
+                pair=pair,
+                label=label,
+                kind=kind,
+                split=split,
+                limit=limit,
+                sample=sample,
+                seed=seed,
+            )
             table = run_bench(
                 model,
                 source,
@@ -149,9 +167,12 @@ def sanity(
     model: ModelArgument,
     data: DataArgument,
     method: MethodsOption = None,
-    limit: Annotated[int, typer.Option(min=1, help="Only the first so many rows.")] = 50,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Only the first so many rows; default: 50, or the sample.")
+    ] = None,
+    sample: SampleOption = None,
     absolute: Annotated[bool, typer.Option(help="Compare |scores|.")] = False,
-    seed: Annotated[int, typer.Option(help="Of the shuffling.")] = 0,
+    seed: Annotated[int, typer.Option(help="Of the shuffling, and of --sample.")] = 0,
     figure: Annotated[Path | None, typer.Option(help="Draw the similarities here: png, svg or pdf.")] = None,
     text: TextOption = None,
     pair: PairOption = None,
@@ -175,7 +196,8 @@ def sanity(
             check_figure_name(figure)
         specs = [MethodSpec.parse(one) for one in method or [DEFAULT_METHOD]]
         explainer = load_model(model, task, trust_remote_code)
-        source = Source(data, text=text, pair=pair, kind=kind, split=split, limit=limit)
+        limit = FIRST_ROWS if limit is None and sample is None else limit
+        source = Source(data, text=text, pair=pair, kind=kind, split=split, limit=limit, sample=sample, seed=seed)
         found = check_methods(explainer, texts_of(source, explainer), specs, heads, absolute=absolute, seed=seed)
         wide_console().print(sanity_table(found))
         if figure is not None:

@@ -16,6 +16,7 @@ from tokenlight.cli.shared_options import (
     ModelArgument,
     PairOption,
     PerturbOption,
+    SampleOption,
     SplitOption,
     TaskOption,
     TextOption,
@@ -23,6 +24,8 @@ from tokenlight.cli.shared_options import (
 )
 from tokenlight.cli.writing import check_folder_of, confirm
 from tokenlight.foundation.sizes import describe_count
+
+FIRST_ROWS = 200
 
 
 @app.command()
@@ -33,13 +36,17 @@ def calibrate(
     method: Annotated[
         str, typer.Option(help="A relevance method that takes heads.", autocompletion=complete_method)
     ] = "attn_lrp",
-    limit: Annotated[int, typer.Option(min=1, help="Only the first so many rows; 50 to 500 are best.")] = 200,
+    limit: Annotated[
+        int | None,
+        typer.Option(min=1, help="Only the first so many rows; 50 to 500 are best. Default: 200, or the sample."),
+    ] = None,
+    sample: SampleOption = None,
     perturb: PerturbOption = None,
     folds: Annotated[
         int, typer.Option(min=2, help="Parts of the texts; each is judged by a search over the others.")
     ] = 4,
     steps: Annotated[int, typer.Option(min=1, help="At most so many steps of the search.")] = 60,
-    seed: Annotated[int, typer.Option(help="Of the orders and of the division of the texts.")] = 0,
+    seed: Annotated[int, typer.Option(help="Of the orders, of the division of the texts, and of --sample.")] = 0,
     heads: Annotated[
         str | None, typer.Option(help="A mask to be compared with, see `tokenlight heads`; default: the model's own.")
     ] = None,
@@ -70,7 +77,8 @@ def calibrate(
             check_figure_name(figure)
         check_folder_of(output)
         relevance_method(method)
-        source = Source(texts, text=text, pair=pair, kind=kind, split=split, limit=limit)
+        limit = FIRST_ROWS if limit is None and sample is None else limit
+        source = Source(texts, text=text, pair=pair, kind=kind, split=split, limit=limit, sample=sample, seed=seed)
         explainer = load_model(model, task, trust_remote_code)
         perturbation = Perturbation() if perturb is None else Perturbation().by(perturb)
         judge = Protocol("calibration", (Measure("aopc", perturbation),))

@@ -14,9 +14,12 @@ from tokenlight.cli.shared_options import (
     FusedOption,
     HeadsOption,
     KindOption,
+    LimitOption,
     MethodSpecsOption,
     NumberOption,
     PairOption,
+    SampleOption,
+    SampleSeedOption,
     SplitOption,
     TaskOption,
     TextOption,
@@ -63,7 +66,9 @@ def explain_file(
     number: NumberOption = DEFAULT_NUMBER,
     kind: KindOption = None,
     split: SplitOption = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many rows.")] = None,
+    limit: LimitOption = None,
+    sample: SampleOption = None,
+    seed: SampleSeedOption = 0,
     window: Annotated[
         int | None, typer.Option(min=1, help="Read longer texts in windows of so many tokens; default: cut them off.")
     ] = None,
@@ -106,7 +111,7 @@ def explain_file(
         columns |= {"answer": answer_column, "documents": documents_column}
         try:
             methods = [MethodSpec.parse(one) for one in method or [DEFAULT_METHOD]]  # before the model: that is slow
-            texts = Source(source, **columns, kind=kind, split=split, limit=limit)
+            texts = Source(source, **columns, kind=kind, split=split, limit=limit, sample=sample, seed=seed)
             check_corpus(texts)
             chosen = Workers(engine, workers, threads)
             settings = CorpusSettings(

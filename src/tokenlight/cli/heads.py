@@ -8,7 +8,16 @@ import typer
 
 from tokenlight.cli.app import app, readable_errors, say, wide_console
 from tokenlight.cli.loading import load_model
-from tokenlight.cli.shared_options import TaskOption, TrustOption
+from tokenlight.cli.shared_options import (
+    KindOption,
+    LimitOption,
+    PairOption,
+    SampleOption,
+    SampleSeedOption,
+    SplitOption,
+    TaskOption,
+    TrustOption,
+)
 from tokenlight.cli.writing import check_folder_of, confirm
 
 if TYPE_CHECKING:
@@ -37,11 +46,23 @@ class Direction(StrEnum):
 @app.command()
 def heads(
     model: Annotated[str, typer.Argument(help="Checkpoint ('default' is the one inside), or a mask file to draw.")],
-    texts: Annotated[Path | None, typer.Argument(help="Texts (txt, tsv, csv, jsonl, parquet), or parses.")] = None,
+    texts: Annotated[
+        str | None, typer.Argument(help="Texts (txt, tsv, csv, jsonl, parquet, hf:NAME), or parses.")
+    ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="The mask file to write.")] = None,
     parser: Annotated[Parser | None, typer.Option(help="Default: by the file's ending; texts go to spaCy.")] = None,
-    column: Annotated[str | None, typer.Option(help="The column or key that holds the text.")] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many texts.")] = None,
+    spacy: Annotated[
+        str | None, typer.Option(help="The spaCy pipeline, such as en_core_web_trf; default: the small English one.")
+    ] = None,
+    text: Annotated[
+        str | None, typer.Option("--text", "--column", help="The column or key that holds the text.")
+    ] = None,
+    pair: PairOption = None,
+    split: SplitOption = None,
+    kind: KindOption = None,
+    limit: LimitOption = None,
+    sample: SampleOption = None,
+    seed: SampleSeedOption = 0,
     relation: Annotated[list[str] | None, typer.Option(help="Repeat; default: nsubj, obj, amod, advmod.")] = None,
     direction: Annotated[Direction, typer.Option(help="Who attends to whom.")] = Direction.dependent_head,
     syntax_margin: Annotated[
@@ -51,11 +72,15 @@ def heads(
         float, typer.Option(help="In how many tokens a head must look at the same offset (ξ_pos).")
     ] = 0.8,
     count_self: Annotated[bool, typer.Option(help="Attention to the token itself is positional too.")] = False,
+    count_relations: Annotated[
+        bool, typer.Option(help="A head counts once for every relation that it follows, as in the paper's equation 7.")
+    ] = False,
     figure: Annotated[Path | None, typer.Option(help="Draw the map of heads here: png, svg or pdf.")] = None,
     task: TaskOption = None,
     trust_remote_code: TrustOption = False,
 ) -> None:
     """Find the heads that follow syntax or position, and write them as a mask for `explain --heads`."""
+    from tokenlight.data.source import Source
     from tokenlight.heads.parsed_texts import parse_source
     from tokenlight.masks.head_mask import HeadMask
     from tokenlight.views.head_map import head_map
@@ -73,9 +98,12 @@ def heads(
             raise ValueError("name the file to write with -o masks.json")
         else:
             check_folder_of(output)
-            source = parse_source(texts, parser and parser.value, column, limit)
+            if kind is None and parser is not None and parser != Parser.spacy:
+                kind = parser.value
+            data = Source(texts, text=text, pair=pair, kind=kind, split=split, limit=limit, sample=sample, seed=seed)
+            source = parse_source(data, parser and parser.value, spacy=spacy)
             counts = count(load_model(model, task, trust_remote_code), source, output, relation, direction.value)
-            mask = counts.mask(syntax_margin, position_share, count_self=count_self)
+            mask = counts.mask(syntax_margin, position_share, count_self=count_self, count_relations=count_relations)
             mask.save(output)
             checkpoint_of(output).unlink(missing_ok=True)
             confirm(output)
@@ -103,6 +131,7 @@ def count(
         direction=direction,
         source=source.name,
         checkpoint=checkpoint_of(output),
+        total=source.count,
     )
 
 

@@ -26,6 +26,11 @@ DataArgument = Annotated[
 TextOption = Annotated[str | None, typer.Option(help="The column with the text.")]
 PairOption = Annotated[tuple[str, str] | None, typer.Option(help="The two columns of a pair.")]
 SplitOption = Annotated[str | None, typer.Option(help="The split of a Hugging Face dataset.")]
+LimitOption = Annotated[int | None, typer.Option(min=1, help="Only the first so many rows.")]
+SampleOption = Annotated[
+    int | None, typer.Option(min=1, help="So many random rows of all, in the data's order; --seed draws others.")
+]
+SampleSeedOption = Annotated[int, typer.Option(help="Of --sample.")]
 KindOption = Annotated[
     str | None, typer.Option(help="The kind of file where its name does not say it: tsv, csv, jsonl, parquet, txt ...")
 ]

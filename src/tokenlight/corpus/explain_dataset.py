@@ -112,7 +112,7 @@ def write_shards(writer: ShardWriter, source: Source, place: Place, progress: bo
     if not shards.is_finished(folder):
         (folder / shards.DONE).unlink(missing_ok=True)
         total, before = source.count() if progress else None, len(done) * size
-        parts = partial(in_parts, partial(read_texts, source), size, done)
+        parts = partial(in_parts, partial(read_texts, source), size, done, source.row_numbers)
         with pacing(total, before if total is None else min(before, total), progress) as advance:
             for _ in place.run(writer, parts, advance, ordered=False):
                 pass  # what was made of the part is on the disk

@@ -1,6 +1,6 @@
 """Data in parts of so many rows: what is done together, and lost together when the process is killed."""
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import count, islice
 
@@ -15,9 +15,17 @@ class Part:
     rows: tuple[NumberedRow, ...]
 
 
-def in_parts(read: Callable[[], Iterator[Example | BadRow]], size: int, done: Collection[int] = ()) -> Iterator[Part]:
-    """All rows, `size` at a time, without the parts that are done."""
-    rows = enumerate(read())
+def in_parts(
+    read: Callable[[], Iterator[Example | BadRow]],
+    size: int,
+    done: Collection[int] = (),
+    row_numbers: Callable[[], Iterable[int]] = count,
+) -> Iterator[Part]:
+    """All rows, `size` at a time, without the parts that are done; `row_numbers` says which rows of the data they are.
+
+    A part is known by its place among the parts, so a run that goes on must read the same rows.
+    """
+    rows = zip(row_numbers(), read(), strict=False)
     for number in count():
         some = tuple(islice(rows, size))
         if not some:

@@ -31,7 +31,7 @@ def read_examples(source: Source, gap: Gap | None = "end") -> Iterator[Example |
     answer with no word.
     """
     source.refuse_columns(COLUMNS, "evaluation")
-    return islice(all_examples(source, gap), source.limit)
+    return source.select(all_examples(source, gap))
 
 
 def all_examples(source: Source, gap: Gap | None) -> Iterator[Example | BadRow]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import Any
 
 from tokenlight.data.answers import answer_columns, documents_of, split_reply
@@ -35,7 +34,7 @@ def read_texts(source: Source) -> Iterator[Example | BadRow]:
     check_corpus(source)
     # Bytes that are not UTF-8 come through as marks, so that only their own row is bad.
     tables = source.tables("surrogateescape")
-    return islice((row for table in tables for row in table_texts(source, table)), source.limit)
+    return source.select(row for table in tables for row in table_texts(source, table))
 
 
 @dataclass(frozen=True)

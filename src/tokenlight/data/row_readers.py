@@ -226,15 +226,27 @@ def squad_rows(path: Path, errors: str = "strict") -> Rows:
 
 def hub_rows(source: str, split: str | None) -> Rows:
     """A Hugging Face dataset, "hf:NAME" or "hf:NAME:config", read as a stream."""
+    for number, record in enumerate(open_stream(source, split), 1):
+        yield TableRow(str(number), f"{source}, {split}, row {number}", record)
+
+
+def count_hub_rows(source: str, split: str | None) -> int:
+    """How many rows a split of a Hugging Face dataset has: as the Hub says, or else by reading it."""
+    stream = open_stream(source, split)
+    splits = getattr(getattr(stream, "info", None), "splits", None) or {}
+    known = getattr(splits.get(split), "num_examples", None)
+    return known if known else sum(1 for _ in stream)
+
+
+def open_stream(source: str, split: str | None) -> Any:
+    """A split of a Hugging Face dataset, "hf:NAME" or "hf:NAME:config", as an iterable of records."""
     with from_extra("bench", "reading from the Hugging Face Hub"):
         import datasets  # pyright: ignore[reportMissingImports]
     name, _, config = source.removeprefix("hf:").partition(":")
     if split is None:
         found = ", ".join(datasets.get_dataset_split_names(name, config or None, **no_scripts(datasets)))
         raise ValueError(f"{source}: name one of its splits: {found}")
-    stream: Any = datasets.load_dataset(name, config or None, split=split, streaming=True, **no_scripts(datasets))
-    for number, record in enumerate(stream, 1):
-        yield TableRow(str(number), f"{source}, {split}, row {number}", record)
+    return datasets.load_dataset(name, config or None, split=split, streaming=True, **no_scripts(datasets))
 
 
 def no_scripts(datasets: Any) -> dict[str, bool]:

@@ -1,17 +1,22 @@
 """Where data comes from, and what its columns are: a file, a folder, the Hub or memory; always in the same order."""
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
+from functools import cached_property
+from itertools import count as count_up
+from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from tokenlight.data.examples import Example
 from tokenlight.data.file_kinds import KINDS, files_in, guess_kind, has_lines, quick_count, refuse_utf16
-from tokenlight.data.row_readers import READERS, Rows, hub_rows, memory_rows
+from tokenlight.data.row_readers import READERS, Rows, count_hub_rows, hub_rows, memory_rows
+from tokenlight.data.sampling import draw_numbers, pick
 from tokenlight.foundation.files import hash_file, refuse_lone_returns
 from tokenlight.text.rows import Text
 
+Item = TypeVar("Item")
 Data = str | Path | Sequence[Text | Mapping[str, object] | Example]
 Column = Literal["text", "pair", "label", "id", "target", "foil", "answer", "documents"]
 ALWAYS_READ: tuple[Column, ...] = ("text", "pair")
@@ -23,7 +28,9 @@ class Source:
     """What is read: a file, a folder of files of one kind, "hf:NAME", or texts, pairs, rows or examples in memory.
 
     Columns have to be named only if their names are not common ones. `kind` is for a file whose name does not say what
-    it holds, `split` for datasets of the Hub. At most `limit` rows are read. A source can be read again from the start.
+    it holds, `split` for datasets of the Hub. `limit` reads the first rows only; `sample` reads so many random ones of
+    all rows, drawn by `seed` and without replacement, in the order of the data. A source can be read again from the
+    start.
     """
 
     data: Data
@@ -39,10 +46,19 @@ class Source:
     kind: str | None = None
     split: str | None = None
     limit: int | None = None
+    sample: int | None = None
+    seed: int = 0  # of the sample
 
     def __post_init__(self) -> None:
-        if self.limit is not None and self.limit < 1:
-            raise ValueError(f"limit is a positive number of rows, found {self.limit}")
+        for name in ("limit", "sample"):
+            rows = getattr(self, name)
+            if rows is not None and rows < 1:
+                raise ValueError(f"{name} is a positive number of rows, found {rows}")
+        if self.limit is not None and self.sample is not None:
+            raise ValueError(
+                f"expected limit (the first rows) or sample (random ones of all rows), found limit={self.limit} and "
+                f"sample={self.sample}: leave one of them out"
+            )
         if self.pair is not None and len(self.pair) != 2:
             raise ValueError(f"a pair has two columns, found {self.pair!r}")
         if self.split is not None and not self.on_hub:
@@ -92,11 +108,36 @@ class Source:
             yield READERS[self.kind_of(path)](path, errors)
 
     def count(self) -> int | None:
-        """How many rows there are, to estimate the time that is left; None if not known."""
+        """How many rows are read, to estimate the time that is left; None if not known."""
+        if self.sample is not None:
+            return len(self.sampled_rows)
         if self.on_hub:
             return self.limit
-        total = len(self.data) if not isinstance(self.data, str | Path) else sum(map(self._rows_in, self.files))
+        total = self._rows_in_all()
         return total if self.limit is None else min(total, self.limit)
+
+    def select(self, rows: Iterator[Item]) -> Iterator[Item]:
+        """Of all rows of the data, those that are read: the first ones up to the limit, or the sample."""
+        return islice(rows, self.limit) if self.sample is None else pick(rows, self.sampled_rows, self.name)
+
+    def row_numbers(self) -> Iterable[int]:
+        """The numbers in the data, from 0, of the rows that are read."""
+        return count_up() if self.sample is None else self.sampled_rows
+
+    @cached_property
+    def sampled_rows(self) -> tuple[int, ...]:
+        """The numbers of the rows in the sample, ascending. Data that do not say how long they are are read once."""
+        if self.sample is None:
+            raise ValueError("this source has no sample")
+        total = self._rows_in_all()
+        if total < 1:
+            raise ValueError(f"{self.name}: expected rows of data, found none")
+        return draw_numbers(total, self.sample, self.seed)
+
+    def _rows_in_all(self) -> int:
+        if not isinstance(self.data, str | Path):
+            return len(self.data)
+        return count_hub_rows(str(self.data), self.split) if self.on_hub else sum(map(self._rows_in, self.files))
 
     def _rows_in(self, path: Path) -> int:
         kind = self.kind_of(path)
@@ -112,6 +153,8 @@ class Source:
     def describe(self, read: Sequence[Column]) -> dict[str, Any]:
         """Everything that says which rows these are, and which columns of them are read; the files by their bytes."""
         places = {"source": self.name, "kind": self.kind, "split": self.split, "limit": self.limit}
+        if self.sample is not None:
+            places |= {"sample": self.sample, "seed": self.seed}
         columns = {role: getattr(self, role) for role in (*ALWAYS_READ, *read)}
         return {**places, **columns, "hub": self.name if self.on_hub else None, "sha256": self.hash()}
 

@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 
 from tokenlight.explain.inquiry import Inquiry
 from tokenlight.explain.jobs import Job
-from tokenlight.explain.remarks import input_notes, is_signed, merge_notes
+from tokenlight.explain.remarks import answer_notes, input_notes, is_signed, merge_notes
 from tokenlight.foundation.versions import library_versions
 from tokenlight.masks.choosing import model_name
 from tokenlight.methods import Attribution
@@ -117,9 +117,14 @@ def with_defaults(explainer: "Explainer", row: Row, settings: Mapping[str, Any])
     limit = explainer.task.max_length
     if limit is not None:
         refuse_too_long(row, (0,), limit)
-        for name, room in (("max_new_tokens", limit - len(row)), ("max_length", limit)):
+        rooms = {"max_new_tokens": limit - len(row), "max_length": limit}
+        config = found.get("generation_config") or own
+        set_by_config = {name: getattr(config, name, None) for name in rooms if name not in found}
+        for name, room in rooms.items():
             if found.get(name):
                 found[name] = min(found[name], room)
+            elif (set_by_config.get(name) or 0) > room and not found.keys() & rooms.keys():
+                found[name] = room
     return found
 
 
@@ -174,7 +179,9 @@ def assemble_answer(
     prompt, text = inquiry.row.text, parts(row.text)[-1]
     assert not isinstance(prompt, tuple), "refused when the answer was put behind it"
     matrix = keep_precision(attribution.scores[place, : len(ids), : len(row)])
+    extras = {name: value[place, : len(ids)].cpu().to(matrix.dtype) for name, value in attribution.extras.items()}
     notes = [*input_notes(task, inquiry.row, job, False), *merge_notes(task, inquiry.row, ids)]
+    notes += answer_notes(job, numbers.cpu(), matrix, extras, explainer.inner.dtype)
     return ExplainedAnswer(
         prompt=prompt,
         answer=text,
@@ -193,7 +200,7 @@ def assemble_answer(
         model=model_name(explainer.inner),
         task=task.name,
         signed=is_signed(job, task, None),
-        extras={name: value[place, : len(ids)].cpu().to(matrix.dtype) for name, value in attribution.extras.items()},
+        extras=extras,
         notes=tuple(notes),
         versions=library_versions(),
         fused=attribution.fused,

@@ -11,7 +11,8 @@ from tokenlight.explain.passes import PassPlan
 from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.methods import Attribution
 from tokenlight.methods.perturbation import replacement, take_away
-from tokenlight.model.habits import habits_of, sees_hidden
+from tokenlight.model.habits import habits_of
+from tokenlight.model.hiding import sees_hidden
 from tokenlight.model.inputs import fix_positions
 from tokenlight.model.pooling import NO_PADDING, classifies
 from tokenlight.model.settings import padding_id
@@ -217,4 +218,4 @@ def with_gaps(twin: Twin, batch: Batch, choices: tuple[Choice, ...], rows: Tenso
             raise ValueError(f"gaps={gap!r}: the vocabulary has no {gap} token here; take 'delete' or 'hide'")
         if token == padding_id(twin.model) and classifies(twin.model) and habits_of(twin).reads_last:
             raise ValueError("this classifier finds the end of a text by the padding token: take gaps='delete'")
-    return Changed(take_away(some, gone, gap), choices, left)
+    return Changed(take_away(twin, some, gone, gap), choices, left)

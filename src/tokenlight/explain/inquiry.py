@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from tokenlight.explain.numbers import Number
-from tokenlight.record.choices import OutputFunction
+from tokenlight.record.target_functions import OutputFunction
 from tokenlight.tasks.targets import Targets, Wanted, shared_function, spread
 from tokenlight.tasks.task import Task
 from tokenlight.text.rows import Row
@@ -22,9 +22,10 @@ class Inquiry:
     read: Row = field(kw_only=True)  # what the model reads: the text, and an answer behind it
 
     @property
-    def kind(self) -> tuple[bool, ...]:
-        """Those of one kind can share a batch."""
-        return self.wanted.foiled, bool(self.wanted.answer), self.wanted.each, self.wanted.against_all
+    def kind(self) -> tuple[int, ...]:
+        """Those of one kind can share a batch. A function of the output must not see padding, which it may read."""
+        length = 0 if self.function is None else len(self.read)
+        return self.wanted.foiled, bool(self.wanted.answer), self.wanted.each, self.wanted.against_all, length
 
     @property
     def number(self) -> dict[str, Number]:

@@ -31,6 +31,16 @@ class Job:
             raise ValueError("detail= is read in one pass over the whole text: leave it out, or set contexts=0")
         if self.rules is not None and not any(one.rules for one in self.method.passes):
             raise TypeError(f"method '{self.method.name}' has no rule table that could be replaced")
+        if self.rules is not None and (chosen := self._table_options()):
+            raise ValueError(f"rules= replaces the rule table that {', '.join(chosen)} chose: leave one of them out")
+
+    def _table_options(self) -> list[str]:
+        """The options that were given, apart from heads, where they decide which rule table a pass runs under."""
+        own, full = self.method.options, self.full_options
+        defaults = {name: full[name] if name == "heads" else default for name, default in own.items()}
+        if all(one.rules_with(defaults) is one.rules_with(full) for one in self.method.passes):
+            return []
+        return [f"{name}={value!r}" for name, value in full.items() if name != "heads" and value != own[name]]
 
     @classmethod
     def for_model(
@@ -91,7 +101,7 @@ def jobs_for(model: PreTrainedModel, methods: Sequence[str] | None, options: Map
     known: dict[str, Any] = dict(options)
     if "heads" in known:
         known["heads"] = choose_heads(known["heads"], model)
-    once = [entry for entry in METHODS.values() if not entry.asks_model and not entry.averaged]
+    once = [entry for entry in METHODS.values() if not (entry.asks_model or entry.averaged or entry.slow)]
     fitting = [entry for entry in once if entry.fits(model)]
     if "heads" not in options:
         fitting = [entry for entry in fitting if has_heads(entry.options.get("heads"), model)]

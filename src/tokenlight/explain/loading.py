@@ -1,27 +1,23 @@
 """A checkpoint by its name or path, as an explainer: the model for its task, with the tokenizer that it needs."""
 
 import json
-import pickle
-import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import transformers
 from huggingface_hub import try_to_load_from_cache
 from huggingface_hub.errors import HFValidationError
-from safetensors import SafetensorError
 from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase
 
 from tokenlight.explain.explainer import Explainer
-from tokenlight.tasks import find_task, task_of_class
+from tokenlight.explain.weights import read_weights
+from tokenlight.foundation.errors import UnsupportedModelError
+from tokenlight.tasks import TASKS, find_task, task_of_class
 
 # Settings that say which files are read, and how: config and tokenizer are read in the same way as the weights.
 ABOUT_FILES = ("cache_dir", "force_download", "local_files_only", "revision", "subfolder", "token")
 
-SHOWN_NAMES = 3  # of weights that are missing
-DAMAGED = "the file is damaged, or was not copied or downloaded to its end; get it again"
 CONFIG = "config.json"
 NAMING_CODE = (CONFIG, "tokenizer_config.json")  # their "auto_map" names the checkpoint's own Python classes
 
@@ -49,18 +45,20 @@ def read_checkpoint(
     model: str | Path, task: str | None, shared: Mapping[str, Any], settings: Mapping[str, Any]
 ) -> Explainer:
     """`shared` are the settings that config, tokenizer and weights have in common."""
-    if task is None:
-        architectures = AutoConfig.from_pretrained(model, **shared).architectures or ["a model without a head"]
-        chosen = task_of_class(architectures[0])
-    else:
-        chosen = find_task(task)
+    chosen = task_of_class(architecture(model, shared)) if task is None else find_task(task)
     tokenizer = read_tokenizer(model, shared)
-    auto = getattr(transformers, chosen.auto_class)
-    with readable_weights(model):
-        found, report = auto.from_pretrained(model, output_loading_info=True, **settings)
-    if not hasattr(found, "peft_config"):  # the report of transformers 5.0 does not know of an adapter's own weights
-        refuse_random_weights(model, chosen.name, report["missing_keys"])
-    return Explainer(found.eval(), tokenizer)
+    return Explainer(read_weights(model, chosen, shared, settings).eval(), tokenizer)
+
+
+def architecture(model: str | Path, shared: Mapping[str, Any]) -> str:
+    """The model class that a checkpoint's config.json names."""
+    names = AutoConfig.from_pretrained(model, **shared).architectures
+    if not names:
+        raise UnsupportedModelError(
+            f"{model}: its config.json names no architecture, so nobody knows its task. Name it with task= or --task: "
+            f"{', '.join(TASKS)}"
+        )
+    return names[0]
 
 
 @contextmanager
@@ -135,45 +133,6 @@ def local_file(model: str | Path, file: str, shared: Mapping[str, Any]) -> Path 
     except HFValidationError:
         return None
     return Path(cached) if isinstance(cached, str) else None
-
-
-@contextmanager
-def readable_weights(model: str | Path) -> Iterator[None]:
-    """Inside, errors about files of weights say what to do; torch's own advice would be to run what is in the file."""
-    try:
-        yield
-    except SafetensorError as error:
-        raise ValueError(f"the weights of {model} cannot be read ({error}): {DAMAGED}") from error
-    except pickle.UnpicklingError as error:
-        reason = str(error.__context__ or "").partition("\n")[0].rstrip(".")
-        what = f" ({reason})" if reason and "weights_only" not in reason else ""
-        raise ValueError(
-            f"the weights of {model} are in a pickle file that holds more than numbers, or is damaged{what}: it was "
-            "not read, because reading it could run code. Take a checkpoint with .safetensors files, or convert this "
-            "one where it was made: model.save_pretrained(folder)"
-        ) from None
-    except (RuntimeError, KeyError, EOFError, OSError) as error:
-        if not from_unpickling(error):
-            raise
-        reason = str(error).partition(". ")[0]
-        raise ValueError(f"the weights of {model} cannot be read ({reason}): {DAMAGED}") from error
-
-
-def from_unpickling(error: BaseException) -> bool:
-    """Whether the error came up while torch read a file."""
-    frames = traceback.extract_tb(error.__traceback__)
-    return bool(frames) and Path(frames[-1].filename).name in ("serialization.py", "_weights_only_unpickler.py")
-
-
-def refuse_random_weights(model: str | Path, task: str, missing: Iterable[str]) -> None:
-    """transformers fills what a checkpoint lacks with random numbers, which mean nothing."""
-    if names := sorted(missing):
-        more = f" and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
-        some = ", ".join(names[:SHOWN_NAMES]) + more
-        raise ValueError(
-            f"{model} was not trained for {task}: it has no weights for {some}, and random ones would mean nothing. "
-            "Name another checkpoint or task; or load the model yourself, and call tl.Explainer(model, tokenizer)"
-        )
 
 
 def read_tokenizer(model: str | Path, settings: Mapping[str, Any]) -> PreTrainedTokenizerBase:

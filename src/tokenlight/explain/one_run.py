@@ -10,8 +10,9 @@ from torch import Tensor
 from tokenlight.explain.footprint import need_of_pass, shape_of
 from tokenlight.explain.jobs import Job
 from tokenlight.explain.passes import PassPlan
+from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.methods import METHODS, Attribution
-from tokenlight.model.habits import habits_of
+from tokenlight.model.habits import habits_of, sees_later_tokens
 from tokenlight.model.tape import Tape
 from tokenlight.model.twin import Twin
 from tokenlight.record.choices import Asked, Choice, Settled
@@ -57,6 +58,8 @@ def run_once(
     habits = habits_of(twin)
     if plan.follows_embeddings:
         habits.refuse_past_embeddings(twin.model)
+    if any(wanted.answer for wanted in getattr(plan.target, "wanted", ())):
+        refuse_later_tokens(twin)
     if memory is not None:
         memory.open(twin.model, batch, plan.target)
     passes = Passes(twin, batch, plan, memory, graph, saving, each, chosen=chosen)
@@ -76,6 +79,16 @@ def run_once(
         probe = Probe(twin, batch, answer.choices, saving, at_once, output=answer.output, each=each)
         found |= ask_again(asking, with_known_scores(probe, answer, beside), graph)
     return answer, [found[number] for number in range(len(plan.jobs))]
+
+
+def refuse_later_tokens(twin: Twin) -> None:
+    """An answer is read in one pass: what is predicted at a token must not depend on the tokens after it."""
+    if sees_later_tokens(twin):
+        raise UnsupportedModelError(
+            f"{type(twin.model).__name__} reads texts in both directions, so what it predicts for a token of an answer "
+            "depends on the tokens that follow. Explain a single next token, or load the model as a decoder "
+            "(is_decoder=True, causal attention)"
+        )
 
 
 def with_known_scores(probe: Probe, answer: Answer, beside: Any) -> Probe:
@@ -277,13 +290,19 @@ def describe_readers(jobs: Sequence[Job]) -> str:
 
 
 def join_parts(job: Job, parts: list[Attribution], signs: list[int], fused: bool, each: bool) -> Attribution:
-    """Scores are added over the parts of the target, minus those of a foil, or stand side by side."""
+    """Scores are added over the parts of the target, minus those of a foil, or stand side by side.
+
+    Maps of a method that does not depend on the target are the same for every part, and are not added.
+    """
     join = side_by_side if each else add_up
     scores = join([part.scores for part in parts], signs)
     if not torch.isfinite(scores).all():
         raise ValueError(f"method '{job.method.name}' gave scores that are not finite on this input")
     extras = {name: join([part.extras[name] for part in parts], signs) for name in parts[0].extras}
-    maps = {name: join([part.maps[name] for part in parts], signs) for name in parts[0].maps}
+    if job.method.class_specific or each:
+        maps = {name: join([part.maps[name] for part in parts], signs) for name in parts[0].maps}
+    else:
+        maps = parts[0].maps
     return Attribution(scores, extras, maps, fused)
 
 

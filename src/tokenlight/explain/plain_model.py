@@ -10,7 +10,9 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from tokenlight.model.copying import embedding_layers
+from tokenlight.foundation.transformers_internals import EAGER, set_attention, written_attention_of
+from tokenlight.model.copying import configs_of, embedding_layers
+from tokenlight.model.habits import relative
 from tokenlight.model.inputs import accepted_inputs
 from tokenlight.model.precision import KeepDouble
 from tokenlight.tasks import task_of
@@ -20,14 +22,15 @@ from tokenlight.text.batches import Batch
 
 @dataclass(frozen=True)
 class PlainModel:
-    """A copy around the same weights, with eager attention."""
+    """A copy around the same weights, which computes attention as the model does: eager, or by fused kernels."""
 
     model: PreTrainedModel
 
     @classmethod
     def of(cls, model: PreTrainedModel) -> "PlainModel":
         made = copy.deepcopy(model, {id(weight): weight for weight in model.parameters()}).eval()
-        made.set_attn_implementation("eager")
+        for config in configs_of(made):
+            set_attention(config, written_attention_of(config))
         return cls(made)
 
     def run(self, batch: Batch, **settings: Any) -> Any:
@@ -58,9 +61,19 @@ class PlainModel:
         return (leaf * gradient).detach()
 
     def attention(self, batch: Batch) -> list[Tensor]:
-        """Of every layer [batch, head, query, key]; none where the family gives none."""
+        """Of every layer [batch, head, query, key]; none where the family gives none.
+
+        Eager attention alone returns its maps. They are those of the model only if it answers the same that way.
+        """
+        eager = PlainModel.of(self.model)
+        for config in configs_of(eager.model):
+            set_attention(config, EAGER)
+        rounding = torch.finfo(self.model.dtype).eps ** 0.5
+        answers = eager.answers(batch)
+        if any(relative(own, answers[name]) > rounding for name, own in self.answers(batch).items()):
+            return []
         with torch.no_grad():
-            found = self.run(batch, output_attentions=True).get("attentions") or ()
+            found = eager.run(batch, output_attentions=True).get("attentions") or ()
         return [one for one in found if isinstance(one, Tensor)]
 
     def past_embedding(self, batch: Batch, other: Tensor, target: Target) -> float:

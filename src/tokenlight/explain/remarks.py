@@ -1,7 +1,9 @@
 """What a reader should know of an explanation beside its scores."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import dropwhile
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -9,7 +11,7 @@ from torch import Tensor
 from tokenlight.explain.jobs import Job
 from tokenlight.masks.head_mask import HeadMask
 from tokenlight.tasks.task import Task
-from tokenlight.text.rows import Row
+from tokenlight.text.rows import Chat, Row
 
 NOTICEABLE = 1e-4  # the share of what is explained
 SHOWN = 4  # tokens that a note names
@@ -18,13 +20,13 @@ SHOWN = 4  # tokens that a note names
 def input_notes(task: Task, row: Row, job: Job, targeted: bool) -> Iterator[str]:
     """What a reader should know of what went in."""
     if row.truncated:
-        end = "first" if task.cut == "start" else "last"
+        end = "oldest" if isinstance(row.text, Chat) else "first" if task.cut == "start" else "last"
         yield f"the text was too long: its {end} {row.truncated} tokens were cut off"
     if targeted and not job.method.class_specific:
         yield f"{job.method.name} does not depend on the target"
     if isinstance(heads := job.options.get("heads"), HeadMask):
         yield f"{job.method.name}: relevance flows through {heads}"
-    if "units" in job.method.options:
+    if job.full_options.get("units", "tokens") != "tokens":
         yield f"{job.method.name}: what the {job.full_options['units']} score is spread evenly over their tokens"
     if job.contexts is not None:
         how_many = (
@@ -56,23 +58,57 @@ def result_notes(
     job: Job, score: float, scores: Tensor, extras: Mapping[str, float], precision: torch.dtype
 ) -> Iterator[str]:
     """What a reader should know of what came out, computed in this precision."""
+    yield from (warning.text for warning in result_warnings(job, score, scores, extras, precision))
+
+
+def answer_notes(
+    job: Job, numbers: Tensor, matrix: Tensor, extras: Mapping[str, Tensor], precision: torch.dtype
+) -> Iterator[str]:
+    """The same for the tokens of an answer [step] and their scores [step, token]: each warning once, for the worst."""
+    worst: dict[str, tuple[ScoreWarning, int]] = {}
+    count: Counter[str] = Counter()
+    for step, (number, scores) in enumerate(zip(numbers.tolist(), matrix, strict=True)):
+        own = {name: float(values[step]) for name, values in extras.items() if values.ndim == 1}
+        for warning in result_warnings(job, number, scores, own, precision):
+            count[warning.code] += 1
+            if warning.code not in worst or warning.size > worst[warning.code][0].size:
+                worst[warning.code] = warning, step
+    for code, (warning, step) in worst.items():
+        others = f", and {count[code] - 1} more of its tokens" if count[code] > 1 else ""
+        yield warning.text + (f" (token {step + 1} of the answer{others})" if len(matrix) > 1 else "")
+
+
+class ScoreWarning(NamedTuple):
+    """A warning about scores: what it is about, how large that is, and the sentence."""
+
+    code: str
+    size: float
+    text: str
+
+
+def result_warnings(
+    job: Job, score: float, scores: Tensor, extras: Mapping[str, float], precision: torch.dtype
+) -> Iterator[ScoreWarning]:
+    name, largest = job.method.name, float(scores.abs().max())
     missed, residual = abs(extras.get("completeness", 0.0)), abs(extras.get("residual", 0.0))
-    if missed > 0.05 * max(abs(score), float(scores.abs().max())):
-        yield f"{job.method.name} misses {missed:.2g} of the change it explains: take more steps"
+    if missed > 0.05 * max(abs(score), largest):
+        yield ScoreWarning(
+            "completeness", missed, f"{name} misses {missed:.2g} of the change it explains: take more steps"
+        )
     if residual > 1e-2 * max(1.0, abs(score)):  # more than rounding of single precision
         half = torch.finfo(precision).bits < 32
         cause = f"rounding to {precision}, or " if half else ""
-        yield f"scores and shares miss {residual:.2g} of the whole: {cause}the rules do not cover this target"
-    if isinstance(heads := job.options.get("heads"), HeadMask) and not heads.count:
-        yield "no head is lit: only the residual stream carries relevance"
-    largest = float(scores.abs().max())
-    masked = isinstance(job.options.get("heads"), HeadMask)  # heads that are dark stop relevance, which is no rounding
+        text = f"scores and shares miss {residual:.2g} of the whole: {cause}the rules do not cover this target"
+        yield ScoreWarning("residual", residual, text)
+    masked = isinstance(heads := job.options.get("heads"), HeadMask)  # dark heads stop relevance, which is no rounding
+    if masked and not heads.count:
+        yield ScoreWarning("no head", 0.0, "no head is lit: only the residual stream carries relevance")
     if job.method.signed and not masked and 0 < largest < NOTICEABLE * abs(score):
-        told = f"no score of {job.method.name} reaches {NOTICEABLE:g} of what it explains: there is little but rounding"
+        text = f"no score of {name} reaches {NOTICEABLE:g} of what it explains: there is little but rounding"
         cause = ". A norm right behind the embeddings does that: take read='blocks'" if reads_embeddings(job) else ""
-        yield told + cause
+        yield ScoreWarning("rounding", abs(score), text + cause)
     if not largest:
-        yield f"every score of {job.method.name} is 0 on this text"
+        yield ScoreWarning("zero", 0.0, f"every score of {name} is 0 on this text")
 
 
 def reads_embeddings(job: Job) -> bool:

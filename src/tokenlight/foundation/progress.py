@@ -17,6 +17,7 @@ PATIENCE = 2.0  # seconds
 Bell = ContextVar[Callable[[], None] | None]
 FORWARD: Bell = ContextVar("tokenlight_forward", default=None)
 BACKWARD: Bell = ContextVar("tokenlight_backward", default=None)
+STEP: Bell = ContextVar("tokenlight_step", default=None)
 
 
 def track(items: Sequence[Item], label: str, sizes: Iterable[int] | None = None, show: bool = True) -> Iterator[Item]:
@@ -114,6 +115,11 @@ def at_each_part(call: Callable[[], None]) -> AbstractContextManager[None]:
     return hung(BACKWARD, call)
 
 
+def at_each_step(call: Callable[[], None]) -> AbstractContextManager[None]:
+    """The same before every step of a computation beside the model's passes, such as one maximum flow."""
+    return hung(STEP, call)
+
+
 @contextmanager
 def hung(bell: Bell, call: Callable[[], None]) -> Iterator[None]:
     outer = bell.get()
@@ -138,4 +144,9 @@ def pass_begins() -> None:
 
 def part_begins() -> None:
     if (call := BACKWARD.get()) is not None:
+        call()
+
+
+def step_begins() -> None:
+    if (call := STEP.get()) is not None:
         call()

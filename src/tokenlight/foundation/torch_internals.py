@@ -117,6 +117,11 @@ def hooks_on(module: nn.Module) -> list[Any]:
     return [hook for kind in HOOKS for hook in getattr(module, kind).values()]
 
 
+def forward_hooks(module: nn.Module) -> list[Any]:
+    """What was registered to run with the forward pass of a module."""
+    return [hook for kind in FORWARD_HOOKS for hook in getattr(module, kind).values()]
+
+
 def hook_numbers(model: nn.Module) -> tuple[int, ...]:
     """What torch counts hooks by: of all that were registered to run with modules of the model. None comes twice."""
     return tuple(number for module in model.modules() for kind in HOOKS for number in getattr(module, kind))

@@ -12,6 +12,7 @@ additive_mask = eager_mask  # makes the mask that eager attention adds to its sc
 boolean_mask = sdpa_mask  # makes the mask of fused attention: True where a token may look; None if there need be none
 looks_everywhere = bidirectional_mask_function  # how the masks of encoders begin, before padding is hidden
 EAGER = "eager"  # the name under which a family computes attention itself, in plain torch operations
+FUSED_BY_TORCH = "sdpa"  # the name under which it calls torch's scaled_dot_product_attention
 RECURRENT_GEMMA_SCAN, XLSTM_SCAN = "_rnn_scan", "_inference_fn"  # what their modules call for a recurrence
 WHERE_IT_LAY = "_name_or_path"  # the key under which a configuration's dictionary notes its folder
 
@@ -29,6 +30,15 @@ def attention_of(config: PreTrainedConfig) -> str | None:
 def set_attention(config: PreTrainedConfig, name: str) -> None:
     """From now on, modules with this configuration call the attention function of this name."""
     config._attn_implementation = name
+
+
+def written_attention_of(config: PreTrainedConfig) -> str:
+    """The implementation in plain torch operations that computes what a model with this configuration computes.
+
+    Families that write attention themselves may do it in one way for each implementation, and these need not agree.
+    """
+    own = attention_of(config)
+    return own if own == FUSED_BY_TORCH else EAGER
 
 
 def takes_attention_functions(model: PreTrainedModel) -> bool:

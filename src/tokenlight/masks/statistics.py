@@ -52,11 +52,11 @@ class HeadStatistics:
         return torch.tensor(tops, dtype=torch.float64)
 
     def thresholds(self, margin: float = SYNTAX_MARGIN) -> Tensor:
-        """[relation] max λ + ξ_synt (Song et al. 2024, eq. 6)."""
+        """[relation] max λ + ξ_synt (Song et al. 2024, eq. 7)."""
         return self.usual_share + margin
 
     def position_shares(self, count_self: bool = False) -> tuple[Tensor, Tensor]:
-        """Per head [layer, head] the most frequent offset and its share of all query tokens."""
+        """Per head [layer, head] the most frequent offset and its share of all query tokens: a of eq. 8."""
         known = sorted(offset for offset in self.offsets if offset != 0 or count_self)
         if not known:
             return torch.zeros(self.hits.shape[1:], dtype=torch.long), torch.zeros(self.hits.shape[1:])
@@ -69,22 +69,31 @@ class HeadStatistics:
         position_share: float = POSITION_SHARE,
         *,
         count_self: bool = False,
+        count_relations: bool = False,
         relations: Sequence[str] | None = None,
     ) -> HeadMask:
-        """Heads above either threshold. The paper leaves offset 0 out, its code counts it: `count_self`."""
+        """Heads above either threshold (Song et al. 2024, eq. 6 to 8).
+
+        The paper leaves offset 0 out, its code counts it: `count_self`. In the paper a head counts once for every
+        relation that it follows, in its code once: with `count_relations`, entries are in the proportions of the
+        paper's sums, the largest being 1. Proportions are all that the paper's variant of `mask_lrp` depends on.
+        """
         chosen = [self._number(name) for name in (self.relations if relations is None else relations)]
         above = self.accuracy > self.thresholds(syntax_margin)[:, None, None]
         seen = (self.pairs > 0)[:, None, None]
-        syntactic = (above & seen)[chosen].any(0).double()
+        followed = (above & seen)[chosen].sum(0).double()  # [layer, head] relations
         positional = (self.position_shares(count_self)[1] > position_share).double()
+        syntactic = followed if count_relations else followed.clamp_max(1)
+        largest = max(float(syntactic.max()), 1.0)
         made = {
             "by": "statistics",
             "syntax_margin": syntax_margin,
             "position_share": position_share,
             "count_self": count_self,
+            "count_relations": count_relations,
             "relations": [self.relations[i] for i in chosen],
         }
-        return HeadMask(syntactic, positional, made, self.model, self.fingerprint, self)
+        return HeadMask(syntactic / largest, positional / largest, made, self.model, self.fingerprint, self)
 
     def _number(self, relation: str) -> int:
         if relation not in self.relations:

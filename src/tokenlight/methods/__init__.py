@@ -88,6 +88,7 @@ class Method:
     split: bool  # explains target and foil separately and returns the difference
     cost: str  # in words, for tables
     asks: Asking  # NEVER where recorded passes say it all
+    slow: bool  # what it computes beside the model's passes takes longer than they do
     averaged: Mapping[str, Any]  # the contexts that it is averaged over by default (text/contexts.py)
     control: str  # what it is, in words, if tables compare methods with it; "" for methods themselves
     caution: str  # what a reader of its scores might get wrong, in words; "" where they mean what they seem to
@@ -135,6 +136,11 @@ class Method:
         """Whether many changed texts are asked about."""
         return self.asks is not NEVER
 
+    @property
+    def takes_long(self) -> bool:
+        """Whether one text takes many times as long as a pass."""
+        return self.asks_often or self.slow
+
     def explains_apart(self, task: Task | type[Task], foiled: bool) -> bool:
         """Whether target and foil get explanations of their own, whose difference is the result.
 
@@ -166,6 +172,7 @@ def method(
     split: bool = False,
     cost: str | None = None,
     asks: Asking | None = None,
+    slow: bool = False,
     averaged: Mapping[str, Any] = MappingProxyType({}),
     control: str = "",
     caution: str = "",
@@ -190,6 +197,7 @@ def method(
             split=split,
             cost=cost or describe_cost(passes, options_of(function)),
             asks=asks or NEVER,
+            slow=slow,
             averaged=averaged,
             control=control,
             caution=caution,

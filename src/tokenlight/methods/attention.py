@@ -1,8 +1,14 @@
 """Attention itself: which tokens are looked at, whatever the answer."""
 
+from collections.abc import Sequence
+
+import numpy as np
+import torch
 from torch import Tensor
 
-from tokenlight.methods import method
+from tokenlight.foundation.progress import step_begins
+from tokenlight.methods import Attribution, method
+from tokenlight.methods.max_flow import ONE, maximum_flow, to_capacities
 from tokenlight.record.folding import Fold
 from tokenlight.record.trace import Trace
 
@@ -30,12 +36,79 @@ def raw_attention(trace: Trace) -> Fold[Tensor]:
     needs=("attention", "row"),
     aliases=("Attention Rollout",),
 )
-def rollout(trace: Trace) -> Fold[Tensor]:
-    """Attention with residual connections, multiplied over all layers."""
-    row = trace.first_row()
+def rollout(trace: Trace, *, layers: bool = False) -> Fold[Attribution]:
+    """Attention with residual connections, multiplied over all layers.
+
+    layers=True also gives every layer's matrix and the products up to every layer.
+    """
+    row, matrices = trace.first_row(), []
     while block := (yield):
-        row = roll_down(row, block.attention.value.mean(1))
-    return row[:, 0]
+        attention = block.attention.value.mean(1)
+        row = roll_down(row, attention)
+        if layers:
+            matrices.append(with_residual(attention, trace.mask))
+    return Attribution(row[:, 0], maps=layer_maps(matrices))
+
+
+def with_residual(attention: Tensor, mask: Tensor) -> Tensor:
+    """A + I with normalized rows [batch, query, key]; rows of padding are 0."""
+    mixed = attention + torch.eye(attention.shape[-1], dtype=attention.dtype, device=attention.device)
+    return mixed / mixed.sum(-1, keepdim=True) * mask[:, :, None]
+
+
+def layer_maps(matrices: Sequence[Tensor]) -> dict[str, Tensor]:
+    """Maps [batch, layer, query, key] from the layers' matrices C, which come from the last layer to the first.
+
+    "contributions" are the matrices themselves, "mixing" the products R^l = C^l ... C^1: how much of each input token
+    is in each token's state after layer l (Ferrando et al. 2022, eq. 8 and 11). Without matrices there are no maps.
+    """
+    if not matrices:
+        return {}
+    upwards = list(matrices[::-1])
+    products = upwards[:1]
+    for matrix in upwards[1:]:
+        products.append(matrix @ products[-1])
+    return {"contributions": torch.stack(upwards, 1), "mixing": torch.stack(products, 1)}
+
+
+@method(
+    title="Attention Flow",
+    paper="Abnar & Zuidema 2020",
+    signed=False,
+    class_specific=False,
+    needs=("attention", "row"),
+    slow=True,
+    cost="forward, tokens × maximum flow",
+)
+def attention_flow(trace: Trace) -> Fold[Tensor]:
+    """Maximum flow from the explained position to each token, with attention and residual connections as capacities.
+
+    Layers are joined by arcs of capacity rownorm(mean_h A + I), as in rollout. Where several positions are read, their
+    flows are mixed as the rows of other attention methods are.
+    """
+    layers: list[Tensor] = []  # from the last to the first, each [batch, query, key]
+    while block := (yield):
+        weights = block.attention.value.mean(1).double()
+        weights = weights + torch.eye(weights.shape[-1], dtype=weights.dtype, device=weights.device)
+        layers.append((weights / weights.sum(-1, keepdim=True)).cpu())
+    maps = torch.stack(layers, 1).numpy()  # [batch, layer, query, key]
+    scores = torch.zeros(trace.rows.shape, dtype=torch.float64)
+    for text, positions in enumerate(trace.rows.cpu()):
+        real = trace.mask[text].nonzero()[:, 0].cpu()  # padding is no part of the graph
+        capacities = to_capacities(maps[text][:, real][:, :, real])
+        for place, share in enumerate(positions[real].tolist()):
+            if share:
+                scores[text, real] += share * torch.from_numpy(flows_from(place, capacities))
+    return scores.to(trace.score)
+
+
+def flows_from(position: int, capacities: np.ndarray) -> np.ndarray:
+    """[token] the maximum flow to each token of the input."""
+    flows: list[float] = []
+    for token in range(capacities.shape[-1]):
+        step_begins()
+        flows.append(maximum_flow(capacities, position, token) / ONE)
+    return np.array(flows)
 
 
 def roll_down(row: Tensor, layer: Tensor, normalise: bool = True) -> Tensor:

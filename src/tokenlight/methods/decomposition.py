@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from transformers import PreTrainedModel
 
 from tokenlight.methods import Attribution, Pass, details, method
+from tokenlight.methods.attention import layer_maps
 from tokenlight.methods.contributions import Layer, Matrix, alti_matrix, contributions, norm_matrix, reached
 from tokenlight.model.dissecting import anatomies_of, known_anatomies
 from tokenlight.record.folding import Fold
@@ -68,7 +69,7 @@ def globenc(trace: Trace, *, layers: bool = False, position: int | None = None) 
 
 @method(
     title="ALTI",
-    paper="Ferrando et al. 2022",
+    paper="Ferrando et al. 2022, eq. 9 to 11",
     signed=False,
     class_specific=False,
     fits=is_known,
@@ -113,20 +114,20 @@ def logit(trace: Trace, *, detail: Any = ()) -> Fold[Attribution]:
 
 
 def mix(trace: Trace, matrix: Matrix, layers: bool, position: int | None, second: bool = False) -> Fold[Attribution]:
-    """The row of the explained (or the given) position in C^L ... C^1; with `layers`, also the matrices themselves."""
+    """The row of the explained (or the given) position in C^L ... C^1; with `layers`, all matrices and products too."""
     if position is not None and not 0 <= position < int(trace.batch.lengths.min()):
         raise ValueError(
             f"position {position} is not a token of every text; the shortest has {trace.batch.lengths.min()}"
         )
     if position is not None:
         trace = replace(trace, rows_read=F.one_hot(torch.full_like(trace.batch.last, position), trace.mask.shape[1]))
-    row, kept, matrix_of = trace.first_row(), [], contributions(trace, matrix, second)
+    row, matrices, matrix_of = trace.first_row(), [], contributions(trace, matrix, second)
     while block := (yield):
         every = matrix_of(block)
         row = row.to(every) @ every
         if layers:
-            kept.append(every)
-    return Attribution(row[:, 0], maps={"contributions": torch.stack(kept[::-1], 1)} if layers else {})
+            matrices.append(every)
+    return Attribution(row[:, 0], maps=layer_maps(matrices))
 
 
 def logit_parts(trace: Trace, matrix: Matrix | None, detail: Any) -> Fold[Attribution]:

@@ -15,7 +15,7 @@ from tokenlight.model.settings import embedding_rows
 from tokenlight.model.twin import Twin
 from tokenlight.record.folding import Fold
 from tokenlight.record.probe import Probe
-from tokenlight.record.trace import Signal, Trace
+from tokenlight.record.trace import Block, Signal, Trace
 from tokenlight.text.batches import Batch, refuse_unembedded_role
 
 SIGN = (
@@ -36,7 +36,7 @@ def gradient_l1(trace: Trace, *, read: str = "embeddings") -> Tensor:
 
 @method(
     title="Gradient",
-    paper="Simonyan et al. 2014; Ferrando et al. 2022",
+    paper="Simonyan et al. 2014; Ferrando et al. 2022, eq. 14",
     signed=False,
     needs=read_needs,
     aliases=("Gradient (l2)", "Grad_l2"),
@@ -56,32 +56,56 @@ def gradient_l2(trace: Trace, *, read: str = "embeddings", squared: bool = False
     aliases=("GxI", "G×I", "Gradient×Input", "Input x Gradient"),
 )
 def gradient_x_input(trace: Trace, *, reduce: str = "sum", read: str = "embeddings") -> Tensor:
-    """Gradient times embedding, summed over features; reduce="l2" or "mean_abs" as in Ferrando et al. 2022."""
+    """Gradient times embedding, summed over features.
+
+    reduce="l2" and "mean_abs" are G×I_ℓ2 and G×I_μ of Ferrando et al. 2022 (eq. 14 and 15).
+    """
     return reduce_features(signal_at(trace, read).relevance, reduce)
 
 
-@method(title="CAT", paper="Qiang et al. 2022 (AttCAT), eq. 10", signed=True, needs=("hidden.grad",), caution=SIGN)
-def cat(trace: Trace, *, detail: Any = ()) -> Fold[Attribution]:
-    """Gradient times state at every block's input, summed over features and layers."""
+STATES = ("inputs", "outputs")
+
+
+def cat_needs(options: Mapping[str, Any]) -> tuple[str, ...]:
+    if options["states"] not in STATES:
+        raise ValueError(f"states is 'inputs' or 'outputs', found {options['states']!r}")
+    return ("hidden.grad",)
+
+
+@method(title="CAT", paper="Qiang et al. 2022 (AttCAT), eq. 8 to 10", signed=True, needs=cat_needs, caution=SIGN)
+def cat(trace: Trace, *, states: str = "inputs", detail: Any = ()) -> Fold[Attribution]:
+    """Gradient times state at every block's input, summed over features and layers.
+
+    states="outputs" reads every block's output, as the paper's equations do; "inputs" is what its release reads.
+    """
     layers: list[Tensor] = []
     while block := (yield):
-        layers.append(block.hidden.relevance.sum(-1))
+        layers.append(block_state(block, states).relevance.sum(-1))
     return add_layers(layers, detail)
 
 
 @method(
     title="AttCAT",
-    paper="Qiang et al. 2022, eq. 11",
+    paper="Qiang et al. 2022, eq. 8 to 12",
     signed=True,
-    needs=("hidden.grad", "attention"),
+    needs=lambda options: (*cat_needs(options), "attention"),
     caution=SIGN,
 )
-def attcat(trace: Trace, *, detail: Any = ()) -> Fold[Attribution]:
-    """CAT of each layer weighted by the attention that the token receives there, mean over heads and queries."""
+def attcat(trace: Trace, *, states: str = "inputs", detail: Any = ()) -> Fold[Attribution]:
+    """CAT of each layer weighted by the attention that the token receives there, mean over heads and queries.
+
+    states="outputs" reads every block's output, as the paper's equations do; "inputs" is what its release reads.
+    """
     layers: list[Tensor] = []
     while block := (yield):
-        layers.append(mean_queries(block.attention.value.mean(1), trace.mask) * block.hidden.relevance.sum(-1))
+        received = mean_queries(block.attention.value.mean(1), trace.mask)  # [batch, token]
+        layers.append(received * block_state(block, states).relevance.sum(-1))
     return add_layers(layers, detail)
+
+
+def block_state(block: Block, states: str) -> Signal:
+    """X^(l-1), the input of block l, or its output X^l."""
+    return block.hidden if states == "inputs" else block.after
 
 
 def add_layers(layers: list[Tensor], detail: Any) -> Attribution:
@@ -176,7 +200,7 @@ def quadrature_rule(steps: int, name: str) -> tuple[Tensor, Tensor]:
     if name == "gauss-legendre":
         points, weights = np.polynomial.legendre.leggauss(steps)
         return torch.tensor((points + 1) / 2), torch.tensor(weights / 2)
-    if name == "riemann":  # right ends, as in the paper's equation 3
+    if name == "riemann":  # right ends: Sundararajan et al. 2017, eq. 3; Ferrando et al. 2022, eq. 16
         points = torch.arange(1, steps + 1, dtype=torch.float64) / steps
         return points, torch.full_like(points, 1 / steps)
     raise ValueError(f"quadrature is 'gauss-legendre' or 'riemann', found {name!r}")

@@ -8,8 +8,10 @@ from torch import Tensor
 
 from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.methods import NEVER, Asking, method
-from tokenlight.model.habits import reads_padding_at_hidden, sees_hidden, sees_later_tokens
+from tokenlight.model.habits import sees_later_tokens
+from tokenlight.model.hiding import hide_tokens, reads_padding_at_hidden, sees_hidden
 from tokenlight.model.inputs import fix_positions
+from tokenlight.model.twin import Twin
 from tokenlight.record.choices import Choice
 from tokenlight.record.probe import Probe
 from tokenlight.text import draws
@@ -96,7 +98,7 @@ def scores_of_changes(probe: Probe, rows: Tensor, gone: Tensor, how: str, by_len
         asked = probe.rows(rows[some])
         width = needed_width(asked) if by_length else gone.shape[1]
         batch = asked.batch.map(lambda tensor, width=width: tensor[:, :width])
-        found.append(replace(asked, batch=batch).scores(take_away(batch, gone[some, :width], how)))
+        found.append(replace(asked, batch=batch).scores(take_away(asked.twin, batch, gone[some, :width], how)))
     return torch.cat(found, 1)[:, torch.cat(places).argsort()]
 
 
@@ -140,10 +142,10 @@ def needed_width(probe: Probe) -> int:
     return max(int(probe.batch.last.max()), *read, 0) + 1
 
 
-def take_away(batch: Batch, gone: Tensor, how: str) -> Batch:
+def take_away(twin: Twin, batch: Batch, gone: Tensor, how: str) -> Batch:
     """The batch without these tokens [batch, token]: hidden from attention, or replaced."""
     if how == "hide":
-        return replace(batch, attention_mask=batch.attention_mask.masked_fill(gone, 0), hides=True)
+        return hide_tokens(twin, batch, gone)
     token = replacement(batch, how)
     assert token is not None
     return replace(batch, input_ids=batch.input_ids.masked_fill(gone, token))

@@ -1,7 +1,8 @@
 """Layer-wise relevance propagation: value times gradient under a rule table (see `rules/tables.py`)."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from tokenlight.methods.gradients import signal_at
 from tokenlight.record.folding import Fold, PairFold
 from tokenlight.record.trace import Trace
 from tokenlight.rules.gates import Gates
+from tokenlight.rules.linear_layers import alpha_beta_rules, check_parameter, epsilon_rules, gamma_rules
 from tokenlight.rules.mode import RuleTable
 from tokenlight.rules.tables import ALPHA_BETA, ATTN_LRP, LRP, LRP_UNIFORM, ZPLUS
 
@@ -28,7 +30,33 @@ def relevance_needs(options: Mapping[str, Any]) -> tuple[str, ...]:
 def lrp_rules(options: Mapping[str, Any]) -> RuleTable:
     if options["gate"] not in ("constant", "uniform"):
         raise ValueError(f"gate is 'constant' or 'uniform', found {options['gate']!r}")
-    return LRP if options["gate"] == "constant" else LRP_UNIFORM
+    return with_linear_rules("lrp" if options["gate"] == "constant" else "lrp_uniform", options)
+
+
+def attn_lrp_rules(options: Mapping[str, Any]) -> RuleTable:
+    return with_linear_rules("attn_lrp", options)
+
+
+def alpha_beta_lrp_rules(options: Mapping[str, Any]) -> RuleTable:
+    alpha, beta = (check_parameter(name, options[name]) for name in ("alpha", "beta"))
+    return ALPHA_BETA if (alpha, beta) == (1, 0) else make_table("lrp", "alpha_beta", alpha, beta)
+
+
+BASES: Mapping[str, RuleTable] = {"lrp": LRP, "lrp_uniform": LRP_UNIFORM, "attn_lrp": ATTN_LRP}
+LINEAR: Mapping[str, Callable[..., RuleTable]] = {"epsilon": epsilon_rules, "gamma": gamma_rules, "alpha_beta": alpha_beta_rules}
+
+
+def with_linear_rules(base: str, options: Mapping[str, Any]) -> RuleTable:
+    """A published table with LRP-ε or LRP-γ at linear layers; itself where both parameters are 0."""
+    given = {name: number for name in ("epsilon", "gamma") if (number := check_parameter(name, options[name]))}
+    if len(given) > 1:
+        raise ValueError("epsilon and gamma are rules for the same layers: leave one of them at 0")
+    return next((make_table(base, name, number) for name, number in given.items()), BASES[base])
+
+
+@lru_cache(maxsize=64)  # methods share passes under one table, and tables are compared by identity
+def make_table(base: str, rule: str, *parameters: float) -> RuleTable:
+    return BASES[base] | LINEAR[rule](*parameters)
 
 
 def stopping_gates(options: Mapping[str, Any]) -> Gates | None:
@@ -57,12 +85,14 @@ def lrp(
     detail: Any = (),
     layer: int = 0,
     gate: str = "constant",
+    epsilon: float = 0.0,
+    gamma: float = 0.0,
     heads: Any = None,
 ) -> Attribution:
     """Attention weights and norm scales are constants, activations pass relevance unchanged; conserves the score.
 
-    gate="uniform" shares the product of a gated MLP evenly between gate and signal. With `heads`, no relevance flows
-    back through the other heads.
+    gate="uniform" shares the product of a gated MLP evenly between gate and signal. `epsilon` or `gamma` above 0 puts
+    LRP-ε or LRP-γ at linear layers. With `heads`, no relevance flows back through the other heads.
     """
     return read_relevance(trace, read, detail, layer)
 
@@ -71,12 +101,22 @@ def lrp(
     title="AttnLRP",
     paper="Achtibat et al. 2024; Arras et al. 2025",
     signed=True,
-    passes=(Pass(relevance_needs, ATTN_LRP, gates=stopping_gates),),
+    passes=(Pass(relevance_needs, attn_lrp_rules, gates=stopping_gates),),
 )
 def attn_lrp(
-    trace: Trace, *, read: str = "embeddings", detail: Any = (), layer: int = 0, heads: Any = None
+    trace: Trace,
+    *,
+    read: str = "embeddings",
+    detail: Any = (),
+    layer: int = 0,
+    epsilon: float = 0.0,
+    gamma: float = 0.0,
+    heads: Any = None,
 ) -> Attribution:
-    """Relevance also flows into queries and keys: products share it evenly, the softmax uses its gradient."""
+    """Relevance also flows into queries and keys: products share it evenly, the softmax uses its gradient.
+
+    `epsilon` or `gamma` above 0 puts LRP-ε or LRP-γ at linear layers.
+    """
     return read_relevance(trace, read, detail, layer)
 
 
@@ -135,13 +175,23 @@ def calibrated_lrp(
     title="LRP-α1β0",
     paper="Bach et al. 2015; Arras et al. 2025, appendix D.2",
     signed=True,
-    passes=(Pass(relevance_needs, ALPHA_BETA, gates=stopping_gates),),
+    passes=(Pass(relevance_needs, alpha_beta_lrp_rules, gates=stopping_gates),),
     aliases=("LRP-alpha1beta0",),
 )
 def alpha_beta_lrp(
-    trace: Trace, *, read: str = "embeddings", detail: Any = (), layer: int = 0, heads: Any = None
+    trace: Trace,
+    *,
+    read: str = "embeddings",
+    detail: Any = (),
+    layer: int = 0,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    heads: Any = None,
 ) -> Attribution:
-    """As LRP, but linear layers pass relevance only along positive contributions."""
+    """As LRP, but linear layers pass relevance only along positive contributions.
+
+    `alpha` and `beta`, of which the first is larger by 1, weight positive and negative contributions.
+    """
     return read_relevance(trace, read, detail, layer)
 
 
@@ -221,7 +271,7 @@ def mask_gates(options: Mapping[str, Any]) -> Gates | None:
 
 @method(
     title="Mask-LRP",
-    paper="Song et al. 2024",
+    paper="Song et al. 2024, section 4.3, eq. 9 to 11",
     signed=False,
     split=True,
     passes=(Pass(mask_needs, ZPLUS, unit=True, double=True, gates=mask_gates), Pass(("attention.grad",))),
@@ -240,7 +290,8 @@ def mask_lrp(
 
     `heads` is a HeadMask, its file, or a tensor [layer, head]. variant="released" is what the authors' code computes:
     a block's mask acts only on the blocks below it, and every stored relevance is doubled. empty="residual" gives
-    the attention relevance of a block without a lit head to the residual branch; "drop" drops it.
+    the attention relevance of a block without a lit head to the residual branch; "drop" drops it. normalise=False
+    leaves out the row normalisation, as in the paper's eq. 10 and 11.
     """
     row = relevance.first_row()
     while blocks := (yield):

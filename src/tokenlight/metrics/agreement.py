@@ -14,7 +14,7 @@ from tokenlight.metrics.ranking import check_scores, order, ranks, share_up, top
 
 @metric(
     title="Kendall-τ",
-    paper="Qiang et al. 2022",
+    paper="Qiang et al. 2022, eq. 15",
     direction="lower",
     needs="others",
     compares="classes",
@@ -37,7 +37,7 @@ def kendall_confidence(scores: Tensor, others: Tensor, *, variant: str = "ranks"
 @metric(
     title="Jaccard-25%",
     numbered="Jaccard-{share:.0%}",
-    paper="Ferrando et al. 2022",
+    paper="Zafar et al. 2021; Ferrando et al. 2022, section 5.2",
     direction="higher",
     needs="others",
     compares="models",
@@ -55,7 +55,7 @@ def jaccard_top(scores: Tensor, others: Tensor, *, share: float = 0.25) -> float
 
 @metric(
     title="Spearman",
-    paper="Spearman 1904; Ferrando et al. 2022",
+    paper="Spearman 1904; Ferrando et al. 2022, section 5.2",
     direction="higher",
     needs="others",
     compares="models",

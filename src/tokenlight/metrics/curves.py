@@ -29,7 +29,7 @@ HEIGHT = Points("probability", height)
 
 @metric(
     title="AOPC",
-    paper="Samek et al. 2017; Nguyen 2018; Qiang et al. 2022",
+    paper="Samek et al. 2017; Nguyen 2018; Qiang et al. 2022, eq. 13; Song et al. 2024, eq. 12",
     direction="higher",
     needs="removed",
     points=FALL,
@@ -43,7 +43,7 @@ def aopc(curve: Tensor, *, absolute: bool = False) -> float:
 
 @metric(
     title="LOdds",
-    paper="Shrikumar et al. 2017; Qiang et al. 2022",
+    paper="Shrikumar et al. 2017; Qiang et al. 2022, eq. 14; Song et al. 2024, eq. 13",
     direction="lower",
     needs="removed",
     points=LOG_RATIO,
@@ -55,7 +55,7 @@ def log_odds(curve: Tensor, *, floor: float = FLOOR) -> float:
 
 @metric(
     title="Comprehensiveness",
-    paper="DeYoung et al. 2020",
+    paper="DeYoung et al. 2020; Ferrando et al. 2022, eq. 12",
     direction="higher",
     needs="removed",
     perturbation=Perturbation(grid=BINS),
@@ -66,7 +66,7 @@ def comprehensiveness(curve: Tensor, *, envelope: bool = False, plus_one: bool =
     """Mean of p − p_k, where p_k is the probability without the top k tokens.
 
     envelope: p_k is the lowest probability so far, p included, as in the ALTI release. plus_one: the sum is divided
-    by the number of points + 1, as in the ALTI paper and release.
+    by the number of points + 1, as in the ALTI paper (eq. 12 and 13) and release.
     """
     curve = check_curve(curve)
     points = curve.cummin(0).values if envelope else curve
@@ -75,7 +75,7 @@ def comprehensiveness(curve: Tensor, *, envelope: bool = False, plus_one: bool =
 
 @metric(
     title="Sufficiency",
-    paper="DeYoung et al. 2020",
+    paper="DeYoung et al. 2020; Ferrando et al. 2022, eq. 13",
     direction="lower",
     needs="kept",
     perturbation=Perturbation(grid=BINS, keep="top"),

@@ -20,7 +20,7 @@ TIES = ("expected", "first")
 @metric(
     title="Precision@K",
     numbered="Precision@{k}",
-    paper="Qiang et al. 2022",
+    paper="Qiang et al. 2022, section 5.3",
     direction="higher",
     needs="marks",
     bounds=(0, inf),
@@ -38,7 +38,7 @@ def precision_at_k(scores: Tensor, marks: Tensor, *, k: int = 20, ties: str = "e
 @metric(
     title="Recall@K",
     numbered="Recall@{k}",
-    paper="Song et al. 2024",
+    paper="Song et al. 2024, appendix D",
     direction="higher",
     needs="marks",
     weighted=True,
@@ -55,7 +55,7 @@ def recall_at_k(scores: Tensor, marks: Tensor, *, k: int = 20, ties: str = "expe
 @metric(
     title="PG",
     numbered="PG-{k}",
-    paper="Zhang et al. 2018; Arras et al. 2025",
+    paper="Zhang et al. 2018; Arras et al. 2025, section 3.3",
     direction="higher",
     needs="marks",
     bounds=(0, 1),
@@ -69,7 +69,13 @@ def pointing_game(scores: Tensor, marks: Tensor, *, k: int = 2, ties: str = "exp
     return 1 - missed(seats, marked, others) if seats > 0 else 0.0
 
 
-@metric(title="MRR", paper="Arras et al. 2025; Ferrando et al. 2023", direction="higher", needs="marks", bounds=(0, 1))
+@metric(
+    title="MRR",
+    paper="Arras et al. 2025, section 3.3; Ferrando et al. 2023",
+    direction="higher",
+    needs="marks",
+    bounds=(0, 1),
+)
 def mean_reciprocal_rank(scores: Tensor, marks: Tensor, *, ties: str = "expected") -> float:
     """1 / rank of the best marked token; ties="dense" is Ferrando's rank, tokens − dense rank from below + 1."""
     if ties == "dense":
@@ -82,7 +88,7 @@ def mean_reciprocal_rank(scores: Tensor, marks: Tensor, *, ties: str = "expected
     return sum(chance / (above + j + 1) for j, chance in enumerate(chances))
 
 
-@metric(title="RMA", paper="Arras et al. 2022, 2025", direction="higher", needs="marks", bounds=(0, 1))
+@metric(title="RMA", paper="Arras et al. 2022; 2025, section 3.3", direction="higher", needs="marks", bounds=(0, 1))
 def relevance_mass(scores: Tensor, marks: Tensor) -> float:
     """Share of the positive relevance that falls on marked tokens; 0 if no score is positive."""
     marks, positive_part = check_marks(scores, marks), check_scores(scores).clamp_min(0)
@@ -90,7 +96,7 @@ def relevance_mass(scores: Tensor, marks: Tensor) -> float:
     return float(positive_part[marks].sum() / total) if total > 0 else 0.0
 
 
-@metric(title="PTA", paper="Arras et al. 2025", direction="higher", needs="marks", bounds=(0, 1))
+@metric(title="PTA", paper="Arras et al. 2025, section 3.3", direction="higher", needs="marks", bounds=(0, 1))
 def per_token_accuracy(scores: Tensor, marks: Tensor) -> float:
     """Share of tokens that are marked and above 0, or neither; a score of exactly 0 is not above."""
     marks = check_marks(scores, marks)

@@ -21,6 +21,8 @@ from tokenlight.text.units import Units, check_units, random_sets, units_of
 TENTHS = tuple(i / 10 for i in range(1, 11))
 TWENTIETHS = tuple(i / 20 for i in range(1, 21))
 BINS = (0.01, 0.05, 0.1, 0.2, 0.5)  # DeYoung et al. 2020
+ALTI_BINS = (0.0, 0.05, 0.1, 0.2, 0.5)  # B of Ferrando et al. 2022, eq. 12 and 13
+TENTHS_FROM_0 = (0.0, *TENTHS)  # Qiang et al. 2022, eq. 13
 NINTHS = tuple(i / 9 for i in range(10))  # the AttCAT and Mask-LRP releases: linspace(0, 1, 10)
 
 

@@ -26,6 +26,10 @@ class UnknownTerm(UnsupportedModelError):
     """The model adds something to its attention that the functions here do not know."""
 
 
+class CannotHide(UnsupportedModelError):
+    """Keys are no tokens, so tokens cannot be hidden among them."""
+
+
 class CannotFuse(Exception):
     """Attention has a term that the fused operation does not know: it must be written out."""
 
@@ -43,18 +47,36 @@ def attention(
 ) -> tuple[Tensor, Tensor]:
     """Softmax attention, written out in operations that relevance rules can replace."""
     tape, key, value = prepare(module, query, key, value, kwargs)
+    context, weights = attend_written_out(tape, query, key, value, attention_mask, scaling, softcap, s_aux)
+    return finish(tape, context), weights
+
+
+def attend_written_out(
+    tape: Tape,
+    query: Tensor,
+    key: Tensor,  # [batch, head, key, dim]
+    value: Tensor,
+    mask: Tensor | None,  # added to the scores: 0, or the least number where a token may not look
+    scaling: float | None,
+    softcap: float | None = None,
+    s_aux: Tensor | None = None,
+    bias: Tensor | None = None,  # a mask with other numbers in it, such as distances, which take shares of relevance
+) -> tuple[Tensor, Tensor]:
+    """Head outputs [batch, head, query, dim] and weights [batch, head, query, key], which are recorded."""
     scores = query_key(query, key) * scale_of(query, scaling)
     if softcap is not None:
         scores = torch.tanh(scores / softcap) * softcap
-    if attention_mask is not None:
-        scores = mask_scores(scores, attention_mask)
+    scores = scores if bias is None else scores + bias
+    mask = hide_keys(tape, mask, scores)
+    if mask is not None:
+        scores = mask_scores(scores, mask)
     if s_aux is not None:
         scores = add_sinks(scores, s_aux)
     weights = nn.functional.softmax(scores, dim=-1, dtype=torch.promote_types(scores.dtype, torch.float32))
     if s_aux is not None:
         weights = weights[..., :-1]  # the rest goes nowhere: a row adds up to less than 1
     weights = note_weights(tape, weights.to(value.dtype))
-    return finish(tape, mix_values(weights, value)), weights
+    return mix_values(weights, value), weights
 
 
 def fused_attention(
@@ -78,6 +100,9 @@ def fused_attention(
     causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
     mask = None if attention_mask is None else made_once(attention_mask).to(query.dtype)
     causal = causal and mask is None and query.shape[2] > 1
+    if tape.hidden is not None:
+        mask = hide_keys(tape, causal_mask(query, key) if causal else mask, query)
+        causal = False
     return finish(tape, attend(query, key, value, mask, scale_of(query, scaling), causal)), None
 
 
@@ -88,10 +113,38 @@ def prepare(
     refuse_unknown_terms(module, others)
     tape = module.__dict__["tokenlight"].tape
     refuse_other_keys(module, tape, query.shape[2], key.shape[2])
-    groups = query.shape[1] // key.shape[1]
-    if groups > 1:
-        key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
+    key, value = one_per_head(query, key, value)
     return tape, key, tape.add("values", value)
+
+
+def one_per_head(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    """Keys and values [batch, head, key, dim], where several query heads share them."""
+    groups = query.shape[1] // key.shape[1]
+    return (key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)) if groups > 1 else (key, value)
+
+
+def hide_keys(tape: Tape, mask: Tensor | None, like: Tensor) -> Tensor | None:
+    """The mask [batch, 1, query, key] that is added to scores, with the hidden tokens of the tape among the keys."""
+    if tape.hidden is None:
+        return mask
+    mask = like.new_zeros(1, 1, 1, tape.hidden.shape[1]) if mask is None else mask
+    return fill_hidden(tape.hidden, mask)
+
+
+def fill_hidden(hidden: Tensor, scores: Tensor) -> Tensor:
+    """Scores, or a mask of them, [batch, head, query, key] or [batch x head, query, key], least at hidden tokens."""
+    if scores.shape[-1] != hidden.shape[1]:
+        raise CannotHide(f"attention to {scores.shape[-1]} keys in a text of {hidden.shape[1]} tokens")
+    if scores.ndim == 3:
+        hidden = hidden.repeat_interleave(len(scores) // len(hidden), 0)
+    keys = hidden.to(scores.device)[(slice(None), *(None,) * (scores.ndim - 2))]
+    return scores.masked_fill(keys, torch.finfo(scores.dtype).min)
+
+
+def causal_mask(query: Tensor, key: Tensor) -> Tensor:
+    """[1, 1, query, key]: what is added to scores, so that tokens do not look ahead."""
+    ahead = query.new_ones(query.shape[2], key.shape[2], dtype=torch.bool).triu(1)
+    return query.new_zeros(1, 1, *ahead.shape).masked_fill_(ahead, torch.finfo(query.dtype).min)
 
 
 def note_weights(tape: Tape, weights: Tensor) -> Tensor:

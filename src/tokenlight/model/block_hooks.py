@@ -9,10 +9,19 @@ from torch.utils.hooks import RemovableHandle
 from transformers import PreTrainedModel
 
 from tokenlight.foundation.errors import UnsupportedModelError
-from tokenlight.foundation.torch_internals import begin_signal
+from tokenlight.foundation.torch_internals import begin_signal, is_callers_own, leaves_below, without_torch_functions
 from tokenlight.model import anatomy
 from tokenlight.model.layout import Layout
-from tokenlight.model.tape import BlockCall, Tape, state_in, state_out, tensors_in, with_state, without_graph
+from tokenlight.model.tape import (
+    BlockCall,
+    Tape,
+    begin_graph_at,
+    state_in,
+    state_out,
+    tensors_in,
+    with_state,
+    without_graph,
+)
 from tokenlight.rules.ledger import LEDGER
 
 
@@ -91,22 +100,35 @@ class BlockHooks:
             raise UnsupportedModelError(
                 f"low_memory: {type(module).__name__} reads more of the input than the state before it; leave it off"
             )
-        state = self._layout.turned(call.state)
-        self._tape.block_calls.append(call.with_state(state))
-        # Nothing in the block requires grad: it leaves no graph.
-        bare = call.with_state(self._layout.turned(without_graph(state)))
-        return bare.args, bare.kwargs
+        tape, state = self._tape, self._layout.turned(call.state)
+        if any(earlier.state is state for earlier in tape.block_calls):
+            raise UnsupportedModelError(
+                f"low_memory: two blocks read the same state ({type(module).__name__} is the second); leave it off"
+            )
+        tape.block_calls.append(call.with_state(state))
+        # The block's graph begins here and is dropped when the block ends, unless something inside was stored.
+        bare = without_graph(state)
+        tape.block_inputs.append(begin_signal(bare) if tape.differentiable and not tape.head_only else bare)
+        call = call.with_state(self._layout.turned(bare))
+        return call.args, call.kwargs
 
     def _cut_after(self, module: nn.Module, args: Any, output: Any) -> Any:
         if not self._tape.cut:
             return None
         state = state_out(output)
-        others = [] if isinstance(output, Tensor) else list(tensors_in(output[1:]))
-        if state is None or (others and not self._layout.state_alone):
+        extras = [] if isinstance(output, Tensor) else list(tensors_in(output[1:]))
+        if state is None or (extras and not self._layout.state_alone):
             raise UnsupportedModelError(
                 f"low_memory: {type(module).__name__} hands on more than one tensor; leave it off"
             )
-        leaf = self._tape.last_output = begin_signal(without_graph(self._layout.turned(state)))
+        begun = self._tape.block_inputs[-1]
+        with without_torch_functions():
+            others = [leaf for leaf in leaves_below(state) if leaf is not begun and not is_callers_own(leaf)]
+        if any(leaf.requires_grad for leaf in others):
+            raise UnsupportedModelError(
+                f"low_memory: {type(module).__name__} reads more of the input than the state before it; leave it off"
+            )
+        leaf = self._tape.last_output = begin_graph_at(self._layout.turned(state))
         self._tape.block_outputs.append(leaf)
         return with_state(output, self._layout.turned(leaf))
 
@@ -137,9 +159,8 @@ class BlockHooks:
         if not (tape.in_last_block and tape.last_block and tape.differentiable):
             return None
         call = BlockCall(args, kwargs)
-        state = begin_signal(without_graph(self._layout.turned(call.state)))
-        bare = call.with_state(self._layout.turned(state))
-        return bare.args, bare.kwargs
+        call = call.with_state(self._layout.turned(begin_graph_at(self._layout.turned(call.state))))
+        return call.args, call.kwargs
 
     def _after_last(self, module: nn.Module, args: Any, output: Any) -> Any:
         state = state_out(output)
@@ -148,8 +169,8 @@ class BlockHooks:
         state = self._tape.last_output = self._layout.turned(state)
         self._tape.add("hidden", state)
         if self._tape.head_only and not self._tape.cut:
-            leaf = F.normalize(state.detach(), dim=-1) if self._tape.shrunk else state.detach()
-            state = self._tape.last_output = begin_signal(leaf)
+            leaf = F.normalize(state.detach(), dim=-1) if self._tape.shrunk else state
+            state = self._tape.last_output = begin_graph_at(leaf)
         elif not self._layout.time_first:
             return None
         return with_state(output, self._layout.turned(state))

@@ -21,6 +21,7 @@ from tokenlight.model.inputs import accepted_inputs
 from tokenlight.model.kept_twins import FactSnapshot, TensorState, borrowed_twin
 from tokenlight.model.pooling import classifies
 from tokenlight.model.precision import KeepDouble
+from tokenlight.model.protected_buffers import ProtectBuffers
 from tokenlight.model.settings import padding_id
 from tokenlight.model.tape import Tape
 from tokenlight.model.twin import Twin
@@ -97,10 +98,10 @@ def rehearse(twin: Twin) -> Habits:
             tape = Tape(
                 differentiable=classifies(twin.model), head_only=classifies(twin.model), embeddings_instead=held
             )
-            alone = twin.run_uncounted(batch, tape)
+            alone = twin.run_uncounted(batch, tape, ProtectBuffers(twin.model))
         except UnsupportedModelError:  # blocks that do not follow one another have no last state
             tape = Tape(embeddings_instead=held)
-            alone = twin.run_uncounted(batch, tape)
+            alone = twin.run_uncounted(batch, tape, ProtectBuffers(twin.model))
         last, longer = reads_last(alone, tape), torch.cat(rest)
         padded = longer.roll(1)  # the mask hides any id; only those who look for the end of a text need the right one
         padded[:SHORT] = first
@@ -141,28 +142,6 @@ def own_answers(twin: Twin, batch: Batch) -> Any:
         return None
 
 
-SEES_HIDDEN: WeakKeyDictionary[Twin, bool] = WeakKeyDictionary()
-HIDDEN = 2  # the token that is hidden
-
-
-def sees_hidden(twin: Twin) -> bool:
-    """Whether a token that attention_mask hides still tells others something: some recurrences never look at the mask.
-
-    Of two texts that differ in a hidden token alone, the answers must be the same, but for what is said at that token.
-    """
-    if twin not in SEES_HIDDEN:
-        with torch.inference_mode(False), torch.autocast(twin.device.type, enabled=False):
-            *text, other = plain_ids(twin.model, LONG + 1)
-            ids = torch.tensor([text, text], device=twin.device)
-            ids[1, HIDDEN] = other
-            mask = torch.ones_like(ids)
-            mask[:, HIDDEN] = 0
-            output = twin.run_uncounted(Batch(ids, mask), Tape())
-        said = {name: elsewhere(part) if for_each_token(twin, part) else part for name, part in answers_in(output)}
-        SEES_HIDDEN[twin] = bypass(said) > 0
-    return SEES_HIDDEN[twin]
-
-
 SEES_LATER: WeakKeyDictionary[Twin, bool] = WeakKeyDictionary()
 
 
@@ -181,33 +160,9 @@ def sees_later_tokens(twin: Twin) -> bool:
     return SEES_LATER[twin]
 
 
-def reads_padding_at_hidden(twin: Twin) -> bool:
-    """Whether what is read at a hidden token depends on padding: where it may look nowhere, it looks everywhere.
-
-    Each row hides one of its tokens, alone and beside padding. In a decoder the first token is such a one wherever it
-    is hidden, but nobody reads there: its answers are left out.
-    """
-    with torch.inference_mode(False), torch.autocast(twin.device.type, enabled=False):
-        ids = torch.tensor([plain_ids(twin.model, LONG)] * SHORT, device=twin.device)
-        ids[:, SHORT:] = max(0, padding_id(twin.model) or 0)
-        mask = torch.ones_like(ids)
-        mask[:, SHORT:] = 0
-        mask.fill_diagonal_(0)
-        widths = [Batch(ids[:, :width], mask[:, :width], hides=True) for width in (SHORT, LONG)]
-        alone, beside = (dict(answers_in(twin.run_uncounted(one, Tape()), SHORT)) for one in widths)
-    pairs = [(one, beside[name]) for name, one in alone.items() if name in beside]
-    cut = [(one[:, 1:], two[:, 1:SHORT]) if for_each_token(twin, two) else (one, two) for one, two in pairs]
-    return max((relative(one, two) for one, two in cut), default=0.0) > precision_of(alone, SHORT) ** 0.5
-
-
 def for_each_token(twin: Twin, answers: Tensor) -> bool:
     """Whether the second axis of answers to a text of LONG tokens is that of its tokens, and not so many labels."""
     return answers.shape[1] == LONG and not classifies(twin.model)
-
-
-def elsewhere(answers: Tensor) -> Tensor:
-    """Without what is said at the hidden token."""
-    return torch.cat([answers[:, :HIDDEN], answers[:, HIDDEN + 1 :]], 1)
 
 
 def plain_ids(model: PreTrainedModel, count: int) -> list[int]:

@@ -2,15 +2,44 @@
 
 import inspect
 from dataclasses import replace
+from functools import cache
 
 from torch import nn
 from transformers import PreTrainedModel
 
+from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.text.batches import Batch
+
+INPUTS = frozenset({"input_ids", "attention_mask", "token_type_ids", "position_ids"})  # what a batch has
 
 
 def accepted_inputs(model: PreTrainedModel) -> frozenset[str]:
-    return frozenset(inspect.signature(model.forward).parameters)
+    """The keywords that the model's forward reads.
+
+    Models of transformers name all of theirs. A forward of somebody's own may hand on what it does not name, through
+    **kwargs: it gets those inputs that a class it inherits from or a module inside names.
+    """
+    parameters = inspect.signature(model.forward).parameters
+    kinds = {parameter.kind for parameter in parameters.values()}
+    named = frozenset(parameters)
+    if type(model).__module__.startswith("transformers.models."):
+        return named
+    inside = frozenset().union(*map(named_inputs, {*type(model).__mro__, *map(type, model.modules())}))
+    if inspect.Parameter.VAR_KEYWORD in kinds:
+        return named | inside
+    if inspect.Parameter.VAR_POSITIONAL in kinds and (missing := inside - named):
+        raise UnsupportedModelError(
+            f"{type(model).__name__}.forward takes inputs by position (*args), and tokenlight passes them by name: "
+            f"{', '.join(sorted(missing))} would be left out. Add **kwargs to it, or name them"
+        )
+    return named
+
+
+@cache
+def named_inputs(kind: type) -> frozenset[str]:
+    """The inputs that the forward of a class names."""
+    forward = vars(kind).get("forward")
+    return INPUTS & set(inspect.signature(forward).parameters) if callable(forward) else frozenset()
 
 
 def fix_positions(model: PreTrainedModel, batch: Batch) -> Batch:
@@ -34,7 +63,7 @@ def max_length(model: PreTrainedModel, tokenizer_limit: int) -> int | None:
     """The longest input in tokens, or None where nothing limits it."""
     limits = [tokenizer_limit] if tokenizer_limit < 10**9 else []  # "no limit" is a huge number in transformers
     positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-    if positions is not None:
+    if positions is not None and positions > 0:  # XLNet writes -1 where nothing limits a text
         offset = position_padding(model)
         limits.append(positions if offset is None else positions - offset - 1)
     return min(limits, default=None)

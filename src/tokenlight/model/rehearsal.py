@@ -12,13 +12,19 @@ from torch.overrides import TorchFunctionMode
 from transformers import PreTrainedModel
 
 from tokenlight.foundation.errors import UnsupportedModelError
-from tokenlight.foundation.transformers_internals import EAGER, is_block, set_attention, takes_attention_functions
+from tokenlight.foundation.transformers_internals import (
+    is_block,
+    set_attention,
+    takes_attention_functions,
+    written_attention_of,
+)
 from tokenlight.model import placement
 from tokenlight.model.attention import WRITTEN_OUT, UnknownTerm
 from tokenlight.model.copying import configs_of, embedding_layers, private_copy
 from tokenlight.model.inputs import accepted_inputs
 from tokenlight.model.layout import Layout
 from tokenlight.model.precision import KeepDouble
+from tokenlight.model.protected_buffers import ProtectBuffers
 from tokenlight.model.tape import Tape, state_in, state_out, tensors_in
 from tokenlight.model.watching import Watch
 from tokenlight.rules.origins import running_module
@@ -82,7 +88,8 @@ def run_through(model: PreTrainedModel, watched: bool) -> Layout:
         copy = private_copy(model)
         prepare(copy, tape, watched)
         modules = set(copy.modules())
-        answer = run(copy)
+        with ProtectBuffers(copy):
+            answer = run(copy)
         refuse_rebuilt(copy, modules)
         found, attention_in = find_blocks(copy, tape), list(tape.attention_in)
         for block in {call.module for call in found}:
@@ -181,7 +188,7 @@ def embeds_time_first(model: PreTrainedModel, tape: RehearsalTape) -> bool:
 
 def prepare(model: PreTrainedModel, tape: RehearsalTape, watched: bool) -> None:
     for config in configs_of(model):
-        set_attention(config, EAGER if watched else WRITTEN_OUT)
+        set_attention(config, written_attention_of(config) if watched else WRITTEN_OUT)
     holder = Holder(tape)
     for name, module in model.named_modules():
         module.__dict__["tokenlight"] = holder  # how the attention function finds the tape

@@ -8,7 +8,7 @@ from torch import Tensor
 from transformers.utils.generic import ModelOutput
 
 from tokenlight.foundation.errors import UnsupportedModelError
-from tokenlight.foundation.torch_internals import begin_signal, changes_of
+from tokenlight.foundation.torch_internals import begin_signal, changes_of, is_view, without_torch_functions
 from tokenlight.rules.gates import Gatekeeper
 
 SIGNALS = ("embeddings", "hidden", "attention", "values", "context", "gated", "projected", "second_norm")
@@ -67,6 +67,7 @@ class Tape:
     gates: Gatekeeper | None = None  # which heads relevance flows through
     fused: bool = True  # attention may be one operation, without weights
     hides: bool = False  # the batch hides tokens that may be read
+    hidden: Tensor | None = None  # [batch, token] bool: no token attends to these, though the model's mask has them
     signals: dict[str, list[Tensor]] = field(default_factory=lambda: {name: [] for name in SIGNALS})
     shape: tuple[int, int] = (0, 0)  # batch and tokens of the run
     embedded: int = 0  # calls of the embedding layer
@@ -81,6 +82,7 @@ class Tape:
     shrunk: bool = False  # ... of which only the direction goes on
     cut: bool = False  # blocks leave no graph: what follows hangs on their outputs as leaves, and they run again later
     block_calls: list[BlockCall] = field(default_factory=list)
+    block_inputs: list[Tensor] = field(default_factory=list)  # the leaves that blocks were given in place of the states
     block_outputs: list[Tensor] = field(default_factory=list)
     in_last_block: bool = False  # or behind it
     last_output: Tensor | None = None  # of the last block, as what follows goes on with it
@@ -97,8 +99,9 @@ class Tape:
 
     def clear(self) -> None:
         """As before a run."""
-        for group in (*self.signals.values(), self.block_calls, self.block_outputs, self.blocks, self.attentions):
+        for group in (*self.signals.values(), self.block_calls, self.block_inputs, self.block_outputs, self.blocks):
             group.clear()
+        self.attentions.clear()
         self.versions.clear()
         self.embedded, self.outside, self.block = 0, 0, -1
         self.inside = self.in_last_block = False
@@ -148,6 +151,21 @@ def without_graph(state: Tensor) -> Tensor:
     if hasattr(state, "tokenlight_gate"):
         bare.tokenlight_gate = state.tokenlight_gate  # type: ignore[attr-defined]
     return bare
+
+
+def begin_graph_at(state: Tensor) -> Tensor:
+    """The state as the leaf of a new graph, without the graph that it had.
+
+    It stays the same tensor, so that a hook that has stored it has stored the leaf. Views and leaves cannot be cut off
+    in place: they are replaced by a new tensor.
+    """
+    with without_torch_functions():
+        if is_view(state) or (state.is_leaf and state.requires_grad):
+            return begin_signal(without_graph(state))
+        state.detach_()
+        for mark in [name for name in vars(state) if name.startswith("tokenlight_") and name != "tokenlight_gate"]:
+            delattr(state, mark)
+        return begin_signal(state)
 
 
 def tensors_in(parts: Iterable[Any]) -> Iterator[Tensor]:

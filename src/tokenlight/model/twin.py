@@ -19,7 +19,7 @@ from transformers import PreTrainedModel
 from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.foundation.progress import pass_begins
 from tokenlight.foundation.torch_internals import begin_signal
-from tokenlight.foundation.transformers_internals import EAGER, knows_fused_attention, set_attention
+from tokenlight.foundation.transformers_internals import knows_fused_attention, set_attention, written_attention_of
 from tokenlight.model import inputs, placement
 from tokenlight.model.activations import is_written_out
 from tokenlight.model.attention import FUSED, FUSED_HIDING, WRITTEN_OUT, CannotFuse, UnknownTerm
@@ -51,6 +51,7 @@ class Twin:
             self.model = private_copy(model)
         self._original = ref(model)
         self._configs = configs_of(self.model)
+        self._own_attention = [written_attention_of(config) for config in self._configs]
         self._scans = has_states(self.model)
         self._fusable = knows_fused_attention(self.model)
         self._accepted = inputs.accepted_inputs(self.model)
@@ -117,7 +118,7 @@ class Twin:
         if read_at is not None and "logits_to_keep" in self._accepted:
             # Every version of transformers takes positions that all texts share: those that any of them is read at.
             inputs["logits_to_keep"], place = read_at.unique(return_inverse=True)
-        tape.hides = batch.hides
+        tape.hides, tape.hidden = batch.hides, batch.hidden_in_attention
         output = self._run_as_expected(inputs, tape, rules)
         if place is not None:
             with torch.set_grad_enabled(tape.differentiable):
@@ -149,7 +150,10 @@ class Twin:
         """Inside, hooks write to this tape."""
         self.tape = tape
         watched, fused = self.layout.watched, FUSED_HIDING if tape.hides else FUSED
-        self._attend_by(EAGER if watched else fused if self.fuses(tape) else WRITTEN_OUT)
+        if watched:
+            self._attend_as_loaded()
+        else:
+            self._attend_by(fused if self.fuses(tape) else WRITTEN_OUT)
         try:
             with (
                 torch.set_grad_enabled(tape.differentiable),
@@ -172,6 +176,10 @@ class Twin:
 
     def _attend_by(self, name: str) -> None:
         for config in self._configs:
+            set_attention(config, name)
+
+    def _attend_as_loaded(self) -> None:
+        for config, name in zip(self._configs, self._own_attention, strict=True):
             set_attention(config, name)
 
     def embed(self, input_ids: Tensor) -> Tensor:

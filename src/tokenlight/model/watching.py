@@ -1,8 +1,9 @@
 """A second way in, for families that do not call attention through transformers' interface.
 
-They, too, take a softmax over the keys and multiply it with values. While the mode is active it sees every torch
-function: what a softmax over the last axis gives is marked, the mark survives what leaves the map in shape, and where a
-marked map [query, key] meets its values, attention is noted as the interface's own function would (`attention.py`).
+They, too, take a softmax over the keys and multiply it with values, or call torch's fused attention. While the mode is
+active it sees every torch function: what a softmax over the last axis gives is marked, the mark survives what leaves
+the map in shape, and where a marked map [query, key] meets its values, attention is noted as the interface's own
+function would (`attention.py`). Fused attention is computed in the steps of that function instead.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +16,14 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from tokenlight.foundation.errors import UnsupportedModelError
-from tokenlight.model.attention import note_context, note_weights
+from tokenlight.model.attention import (
+    attend_written_out,
+    causal_mask,
+    fill_hidden,
+    note_context,
+    note_weights,
+    one_per_head,
+)
 from tokenlight.model.tape import Tape
 from tokenlight.rules.in_place import IN_PLACE
 from tokenlight.rules.marks import name_of
@@ -51,18 +59,42 @@ class Watch(TorchFunctionMode):
         kwargs = kwargs or {}
         if func in IN_PLACE and isinstance(args[0], nn.Parameter):
             refuse_written_weights(func)
+        if func is F.scaled_dot_product_attention:
+            fused = FusedCall(*args, **kwargs)
+            if fused.is_between(self.tape.shape[1]):
+                return self._attend(fused)
         if func in MULTIPLIED or func is torch.einsum:
             mixing = self._mixing(func, args)
             if mixing is not None:
                 return self._mix(mixing)
+        if func in SOFTMAX and self._is_over_keys(args, kwargs):
+            return self._softmax(func, args, kwargs)
         result = func(*args, **kwargs)
-        if func in SOFTMAX:
-            axis = args[1] if len(args) > 1 else kwargs.get("dim")
-            if result.ndim > 2 and axis in (-1, result.ndim - 1):
-                result.tokenlight_map = True
-        elif func in LEAVES_IN_SHAPE and is_map(args[0]) and result.shape[-2:] == args[0].shape[-2:]:
+        if func in LEAVES_IN_SHAPE and is_map(args[0]) and result.shape[-2:] == args[0].shape[-2:]:
             result.tokenlight_map = True
         return result
+
+    def _is_over_keys(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+        scores = args[0] if args else kwargs["input"]
+        axis = args[1] if len(args) > 1 else kwargs.get("dim")
+        return scores.ndim > 2 and axis in (-1, scores.ndim - 1)
+
+    def _softmax(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor:
+        scores, *rest = args if args else (kwargs["input"],)
+        others = {name: value for name, value in kwargs.items() if name != "input"}
+        tokens = self.tape.shape[1]
+        if self.tape.hidden is not None and scores.shape[-2:] == (tokens, tokens):
+            scores = fill_hidden(self.tape.hidden, scores)
+        result = func(scores, *rest, **others)
+        result.tokenlight_map = True
+        return result
+
+    def _attend(self, call: "FusedCall") -> Tensor:
+        key, value = one_per_head(call.query, call.key, call.value)
+        value = self.tape.add("values", value)
+        mask, bias = call.mask_and_bias()
+        context, _ = attend_written_out(self.tape, call.query, key, value, mask, call.scale, bias=bias)
+        return note_context(self.tape, context)
 
     def _mix(self, mixing: "Mixing") -> Tensor:
         values = self.tape.add("values", mixing.values)
@@ -82,6 +114,33 @@ class Watch(TorchFunctionMode):
             heads = weights.view(batch, -1, *weights.shape[1:]), values.view(batch, -1, *values.shape[1:])
             return Mixing(*heads, lambda context: context.flatten(0, 1))
         return None
+
+
+@dataclass(frozen=True)
+class FusedCall:
+    """The arguments of torch's `scaled_dot_product_attention`. Models run in eval mode, so there is no dropout."""
+
+    query: Tensor  # [batch, head, query, dim]
+    key: Tensor
+    value: Tensor
+    attn_mask: Tensor | None = None  # added to the scores, or True where a token may look
+    dropout_p: float = 0.0
+    is_causal: bool = False
+    scale: float | None = None
+    enable_gqa: bool = False
+
+    def is_between(self, tokens: int) -> bool:
+        """Whether the tokens of a text attend to each other: nothing else is recorded."""
+        return self.query.ndim == 4 and (self.query.shape[2], self.key.shape[2]) == (tokens, tokens)
+
+    def mask_and_bias(self) -> tuple[Tensor | None, Tensor | None]:
+        """Both are added to the scores; the second one may hold more than which tokens may be looked at."""
+        if self.is_causal:
+            return causal_mask(self.query, self.key), None
+        allowed = self.attn_mask
+        if allowed is None or allowed.dtype != torch.bool:
+            return None, allowed
+        return self.query.new_zeros(allowed.shape).masked_fill_(~allowed, torch.finfo(self.query.dtype).min), None
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tokenlight.foundation.torch_internals import begin_signal
+from tokenlight.foundation.errors import UnsupportedModelError
+from tokenlight.foundation.torch_internals import begin_signal, is_callers_own, leaves_below
 from tokenlight.model.own_errors import refusing_what_we_break
 from tokenlight.model.tape import SIGNALS, Tape, without_graph
 from tokenlight.model.twin import Twin
@@ -26,28 +27,28 @@ class Blockwise:
     kept: frozenset[str]  # of these
     rules: AbstractContextManager[Any] | None = None
     found: SignalGroups = field(default_factory=dict)  # what is kept, once all blocks have been read
+    gathered: dict[int, Tensor] = field(
+        default_factory=dict
+    )  # gradients by the identity of the tensor that they are of
 
     def differentiate(self, score: Tensor, start: Tensor, last: bool) -> Iterator[Block]:
         """Block after block from the last, with gradients exactly as one backward pass through the whole graph gives.
 
-        Between blocks, gradients gather in the leaves: the blocks' outputs and the embeddings. `last` says that the
-        graphs of the head and of the embeddings are not needed again.
+        Between blocks, gradients gather where graphs begin: at the embeddings, the blocks' outputs and their inputs.
+        `last` says that the graphs of the head and of the embeddings are not needed again.
         """
-        leaves = [*self.tape.signals["embeddings"], *self.tape.block_outputs]
-        for leaf in leaves:
-            leaf.grad = None
+        self.gathered.clear()
         if self.graded:
-            torch.autograd.backward(score, start, retain_graph=not last, inputs=leaves)
+            self._gather(score, start, free=last and self._reads_outputs_alone(score))
         kept: SignalGroups = dict.fromkeys(SIGNALS, ())
         for number in reversed(range(len(self.tape.block_calls))):
             with refusing_what_we_break(self.twin.model):
-                below, groups = self._run_again(number)
-            yield self._as_block(number, groups)
+                arriving, below, groups = self._run_again(number)
+            yield self._as_block(number, groups, arriving)
             kept = {name: groups[name] + kept[name] if name in self.kept else () for name in SIGNALS}
             del groups
             if below is not None:
-                state = self.tape.block_calls[number].state
-                torch.autograd.backward(state, below, retain_graph=not last, inputs=leaves)
+                self._gather(self.tape.block_calls[number].state, below, free=last and number == 0)
         self.found = kept | self._embeddings()
 
     def all_signals(self, score: Tensor, start: Tensor, last: bool = True) -> SignalGroups:
@@ -56,30 +57,75 @@ class Blockwise:
             pass
         return self.found
 
-    def _run_again(self, number: int) -> tuple[Tensor | None, SignalGroups]:
-        """The gradient at the block's input where anything below needs it, and the block's own signals."""
+    def _gather(self, output: Tensor, start: Tensor, free: bool) -> None:
+        """Add the gradients of `output` to those that were gathered; `free` releases its graph."""
+        states = [call.state for call in self.tape.block_calls]
+        tensors = [*self.tape.signals["embeddings"], *self.tape.block_outputs, *states, *self.tape.block_inputs]
+        places = {id(tensor): tensor for tensor in tensors if tensor.requires_grad}
+        found = torch.autograd.grad(output, list(places.values()), start, retain_graph=not free, allow_unused=True)
+        gradients = {place: grad for place, grad in zip(places, found, strict=True) if grad is not None}
+        for number, begun in enumerate(self.tape.block_inputs):
+            grad = gradients.pop(id(begun), None)
+            if grad is not None and grad.any():
+                raise UnsupportedModelError(
+                    f"low_memory: {type(self.twin.model).__name__} reads what block {number} computes inside, or its "
+                    "input, past the block's output (attention weights, stored states), so its blocks cannot be "
+                    "differentiated one by one; leave it off"
+                )
+        for place, grad in gradients.items():
+            self.gathered[place] = self.gathered[place] + grad if place in self.gathered else grad
+
+    def _reads_outputs_alone(self, score: Tensor) -> bool:
+        """Whether the graph of the score shares nothing with the graphs that lie between the blocks."""
+        outputs = {id(output) for output in self.tape.block_outputs}
+        chained = all(id(call.state) in outputs for call in self.tape.block_calls[1:])
+        return chained and all(id(leaf) in outputs or is_callers_own(leaf) for leaf in leaves_below(score))
+
+    def _run_again(self, number: int) -> tuple[Tensor, Tensor | None, SignalGroups]:
+        """The gradients at the block's output, and at its input where anything below needs it; the block's signals."""
         call, output = self.tape.block_calls[number], self.tape.block_outputs[number]
-        arriving, output.grad = output.grad, None
+        arriving = self.gathered.pop(id(output), None)
         state, first = without_graph(call.state), self.tape
         if self.graded:
             begin_signal(state)
         settings = {"double": first.double, "gates": first.gates, "fused": first.fused, "shape": first.shape}
-        tape = Tape(self.wanted, bool(self.graded), **settings)
+        tape = Tape(self.wanted, bool(self.graded), hidden=first.hidden, **settings)
         result = self.twin.run_block(number, call.with_state(state), tape, self.rules)
+        refuse_another_result(self.twin, number, output, result)
         passes_on = bool(self.graded) and (number > 0 or "embeddings" in self.graded)
-        inputs = flat(tape.signals, self.graded) + [state] * passes_on
+        signals = flat(tape.signals, self.graded)
+        inputs = signals + [state] * passes_on
         if arriving is None:
             arriving = torch.zeros_like(result)
         gradients = list(torch.autograd.grad(result, inputs, arriving, materialize_grads=True)) if inputs else []
         below = gradients.pop() if passes_on else None
-        return below, with_gradients(tape.signals, self.graded, gradients)
+        elsewhere = self.gathered.get(id(call.state))  # from those who read the block's input beside the block
+        if elsewhere is not None:
+            gradients = [
+                grad + elsewhere if tensor is state else grad for tensor, grad in zip(signals, gradients, strict=True)
+            ]
+        return arriving, below, with_gradients(tape.signals, self.graded, gradients)
 
-    def _as_block(self, number: int, groups: SignalGroups) -> Block:
+    def _as_block(self, number: int, groups: SignalGroups, arriving: Tensor) -> Block:
         signals = {name: group[0] for name, group in groups.items() if group}
-        signals["after"] = Signal(self.tape.block_outputs[number].detach())
+        gradient = arriving if "hidden" in self.graded else None
+        signals["after"] = Signal(self.tape.block_outputs[number].detach(), gradient)
         return Block(number, {name: signal.to(self.twin.device) for name, signal in signals.items()})
 
     def _embeddings(self) -> SignalGroups:
         values = self.tape.signals["embeddings"]
-        gradients = [torch.zeros_like(value) if value.grad is None else value.grad for value in values]
+        gradients = [
+            self.gathered[id(value)] if id(value) in self.gathered else torch.zeros_like(value) for value in values
+        ]
         return with_gradients({"embeddings": values}, self.graded, gradients)
+
+
+def refuse_another_result(twin: Twin, number: int, before: Tensor, again: Tensor) -> None:
+    """A block that gives something else when it runs again, for example because it counts its calls."""
+    before, again = before.detach(), again.detach()
+    apart = torch.linalg.vector_norm(again - before) / torch.linalg.vector_norm(before)
+    if apart > torch.finfo(before.dtype).eps ** 0.5:
+        raise UnsupportedModelError(
+            f"low_memory: block {number} of {type(twin.model).__name__} gives another result when it runs a second "
+            f"time (by {float(apart):.0%}); leave it off"
+        )

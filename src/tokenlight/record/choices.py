@@ -2,17 +2,18 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, Self
+from typing import Any, Literal, Protocol, Self
 
 import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid, one_hot
 from transformers import PreTrainedModel
 
+from tokenlight.record.target_functions import OutputFunction, call_target_function
 from tokenlight.text.batches import Batch
 
 ALL = slice(None)
-OutputFunction = Callable[[Any], Tensor]  # the model's output -> [batch]
+Distribution = Literal["softmax", "sigmoid", "none"]  # how logits become probabilities; none: they are plain numbers
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,8 @@ class Choice:
     of_tokens: bool = False  # index and foil are places in the text
     foil_row: Tensor | None = None  # [batch] that of a foil on its own; None: as of the target
     function: OutputFunction | None = None  # the caller's own
+    distribution: Distribution = "softmax"
+    among: Tensor | None = None  # [batch, token] bool: the tokens that the softmax is over, where it is over tokens
     sign: int = 1  # -1 for a foil on its own
 
     def split(self) -> "tuple[Choice, ...]":
@@ -40,7 +43,7 @@ class Choice:
     def score(self, output: Any) -> Tensor:
         """[batch]"""
         if self.function is not None:
-            return check_score(self.function(output), texts_in(output))
+            return call_target_function(self.function, output)
         logits = output[self.field]
         rows = torch.arange(len(logits), device=logits.device)
         if self.position is not None:
@@ -52,8 +55,12 @@ class Choice:
         """[batch] what is compared where the model is asked again on changed inputs: as a rule, the score."""
         return self.score(output)
 
+    @property
+    def has_probability(self) -> bool:
+        return self.function is None and self.distribution != "none"
+
     def log_probability(self, output: Any) -> Tensor:
-        """[batch] of a word of the vocabulary, among the two where there is a foil; in double precision."""
+        """[batch] of the target, among the two where there is a foil; in double precision."""
         if self.index is None:
             raise ValueError("a function of the output has no probability: name a target")
         logits = output[self.field].double()
@@ -61,7 +68,13 @@ class Choice:
             logits = logits_at(logits, self.position)
         rows = torch.arange(len(logits), device=logits.device)
         chosen = logits[rows, self.index]
-        return chosen - logits.logsumexp(-1) if self.foil is None else logsigmoid(chosen - logits[rows, self.foil])
+        if self.foil is not None:
+            return logsigmoid(chosen - logits[rows, self.foil])
+        if self.distribution == "sigmoid":
+            return logsigmoid(chosen)
+        if self.among is not None:
+            logits = logits.masked_fill(~self.among[:, : logits.shape[1]].to(logits.device), -torch.inf)
+        return chosen - logits.logsumexp(-1)
 
     def moved(self, places: Tensor) -> Self:
         """The same on a batch whose tokens stand at other places: [batch, token] says where each is now."""
@@ -154,10 +167,16 @@ class Continuation(Choice):
         steps = (self.weight > 0).any(0).nonzero()[:, 0].tolist()
         return slice(steps[0], steps[-1] + 1) if steps else ALL
 
-    def log_probabilities(self, output: Any) -> Tensor:
+    def log_probability(self, output: Any) -> Tensor:
+        """[batch] of the weighted tokens together; in double precision"""
+        steps = self._weighty
+        found = self.log_probabilities(output, steps)
+        return (found * self.weight[:, steps].to(found)).sum(1)
+
+    def log_probabilities(self, output: Any, steps: slice = ALL) -> Tensor:
         """[batch, step]: of each token, whatever its weight; in double precision"""
-        logits = output[self.field].double()
-        return logits.gather(-1, self.ids[..., None].to(logits.device))[..., 0] - logits.logsumexp(-1)
+        logits = output[self.field][:, steps].double()
+        return logits.gather(-1, self.ids[:, steps, None].to(logits.device))[..., 0] - logits.logsumexp(-1)
 
     @property
     def tokens(self) -> Tensor:
@@ -216,20 +235,6 @@ def logits_at(logits: Tensor, position: Tensor) -> Tensor:
     return logits if logits.ndim == 2 else logits[torch.arange(len(logits), device=logits.device), position]
 
 
-def texts_in(output: Any) -> int:
-    """Every part of an output has the batch as its first axis."""
-    return next(len(part) for part in output.values() if isinstance(part, Tensor))
-
-
-def check_score(score: Any, batch: int) -> Tensor:
-    if not isinstance(score, Tensor) or score.shape != (batch,):
-        found = tuple(score.shape) if isinstance(score, Tensor) else type(score).__name__
-        raise ValueError(f"a target function must return one number per text, shape ({batch},); found {found}")
-    if torch.is_grad_enabled() and not score.requires_grad:
-        raise ValueError("the target function's result has no gradient: compute it from the output, without detaching")
-    return score
-
-
 def log_probabilities(choices: Sequence[Choice], output: Any) -> Tensor:
     """[batch, choice]; the tokens of one answer are looked up once."""
     first = choices[0]
@@ -238,6 +243,26 @@ def log_probabilities(choices: Sequence[Choice], output: Any) -> Tensor:
     found = first.log_probabilities(output)  # [batch, step]
     weights = [choice.weight for choice in choices if isinstance(choice, Continuation)]
     return torch.stack([(found * weight.to(found)).sum(1) for weight in weights], 1)
+
+
+def log_probability_apart(choices: Sequence[Choice], output: Any) -> tuple[Tensor, Tensor | None]:
+    """[batch] the log-probability of the target, and that of the foil where there is one: start and end together."""
+    sides = [choice.split() for choice in choices]
+    target = torch.stack([side[0].log_probability(output) for side in sides]).sum(0)
+    foils = [side[1].log_probability(output) for side in sides if len(side) > 1]
+    return target, torch.stack(foils).sum(0) if foils else None
+
+
+def probability_minus_foil(choices: Sequence[Choice], output: Any) -> Tensor:
+    """[batch] the probability of the target, minus that of the foil."""
+    target, foil = log_probability_apart(choices, output)
+    return target.exp() if foil is None else target.exp() - foil.exp()
+
+
+def log_probability_minus_foil(choices: Sequence[Choice], output: Any) -> Tensor:
+    """[batch] the log-probability of the target, minus that of the foil."""
+    target, foil = log_probability_apart(choices, output)
+    return target if foil is None else target - foil
 
 
 def new_places(places: Tensor, old: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 """For methods that ask the model again: the same target, on changed inputs."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,6 +14,8 @@ from tokenlight.record.blockwise import Blockwise
 from tokenlight.record.choices import Choice, Settled, log_probabilities, repeat_choices
 from tokenlight.record.recording import NO_SAVING, Saving, check_finite, differentiate
 from tokenlight.text.batches import Batch
+
+Measure = Callable[[tuple[Choice, ...], Any], Tensor]  # a part of a target, the model's output -> [batch]
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,7 @@ class Probe:
     known_at_baseline: Tensor | None = None  # [part, batch] the same for the baseline of the one method that asks
     output: Any = None  # of the model on the batch as it is, where it is known
     each: bool = False
+    measure: Measure | None = None  # what is asked for in place of the explained number
 
     @property
     def fused(self) -> bool:
@@ -49,6 +52,16 @@ class Probe:
         known = [None] * len(self.parts) if self.known is None else self.known.split(1)
         alone = replace(self, known_at_baseline=None, each=False)
         return [replace(alone, choices=part, known=one) for part, one in zip(self.parts, known, strict=True)]
+
+    def measuring(self, measure: Measure) -> "Probe":
+        """The same question, where `scores` are this function of the output, such as a probability.
+
+        A target without a probability (a regression, the caller's own function) keeps its explained number.
+        """
+        if not all(choice.has_probability for choice in self.choices):
+            return self
+        changed = replace(self, measure=measure, known=None, known_at_baseline=None)
+        return changed if self.output is None else replace(changed, known=changed.scores_in(self.output))
 
     def rows(self, rows: Tensor) -> "Probe":
         """The same question for some rows of the batch, in any order, repeated at will."""
@@ -135,7 +148,8 @@ class Probe:
 
     def scores_in(self, output: Any) -> Tensor:
         """[part, batch] of what the model has said"""
-        return torch.stack([total(part, output) for part in self.parts]).detach()
+        measure = self.measure or total
+        return torch.stack([measure(part, output) for part in self.parts]).detach()
 
     def _output(self, embeddings: Tensor | None = None) -> Any:
         tape = Tape(embeddings_instead=embeddings, fused=self.fused)

@@ -68,7 +68,7 @@ class Block:
 
     @property
     def after(self) -> Signal:
-        """Its output: [batch, token, dim], without a gradient; comes with "hidden"."""
+        """Its output: [batch, token, dim]; comes with "hidden", and with "hidden.grad" has its gradient."""
         return self._find("after")
 
     @property
@@ -176,7 +176,7 @@ class Trace:
     def blocks_downwards(self) -> Iterator[Block]:
         """From the last block to the first."""
         groups = {name: getattr(self, name) for name in BY_BLOCK}
-        groups |= {"hidden": self.hidden[:-1], "after": [Signal(signal.value) for signal in self.hidden[1:]]}
+        groups |= {"hidden": self.hidden[:-1], "after": self.hidden[1:]}
         for number in reversed(range(max(map(len, groups.values())))):
             yield Block(self.first_block + number, {name: group[number] for name, group in groups.items() if group})
 

@@ -37,6 +37,7 @@ MAP_AXES: dict[str, tuple[str, ...]] = {
     "neurons": ("token", "dim"),
     "mlp": ("layer",),
     "contributions": ("layer", "query", "key"),
+    "mixing": ("layer", "query", "key"),
     "standard_error": ("token",),
 }
 

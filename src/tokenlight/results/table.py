@@ -38,6 +38,7 @@ class Line:
     title: str
     control: str | None  # what a control is; None for a method
     cells: tuple[Cell, ...]
+    spreads: tuple[float, ...] = ()  # of several runs, the standard deviation of their means; empty for one run
 
 
 @dataclass(frozen=True)

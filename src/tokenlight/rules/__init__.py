@@ -4,6 +4,7 @@ What a table of one's own is made of can be had from here: `from tokenlight impo
 """
 
 from tokenlight.rules.facts import keeps
+from tokenlight.rules.linear_layers import alpha_beta_rules, epsilon_rules, gamma_rules
 from tokenlight.rules.mode import Rule, RuleTable, is_signal
 from tokenlight.rules.points import activation, attend, mask_scores, mix_values, query_key
 from tokenlight.rules.positive import alpha_beta_addmm, alpha_beta_linear, zplus_addmm, zplus_linear
@@ -42,11 +43,14 @@ __all__ = [
     "activation",
     "alpha_beta_addmm",
     "alpha_beta_linear",
+    "alpha_beta_rules",
     "attend",
     "conserving_sum",
     "constant",
     "cut",
     "cut_gated",
+    "epsilon_rules",
+    "gamma_rules",
     "gradient_softmax",
     "halved",
     "identity",

@@ -53,10 +53,11 @@ class Gatekeeper:
 
 
 class GateHeads(torch.autograd.Function):
-    """Mask-LRP's gate (Song et al. 2024, eq. 9) on the context [batch, head, query, dim].
+    """Mask-LRP's gate on the context [batch, head, query, dim]: the equations after eq. 9 of Song et al. 2024.
 
     With `conserve`, the relevance of every group g is scaled to |Σ_g| / Σ_g' |Σ_g'| of the block's whole, as the paper
-    does for its syntactic and its positional heads.
+    does for its syntactic and its positional heads. (It prints |Σ_g + Σ_g'| below the line, which is the same where
+    both sums have one sign, and does not conserve relevance where they have not.)
     """
 
     @staticmethod

@@ -29,11 +29,16 @@ WORDS: dict[str, bool | None] = {"true": True, "false": False, "none": None}
 
 @dataclass(frozen=True)
 class MethodSpec:
-    """A method with its options under a label of its own."""
+    """A method with its options under a label of its own.
+
+    Methods with the same `run_of` are runs of one method that differ in chance alone, such as random scores or random
+    head masks with several seeds: a table has one line for them, under that name, with the mean over the runs.
+    """
 
     label: str
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)
+    run_of: str = ""
 
     @classmethod
     def parse(cls, written: "str | MethodSpec") -> "MethodSpec":
@@ -75,9 +80,16 @@ class MethodSpec:
 
 
 def choose_methods(
-    written: Sequence[str | MethodSpec] | None, model: PreTrainedModel, heads: HeadsLike = None, erasure: bool = True
+    written: Sequence[str | MethodSpec] | None,
+    model: PreTrainedModel,
+    heads: HeadsLike = None,
+    erasure: bool = True,
+    random_runs: int = 1,
 ) -> list[MethodSpec]:
-    """The methods that were named, or a handful that fit the model; the controls come last."""
+    """The methods that were named, or a handful that fit the model; the controls come last.
+
+    The control that draws random scores runs `random_runs` times, with the seeds 0, 1 ...
+    """
     if isinstance(written, str):
         raise TypeError(f"methods is a list of names, found {written!r}")
     names: Iterable[str | MethodSpec] = written or (n for n in DEFAULT_METHODS if is_ready(METHODS[n], model, heads))
@@ -85,11 +97,19 @@ def choose_methods(
     if not [spec for spec in specs if not spec.control]:
         raise ValueError("name at least one method in addition to the controls")
     listed = {spec.name for spec in specs}
-    specs += [MethodSpec(name, name) for name in controls(costly=erasure) if name not in listed]
-    labels = [spec.label for spec in specs]
+    for name in controls(costly=erasure):
+        if name not in listed:
+            drawn = "seed" in METHODS[name].options and random_runs > 1
+            specs += runs_of(name, random_runs) if drawn else [MethodSpec(name, name)]
+    labels = [spec.label for spec in specs] + sorted({spec.run_of for spec in specs if spec.run_of})
     if twice := sorted({label for label in labels if labels.count(label) > 1}):
         raise ValueError(f"{', '.join(twice)} is named twice: give each MethodSpec a label of its own")
     return sorted(specs, key=lambda spec: spec.control)
+
+
+def runs_of(name: str, runs: int) -> list[MethodSpec]:
+    """A method with the seeds 0, 1 ..., as runs of one line."""
+    return [MethodSpec(f"{name}, run {seed + 1}", name, {"seed": seed}, run_of=name) for seed in range(runs)]
 
 
 def controls(costly: bool) -> list[str]:

@@ -2,15 +2,17 @@
 
 import hashlib
 import json
+from typing import Any
 
 import torch
 
 from tokenlight.explain.explainer import Explainer
-from tokenlight.foundation.torch_internals import uncompiled_name
+from tokenlight.foundation.torch_internals import forward_hooks, uncompiled_name
 from tokenlight.foundation.transformers_internals import WHERE_IT_LAY, tokenizer_json
 from tokenlight.model.quantised import unpacked
 
 BLOCK = 1 << 22
+ADAPTER_SETTINGS = ("active_adapters", "disable_adapters", "merged_adapters", "scaling")  # of PEFT's layers
 # Where it lay, who wrote the file, and what saving notes in the config: the weights' own types are hashed with them.
 NOT_THE_MODEL = (WHERE_IT_LAY, "transformers_version", "architectures", "dtype")
 
@@ -24,6 +26,7 @@ def hash_model(explainer: Explainer) -> str:
     tokenizer = json.loads(tokenizer_json(explainer.tokenizer))
     tokenizer |= {"truncation": None, "padding": None}  # whatever the last call left switched on
     digest.update(json.dumps(tokenizer, sort_keys=True).encode())
+    digest.update(json.dumps(reading_of(explainer), sort_keys=True, default=str).encode())
     state = {uncompiled_name(name): tensor for name, tensor in model.state_dict().items()}
     for name, tensor in sorted(state.items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
@@ -31,6 +34,28 @@ def hash_model(explainer: Explainer) -> str:
         for part in flat.split(BLOCK):
             digest.update(part.view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
+
+
+def reading_of(explainer: Explainer) -> dict[str, Any]:
+    """What decides how texts are read and answered, and is neither in the weights nor in tokenizer.json."""
+    tokenizer = explainer.tokenizer
+    hooks = [
+        (name, getattr(hook, "__qualname__", type(hook).__qualname__))
+        for name, module in explainer.inner.named_modules()
+        for hook in forward_hooks(module)
+    ]
+    adapters = [
+        (name, [str(getattr(module, setting, None)) for setting in ADAPTER_SETTINGS])
+        for name, module in explainer.inner.named_modules()
+        if hasattr(module, "active_adapters")
+    ]
+    return {
+        "chat_template": getattr(tokenizer, "chat_template", None),
+        "max_length": explainer.task.max_length,
+        "special_tokens": {name: str(token) for name, token in tokenizer.special_tokens_map.items()},
+        "hooks": hooks,
+        "adapters": adapters,
+    }
 
 
 def describe_model(explainer: Explainer) -> dict[str, str | None]:

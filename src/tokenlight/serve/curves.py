@@ -40,7 +40,7 @@ def answer_curves(session: Session, asked: CurvesAsked, say: Say) -> None:
         raise Refused(str(error)) from error
     inquiry = place(session, asked)
     names = [name for name in curve_names(asked) if name != CHANCE]
-    quick = tuple(name for name in names if not METHODS[name].asks_often)
+    quick = tuple(name for name in names if not METHODS[name].takes_long)
     draw(session, replace(asked, methods=quick), inquiry, perturbation, say, chance_draws(session, inquiry))
     for name in names:
         if name not in quick:

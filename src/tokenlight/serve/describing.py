@@ -23,6 +23,7 @@ SCHOOLS = {
     "relevance": "Relevance",
     "perturbation": "Perturbation and control",
     "shapley": "Perturbation and control",
+    "lime": "Perturbation and control",
     "unit_ablation": "Perturbation and control",
 }
 PASSAGES: dict[str, Any] = {  # to ask a language model about
@@ -87,7 +88,7 @@ def describe_method(session: Session, method: Method) -> dict[str, Any]:
         "signed": method.signed,
         "class_specific": method.class_specific,
         "cost": method.cost,
-        "slow": method.asks_often,
+        "slow": method.takes_long,
         "heads": takes_heads(method),
         "layers": has_layers(method),
         "available": available,

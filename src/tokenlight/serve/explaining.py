@@ -10,7 +10,7 @@ from tokenlight.explain.contrast import explain_inquiries
 from tokenlight.explain.inquiry import Inquiry
 from tokenlight.explain.jobs import Job
 from tokenlight.explain.running import Running
-from tokenlight.foundation.progress import at_each_pass
+from tokenlight.foundation.progress import at_each_pass, at_each_step
 from tokenlight.masks.head_mask import HeadMask
 from tokenlight.methods import METHODS, Method
 from tokenlight.results.explanation import Explanation
@@ -58,8 +58,8 @@ def explain_methods(
         else:
             yield Explained(name, known, reused=True)
     chosen = {method.name: options(session, asked, method, heads, layers) for method in fresh}
-    together = [name for name in chosen if not METHODS[name].asks_often]
-    for group in (together, *([name] for name in chosen if METHODS[name].asks_often)):
+    together = [name for name in chosen if not METHODS[name].takes_long]
+    for group in (together, *([name] for name in chosen if METHODS[name].takes_long)):
         for one in explain_group(session, inquiry, {name: chosen[name] for name in group}, say):
             if one.explanation is not None:
                 explanation = replace(one.explanation, sources=sources)
@@ -132,6 +132,8 @@ def result_key(asked: MethodsAsked, method: Method, layers: bool) -> Hashable:
 
 def counting(job: Job, inquiry: Inquiry, say: Say) -> AbstractContextManager[None]:
     """Speak about the progress of a slow method, not too often."""
+    if job.method.slow:
+        return at_each_step(Counter(job.method.name, None, say))
     if not job.method.asks_often:
         return nullcontext()
     total = 1 + job.method.asks.passes(job.full_options, len(inquiry.row))  # what the model says comes first
@@ -140,7 +142,7 @@ def counting(job: Job, inquiry: Inquiry, say: Say) -> AbstractContextManager[Non
 
 @dataclass
 class Counter:
-    """Called before every pass."""
+    """Called before every pass or step."""
 
     method: str
     total: int | None

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from tokenlight.foundation.progress import at_each_part, at_each_pass
+from tokenlight.foundation.progress import at_each_part, at_each_pass, at_each_step
 from tokenlight.serve.events import Event, Waiting
 
 Answer = TypeVar("Answer")
@@ -186,7 +186,7 @@ class WaitingLine:
                 raise TimeUp
 
         try:
-            with at_each_pass(may_go_on), at_each_part(may_go_on):
+            with at_each_pass(may_go_on), at_each_part(may_go_on), at_each_step(may_go_on):
                 may_go_on()
                 return Ending(answer=ticket.compute(ticket.tell))
         except Stopped:

@@ -1,7 +1,8 @@
 """Dependency parses from spaCy, a CoNLL-U treebank or JSON-lines, one at a time, placed in their text by characters."""
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -74,10 +75,17 @@ def load_spacy(pipeline: str = SPACY_PIPELINE, exclude: Sequence[str] = NOT_FOR_
     with from_extra("syntax", "parsing"):
         import spacy
     hint = f'pip install "tokenlight[syntax]" brings spaCy and its English pipeline {SPACY_PIPELINE}'
+    other = "" if pipeline == SPACY_PIPELINE else f"install it with `python -m spacy download {pipeline}`; "
     try:
         language = spacy.load(pipeline, exclude=list(exclude))
     except OSError as error:
-        raise ImportError(f"spaCy has no pipeline {pipeline!r}: {hint}") from error
+        raise ImportError(f"spaCy has no pipeline {pipeline!r}: {other}{hint}") from error
+    except ValueError as error:  # spaCy lacks a component, such as that of the pipelines with a Transformer
+        reason = str(error).partition(". ")[0]
+        raise ImportError(
+            f"the spaCy pipeline {pipeline!r} cannot be loaded ({reason}): install the packages that it needs, for "
+            'pipelines with a Transformer pip install "spacy[transformers]" or spacy-curated-transformers'
+        ) from error
     if "parser" not in language.pipe_names:
         raise ValueError(f"the spaCy pipeline {pipeline!r} has no parser, only {language.pipe_names}; {hint}")
     return language
@@ -104,10 +112,12 @@ def conllu_parses(path: str | Path) -> Iterator[Parse]:
 
 def conllu_sentences(path: str | Path) -> Iterator[TreebankSentence]:
     """The sentences of a CoNLL-U file with all their columns."""
-    return (read_sentence(block, str(path), number) for number, block in enumerate(conllu_blocks(path), 1))
+    with closing(conllu_blocks(path)) as blocks:
+        for number, block in enumerate(blocks, 1):
+            yield read_sentence(block, str(path), number)
 
 
-def conllu_blocks(path: str | Path) -> Iterator[list[tuple[int, str]]]:
+def conllu_blocks(path: str | Path) -> Generator[list[tuple[int, str]], None, None]:
     """The numbered lines of each sentence."""
     count = 0
     refuse_lone_returns(path)

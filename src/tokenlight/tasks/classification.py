@@ -1,15 +1,20 @@
 """One label, several labels or a number for a text or a pair of texts."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
+from transformers import PreTrainedModel
 
 from tokenlight.foundation.first_look import EMBEDDED, SENTENCES
+from tokenlight.record.choices import Choice, Distribution
 from tokenlight.tasks import register
 from tokenlight.tasks.labels import Labelled
+from tokenlight.tasks.targets import Target
 from tokenlight.tasks.task import Field, Fields
+from tokenlight.text.batches import Batch
 from tokenlight.text.rows import Text
 
 
@@ -28,12 +33,18 @@ class Classification(Labelled):
     @property
     def several(self) -> bool:
         """Each label is right or wrong on its own."""
-        return self.model.config.problem_type == "multi_label_classification"
+        return distribution_of(self.model, self.outputs) == "sigmoid"
 
     @property
     def gives_number(self) -> bool:
         """One number, or with problem_type="regression" several: none of them is a probability."""
-        return not self.several and (self.outputs == 1 or self.model.config.problem_type == "regression")
+        return distribution_of(self.model, self.outputs) == "none"
+
+    def choose(self, target: Target, output: Any, batch: Batch, model: PreTrainedModel) -> tuple[Choice, ...]:
+        distribution = distribution_of(model, output["logits"].shape[-1])
+        return tuple(
+            replace(choice, distribution=distribution) for choice in super().choose(target, output, batch, model)
+        )
 
     def chances(self, logits: Tensor) -> Tensor:
         return torch.sigmoid(logits) if self.several else logits.softmax(0)
@@ -51,3 +62,11 @@ class Classification(Labelled):
     @property
     def examples(self) -> list[Text]:
         return list(SENTENCES)
+
+
+def distribution_of(model: PreTrainedModel, outputs: int) -> Distribution:
+    """How the model's logits become probabilities."""
+    kind = model.config.problem_type
+    if kind == "multi_label_classification":
+        return "sigmoid"
+    return "none" if outputs == 1 or kind == "regression" else "softmax"

@@ -117,7 +117,8 @@ class ExtractiveAnswers(Task):
         def part(field: str, side: int) -> Choice:
             index = batch.input_ids.new_tensor([span[side] for span in spans])
             foil = None if None in foils else batch.input_ids.new_tensor([span[side] for span in foils if span])
-            return Choice(row=index, index=index, foil=foil, foil_row=foil, field=field, of_tokens=True)
+            real = batch.attention_mask.bool()
+            return Choice(index, index, foil, field=field, of_tokens=True, foil_row=foil, among=real)
 
         return tuple(part(field, side) for side, field in enumerate(SIDES))
 
@@ -221,7 +222,10 @@ def answer_span(row: Row, answer: object) -> Span:
         for i, (segment, (first, last)) in enumerate(zip(row.segments, row.spans, strict=True))
         if segment == 1 and first < end and last > start
     ]
-    if not inside:
+    in_context = [span for segment, span in zip(row.segments, row.spans, strict=True) if segment == 1]
+    kept = min(first for first, _ in in_context), max(last for _, last in in_context)  # characters of the context
+    cut_off = row.truncated and (kept[0] > start or kept[1] < start + len(answer.rstrip()))
+    if not inside or cut_off:
         raise ValueError(f"the answer {answer!r} is in a part of the context that did not fit into the model")
     return inside[0], inside[-1]
 

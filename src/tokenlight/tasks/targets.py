@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from tokenlight.record.choices import Choice, OutputFunction
+from tokenlight.record.choices import Choice
+from tokenlight.record.target_functions import OutputFunction
 from tokenlight.text.batches import Batch
 from tokenlight.text.rows import Row
 

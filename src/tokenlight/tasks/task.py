@@ -17,6 +17,7 @@ from tokenlight.foundation.first_look import SAMPLE
 from tokenlight.model.inputs import max_length
 from tokenlight.model.settings import embedding_rows
 from tokenlight.record.choices import Choice, logits_at
+from tokenlight.record.target_functions import refuse_padding_read
 from tokenlight.tasks.targets import (
     Candidate,
     Goal,
@@ -192,6 +193,7 @@ class Task(ABC):
         """The parts whose scores add up to what is explained; `model` is the one that has answered."""
         positions = self.positions(target.wanted, batch)
         if target.function is not None:
+            refuse_padding_read(target.function, output, batch)
             return (Choice(row=None, function=target.function),)
         logits = output["logits"]
         check_indices([w.index for w in target.wanted] + [w.foil for w in target.wanted], logits.shape[-1])

@@ -1,7 +1,8 @@
 """Tokens that follow a text: what a language model has written, or what is put into its mouth."""
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import replace
+from itertools import accumulate
 from typing import Any
 
 from tokenlight.text.chats import ASSISTANT
@@ -12,7 +13,7 @@ UNFINISHED = "\ufffd"  # how decoders write the first bytes of a character whose
 
 def follow(row: Row, ids: Sequence[int], tokenizer: Any) -> Row:
     """A text and what follows it, as a pair, or as the next message of a chat; its spans point into what is decoded."""
-    roles = set(tokenizer.all_special_ids)
+    roles = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
     text, spans = decode(ids, tokenizer)
     types = row.token_type_ids
     return replace(
@@ -36,19 +37,43 @@ def followed(text: Text, answer: str) -> Text:
 
 
 def decode(ids: Sequence[int], tokenizer: Any) -> tuple[str, list[tuple[int, int]]]:
-    """The text of token ids, and each token's place in it; that of bytes is the character that they are a part of.
+    """The text of token ids, and each token's span in it; that of bytes is the character that they are a part of.
 
-    Tokens with a role, such as the end of an answer, have no text.
+    Special tokens such as the end of an answer have no text; an unknown word is written as the unknown token. Some
+    tokenizers remove blanks from what they decode ("do n't" becomes "don't"). Where that changes the text of tokens
+    that came before, the text keeps its blanks, so that spans are those of the tokens.
     """
-    text, ends, begun = "", list[int](), list[bool]()
+    roles = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
+    written = [token for token in ids if token not in roles]
+    text = tokenizer.decode(written)
+    ends = ends_in(text, ids, roles, tokenizer)
+    if ends is None:
+        text = tokenizer.decode(written, clean_up_tokenization_spaces=False)
+        ends = ends_in(text, ids, roles, tokenizer, clean_up_tokenization_spaces=False)
+    if ends is None:  # not even then: the tokens one by one, with blanks between them
+        pieces = ["" if token in roles else f"{tokenizer.decode([token])} " for token in ids]
+        text, reached = "".join(pieces).rstrip(), list(accumulate(map(len, pieces)))
+        ends = [(min(end, len(text)), min(end, len(text))) for end in reached]
+    starts = [0, *(end for end, _ in ends[:-1])]
+    return text, [trim(text, start, reach) for start, (_, reach) in zip(starts, ends, strict=True)]
+
+
+def ends_in(
+    text: str, ids: Sequence[int], roles: Set[int], tokenizer: Any, **settings: bool
+) -> list[tuple[int, int]] | None:
+    """For each token where it ends in `text`, and where the character ends that its bytes belong to.
+
+    None if the decoded text of some first tokens is not how `text` begins.
+    """
+    ends: list[tuple[int, int]] = []
     for count in range(1, len(ids) + 1):
-        text = tokenizer.decode(list(ids[:count]), skip_special_tokens=True)
-        whole = len(text.rstrip(UNFINISHED)) if count < len(ids) else len(text)
-        begun.append(whole < len(text))
-        ends.append(max(whole, ends[-1] if ends else 0))
-    starts = [0, *ends[:-1]]
-    reach = [min(end + part, len(text)) for end, part in zip(ends, begun, strict=True)]
-    return text, [trim(text, start, end) for start, end in zip(starts, reach, strict=True)]
+        begun = tokenizer.decode([token for token in ids[:count] if token not in roles], **settings)
+        whole = begun if count == len(ids) else begun.rstrip(UNFINISHED)
+        if not text.startswith(whole):
+            return None
+        end = max(len(whole), ends[-1][0] if ends else 0)
+        ends.append((end, min(end + (len(whole) < len(begun)), len(text))))
+    return ends
 
 
 def refuse_too_long(row: Row, ids: Sequence[int], max_length: int | None) -> None:

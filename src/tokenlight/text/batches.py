@@ -24,6 +24,8 @@ class Batch:
     pad_id: int | None = None
     start_id: int | None = None  # the id that stands for an empty text
     hides: bool = False  # the mask hides tokens of a text, too, not only padding
+    # bool: tokens that are not in attention_mask, but are in the mask that the model gets; attention alone skips them.
+    hidden_in_attention: Tensor | None = None
     units: Mapping[str, Tensor] = field(default_factory=dict)  # kind -> number of each token's unit; -1: in none
     # Role ("mask", "pad") -> id, where the tokenizer has such a token and the model has no embedding for it.
     unembedded: Mapping[str, int] = field(default_factory=dict)
@@ -54,6 +56,8 @@ class Batch:
         named = {
             name: getattr(self, name) for name in ("input_ids", "attention_mask", "token_type_ids", "position_ids")
         }
+        if self.hidden_in_attention is not None:
+            named["attention_mask"] = self.attention_mask.masked_fill(self.hidden_in_attention, 1)
         return {name: tensor for name, tensor in named.items() if tensor is not None}
 
     def map(self, change: Any) -> "Batch":

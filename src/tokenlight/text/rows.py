@@ -64,6 +64,8 @@ def shorten(row: Row, length: int, cut: Cut) -> Row:
         room[1 if room[1] > room[0] or (cut == "only_second" and room[1]) else 0] -= 1
     if isinstance(row.text, tuple) and min(room) < 1:
         raise ValueError(f"nothing of the context fits after the question in {length} tokens: shorten the question")
+    if room[0] < 1:
+        raise ValueError(f"no token of the text fits into the {length} tokens that the model reads")
     seen, kept = [0, 0], []
     for i, segment in enumerate(row.segments):
         skipped = row.segments.count(segment) - room[segment] if segment is not None and cut == "start" else 0

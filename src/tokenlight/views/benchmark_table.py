@@ -157,9 +157,10 @@ def facts(table: Table) -> list[str]:
 
 
 def short_source(settings: Mapping[str, Any]) -> str:
-    """A file with the folder that it lies in; the rest is in run.json."""
-    source = settings["data"]["source"]
-    return source if settings["data"]["hub"] else "/".join(Path(source).parts[-2:])
+    """A file with the folder that it lies in, and the sample of it; the rest is in run.json."""
+    data = settings["data"]
+    place = data["source"] if data["hub"] else "/".join(Path(data["source"]).parts[-2:])
+    return f"{place} (random sample of {data['sample']:,} rows, seed {data['seed']})" if "sample" in data else place
 
 
 def few(reasons: Counter[str], most: int = 5) -> Iterator[tuple[str, int]]:
@@ -177,7 +178,16 @@ def legend(table: Table, best: str = "bold") -> list[str]:
         "arrows say which way is better",
         f"{best.capitalize()}: the best method; {DAGGER}: cannot be told from it ({PAIRED})",
         f"Controls are never called the best: {', '.join(line.control for line in table.controls if line.control)}",
+        *(describe_runs(table, line) for line in table.lines if line.spreads),
     ]
+
+
+def describe_runs(table: Table, line: Line) -> str:
+    """How far the runs of a line lie apart."""
+    digits = all_decimals(table)
+    each = zip(table.columns, line.spreads, digits, strict=True)
+    listed = ", ".join(f"{column.title} {spread:.{d}f}" for column, spread, d in each)
+    return f"{line.title}: the mean of several runs with standard deviations {listed}"
 
 
 def all_decimals(table: Table) -> list[int]:

@@ -1,0 +1,27 @@
+"""A seeded random sample of the rows of a data set, without replacement and in data order."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from random import Random
+from typing import TypeVar
+
+Item = TypeVar("Item")
+
+
+def draw_numbers(total: int, size: int, seed: int) -> tuple[int, ...]:
+    """`size` different numbers below `total` (all of them if there are fewer), in ascending order."""
+    return tuple(sorted(Random(seed).sample(range(total), min(size, total))))
+
+
+def pick(items: Iterable[Item], numbers: Sequence[int], name: str) -> Iterator[Item]:
+    """The items with these ascending numbers, counted from 0; nothing is read behind the last of them."""
+    wanted = iter(numbers)
+    number = next(wanted, None)
+    if number is None:
+        return
+    for i, item in enumerate(items):
+        if i == number:
+            yield item
+            number = next(wanted, None)
+            if number is None:
+                return
+    raise ValueError(f"{name} ended before its row {number + 1}, which is in the sample: was it changed meanwhile?")

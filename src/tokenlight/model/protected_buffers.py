@@ -1,0 +1,50 @@
+"""Buffers that a model writes into while it runs: refused before the first write, because the copy shares them."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from tokenlight.foundation.errors import UnsupportedModelError
+from tokenlight.rules.in_place import IN_PLACE
+
+
+class ProtectBuffers(TorchFunctionMode):
+    """Refuse every operation that writes into a buffer of a model, also through a view of it or through `.data`."""
+
+    def __init__(self, model: nn.Module):
+        super().__init__()
+        self._names = {storage_of(buffer): name for name, buffer in model.named_buffers()}
+        self._names.pop(0, None)
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        written = [args[0]] if args and writes_in_place(func) else []
+        if "out" in kwargs:
+            written.append(kwargs["out"])
+        for tensor in written:
+            name = self._names.get(storage_of(tensor)) if isinstance(tensor, Tensor) else None
+            if name is not None:
+                raise UnsupportedModelError(
+                    f"the model writes into its buffer {name} whenever it runs. tokenlight runs a copy that shares it, "
+                    "so your model would change with every explanation. Turn the update off in eval mode, or let the "
+                    "module assign a new tensor in place of writing into the buffer"
+                )
+        return func(*args, **kwargs)
+
+
+def storage_of(tensor: Tensor) -> int:
+    """Where the numbers of a tensor are in memory; 0 where they are nowhere."""
+    return 0 if tensor.is_meta or not tensor.numel() else tensor.untyped_storage().data_ptr()
+
+
+def writes_in_place(func: Callable[..., Any]) -> bool:
+    name = getattr(func, "__name__", "")
+    return func in IN_PLACE or name == "__setitem__" or (name.endswith("_") and not name.endswith("__"))

@@ -1,0 +1,206 @@
+"""Block by block as in one graph: heads and blocks that read more than the output of the block before them."""
+
+from typing import Any, ClassVar
+
+import pytest
+import torch
+import transformers as hf
+from torch import nn
+from transformers.modeling_outputs import SequenceClassifierOutput
+
+import tokenlight as tl
+from tests import models
+from tests.rounding import assert_near
+from tokenlight.foundation.errors import UnsupportedModelError
+from tokenlight.record.planned_pass import PlannedPass
+from tokenlight.record.recording import Saving, record
+from tokenlight.tasks.targets import Target, Wanted
+from tokenlight.text.batches import Batch
+
+LAYERS = 4
+SIGNALS = {"embeddings.grad", "hidden.grad", "attention.grad"}
+
+
+class ReadsStates(hf.BertPreTrainedModel):
+    """A classifier with a head of its own."""
+
+    asks: ClassVar[dict[str, bool]] = {}
+    bert: Any
+
+    def __init__(self, config: Any):
+        super().__init__(config)
+        self.bert = hf.BertModel(config, add_pooling_layer=False)
+        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
+        self.post_init()
+
+    def forward(self, input_ids: Any = None, attention_mask: Any = None, token_type_ids: Any = None, return_dict=True):
+        output = self.bert(input_ids, attention_mask, token_type_ids, **self.asks)
+        return SequenceClassifierOutput(logits=self.head(output))
+
+    def head(self, output: Any) -> Any:
+        raise NotImplementedError
+
+
+class LastLayersForSequenceClassification(ReadsStates):
+    asks: ClassVar[dict[str, bool]] = {"output_hidden_states": True}
+
+    def head(self, output: Any) -> Any:
+        return self.classifier(torch.stack(output.hidden_states[-3:]).sum(0)[:, 0])
+
+
+class SkipsForSequenceClassification(ReadsStates):
+    """Later blocks read the sum of a state and an earlier one, as in a U-net; so does the head."""
+
+    def forward(self, input_ids: Any = None, attention_mask: Any = None, token_type_ids: Any = None, return_dict=True):
+        first = self.bert.embeddings(input_ids=input_ids, token_type_ids=token_type_ids)
+        mask = (1 - attention_mask[:, None, None].to(first)) * -1e9
+        down, bottom, up, top = self.bert.encoder.layer
+        second = down(first, mask)
+        state = top(first + up(second + bottom(second, mask), mask), mask)
+        return SequenceClassifierOutput(logits=self.classifier((state + first)[:, 0]))
+
+
+class AllLayersForSequenceClassification(ReadsStates):
+    """Its first hidden state is what a hook of transformers saw as the first block's argument."""
+
+    asks: ClassVar[dict[str, bool]] = {"output_hidden_states": True}
+
+    def head(self, output: Any) -> Any:
+        return self.classifier(torch.stack(output.hidden_states).sum(0)[:, 0])
+
+
+class StoredForSequenceClassification(ReadsStates):
+    """A hook inside a block stores what the head reads."""
+
+    def forward(self, input_ids: Any = None, attention_mask: Any = None, token_type_ids: Any = None, return_dict=True):
+        stored: list[torch.Tensor] = []
+        inside = self.bert.encoder.layer[1].intermediate
+        handle = inside.register_forward_hook(lambda module, args, output: stored.append(output))
+        state = self.bert(input_ids, attention_mask).last_hidden_state
+        handle.remove()
+        return SequenceClassifierOutput(logits=self.classifier(state[:, 0]) + stored[0][:, 0, :3])
+
+
+class AddsEarlier(nn.Module):
+    def __init__(self, inner: nn.Module):
+        super().__init__()
+        self.inner = inner
+        self.earlier: torch.Tensor | None = None
+
+    def forward(self, *args):
+        return self.inner(*args) + self.earlier
+
+
+class AttributeForSequenceClassification(ReadsStates):
+    """A block reads an earlier state that is no argument of it."""
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.adding = AddsEarlier(self.bert.encoder.layer[2].output.dense)
+        self.bert.encoder.layer[2].output.dense = self.adding
+        self.bert.encoder.layer[0].register_forward_hook(self.store)
+
+    def store(self, module, args, output):
+        self.adding.earlier = output
+
+    def head(self, output: Any) -> Any:
+        return self.classifier(output.last_hidden_state[:, 0])
+
+
+class SameStateForSequenceClassification(ReadsStates):
+    """Two blocks side by side."""
+
+    def forward(self, input_ids: Any = None, attention_mask: Any = None, token_type_ids: Any = None, return_dict=True):
+        state = self.bert.embeddings(input_ids=input_ids, token_type_ids=token_type_ids)
+        mask = (1 - attention_mask[:, None, None].to(state)) * -1e9
+        for left, right in zip(self.bert.encoder.layer[::2], self.bert.encoder.layer[1::2], strict=True):
+            state = left(state, mask) + right(state, mask)
+        return SequenceClassifierOutput(logits=self.classifier(state[:, 0]))
+
+
+class Counts(nn.Module):
+    def __init__(self, inner: nn.Module):
+        super().__init__()
+        self.inner, self.calls = inner, [0]
+
+    def forward(self, *args):
+        self.calls[0] += 1
+        return self.inner(*args) * (self.calls[0] % 2 + 0.5)
+
+
+def tiny(kind: type[ReadsStates]) -> Any:
+    torch.manual_seed(0)
+    config = hf.BertConfig(**{**models.ENCODER, "num_hidden_layers": LAYERS})
+    return kind(config).double().eval()
+
+
+def recorded(model: Any, needs: set[str], by_block: bool) -> dict[str, list[torch.Tensor]]:
+    ids = models.ids(2, 6)
+    target = Target(models.task("text-classification"), (Wanted(index=1),) * 2)
+    batch, plan = Batch(ids, torch.ones_like(ids)), PlannedPass(needs)
+    (trace,) = record(model, batch, target, plan, saving=Saving(by_block=by_block)).traces
+    assert trace.embeddings is not None
+    signals = {"embeddings": (trace.embeddings,), "hidden": trace.hidden, "attention": trace.attention}
+    return {name: [signal.gradient for signal in group] for name, group in signals.items()}
+
+
+@pytest.mark.parametrize("stored_before", [False, True])
+@pytest.mark.parametrize("kind", [LastLayersForSequenceClassification, SkipsForSequenceClassification])
+def test_gradients_along_every_path_are_gathered(kind, stored_before):
+    model = tiny(kind)
+    if stored_before:  # hooks of transformers that store states come before ours in the copy, or after them
+        model.bert(models.ids(2, 6), output_hidden_states=True)
+    whole, by_block = (recorded(model, SIGNALS, by_block) for by_block in (False, True))
+    for name, gradients in whole.items():
+        assert len(gradients) == {"embeddings": 1, "hidden": LAYERS + 1, "attention": LAYERS}[name]
+        for one, other in zip(gradients, by_block[name], strict=True):
+            assert_near(other, one)
+
+
+@pytest.mark.parametrize("method", ["attn_lrp", "attcat", "generic_attention", "integrated_gradients"])
+@pytest.mark.parametrize("kind", [LastLayersForSequenceClassification, SkipsForSequenceClassification])
+def test_scores_with_low_memory_are_the_same(kind, method):
+    model, ids = tiny(kind), models.ids(2, 6)
+    model.bert(ids, output_hidden_states=True)
+    whole, by_block = (
+        tl.attribute(model, ids, method=method, target=1, low_memory=low, **models.quick_options(method))
+        for low in (False, True)
+    )
+    assert_near(by_block, whole)
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        (AllLayersForSequenceClassification, "block 0 computes inside, or its input"),
+        (StoredForSequenceClassification, "block 1 computes inside"),
+        (AttributeForSequenceClassification, "reads more of the input than the state before it"),
+        (SameStateForSequenceClassification, "two blocks read the same state"),
+    ],
+)
+@pytest.mark.parametrize("method", ["gradient_x_input", "lrp"])
+def test_paths_past_the_outputs_of_blocks_are_refused(kind, words, method):
+    model, ids = tiny(kind), models.ids(2, 6)
+    if method == "gradient_x_input":  # the whole graph has no need to refuse it
+        assert tl.attribute(model, ids, method=method, target=1).any()
+    with pytest.raises(UnsupportedModelError, match=f"low_memory: .*{words}"):
+        tl.attribute(model, ids, method=method, target=1, low_memory=True)
+
+
+def test_a_block_that_gives_another_result_the_second_time_is_refused():
+    model = tiny(LastLayersForSequenceClassification)
+    block = model.bert.encoder.layer[1]
+    block.output.dense = Counts(block.output.dense)
+    with pytest.raises(UnsupportedModelError, match=r"block 1 .* another result when it runs a second time"):
+        recorded(model, {"embeddings.grad"}, by_block=True)
+
+
+def test_a_pass_that_begins_at_the_last_block_sees_who_else_reads_its_input():
+    model, ids = tiny(LastLayersForSequenceClassification), models.ids(2, 6)
+    target = Target(models.task("text-classification"), (Wanted(index=1),) * 2)
+    batch = Batch(ids, torch.ones_like(ids))
+    whole, from_last = (
+        record(model, batch, target, PlannedPass({"hidden.grad"}, last_block=last)).traces[0].hidden
+        for last in (False, True)
+    )
+    assert_near(from_last[0].gradient, whole[-2].gradient)

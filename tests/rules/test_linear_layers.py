@@ -1,0 +1,171 @@
+"""LRP-ε, LRP-γ and LRP-αβ at linear layers against their formulas, one input and one output at a time."""
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from tests.rounding import SHARES, assert_near
+from tests.rules.test_replacements import BATCH, constant, relevance, signal
+from tests.tokenizers_ import explainer_for
+from tokenlight import rules
+from tokenlight.rules.facts import Keeps, kept_by
+from tokenlight.rules.tables import ALPHA_BETA, LRP
+
+
+def by_hand(rule: str, x: Tensor, weight: Tensor, bias: Tensor, out: Tensor, *numbers: float) -> Tensor:
+    """Relevance of the inputs x [text, token, in] for weight [out, in] and relevance `out` [text, token, out]."""
+    found = torch.zeros_like(x)
+    for place in [(text, token) for text in range(x.shape[0]) for token in range(x.shape[1])]:
+        for j in range(len(weight)):
+            c = [float(x[place][i] * weight[j, i]) for i in range(weight.shape[1])]
+            b, R_j = float(bias[j]), float(out[place][j])
+            z_j = sum(c) + b
+            pos, neg = [max(one, 0.0) for one in c], [min(one, 0.0) for one in c]
+            for i in range(len(c)):
+                if rule == "epsilon":  # Arras et al. 2025, eq. 1
+                    (epsilon,) = numbers
+                    R_i = c[i] / (z_j + epsilon * (1 if z_j > 0 else -1)) * R_j
+                elif rule == "gamma":
+                    (gamma,) = numbers
+                    same, b_same = (pos, max(b, 0.0)) if z_j > 0 else (neg, min(b, 0.0))
+                    R_i = (c[i] + gamma * same[i]) / (z_j + gamma * (sum(same) + b_same)) * R_j
+                else:  # D.2 has the numerator 0 where the denominator is 0
+                    alpha, beta = numbers
+                    z_pos, z_neg = sum(pos) + max(b, 0.0), sum(neg) + min(b, 0.0)
+                    R_i = (alpha * pos[i] / z_pos if z_pos else 0.0) * R_j
+                    R_i -= (beta * neg[i] / z_neg if z_neg else 0.0) * R_j
+                found[place][i] += R_i
+    return found
+
+
+RULES = [
+    ("epsilon", rules.epsilon_rules, (0.25,)),
+    ("epsilon", rules.epsilon_rules, (3.0,)),
+    ("gamma", rules.gamma_rules, (0.25,)),
+    ("gamma", rules.gamma_rules, (10.0,)),
+    ("alpha_beta", rules.alpha_beta_rules, (2.0, 1.0)),
+    ("alpha_beta", rules.alpha_beta_rules, (1.5, 0.5)),
+    ("alpha_beta", rules.alpha_beta_rules, (1.0, 0.0)),
+]
+
+
+@pytest.mark.parametrize(("name", "make", "numbers"), RULES)
+def test_a_rule_is_its_formula(name, make, numbers):
+    x, weight, bias = signal(BATCH, 2, 5), constant(6, 5), constant(6, seed=3)
+    weight[0], bias[0] = weight[0].abs() * x.detach()[0, 0].sign(), 1.0  # no negative contribution at one place
+    value, out, (back,), ledger = relevance(LRP | make(*numbers), F.linear, x, weight, bias)
+    assert torch.equal(value, F.linear(x.detach(), weight, bias))
+    expected = by_hand(name, x.detach(), weight, bias, out, *numbers)
+    assert_near(back, expected, growth=SHARES)
+    assert_near(back.sum((1, 2)) + ledger.total("bias"), out.sum((1, 2)), size=back, growth=SHARES)
+
+
+@pytest.mark.parametrize(("name", "make", "numbers"), RULES)
+def test_conv1d_is_treated_as_linear(name, make, numbers):
+    x, weight, bias = signal(BATCH * 4, 5), constant(6, 5), constant(6, seed=3)
+    table = LRP | make(*numbers)
+    _, _, (one,), _ = relevance(table, F.linear, x, weight, bias)
+    _, _, (other,), _ = relevance(table, torch.addmm, bias, x, weight.T.contiguous())
+    assert_near(other, one, growth=SHARES)
+
+
+def test_the_rules_meet_the_plain_ones_at_their_ends():
+    x, weight, bias = signal(BATCH, 2, 5), constant(6, 5), constant(6, seed=3)
+
+    def back(table):
+        return relevance(table, F.linear, x, weight, bias)[2][0]
+
+    for same in (rules.epsilon_rules(0), rules.gamma_rules(0)):
+        assert_near(back(LRP | same), back(LRP), growth=SHARES)
+    assert_near(back(LRP | rules.alpha_beta_rules(1, 0)), back(ALPHA_BETA), growth=SHARES)
+    # A large γ leaves the contributions with the sign of the output, in proportion: α1β0 where that sign is positive.
+    value = F.linear(x.detach(), weight, bias)
+    only_positive = torch.where(value > 0, 1.0, 0.0)
+
+    def of_positive_outputs(table):
+        return relevance(table, lambda x: F.linear(x, weight, bias) * only_positive, x)[2][0]
+
+    torch.testing.assert_close(
+        of_positive_outputs(LRP | rules.gamma_rules(1e9)), of_positive_outputs(ALPHA_BETA), rtol=0, atol=1e-7
+    )
+
+
+def test_an_output_without_contributions_passes_as_a_constant():
+    x = torch.full((BATCH, 1, 5), -1.0, dtype=torch.float64, requires_grad=True)
+    weight = torch.ones(2, 5, dtype=torch.float64)
+    _, out, (back,), ledger = relevance(LRP | rules.alpha_beta_rules(1, 0), F.linear, x, weight)
+    assert (back == 0).all()
+    assert_near(ledger.total("bias"), out.sum((1, 2)))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: rules.epsilon_rules(-1), "epsilon is a number of at least 0, found -1"),
+        (lambda: rules.gamma_rules(float("nan")), "gamma is a number of at least 0, found nan"),
+        (lambda: rules.alpha_beta_rules(2, 0), "alpha - beta must be 1.*found 2 and 0"),
+        (lambda: rules.alpha_beta_rules(True, 0), "alpha is a number of at least 0, found True"),
+    ],
+)
+def test_parameters_that_make_no_rule_are_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_what_the_rules_keep_is_said():
+    for table, facts in (
+        (rules.epsilon_rules(1), Keeps(results=2, single=True)),
+        (rules.gamma_rules(1), Keeps(inputs=1, results=4, single=True)),
+        (rules.alpha_beta_rules(2, 1), Keeps(inputs=1, results=3, single=True)),
+    ):
+        assert {kept_by(rule) for rule in table.values()} == {facts}
+
+
+# --- As options of methods ----------------------------------------------------------------------------------------
+
+OPTIONS = [
+    ("lrp", {"epsilon": 0.1}, lambda: rules.LRP | rules.epsilon_rules(0.1)),
+    ("lrp", {"gamma": 0.5, "gate": "uniform"}, lambda: rules.LRP_UNIFORM | rules.gamma_rules(0.5)),
+    ("attn_lrp", {"epsilon": 0.1}, lambda: rules.ATTN_LRP | rules.epsilon_rules(0.1)),
+    ("attn_lrp", {"gamma": 0.5}, lambda: rules.ATTN_LRP | rules.gamma_rules(0.5)),
+    ("alpha_beta_lrp", {"alpha": 2, "beta": 1}, lambda: rules.LRP | rules.alpha_beta_rules(2, 1)),
+]
+TEXT = "it is a good movie"
+
+
+@pytest.mark.parametrize(("method", "options", "table"), OPTIONS)
+@pytest.mark.parametrize("family", ["bert", "gpt2", "llama"])
+def test_options_choose_the_table_and_relevance_is_accounted_for(family, method, options, table):
+    explainer = explainer_for(family)
+    e = explainer.explain(TEXT, method, **options)
+    by_table = explainer.explain(TEXT, method, rules=table())
+    assert_near(e.scores, by_table.scores)
+    assert not torch.allclose(e.scores, explainer.explain(TEXT, method).scores)
+    assert_near(e.extras["residual"], 0, size=torch.cat([e.scores, torch.tensor([e.score])]), growth=SHARES)
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "message"),
+    [
+        ("lrp", {"epsilon": 0.1, "gamma": 0.1}, "epsilon and gamma are rules for the same layers"),
+        ("attn_lrp", {"epsilon": -1}, "epsilon is a number of at least 0"),
+        ("attn_lrp", {"gamma": [1]}, r"gamma is a number of at least 0, found \[1\]"),
+        ("alpha_beta_lrp", {"alpha": 2}, "alpha - beta must be 1"),
+        ("lrp", {"epsilon": 0.1, "rules": rules.LRP}, "rules= replaces the rule table that epsilon=0.1 chose"),
+        ("alpha_beta_lrp", {"alpha": 2, "beta": 1, "rules": rules.LRP}, "alpha=2, beta=1 chose"),
+    ],
+)
+def test_options_that_contradict_each_other_are_refused(method, options, message):
+    with pytest.raises(ValueError, match=message):
+        explainer_for("bert").explain(TEXT, method, **options)
+
+
+def test_methods_with_the_same_rule_share_a_pass():
+    from tokenlight.explain.jobs import Job
+    from tokenlight.methods import METHODS
+
+    one, two = (Job(METHODS["lrp"], {"epsilon": 0.1, **more}).passes(False)[0] for more in ({}, {"read": "embeddings"}))
+    assert one.key == two.key
+    assert one.key != Job(METHODS["lrp"], {"epsilon": 0.2}).passes(False)[0].key
+    assert Job(METHODS["lrp"], {"epsilon": 0}).passes(False)[0].rules is rules.LRP
