@@ -1,0 +1,83 @@
+"""The command-line options that all scripts share, and the models and data that they choose.
+
+Without options a script takes the paper's own checkpoints and data from the Hub. `--small` takes models and texts that
+need no network and finishes within minutes on two cores. `--model` and `--data` take anything else.
+"""
+
+import argparse
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import tokenlight as tl
+from papers.facts import Checkpoint, Paper
+from papers.small import SmallRun
+from tokenlight.cli.loading import load_model
+
+
+@dataclass(frozen=True)
+class Run:
+    """One model with its data, as the options choose it."""
+
+    name: str  # of the checkpoint in the paper's facts: "sst2"
+    paper: Checkpoint  # what the paper used
+    model: str
+    source: tl.Source
+    folder: Path  # for results
+    device: str | None
+    small: bool
+
+    def load(self, task: str | None = None) -> tl.Explainer:
+        explainer = load_model(self.model, task)
+        if self.device is not None:
+            explainer.model.to(self.device)
+        return explainer
+
+    @property
+    def differences(self) -> list[str]:
+        """In what the run is not the paper's, one sentence each."""
+        data, sentences = str(self.source.data), []
+        if self.model != self.paper.model:
+            sentences.append(f"the model is {Path(self.model).name}, the paper's is {self.paper.model}")
+        if data != self.paper.data:
+            sentences.append(f"the data are {Path(data).name}, the paper's are {self.paper.data}")
+        if self.source.limit is not None:
+            sentences.append(f"at most the first {self.source.limit:,} examples are used")
+        return sentences
+
+
+def make_parser(description: str | None, paper: Paper, names: Sequence[str]) -> argparse.ArgumentParser:
+    """A parser with the options of every script. `names` are the checkpoints that the script can use."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--dataset", action="append", choices=names, help="repeat for several; default: all")
+    parser.add_argument("--small", action="store_true", help="small models and texts that need no network")
+    parser.add_argument("--model", help="checkpoint in place of the paper's; 'default' is the one in the package")
+    parser.add_argument("--data", help="data file or hf:NAME in place of the paper's data")
+    parser.add_argument("--split", help="split of a Hugging Face dataset")
+    parser.add_argument("--limit", type=int, help="use at most the first N examples")
+    parser.add_argument("--device", help="cpu, cuda, mps ...; default: cpu")
+    parser.add_argument("--output", type=Path, default=Path("results") / paper.folder, help="folder for results")
+    parser.add_argument("--record", action="store_true", help="store the numbers for the paper's page in the docs")
+    parser.set_defaults(names=tuple(names), paper=paper, parser=parser)
+    return parser
+
+
+def choose_runs(options: argparse.Namespace, script: str, small: Mapping[str, SmallRun]) -> Iterator[Run]:
+    """The runs that the options ask for, one per checkpoint. `small` has a stand-in for some of them."""
+    names = options.dataset or [name for name in options.names if not options.small or name in small]
+    if (options.model or options.data) and len(names) > 1:
+        options.parser.error("choose with --dataset which of the paper's runs your --model or --data replaces")
+    for name in names:
+        paper = options.paper.checkpoints[name]
+        model, source = paper.model, None
+        if options.small:
+            if name not in small:
+                options.parser.error(f"there is no small run for {name}; there are: {', '.join(small)}")
+            model, source = small[name].make()
+        if options.data or source is None:
+            data = options.data or paper.data
+            source = tl.Source(data, split=options.split or (paper.split if data == paper.data else None))
+        if options.limit is not None:
+            source = replace(source, limit=options.limit)
+        folder = options.output / script / name
+        yield Run(name, paper, options.model or model, source, folder, options.device, options.small)

@@ -1,0 +1,214 @@
+"""Small Transformers that are trained from scratch within a minute each, for `--small`.
+
+A model is kept in the user's cache folder under a name that depends on how it is made, and reused from there.
+"""
+
+import hashlib
+import os
+import random
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from torch.nn.functional import cross_entropy
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    BertForQuestionAnswering,
+    BertForSequenceClassification,
+    BertTokenizer,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedTokenizerFast,
+)
+
+from papers import small_texts
+from tokenlight.foundation.progress import track
+
+CACHE = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "tokenlight" / "papers"
+WIDTH, HEADS, LAYERS = 64, 4, 3
+INITIAL = 0.08  # standard deviation of initial weights: models this narrow learn slowly from the usual 0.02
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+IGNORED = -100  # label that cross_entropy leaves out
+
+
+def all_words() -> list[str]:
+    """Every word that the templates can write."""
+    draw = random.Random(0)
+    texts = [small_texts.make_agreement_sentence(draw, opposite=False).text for _ in range(2000)]
+    for _ in range(500):
+        question = small_texts.make_question(draw)
+        pairs = (small_texts.make_pair(draw), small_texts.make_inference(draw))
+        texts += [question.passage, question.question, *(text for pair in pairs for text in pair[:2])]
+    return sorted({word for text in texts for word in text.split()})
+
+
+def word_piece() -> BertTokenizer:
+    return BertTokenizer(vocab={word: index for index, word in enumerate([*SPECIAL, *all_words()])})
+
+
+def whole_words() -> PreTrainedTokenizerFast:
+    """For language models: a token per word with the blank before it, and a token that begins every text."""
+    vocabulary = ["<pad>", "<s>", "<unk>", *(f"▁{word}" for word in all_words())]
+    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(vocabulary)}, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<pad>", bos_token="<s>", unk_token="<unk>")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a small model is made: its class, its training examples, and how often it is updated."""
+
+    name: str
+    build: Callable[[Any], Any]  # tokenizer -> model
+    tokenizer: Callable[[], Any]
+    loss: Callable[[Any, Any, random.Random], torch.Tensor]  # model, tokenizer, draw -> loss of one batch
+    steps: int = 600
+    learning_rate: float = 2e-3
+
+
+def bert_config(tokenizer: Any, **settings: Any) -> BertConfig:
+    return BertConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=WIDTH,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=HEADS,
+        intermediate_size=4 * WIDTH,
+        max_position_embeddings=64,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        initializer_range=INITIAL,
+        **settings,
+    )
+
+
+def masked_verb_loss(model: Any, tokenizer: Any, draw: random.Random) -> torch.Tensor:
+    """The verb is masked, and one other word with probability 1/2."""
+    sentences = [small_texts.make_agreement_sentence(draw, opposite=False) for _ in range(64)]
+    batch = tokenizer([sentence.text for sentence in sentences], return_tensors="pt", padding=True)
+    labels = torch.full_like(batch.input_ids, IGNORED)
+    for row, sentence in enumerate(sentences):
+        verb = 1 + len(sentence.before.split())  # behind [CLS]; a token per word
+        positions = [verb] + ([draw.randrange(1, verb)] if draw.random() < 0.5 else [])
+        labels[row, positions] = batch.input_ids[row, positions]
+        batch.input_ids[row, positions] = tokenizer.mask_token_id
+    return cross_entropy(model(**batch).logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED)
+
+
+def next_word_loss(model: Any, tokenizer: Any, draw: random.Random) -> torch.Tensor:
+    texts = [small_texts.make_agreement_sentence(draw, opposite=False).text for _ in range(64)]
+    batch = tokenizer(texts, return_tensors="pt", padding=True, return_token_type_ids=False)
+    labels = batch.input_ids.masked_fill(batch.attention_mask == 0, IGNORED)[:, 1:]
+    return cross_entropy(model(**batch).logits[:, :-1].flatten(0, 1), labels.flatten(), ignore_index=IGNORED)
+
+
+def answer_loss(model: Any, tokenizer: Any, draw: random.Random) -> torch.Tensor:
+    questions = [small_texts.make_question(draw) for _ in range(64)]
+    batch = tokenizer(
+        [q.question for q in questions], [q.passage for q in questions], return_tensors="pt", padding=True
+    )
+    places = []
+    for question in questions:
+        words_before = len(question.question.split()) + len(question.passage[: question.start].split())
+        places.append(words_before + 2)  # behind [CLS] and [SEP]; an answer is one word
+    place = torch.tensor(places)
+    output = model(**batch)
+    return cross_entropy(output.start_logits, place) + cross_entropy(output.end_logits, place)
+
+
+def pair_loss(model: Any, tokenizer: Any, draw: random.Random) -> torch.Tensor:
+    make = small_texts.make_pair if model.config.num_labels == 2 else small_texts.make_inference
+    rows = [make(draw) for _ in range(64)]
+    first, second, labels = zip(*rows, strict=True)
+    batch = tokenizer(list(first), list(second), return_tensors="pt", padding=True)
+    return cross_entropy(model(**batch).logits, torch.tensor(labels))
+
+
+def decoder_settings(tokenizer: Any) -> dict[str, Any]:
+    return {"bos_token_id": tokenizer.bos_token_id, "pad_token_id": tokenizer.pad_token_id, "eos_token_id": None}
+
+
+def build_gpt2(tokenizer: Any) -> GPT2LMHeadModel:
+    config = GPT2Config(
+        vocab_size=len(tokenizer), n_positions=64, n_embd=WIDTH, n_layer=LAYERS, n_head=HEADS,
+        resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, initializer_range=INITIAL, **decoder_settings(tokenizer),
+    )  # fmt: skip
+    return GPT2LMHeadModel(config)
+
+
+def build_llama(tokenizer: Any) -> LlamaForCausalLM:
+    config = LlamaConfig(
+        vocab_size=len(tokenizer), hidden_size=WIDTH, intermediate_size=3 * WIDTH, num_hidden_layers=LAYERS,
+        num_attention_heads=HEADS, num_key_value_heads=2, max_position_embeddings=64,
+        initializer_range=INITIAL, **decoder_settings(tokenizer),
+    )  # fmt: skip
+    return LlamaForCausalLM(config)
+
+
+def build_classifier(tokenizer: Any, labels: Sequence[str]) -> BertForSequenceClassification:
+    names = dict(enumerate(labels))
+    config = bert_config(tokenizer, id2label=names, label2id={name: index for index, name in names.items()})
+    return BertForSequenceClassification(config)
+
+
+def build_pairs(tokenizer: Any) -> BertForSequenceClassification:
+    return build_classifier(tokenizer, ("different", "duplicate"))
+
+
+def build_inferences(tokenizer: Any) -> BertForSequenceClassification:
+    return build_classifier(tokenizer, ("entailment", "neutral", "contradiction"))
+
+
+RECIPES = {
+    recipe.name: recipe
+    for recipe in (
+        Recipe("agreement-bert", lambda t: BertForMaskedLM(bert_config(t)), word_piece, masked_verb_loss),
+        Recipe("agreement-gpt2", build_gpt2, whole_words, next_word_loss),
+        Recipe("agreement-llama", build_llama, whole_words, next_word_loss),
+        Recipe("questions", lambda t: BertForQuestionAnswering(bert_config(t)), word_piece, answer_loss),
+        Recipe("pairs", build_pairs, word_piece, pair_loss),
+        Recipe("inferences", build_inferences, word_piece, pair_loss),
+    )
+}
+
+
+def train(recipe: Recipe, seed: int) -> tuple[Any, Any]:
+    """The model and its tokenizer after training."""
+    torch.manual_seed(seed)
+    draw = random.Random(seed)
+    tokenizer = recipe.tokenizer()
+    model = recipe.build(tokenizer).train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=recipe.learning_rate)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, recipe.learning_rate, total_steps=recipe.steps)
+    for _ in track(range(recipe.steps), f"training {recipe.name}, seed {seed}"):
+        loss = recipe.loss(model, tokenizer, draw)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+    return model.eval(), tokenizer
+
+
+def small_model(name: str, seed: int = 0) -> str:
+    """The folder of a trained model; it is trained if it is not in the cache."""
+    recipe = RECIPES[name]
+    sources: Sequence[str] = (__file__, str(small_texts.__file__))
+    version = hashlib.sha256(b"".join(Path(source).read_bytes() for source in sources)).hexdigest()[:12]
+    folder = CACHE / f"{name}-seed{seed}-{version}"
+    if not folder.is_dir():
+        model, tokenizer = train(recipe, seed)
+        unfinished = folder.with_name(f"{folder.name}.{os.getpid()}")
+        model.save_pretrained(unfinished)
+        tokenizer.save_pretrained(unfinished)
+        try:
+            unfinished.rename(folder)
+        except OSError:  # another process has finished first
+            shutil.rmtree(unfinished)
+    return str(folder)

@@ -1,0 +1,102 @@
+"""Published numbers beside measured ones: in the terminal, as Markdown, and stored for the paper's page in the docs."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from papers.facts import Paper
+from papers.options import Run
+from tokenlight.foundation.intervals import mean_intervals, weighted_means
+from tokenlight.results.table import Cell, Table
+from tokenlight.views.benchmark_table import ARROWS, facts, minus
+
+Numbers = Mapping[str, Sequence[float | None]]  # label of a method -> a number per metric; None: none is published
+RECORDS = "measured"  # folder of a paper's stored numbers
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A table of measured and published numbers, as it is printed and stored."""
+
+    heading: str
+    head: list[str]
+    rows: list[list[str]]
+    remarks: list[str]
+
+    def show(self) -> None:
+        console = Console()
+        console = console if console.is_terminal else Console(width=240)
+        view = RichTable(title=self.heading, title_justify="left", box=None, padding=(0, 2, 0, 0))
+        for index, name in enumerate(self.head):
+            view.add_column(name, justify="right" if index else "left")
+        for row in self.rows:
+            view.add_row(*map(Text, row))  # not markup: intervals have square brackets
+        console.print(view, highlight=False)
+        for remark in self.remarks:
+            console.print(f"- {remark}", markup=False, highlight=False)
+
+    def to_markdown(self) -> str:
+        lines = [f"| {' | '.join(self.head)} |", f"|:--{'|--:' * (len(self.head) - 1)}|"]
+        lines += [f"| {' | '.join(row)} |" for row in self.rows]
+        return "\n".join([*lines, "", *(f"- {remark}" for remark in self.remarks)])
+
+
+def compare(
+    heading: str,
+    run: Run,
+    table: Table,
+    published: Numbers,
+    remarks: Sequence[str] = (),
+    *,
+    titles: Mapping[str, str] | None = None,
+    means: Mapping[str, Sequence[str]] | None = None,
+) -> Comparison:
+    """Measured means with 95 % intervals next to the published numbers.
+
+    `published` goes by the labels of methods, with numbers in the order of the table's metrics. `titles` are the
+    paper's names of methods. `means` adds rows for the mean of several methods, such as one method with several seeds.
+    """
+    names = {line.label: line.title for line in table.lines} | dict(titles or {})
+    cells = {line.label: line.cells for line in table.lines}
+    cells |= {label: tuple(mean_cells(table, labels)) for label, labels in (means or {}).items()}
+    head = ["method"]
+    for column in table.columns:
+        head += [f"{column.title} {ARROWS[column.direction]}", "95 % interval", "published"]
+    rows = []
+    for label, measured in cells.items():
+        numbers = published.get(label, [None] * len(measured))
+        row = [names.get(label, label)]
+        for cell, number in zip(measured, numbers, strict=True):
+            row += [minus(f"{cell.mean:.3f}"), minus(f"[{cell.low:.3f}, {cell.high:.3f}]"), format_published(number)]
+        rows.append(row)
+    return Comparison(heading, head, rows, [*facts(table), *run.differences, *remarks])
+
+
+def format_published(number: float | None) -> str:
+    return "–" if number is None else minus(f"{number:.3f}")
+
+
+def mean_cells(table: Table, labels: Sequence[str], seed: int = 0) -> list[Cell]:
+    """For each metric the mean over several methods, with its interval over examples."""
+    index = {line.label: i for i, line in enumerate(table.lines)}
+    values = table.values[:, [index[label] for label in labels]].mean(1)  # [example, metric]
+    means = weighted_means(values, table.weights)
+    low, high = mean_intervals(values, table.weights, seed)
+    return [Cell(float(mean), float(a), float(b)) for mean, a, b in zip(means, low, high, strict=True)]
+
+
+def finish(comparison: Comparison, paper: Paper, script: str, run: Run, record: bool) -> None:
+    """Print the comparison and write it to the run's folder; with `record`, store it for the docs as well."""
+    comparison.show()
+    run.folder.mkdir(parents=True, exist_ok=True)
+    text = f"# {comparison.heading}\n\n{comparison.to_markdown()}\n"
+    (run.folder / "comparison.md").write_text(text, encoding="utf-8")
+    if record:
+        path = Path(__file__).parent / paper.folder / RECORDS / f"{script}-{run.name}.json"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps(asdict(comparison), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
