@@ -1,10 +1,12 @@
 """Write the docs page of each paper from its facts and from the numbers that its scripts have stored.
 
 python -m papers.page            # writes docs/papers/*.md
+python -m papers.page attcat     # writes docs/papers/attcat.md
 """
 
 import json
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 
@@ -98,11 +100,11 @@ def write_checkpoints(paper: Paper) -> str:
     return "\n".join([*lines, *(row(name, checkpoint) for name, checkpoint in paper.checkpoints.items())])
 
 
-def main() -> None:
+def main(folders: Sequence[str]) -> None:
     DOCS.mkdir(exist_ok=True)
-    for folder in FOLDERS:
+    for folder in folders or FOLDERS:
         (DOCS / f"{folder}.md").write_text(write_page(find_paper(folder)), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])
