@@ -11,6 +11,7 @@ from tokenlight.cli.completion import complete_metric, complete_protocol
 from tokenlight.cli.loading import load_model
 from tokenlight.cli.shared_options import (
     DataArgument,
+    DeviceOption,
     EngineOption,
     FusedOption,
     HeadsOption,
@@ -75,6 +76,7 @@ def bench(
     fused: FusedOption = None,
     task: TaskOption = None,
     trust_remote_code: TrustOption = False,
+    device: DeviceOption = None,
     engine: EngineOption = "local",
     workers: WorkersOption = None,
 ) -> None:
@@ -115,6 +117,7 @@ def bench(
                 task,
                 seed_model or [],
                 trust_remote_code,
+                device,
                 methods=method,
                 metrics=metric,
                 protocol=preset,
@@ -136,6 +139,7 @@ def run_bench(
     task: str | None,
     seeds: list[str],
     trust_remote_code: bool = False,
+    device: str | None = None,
     *,
     protocol: str | None,
     **settings: Any,
@@ -151,10 +155,14 @@ def run_bench(
         parse_measure(written)
     if protocol is not None:
         find_protocol(protocol)
-    others = [load_model(name, task, trust_remote_code) for name in seeds]
+    others = [load_model(name, task, trust_remote_code, device) for name in seeds]
     try:
         return run(
-            load_model(model, task, trust_remote_code), source, protocol=protocol, seed_models=others, **settings
+            load_model(model, task, trust_remote_code, device),
+            source,
+            protocol=protocol,
+            seed_models=others,
+            **settings,
         )
     except KeyboardInterrupt as error:
         kept = f"what is done is in {settings['output']}; run the same command again to continue"
@@ -181,6 +189,7 @@ def sanity(
     heads: HeadsOption = None,
     task: TaskOption = None,
     trust_remote_code: TrustOption = False,
+    device: DeviceOption = None,
 ) -> None:
     """Do scores depend on what the model has learnt? Its layers are shuffled from the top down."""
     from tokenlight.bench.shuffled_models import check_methods, texts_of
@@ -195,7 +204,7 @@ def sanity(
 
             check_figure_name(figure)
         specs = [MethodSpec.parse(one) for one in method or [DEFAULT_METHOD]]
-        explainer = load_model(model, task, trust_remote_code)
+        explainer = load_model(model, task, trust_remote_code, device)
         limit = FIRST_ROWS if limit is None and sample is None else limit
         source = Source(data, text=text, pair=pair, kind=kind, split=split, limit=limit, sample=sample, seed=seed)
         found = check_methods(explainer, texts_of(source, explainer), specs, heads, absolute=absolute, seed=seed)

@@ -12,6 +12,7 @@ from tokenlight.cli.heads import checkpoint_of
 from tokenlight.cli.loading import load_model
 from tokenlight.cli.shared_options import (
     DataArgument,
+    DeviceOption,
     KindOption,
     ModelArgument,
     PairOption,
@@ -57,6 +58,7 @@ def calibrate(
     kind: KindOption = None,
     task: TaskOption = None,
     trust_remote_code: TrustOption = False,
+    device: DeviceOption = None,
 ) -> None:
     """Find the head strengths that make a method most faithful, and write them as a mask for `explain --heads`."""
     from tokenlight.bench.cases import sort_out
@@ -79,7 +81,7 @@ def calibrate(
         relevance_method(method)
         limit = FIRST_ROWS if limit is None and sample is None else limit
         source = Source(texts, text=text, pair=pair, kind=kind, split=split, limit=limit, sample=sample, seed=seed)
-        explainer = load_model(model, task, trust_remote_code)
+        explainer = load_model(model, task, trust_remote_code, device)
         perturbation = Perturbation() if perturb is None else Perturbation().by(perturb)
         judge = Protocol("calibration", (Measure("aopc", perturbation),))
         rows = list(enumerate(read_examples(source, explainer.task.gap)))

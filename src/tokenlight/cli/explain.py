@@ -13,7 +13,15 @@ from tokenlight.cli.answers import check_output, explain_answer, write_answer
 from tokenlight.cli.app import ModelOption, app, readable_errors, say, wide_console
 from tokenlight.cli.loading import DEFAULT, load_model
 from tokenlight.cli.prompts import DocumentsOption, MessagesOption, read_documents, read_prompt
-from tokenlight.cli.shared_options import Format, FusedOption, MethodSpecsOption, NumberOption, TaskOption, TrustOption
+from tokenlight.cli.shared_options import (
+    DeviceOption,
+    Format,
+    FusedOption,
+    MethodSpecsOption,
+    NumberOption,
+    TaskOption,
+    TrustOption,
+)
 from tokenlight.cli.writing import check_folder_of, confirm, format_for, print_document
 from tokenlight.explain.numbers import DEFAULT_NUMBER
 from tokenlight.foundation.files import write_whole
@@ -49,6 +57,7 @@ def explain(
     heads: Annotated[str | None, typer.Option(help="A head mask: see `tokenlight heads`.")] = None,
     task: TaskOption = None,
     trust_remote_code: TrustOption = False,
+    device: DeviceOption = None,
     low_memory: Annotated[bool, typer.Option("--low-memory", help="Less memory, more time, the same scores.")] = False,
     fused: FusedOption = None,
     format: Annotated[
@@ -77,12 +86,14 @@ def explain(
             options: dict[str, Any] = {} if heads is None else {"heads": heads}
             options |= {"low_memory": low_memory, "fused": fused, **specs[0].options}
             options |= {"number": number, "documents": named_spans(sources) or None}
-            found = explain_answer(load_model(model, task, trust_remote_code), prompt, answer, specs[0].name, **options)
+            found = explain_answer(
+                load_model(model, task, trust_remote_code, device), prompt, answer, specs[0].name, **options
+            )
             write_answer(found, output, format)
             return
         shape = format_for(output, format)
         check_folder_of(output)
-        explainer = load_model(model, task, trust_remote_code)
+        explainer = load_model(model, task, trust_remote_code, device)
         goal = explainer.task.compose(target, position)
         words = prompt if context is None else (prompt, context)
         jobs = jobs_of(specs, explainer.inner, heads)
@@ -147,6 +158,7 @@ def doctor(
     model: Annotated[str, typer.Argument(help="Checkpoint name or path; 'default' is the one inside.")] = DEFAULT,
     task: TaskOption = None,
     trust_remote_code: TrustOption = False,
+    device: DeviceOption = None,
     tokens: Annotated[
         int | None, typer.Option(min=1, help="Length of texts for the estimate; default: the longest, at most 512.")
     ] = None,
@@ -156,7 +168,7 @@ def doctor(
     from tokenlight.views.doctor import examination_table, outlook_table
 
     with readable_errors():
-        explainer = load_model(model, task, trust_remote_code)
+        explainer = load_model(model, task, trust_remote_code, device)
         wide_console().print(outlook_table(foresee(explainer, tokens)))
         wide_console().print(examination_table(examine(explainer)))
 

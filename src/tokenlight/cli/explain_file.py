@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -34,7 +34,6 @@ from tokenlight.foundation.sizes import describe_count
 from tokenlight.runs.workers import Engine, Workers
 
 if TYPE_CHECKING:
-    from tokenlight.explain.explainer import Explainer
     from tokenlight.results.corpus_words import CorpusSummary
 
 
@@ -92,6 +91,9 @@ def explain_file(
     summary: Annotated[bool, typer.Option(help="Then show the words that support each label.")] = False,
     task: TaskOption = None,
     trust_remote_code: TrustOption = False,
+    device: Annotated[
+        str | None, typer.Option(help="Where the model runs: cpu, cuda ...; default: a GPU where there is one.")
+    ] = None,
 ) -> None:
     """Explain every text of a file, or every answer to a prompt, into a folder of Parquet files.
 
@@ -128,7 +130,7 @@ def explain_file(
                 low_memory=low_memory,
                 fused=fused,
             )
-            explainer = on_device(load_model(model, task, trust_remote_code), engine)
+            explainer = load_model(model, task, trust_remote_code, default_device(engine) if device is None else device)
             found = explain_dataset(explainer, texts, output, methods, heads=heads, settings=settings, workers=chosen)
         except KeyboardInterrupt as error:
             say(f"tokenlight: stopped; {done_so_far(output)}; run the same command again to continue", err=True)
@@ -150,14 +152,11 @@ def explain_file(
             show(summarise(output), 10, output / "summary.csv")
 
 
-def on_device(explainer: "Explainer", engine: Engine) -> "Explainer":
-    """On the GPU where there is one; Ray's workers see to that themselves."""
+def default_device(engine: Engine) -> str | None:
+    """The GPU where there is one; Ray's workers move their copies themselves."""
     import torch
 
-    if engine == "local" and torch.cuda.is_available():
-        model: Any = explainer.model
-        model.to("cuda")
-    return explainer
+    return "cuda" if engine == "local" and torch.cuda.is_available() else None
 
 
 def done_so_far(folder: Path) -> str:

@@ -11,7 +11,7 @@ from tokenlight.cli.app import app, readable_errors
 from tokenlight.cli.completion import complete_method
 from tokenlight.cli.loading import load_model
 from tokenlight.cli.prompts import DocumentsOption, MessagesOption, read_documents, read_prompt
-from tokenlight.cli.shared_options import FusedOption, ModelArgument, NumberOption, TrustOption
+from tokenlight.cli.shared_options import DeviceOption, FusedOption, ModelArgument, NumberOption, TrustOption
 from tokenlight.explain.numbers import DEFAULT_NUMBER
 
 
@@ -40,6 +40,7 @@ def generate(
     low_memory: Annotated[bool, typer.Option("--low-memory", help="Less memory, more time, the same scores.")] = False,
     fused: FusedOption = None,
     trust_remote_code: TrustOption = False,
+    device: DeviceOption = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write everything to this file: .html, .json or .parquet.")
     ] = None,
@@ -53,7 +54,7 @@ def generate(
         check_output(output)  # everything before the model: loading is slow
         method = find_method(explain).name
         asked, passages = read_prompt(prompt, messages), read_documents(documents or ())
-        explainer = load_model(model, None, trust_remote_code)
+        explainer = load_model(model, None, trust_remote_code, device)
         if isinstance(asked, str) and not plain and explainer.tokenizer.chat_template:
             asked = Chat((USER,), (asked,))
         text, sources = with_documents(asked, passages)

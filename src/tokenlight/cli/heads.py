@@ -9,6 +9,7 @@ import typer
 from tokenlight.cli.app import app, readable_errors, say, wide_console
 from tokenlight.cli.loading import load_model
 from tokenlight.cli.shared_options import (
+    DeviceOption,
     KindOption,
     LimitOption,
     PairOption,
@@ -78,6 +79,7 @@ def heads(
     figure: Annotated[Path | None, typer.Option(help="Draw the map of heads here: png, svg or pdf.")] = None,
     task: TaskOption = None,
     trust_remote_code: TrustOption = False,
+    device: DeviceOption = None,
 ) -> None:
     """Find the heads that follow syntax or position, and write them as a mask for `explain --heads`."""
     from tokenlight.data.source import Source
@@ -102,7 +104,9 @@ def heads(
                 kind = parser.value
             data = Source(texts, text=text, pair=pair, kind=kind, split=split, limit=limit, sample=sample, seed=seed)
             source = parse_source(data, parser and parser.value, spacy=spacy)
-            counts = count(load_model(model, task, trust_remote_code), source, output, relation, direction.value)
+            counts = count(
+                load_model(model, task, trust_remote_code, device), source, output, relation, direction.value
+            )
             mask = counts.mask(syntax_margin, position_share, count_self=count_self, count_relations=count_relations)
             mask.save(output)
             checkpoint_of(output).unlink(missing_ok=True)

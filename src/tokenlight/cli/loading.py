@@ -13,16 +13,20 @@ from tokenlight.cli.app import escape_logs
 DEFAULT = "default"  # the name of the embedded model
 CONFIGS = ("config.json", "adapter_config.json")  # every checkpoint has one of them
 HUB = "https://huggingface.co"
+DEVICES = ("cpu", "cuda", "xpu")
 PATIENCE = 10  # seconds until the Hub counts as unreachable
 
 
-def load_model(name: str, task: str | None, trust_remote_code: bool = False) -> Any:
+def load_model(name: str, task: str | None, trust_remote_code: bool = False, device: str | None = None) -> Any:
     from rich.text import Text
 
     from tokenlight.foundation.console import SafeConsole
 
     with SafeConsole(stderr=True).status(Text(f"loading {name}")):  # on a terminal, while it lasts
-        return find_and_load(name, task, trust_remote_code)
+        explainer = find_and_load(name, task, trust_remote_code)
+        if device is not None:
+            move_model(explainer.model, device)
+        return explainer
 
 
 def find_and_load(name: str, task: str | None, trust_remote_code: bool) -> Any:
@@ -51,6 +55,25 @@ def find_and_load(name: str, task: str | None, trust_remote_code: bool) -> Any:
         return load(name, task=task, trust_remote_code=trust_remote_code)
     except OSError as error:
         raise ValueError(f"cannot load {name!r}: there is no such folder, and {what_hub_said(error)}") from error
+
+
+def move_model(model: Any, device: str) -> None:
+    """To the CPU or a GPU, if it is there."""
+    import torch
+
+    try:
+        chosen = torch.device(device)
+    except RuntimeError:
+        chosen = None
+    if chosen is not None and chosen.type == "mps":
+        raise ValueError(f"--device {device}: Apple's GPUs have no double precision, which tokenlight needs; take cpu")
+    if chosen is None or chosen.type not in DEVICES:
+        raise ValueError(f"--device {device}: expected {', '.join(DEVICES)}, or one of several such as cuda:1")
+    try:
+        model.to(chosen)
+    except (AssertionError, RuntimeError) as error:  # torch without CUDA, no such GPU, or not enough memory
+        reason = str(error).partition("\n")[0].rstrip(".")
+        raise ValueError(f"--device {device}: the model cannot be moved there ({reason})") from error
 
 
 def first_sentence(error: OSError) -> str:

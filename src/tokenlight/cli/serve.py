@@ -7,7 +7,7 @@ import typer
 
 from tokenlight.cli.app import app, readable_errors, say
 from tokenlight.cli.loading import DEFAULT, load_model
-from tokenlight.cli.shared_options import TaskOption, TrustOption
+from tokenlight.cli.shared_options import DeviceOption, TaskOption, TrustOption
 from tokenlight.foundation.extras import from_extra
 
 
@@ -23,6 +23,7 @@ def serve(
     ] = None,
     task: TaskOption = None,
     trust_remote_code: TrustOption = False,
+    device: DeviceOption = None,
 ) -> None:
     """Open a page on this machine on which to explore explanations; Ctrl-C stops it."""
     with readable_errors():
@@ -31,7 +32,7 @@ def serve(
         from tokenlight.masks.choosing import choose_heads
 
         with listen(port) as sock:  # before the model: loading is slow
-            explainer = load_model(model, task, trust_remote_code)
+            explainer = load_model(model, task, trust_remote_code, device)
             mask = choose_heads(heads, explainer.inner)
             say(f"The page is at http://{HOST}:{sock.getsockname()[1]}/ (Ctrl-C stops it)")
             run(explainer, sock, browser, mask)

@@ -42,6 +42,7 @@ TrustOption = Annotated[
     bool,
     typer.Option("--trust-remote-code", help="Run Python code that comes with the checkpoint: only if you trust it."),
 ]
+DeviceOption = Annotated[str | None, typer.Option(help="Where the model runs: cpu, cuda, cuda:1 ...; default: cpu.")]
 MethodsOption = Annotated[
     list[str] | None,
     typer.Option(help="Repeat for several; see `tokenlight methods`.", autocompletion=complete_method),

@@ -57,6 +57,10 @@ def refuse_inexact(model: PreTrainedModel) -> None:
     name = type(model).__name__
     if model.config.is_encoder_decoder:
         raise UnsupportedModelError(f"{name} is an encoder-decoder; tokenlight explains encoders and decoders")
+    if model.device.type == "mps":
+        raise UnsupportedModelError(
+            f"{name} is on an Apple GPU (mps), which has no double precision, and tokenlight needs it: model.to('cpu')"
+        )
     for module in model.modules():
         if inside_compiled(module) is not None:
             refuse_hooks_around(module)
