@@ -137,7 +137,16 @@ def scores_tokens(name: str) -> bool:
     return METHODS[name].options.get("units", "tokens") == "tokens"
 
 
-RELU_ONLY = ("guided_backpropagation",)  # tested on `relu_model` in methods/test_guided_backpropagation.py
+RELU_ONLY: tuple[str, ...] = (
+    "guided_backpropagation",
+)  # tested on `relu_model` in methods/test_guided_backpropagation.py
+
+
+def runs_here(name: str) -> bool:
+    """Whether a method scores tokens and is defined for the activations of these models."""
+    return scores_tokens(name) and name not in RELU_ONLY
+
+
 FEW: dict[str, Any] = {"steps": 3, "permutations": 2, "samples": 200}
 
 

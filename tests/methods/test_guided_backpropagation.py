@@ -162,7 +162,8 @@ def test_one_other_activation_in_the_head_is_enough(family, task):
 
 def test_every_method_at_once_has_it_where_it_is_defined():
     assert NAME not in explainer_for("bert").explain_all("not bad")
-    assert NAME in explainer_for("opt", "text-generation").explain_all("not bad")
+    found = explainer_for("opt", "text-generation").explain_all("not bad")
+    assert found[NAME].fused
     assert METHODS[NAME].fits(models.relu_model("bert"))  # a pooler's tanh rectifies nothing
 
 
