@@ -87,11 +87,23 @@ COMBINATIONS = [(family, task) for family in FAMILIES for task in HEADS if avail
 @cache
 def model(family: str, task: str = "text-classification", dtype: torch.dtype = torch.float32) -> PreTrainedModel:
     """The same weights every time; tests must leave them as they are (a fixture checks it)."""
+    return make(family, task, dtype)
+
+
+@cache
+def relu_model(family: str, task: str = "text-classification", dtype: torch.dtype = torch.float32) -> PreTrainedModel:
+    """The same with ReLUs in place of the family's own activation."""
+    known = vars((CONFIGS | RECURRENT)[family][0]())
+    names = ("hidden_act", "hidden_activation", "activation_function", "activation")
+    return make(family, task, dtype, **dict.fromkeys([name for name in names if name in known], "relu"))
+
+
+def make(family: str, task: str, dtype: torch.dtype, **changed: Any) -> PreTrainedModel:
     kind, settings = (CONFIGS | RECURRENT)[family]
     torch.manual_seed(len(family) + 100 * list(HEADS).index(task))
     if task == "question-answering":
         settings = {**settings, "num_labels": 2}  # start and end
-    made = HEADS[task].from_config(kind(**settings)).eval()
+    made = HEADS[task].from_config(kind(**{**settings, **changed})).eval()
     with torch.no_grad():
         for parameter in made.parameters():
             if parameter.ndim == 1:  # norms and biases start as 1 and 0: move them, or nothing tests them
@@ -123,6 +135,16 @@ def ids(batch: int = 3, length: int = 9, seed: int = 0) -> torch.Tensor:
 def scores_tokens(name: str) -> bool:
     """Whether a method scores tokens unless it is told otherwise, not sentences of a language model's prompt."""
     return METHODS[name].options.get("units", "tokens") == "tokens"
+
+
+RELU_ONLY: tuple[str, ...] = (
+    "guided_backpropagation",
+)  # tested on `relu_model` in methods/test_guided_backpropagation.py
+
+
+def runs_here(name: str) -> bool:
+    """Whether a method scores tokens and is defined for the activations of these models."""
+    return scores_tokens(name) and name not in RELU_ONLY
 
 
 FEW: dict[str, Any] = {"steps": 3, "permutations": 2, "samples": 200}

@@ -26,6 +26,10 @@ FOR_LANGUAGE_MODELS = (
     "inside the package is a classifier and has no answer to ask about: "
     "[the tour](../tour/index.md#5-a-language-models-answer) shows it on a language model."
 )
+FOR_RELUS = (
+    "It is defined by what it does at ReLUs, so it needs a model whose activations are ReLUs, such as OPT. The model "
+    "inside the package has others."
+)
 
 
 def gallery_pages(docs: Path) -> dict[str, str]:
@@ -89,7 +93,7 @@ def page(method: Method, explained: Sequence[tl.Explanation] | None, formulas: M
             f"{method.summary}",
             facts(method),
             "## On three texts",
-            examples(explained) if explained else FOR_LANGUAGE_MODELS,
+            examples(explained) if explained else why_none(method),
             "## Call it",
             call(method),
             "## Options",
@@ -128,6 +132,11 @@ def examples(explained: Sequence[tl.Explanation]) -> str:
     )
 
 
+def why_none(method: Method) -> str:
+    """Why the model inside the package has no example."""
+    return FOR_LANGUAGE_MODELS if method.asks_model else FOR_RELUS
+
+
 def call(method: Method) -> str:
     return f"```python\n{program(method)}\n```"
 
@@ -136,6 +145,9 @@ def program(method: Method) -> str:
     """How to call it, in a few lines that run."""
     if method.fits(explainer().inner):
         return PROGRAM.format(load="tl.load()  # or your own model", text=f'"{TEXT}"', name=method.name, more="")
+    if not method.asks_model:
+        load = 'tl.load("path/to/a/model/with/relus")'
+        return PROGRAM.format(load=load, text=f'"{TEXT}"', name=method.name, more="")
     load = 'tl.load("path/to/a/language/model")'
     return PROGRAM.format(load=load, text="prompt", name=method.name, more=", target=answer")
 

@@ -1,4 +1,4 @@
-"""Which tokens made a Transformer say that, by every published way of asking, and which of those ways can you trust?"""
+"""Which tokens made a Transformer say that, by dozens of published methods, and which of them can you trust?"""
 
 from importlib import import_module
 from typing import TYPE_CHECKING

@@ -9,7 +9,9 @@ from tests.rounding import SHARES, assert_near
 from tests.together import together
 from tokenlight.methods import METHODS as ALL
 
-METHODS = {name: entry for name, entry in ALL.items() if models.scores_tokens(name)}  # others: test_unit_ablation.py
+METHODS = {  # others: test_unit_ablation.py, test_guided_backpropagation.py
+    name: entry for name, entry in ALL.items() if models.runs_here(name)
+}
 POST_NORM_ONLY = ("value_norms", "globenc")  # tested to refuse the others in methods/test_decomposition.py
 FITTING = {
     name: models.ENCODERS

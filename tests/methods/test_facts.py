@@ -54,7 +54,7 @@ def test_recorded_methods_do_not_ask_again():
     assert all(entry.asks is NEVER for entry in METHODS.values() if entry.passes)
     assert [name for name, entry in METHODS.items() if entry.asks_often] == [
         *("integrated_gradients", "smooth_grad", "expected_gradients", "erasure", "shapley_sampling", "kernel_shap"),
-        *("lime", "leave_one_out", "contextcite"),
+        *("lime", "atman", "leave_one_out", "contextcite"),
     ]
 
 

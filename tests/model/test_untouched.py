@@ -63,7 +63,7 @@ def assert_same(before: Any, after: Any) -> None:
 @pytest.mark.parametrize(
     ("method", "training"),
     [
-        *((name, True) for name in METHODS if models.scores_tokens(name)),
+        *((name, True) for name in METHODS if models.runs_here(name)),
         ("attcat", False),
         ("erasure", False),
     ],

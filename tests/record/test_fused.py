@@ -60,7 +60,7 @@ def assert_same(found: Attribution, expected: Attribution) -> None:
         assert_near(found.extras[name], value, size=size, growth=SHARES)
 
 
-@pytest.mark.parametrize("name", [name for name in METHODS if models.scores_tokens(name)])
+@pytest.mark.parametrize("name", [name for name in METHODS if models.runs_here(name)])
 def test_which_methods_never_look_at_weights(name):
     found = explained(models.model("bert"), "text-classification", name, padded("right"), Saving())
     assert found.fused is (name in (*FUSABLE, "random"))

@@ -64,7 +64,7 @@ def test_top_is_sorted_and_leaves_special_tokens_out():
     assert e.top(0) == []
 
 
-@pytest.mark.parametrize("method", [name for name in METHODS if models.scores_tokens(name)])
+@pytest.mark.parametrize("method", [name for name in METHODS if models.runs_here(name)])
 def test_saved_and_loaded_is_equal(method, tmp_path):
     e = explanation(method=method, target="positive", **models.quick_options(method))
     e.save(tmp_path / "e.json")
@@ -102,7 +102,7 @@ def test_explanations_that_differ_are_not_equal():
     assert one != "ok"
 
 
-@pytest.mark.parametrize("method", [name for name in METHODS if models.scores_tokens(name)])
+@pytest.mark.parametrize("method", [name for name in METHODS if models.runs_here(name)])
 def test_to_dict_is_plain(method):
     plain = explanation(method=method, **models.quick_options(method)).to_dict()
     assert json.loads(json.dumps(plain, allow_nan=False)) == plain

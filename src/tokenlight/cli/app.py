@@ -83,7 +83,7 @@ def root(
         bool, typer.Option("--version", callback=print_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Which tokens made a Transformer say that, by every published way of asking."""
+    """Which tokens made a Transformer say that, by dozens of published methods."""
     warnings.formatwarning = format_safe_warning
 
 

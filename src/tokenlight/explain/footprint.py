@@ -183,4 +183,6 @@ def need_of_probe(shape: Shape, job: Job, rows: int, tokens: int, saving: Saving
     asks = job.method.asks
     together = rows if saving.by_block else asks.together(job.full_options, rows, tokens)
     one = PlannedPass({"embeddings.grad"} if asks.gradient else frozenset())
-    return need_of_pass(shape, one, together, tokens, saving).total
+    return need_of_pass(
+        shape, one, together, tokens, replace(saving, fused=False) if asks.written_out else saving
+    ).total

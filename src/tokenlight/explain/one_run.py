@@ -116,9 +116,11 @@ def ask_again(jobs: Mapping[int, Job], probe: Probe, graph: bool) -> dict[int, A
     """What methods find that ask the model themselves, by their numbers."""
     found: dict[int, Attribution] = {}
     for number, job in jobs.items():
+        saving = replace(probe.saving, fused=False) if job.method.asks.written_out else probe.saving
+        asked = replace(probe, saving=saving)
         with torch.set_grad_enabled(graph):
-            parts = parts_of(job, probe)
-        found[number] = join_parts(job, parts, [1] * len(parts), probe.fused, probe.each)
+            parts = parts_of(job, asked)
+        found[number] = join_parts(job, parts, [1] * len(parts), asked.fused, probe.each)
     return found
 
 
@@ -274,7 +276,11 @@ def read_parts(parts: Mapping[Key, Part], readers: Mapping[int, tuple[Job, Seque
 
 def refuse_to_write_out(jobs: Iterable[Job]) -> None:
     """Attention was to be one operation."""
-    readers = [job.method.name for job in jobs if not all(one.can_fuse for one in job.passes(split=False))]
+    readers = [
+        job.method.name
+        for job in jobs
+        if job.method.asks.written_out or not all(one.can_fuse for one in job.passes(split=False))
+    ]
     if readers:
         raise ValueError(f"fused=True: {', '.join(readers)} need the attention weights written out: leave fused out")
 

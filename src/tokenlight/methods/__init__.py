@@ -67,6 +67,7 @@ class Asking:
     gradient: bool = False  # every pass is also one backward, to the embeddings
     # Embeddings [batch, token, dim] whose score the method needs, too: they run beside the text in its own first pass.
     baseline: Callable[[Twin, Batch, Mapping[str, Any]], Tensor | None] = lambda twin, batch, options: None
+    written_out: bool = False  # every pass writes attention out: the fused operation gives nobody its scores
     parts: bool = False  # the method finds scores [part, batch, token], of all parts of a target from the same passes
 
 

@@ -9,13 +9,15 @@ import torch
 from torch import Tensor
 
 from tokenlight.foundation.errors import UnsupportedModelError
-from tokenlight.methods import Asking, Attribution, details, method
+from tokenlight.methods import Asking, Attribution, Pass, details, method
 from tokenlight.methods.attention_gradients import mean_queries
+from tokenlight.model.activations import rectifies_only
 from tokenlight.model.settings import embedding_rows
 from tokenlight.model.twin import Twin
 from tokenlight.record.folding import Fold
 from tokenlight.record.probe import Probe
 from tokenlight.record.trace import Block, Signal, Trace
+from tokenlight.rules.tables import GUIDED
 from tokenlight.text.batches import Batch, refuse_unembedded_role
 
 SIGN = (
@@ -61,6 +63,27 @@ def gradient_x_input(trace: Trace, *, reduce: str = "sum", read: str = "embeddin
     reduce="l2" and "mean_abs" are G×I_ℓ2 and G×I_μ of Ferrando et al. 2022 (eq. 14 and 15).
     """
     return reduce_features(signal_at(trace, read).relevance, reduce)
+
+
+LENGTHS = {"l1": 1, "l2": 2}
+
+
+@method(
+    title="Guided Backpropagation",
+    paper="Springenberg et al. 2015",
+    signed=False,
+    fits=rectifies_only,
+    passes=(Pass(read_needs, GUIDED),),
+    aliases=("Guided Backprop", "GuidedBP", "Guided BP"),
+)
+def guided_backpropagation(trace: Trace, *, reduce: str = "l2", read: str = "embeddings") -> Tensor:
+    """Length of the gradient of which ReLUs let only the positive part through; other activations are refused.
+
+    reduce="l1" sums its absolute values.
+    """
+    if reduce not in LENGTHS:
+        raise ValueError(f"reduce is 'l1' or 'l2', found {reduce!r}")
+    return torch.linalg.vector_norm(signal_at(trace, read).gradient, LENGTHS[reduce], dim=-1)
 
 
 STATES = ("inputs", "outputs")

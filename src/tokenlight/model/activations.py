@@ -1,6 +1,6 @@
 """Which modules are activations: those of transformers' own table, and what a family writes in their place.
 
-Those of torch call one function each, which rule tables know (`ACTIVATIONS` in rules/tables.py).
+Those of torch call one function each, which rule tables know (`ACTIVATIONS` in rules/spellings.py).
 """
 
 import inspect
@@ -9,12 +9,16 @@ from contextlib import suppress
 import torch
 from torch import nn
 from torch.nn.modules import activation as torch_activations
+from transformers import PreTrainedModel
 from transformers.activations import ACT2CLS
+
+from tokenlight.rules.guided import is_identity, is_rectifier
 
 CLASSES: set[type[nn.Module]] = {
     entry[0] if isinstance(entry, tuple) else entry  # some come with settings
     for entry in ACT2CLS.values()
 }
+LEVEL_OFF = (nn.Tanh, nn.Sigmoid, nn.Hardsigmoid, nn.Softsign)
 WRITTEN_OUT: tuple[type[nn.Module], ...] = tuple(
     kind for kind in CLASSES if kind not in vars(torch_activations).values()
 )
@@ -38,3 +42,19 @@ def is_own_activation(module: nn.Module) -> bool:
         linear = torch.equal(module(2 * x), 2 * result) and torch.equal(module(-x), -result)
         return torch.equal(result.mT, module(x.mT)) and not linear and bool((result.abs() <= x.abs() + 1).all())
     return False
+
+
+def rectifies_only(model: PreTrainedModel) -> bool:
+    """Whether the activations among a model's modules are ReLUs, but for those that level off, such as a pooler's."""
+    found = [module for module in model.modules() if isinstance(module, tuple(CLASSES)) or is_written_out(module)]
+    found = [module for module in found if not isinstance(module, LEVEL_OFF)]
+    return any(map(is_relu, found)) and all(is_relu(module) or does_nothing(module) for module in found)
+
+
+def is_relu(module: nn.Module) -> bool:
+    """Also one that is squared or bounded above."""
+    return not any(True for _ in module.parameters()) and is_rectifier(module, torch.zeros(()))
+
+
+def does_nothing(module: nn.Module) -> bool:
+    return not any(True for _ in module.parameters()) and is_identity(module, torch.zeros(()))

@@ -19,6 +19,7 @@ from tokenlight.rules.marks import mark_heads
 from tokenlight.rules.points import add_sinks, attend, mask_scores, mix_values, query_key
 
 WRITTEN_OUT, FUSED, FUSED_HIDING = "tokenlight", "tokenlight_fused", "tokenlight_fused_hiding"
+MASKED = -4000.0  # no score is as low; what models add to hide a token is lower, or far lower
 HARMLESS = {"position_ids", "cache_position", "position_embeddings", "token_type_ids", "mm_token_type_ids"}
 
 
@@ -68,6 +69,7 @@ def attend_written_out(
         scores = torch.tanh(scores / softcap) * softcap
     scores = scores if bias is None else scores + bias
     mask = hide_keys(tape, mask, scores)
+    scores = suppress_keys(tape, scores, mask)
     if mask is not None:
         scores = mask_scores(scores, mask)
     if s_aux is not None:
@@ -133,12 +135,32 @@ def hide_keys(tape: Tape, mask: Tensor | None, like: Tensor) -> Tensor | None:
 
 def fill_hidden(hidden: Tensor, scores: Tensor) -> Tensor:
     """Scores, or a mask of them, [batch, head, query, key] or [batch x head, query, key], least at hidden tokens."""
-    if scores.shape[-1] != hidden.shape[1]:
-        raise CannotHide(f"attention to {scores.shape[-1]} keys in a text of {hidden.shape[1]} tokens")
-    if scores.ndim == 3:
-        hidden = hidden.repeat_interleave(len(scores) // len(hidden), 0)
-    keys = hidden.to(scores.device)[(slice(None), *(None,) * (scores.ndim - 2))]
+    keys = at_keys(hidden, scores)
     return scores.masked_fill(keys, torch.finfo(scores.dtype).min)
+
+
+def suppress_keys(tape: Tape, scores: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Scores [batch, head, query, key] or [batch x head, query, key], times the factors of the tape's keys.
+
+    `mask` will be added to them; where it is in them already, numbers as low as its own are left as they are.
+    """
+    if tape.key_factors is None:
+        return scores
+    factors = at_keys(tape.key_factors, scores).to(scores.dtype)
+    seen = scores > MASKED if mask is None else (scores > MASKED) & (mask > MASKED)
+    if tape.shift_scores:
+        least = scores.masked_fill(~seen, torch.inf).amin(-1, keepdim=True)
+        scores = torch.where(seen, scores - least, scores)
+    return torch.where(seen, scores * factors, scores)
+
+
+def at_keys(of_tokens: Tensor, scores: Tensor) -> Tensor:
+    """What is known of each token [batch, token], of the keys of these scores."""
+    if scores.shape[-1] != of_tokens.shape[1]:
+        raise CannotHide(f"attention to {scores.shape[-1]} keys in a text of {of_tokens.shape[1]} tokens")
+    if scores.ndim == 3:
+        of_tokens = of_tokens.repeat_interleave(len(scores) // len(of_tokens), 0)
+    return of_tokens.to(scores.device)[(slice(None), *(None,) * (scores.ndim - 2))]
 
 
 def causal_mask(query: Tensor, key: Tensor) -> Tensor:

@@ -68,6 +68,8 @@ class Tape:
     fused: bool = True  # attention may be one operation, without weights
     hides: bool = False  # the batch hides tokens that may be read
     hidden: Tensor | None = None  # [batch, token] bool: no token attends to these, though the model's mask has them
+    key_factors: Tensor | None = None  # [batch, token]: scores of each token as a key are multiplied with these
+    shift_scores: bool = False  # ... after the least score that a query sees was taken from all of its scores
     signals: dict[str, list[Tensor]] = field(default_factory=lambda: {name: [] for name in SIGNALS})
     shape: tuple[int, int] = (0, 0)  # batch and tokens of the run
     embedded: int = 0  # calls of the embedding layer

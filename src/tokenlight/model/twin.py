@@ -119,6 +119,8 @@ class Twin:
             # Every version of transformers takes positions that all texts share: those that any of them is read at.
             inputs["logits_to_keep"], place = read_at.unique(return_inverse=True)
         tape.hides, tape.hidden = batch.hides, batch.hidden_in_attention
+        tape.key_factors, tape.shift_scores = batch.key_factors, batch.shift_scores
+        tape.fused = tape.fused and batch.key_factors is None  # the fused operation gives nobody its scores
         output = self._run_as_expected(inputs, tape, rules)
         if place is not None:
             with torch.set_grad_enabled(tape.differentiable):

@@ -23,6 +23,7 @@ from tokenlight.model.attention import (
     note_context,
     note_weights,
     one_per_head,
+    suppress_keys,
 )
 from tokenlight.model.tape import Tape
 from tokenlight.rules.in_place import IN_PLACE
@@ -85,6 +86,8 @@ class Watch(TorchFunctionMode):
         tokens = self.tape.shape[1]
         if self.tape.hidden is not None and scores.shape[-2:] == (tokens, tokens):
             scores = fill_hidden(self.tape.hidden, scores)
+        if self.tape.key_factors is not None and scores.shape[-2:] == (tokens, tokens):
+            scores = suppress_keys(self.tape, scores)
         result = func(scores, *rest, **others)
         result.tokenlight_map = True
         return result

@@ -89,6 +89,7 @@ class Blockwise:
         if self.graded:
             begin_signal(state)
         settings = {"double": first.double, "gates": first.gates, "fused": first.fused, "shape": first.shape}
+        settings |= {"key_factors": first.key_factors, "shift_scores": first.shift_scores}
         tape = Tape(self.wanted, bool(self.graded), hidden=first.hidden, **settings)
         result = self.twin.run_block(number, call.with_state(state), tape, self.rules)
         refuse_another_result(self.twin, number, output, result)

@@ -25,11 +25,12 @@ from tokenlight.rules.replacements import (
     plain,
     through_signal,
 )
-from tokenlight.rules.tables import ALPHA_BETA, ATTN_LRP, LRP, LRP_UNIFORM, STREAM, ZPLUS
+from tokenlight.rules.tables import ALPHA_BETA, ATTN_LRP, GUIDED, LRP, LRP_UNIFORM, STREAM, ZPLUS
 
 __all__ = [
     "ALPHA_BETA",
     "ATTN_LRP",
+    "GUIDED",
     "LRP",
     "LRP_UNIFORM",
     "STREAM",

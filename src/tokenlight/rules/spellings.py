@@ -25,6 +25,12 @@ ACTIVATIONS: Functions = (
     *(F.logsigmoid, torch.special.expit, torch.erf, Tensor.erf, torch.special.erf, torch.exp, Tensor.exp),
     *(torch.expm1, Tensor.expm1, torch.log, Tensor.log, torch.log1p, Tensor.log1p),
 )
+# Those that rectify nothing: they level off on both sides, or are parts of formulas.
+SATURATING: Functions = (
+    *(torch.tanh, Tensor.tanh, torch.sigmoid, Tensor.sigmoid, torch.special.expit, F.hardsigmoid, F.softsign),
+    *(torch.erf, Tensor.erf, torch.special.erf, torch.exp, Tensor.exp, torch.expm1, Tensor.expm1),
+    *(torch.log, Tensor.log, torch.log1p, Tensor.log1p),
+)
 EXPONENTIALS: Functions = (torch.exp, Tensor.exp)
 LOGSUMEXPS: Functions = (torch.logsumexp, Tensor.logsumexp)
 LINEAR_LAYERS: Functions = (F.linear, torch.addmm)
@@ -35,6 +41,7 @@ MATRIX_PRODUCTS: Functions = (
     *(torch.matmul, Tensor.matmul, Tensor.__rmatmul__, torch.bmm, Tensor.bmm, torch.mm, Tensor.mm, torch.einsum),
 )
 SOFTMAXES: Functions = (F.softmax, torch.softmax, Tensor.softmax)
+NORMS: Functions = (F.layer_norm, F.rms_norm, F.group_norm, F.normalize)
 SCALES: Functions = (  # how norms write what they divide by
     *(Tensor.pow, torch.pow, Tensor.__pow__, Tensor.square, torch.square, torch.rsqrt, Tensor.rsqrt, torch.sqrt),
     *(Tensor.sqrt, Tensor.var, torch.var, Tensor.std, torch.std, Tensor.norm, torch.norm, torch.linalg.norm),

@@ -1,13 +1,13 @@
-"""The LRP variants as tables: data only. Combine with `|`: `LRP | {activation: rules.constant}`."""
+"""The LRP variants, and guided backpropagation, as tables. Combine with `|`: `LRP | {activation: rules.constant}`."""
 
 import torch
 from torch.nn import functional as F
 
-from tokenlight.rules import arrangements, fused, positive, spellings
+from tokenlight.rules import arrangements, fused, guided, positive, spellings
 from tokenlight.rules import replacements as rules
 from tokenlight.rules.mode import RuleTable
 from tokenlight.rules.points import add_sinks, attend, mask_scores, mix_values, query_key, recurrence, scan
-from tokenlight.rules.spellings import ACTIVATIONS, MATRIX_PRODUCTS, PRODUCTS, SOFTMAXES, SUMS
+from tokenlight.rules.spellings import ACTIVATIONS, LINEAR_LAYERS, MATRIX_PRODUCTS, PRODUCTS, SOFTMAXES, SUMS
 from tokenlight.rules.state_spaces import through_gated_state, through_state
 
 SHARED: RuleTable = (
@@ -69,3 +69,17 @@ ZPLUS: RuleTable = (
 )
 
 TABLES = (LRP, LRP_UNIFORM, ATTN_LRP, ALPHA_BETA, STREAM, ZPLUS)
+
+# Springenberg et al. 2015: no relevance, but the gradient itself, of which ReLUs let only the positive part through.
+GUIDED: RuleTable = (
+    dict.fromkeys(ACTIVATIONS, guided.guided_activation)
+    | dict.fromkeys(spellings.SATURATING, guided.plain_gate)
+    | dict.fromkeys((*spellings.CLIPPING, F.hardtanh), guided.guided_clipping)
+    | dict.fromkeys(spellings.EXTREMES, guided.guided_extreme)
+    | dict.fromkeys((scan, recurrence), guided.refused_recurrence)
+    | dict.fromkeys((*LINEAR_LAYERS, *SUMS, *PRODUCTS, *spellings.QUOTIENTS, *MATRIX_PRODUCTS), rules.plain)
+    | dict.fromkeys((*SOFTMAXES, *spellings.LOGSUMEXPS, *spellings.SCALES, *spellings.NORMS), rules.plain)
+    | dict.fromkeys((*spellings.JOINING, *spellings.CONVOLUTIONS), rules.plain)
+    | {query_key: rules.plain, mask_scores: rules.plain, add_sinks: rules.plain, mix_values: rules.plain}
+    | {attend: fused.plain_attention}
+)

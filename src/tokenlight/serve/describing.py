@@ -24,6 +24,7 @@ SCHOOLS = {
     "perturbation": "Perturbation and control",
     "shapley": "Perturbation and control",
     "lime": "Perturbation and control",
+    "suppression": "Perturbation and control",
     "unit_ablation": "Perturbation and control",
 }
 PASSAGES: dict[str, Any] = {  # to ask a language model about

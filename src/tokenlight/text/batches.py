@@ -26,6 +26,8 @@ class Batch:
     hides: bool = False  # the mask hides tokens of a text, too, not only padding
     # bool: tokens that are not in attention_mask, but are in the mask that the model gets; attention alone skips them.
     hidden_in_attention: Tensor | None = None
+    key_factors: Tensor | None = None  # what attention scores of each token as a key are multiplied with, everywhere
+    shift_scores: bool = False  # ... after the least score that a query sees was taken from all of its scores
     units: Mapping[str, Tensor] = field(default_factory=dict)  # kind -> number of each token's unit; -1: in none
     # Role ("mask", "pad") -> id, where the tokenizer has such a token and the model has no embedding for it.
     unembedded: Mapping[str, int] = field(default_factory=dict)
