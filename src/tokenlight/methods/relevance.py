@@ -209,7 +209,7 @@ def zplus_lrp(
     detail: Any = (),
     layer: int = 0,
     heads: Any = None,
-    empty: str = "drop",
+    empty: str = "all",
 ) -> Attribution:
     """The z+ rules of Chefer et al. down to the first block's input; scores sum to 1.
 
@@ -283,7 +283,7 @@ def mask_lrp(
     *,
     heads: Any = "own",
     variant: str = "paper",
-    empty: str = "drop",
+    empty: str = "all",
     normalise: bool = True,
 ) -> PairFold[Attribution]:
     """TransAtt with relevance flowing only through heads that follow syntax or position.
