@@ -1,0 +1,204 @@
+"""Which options and which heads make Mask-LRP faithful? AOPC of mask_lrp under many masks, on one classifier.
+
+python -m studies.mask_lrp_defaults --small
+python -m studies.mask_lrp_defaults --data PATH/TO/SST-2/dev.tsv
+python -m studies.mask_lrp_defaults --model PATH --data PATH/TO/SST-2/dev.tsv --count PATH/TO/SST-2/train.tsv
+python -m studies.mask_lrp_defaults --data PATH/TO/IMDB/test.tsv --other-count PATH/TO/IMDB/train.tsv --longest 160
+
+Heads are counted on the texts of `--count` (parsed by spaCy); without it, the counts that come with the model are used.
+`--other-count` adds masks from another data set. `--calibrate N` adds a mask calibrated on N texts of `--count`.
+AOPC replaces top tokens by PAD in steps of 10 % of the words; higher is better. Differences are paired over texts, with
+95 % intervals. A line for random masks is the mean over `--seeds` masks that have as many lit heads in each layer as
+the line above it; it also says between which numbers the masks lie.
+"""
+
+import argparse
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+import tokenlight as tl
+from papers.small import SENTIMENT
+from studies.layer_masks import random_in_each_layer, strongest_in_each_layer
+from tokenlight.data.examples import Example
+from tokenlight.data.reading_examples import read_examples
+from tokenlight.foundation.intervals import mean_interval
+from tokenlight.foundation.progress import track
+from tokenlight.heads.count import count_heads
+from tokenlight.masks.choosing import calibrated_heads, own_heads
+from tokenlight.masks.statistics import HeadStatistics
+from tokenlight.metrics.evaluate import evaluate
+from tokenlight.metrics.perturbation import Perturbation
+from tokenlight.syntax.parses import spacy_parses
+
+PADS = Perturbation(how="replace", token="pad")
+ALL = "all heads (TransAtt)"
+GROUP = 10  # texts that are explained under every setting before their changed texts are run together
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One line of the table: options of mask_lrp, and one mask or several random ones."""
+
+    name: str
+    masks: Sequence[tl.HeadMask]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    against: str = ALL  # the line that it is compared with
+
+
+@dataclass(frozen=True)
+class Line:
+    """What was measured: means over texts."""
+
+    name: str
+    heads: int
+    aopc: float
+    interval: tuple[float, float]
+    difference: tuple[float, float, float]  # to the line `against`, with its interval
+    against: str
+    masks: tuple[float, float]  # lowest and highest AOPC of its masks
+    dropped: float  # the share of relevance that the masks drop
+
+    def __str__(self) -> str:
+        change, low, high = self.difference
+        among = f" {self.masks[0]:.3f} to {self.masks[1]:.3f}" if self.masks[0] < self.masks[1] else ""
+        numbers = f"{self.aopc:.3f} [{self.interval[0]:.3f}, {self.interval[1]:.3f}]  {change:+.3f} [{low:+.3f}, {high:+.3f}]"
+        return f"{self.name:52} {self.heads:3} heads  {numbers}  drops {self.dropped:4.0%}{among}  (to: {self.against})"
+
+
+def settings_of(counts: HeadStatistics, other: HeadStatistics | None, seeds: int) -> Iterator[Setting]:
+    """Options with the paper's mask, then other masks with the default options."""
+    paper, every = counts.mask(), tl.HeadMask.by_hand(torch.ones(counts.hits.shape[1:]))
+    yield Setting(ALL, [every])
+    yield Setting("all heads, rows not normalized", [every], {"normalise": False})
+    for empty in ("all", "drop", "residual"):
+        yield Setting(f"paper's thresholds, empty={empty}", [paper], {"empty": empty})
+    yield Setting("paper's thresholds, rows not normalized", [paper], {"empty": "all", "normalise": False})
+    yield Setting("all heads, released", [every], {"variant": "released"})
+    yield Setting("paper's thresholds, released", [paper], {"variant": "released"}, "all heads, released")
+    yield from with_controls("paper's thresholds", paper, seeds, first="paper's thresholds, empty=all")
+    yield from with_controls("lower thresholds (-0.2, 0.4)", counts.mask(-0.2, 0.4), seeds)
+    for number in (1, 3, 6):
+        if number <= every.lit.shape[1] // 2:
+            name = f"best {number} + {number} of each layer"
+            yield from with_controls(name, strongest_in_each_layer(counts, number), seeds)
+            weakest = strongest_in_each_layer(counts, number, weakest=True)
+            yield Setting(f"weakest {number} + {number} of each layer", [weakest], against=f"{name}, random heads")
+    if other is not None:
+        yield Setting("paper's thresholds, other data", [other.mask()], against="paper's thresholds, empty=all")
+        for number in (1, 3):
+            mask, name = strongest_in_each_layer(other, number), f"best {number} + {number} of each layer"
+            yield Setting(f"{name}, other data", [mask], against=name)
+
+
+def with_controls(name: str, mask: tl.HeadMask, seeds: int, first: str | None = None) -> Iterator[Setting]:
+    """The mask, unless it has a line already, and random masks with as many heads in each layer."""
+    randoms = [random_in_each_layer(mask, seed) for seed in range(seeds)]
+    if first is None:
+        yield Setting(name, [mask])
+    yield Setting(f"{name}, random heads", randoms, against=first or name)
+
+
+def measure(explainer: tl.Explainer, texts: Sequence[str], settings: Sequence[Setting]) -> dict[str, NDArray[Any]]:
+    """By setting: [mask, text, 2], AOPC and the share of relevance that was dropped."""
+    jobs = [(setting, mask) for setting in settings for mask in setting.masks]
+    values: list[list[tuple[float, float]]] = [[] for _ in jobs]
+    for start in track(range(0, len(texts), GROUP), "explaining and replacing"):
+        group = list(texts[start : start + GROUP])
+        explained = []
+        for setting, mask in jobs:
+            explained += explainer.explain(group, "mask_lrp", heads=mask, progress=False, **setting.options)
+        results = evaluate(explainer, explained, ("aopc",), perturbation=PADS)
+        for i, (result, explanation) in enumerate(zip(results, explained, strict=True)):
+            values[i // len(group)].append((result["aopc"], explanation.extras["masked_share"]))
+    found: dict[str, list[Any]] = {setting.name: [] for setting in settings}
+    for (setting, _), numbers in zip(jobs, values, strict=True):
+        found[setting.name].append(numbers)
+    return {name: np.array(numbers) for name, numbers in found.items()}
+
+
+def make_lines(settings: Sequence[Setting], values: Mapping[str, NDArray[Any]]) -> Iterator[Line]:
+    for setting in settings:
+        own, other = (values[name][..., 0].mean(0) for name in (setting.name, setting.against))  # [text]
+        by_mask = values[setting.name][..., 0].mean(1)
+        yield Line(
+            name=setting.name,
+            heads=setting.masks[0].count,
+            aopc=float(own.mean()),
+            interval=mean_interval(own),
+            difference=(float((own - other).mean()), *mean_interval(own - other)),
+            against=setting.against,
+            masks=(float(by_mask.min()), float(by_mask.max())),
+            dropped=float(values[setting.name][..., 1].mean()),
+        )
+
+
+def read_texts(data: str | Path, limit: int | None = None) -> list[str]:
+    return [str(one.text) for one in read_examples(tl.Source(data, limit=limit)) if isinstance(one, Example)]
+
+
+def count_on(explainer: tl.Explainer, data: Path, limit: int) -> HeadStatistics:
+    texts = [text for text in read_texts(data) if len(text.split()) >= 5][:limit]  # SST-2 has phrases of one word
+    return count_heads(explainer, spacy_parses(texts), source=str(data.name))
+
+
+def choose_texts(explainer: tl.Explainer, options: argparse.Namespace) -> list[str]:
+    texts = read_texts(SENTIMENT.data if options.small else options.data)
+    lengths = map(len, explainer.encode(texts))
+    fitting = [text for text, n in zip(texts, lengths, strict=True) if options.shortest <= n <= options.longest]
+    return fitting[: options.limit]
+
+
+def make_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--small", action="store_true", help="the model and texts that come with the repository")
+    parser.add_argument("--model", default="default", help="checkpoint of a classifier; default: the one in the package")
+    parser.add_argument("--data", type=Path, help="texts to explain")
+    parser.add_argument("--count", type=Path, help="texts to count heads on; default: the counts inside the package")
+    parser.add_argument("--other-count", type=Path, help="texts of another data set to count heads on")
+    parser.add_argument("--count-limit", type=int, default=2000, help="how many texts heads are counted on")
+    parser.add_argument("--calibrate", type=int, default=0, metavar="N", help="calibrate a mask on N texts of --count")
+    parser.add_argument("--limit", type=int, default=100, help="how many texts are explained")
+    parser.add_argument("--shortest", type=int, default=20, help="tokens, as in the release of Mask-LRP")
+    parser.add_argument("--longest", type=int, default=512, help="tokens")
+    parser.add_argument("--seeds", type=int, default=5, help="random masks of each kind")
+    parser.add_argument("--output", type=Path, default=Path("results/mask_lrp_defaults"), help="folder for lines.json")
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = make_parser()
+    options = parser.parse_args(arguments)
+    explainer = tl.load(None if options.model == "default" else options.model)
+    own = own_heads(explainer.model)
+    if not (options.small or options.data):
+        parser.error("give --data, or --small")
+    if options.count is None and own is None:
+        parser.error("this model comes without counts: give --count")
+    counts = own.statistics if options.count is None else count_on(explainer, options.count, options.count_limit)
+    other = options.other_count and count_on(explainer, options.other_count, options.count_limit)
+    settings = list(settings_of(counts, other, options.seeds))
+    if (calibrated := calibrated_heads(explainer.model)) is not None:
+        settings.append(Setting("calibrated for attn_lrp", [calibrated]))
+    if options.calibrate:
+        texts = read_texts(options.count, options.calibrate)
+        settings.append(Setting("calibrated for mask_lrp", [tl.calibrate(explainer, texts, method="mask_lrp")]))
+    texts = choose_texts(explainer, options)
+    print(f"{len(texts)} texts; paper's thresholds: {counts.mask()}, lit in each layer {counts.mask().lit.sum(1).int().tolist()}")
+    lines = list(make_lines(settings, measure(explainer, texts, settings)))
+    print(*lines, sep="\n")
+    for method in ("random", "attn_lrp"):
+        results = evaluate(explainer, explainer.explain(texts, method, progress=False), ("aopc",), perturbation=PADS)
+        print(f"{method:52} {np.mean([result['aopc'] for result in results]):.3f}")
+    options.output.mkdir(parents=True, exist_ok=True)
+    (options.output / "lines.json").write_text(json.dumps([asdict(line) for line in lines], indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
