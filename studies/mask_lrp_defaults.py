@@ -68,8 +68,9 @@ class Line:
     def __str__(self) -> str:
         change, low, high = self.difference
         among = f" {self.masks[0]:.3f} to {self.masks[1]:.3f}" if self.masks[0] < self.masks[1] else ""
-        numbers = f"{self.aopc:.3f} [{self.interval[0]:.3f}, {self.interval[1]:.3f}]  {change:+.3f} [{low:+.3f}, {high:+.3f}]"
-        return f"{self.name:52} {self.heads:3} heads  {numbers}  drops {self.dropped:4.0%}{among}  (to: {self.against})"
+        own = f"{self.aopc:.3f} [{self.interval[0]:.3f}, {self.interval[1]:.3f}]"
+        compared = f"{change:+.3f} [{low:+.3f}, {high:+.3f}] to {self.against}"
+        return f"{self.name:45} {self.heads:3} heads  {own}  drops {self.dropped:4.0%}{among}  {compared}"
 
 
 def settings_of(counts: HeadStatistics, other: HeadStatistics | None, seeds: int) -> Iterator[Setting]:
@@ -95,6 +96,15 @@ def settings_of(counts: HeadStatistics, other: HeadStatistics | None, seeds: int
         for number in (1, 3):
             mask, name = strongest_in_each_layer(other, number), f"best {number} + {number} of each layer"
             yield Setting(f"{name}, other data", [mask], against=name)
+
+
+def corruption_of(paper: tl.HeadMask, seeds: int) -> Iterator[Setting]:
+    """The paper's figure 4: a growing share of the dark heads is lit as well."""
+    ways = {"empty=all": {"empty": "all"}, "empty=drop": {"empty": "drop"}, "released": {"variant": "released"}}
+    for share in (0.1, 0.3, 0.6):
+        masks = [paper.corrupted(share, seed) for seed in range(seeds)]
+        for name, options in ways.items():
+            yield Setting(f"{share:.0%} of dark heads lit, {name}", masks, options)
 
 
 def with_controls(name: str, mask: tl.HeadMask, seeds: int, first: str | None = None) -> Iterator[Setting]:
@@ -158,12 +168,13 @@ def choose_texts(explainer: tl.Explainer, options: argparse.Namespace) -> list[s
 def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--small", action="store_true", help="the model and texts that come with the repository")
-    parser.add_argument("--model", default="default", help="checkpoint of a classifier; default: the one in the package")
+    parser.add_argument("--model", default="default", help="a classifier; default: the one in the package")
     parser.add_argument("--data", type=Path, help="texts to explain")
     parser.add_argument("--count", type=Path, help="texts to count heads on; default: the counts inside the package")
     parser.add_argument("--other-count", type=Path, help="texts of another data set to count heads on")
     parser.add_argument("--count-limit", type=int, default=2000, help="how many texts heads are counted on")
     parser.add_argument("--calibrate", type=int, default=0, metavar="N", help="calibrate a mask on N texts of --count")
+    parser.add_argument("--corruption", action="store_true", help="the paper's mask with more and more heads lit")
     parser.add_argument("--limit", type=int, default=100, help="how many texts are explained")
     parser.add_argument("--shortest", type=int, default=20, help="tokens, as in the release of Mask-LRP")
     parser.add_argument("--longest", type=int, default=512, help="tokens")
@@ -175,22 +186,26 @@ def make_parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = make_parser()
     options = parser.parse_args(arguments)
-    explainer = tl.load(None if options.model == "default" else options.model)
-    own = own_heads(explainer.model)
     if not (options.small or options.data):
         parser.error("give --data, or --small")
+    if options.calibrate and options.count is None:
+        parser.error("a mask is calibrated on texts of --count")
+    explainer = tl.load(None if options.model == "default" else options.model)
+    own = own_heads(explainer.model)
     if options.count is None and own is None:
         parser.error("this model comes without counts: give --count")
     counts = own.statistics if options.count is None else count_on(explainer, options.count, options.count_limit)
     other = options.other_count and count_on(explainer, options.other_count, options.count_limit)
     settings = list(settings_of(counts, other, options.seeds))
+    settings += corruption_of(counts.mask(), options.seeds) if options.corruption else []
     if (calibrated := calibrated_heads(explainer.model)) is not None:
         settings.append(Setting("calibrated for attn_lrp", [calibrated]))
     if options.calibrate:
         texts = read_texts(options.count, options.calibrate)
         settings.append(Setting("calibrated for mask_lrp", [tl.calibrate(explainer, texts, method="mask_lrp")]))
     texts = choose_texts(explainer, options)
-    print(f"{len(texts)} texts; paper's thresholds: {counts.mask()}, lit in each layer {counts.mask().lit.sum(1).int().tolist()}")
+    by_layer = counts.mask().lit.sum(1).int().tolist()
+    print(f"{len(texts)} texts; paper's thresholds: {counts.mask()}, by layer {by_layer}")
     lines = list(make_lines(settings, measure(explainer, texts, settings)))
     print(*lines, sep="\n")
     for method in ("random", "attn_lrp"):
