@@ -9,10 +9,11 @@ Heads are counted on the texts of `--count` (parsed by spaCy); without it, the c
 `--other-count` adds masks from another data set. `--calibrate N` adds a mask calibrated on N texts of `--count`.
 AOPC replaces top tokens by PAD in steps of 10 % of the words; higher is better. Differences are paired over texts, with
 95 % intervals. A line for random masks is the mean over `--seeds` masks that have as many lit heads in each layer as
-the line above it; it also says between which numbers the masks lie.
+the line above it; it also says between which numbers the masks lie. An interrupted run resumes where it stopped.
 """
 
 import argparse
+import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -35,11 +36,12 @@ from tokenlight.masks.choosing import calibrated_heads, own_heads
 from tokenlight.masks.statistics import HeadStatistics
 from tokenlight.metrics.evaluate import evaluate
 from tokenlight.metrics.perturbation import Perturbation
+from tokenlight.model.fingerprint import fingerprint
 from tokenlight.syntax.parses import spacy_parses
 
 PADS = Perturbation(how="replace", token="pad")
 ALL = "all heads (TransAtt)"
-GROUP = 10  # texts that are explained under every setting before their changed texts are run together
+GROUP = 5  # texts that are explained under every setting before their changed texts are run together
 
 
 @dataclass(frozen=True)
@@ -85,17 +87,15 @@ def settings_of(counts: HeadStatistics, other: HeadStatistics | None, seeds: int
     yield Setting("paper's thresholds, released", [paper], {"variant": "released"}, "all heads, released")
     yield from with_controls("paper's thresholds", paper, seeds, first="paper's thresholds, empty=all")
     yield from with_controls("lower thresholds (-0.2, 0.4)", counts.mask(-0.2, 0.4), seeds)
-    for number in (1, 3, 6):
-        if number <= every.lit.shape[1] // 2:
-            name = f"best {number} + {number} of each layer"
-            yield from with_controls(name, strongest_in_each_layer(counts, number), seeds)
-            weakest = strongest_in_each_layer(counts, number, weakest=True)
-            yield Setting(f"weakest {number} + {number} of each layer", [weakest], against=f"{name}, random heads")
+    for number in (1, max(2, every.lit.shape[1] // 4)):
+        name = f"best {number} + {number} of each layer"
+        yield from with_controls(name, strongest_in_each_layer(counts, number), seeds)
+        weakest = strongest_in_each_layer(counts, number, weakest=True)
+        yield Setting(f"weakest {number} + {number} of each layer", [weakest], against=f"{name}, random heads")
     if other is not None:
         yield Setting("paper's thresholds, other data", [other.mask()], against="paper's thresholds, empty=all")
-        for number in (1, 3):
-            mask, name = strongest_in_each_layer(other, number), f"best {number} + {number} of each layer"
-            yield Setting(f"{name}, other data", [mask], against=name)
+        mask, name = strongest_in_each_layer(other, 1), "best 1 + 1 of each layer"
+        yield Setting(f"{name}, other data", [mask], against=name)
 
 
 def corruption_of(paper: tl.HeadMask, seeds: int) -> Iterator[Setting]:
@@ -115,22 +115,45 @@ def with_controls(name: str, mask: tl.HeadMask, seeds: int, first: str | None = 
     yield Setting(f"{name}, random heads", randoms, against=first or name)
 
 
-def measure(explainer: tl.Explainer, texts: Sequence[str], settings: Sequence[Setting]) -> dict[str, NDArray[Any]]:
-    """By setting: [mask, text, 2], AOPC and the share of relevance that was dropped."""
+def measure(
+    explainer: tl.Explainer, texts: Sequence[str], settings: Sequence[Setting], path: Path
+) -> dict[str, NDArray[Any]]:
+    """By setting: [mask, text, 2], AOPC and the dropped share. What `path` already has is not run again."""
+    setup = identify(explainer, settings)
+    stored = [json.loads(line) for line in path.read_text("utf-8").splitlines()] if path.is_file() else []
+    known = {one["text"]: one["values"] for one in stored if one["setup"] == setup}
+    missing = [text for text in texts if text not in known]
+    for start in track(range(0, len(missing), GROUP), "explaining and replacing"):
+        group = missing[start : start + GROUP]
+        found = measure_group(explainer, group, settings)
+        known |= dict(zip(group, found, strict=True))
+        with path.open("a", encoding="utf-8") as file:
+            file.writelines(json.dumps({"setup": setup, "text": text, "values": known[text]}) + "\n" for text in group)
+    names = [setting.name for setting in settings]
+    return {name: np.array([known[text][name] for text in texts]).swapaxes(0, 1) for name in names}
+
+
+def identify(explainer: tl.Explainer, settings: Sequence[Setting]) -> str:
+    """Equal for equal models and settings."""
+    masks = [(one.name, dict(one.options), [mask.groups.tolist() for mask in one.masks]) for one in settings]
+    return hashlib.sha256(repr((fingerprint(explainer.model), masks)).encode()).hexdigest()[:12]
+
+
+def measure_group(
+    explainer: tl.Explainer, texts: list[str], settings: Sequence[Setting]
+) -> list[dict[str, list[tuple[float, float]]]]:
+    """For each text by setting: AOPC and the dropped share under each mask."""
     jobs = [(setting, mask) for setting in settings for mask in setting.masks]
-    values: list[list[tuple[float, float]]] = [[] for _ in jobs]
-    for start in track(range(0, len(texts), GROUP), "explaining and replacing"):
-        group = list(texts[start : start + GROUP])
-        explained = []
-        for setting, mask in jobs:
-            explained += explainer.explain(group, "mask_lrp", heads=mask, progress=False, **setting.options)
-        results = evaluate(explainer, explained, ("aopc",), perturbation=PADS)
-        for i, (result, explanation) in enumerate(zip(results, explained, strict=True)):
-            values[i // len(group)].append((result["aopc"], explanation.extras["masked_share"]))
-    found: dict[str, list[Any]] = {setting.name: [] for setting in settings}
-    for (setting, _), numbers in zip(jobs, values, strict=True):
-        found[setting.name].append(numbers)
-    return {name: np.array(numbers) for name, numbers in found.items()}
+    explained = []
+    for setting, mask in jobs:
+        explained += explainer.explain(texts, "mask_lrp", heads=mask, progress=False, **setting.options)
+    results = evaluate(explainer, explained, ("aopc",), perturbation=PADS)
+    values = [(result["aopc"], e.extras["masked_share"]) for result, e in zip(results, explained, strict=True)]
+    found: list[dict[str, list[tuple[float, float]]]] = [{setting.name: [] for setting in settings} for _ in texts]
+    for job, (setting, _) in enumerate(jobs):
+        for text in range(len(texts)):
+            found[text][setting.name].append(values[job * len(texts) + text])
+    return found
 
 
 def make_lines(settings: Sequence[Setting], values: Mapping[str, NDArray[Any]]) -> Iterator[Line]:
@@ -206,12 +229,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     texts = choose_texts(explainer, options)
     by_layer = counts.mask().lit.sum(1).int().tolist()
     print(f"{len(texts)} texts; paper's thresholds: {counts.mask()}, by layer {by_layer}")
-    lines = list(make_lines(settings, measure(explainer, texts, settings)))
+    options.output.mkdir(parents=True, exist_ok=True)
+    lines = list(make_lines(settings, measure(explainer, texts, settings, options.output / "texts.jsonl")))
     print(*lines, sep="\n")
     for method in ("random", "attn_lrp"):
         results = evaluate(explainer, explainer.explain(texts, method, progress=False), ("aopc",), perturbation=PADS)
         print(f"{method:52} {np.mean([result['aopc'] for result in results]):.3f}")
-    options.output.mkdir(parents=True, exist_ok=True)
     (options.output / "lines.json").write_text(json.dumps([asdict(line) for line in lines], indent=1) + "\n")
 
 

@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,8 @@ import torch
 
 import tokenlight as tl
 from studies.layer_masks import random_in_each_layer, strongest_in_each_layer
-from studies.mask_lrp_defaults import ALL, Setting, main, make_lines
+from studies.mask_lrp_defaults import ALL, Setting, main, make_lines, measure
+from tests.tokenizers_ import explainer_for
 from tokenlight.masks.statistics import HeadStatistics
 
 HITS = torch.tensor([[[9, 1, 5, 3], [0, 2, 8, 4]]])  # [relation, layer, head] of 10 pairs
@@ -67,6 +69,25 @@ def test_a_short_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert lines[f"{paper}, empty=drop"]["dropped"] > 0.5 > abs(lines[f"{paper}, empty=all"]["dropped"])
     assert lines[ALL]["difference"][0] == 0
     assert f"{paper}, released" in capsys.readouterr().out
+    assert len((tmp_path / "texts.jsonl").read_text().splitlines()) == 1
+
+
+def test_an_interrupted_run_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    lit, asked = tl.HeadMask.by_hand(torch.ones(2, 4)), []
+
+    def group(explainer: tl.Explainer, texts: list[str], settings: list[Setting]) -> list[dict[str, list[Any]]]:
+        asked.extend(texts)
+        return [{one.name: [(len(text), 0.5)] * len(one.masks) for one in settings} for text in texts]
+
+    monkeypatch.setattr("studies.mask_lrp_defaults.measure_group", group)
+    explainer, settings = explainer_for("bert"), [Setting(ALL, [lit]), Setting("two", [lit, lit])]
+    measure(explainer, ["a", "bb"], settings, tmp_path / "texts.jsonl")
+    found = measure(explainer, ["a", "bb", "ccc"], settings, tmp_path / "texts.jsonl")
+    assert asked == ["a", "bb", "ccc"]
+    assert found["two"].shape == (2, 3, 2)
+    assert found["two"][1, :, 0].tolist() == [1, 2, 3]
+    measure(explainer, ["a"], settings[:1], tmp_path / "texts.jsonl")  # not the same settings
+    assert asked == ["a", "bb", "ccc", "a"]
 
 
 @pytest.mark.parametrize(
