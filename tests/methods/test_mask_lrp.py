@@ -158,9 +158,38 @@ def test_a_block_without_a_lit_head_drops_its_relevance_or_hands_it_on(family):
     assert_near(handed_on, 1, growth=SHARES)
 
 
+@pytest.mark.parametrize("method", ["mask_lrp", "zplus_lrp"])
+@pytest.mark.parametrize("family", ["bert", "gpt2", "llama", "gpt_neox"])
+def test_a_block_without_a_lit_head_is_as_if_all_of_its_heads_were_lit(method, family):
+    filled = TOP_ONLY.clone()
+    filled[0] = 1
+    expected = attribute(method, family, heads=filled)
+    assert torch.equal(attribute(method, family, heads=TOP_ONLY, empty="all"), expected)
+    assert torch.equal(attribute(method, family, heads=TOP_ONLY), expected)  # the default
+    assert not torch.allclose(attribute(method, family, heads=TOP_ONLY, empty="drop"), expected)
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2", "llama", "gpt_neox"])
+def test_a_block_whose_heads_are_all_lit_for_want_of_one_conserves_relevance(family):
+    assert_near(attribute("zplus_lrp", family, heads=TOP_ONLY, empty="all").sum(1), 1, growth=SHARES)
+
+
+def test_a_block_without_a_lit_head_in_either_group_is_left_alone():
+    """By hand: block 1 has one lit head, which takes all; block 0 has none, so what arrives there stays as it is."""
+    syntactic, positional = torch.zeros(2, 4).double(), torch.zeros(2, 4).double()
+    positional[1, 2] = 1
+    (first, last), trace = relevances(HeadMask(syntactic, positional), empty="all")
+    plain = relevances(ONES)[0][1]
+    expected = torch.zeros_like(last)
+    expected[:, 2] = plain[:, 2] * (plain.sum((1, 2, 3)) / plain[:, 2].sum((1, 2)))[:, None, None]
+    assert_near(last, expected, growth=SHARES)
+    assert (first.abs().sum((2, 3)) > 0).all()  # [batch, head]: every head of block 0 has its own relevance
+    assert_near(trace.masked_share, 0, size=1, growth=SHARES)
+
+
 def test_what_is_lost_is_reported_and_adds_up():
     explainer = explainer_for("bert")
-    e = explainer.explain("it is a good movie", "zplus_lrp", heads=TOP_ONLY)
+    e = explainer.explain("it is a good movie", "zplus_lrp", heads=TOP_ONLY, empty="drop")
     parts = (float(e.scores.sum()), e.extras["bias_share"], e.extras["masked_share"])
     assert sum(parts) == pytest.approx(1, abs=tolerance(torch.float32, max(map(abs, parts))))
     assert abs(e.extras["masked_share"]) > 1e-3
@@ -190,9 +219,17 @@ def test_a_head_that_is_lit_half_passes_half(method):
 def test_an_empty_mask_is_defined_and_said(variant, empty):
     e = explainer_for("bert").explain("it is a good movie", "mask_lrp", heads=ONES * 0, variant=variant, empty=empty)
     assert e.scores.isfinite().all()
-    assert any("no head is lit" in note for note in e.notes)
+    assert any("no head is lit: only the residual stream" in note for note in e.notes)
     if variant == "paper":
         assert (e.scores[1:] == 0).all()  # nothing but the row's own start is left
+
+
+def test_an_empty_mask_lights_all_heads_by_default_and_says_so():
+    explainer = explainer_for("bert")
+    e = explainer.explain("it is a good movie", "mask_lrp", heads=ONES * 0)
+    torch.testing.assert_close(e.scores, explainer.explain("it is a good movie", "transformer_attribution").scores)
+    assert any("no head is lit: relevance flows through all heads" in note for note in e.notes)
+    assert not any("residual stream" in note for note in e.notes)
 
 
 def test_the_answer_of_the_model_never_changes():
@@ -240,7 +277,7 @@ def test_methods_with_the_same_mask_share_their_pass():
         ({"heads": 7}, "HeadMask, a mask file or a tensor"),
         ({"heads": "nowhere.json"}, "there is no head mask 'nowhere.json'"),
         ({"heads": ONES, "variant": "published"}, "'paper' or 'released'"),
-        ({"heads": ONES, "empty": "keep"}, "'drop' or 'residual'"),
+        ({"heads": ONES, "empty": "keep"}, "'all', 'drop' or 'residual'"),
     ],
 )
 def test_wrong_options_are_refused(options, said):

@@ -14,6 +14,7 @@ from tokenlight.tasks.task import Task
 from tokenlight.text.rows import Chat, Row
 
 NOTICEABLE = 1e-4  # the share of what is explained
+NOTHING = 1e-12  # below it, a score has no shares
 SHOWN = 4  # tokens that a note names
 
 
@@ -25,7 +26,9 @@ def input_notes(task: Task, row: Row, job: Job, targeted: bool) -> Iterator[str]
     if targeted and not job.method.class_specific:
         yield f"{job.method.name} does not depend on the target"
     if isinstance(heads := job.options.get("heads"), HeadMask):
-        yield f"{job.method.name}: relevance flows through {heads}"
+        opened = opened_layers(job)
+        also = f", and all heads of the {opened} of {len(heads.lit)} layers without a lit one" if opened else ""
+        yield f"{job.method.name}: relevance flows through {heads}{also}"
     if job.full_options.get("units", "tokens") != "tokens":
         yield f"{job.method.name}: what the {job.full_options['units']} score is spread evenly over their tokens"
     if job.contexts is not None:
@@ -102,13 +105,32 @@ def result_warnings(
         yield ScoreWarning("residual", residual, text)
     masked = isinstance(heads := job.options.get("heads"), HeadMask)  # dark heads stop relevance, which is no rounding
     if masked and not heads.count:
-        yield ScoreWarning("no head", 0.0, "no head is lit: only the residual stream carries relevance")
+        instead = (
+            "relevance flows through all heads" if opened_layers(job) else "only the residual stream carries relevance"
+        )
+        yield ScoreWarning("no head", 0.0, f"no head is lit: {instead}")
+    dropped = abs(extras.get("masked_share", 0.0)) / max(explained_whole(job, score), NOTHING)
+    if masked and heads.calibrated is None and dropped > 0.5:  # calibrated strengths hold back what disturbs
+        text = f"the head mask drops {dropped:.0%} of the relevance: few heads are lit, or none in some layers"
+        remedy = ". empty='all' keeps it" if job.full_options.get("empty") == "drop" else ""
+        yield ScoreWarning("dropped", dropped, text + remedy)
     if job.method.signed and not masked and 0 < largest < NOTICEABLE * abs(score):
         text = f"no score of {name} reaches {NOTICEABLE:g} of what it explains: there is little but rounding"
         cause = ". A norm right behind the embeddings does that: take read='blocks'" if reads_embeddings(job) else ""
         yield ScoreWarning("rounding", abs(score), text + cause)
     if not largest:
         yield ScoreWarning("zero", 0.0, f"every score of {name} is 0 on this text")
+
+
+def opened_layers(job: Job) -> int:
+    """How many layers have no lit head and let relevance flow through all of theirs instead."""
+    gates = job.method.passes[0].gates_with(job.full_options) if job.method.passes else None
+    return int(gates.dark_layers.sum()) if gates is not None and gates.empty == "all" else 0
+
+
+def explained_whole(job: Job, score: float) -> float:
+    """What the relevance of all tokens would add up to: the score, or 1 where it starts from 1."""
+    return 1.0 if job.method.passes and job.method.passes[0].unit else abs(score)
 
 
 def reads_embeddings(job: Job) -> bool:

@@ -213,11 +213,11 @@ def zplus_lrp(
     detail: Any = (),
     layer: int = 0,
     heads: Any = None,
-    empty: str = "drop",
+    empty: str = "all",
 ) -> Attribution:
     """The z+ rules of Chefer et al. down to the first block's input; scores sum to 1.
 
-    With `heads`, relevance flows only through those, as in mask_lrp.
+    With `heads`, relevance flows only through those, as in mask_lrp, which explains `empty` as well.
     """
     return read_relevance(trace, read, detail, layer, total=torch.ones_like(trace.score))
 
@@ -253,7 +253,7 @@ def transformer_attribution(
     """Attention relevance times attention gradient, positive part, rolled out over all layers.
 
     normalise=False leaves out the row normalisation, as in the paper's formula but not in its code. With `heads`,
-    relevance flows only through those, as in mask_lrp.
+    relevance flows only through those, as in mask_lrp with empty="drop".
     """
     row = relevance.first_row()
     while blocks := (yield):
@@ -287,15 +287,16 @@ def mask_lrp(
     *,
     heads: Any = "own",
     variant: str = "paper",
-    empty: str = "drop",
+    empty: str = "all",
     normalise: bool = True,
 ) -> PairFold[Attribution]:
     """TransAtt with relevance flowing only through heads that follow syntax or position.
 
-    `heads` is a HeadMask, its file, or a tensor [layer, head]. variant="released" is what the authors' code computes:
-    a block's mask acts only on the blocks below it, and every stored relevance is doubled. empty="residual" gives
-    the attention relevance of a block without a lit head to the residual branch; "drop" drops it. normalise=False
-    leaves out the row normalisation, as in the paper's eq. 10 and 11.
+    `heads` is a HeadMask, its file, or a tensor [layer, head]. `empty` says what becomes of the attention relevance of a
+    block without a lit head: "all" lets it pass through all heads of that block, as without a mask, "residual" gives it
+    to the residual branch, "drop" drops it. variant="released" is what the authors' code computes: a block's mask acts
+    only on the blocks below it, every stored relevance is doubled, and what dark heads receive is lost whatever `empty`
+    says. normalise=False leaves out the row normalisation, as in the paper's eq. 10 and 11.
     """
     row = relevance.first_row()
     while blocks := (yield):

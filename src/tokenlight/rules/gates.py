@@ -1,6 +1,7 @@
 """Head gates: relevance flows only through the lit attention heads. Values never change, only gradients do."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -10,6 +11,9 @@ from tokenlight.foundation.torch_internals import without_torch_functions
 from tokenlight.rules.ledger import LEDGER
 from tokenlight.rules.primitives import OURS
 
+# Where no head of a block is lit: relevance flows through all its heads, is dropped, or goes to the residual branch.
+EMPTY = ("all", "drop", "residual")
+
 
 @dataclass(frozen=True, eq=False)
 class Gates:
@@ -17,11 +21,11 @@ class Gates:
 
     groups: Tensor  # [group, layer, head] in [0, 1]
     conserve: bool = False  # each group is scaled so that a block loses nothing; otherwise what a gate stops is lost
-    empty: str = "drop"  # a block without a lit head loses its attention relevance, or the "residual" branch takes it
+    empty: str = "drop"  # what becomes of a block's attention relevance where no head is lit: one of EMPTY
 
     def __post_init__(self) -> None:
-        if self.empty not in ("drop", "residual"):
-            raise ValueError(f"empty is 'drop' or 'residual', found {self.empty!r}")
+        if self.empty not in EMPTY:
+            raise ValueError(f"empty is 'all', 'drop' or 'residual', found {self.empty!r}")
 
     @property
     def key(self) -> tuple[Any, ...]:
@@ -29,10 +33,23 @@ class Gates:
         return (self.groups.shape, tuple(self.groups.flatten().tolist()), self.conserve, self.empty)
 
     @property
+    def dark_layers(self) -> Tensor:
+        """[layer] whether no head is lit."""
+        return ~self.groups.any(0).any(-1)
+
+    @cached_property
+    def strengths(self) -> Tensor:
+        """[group, layer, head] the groups; where empty="all", the first of them has all heads of the dark layers."""
+        if self.empty != "all":
+            return self.groups
+        filled = torch.zeros_like(self.groups)
+        filled[0] = 1.0
+        return torch.where(self.dark_layers[:, None], filled, self.groups)
+
+    @property
     def handed_over(self) -> tuple[bool, ...]:
         """Per layer: whether the residual branch takes what arrives at its attention."""
-        dark = ~self.groups.any(0).any(-1)  # [layer]
-        return tuple((dark & (self.empty == "residual")).tolist())
+        return tuple((self.dark_layers & (self.empty == "residual")).tolist())
 
 
 @dataclass(eq=False)
@@ -69,7 +86,7 @@ class GateHeads(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         (context,) = ctx.saved_tensors
-        gates = ctx.keeper.gates.groups[:, ctx.layer].to(context)  # [group, head]
+        gates = ctx.keeper.gates.strengths[:, ctx.layer].to(context)  # [group, head]
         arriving = torch.linalg.vecdot(context.flatten(2), grads[0].flatten(2))  # [batch, head]
         if ctx.keeper.gates.conserve:
             total = arriving.sum(1, keepdim=True)  # [batch, 1]
