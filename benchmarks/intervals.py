@@ -14,7 +14,7 @@ from collections.abc import Callable
 import numpy as np
 
 from tokenlight.bench.tabulate import intervals, level_with
-from tokenlight.foundation.intervals import DRAWS, mean_intervals, resample
+from tokenlight.foundation.intervals import DRAWS, bounded_intervals, resample
 from tokenlight.metrics import METRICS
 
 Array = np.ndarray
@@ -23,12 +23,20 @@ NUMBERS = (10, 20, 30, 100)  # of texts, for intervals
 FOR_MARKS = (10, 30, 100)
 METHODS = (2, 5, 16)
 NORMAL_AT_90 = 1.2815515655446004  # the normal distribution's quantile
+BOUNDS = {"at the upper bound, beta(2, 0.3)": (0.0, 1.0), "15 % uniform, else near 0, between -1 and 1": (-1.0, 1.0)}
+
+
+def few_large(generator: np.random.Generator, shape: tuple[int, int]) -> Array:
+    return np.where(generator.random(shape) < 0.15, generator.random(shape), generator.normal(0.01, 0.01, size=shape))
+
+
 DISTRIBUTIONS: dict[str, tuple[Draw, float]] = {  # name: values, and their mean
     "normal": (lambda g, shape: g.normal(size=shape), 0.0),
     "exponential": (lambda g, shape: g.exponential(size=shape), 1.0),
     "heavy tails (t, 3 degrees of freedom)": (lambda g, shape: g.standard_t(3, size=shape), 0.0),
     "log-normal": (lambda g, shape: g.lognormal(size=shape), float(np.exp(0.5))),
     "at the upper bound, beta(2, 0.3)": (lambda g, shape: g.beta(2, 0.3, size=shape), 2 / 2.3),
+    "15 % uniform, else near 0, between -1 and 1": (few_large, 0.85 * 0.01 + 0.15 / 2),
     "70 % zeros, else exponential": (lambda g, shape: g.exponential(size=shape) * (g.random(shape) < 0.3), 0.3),
     "micro-average, 1 to 9 tokens": (lambda g, shape: g.exponential(size=shape), 1.0),
     "0-1, p = 0.9": (lambda g, shape: (g.random(shape) < 0.9).astype(float), 0.9),
@@ -61,7 +69,7 @@ def coverage(name: str, number: int, tables: int) -> tuple[float, float]:
     if name.startswith("0-1"):
         now = intervals(values, weights, METRICS["pointing_game"], 0)
     else:
-        now = mean_intervals(values, weights)
+        now = bounded_intervals(values, weights, BOUNDS.get(name, (-np.inf, np.inf)))
     before = percentile_interval(values, weights)
     known = ~np.isnan(now[0])
     now_held, before_held = (((low <= mean) & (mean <= high))[known].mean() for low, high in (now, before))

@@ -72,7 +72,8 @@ def compare(
         numbers = published.get(label, [None] * len(measured))
         row = [names.get(label, label)]
         for cell, number in zip(measured, numbers, strict=True):
-            row += [minus(f"{cell.mean:.3f}"), minus(f"[{cell.low:.3f}, {cell.high:.3f}]"), format_published(number)]
+            mean, low, high = (minus(f"{value:.3f}") for value in (cell.mean, cell.low, cell.high))
+            row += [mean, f"[{low}, {high}]", format_published(number)]
         rows.append(row)
     return Comparison(heading, head, rows, [*facts(table), *run.differences, *remarks])
 

@@ -144,14 +144,16 @@ def test_a_share_of_texts_has_an_interval_also_where_all_are_right(tmp_path):
 
 
 def test_an_interval_ends_at_the_bounds_of_its_metric(tmp_path):
-    values = np.array([0.0] * 9 + [0.9])[:, None]
-    names = ["relevance_mass", "precision_at_k"]
-    table = read_table(write_run(tmp_path / "run", {"good": np.hstack([values, values])}, names, [1] * 10))
-    bounded, free = (table.cell("good", name) for name in names)
-    assert (bounded.low, bounded.high) == (0.0, 1.0)
-    assert (free.low, free.high) == (0.0, np.inf)  # a third of the resamples hold zeros alone
-    assert "| **0.090** [0.000, 1.000] | **0.090** [0.000, ∞] |" in table.to_markdown()
-    assert r"[$0.000$, $\infty$]" in table.to_latex()
+    values = np.array([0.0] * 8 + [0.9, 1.0])[:, None]
+    values = np.hstack([1 - values, values, values])
+    names = ["relevance_mass", "recall_at_k", "precision_at_k"]
+    table = read_table(write_run(tmp_path / "run", {"good": values}, names, [*[1] * 9, 2]))
+    bounded, weighted, free = (table.cell("good", name) for name in names)
+    assert (bounded.low, bounded.high) == (pytest.approx(0.48, abs=0.01), pytest.approx(0.98, abs=0.01))
+    assert (weighted.low, weighted.high) == (0.0, 100.0)
+    assert (free.low, free.high) == (pytest.approx(0.022, abs=0.01), np.inf)  # .1 of the resamples hold zeros alone
+    assert ", ∞] |" in table.to_markdown()
+    assert r", $\infty$]" in table.to_latex()
 
 
 def test_constant_values_of_a_bounded_metric_have_no_empty_interval(tmp_path):
@@ -181,6 +183,6 @@ def test_bounds_that_are_none_are_refused(bounds, binary):
 def test_the_legend_says_what_is_claimed(folder):
     table = read_table(folder)
     for text in (table.to_markdown(), table.to_latex().replace("\\", ""), table._repr_html_()):
-        assert "95 % interval, the wider of Student-t and bootstrap-t (Clopper-Pearson for 0-1 metrics)" in text
+        assert "95 % interval, the wider of Student-t and bootstrap-t (Clopper-Pearson for 0-1 metrics, Gaffke " in text
         assert "cannot be told from it (paired sign-flip test, family-wise error 5 % over all pairs of methods)" in text
         assert "not known" not in text

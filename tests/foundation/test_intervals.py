@@ -8,6 +8,7 @@ from scipy import stats
 
 from tokenlight.foundation import intervals
 from tokenlight.foundation.intervals import (
+    bounded_intervals,
     mean_interval,
     mean_intervals,
     paired_chances,
@@ -164,3 +165,46 @@ def test_ties_leave_a_limit_open_and_not_huge(values, open_side):
     limits = mean_interval(values)
     assert np.isinf(limits[open_side])
     assert abs(limits[1 - open_side]) < 1
+
+
+def few_have_the_spread(generator, shape):
+    return np.where(generator.random(shape) < 0.15, generator.random(shape), generator.normal(0.01, 0.01, size=shape))
+
+
+@pytest.mark.parametrize("texts", [20, 50])
+def test_an_interval_between_bounds_is_narrow_and_holds_the_mean_where_few_texts_have_the_spread(texts):
+    """Where 3 of 24 texts have the spread, .04 of the resamples are without them, and bootstrap-t says up to 1.19."""
+    values = few_have_the_spread(np.random.default_rng(texts), (texts, 1000))
+    low, high = bounded_intervals(values, np.ones_like(values), (-1, 1), draws=400)
+    mean = 0.85 * 0.01 + 0.15 / 2
+    unbounded = mean_intervals(values, np.ones_like(values), draws=400).clip(-1, 1)
+    covered, before = (((a <= mean) & (mean <= b)).mean() for a, b in ((low, high), unbounded))
+    assert covered >= before - 0.01
+    assert np.quantile(high - low, 0.9) < 0.45
+    assert (low >= unbounded[0]).all()
+    assert (high <= unbounded[1]).all()
+
+
+def test_an_interval_between_bounds_is_that_of_clopper_and_pearson_where_values_are_bounds():
+    values = np.r_[np.zeros(27), np.ones(3)][:, None]
+    limits = intervals.one_more_value(values, np.ones_like(values, bool), (0, 1), draws=20000)
+    assert limits[:, 0] == pytest.approx(share_interval(3, 30), rel=0.03)
+
+
+def test_an_interval_between_bounds_of_equal_and_missing_values_and_of_weights():
+    """`unseen` is the probability of other values at which 20 texts have none with probability 2.5 %."""
+    unseen = 1 - 0.025 ** (1 / 20)
+    values, weights = np.full((20, 1), 0.5), np.ones((20, 1))
+    assert bounded_intervals(values, weights, (-1, 1))[:, 0] == pytest.approx([0.5 - 1.5 * unseen, 0.5 + 0.5 * unseen])
+    assert np.isnan(bounded_intervals(values, weights, (0, np.inf))).all()
+    assert np.isnan(bounded_intervals(np.array([[0.0], [1.0], [0.5]]), weights[:3], (0, 1))).all()
+    missing = np.random.default_rng(0).random((20, 2)) ** 8
+    missing[10:, 1] = np.nan
+    alone = bounded_intervals(missing[:10, 1:], weights[:10], (0, 1))[:, 0]
+    assert bounded_intervals(missing, np.ones((20, 2)), (0, 1))[:, 1] == pytest.approx(alone, abs=0.05)
+    assert (
+        bounded_intervals(missing - 5, np.ones((20, 2)), (0, 1)) == mean_intervals(missing - 5, np.ones((20, 2)))
+    ).all()
+    uneven = np.arange(1.0, 21)[:, None]
+    whole = missing[:, :1]
+    assert (bounded_intervals(whole, uneven, (0, 1)) == mean_intervals(whole, uneven).clip(0, 1)).all()

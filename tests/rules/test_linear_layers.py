@@ -1,16 +1,23 @@
 """LRP-ε, LRP-γ and LRP-αβ at linear layers against their formulas, one input and one output at a time."""
 
+import copy
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
+import tokenlight as tl
 from tests.rounding import SHARES, assert_near
 from tests.rules.test_replacements import BATCH, constant, relevance, signal
 from tests.tokenizers_ import explainer_for
 from tokenlight import rules
+from tokenlight.families.tiny_models import tiny_model
+from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.rules.facts import Keeps, kept_by
-from tokenlight.rules.tables import ALPHA_BETA, LRP
+from tokenlight.rules.tables import ALPHA_BETA, ATTN_LRP, LRP, ZPLUS
 
 
 def by_hand(rule: str, x: Tensor, weight: Tensor, bias: Tensor, out: Tensor, *numbers: float) -> Tensor:
@@ -169,3 +176,77 @@ def test_methods_with_the_same_rule_share_a_pass():
     assert one.key == two.key
     assert one.key != Job(METHODS["lrp"], {"epsilon": 0.2}).passes(False)[0].key
     assert Job(METHODS["lrp"], {"epsilon": 0}).passes(False)[0].rules is rules.LRP
+
+
+SPELLINGS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {  # of x [text, token, in] and weight [out, in]
+    "@": lambda x, w: x @ w.T,
+    "from the left": lambda x, w: (w @ x.transpose(1, 2)).transpose(1, 2),
+    "reflected": lambda x, w: Tensor.__rmatmul__(w.T, x),
+    "by name": lambda x, w: torch.matmul(input=x, other=w.T),
+    "keywords of a layer": lambda x, w: F.linear(input=x, weight=w, bias=None),
+    "two axes": lambda x, w: torch.mm(x.flatten(0, 1), w.T).unflatten(0, x.shape[:2]),
+    "bmm": lambda x, w: torch.bmm(x, w.T.expand(len(x), -1, -1)),
+    "baddbmm": lambda x, w: torch.baddbmm(torch.zeros(1).to(x), x, w.T.expand(len(x), -1, -1), beta=0),
+    "cast": lambda x, w: x @ w.float().T.to(x),
+    "einsum": lambda x, w: torch.einsum("bti,oi->bto", x, w),
+    "einsum, weight first": lambda x, w: torch.einsum("oi, bti -> tbo", w, x).transpose(0, 1),
+    "einsum of heads": lambda x, w: torch.einsum("bti,ndi->btnd", x, w.unflatten(0, (2, 3))).flatten(2),
+    "vectors": lambda x, w: torch.stack([x @ one for one in w], -1),
+}
+
+
+@pytest.mark.parametrize(
+    "table", [ZPLUS, ALPHA_BETA, LRP | rules.gamma_rules(0.3), ATTN_LRP | rules.epsilon_rules(0.2)]
+)
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_a_matrix_product_with_a_weight_is_a_linear_layer(spelling, table):
+    x, weight = signal(BATCH, 4, 5), nn.Parameter(constant(6, 5).float().double(), requires_grad=False)
+    value, _, (back,), ledger = relevance(table, F.linear, x, weight)
+    found, _, (other,), entries = relevance(table, SPELLINGS[spelling], x, weight)
+    assert_near(found, value)
+    assert_near(other, back, growth=SHARES)
+    kept, expected = (torch.as_tensor(one.total("bias")) for one in (entries, ledger))
+    assert_near(kept, expected, size=float(back.abs().sum()), growth=SHARES)
+
+
+@pytest.mark.parametrize("spelling", ["bmm", "einsum", "@"])
+def test_each_expert_has_its_own_weight(spelling):
+    x, weight = signal(2, BATCH, 5), nn.Parameter(constant(2, 5, 6), requires_grad=False)  # [expert, text, in]
+    written: Any = {"bmm": torch.bmm, "einsum": lambda x, w: torch.einsum("eti,eio->eto", x, w), "@": torch.matmul}
+    _, out, (back,), _ = relevance(LRP | rules.gamma_rules(0.3), written[spelling], x, weight)
+    for expert in range(2):
+        parts = [one[expert][:, None] for one in (x.detach(), out)]
+        expected = by_hand("gamma", parts[0], weight[expert].T, torch.zeros(6), parts[1], 0.3)
+        assert_near(back[expert][:, None], expected, growth=SHARES)
+
+
+def test_a_constant_that_is_no_weight_has_the_plain_gradient():
+    """Rotations, for example."""
+    x, matrix = signal(BATCH, 4, 5), constant(5, 6)
+    _, _, (plain,), _ = relevance(LRP, torch.matmul, x, matrix)
+    _, _, (back,), _ = relevance(ZPLUS, torch.matmul, x, matrix)
+    assert torch.equal(back, plain)
+
+
+def test_a_product_that_is_no_linear_layer_is_refused():
+    x, weight = signal(BATCH, 4, 5), nn.Parameter(constant(5, 4), requires_grad=False)
+    with pytest.raises(UnsupportedModelError, match=r"einsum 'btt,tt->b'.* cannot follow: write it with nn\.Linear"):
+        relevance(ZPLUS, lambda x, w: torch.einsum("btt,tt->b", x[..., :4], w[:4]), x, weight)
+
+
+@pytest.mark.parametrize(
+    ("method", "options"), [("zplus_lrp", {}), ("alpha_beta_lrp", {}), ("attn_lrp", {"gamma": 0.2})]
+)
+def test_falcon_is_explained_as_if_its_layers_were_linear_modules(method, options):
+    model = tiny_model("falcon", "text-classification")
+    other = copy.deepcopy(model)
+    layers: list[tuple[str, Any]] = list(other.named_modules())
+    for name, layer in layers:
+        if type(layer).__name__ == "FalconLinear":
+            assert layer.bias is None
+            plain = nn.Linear(*layer.weight.shape[::-1], bias=False)
+            plain.load_state_dict(layer.state_dict())
+            other.set_submodule(name, plain)
+    ids = torch.arange(5, 19).view(2, 7)
+    scores = [tl.attribute(one, ids, method=method, target=1, **options) for one in (model, other)]
+    assert_near(*scores)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from tokenlight.bench.stored_results import Array, Results, read_results
-from tokenlight.foundation.intervals import ERROR, mean_intervals, paired_chances, share_interval, weighted_means
+from tokenlight.foundation.intervals import ERROR, bounded_intervals, paired_chances, share_interval, weighted_means
 from tokenlight.methods import METHODS
 from tokenlight.metrics import Metric
 from tokenlight.metrics.evaluate import Measure
@@ -102,27 +102,20 @@ def make_lines(results: Results, spreads: Mapping[str, tuple[float, ...]], seed:
 
 
 def intervals(values: Array, weights: Array, metric: Metric, seed: int) -> Array:
-    """[2, column] 95 % limits of the means of a metric's values [example, column]; NaN where they are not known.
-
-    Where all texts have the same value, the sample has no spread to resample. Then a metric with finite bounds is
-    treated as the share of ones among zeros and ones, as a binary metric always is: no values between the bounds with
-    the same mean vary more.
-    """
-    limits = mean_intervals(values, weights, seed)
+    """[2, column] 95 % limits of the means of a metric's values [example, column]; NaN where they are not known."""
+    if not metric.binary:
+        return bounded_intervals(values, weights, metric.bounds, seed)
     bottom, top = metric.bounds
+    limits = np.full((2, values.shape[1]), np.nan)
     for column in range(values.shape[1]):
         numbers = values[~np.isnan(values[:, column]) & (weights[:, column] > 0), column]
-        within = bool(((numbers >= bottom) & (numbers <= top)).all())
-        if metric.binary and not within:
+        if not ((numbers >= bottom) & (numbers <= top)).all():
             raise ValueError(
                 f"metric '{metric.name}' is binary with values from {bottom} to {top}, found {numbers.min()} to "
                 f"{numbers.max()}: correct its bounds=, or leave out binary="
             )
-        if metric.binary or (within and np.isfinite(top - bottom) and len(numbers) and np.ptp(numbers) == 0):
-            ones = ((numbers - bottom) / (top - bottom)).sum()
-            limits[:, column] = bottom + (top - bottom) * np.array(share_interval(ones, len(numbers)))
-        elif within:  # bounds that do not hold are not used
-            limits[:, column] = limits[:, column].clip(bottom, top)
+        ones = ((numbers - bottom) / (top - bottom)).sum()
+        limits[:, column] = bottom + (top - bottom) * np.array(share_interval(ones, len(numbers)))
     return limits
 
 
@@ -168,7 +161,7 @@ def make_panel(results: Results, curves: Array, measure: Measure, column: Column
     examples, methods, length = points.shape
     flat = points.reshape(examples, methods * length)
     means = weighted_means(flat, np.ones_like(flat)).reshape(methods, length)
-    limits = mean_intervals(flat, np.ones_like(flat), seed).clip(*measure.entry.bounds)
+    limits = bounded_intervals(flat, np.ones_like(flat), measure.entry.bounds, seed)
     low, high = limits.reshape(2, methods, length)
     low, high = (np.where(exact_points(points), means, limit) for limit in (low, high))
     axis, places = places_of(measure, length)

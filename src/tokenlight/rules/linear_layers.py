@@ -16,6 +16,7 @@ from tokenlight.foundation.torch_internals import without_torch_functions
 from tokenlight.rules.facts import keeps
 from tokenlight.rules.ledger import clerk
 from tokenlight.rules.mode import Function, RuleTable, is_signal
+from tokenlight.rules.points import weigh
 from tokenlight.rules.primitives import OURS
 
 
@@ -88,14 +89,14 @@ def linear_rules(factors: FactorsOf, **facts: Any) -> RuleTable:
     """The rule for both spellings of a linear layer; `facts` says what it keeps."""
 
     @keeps(**facts, single=True)
-    def linear(function: Function, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
-        return by_contributions(function(x, weight, bias), x, weight.T, bias, factors)
+    def linear(function: Function, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
+        return by_contributions(function(input, weight, bias), input, weight.T, bias, factors)
 
     @keeps(**facts, single=True)
     def addmm(function: Function, bias: Tensor, x: Tensor, weight: Tensor) -> Any:
         return by_contributions(function(bias, x, weight), x, weight, bias, factors)
 
-    return {F.linear: linear, torch.addmm: addmm}
+    return {F.linear: linear, weigh: linear, torch.addmm: addmm}
 
 
 def by_contributions(value: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None, factors: FactorsOf) -> Tensor:

@@ -1,9 +1,9 @@
-"""What rules write on tensors for the rules that come later: gates, and the outputs of heads."""
+"""What rules write on tensors for the rules that come later: gates, outputs of heads, weights."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 from torch.overrides import resolve_name
 
 from tokenlight.foundation.torch_internals import changes_of, leaves_below
@@ -54,6 +54,16 @@ def hand_on_gate(sources: Iterable[Tensor], results: Iterable[Any]) -> None:
     if found:
         for result in tensors(results):
             mark_gate(result)
+
+
+def is_weight(x: Any) -> bool:
+    """A parameter of the model, or elements of one, in whatever order and precision."""
+    return isinstance(x, nn.Parameter) or getattr(x, "tokenlight_weight", False)
+
+
+def mark_weights(results: Iterable[Any]) -> None:
+    for result in tensors(results):
+        result.tokenlight_weight = True  # type: ignore[attr-defined]
 
 
 def mark_heads(x: Tensor) -> Tensor:

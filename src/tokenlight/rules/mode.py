@@ -19,15 +19,18 @@ from tokenlight.rules.marks import (
     has_mark,
     is_followed,
     is_gate,
+    is_weight,
     mark_followed,
+    mark_weights,
     name_of,
     tensors,
 )
 from tokenlight.rules.origins import SHAPES, have_one_source, note_origins, refuse_own_source, running_module
 from tokenlight.rules.owners import note_owners, owners_at
-from tokenlight.rules.points import activation
+from tokenlight.rules.points import activation, weigh
 from tokenlight.rules.primitives import OURS
 from tokenlight.rules.traits import traits_of
+from tokenlight.rules.weighing import as_linear_layers
 
 Function = Callable[..., Any]
 Rule = Callable[..., Any]  # called as rule(function, *args, **kwargs)
@@ -91,6 +94,10 @@ class RuleMode(TorchFunctionMode):
         rule = self.table.get(func)
         if rule is None and traits.step is not None and signals:
             return traits.step(self.call, *args, **kwargs)
+        if traits.of_matrices and len(signals) == 1 and weigh in self.table:
+            product = as_linear_layers(self.call, func, args, kwargs)
+            if product is not None:
+                return product
         if traits.multiplied and have_one_source(involved):
             func, rule, args = as_activation(func, self.table[activation], *involved)
             traits, kwargs = traits_of(activation), {}
@@ -105,6 +112,8 @@ class RuleMode(TorchFunctionMode):
                     self._trusted.add(type(part.grad_fn))
             elif isinstance(part, (tuple, list)):
                 mark_followed(part)
+        if traits.moves and weigh in self.table and involved and is_weight(involved[0]):
+            mark_weights(parts)
         if rule is None and not traits.linear and any(is_signal(part) for part in parts):
             refuse_nonlinear(func, [*args, *kwargs.values()])
         if traits.keeps_gates and (not traits.first_counts or is_gate(involved[0])):
@@ -143,7 +152,12 @@ class RuleMode(TorchFunctionMode):
 def without_callers_own(part: Any) -> Any:
     """The same argument, where tensors of the caller's that require a gradient are constants."""
     if isinstance(part, Tensor):
-        return part.detach() if is_callers_own(part) else part
+        if not is_callers_own(part):
+            return part
+        constant = part.detach()
+        if is_weight(part):
+            mark_weights((constant,))
+        return constant
     return type(part)(map(without_callers_own, part)) if type(part) in (tuple, list) else part
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tokenlight.foundation.errors import UnsupportedModelError
-from tokenlight.rules.points import attend, mix_values, query_key, recurrence, scan
+from tokenlight.rules.points import attend, mix_values, query_key, recurrence, scan, weigh
 from tokenlight.rules.spellings import LINEAR_LAYERS, MATRIX_PRODUCTS, PRODUCTS, SOFTMAXES
 
 Functions = set[Callable[..., Any]]
@@ -23,7 +23,18 @@ NUMBERS = count()
 MULTIPLIED: Functions = set(PRODUCTS)
 # Elements of different places meet in what comes out: it begins anew.
 MIXING: Functions = {
-    *(*LINEAR_LAYERS, *MATRIX_PRODUCTS, *SOFTMAXES, torch.baddbmm, query_key, mix_values, attend, scan, recurrence),
+    *(
+        *LINEAR_LAYERS,
+        *MATRIX_PRODUCTS,
+        *SOFTMAXES,
+        torch.baddbmm,
+        query_key,
+        mix_values,
+        attend,
+        scan,
+        recurrence,
+        weigh,
+    ),
     *(Tensor.mean, torch.mean, Tensor.sum, torch.sum, F.log_softmax, Tensor.cumsum, torch.cumsum),
     *(Tensor.norm, torch.norm, torch.linalg.norm, torch.linalg.vector_norm, Tensor.var, torch.var, Tensor.std),
     *(

@@ -35,6 +35,12 @@ def activation(x: Tensor, formula: Callable[[Tensor], Tensor]) -> Tensor:
 
 
 @rule_point
+def weigh(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """What a linear layer computes, where a model writes it as a matrix product."""
+    return F.linear(input, weight, bias)
+
+
+@rule_point
 def query_key(query: Tensor, key: Tensor) -> Tensor:
     """[batch, head, query, key]"""
     return torch.matmul(query, key.transpose(-1, -2))

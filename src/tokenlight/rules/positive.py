@@ -19,9 +19,9 @@ def positive_linear(x: Tensor, weight: Tensor, bias: Tensor | None, with_bias: b
 
 
 @keeps(inputs=1, results=1, single=True)  # signs and ratios
-def zplus_linear(function: Function, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
+def zplus_linear(function: Function, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
     """z+ rule without bias: only positive contributions count (Chefer et al. 2021b)."""
-    return positive_linear(x, weight.T, bias, False)
+    return positive_linear(input, weight.T, bias, False)
 
 
 @keeps(inputs=1, results=1, single=True)
@@ -31,9 +31,9 @@ def zplus_addmm(function: Function, bias: Tensor, x: Tensor, weight: Tensor) -> 
 
 
 @keeps(inputs=1, results=1, single=True)
-def alpha_beta_linear(function: Function, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
+def alpha_beta_linear(function: Function, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
     """LRP-α1β0: as z+, with the bias' positive part in the denominator (Arras et al. 2025, appendix D.2)."""
-    return positive_linear(x, weight.T, bias, True)
+    return positive_linear(input, weight.T, bias, True)
 
 
 @keeps(inputs=1, results=1, single=True)

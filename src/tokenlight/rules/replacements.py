@@ -162,9 +162,9 @@ def refuse_scaled_sum(args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
 
 
 @keeps(own=1)
-def absorbing_linear(function: Function, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
-    """LRP-0 at a linear layer: the plain gradient; the bias takes its share."""
-    result = function(x, weight, bias)
+def absorbing_linear(function: Function, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
+    """LRP-0 at a linear layer: the plain gradient; the bias takes its share. Arguments have torch's names."""
+    result = function(input, weight, bias)
     return result if bias is None or not is_signal(result) else absorb(result, bias, "bias")
 
 

@@ -6,7 +6,7 @@ from torch.nn import functional as F
 from tokenlight.rules import arrangements, fused, guided, positive, spellings
 from tokenlight.rules import replacements as rules
 from tokenlight.rules.mode import RuleTable
-from tokenlight.rules.points import add_sinks, attend, mask_scores, mix_values, query_key, recurrence, scan
+from tokenlight.rules.points import add_sinks, attend, mask_scores, mix_values, query_key, recurrence, scan, weigh
 from tokenlight.rules.spellings import ACTIVATIONS, LINEAR_LAYERS, MATRIX_PRODUCTS, PRODUCTS, SOFTMAXES, SUMS
 from tokenlight.rules.state_spaces import through_gated_state, through_state
 
@@ -46,7 +46,11 @@ ATTN_LRP: RuleTable = (
 )
 
 # Arras et al. 2025, appendix D.2: positive contributions at linear layers, otherwise as LRP.
-ALPHA_BETA: RuleTable = LRP | {F.linear: positive.alpha_beta_linear, torch.addmm: positive.alpha_beta_addmm}
+ALPHA_BETA: RuleTable = (
+    LRP
+    | {F.linear: positive.alpha_beta_linear, torch.addmm: positive.alpha_beta_addmm}
+    | {weigh: positive.alpha_beta_linear}
+)
 
 # What reaches the output along the residual stream alone: attention and MLP outputs are cut off where they join it.
 STREAM: RuleTable = (
@@ -65,7 +69,7 @@ ZPLUS: RuleTable = (
     | dict.fromkeys((*PRODUCTS, *MATRIX_PRODUCTS), rules.halved)
     | dict.fromkeys(SOFTMAXES, rules.identity)
     | {F.linear: positive.zplus_linear, torch.addmm: positive.zplus_addmm, F.layer_norm: rules.identity_norm}
-    | {query_key: rules.halved, mix_values: rules.halved}
+    | {weigh: positive.zplus_linear, query_key: rules.halved, mix_values: rules.halved}
 )
 
 TABLES = (LRP, LRP_UNIFORM, ATTN_LRP, ALPHA_BETA, STREAM, ZPLUS)

@@ -18,7 +18,7 @@ from tokenlight.results.table import FEWEST, Cell, Line, Table
 
 ARROWS = {"higher": "↑", "lower": "↓"}
 DAGGER = "†"
-INTERVALS = "the wider of Student-t and bootstrap-t (Clopper-Pearson for 0-1 metrics)"
+INTERVALS = "the wider of Student-t and bootstrap-t (Clopper-Pearson for 0-1 metrics, Gaffke where it is narrower)"
 PAIRED = "paired sign-flip test, family-wise error 5 % over all pairs of methods"
 PROTOCOLS = {"clean": "clean (the metrics as defined, on every usable example; papers' own protocols are presets)"}
 INFINITY = r"\infty"
