@@ -5,6 +5,7 @@ import sys
 from collections import Counter
 from dataclasses import replace
 from functools import partial
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +133,23 @@ def test_runs_of_one_method_are_one_line(data, tmp_path):
     assert read_table(tmp_path / "merged").to_markdown() == merged.to_markdown()
     shown = json.loads((tmp_path / "merged" / "examples.json").read_text(encoding="utf-8"))
     assert [one["method"] for one in next(iter(shown.values()))] == ["attcat", "random mask", "random"]
+
+
+def test_the_inverse_is_that_of_the_best_line_not_of_a_lucky_run(data):
+    masks = {f"mask {i}": tl.HeadMask.by_hand(torch.eye(2, 4)).random(i) for i in range(6)}
+    specs = {label: MethodSpec(label, "mask_lrp", {"heads": mask}) for label, mask in masks.items()}
+    given: dict[str, Any] = {"metrics": ["aopc"], "erasure": False, "progress": False}
+    apart = bench(explainer_for("bert"), data, list(specs.values()), **given)
+    means = {label: apart.cell(label, "aopc").mean for label in specs}
+    ordered = sorted(means, key=lambda label: -means[label])
+    lucky, other, unlucky = next(
+        three for three in combinations(ordered, 3) if 2 * means[three[1]] > means[three[0]] + means[three[2]]
+    )
+    assert means[lucky] > means[other]
+    runs = [replace(specs[label], run_of="runs") for label in (lucky, unlucky)]
+    for some, expected in ([*runs, specs[other]], other), (runs, lucky):
+        found = bench(explainer_for("bert"), data, some, **given)
+        assert [line.label for line in found.lines if line.control][-1] == f"inverse of {expected}"
 
 
 def test_runs_and_methods_do_not_share_a_label():

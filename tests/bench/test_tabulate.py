@@ -12,6 +12,7 @@ from tests.bench.known_runs import write_four_methods, write_run
 from tokenlight.bench.tabulate import best_method, level_with, read_table
 from tokenlight.foundation.intervals import weighted_means
 from tokenlight.metrics import METRICS
+from tokenlight.runs.journal import Journal
 
 
 @pytest.fixture
@@ -64,6 +65,32 @@ def test_an_unfinished_run_says_so(folder):
     table = read_table(folder)
     assert [line.label for line in table.controls] == ["random"]
     assert "has not ended" in table.to_markdown()
+
+
+@pytest.mark.parametrize("failed", [1, 200])
+def test_rows_that_fail_only_in_the_last_control_leave_the_run_ended(folder, failed):
+    before = read_table(folder)
+    journal = Journal(folder / "results-00001.jsonl")
+    records = [
+        {"row": one["row"], "where": "x", "bad": "failed"} if i < failed else one for i, one in enumerate(journal)
+    ]
+    assert len(records) == 200
+    journal.path.unlink()
+    journal.append(0, records)
+    table = read_table(folder)
+    text = table.to_markdown()
+    assert "has not ended" not in text
+    assert f"reversed could not be measured on {failed} of them" in text
+    assert table.cell("good", "aopc") == before.cell("good", "aopc")
+    rows = [row.split(",") for row in table.to_csv().splitlines()[1:]]
+    counts = {row[0]: int(row[-1]) for row in rows if row[3] == "aopc"}
+    assert counts["good"] == 200
+    if failed == 1:
+        assert counts["inverse of good"] == 199
+        mean = np.nanmean(before.values[1:, [line.label for line in before.lines].index("inverse of good"), 0])
+        assert table.cell("inverse of good", "aopc").mean == pytest.approx(mean)
+    else:
+        assert "inverse of good" not in counts
 
 
 def test_panels_hold_what_the_metrics_average(folder):

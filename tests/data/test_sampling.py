@@ -42,6 +42,15 @@ def test_a_sample_is_seeded_in_data_order_and_without_replacement():
     assert seen == {*range(50)}  # every row can be drawn: each seed misses one with probability 0.8
 
 
+def test_a_seed_is_a_whole_number_with_its_sign():
+    assert numbers_of(Source(ROWS, sample=10, seed=-1)) != numbers_of(Source(ROWS, sample=10, seed=1))
+    with pytest.raises(ValueError, match="seed is a whole number, found None"):
+        Source(ROWS, sample=10, seed=None)  # pyright: ignore[reportArgumentType]
+    for size in (2.5, True, "3"):
+        with pytest.raises(ValueError, match="sample is a positive number of rows, found"):
+            Source(ROWS, sample=size)  # pyright: ignore[reportArgumentType]
+
+
 @pytest.mark.parametrize("kind", ["tsv", "csv", "jsonl", "json", "parquet", "hub", "hub of unknown size"])
 def test_the_same_rows_are_drawn_from_every_kind_of_source(kind, tmp_path, monkeypatch):
     path, split = tmp_path / f"data.{kind}", None

@@ -126,6 +126,17 @@ def test_half_a_character(explainer):
     assert own_pieces(answer) == ["", "\ufffd", "\ufffd"]
 
 
+def test_what_stands_behind_half_a_character_does_not_take_it(explainer):
+    tokenizer = explainer.tokenizer
+    for broken in tokenizer.encode("é")[:1], [tokenizer.convert_tokens_to_ids("ÿ")] * 2, tokenizer.encode("\ufffd"):
+        ids = (*tokenizer.encode("the"), *broken, *tokenizer.encode(" key"))
+        answer = explainer.explain_answer(PROMPT, ids, **QUICK)
+        assert own_pieces(answer) == ["t", "he", *["\ufffd"] * len(broken), "key"]
+        assert answer.of("key").indices == tuple(tokenizer.encode(" key"))
+        if answer.answer.count("\ufffd") == 1:
+            assert answer.of("\ufffd").indices == tuple(broken)
+
+
 def test_text_from_right_to_left(explainer):
     answer = explainer.explain_answer("שלום", " עולם טוב.", **QUICK)
     assert own_pieces(answer)[1::2][:4] == own_pieces(answer)[2::2][:4] == list("עולם")  # two bytes a letter

@@ -108,6 +108,14 @@ def test_weights_that_contradict_the_config_are_refused(settings, reason, folder
         tl.load(save(folder, classifier(3), **settings))
 
 
+def test_weights_with_as_many_rows_as_there_are_labels_by_default_are_no_head(folder):
+    """Two kinds of token types in config.json, one in the file."""
+    config = hf.BertConfig(**{**classifier().config.to_dict(), "type_vocab_size": 1})
+    name = save(folder, hf.BertForSequenceClassification(config), type_vocab_size=2)
+    with pytest.raises(ValueError, match=r"token_type_embeddings.weight is \[1, 16\] in the file, \[2, 16\] expected"):
+        tl.load(name)
+
+
 @pytest.mark.parametrize("prefix", ["module.", "model.bert_model.", "_orig_mod."])
 def test_names_of_a_wrapper_are_said_and_can_be_mapped(prefix, folder):
     name = save(folder, classifier(), lambda name: prefix + name)
@@ -133,6 +141,13 @@ def test_a_file_of_a_training_program_is_said(folder):
     content = {"epoch": 3, "state_dict": classifier().state_dict()}
     torch.save(content, folder / "pytorch_model.bin")
     assert "holds 'epoch', 'state_dict', which are no weights" in fail("explain", TEXT, "-m", name)
+
+
+def test_a_file_of_weights_without_names_is_said(folder):
+    name = save(folder, classifier())
+    torch.save(list(classifier().state_dict().values()), folder / "pytorch_model.bin")
+    with pytest.raises(ValueError, match=r"holds list, which are no weights; expected a mapping"):
+        tl.load(name)
 
 
 def test_a_config_without_an_architecture_needs_a_task(folder):

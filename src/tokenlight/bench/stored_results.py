@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -65,8 +65,9 @@ def read_results(folder: Path, stages: Sequence[str]) -> Results:
         reasons = Counter(record["bad"] for record in first.bad) + first.set_aside
         listed = "; ".join(f"{reason} ({n})" for reason, n in reasons.most_common(5))
         raise ValueError(f"no example was measured: {listed or 'there are no results yet'}")
-    whole = [stage for stage in more if (stage.rows, stage.measured) == (first.rows, first.measured)]
+    whole = [with_all_examples(stage, first) for stage in more if stage.rows == first.rows and stage.measured]
     all_stages = (first, *whole)
+    failed = [stage for stage in more if stage.rows == first.rows and not stage.measured]
     return Results(
         labels=tuple(label for stage in all_stages for label in stage.labels),
         measures=measures,
@@ -81,9 +82,29 @@ def read_results(folder: Path, stages: Sequence[str]) -> Results:
             set_aside=first.set_aside,
             bad=first.bad,
             cut=first.cut,
-            ended=len(whole) == len(more),
+            ended=len(whole) + len(failed) == len(more),
+            lost=sum(len(first.measured) - len(stage.measured) for stage in more if stage.rows == first.rows),
         ),
     )
+
+
+def with_all_examples(stage: Stage, first: Stage) -> Stage:
+    """A later stage with the examples of the first one; NaN for those that it could not measure."""
+    if stage.measured == first.measured:
+        return stage
+    there = np.isin(first.measured, stage.measured)
+
+    def widened(array: Array) -> Array:
+        found = np.full((len(there), *array.shape[1:]), np.nan)
+        found[there] = array
+        return found
+
+    points = {name: curve.shape[2] for name, curve in first.curves.items()}
+    curves = {
+        name: np.pad(curve, ((0, 0), (0, 0), (0, points[name] - curve.shape[2])), constant_values=np.nan)
+        for name, curve in stage.curves.items()
+    }
+    return replace(stage, values=widened(stage.values), curves={n: widened(one) for n, one in curves.items()})
 
 
 def read_journal(path: Path, measures: Sequence[Measure], only: Collection[int] | None = None) -> Stage:

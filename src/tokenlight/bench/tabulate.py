@@ -30,12 +30,14 @@ def read_table(folder: str | Path, seed: int = 0) -> Table:
 
 
 def best_method(folder: Path) -> str:
-    """The method with the best mean of the first metric."""
-    results = read_results(folder, STAGES[:1])
+    """The method with the best mean of the first metric; where it has several runs, the first of them."""
+    runs = read_results(folder, STAGES[:1])
+    results, _ = merge_runs(runs)
     candidates = [m for m, label in enumerate(results.labels) if not is_control(results, label)]
     means = weighted_means(results.values[:, :, 0], results.weights[:, :1])
     sign = sign_of(results.measures[0])
-    return results.labels[max(candidates, key=lambda m: sign * means[m])]
+    best = results.labels[max(candidates, key=lambda m: sign * means[m])]
+    return next(label for label in runs.labels if (run_of(runs, label) or label) == best)
 
 
 def merge_runs(results: Results) -> tuple[Results, dict[str, tuple[float, ...]]]:

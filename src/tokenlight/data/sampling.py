@@ -9,7 +9,8 @@ Item = TypeVar("Item")
 
 def draw_numbers(total: int, size: int, seed: int) -> tuple[int, ...]:
     """`size` different numbers below `total` (all of them if there are fewer), in ascending order."""
-    return tuple(sorted(Random(seed).sample(range(total), min(size, total))))
+    generator = Random(seed if seed >= 0 else str(seed))  # Python's own seeds have no sign: -1 would be 1
+    return tuple(sorted(generator.sample(range(total), min(size, total))))
 
 
 def pick(items: Iterable[Item], numbers: Sequence[int], name: str) -> Iterator[Item]:

@@ -52,8 +52,10 @@ class Source:
     def __post_init__(self) -> None:
         for name in ("limit", "sample"):
             rows = getattr(self, name)
-            if rows is not None and rows < 1:
-                raise ValueError(f"{name} is a positive number of rows, found {rows}")
+            if rows is not None and (not is_whole(rows) or rows < 1):
+                raise ValueError(f"{name} is a positive number of rows, found {rows!r}")
+        if not is_whole(self.seed):  # without one, every reading would draw other rows
+            raise ValueError(f"seed is a whole number, found {self.seed!r}")
         if self.limit is not None and self.sample is not None:
             raise ValueError(
                 f"expected limit (the first rows) or sample (random ones of all rows), found limit={self.limit} and "
@@ -169,6 +171,10 @@ class Source:
             return digest.hexdigest()
         hashes = [hash_file(path) for path in self.files]
         return hashes[0] if len(hashes) == 1 else hashlib.sha256(" ".join(hashes).encode()).hexdigest()
+
+
+def is_whole(number: object) -> bool:
+    return isinstance(number, int) and not isinstance(number, bool)
 
 
 def as_source(given: Data | Source) -> Source:

@@ -37,6 +37,8 @@ def read_weights(
         if outputs is None or says_labels(model, shared, settings):
             raise misfit(model, wrong)
         found, report = from_pretrained(model, task, {**settings, "num_labels": outputs})
+        if report["mismatched_keys"]:  # no head: other weights have as many rows as there are labels by default
+            raise misfit(model, wrong)
     if not hasattr(found, "peft_config"):  # the report of transformers 5.0 does not know of an adapter's own weights
         refuse_random_weights(model, task.name, report["missing_keys"], report["unexpected_keys"])
     return found
@@ -123,7 +125,7 @@ def readable_weights(model: str | Path) -> Iterator[None]:
             "not read, because reading it could run code. Take a checkpoint with .safetensors files, or convert this "
             "one where it was made: model.save_pretrained(folder)"
         ) from None
-    except (AttributeError, TypeError) as error:
+    except (AttributeError, TypeError, ValueError) as error:
         if not (others := entries_that_are_no_weights(model)):
             raise
         raise ValueError(

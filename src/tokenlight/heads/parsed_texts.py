@@ -31,6 +31,7 @@ class ParseSource:
         """What is read, without where it lies: two runs with the same name read the same."""
         source = self.source
         read = [self.parser if self.spacy == SPACY_PIPELINE else f"{self.parser} {self.spacy}"]
+        read += [] if source.kind in (None, self.parser) else [f"kind {source.kind}"]
         read += [] if source.split is None else [f"split {source.split}"]
         read += [] if source.text is None else [f"column {source.text}"]
         read += [] if source.pair is None else [f"columns {' and '.join(source.pair)}"]

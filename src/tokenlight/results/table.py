@@ -63,7 +63,8 @@ class RunFacts:
     set_aside: Counter[str]  # reason -> rows
     bad: tuple[Mapping[str, Any], ...]  # records of rows that could not be used
     cut: int  # texts that were too long
-    ended: bool  # whether the last control is there as well
+    ended: bool  # whether the last control was measured as well
+    lost: int = 0  # examples that the last control could not be measured on
 
 
 @dataclass(frozen=True, eq=False)

@@ -46,34 +46,39 @@ def decode(ids: Sequence[int], tokenizer: Any) -> tuple[str, list[tuple[int, int
     roles = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
     written = [token for token in ids if token not in roles]
     text = tokenizer.decode(written)
-    ends = ends_in(text, ids, roles, tokenizer)
-    if ends is None:
+    spans = spans_in(text, ids, roles, tokenizer)
+    if spans is None:
         text = tokenizer.decode(written, clean_up_tokenization_spaces=False)
-        ends = ends_in(text, ids, roles, tokenizer, clean_up_tokenization_spaces=False)
-    if ends is None:  # not even then: the tokens one by one, with blanks between them
+        spans = spans_in(text, ids, roles, tokenizer, clean_up_tokenization_spaces=False)
+    if spans is None:  # not even then: the tokens one by one, with blanks between them
         pieces = ["" if token in roles else f"{tokenizer.decode([token])} " for token in ids]
-        text, reached = "".join(pieces).rstrip(), list(accumulate(map(len, pieces)))
-        ends = [(min(end, len(text)), min(end, len(text))) for end in reached]
-    starts = [0, *(end for end, _ in ends[:-1])]
-    return text, [trim(text, start, reach) for start, (_, reach) in zip(starts, ends, strict=True)]
+        text = "".join(pieces).rstrip()
+        ends = [min(end, len(text)) for end in accumulate(map(len, pieces))]
+        spans = list(zip([0, *ends[:-1]], ends, strict=True))
+    return text, [trim(text, *span) for span in spans]
 
 
-def ends_in(
+def spans_in(
     text: str, ids: Sequence[int], roles: Set[int], tokenizer: Any, **settings: bool
 ) -> list[tuple[int, int]] | None:
-    """For each token where it ends in `text`, and where the character ends that its bytes belong to.
+    """Each token's span in `text`, with the blanks around it; that of bytes is the character that they belong to.
 
     None if the decoded text of some first tokens is not how `text` begins.
     """
-    ends: list[tuple[int, int]] = []
+    spans: list[tuple[int, int]] = []
+    before, end = "", 0  # what the tokens so far say, and where its last finished character ends
     for count in range(1, len(ids) + 1):
         begun = tokenizer.decode([token for token in ids[:count] if token not in roles], **settings)
         whole = begun if count == len(ids) else begun.rstrip(UNFINISHED)
         if not text.startswith(whole):
             return None
-        end = max(len(whole), ends[-1][0] if ends else 0)
-        ends.append((end, min(end + (len(whole) < len(begun)), len(text))))
-    return ends
+        # Bytes that no later byte completes stay unfinished in the text; this token stands behind them.
+        stayed = text.startswith(before) and (len(whole) > len(before) or text.startswith(begun))
+        start = len(before) if stayed and len(begun) > len(before) else end
+        end = max(len(whole), start)
+        spans.append((start, min(end + (len(whole) < len(begun)), len(text))))
+        before = begun
+    return spans
 
 
 def refuse_too_long(row: Row, ids: Sequence[int], max_length: int | None) -> None:

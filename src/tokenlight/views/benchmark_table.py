@@ -8,6 +8,7 @@ from math import isnan
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
@@ -128,11 +129,12 @@ def comma_separated(table: Table) -> str:
     writer = csv.writer(file, lineterminator="\n")
     head = "method,title,control,metric,direction,mean,low,high,best,not_distinguishable,examples"
     writer.writerow(head.split(","))
-    for line in table.lines:
-        for column, cell in zip(table.columns, line.cells, strict=True):
+    counts = (~np.isnan(table.values)).sum(0).tolist()  # [line, column]
+    for line, examples in zip(table.lines, counts, strict=True):
+        for column, cell, count in zip(table.columns, line.cells, examples, strict=True):
             numbers = [repr(float(value)) for value in (cell.mean, cell.low, cell.high)]
             names = [line.label, line.title, int(line.control is not None), column.label, column.direction]
-            writer.writerow([*names, *numbers, int(cell.best), int(cell.level), table.run.examples])
+            writer.writerow([*names, *numbers, int(cell.best), int(cell.level), count])
     return file.getvalue()
 
 
@@ -149,6 +151,10 @@ def facts(table: Table) -> list[str]:
     lines += [f"Not usable {n:,}: {reason}" for reason, n in few(bad)]
     if not run.ended:
         lines.append("This run has not ended: start it again to finish it")
+    if run.lost:
+        lines.append(
+            f"The best method reversed could not be measured on {run.lost:,} of them: its mean is over the others"
+        )
     if run.examples < FEWEST:
         lines.append(f"Fewer than {FEWEST} examples: too few to say that one method is better than another")
     if run.cut:
