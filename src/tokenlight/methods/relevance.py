@@ -292,8 +292,8 @@ def mask_lrp(
 ) -> PairFold[Attribution]:
     """TransAtt with relevance flowing only through heads that follow syntax or position.
 
-    `heads` is a HeadMask, its file, or a tensor [layer, head]. `empty` says what becomes of the attention relevance of a
-    block without a lit head: "all" lets it pass through all heads of that block, as without a mask, "residual" gives it
+    `heads` is a HeadMask, its file, or a tensor [layer, head]. `empty` says where the attention relevance of a block
+    without a lit head goes: "all" lets it pass through all heads of that block, as without a mask, "residual" gives it
     to the residual branch, "drop" drops it. variant="released" is what the authors' code computes: a block's mask acts
     only on the blocks below it, every stored relevance is doubled, and what dark heads receive is lost whatever `empty`
     says. normalise=False leaves out the row normalisation, as in the paper's eq. 10 and 11.
