@@ -88,8 +88,8 @@ methods = [
 tl.benchmark(explainer, REVIEWS, methods, ["aopc"], erasure=False, progress=False).show()
 
 # %% [markdown]
-# On 100 sentences, two heads turn out to be too few: the paper's mask is hardly better than chance on this model (see
-# `docs/heads.md`). Choosing heads by measured faithfulness works better. That is calibration: `tl.calibrate` or
+# On 35 sentences, the paper's mask could not be told from all heads or from random heads of the same layers (see
+# `docs/heads.md`). Choosing heads by measured faithfulness is another way. That is calibration: `tl.calibrate` or
 # `tokenlight calibrate` makes such a mask for your model, and the embedded model comes with one.
 
 # %%
