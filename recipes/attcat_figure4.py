@@ -49,9 +49,7 @@ for number in range(len(texts)):
         high = float(terms.abs().max()) or 1.0
         image = axes.imshow(terms.numpy(), cmap="RdBu", vmin=-high, vmax=high, aspect="auto")
         axes.set(ylabel="layer", title=f"{title}: {explanation.target}, model says {explanation.prediction}")
-        axes.set_xticks(
-            range(tokens), [token.replace("$", r"\$") for token in explanation.tokens], rotation=90, fontsize=7
-        )
+        axes.set_xticks(range(tokens), explanation.tokens, rotation=90, fontsize=7)
         axes.set_yticks(range(layers), range(1, layers + 1), fontsize=7)
         figure.colorbar(image, ax=axes)
     save(figure, args.output / f"attcat_figure4_{number + 1}.png")

@@ -56,6 +56,14 @@ def test_spans_point_into_the_message_as_it_was_given(explainer, content):
     assert written(row) == ["".join(content.split())]
 
 
+def test_a_word_belongs_to_its_message_though_the_blank_before_it_is_of_another(explainer):
+    tokenizer = deepcopy(explainer.tokenizer)
+    tokenizer.chat_template = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
+    row = chat_row(tokenizer, Chat(("user", "user"), ("the keys ", "are here")), replies=False)
+    assert "▁are" in row.tokens
+    assert written(row) == ["thekeys", "arehere"]
+
+
 def test_a_last_message_of_the_assistant_goes_on(explainer):
     row = chat_row(explainer.tokenizer, read_chat(CHAT), replies=True)
     assert explainer.tokenizer.decode(row.input_ids).endswith("a good movie")

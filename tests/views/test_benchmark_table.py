@@ -13,7 +13,7 @@ from tests.bench.known_runs import write_four_methods
 from tokenlight.bench.tabulate import read_table
 from tokenlight.results.table import Cell, Column, Panel
 from tokenlight.views.benchmark_report import report, write_views
-from tokenlight.views.benchmark_table import decimals, minus, show_table
+from tokenlight.views.benchmark_table import decimals, escape_markdown, minus, show_table
 from tokenlight.views.curve_chart import chart, nice_range, number, styles_of
 
 
@@ -64,6 +64,10 @@ def test_latex(folder):
     assert r"AOPC $\uparrow$ & LOdds $\downarrow$ \\" in text
     assert text.count("{") == text.count("}")
     assert r"95 \%" in text
+
+
+def test_a_name_is_no_link_in_markdown():
+    assert escape_markdown("![a](b)|[c](d) [0, 1]") == "![a]\\(b)\\|[c]\\(d) [0, 1]"
 
 
 def test_comma_separated(folder):

@@ -8,6 +8,7 @@ from rich.table import Table
 
 from tokenlight.results.corpus_words import CorpusSummary, LabelWords, WordSupport
 from tokenlight.views.corpus_words import comparison_table, summary_csv, summary_figure, summary_table
+from tokenlight.views.figure import save
 
 NEGATIVE = (
     WordSupport("not", 1, 1, 1.0, 2.0),
@@ -81,6 +82,17 @@ def test_two_checkpoints_side_by_side():
 
 def test_dollars_are_no_formula(tmp_path):
     words = (WordSupport("$", 2, 1, 1.0, 2.0), WordSupport("a", 1, 0, 0.5, 1.0))
-    figure = summary_figure([CorpusSummary("model", "lrp", (LabelWords("positive", 1, words),))], 5)
-    figure.savefig(tmp_path / "money.png")
-    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == [r"\$", "a"]
+    for label in (r"$\frac$", "$5 to $10"):  # wrong as a formula, and one that would be drawn as such
+        one, other = (CorpusSummary(f"m{label}", "lrp", (LabelWords(label, 1, words),)) for _ in range(2))
+        figure = summary_figure([one, other], 5)
+        save(figure, tmp_path / "money.svg")
+        drawn = (tmp_path / "money.svg").read_text()  # with the letters of each text in a comment
+        assert all(f"<!-- {text} -->" in drawn for text in ("$", label, f"m{label}, lrp"))
+
+
+def test_a_carriage_return_in_a_label_does_not_end_a_row_of_the_file():
+    summary = CorpusSummary("model\r", "lrp", (LabelWords("positive\r", 1, POSITIVE),))
+    written = summary_csv([summary])
+    rows = list(csv.DictReader(io.StringIO(written, newline="")))
+    assert [(row["model"], row["label"]) for row in rows] == [("model\r", "positive\r")] * len(POSITIVE)
+    assert "\r\n" not in written

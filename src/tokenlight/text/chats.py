@@ -76,7 +76,7 @@ def chat_row(tokenizer: Any, chat: Chat, replies: bool) -> Row:
     text, places = place_messages(tokenizer, chat, replies)
     encoded = tokenizer(text, return_offsets_mapping=True, add_special_tokens=False, truncation=False, verbose=False)
     ids, roles = list(encoded["input_ids"]), set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
-    found = [message_at(places, start, end) for start, end in encoded["offset_mapping"]]
+    found = [message_at(text, places, span) for span in encoded["offset_mapping"]]
     spans = [
         (0, 0) if number is None else inside(text, places[number], span)
         for number, span in zip(found, encoded["offset_mapping"], strict=True)
@@ -94,9 +94,14 @@ def chat_row(tokenizer: Any, chat: Chat, replies: bool) -> Row:
     )
 
 
-def message_at(places: Sequence[Place], start: int, end: int) -> int | None:
-    """The message that has characters of this token; the first, if there are several."""
-    return next((i for i, one in enumerate(places) if start < one.end and end > one.start), None)
+def message_at(text: str, places: Sequence[Place], span: tuple[int, int]) -> int | None:
+    """The message that has characters of this token; of several the first that has more of it than blanks."""
+    touched = {
+        i: text[max(span[0], one.start) : min(span[1], one.end)]
+        for i, one in enumerate(places)
+        if span[0] < one.end and span[1] > one.start
+    }
+    return next((i for i, piece in touched.items() if not piece.isspace()), next(iter(touched), None))
 
 
 def inside(text: str, place: Place, span: tuple[int, int]) -> tuple[int, int]:

@@ -49,7 +49,7 @@ def answer_figure(answer: ExplainedAnswer, chosen: Sequence[int]) -> "Figure":
     for one in placed:
         draw(axes, one)
     for role, height in roles:
-        axes.text(MARGIN, height + 0.73 * LINE, literal(role), fontsize=SMALL, color=QUIET)
+        axes.text(MARGIN, height + 0.73 * LINE, role, fontsize=SMALL, color=QUIET)
     return figure
 
 
@@ -94,9 +94,4 @@ def draw(axes: Any, one: Placed) -> None:
         under = one.top + LINE - 0.01
         axes.plot([one.left, one.left + one.width], [under, under], color="black", linewidth=1)
     colour = css(ink(background)) if font_size(one.word) == SIZE else QUIET
-    axes.text(one.left, one.top + 0.73 * LINE, literal(one.text), fontsize=font_size(one.word), color=colour)
-
-
-def literal(text: str) -> str:
-    """A dollar sign would begin a formula."""
-    return text.replace("$", r"\$")
+    axes.text(one.left, one.top + 0.73 * LINE, one.text, fontsize=font_size(one.word), color=colour)

@@ -1,7 +1,5 @@
 """The benchmark's table for the terminal, for Markdown, for LaTeX (booktabs) and as comma-separated values."""
 
-import csv
-import io
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from math import isnan
@@ -16,12 +14,14 @@ from rich.text import Text
 from tokenlight.foundation.console import SafeConsole
 from tokenlight.results.explanation import printable
 from tokenlight.results.table import FEWEST, Cell, Line, Table
+from tokenlight.views.csv_text import csv_text
 
 ARROWS = {"higher": "↑", "lower": "↓"}
 DAGGER = "†"
 INTERVALS = "the wider of Student-t and bootstrap-t (Clopper-Pearson for 0-1 metrics, Gaffke where it is narrower)"
 PAIRED = "paired sign-flip test, family-wise error 5 % over all pairs of methods"
 PROTOCOLS = {"clean": "clean (the metrics as defined, on every usable example; papers' own protocols are presets)"}
+CSV_HEADER = "method,title,control,metric,direction,mean,low,high,best,not_distinguishable,examples"
 INFINITY = r"\infty"
 LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"} | {
     c: f"\\{c}" for c in "&%$#_{}"
@@ -88,8 +88,8 @@ def markdown_row(line: Line, digits: Sequence[int]) -> str:
 
 
 def escape_markdown(text: str) -> str:
-    """A bar or a star in a name would end a cell or begin bold letters."""
-    return "".join(f"\\{c}" if c in "\\|*_<>`" else c for c in printable(text))
+    """A bar or a star in a name would end a cell or begin bold letters; `](` is in every link and every image."""
+    return "".join(f"\\{c}" if c in "\\|*_<>`" else c for c in printable(text)).replace("](", "]\\(")
 
 
 def latex(table: Table) -> str:
@@ -125,17 +125,14 @@ def tex(text: str) -> str:
 
 def comma_separated(table: Table) -> str:
     """One line for each method and metric, with all digits."""
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    head = "method,title,control,metric,direction,mean,low,high,best,not_distinguishable,examples"
-    writer.writerow(head.split(","))
+    rows: list[Sequence[object]] = [CSV_HEADER.split(",")]
     counts = (~np.isnan(table.values)).sum(0).tolist()  # [line, column]
     for line, examples in zip(table.lines, counts, strict=True):
         for column, cell, count in zip(table.columns, line.cells, examples, strict=True):
             numbers = [repr(float(value)) for value in (cell.mean, cell.low, cell.high)]
             names = [line.label, line.title, int(line.control is not None), column.label, column.direction]
-            writer.writerow([*names, *numbers, int(cell.best), int(cell.level), count])
-    return file.getvalue()
+            rows.append([*names, *numbers, int(cell.best), int(cell.level), count])
+    return csv_text(rows)
 
 
 def facts(table: Table) -> list[str]:

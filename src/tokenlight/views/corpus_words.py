@@ -1,7 +1,5 @@
 """The words that support each label over a corpus: as table, CSV and figure; two checkpoints side by side."""
 
-import csv
-import io
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +9,7 @@ from rich.table import Table
 from tokenlight.foundation.sizes import describe_count
 from tokenlight.results.corpus_words import CorpusSummary, LabelWords, WordSupport
 from tokenlight.results.explanation import printable
+from tokenlight.views.csv_text import csv_text
 from tokenlight.views.figure import new_figure
 from tokenlight.views.palette import AGAINST, SUPPORT, css
 
@@ -85,15 +84,13 @@ def title(summary: CorpusSummary) -> str:
 
 def summary_csv(summaries: Sequence[CorpusSummary]) -> str:
     """All words of all labels, methods and checkpoints, a row each."""
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(CSV_HEADER)
+    rows: list[tuple[object, ...]] = [CSV_HEADER]
     for summary in summaries:
         for label in summary.labels:
             for one in label.words:
                 numbers = (one.uses, one.strongest, f"{one.strength:.6g}", f"{one.distinctness:.6g}")
-                writer.writerow((summary.model, summary.method, label.label, label.texts, one.word, *numbers))
-    return file.getvalue()
+                rows.append((summary.model, summary.method, label.label, label.texts, one.word, *numbers))
+    return csv_text(rows)
 
 
 def summary_figure(summaries: Sequence[CorpusSummary], top: int) -> "Figure":
@@ -121,19 +118,12 @@ def draw_label(axes: Any, found: Sequence[LabelWords | None], top: int) -> None:
         pairs = [label.find(word) if label else None for word in words]
         heights = [0.0 if one is None else one.distinctness for one in pairs]
         axes.barh([place + i * width for place in range(len(words))], heights, width, color=colour(i))
-    axes.set_yticks(
-        [place + width * (len(found) - 1) / 2 for place in range(len(words))], map(plain, words), fontsize=7
-    )
+    axes.set_yticks([place + width * (len(found) - 1) / 2 for place in range(len(words))], words, fontsize=7)
     axes.invert_yaxis()
     axes.set_xlabel("standard errors above the mean word", fontsize=7)
     axes.tick_params(axis="x", labelsize=7)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
-
-
-def plain(word: str) -> str:
-    """A dollar sign would begin a formula."""
-    return word.replace("$", r"\$")
 
 
 def colour(place: int) -> str:

@@ -16,6 +16,7 @@ SAVING: Any = {
     "pdf.fonttype": 42,  # TrueType: conferences refuse Type 3
     "ps.fonttype": 42,
     "savefig.facecolor": "white",
+    "text.parse_math": False,  # of what is made while it is drawn, such as labels of ticks
 }
 
 
@@ -27,11 +28,18 @@ def new_figure(width: float, height: float) -> "Figure":
 
 
 def save(figure: "Figure", path: str | Path) -> None:
-    """PNG, SVG or PDF by the name's ending; the same figure gives the same file."""
+    """PNG, SVG or PDF by the name's ending; the same figure gives the same file.
+
+    Dollar signs are letters as any other: between two of them in a text or a name there is no formula.
+    """
     import matplotlib
+    from matplotlib.text import Text
 
     check_figure_name(path)
     ending = Path(path).suffix
+    for text in figure.findobj(Text):
+        assert isinstance(text, Text)
+        text.set_parse_math(False)
     with matplotlib.rc_context(SAVING), replacing(path) as part:
         figure.savefig(part, format=ending.removeprefix("."), dpi=200, metadata=FORMATS[ending])
 
