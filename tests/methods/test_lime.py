@@ -149,6 +149,8 @@ def test_standard_errors_are_how_far_weights_vary_with_the_seed():
     [
         ({"output": "logit"}, "output is 'probability' or 'score', found 'logit'"),
         ({"samples": 0}, "samples is a positive number, found 0"),
+        ({"samples": True}, "samples is a positive number, found True"),
+        ({"samples": 1}, "samples is at least 2, found 1"),
         ({"how": "delete"}, "found 'delete'"),
     ],
 )

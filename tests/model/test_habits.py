@@ -241,3 +241,28 @@ def test_a_model_that_runs_its_mlp_in_pieces_is_the_same_model():
         layer.chunk_size_feed_forward = 2
     assert_near(tl.attribute(model, models.ids(3, 6), method="attn_lrp", target=1), expected)
     assert model.bert.encoder.layer[0].chunk_size_feed_forward == 2
+
+
+class CountingCalls(nn.Module):
+    calls = 0
+
+    def forward(self, state: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return state * (1 + 0.02 * self.calls)
+
+
+class AlwaysDropping(nn.Module):
+    """F.dropout without training=self.training."""
+
+    def forward(self, state: torch.Tensor) -> torch.Tensor:
+        return nn.functional.dropout(state, 0.01)
+
+
+@pytest.mark.parametrize("kind", [CountingCalls, AlwaysDropping])
+@pytest.mark.parametrize("method", ["gradient_x_input", "erasure", "attcat", "zplus_lrp"])
+def test_a_model_that_changes_its_mind_is_refused(kind, method):
+    model: Any = copy.deepcopy(models.model("bert"))
+    torch.manual_seed(0)
+    model.bert.encoder.layer[0].output.dropout = kind()
+    with pytest.raises(UnsupportedModelError, match="gives another answer when it is asked the same again"):
+        tl.attribute(model, models.ids(), method=method, target=1)

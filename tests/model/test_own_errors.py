@@ -71,3 +71,11 @@ def write_into_embeddings(model, args, kwargs):
     embeddings = model.embed_tokens(kwargs.pop("input_ids"))
     embeddings += 0.0
     return args, {**kwargs, "inputs_embeds": embeddings}
+
+
+@pytest.mark.parametrize("method", ["gradient_x_input", "integrated_gradients", "smooth_grad", "expected_gradients"])
+def test_a_model_that_cuts_its_graph_is_refused(method):
+    model = copy.deepcopy(models.model("llama", "text-generation"))
+    model.model.norm.register_forward_hook(lambda module, args, state: state.detach())
+    with pytest.raises(UnsupportedModelError, match="runs, but not as this method runs it"):
+        tl.attribute(model, models.ids(), method=method, target=7)

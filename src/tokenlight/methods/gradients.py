@@ -234,7 +234,7 @@ def check_steps(steps: Any) -> int:
 
 
 def check_count(count: Any, option: str) -> int:
-    if not isinstance(count, int) or count < 1:
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
         raise ValueError(f"{option} is a positive number, found {count!r}")
     return count
 

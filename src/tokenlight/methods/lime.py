@@ -51,7 +51,8 @@ def lime(
     output: "probability", or "score", the explained number. how: as in erasure. The map "standard_error" says how
     far the weights would vary with other samples.
     """
-    check_count(samples, "samples")
+    if check_count(samples, "samples") == 1:
+        raise ValueError("samples is at least 2, found 1: the whole text is one of them, and it alone says nothing")
     if output not in (PROBABILITY, SCORE):
         raise ValueError(f"output is {PROBABILITY!r} or {SCORE!r}, found {output!r}")
     dtype = probe.scores_as_they_are().dtype

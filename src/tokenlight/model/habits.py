@@ -110,8 +110,21 @@ def rehearse(twin: Twin) -> Habits:
         mask = torch.ones(2, LONG, dtype=torch.long, device=twin.device)
         mask[0, SHORT:] = 0
         beside = twin.run_uncounted(Batch(torch.stack([padded, longer]), mask), Tape())
+        refuse_changing_answers(twin, batch)
         refuse_other_answers(twin, batch, alone)
         return Habits(bypass(alone), differs(alone, beside), last)
+
+
+def refuse_changing_answers(twin: Twin, batch: Batch) -> None:
+    """A model that draws random numbers or counts its calls gives every pass of a method another answer to explain."""
+    one, other = (twin.run_uncounted(batch, Tape(), ProtectBuffers(twin.model)) for _ in range(2))
+    apart = furthest(one, other)
+    if apart > min(1000 * precision_of(one), 0.01):
+        raise UnsupportedModelError(
+            f"{type(twin.model).__name__} gives another answer when it is asked the same again (by {apart:.2g} of it): "
+            "it draws random numbers or remembers earlier calls, in a module or a hook. Make it give the same answer "
+            "each time, for example by F.dropout(..., training=self.training)"
+        )
 
 
 def refuse_other_answers(twin: Twin, batch: Batch, alone: Any) -> None:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from tokenlight.foundation.progress import part_begins
+from tokenlight.model.own_errors import refusing_what_we_break
 from tokenlight.model.tape import Tape
 from tokenlight.model.twin import Twin
 from tokenlight.record.blockwise import Blockwise
@@ -168,7 +169,8 @@ class Probe:
                 if cut:
                     signals = Blockwise(self.twin, tape, only, only, only).all_signals(score, start, last)
                 else:
-                    signals = differentiate(score, start, tape, only, last, graph=False)
+                    with refusing_what_we_break(self.twin.model):
+                        signals = differentiate(score, start, tape, only, last, graph=False)
             (found,) = signals["embeddings"]
             yield score.detach(), found.gradient
 
