@@ -60,9 +60,11 @@ def compare(
 
     `published` goes by the labels of methods, with numbers in the order of the table's metrics. `titles` are the
     paper's names of methods. `means` adds rows for the mean of several methods, such as one method with several seeds.
+    A line of several runs (`MethodSpec.run_of`) shows the standard deviation of their means behind the mean.
     """
     names = {line.label: line.title for line in table.lines} | dict(titles or {})
     cells = {line.label: line.cells for line in table.lines}
+    spreads = {line.label: line.spreads for line in table.lines if line.spreads}
     cells |= {label: tuple(mean_cells(table, labels)) for label, labels in (means or {}).items()}
     head = ["method"]
     for column in table.columns:
@@ -71,8 +73,10 @@ def compare(
     for label, measured in cells.items():
         numbers = published.get(label, [None] * len(measured))
         row = [names.get(label, label)]
-        for cell, number in zip(measured, numbers, strict=True):
-            row += [minus(f"{cell.mean:.3f}"), minus(f"[{cell.low:.3f}, {cell.high:.3f}]"), format_published(number)]
+        deviations = spreads.get(label, [None] * len(measured))
+        for cell, deviation, number in zip(measured, deviations, numbers, strict=True):
+            mean = f"{cell.mean:.3f}" if deviation is None else f"{cell.mean:.3f} ± {deviation:.3f}"
+            row += [minus(mean), minus(f"[{cell.low:.3f}, {cell.high:.3f}]"), format_published(number)]
         rows.append(row)
     return Comparison(heading, head, rows, [*facts(table), *run.differences, *remarks])
 
