@@ -34,11 +34,16 @@ class Run:
         return explainer
 
     @property
+    def model_difference(self) -> list[str]:
+        """A sentence if the model is not the paper's. Scripts that explain texts of their own need no more."""
+        if self.model == self.paper.model:
+            return []
+        return [f"the model is {Path(self.model).name}, the paper's is {self.paper.model}"]
+
+    @property
     def differences(self) -> list[str]:
         """In what the run is not the paper's, one sentence each."""
-        data, sentences = str(self.source.data), []
-        if self.model != self.paper.model:
-            sentences.append(f"the model is {Path(self.model).name}, the paper's is {self.paper.model}")
+        data, sentences = str(self.source.data), self.model_difference
         if data != self.paper.data:
             sentences.append(f"the data are {Path(data).name}, the paper's are {self.paper.data}")
         if self.source.limit is not None:

@@ -26,7 +26,10 @@ class SmallRun:
 
 
 def trained(model: str, write: WriteTexts, file: str, count: int = 60) -> SmallRun:
-    """A model of `small_models`, and texts that it was not trained on: they are drawn with another seed."""
+    """A model of `small_models` and texts from the templates of its training texts, drawn with another seed.
+
+    There are few templates, so some of the texts are among the training texts.
+    """
 
     def write_texts() -> Path:
         path = small_models.CACHE / file
