@@ -22,10 +22,13 @@ from transformers import (
     BertForSequenceClassification,
     BertTokenizer,
     GPT2Config,
+    GPT2ForQuestionAnswering,
     GPT2LMHeadModel,
     LlamaConfig,
     LlamaForCausalLM,
     PreTrainedTokenizerFast,
+    RobertaConfig,
+    RobertaForQuestionAnswering,
 )
 
 from papers import small_texts
@@ -58,8 +61,22 @@ def whole_words() -> PreTrainedTokenizerFast:
     vocabulary = ["<pad>", "<s>", "<unk>", *(f"▁{word}" for word in all_words())]
     tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(vocabulary)}, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
-    tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A", pair="<s> $A <s> $B:1", special_tokens=[("<s>", 1)]
+    )
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<pad>", bos_token="<s>", unk_token="<unk>")
+
+
+def roberta_words() -> PreTrainedTokenizerFast:
+    """As RoBERTa's tokenizer places its special tokens, but with a token per word."""
+    vocabulary = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", *(f"▁{word}" for word in all_words())]
+    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(vocabulary)}, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0), add_prefix_space=False)
+    special = {"pad_token": "<pad>", "unk_token": "<unk>", "mask_token": "<mask>"}
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", cls_token="<s>", sep_token="</s>", **special
+    )
 
 
 @dataclass(frozen=True)
@@ -112,13 +129,13 @@ def next_word_loss(model: Any, tokenizer: Any, draw: random.Random) -> torch.Ten
 def answer_loss(model: Any, tokenizer: Any, draw: random.Random) -> torch.Tensor:
     questions = [small_texts.make_question(draw) for _ in range(64)]
     batch = tokenizer(
-        [q.question for q in questions], [q.passage for q in questions], return_tensors="pt", padding=True
+        [q.question for q in questions],
+        [q.passage for q in questions],
+        return_tensors="pt",
+        padding=True,
+        return_token_type_ids=model.config.model_type == "bert",
     )
-    places = []
-    for question in questions:
-        words_before = len(question.question.split()) + len(question.passage[: question.start].split())
-        places.append(words_before + 2)  # behind [CLS] and [SEP]; an answer is one word
-    place = torch.tensor(places)
+    place = torch.tensor([batch.char_to_token(i, q.start, sequence_index=1) for i, q in enumerate(questions)])
     output = model(**batch)
     return cross_entropy(output.start_logits, place) + cross_entropy(output.end_logits, place)
 
@@ -135,12 +152,11 @@ def decoder_settings(tokenizer: Any) -> dict[str, Any]:
     return {"bos_token_id": tokenizer.bos_token_id, "pad_token_id": tokenizer.pad_token_id, "eos_token_id": None}
 
 
-def build_gpt2(tokenizer: Any) -> GPT2LMHeadModel:
-    config = GPT2Config(
+def gpt2_config(tokenizer: Any) -> GPT2Config:
+    return GPT2Config(
         vocab_size=len(tokenizer), n_positions=64, n_embd=WIDTH, n_layer=LAYERS, n_head=HEADS,
         resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, initializer_range=INITIAL, **decoder_settings(tokenizer),
     )  # fmt: skip
-    return GPT2LMHeadModel(config)
 
 
 def build_llama(tokenizer: Any) -> LlamaForCausalLM:
@@ -150,6 +166,16 @@ def build_llama(tokenizer: Any) -> LlamaForCausalLM:
         initializer_range=INITIAL, **decoder_settings(tokenizer),
     )  # fmt: skip
     return LlamaForCausalLM(config)
+
+
+def build_roberta_questions(tokenizer: Any) -> RobertaForQuestionAnswering:
+    config = RobertaConfig(
+        vocab_size=len(tokenizer), hidden_size=WIDTH, num_hidden_layers=LAYERS, num_attention_heads=HEADS,
+        intermediate_size=4 * WIDTH, max_position_embeddings=64 + 2, type_vocab_size=1, hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0, initializer_range=INITIAL, pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=tokenizer.bos_token_id, eos_token_id=tokenizer.eos_token_id,
+    )  # fmt: skip
+    return RobertaForQuestionAnswering(config)
 
 
 def build_classifier(tokenizer: Any, labels: Sequence[str]) -> BertForSequenceClassification:
@@ -170,9 +196,11 @@ RECIPES = {
     recipe.name: recipe
     for recipe in (
         Recipe("agreement-bert", lambda t: BertForMaskedLM(bert_config(t)), word_piece, masked_verb_loss),
-        Recipe("agreement-gpt2", build_gpt2, whole_words, next_word_loss),
+        Recipe("agreement-gpt2", lambda t: GPT2LMHeadModel(gpt2_config(t)), whole_words, next_word_loss),
         Recipe("agreement-llama", build_llama, whole_words, next_word_loss),
         Recipe("questions", lambda t: BertForQuestionAnswering(bert_config(t)), word_piece, answer_loss),
+        Recipe("questions-gpt2", lambda t: GPT2ForQuestionAnswering(gpt2_config(t)), whole_words, answer_loss),
+        Recipe("questions-roberta", build_roberta_questions, roberta_words, answer_loss),
         Recipe("pairs", build_pairs, word_piece, pair_loss),
         Recipe("inferences", build_inferences, word_piece, pair_loss),
     )
