@@ -56,6 +56,7 @@ class Checkpoint:
     split: str | None = None
     train_split: str | None = None  # the part that head masks are counted on
     note: str = ""
+    fetch: str = ""  # where data that are not on the Hub can be fetched by hand
 
 
 @dataclass(frozen=True)

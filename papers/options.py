@@ -43,6 +43,8 @@ class Run:
             sentences.append(f"the data are {Path(data).name}, the paper's are {self.paper.data}")
         if self.source.limit is not None:
             sentences.append(f"at most the first {self.source.limit:,} examples are used")
+        if self.source.sample is not None:
+            sentences.append(f"{self.source.sample:,} random examples are used (seed {self.source.seed})")
         return sentences
 
 
@@ -55,6 +57,8 @@ def make_parser(description: str | None, paper: Paper, names: Sequence[str]) -> 
     parser.add_argument("--data", help="data file or hf:NAME in place of the paper's data")
     parser.add_argument("--split", help="split of a Hugging Face dataset")
     parser.add_argument("--limit", type=int, help="use at most the first N examples")
+    parser.add_argument("--sample", type=int, help="use N random examples")
+    parser.add_argument("--seed", type=int, default=0, help="of the random examples")
     parser.add_argument("--device", help="cpu, cuda, mps ...; default: cpu")
     parser.add_argument("--output", type=Path, default=Path("results") / paper.folder, help="folder for results")
     parser.add_argument("--record", action="store_true", help="store the numbers for the paper's page in the docs")
@@ -76,8 +80,12 @@ def choose_runs(options: argparse.Namespace, script: str, small: Mapping[str, Sm
             model, source = small[name].make()
         if options.data or source is None:
             data = options.data or paper.data
+            if paper.fetch and not data.startswith("hf:") and not Path(data).is_file():
+                options.parser.error(f"{name}: fetch {paper.data} from {paper.fetch}, and name it with --data")
             source = tl.Source(data, split=options.split or (paper.split if data == paper.data else None))
         if options.limit is not None:
             source = replace(source, limit=options.limit)
+        if options.sample is not None:
+            source = replace(source, limit=None, sample=options.sample, seed=options.seed)
         folder = options.output / script / name
         yield Run(name, paper, options.model or model, source, folder, options.device, options.small)
