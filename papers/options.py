@@ -86,7 +86,7 @@ def choose_runs(options: argparse.Namespace, script: str, small: Mapping[str, Sm
                 options.parser.error(f"there is no small run for {name}; there are: {', '.join(small)}")
             model, source = small[name].make()
         if options.data or source is None:
-            source = choose_source(options, paper)
+            source = choose_source(options, name, paper)
         if options.limit is not None:
             source = replace(source, limit=options.limit, sample=None)
         if options.sample is not None:
@@ -95,8 +95,11 @@ def choose_runs(options: argparse.Namespace, script: str, small: Mapping[str, Sm
         yield Run(name, paper, options.model or model, source, folder, options.device, options.small)
 
 
-def choose_source(options: argparse.Namespace, paper: Checkpoint) -> tl.Source:
+def choose_source(options: argparse.Namespace, name: str, paper: Checkpoint) -> tl.Source:
     """The data that the options name, or the paper's; a random sample if the paper took one."""
-    if options.data and options.data != paper.data:
-        return tl.Source(options.data, split=options.split)
-    return tl.Source(paper.data, split=options.split or paper.split, sample=paper.sample, seed=options.seed)
+    data = options.data or paper.data
+    if paper.fetch and not data.startswith("hf:") and not Path(data).is_file():
+        options.parser.error(f"{name}: fetch {paper.data} from {paper.fetch}, and name it with --data")
+    if data != paper.data:
+        return tl.Source(data, split=options.split)
+    return tl.Source(data, split=options.split or paper.split, sample=paper.sample, seed=options.seed)
