@@ -44,4 +44,7 @@ def trained(model: str, write: WriteTexts, file: str, count: int = 60) -> SmallR
 SENTIMENT = SmallRun(lambda: "default", DATA / "sentiment.tsv")
 PAIRS = trained("pairs", small_texts.write_pairs, "pairs.tsv")
 INFERENCES = trained("inferences", small_texts.write_inferences, "inferences.tsv")
+REVIEWS = trained("reviews-bert", small_texts.write_reviews, "reviews.tsv")
 QUESTIONS = trained("questions", small_texts.write_questions, "questions.json")
+DISTILBERT_QUESTIONS = trained("questions-distilbert", small_texts.write_questions, "questions.json")
+ROBERTA_QUESTIONS = trained("questions-roberta", small_texts.write_questions, "questions.json")

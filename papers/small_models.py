@@ -23,6 +23,7 @@ from transformers import (
     BertTokenizer,
     DistilBertConfig,
     DistilBertForMaskedLM,
+    DistilBertForQuestionAnswering,
     DistilBertForSequenceClassification,
     GPT2Config,
     GPT2ForQuestionAnswering,
@@ -211,6 +212,10 @@ def build_roberta_questions(tokenizer: Any) -> RobertaForQuestionAnswering:
     return RobertaForQuestionAnswering(config)
 
 
+def build_distilbert_questions(tokenizer: Any) -> DistilBertForQuestionAnswering:
+    return DistilBertForQuestionAnswering(distilbert_config(tokenizer, qa_dropout=0.0))
+
+
 def build_classifier(tokenizer: Any, labels: Sequence[str]) -> BertForSequenceClassification:
     names = dict(enumerate(labels))
     config = bert_config(tokenizer, id2label=names, label2id={name: index for index, name in names.items()})
@@ -244,6 +249,7 @@ RECIPES = {
         Recipe("agreement-llama", build_llama, whole_words, next_word_loss),
         Recipe("questions", lambda t: BertForQuestionAnswering(bert_config(t)), word_piece, answer_loss),
         Recipe("questions-gpt2", lambda t: GPT2ForQuestionAnswering(gpt2_config(t)), whole_words, answer_loss),
+        Recipe("questions-distilbert", build_distilbert_questions, word_piece, answer_loss),
         Recipe("questions-roberta", build_roberta_questions, roberta_words, answer_loss),
         Recipe("pairs", build_pairs, word_piece, pair_loss),
         Recipe("inferences", build_inferences, word_piece, pair_loss),
