@@ -1,0 +1,108 @@
+"""AttCAT, figure 3: answer tokens among the 20 highest scores, for BERT, DistilBERT and RoBERTa on two SQuADs.
+
+python -m papers.attcat.figure3 --dataset squad1-bert
+python -m papers.attcat.figure3 --dataset squad2-bert --released --sample 800      # about half have no answer
+python -m papers.attcat.figure3 --small
+"""
+
+import argparse
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+import tokenlight as tl
+from papers.attcat.choices import add_released, choose_methods, choose_protocol, name_run
+from papers.attcat.facts import METHODS, PAPER
+from papers.figures import save_figure
+from papers.options import Run, choose_runs, make_parser
+from papers.small import DISTILBERT_QUESTIONS, QUESTIONS, ROBERTA_QUESTIONS
+from papers.tables import compare, finish
+from tokenlight.metrics.evaluate import Measure
+from tokenlight.results.table import Table
+from tokenlight.views.figure import new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SCRIPT = "figure3"
+NAMES = {  # our name of a run -> the paper's name of the data set and of the model
+    "squad1-bert": ("SQuADv1", "BERT"),
+    "squad1-distilbert": ("SQuADv1", "DistilBERT"),
+    "squad1-roberta": ("SQuADv1", "RoBERTa"),
+    "squad2-bert": ("SQuADv2", "BERT"),
+    "squad2-distilbert": ("SQuADv2", "DistilBERT"),
+    "squad2-roberta": ("SQuADv2", "RoBERTa"),
+}
+SMALL = {"squad1-bert": QUESTIONS, "squad1-distilbert": DISTILBERT_QUESTIONS, "squad1-roberta": ROBERTA_QUESTIONS}
+RELEASED_METHODS = ("RawAtt", "Rollout", "AttCAT")
+ALL_TOKENS = 1_000_000  # as K: every answer token is found, which gives the highest number that can be reached
+LONGEST = "answer tokens"
+
+
+def make_question_parser(description: str | None) -> argparse.ArgumentParser:
+    parser = add_released(make_parser(description, PAPER, list(NAMES)))
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=RELEASED_METHODS, help="the paper's names")
+    return parser
+
+
+def measure_runs(options: argparse.Namespace, script: str, ks: Sequence[int]) -> Iterator[tuple[str, Run, str, Table]]:
+    """For each run: its name, the run, whether it is as written or as released, and Precision@K for each K."""
+    for plain_run in choose_runs(options, script, SMALL):
+        protocol = choose_protocol(plain_run.name, options.released)
+        ties = protocol.measures[0].options.get("ties", "expected")
+        measures = [precision_at(k, ties, f"Precision@{k}") for k in ks]
+        measures.append(precision_at(ALL_TOKENS, ties, LONGEST))
+        run, form = name_run(plain_run, options.released)
+        table = tl.benchmark(
+            run.load("question-answering"),
+            run.source,
+            choose_methods(options.methods, options.released),
+            protocol=replace(protocol, measures=tuple(measures)),
+            output=run.folder,
+            erasure=False,
+        )
+        yield plain_run.name, run, form, table
+
+
+def precision_at(k: int, ties: str, name: str) -> Measure:
+    return Measure("precision_at_k", options={"k": k, "ties": ties}, eligible="all", name=name)
+
+
+def draw_bars(tables: dict[str, Table], methods: Sequence[str]) -> "Figure":
+    """A panel per data set, a group of bars per model; a line shows the highest number that can be reached."""
+    datasets = list(dict.fromkeys(NAMES[name][0] for name in tables))
+    figure = new_figure(4.2 * len(datasets), 3.2)
+    for axes, dataset in zip(np.atleast_1d(figure.subplots(1, len(datasets))), datasets, strict=True):
+        own = {NAMES[name][1]: table for name, table in tables.items() if NAMES[name][0] == dataset}
+        places, width = np.arange(len(own)), 0.8 / len(methods)
+        for number, method in enumerate(methods):
+            cells = [table.cell(method, "Precision@20") for table in own.values()]
+            means = np.array([cell.mean for cell in cells])
+            errors = np.abs(np.array([[cell.low, cell.high] for cell in cells]).T - means)
+            axes.bar(places + (number - (len(methods) - 1) / 2) * width, means, width, yerr=errors, label=method)
+        for place, table in zip(places, own.values(), strict=True):
+            highest = table.cell(methods[0], LONGEST).mean
+            axes.plot([place - 0.45, place + 0.45], [highest] * 2, color="grey", linestyle="dashed", linewidth=1)
+        axes.set(title=dataset, ylabel="Precision@20")
+        axes.set_xticks(places, list(own))
+        axes.legend(fontsize=7, frameon=False)
+    return figure
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    options = make_question_parser(__doc__).parse_args(arguments)
+    tables = {}
+    run = None
+    for name, run, form, table in measure_runs(options, SCRIPT, [20]):
+        tables[name] = table
+        heading = f"AttCAT, figure 3, {NAMES[name][1]} on {NAMES[name][0]}, {form}"
+        finish(compare(heading, run, table, {}), PAPER, SCRIPT, run, options.record)
+    if run is not None:
+        whole, _ = name_run(replace(run, name="all", folder=options.output / SCRIPT / "all"), options.released)
+        save_figure(draw_bars(tables, options.methods), PAPER, SCRIPT, whole, options.record)
+
+
+if __name__ == "__main__":
+    main()
