@@ -19,8 +19,10 @@ from papers.figures import save_figure
 from papers.options import Run, choose_runs, make_parser
 from papers.small import DISTILBERT_QUESTIONS, QUESTIONS, ROBERTA_QUESTIONS
 from papers.tables import compare, finish
+from tokenlight.bench.tabulate import STAGES
 from tokenlight.metrics.evaluate import Measure
 from tokenlight.results.table import Table
+from tokenlight.runs.journal import Journal
 from tokenlight.views.figure import new_figure
 
 if TYPE_CHECKING:
@@ -37,8 +39,6 @@ NAMES = {  # our name of a run -> the paper's name of the data set and of the mo
 }
 SMALL = {"squad1-bert": QUESTIONS, "squad1-distilbert": DISTILBERT_QUESTIONS, "squad1-roberta": ROBERTA_QUESTIONS}
 RELEASED_METHODS = ("RawAtt", "Rollout", "AttCAT")
-ALL_TOKENS = 1_000_000  # as K: every answer token is found, which gives the highest number that can be reached
-LONGEST = "answer tokens"
 
 
 def make_question_parser(description: str | None) -> argparse.ArgumentParser:
@@ -52,8 +52,9 @@ def measure_runs(options: argparse.Namespace, script: str, ks: Sequence[int]) ->
     for plain_run in choose_runs(options, script, SMALL):
         protocol = choose_protocol(plain_run.name, options.released)
         ties = protocol.measures[0].options.get("ties", "expected")
-        measures = [precision_at(k, ties, f"Precision@{k}") for k in ks]
-        measures.append(precision_at(ALL_TOKENS, ties, LONGEST))
+        measures = [
+            Measure("precision_at_k", options={"k": k, "ties": ties}, eligible="all", name=f"Precision@{k}") for k in ks
+        ]
         run, form = name_run(plain_run, options.released)
         table = tl.benchmark(
             run.load("question-answering"),
@@ -66,42 +67,44 @@ def measure_runs(options: argparse.Namespace, script: str, ks: Sequence[int]) ->
         yield plain_run.name, run, form, table
 
 
-def precision_at(k: int, ties: str, name: str) -> Measure:
-    return Measure("precision_at_k", options={"k": k, "ties": ties}, eligible="all", name=name)
+def mean_answer_length(run: Run) -> float:
+    """In tokens: the highest Precision@K that can be reached. `benchmark` stores it with each example."""
+    examples = [record for record in Journal(run.folder / STAGES[0]) if record.get("methods")]
+    return sum(example["marked"] for example in examples) / len(examples)
 
 
-def draw_bars(tables: dict[str, Table], methods: Sequence[str]) -> "Figure":
-    """A panel per data set, a group of bars per model; a line shows the highest number that can be reached."""
+def draw_bars(tables: dict[str, Table], highest: dict[str, float], methods: Sequence[str]) -> "Figure":
+    """A panel per data set, a group of bars per model; a dashed line is the highest number that can be reached."""
     datasets = list(dict.fromkeys(NAMES[name][0] for name in tables))
     figure = new_figure(4.2 * len(datasets), 3.2)
     for axes, dataset in zip(np.atleast_1d(figure.subplots(1, len(datasets))), datasets, strict=True):
-        own = {NAMES[name][1]: table for name, table in tables.items() if NAMES[name][0] == dataset}
+        own = {name: table for name, table in tables.items() if NAMES[name][0] == dataset}
         places, width = np.arange(len(own)), 0.8 / len(methods)
         for number, method in enumerate(methods):
             cells = [table.cell(method, "Precision@20") for table in own.values()]
             means = np.array([cell.mean for cell in cells])
             errors = np.abs(np.array([[cell.low, cell.high] for cell in cells]).T - means)
             axes.bar(places + (number - (len(methods) - 1) / 2) * width, means, width, yerr=errors, label=method)
-        for place, table in zip(places, own.values(), strict=True):
-            highest = table.cell(methods[0], LONGEST).mean
-            axes.plot([place - 0.45, place + 0.45], [highest] * 2, color="grey", linestyle="dashed", linewidth=1)
+        for place, name in zip(places, own, strict=True):
+            axes.plot([place - 0.45, place + 0.45], [highest[name]] * 2, color="grey", linestyle="dashed", linewidth=1)
         axes.set(title=dataset, ylabel="Precision@20")
-        axes.set_xticks(places, list(own))
+        axes.set_xticks(places, [NAMES[name][1] for name in own])
         axes.legend(fontsize=7, frameon=False)
     return figure
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     options = make_question_parser(__doc__).parse_args(arguments)
-    tables = {}
+    tables, highest = {}, {}
     run = None
     for name, run, form, table in measure_runs(options, SCRIPT, [20]):
-        tables[name] = table
+        tables[name], highest[name] = table, mean_answer_length(run)
         heading = f"AttCAT, figure 3, {NAMES[name][1]} on {NAMES[name][0]}, {form}"
-        finish(compare(heading, run, table, {}), PAPER, SCRIPT, run, options.record)
+        remark = f"highest number that can be reached, the mean length of an answer: {highest[name]:.2f} tokens"
+        finish(compare(heading, run, table, {}, [remark]), PAPER, SCRIPT, run, options.record)
     if run is not None:
         whole, _ = name_run(replace(run, name="all", folder=options.output / SCRIPT / "all"), options.released)
-        save_figure(draw_bars(tables, options.methods), PAPER, SCRIPT, whole, options.record)
+        save_figure(draw_bars(tables, highest, options.methods), PAPER, SCRIPT, whole, options.record)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 
+import tokenlight as tl
 from papers.attcat.choices import add_released, choose_methods, choose_protocol, name_run
 from papers.attcat.facts import FIGURE_5_TEXT, PAPER
 from papers.figures import save_figure
@@ -29,10 +30,10 @@ SMALL = {"squad1-bert": QUESTIONS, "sst2": SENTIMENT}
 PANELS = {"squad1-bert": ("a", ["AttCAT"]), "sst2": ("b", ["AttCAT", "TransAtt", "RawAtt", "Rollout"])}
 
 
-def read_questions(run: Run, gap: str) -> list[Text]:
+def read_questions(run: Run, explainer: tl.Explainer) -> list[Text]:
     """The first question with its passage, or as many as the options ask for."""
     source = run.source if run.source.limit or run.source.sample else replace(run.source, limit=1)
-    found = (example.text for example in read_examples(source, gap) if isinstance(example, Example))
+    found = (example.text for example in read_examples(source, explainer.task.gap) if isinstance(example, Example))
     return list(islice(found, source.limit or source.sample))
 
 
@@ -40,7 +41,7 @@ def explain(run: Run, methods: Sequence[str], texts: Sequence[str], released: bo
     """For each text, the explanations by method. Without texts, those of the run's data."""
     protocol = choose_protocol(run.name, released)
     explainer = protocol.fit(run.load())
-    chosen = list(texts) or read_questions(run, explainer.task.gap)
+    chosen = list(texts) or read_questions(run, explainer)
     jobs = {method.label: method.job(explainer.inner) for method in choose_methods(methods, released)}
     targets = protocol.targets(explainer, explainer.encode(chosen)) if protocol.target == "argmax" else None
     running = Running(prepare=protocol.prepare(explainer.tokenizer))
