@@ -92,7 +92,8 @@ FIGURES = (
         "RawAtt `raw_attention`, Rollout `rollout`, Grads `attention_gradient`, AttGrads `attention_x_gradient`, "
         "PartialLRP `partial_lrp`, TransAtt `transformer_attribution`, CAT `cat`, AttCAT `attcat`. As written: "
         f"`transformer_attribution:normalise=False`, {AS_WRITTEN}. The formulas give a matrix; its row at [CLS] is "
-        "read. `tests/methods/test_by_hand.py` compares the methods with plain transcriptions.",
+        "read. `tests/methods/test_by_hand.py` compares all but the two of LRP with plain transcriptions, and "
+        "`tests/methods/test_golden.py` compares those two with numbers of released code.",
         differs="The text at hand has the caption alone; the formulas are those of the picture in the release. "
         "Rollout: the figure does not normalize rows; rows of attention sum to 1, so that normalizing only "
         "divides by a power of 2 and changes no order. Rollout and TransAtt: the figure writes the product with the "
@@ -185,20 +186,20 @@ EQUATIONS = (
          "it is the class before the explained one, and 1 for class 0."),
 )  # fmt: skip
 PROTOCOLS = (
-    Item("protocol", "section 5.1, confidence", "High scores for a class should be low for the others.",
+    Item("protocol", "section 5.1: confidence", "High scores for a class should be low for the others.",
          "`kendall_confidence`", "table2"),
-    Item("protocol", "section 5.3, AOPC and LOdds", "Predicted class, 0 to 100 % in steps of 10 %; a mean over k.",
+    Item("protocol", "section 5.3: AOPC and LOdds", "Predicted class, 0 to 100 % in steps of 10 %; a mean over k.",
          "The preset `attcat_written`; what the release does: `attcat`, `attcat_qqp`, `attcat_mnli` "
          "([line by line](../presets.md#attcat)).", "table1"),
-    Item("protocol", "section 5.3, Precision@K", "Answer tokens among the K highest scores, K = 20.",
+    Item("protocol", "section 5.3: Precision@K", "Answer tokens among the K highest scores, K = 20.",
          "The preset `attcat_squad_written`; what the release does: `attcat_squad` "
          "([line by line](../presets.md#questions-and-answers)).", "figure3",
          "It is a count, not a share of K."),
-    Item("protocol", "section 6.1, samples", "2,000 random samples of Amazon, Yelp and IMDB; else entire test sets.",
+    Item("protocol", "section 6.1: samples", "2,000 random samples of Amazon, Yelp and IMDB; else entire test sets.",
          "The scripts draw 2,000 by default there; `--sample N --seed S` changes it.",
          differs="Which samples is not said. GLUE's test sets have no labels; the release takes the validation sets, "
          "and so do the scripts. On Amazon, Yelp and IMDB the release as published takes the whole test sets."),
-    Item("protocol", "section 5.2, models", "BERT base, DistilBERT and RoBERTa from Hugging Face.",
+    Item("protocol", "section 5.2: models", "BERT base, DistilBERT and RoBERTa from Hugging Face.",
          "See the checkpoints below.",
          differs="The text names no checkpoint. Those below are in the release."),
 )  # fmt: skip
