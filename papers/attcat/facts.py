@@ -56,12 +56,13 @@ TABLES = (
         f"The protocol `attcat_written` with {AS_WRITTEN} and `transformer_attribution:normalise=False`. With "
         "`--released`: the protocols `attcat`, `attcat_qqp` and `attcat_mnli`, and the methods' defaults.",
         "table1",
-        "The published numbers come from code that differs from the equations: it explains and measures the gold "
-        "label instead of the predicted one, takes absolute differences for AOPC, removes ninths instead of tenths, "
-        "hides [CLS] and [SEP] in the explained pass and reads block inputs (see [the protocols](../presets.md#attcat))"
-        ". `--released` does the same. There is no released code for Grads, AttGrads and CAT; here they are as figure "
-        "2 writes them. On MNLI the checkpoint's classes are in another order than the data's, and the release does "
-        "not map them: with `--released`, mostly wrong classes are explained there, as in the release.",
+        "The release, from which the published numbers presumably come, differs from the equations: it explains and "
+        "measures the gold label instead of the predicted one, takes absolute differences for AOPC, removes ninths "
+        "instead of tenths, leaves out texts of fewer than ten tokens, hides [CLS] and [SEP] in the explained pass and "
+        "reads block inputs (see [the protocols](../presets.md#attcat)). `--released` does the same. There is no "
+        "released code for Grads, AttGrads and CAT; here they are as figure 2 writes them. On MNLI the checkpoint's "
+        "classes are in another order than the data's, and the release does not map them: with `--released`, mostly "
+        "wrong classes are explained there, as in the release.",
         TABLE_1,
     ),
     Item(
