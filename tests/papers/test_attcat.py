@@ -1,6 +1,6 @@
 """The scripts of AttCAT."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -37,7 +37,7 @@ def read_rows(folder: Path) -> dict[str, dict[str, list[str]]]:
 
 def make_hub() -> Hub:
     """Every data set of the paper, with three rows."""
-    sets: dict[tuple[str, str | None], Mapping[str, list[Record]]] = {}
+    sets: dict[tuple[str, str | None], Mapping[str, Sequence[Record]]] = {}
     for name, checkpoint in PAPER.checkpoints.items():
         dataset, _, config = checkpoint.data.removeprefix("hf:").partition(":")
         if name in DATASETS:
