@@ -117,7 +117,8 @@ FIGURES = (
         "It hides the token ids 101 and 102, which are [CLS] and [SEP] in BERT but two words in RoBERTa; with "
         "`--released`, RoBERTa's own special tokens are hidden. On SQuADv2 the release adds the absolute scores of "
         "start and end (here: the absolute value of their sum) and takes 400 random answerable questions "
-        "(`--sample`), while the paper speaks of entire test sets.",
+        "(`--sample`), while the paper speaks of entire test sets. With `--small`, a text has about 40 tokens and an "
+        "answer has one, so that most methods reach the maximum.",
         FIGURE_3,
     ),
     Item(
@@ -155,7 +156,8 @@ EQUATIONS = (
          differs="Quoted by the paper as its motivation; it is not one of its methods."),
     Item("equation", "6", "Impact score: its absolute value is the magnitude, its sign the direction.",
          "`e.scores` is signed; `e.scores.abs()` and `e.scores.sign()`.",
-         differs="The metrics of the tables rank by the signed score, in the paper and here."),
+         differs="The text does not say which of the two the metrics rank by. Here they rank by the signed score, as the "
+         "release does except on QQP and SQuADv2, where it takes absolute values of AttCAT (`--released`)."),
     Item("equation", "7", "A token's information at a layer is what it had before plus its interactions.",
          "Nothing to compute: the reason for summing over layers."),
     Item("equation", "8–9", "The class score as a linear function of the last layer's outputs; weights are gradients.",
