@@ -156,8 +156,8 @@ EQUATIONS = (
          differs="Quoted by the paper as its motivation; it is not one of its methods."),
     Item("equation", "6", "Impact score: its absolute value is the magnitude, its sign the direction.",
          "`e.scores` is signed; `e.scores.abs()` and `e.scores.sign()`.",
-         differs="The text does not say which of the two the metrics rank by. Here they rank by the signed score, as the "
-         "release does except on QQP and SQuADv2, where it takes absolute values of AttCAT (`--released`)."),
+         differs="The text does not say which of the two the metrics rank by. Here they rank by the signed score, as "
+         "the release does except on QQP and SQuADv2, where it takes absolute values of AttCAT (`--released`)."),
     Item("equation", "7", "A token's information at a layer is what it had before plus its interactions.",
          "Nothing to compute: the reason for summing over layers."),
     Item("equation", "8–9", "The class score as a linear function of the last layer's outputs; weights are gradients.",
