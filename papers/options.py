@@ -34,15 +34,22 @@ class Run:
         return explainer
 
     @property
+    def model_difference(self) -> list[str]:
+        """A sentence if the model is not the paper's. Scripts that explain texts of their own need no more."""
+        if self.model == self.paper.model:
+            return []
+        return [f"the model is {Path(self.model).name}, the paper's is {self.paper.model}"]
+
+    @property
     def differences(self) -> list[str]:
         """In what the run is not the paper's, one sentence each."""
-        data, sentences = str(self.source.data), []
-        if self.model != self.paper.model:
-            sentences.append(f"the model is {Path(self.model).name}, the paper's is {self.paper.model}")
+        data, sentences = str(self.source.data), self.model_difference
         if data != self.paper.data:
             sentences.append(f"the data are {Path(data).name}, the paper's are {self.paper.data}")
         if self.source.limit is not None:
             sentences.append(f"at most the first {self.source.limit:,} examples are used")
+        if self.source.sample is not None:
+            sentences.append(f"{self.source.sample:,} random examples are used (seed {self.source.seed})")
         return sentences
 
 
@@ -55,6 +62,8 @@ def make_parser(description: str | None, paper: Paper, names: Sequence[str]) -> 
     parser.add_argument("--data", help="data file or hf:NAME in place of the paper's data")
     parser.add_argument("--split", help="split of a Hugging Face dataset")
     parser.add_argument("--limit", type=int, help="use at most the first N examples")
+    parser.add_argument("--sample", type=int, help="use N random examples; default: as many as the paper")
+    parser.add_argument("--seed", type=int, default=0, help="seed of --sample and of other random choices")
     parser.add_argument("--device", help="cpu, cuda, mps ...; default: cpu")
     parser.add_argument("--output", type=Path, default=Path("results") / paper.folder, help="folder for results")
     parser.add_argument("--record", action="store_true", help="store the numbers for the paper's page in the docs")
@@ -64,6 +73,8 @@ def make_parser(description: str | None, paper: Paper, names: Sequence[str]) -> 
 
 def choose_runs(options: argparse.Namespace, script: str, small: Mapping[str, SmallRun]) -> Iterator[Run]:
     """The runs that the options ask for, one per checkpoint. `small` has a stand-in for some of them."""
+    if options.limit is not None and options.sample is not None:
+        options.parser.error("choose --limit (the first examples) or --sample (random ones)")
     names = options.dataset or [name for name in options.names if not options.small or name in small]
     if (options.model or options.data) and len(names) > 1:
         options.parser.error("choose with --dataset which of the paper's runs your --model or --data replaces")
@@ -75,9 +86,20 @@ def choose_runs(options: argparse.Namespace, script: str, small: Mapping[str, Sm
                 options.parser.error(f"there is no small run for {name}; there are: {', '.join(small)}")
             model, source = small[name].make()
         if options.data or source is None:
-            data = options.data or paper.data
-            source = tl.Source(data, split=options.split or (paper.split if data == paper.data else None))
+            source = choose_source(options, name, paper)
         if options.limit is not None:
-            source = replace(source, limit=options.limit)
+            source = replace(source, limit=options.limit, sample=None)
+        if options.sample is not None:
+            source = replace(source, limit=None, sample=options.sample, seed=options.seed)
         folder = options.output / script / name
         yield Run(name, paper, options.model or model, source, folder, options.device, options.small)
+
+
+def choose_source(options: argparse.Namespace, name: str, paper: Checkpoint) -> tl.Source:
+    """The data that the options name, or the paper's; a random sample if the paper took one."""
+    data = options.data or paper.data
+    if paper.fetch and not data.startswith("hf:") and not Path(data).is_file():
+        options.parser.error(f"{name}: fetch {paper.data} from {paper.fetch}, and name it with --data")
+    if data != paper.data:
+        return tl.Source(data, split=options.split)
+    return tl.Source(data, split=options.split or paper.split, sample=paper.sample, seed=options.seed)

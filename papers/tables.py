@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from math import isnan
 from pathlib import Path
 
 from rich.console import Console
@@ -60,9 +61,11 @@ def compare(
 
     `published` goes by the labels of methods, with numbers in the order of the table's metrics. `titles` are the
     paper's names of methods. `means` adds rows for the mean of several methods, such as one method with several seeds.
+    A line of several runs (`MethodSpec.run_of`) shows the standard deviation of their means behind the mean.
     """
     names = {line.label: line.title for line in table.lines} | dict(titles or {})
     cells = {line.label: line.cells for line in table.lines}
+    spreads = {line.label: line.spreads for line in table.lines if line.spreads}
     cells |= {label: tuple(mean_cells(table, labels)) for label, labels in (means or {}).items()}
     head = ["method"]
     for column in table.columns:
@@ -71,11 +74,18 @@ def compare(
     for label, measured in cells.items():
         numbers = published.get(label, [None] * len(measured))
         row = [names.get(label, label)]
-        for cell, number in zip(measured, numbers, strict=True):
-            mean, low, high = (minus(f"{value:.3f}") for value in (cell.mean, cell.low, cell.high))
-            row += [mean, f"[{low}, {high}]", format_published(number)]
+        deviations = spreads.get(label, [None] * len(measured))
+        for cell, deviation, number in zip(measured, deviations, numbers, strict=True):
+            mean = f"{cell.mean:.3f}" if deviation is None else f"{cell.mean:.3f} ± {deviation:.3f}"
+            row += [minus(mean), format_interval(cell), format_published(number)]
         rows.append(row)
-    return Comparison(heading, head, rows, [*facts(table), *run.differences, *remarks])
+    about_run = [line.replace(run.model, Path(run.model).name) for line in facts(table)]  # no folders of this machine
+    return Comparison(heading, head, rows, [*about_run, *run.differences, *remarks])
+
+
+def format_interval(cell: Cell) -> str:
+    """Without limits where they are not known: few examples, or all with the same value."""
+    return "–" if isnan(cell.low) else minus(f"[{cell.low:.3f}, {cell.high:.3f}]")
 
 
 def format_published(number: float | None) -> str:

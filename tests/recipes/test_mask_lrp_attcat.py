@@ -1,4 +1,4 @@
-"""The recipes for Mask-LRP and AttCAT run from top to bottom on made-up data, and draw what they say."""
+"""The recipes for Mask-LRP run from top to bottom on made-up data, and draw what they say."""
 
 import json
 import runpy
@@ -150,34 +150,6 @@ def test_mask_lrp_figures_6_to_13(recipe, texts):
     assert len(list(Path("out").glob("mask_lrp_figures6to13_?.png"))) == 2
 
 
-def test_attcat_table_1_and_figures_3_and_5(recipe, texts):
-    printed = recipe("attcat_table1.py", "--dataset", "sst2", *texts)
-    row = row_of(printed, "AttCAT  ")
-    assert [number in row for number in ("0.371", "−1.319", "0.018")] == [True] * 3
-    before = Path("out/attcat_table1/sst2/results-00000.jsonl").stat()
-    recipe("attcat_figure3.py", "--set", "sst2", *texts)
-    assert Path("out/attcat_table1/sst2/results-00000.jsonl").stat().st_mtime_ns == before.st_mtime_ns
-    assert Path("out/attcat_table1/sst2/attcat_figure3.png").exists()
-    printed = recipe("attcat_figure5.py", *texts)
-    assert row_of(printed, "RawAtt").count("1.000") >= 2  # blind to the class, by either τ
-    assert "0.336" in row_of(printed, "TransAtt")
-    assert Path("out/attcat_figure5/sst2/attcat_figure5.png").exists()
-
-
-def test_attcat_table_2_and_figure_3_with_questions(recipe, questions):
-    printed = recipe("attcat_table2.py", "--set", "squad1", *questions)
-    assert "the most that can be reached: 2.00" in printed  # three, two, one and two tokens
-    printed = recipe("attcat_figure3.py", "--set", "squad1", "--k", 1, 50, *questions)
-    assert row_of(printed, "attcat").split("[")[1].split()[-1].rstrip("*†") == "2.000"  # 50 tokens are all tokens
-    assert Path("out/attcat_figure3/squad1/attcat_figure3.png").exists()
-
-
-def test_attcat_figure_4(recipe):
-    printed = recipe("attcat_figure4.py", "--model", "default", "--text", "A fine film.", "--text", "Dull.")
-    assert printed.count("AttCAT: share") == printed.count("   CAT: share") == 2
-    assert sorted(path.name for path in Path("out").iterdir()) == ["attcat_figure4_1.png", "attcat_figure4_2.png"]
-
-
 def test_qa_model(recipe, tmp_path):
     encoder = tmp_path / "encoder"
     tokenizer = wordpiece()
@@ -199,14 +171,11 @@ def test_qa_model(recipe, tmp_path):
 
 def test_published_numbers_stand_in_their_rows(monkeypatch):
     monkeypatch.syspath_prepend(RECIPES)
-    ours, theirs = (runpy.run_path(str(RECIPES / f"{name}_published.py")) for name in ("mask_lrp", "attcat"))
-    for names in (ours, theirs):
-        assert {len(flat) for flat in names["TABLE_1"].values()} == {2 * len(names["ROWS"])}
+    ours = runpy.run_path(str(RECIPES / "mask_lrp_published.py"))
+    assert {len(flat) for flat in ours["TABLE_1"].values()} == {2 * len(ours["ROWS"])}
     assert ours["DATASETS"]["yelp"].numbers["attcat"] == [0.397, -2.034]
     assert ours["DATASETS"]["qqp"].numbers["released"] == [0.451, -6.001]
     assert ours["DATASETS"]["imdb"].numbers["alti"] == [0.342, -0.748]
-    assert theirs["published"]("mnli")["attcat"] == [0.164, 0.008, 0.017]
-    assert theirs["published"]("amazon")["rollout"] == [0.324, -1.303, None]
 
 
 def explain(method: str, text: str = "it is a <good> movie") -> tl.Explanation:
