@@ -1,18 +1,22 @@
 """Figures that several scripts draw: curves of a benchmark table, and maps of numbers with names on both axes."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from papers.facts import Paper
+from papers.options import Run
 from tokenlight.results.table import Table
 from tokenlight.views.benchmark_table import ARROWS
 from tokenlight.views.curve_chart import styles_of
-from tokenlight.views.figure import new_figure
+from tokenlight.views.figure import new_figure, save
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+DOCS = Path(__file__).parent.parent / "docs" / "papers"
 DASHES = {"": "solid", "2 3": "dotted", "7 4": "dashed", "9 3 2 3": "dashdot", "5 2": "dashed"}
 
 
@@ -38,3 +42,32 @@ def draw_curves(table: Table, leave_out: Sequence[str] = (), titles: Mapping[str
     handles, labels = axes_of_panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=7, frameon=False)
     return figure
+
+
+def draw_maps(maps: Mapping[str, np.ndarray], names: Sequence[str], columns: int = 4) -> "Figure":
+    """A panel for each map [row, column] under its title, with the same names on both axes and a scale of its own."""
+    columns = min(columns, len(maps))
+    rows, size = -(-len(maps) // columns), 1.2 + 0.16 * len(names)
+    figure = new_figure(columns * size, rows * size)
+    panels = np.atleast_1d(figure.subplots(rows, columns)).flatten()
+    for axes, (title, values) in zip(panels, maps.items(), strict=False):
+        image = axes.imshow(values, cmap="Blues", vmin=0)
+        axes.set_title(title, fontsize=8)
+        axes.set_xticks(range(len(names)), names, rotation=90, fontsize=6)
+        axes.set_yticks(range(len(names)), names, fontsize=6)
+        figure.colorbar(image, ax=axes, shrink=0.6).ax.tick_params(labelsize=6)
+    for axes in panels[len(maps) :]:
+        axes.remove()
+    return figure
+
+
+def finish_figure(figure: "Figure", paper: Paper, script: str, run: Run, record: bool) -> Path:
+    """Write the figure to the run's folder; with `record`, a smaller one for the docs as well."""
+    run.folder.mkdir(parents=True, exist_ok=True)
+    path = run.folder / f"{script}.png"
+    save(figure, path)
+    print(path)
+    if record:
+        DOCS.mkdir(exist_ok=True)
+        figure.savefig(DOCS / f"{paper.folder}-{script}-{run.name}.png", dpi=80, facecolor="white")
+    return path

@@ -74,7 +74,8 @@ def compare(
         for cell, number in zip(measured, numbers, strict=True):
             row += [minus(f"{cell.mean:.3f}"), minus(f"[{cell.low:.3f}, {cell.high:.3f}]"), format_published(number)]
         rows.append(row)
-    return Comparison(heading, head, rows, [*facts(table), *run.differences, *remarks])
+    about = [sentence.replace(run.model, Path(run.model).name) for sentence in facts(table)]  # without folders
+    return Comparison(heading, head, rows, [*about, *run.differences, *remarks])
 
 
 def format_published(number: float | None) -> str:
