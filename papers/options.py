@@ -72,6 +72,8 @@ def choose_runs(options: argparse.Namespace, script: str, small: Mapping[str, Sm
     if (options.model or options.data) and len(names) > 1:
         options.parser.error("choose with --dataset which of the paper's runs your --model or --data replaces")
     for name in names:
+        refuse_missing_file(options, name)
+    for name in names:
         paper = options.paper.checkpoints[name]
         model, source = paper.model, None
         if options.small:
@@ -80,8 +82,6 @@ def choose_runs(options: argparse.Namespace, script: str, small: Mapping[str, Sm
             model, source = small[name].make()
         if options.data or source is None:
             data = options.data or paper.data
-            if paper.fetch and not data.startswith("hf:") and not Path(data).is_file():
-                options.parser.error(f"{name}: fetch {paper.data} from {paper.fetch}, and name it with --data")
             source = tl.Source(data, split=options.split or (paper.split if data == paper.data else None))
         if options.limit is not None:
             source = replace(source, limit=options.limit)
@@ -89,3 +89,13 @@ def choose_runs(options: argparse.Namespace, script: str, small: Mapping[str, Sm
             source = replace(source, limit=None, sample=options.sample, seed=options.seed)
         folder = options.output / script / name
         yield Run(name, paper, options.model or model, source, folder, options.device, options.small)
+
+
+def refuse_missing_file(options: argparse.Namespace, name: str) -> None:
+    """Say where data come from that have to be fetched by hand, before anything is run."""
+    paper = options.paper.checkpoints[name]
+    if paper.fetch and not options.small and not options.data and not Path(paper.data).is_file():
+        options.parser.error(
+            f"{name}: fetch {paper.data} from {paper.fetch} into this folder, or name the file with --data; "
+            f"--dataset chooses other runs"
+        )

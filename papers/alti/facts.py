@@ -88,7 +88,11 @@ TABLE_7 = PublishedTable(
 )
 
 LGD = "https://github.com/yoavg/bert-syntax (lgd_dataset.tsv)"
-SST2, IMDB, YELP = ("hf:nyu-mll/glue:sst2", "test"), ("hf:stanfordnlp/imdb", "test"), ("hf:fancyzhx/yelp_polarity", "test")
+SST2, IMDB, YELP = (
+    ("hf:nyu-mll/glue:sst2", "test"),
+    ("hf:stanfordnlp/imdb", "test"),
+    ("hf:fancyzhx/yelp_polarity", "test"),
+)
 HEAD = "the base model; `papers.alti.finetune` gives it two outputs per token and trains them at [MASK]"
 PAPERS_WAY = (
     "Gradients are those of the logit; the paper writes f for the model's output there and for the probability in "
@@ -97,8 +101,7 @@ PAPERS_WAY = (
 )
 ON_TEXTS = (
     "The review is looked up in the data by a few words of it. The paper writes TextAttack's BERT; its code loads a "
-    "BERT for Yelp that the authors trained and did not publish. Colors go by words, from the lowest score to the "
-    "highest, in the HTML page and the LaTeX file that the script writes. "
+    "BERT for Yelp that the authors trained and did not publish. "
 )
 MAPS_OVER_LAYERS = (
     "The sentence of the figure is not in the paper's text. The default is the one that a picture in the authors' "
@@ -110,7 +113,7 @@ TABLES = (
         "table",
         "1",
         "Saliency maps of Grad_ℓ2, IG_ℓ2 and ALTI for BERT on a Yelp review that is predicted negative.",
-        "`gradient_l2`, `integrated_gradients`, `alti`, shown by `tl.views`' HTML and LaTeX heatmaps",
+        "`gradient_l2`, `integrated_gradients`, `alti`; an HTML page, a LaTeX file and the words with the highest scores",
         "table1",
         differs=ON_TEXTS,
     ),
@@ -230,8 +233,9 @@ FIGURES = (
         "the curve of `comprehensiveness` with one point per removed token, up to 60 on IMDB and Yelp and 30 on SVA, "
         "as the authors' code does",
         "figure6",
-        differs="The legend is not in the paper's text; the lines are those of table 2. With `--released`, a curve is "
-        "the lowest probability so far, as in the authors' code. Readable either way: (c) may be SST-2.",
+        differs="The legend is not in the paper's text; the lines are those of table 2. The authors' code draws the "
+        "lowest probability so far, this script the probability as it is. The text that refers to (c) names SST-2 and "
+        "SVA together; it is read as SVA here.",
     ),
     Item(
         "figure",
@@ -421,7 +425,9 @@ PAPER = Paper(
         "roberta-sst2": Checkpoint("textattack/roberta-base-SST-2", *SST2),
         "roberta-imdb": Checkpoint("textattack/roberta-base-imdb", *IMDB),
         "roberta-yelp": Checkpoint(
-            "VictorSanh/roberta-base-finetuned-yelp-polarity", *YELP, note="as in the authors' code; TextAttack has none"
+            "VictorSanh/roberta-base-finetuned-yelp-polarity",
+            *YELP,
+            note="as in the authors' code; TextAttack has none",
         ),
         "roberta-sva": Checkpoint("FacebookAI/roberta-base", "lgd_dataset.tsv", note=HEAD, fetch=LGD),
         "distilbert-sst2": Checkpoint(

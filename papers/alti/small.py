@@ -16,7 +16,7 @@ AGREEMENT = {
     for family in FAMILIES
 }
 SEEDS = {
-    f"multiberts-{seed}": SmallRun(partial(small_model, "reviews-bert", seed), DATA / "reviews.tsv", limit=40)
+    f"multiberts-{seed}": SmallRun(partial(small_model, "reviews-bert", seed), DATA / "reviews.tsv", limit=30)
     for seed in range(10)
 }
 SMALL = {"bert-sst2": SENTIMENT, **REVIEWS, **AGREEMENT, **SEEDS}

@@ -1,0 +1,36 @@
+"""ALTI, figure 6: how far BERT's probability falls while the highest-ranked tokens are deleted one by one.
+
+python -m papers.alti.figure6 --dataset bert-imdb --limit 1000
+python -m papers.alti.figure6 --dataset bert-sva --data PATH/TO/lgd_dataset.tsv
+python -m papers.alti.figure6 --small
+
+The mean over texts with its 95 % interval. A text with fewer tokens stays at its end.
+"""
+
+from collections.abc import Sequence
+
+from papers.alti.curves import make_protocol
+from papers.alti.facts import METHODS, PAPER
+from papers.alti.runs import alti_parser, make_specs, measure, name_in_paper
+from papers.alti.small import SMALL
+from papers.figures import draw_curves, finish_figure
+from papers.options import choose_runs
+from papers.tables import compare, finish
+
+SCRIPT = "figure6"
+DELETED = {"bert-imdb": 60, "bert-yelp": 60, "bert-sva": 30}  # tokens, as in the authors' code
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    options = alti_parser(__doc__, list(DELETED)).parse_args(arguments)
+    for run in choose_runs(options, SCRIPT, SMALL):
+        specs = make_specs(METHODS, options.steps, options.released)
+        table = measure(run, specs, make_protocol(DELETED[run.name]), options.released)
+        heading = f"ALTI, figure 6, {name_in_paper(run.name)}: mean of the curves"
+        finish(compare(heading, run, table, {}), PAPER, SCRIPT, run, options.record)
+        controls = [line.label for line in table.controls if line.label != "random"]
+        finish_figure(draw_curves(table, controls), PAPER, SCRIPT, run, options.record)
+
+
+if __name__ == "__main__":
+    main()
