@@ -13,8 +13,9 @@ from typing import Any, Literal
 import tokenlight as tl
 from tokenlight.data.examples import MASK_MARK
 from tokenlight.data.subject_verb import AgreementCase, lgd_rows
-from tokenlight.tasks.token_classification import TokenClassification
-from tokenlight.text.rows import Gap, Row
+from tokenlight.tasks.labels import Labelled
+from tokenlight.tasks.positioned import Positioned
+from tokenlight.text.rows import Row
 
 NUMBERS = ("singular", "plural")
 SINGULAR_FORMS = ("is", "has", "was", "does")
@@ -24,12 +25,13 @@ RELEASED_SHARES = (0.7, 0.15, 0.15)
 
 
 @dataclass(frozen=True)
-class MaskedNumber(TokenClassification):
+class MaskedNumber(Positioned, Labelled):
     """Is the verb behind [MASK] singular or plural? A model with a label per token, read at [MASK]."""
 
     name = "masked-number"
-    gap: Gap | None = "inside"  # type: ignore[misc]
-    needs_position = False
+    heads = ("ForTokenClassification",)
+    auto_class = "AutoModelForTokenClassification"
+    gap = "inside"
 
     def place(self, row: Row, target: Any) -> tuple[int, Any]:
         if isinstance(target, tuple):

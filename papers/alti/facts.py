@@ -113,7 +113,7 @@ TABLES = (
         "table",
         "1",
         "Saliency maps of Grad_ℓ2, IG_ℓ2 and ALTI for BERT on a Yelp review that is predicted negative.",
-        "`gradient_l2`, `integrated_gradients`, `alti`; an HTML page, a LaTeX file and the words with the highest scores",
+        "`gradient_l2`, `integrated_gradients`, `alti`; an HTML page, a LaTeX file and the top words",
         "table1",
         differs=ON_TEXTS,
     ),
@@ -128,9 +128,9 @@ TABLES = (
         "table2",
         differs=PAPERS_WAY
         + "The column BERT SST-2 comes, by the authors' notebook, from MultiBERTs seed 0, which they fine-tuned "
-        "(`--dataset multiberts-0` of `papers.alti.finetune` trains it; give its folder as `--model`). ALTI for BERT on "
-        "Yelp is .255 and .022 here, and .221 and .020 in table 5; the paper does not say why. The paper does not say "
-        "how many texts it took: `--limit` or `--sample`.",
+        "(`--dataset multiberts-0` of `papers.alti.finetune` trains it; give its folder as `--model`). ALTI for BERT "
+        "on Yelp is .255 and .022 here, and .221 and .020 in table 5, without a reason. How many texts were taken is not "
+        "said: `--limit` or `--sample`.",
         published=TABLE_2,
     ),
     Item(
@@ -208,9 +208,9 @@ FIGURES = (
         "the vectors of `tokenlight.methods.contributions`; the similarity is the mean over all pairs of a sentence's "
         "tokens",
         "figure3",
-        differs="The authors' code takes one random pair of tokens of each of the first 500 test sentences, and for the "
-        "solid line the states between layers, not the outputs of attention blocks: `--released`. The mean over all "
-        "pairs is what a random pair gives on average.",
+        differs="The authors' code takes one random pair of tokens of each of the first 500 test sentences, and for "
+        "the solid line the states between layers, not the outputs of attention blocks: `--released`. The mean over "
+        "all pairs is what a random pair gives on average.",
     ),
     Item(
         "figure",
@@ -240,8 +240,8 @@ FIGURES = (
     Item(
         "figure",
         "7",
-        "Jaccard similarity of the top 25 % of tokens between ten BERTs that differ in their seed, for each method; the "
-        "distribution over all pairs.",
+        "Jaccard similarity of the top 25 % of tokens between ten BERTs that differ in their seed, for each method; "
+        "the distribution over all pairs.",
         "`tokenlight.bench.robustness.robustness` with `ALTI_ROBUSTNESS_WRITTEN`",
         "figure7",
         differs="The paper's models are ten MultiBERTs, fine-tuned on SST-2 and not published: `papers.alti.finetune` "
@@ -260,7 +260,7 @@ FIGURES = (
     Item(
         "figure",
         "9",
-        "As figure 6 on SST-2, mean and standard deviation over ten seeds: ALTI with and without the second norm (LN2).",
+        "As figure 6 on SST-2, mean and standard deviation over ten seeds: ALTI with and without the second norm.",
         "`alti`, `alti:second_norm=True`, `globenc`",
         "figure9",
         differs="The models are those of figure 7. The third line, Globenc, and the 18 removed tokens are from the "
@@ -360,8 +360,8 @@ PROTOCOLS = (
         "[CLS] row, for agreement in the [MASK] row.",
         "[checkpoints](#checkpoints-and-data); agreement: the task `papers.alti.agreement.MaskedNumber`",
         "finetune",
-        differs="By the authors' code, DistilBERT on SST-2, RoBERTa on Yelp and the BERT and DistilBERT of Yelp are not "
-        "TextAttack's, and the agreement data are split 70/15/15, without is, are and verbs of several tokens: "
+        differs="By the authors' code, DistilBERT on SST-2, RoBERTa on Yelp and the BERT and DistilBERT of Yelp are "
+        "not TextAttack's, and the agreement data are split 70/15/15, without is, are and verbs of several tokens: "
         "`--released`. Its agreement head is one output with a sigmoid behind the language model's transform; here it "
         "is two outputs on the last state. The file is Goldberg's (2019), made from the data of Linzen et al. (2016).",
     ),
@@ -427,13 +427,13 @@ PAPER = Paper(
         "roberta-yelp": Checkpoint(
             "VictorSanh/roberta-base-finetuned-yelp-polarity",
             *YELP,
-            note="as in the authors' code; TextAttack has none",
+            note="as in the authors' code; TextAttack lists none",
         ),
         "roberta-sva": Checkpoint("FacebookAI/roberta-base", "lgd_dataset.tsv", note=HEAD, fetch=LGD),
         "distilbert-sst2": Checkpoint(
             "distilbert/distilbert-base-uncased-finetuned-sst-2-english",
             *SST2,
-            note="as in the authors' code; TextAttack has a cased one only",
+            note="as in the authors' code; TextAttack lists a cased one only",
         ),
         "distilbert-imdb": Checkpoint("textattack/distilbert-base-uncased-imdb", *IMDB),
         "distilbert-yelp": Checkpoint(

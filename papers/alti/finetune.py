@@ -72,7 +72,9 @@ def train_agreement(run: Run, released: bool) -> tuple[Any, Any]:
     parts = []
     for part in ("train", "validation"):
         found = read_part(Path(str(run.source.data)), part, released, tokenizer)
-        parts.append([(one.text.replace(MASK_MARK, tokenizer.mask_token), NUMBERS.index(one.label)) for one in found])
+        parts.append(
+            [(str(one.text).replace(MASK_MARK, tokenizer.mask_token), NUMBERS.index(str(one.label))) for one in found]
+        )
     return train(model, tokenizer, parts[0], parts[1], SMALL_AGREEMENT if run.small else AGREEMENT, run), tokenizer
 
 

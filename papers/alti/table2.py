@@ -1,4 +1,4 @@
-"""ALTI, table 2: comprehensiveness and sufficiency of eight methods on four data sets, explaining BERT, RoBERTa and DistilBERT.
+"""ALTI, table 2: comprehensiveness and sufficiency of eight methods: three models, four data sets.
 
 python -m papers.alti.table2 --dataset bert-sst2 --limit 1000
 python -m papers.alti.table2 --dataset bert-sva --data PATH/TO/lgd_dataset.tsv
