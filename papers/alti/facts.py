@@ -129,7 +129,7 @@ TABLES = (
         differs=PAPERS_WAY
         + "The column BERT SST-2 comes, by the authors' notebook, from MultiBERTs seed 0, which they fine-tuned "
         "(`--dataset multiberts-0` of `papers.alti.finetune` trains it; give its folder as `--model`). ALTI for BERT "
-        "on Yelp is .255 and .022 here, and .221 and .020 in table 5, without a reason. How many texts were taken is not "
+        "on Yelp is .255 and .022 here, and .221 and .020 in table 5. How many texts were taken is not "
         "said: `--limit` or `--sample`.",
         published=TABLE_2,
     ),
