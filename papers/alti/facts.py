@@ -97,7 +97,7 @@ HEAD = "the base model; `papers.alti.finetune` gives it two outputs per token an
 PAPERS_WAY = (
     "Gradients are those of the logit; the paper writes f for the model's output there and for the probability in "
     "equations 12 and 13, and its code differentiates the probability. Its code also applies position embeddings and "
-    "the first norm twice for the gradient methods, for which it describes another function than the one it measures. "
+    "the first norm twice in the gradient methods, so they explain another function than the one that is measured. "
 )
 ON_TEXTS = (
     "The review is looked up in the data by a few words of it. The paper writes TextAttack's BERT; its code loads a "

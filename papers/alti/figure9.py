@@ -15,7 +15,7 @@ import numpy as np
 
 from papers.alti.curves import make_protocol
 from papers.alti.facts import PAPER, SEEDS
-from papers.alti.runs import alti_parser, make_specs, measure
+from papers.alti.runs import alti_parser, differences_of, make_specs, measure
 from papers.alti.small import SMALL
 from papers.figures import finish_figure
 from papers.options import choose_runs
@@ -64,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     ]
     heading = f"ALTI, figure 9: fall of the probability, mean and standard deviation over {len(runs)} models"
     head = ["deleted tokens", *(f"{places[c]:g}" for c in columns)]
-    remarks = [f"{tables[0].run.examples} texts", *runs[0].differences]
+    remarks = [f"{tables[0].run.examples} texts", *differences_of(runs)]
     together = replace(runs[0], name="seeds", folder=options.output / SCRIPT)
     finish(Comparison(heading, head, rows, remarks), PAPER, SCRIPT, together, options.record)
     finish_figure(draw(places, curves), PAPER, SCRIPT, together, options.record)

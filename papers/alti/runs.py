@@ -16,6 +16,7 @@ from papers.options import Run, make_parser
 from papers.tables import compare, finish
 from tokenlight.bench.protocol import Protocol
 from tokenlight.bench.protocol import protocol as find_protocol
+from tokenlight.cli.loading import DEFAULT
 from tokenlight.results.table import Table
 from tokenlight.runs.method_specs import MethodSpec
 
@@ -59,6 +60,8 @@ def load(run: Run, released: bool = False) -> tl.Explainer:
 
 
 def is_trained(model: str) -> bool:
+    if model == DEFAULT:
+        return True
     names = AutoConfig.from_pretrained(model).architectures or []
     return any(name.endswith(HEADS) for name in names)
 
@@ -106,3 +109,10 @@ def published_number(table: PublishedTable, run: str, method: str, metric: str) 
     if method in table.rows:
         return table.column(f"{model} {data} {metric}")[method]
     return table.column(f"{model} {method}").get(f"{data} {metric}")
+
+
+def differences_of(runs: Sequence[Run]) -> list[str]:
+    """In what runs of several seeds are not the paper's."""
+    models = f"the models are {len(runs)} small ones that differ in their seed, the paper's are ten MultiBERTs"
+    others = [sentence for sentence in runs[0].differences if not sentence.startswith("the model is ")]
+    return [models, *others] if runs[0].small else runs[0].differences

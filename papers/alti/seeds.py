@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import tokenlight as tl
 from papers.alti.facts import PAPER, SEEDS
-from papers.alti.runs import alti_parser, load, make_specs
+from papers.alti.runs import alti_parser, differences_of, load, make_specs
 from papers.alti.small import SMALL
 from papers.figures import finish_figure
 from papers.options import choose_runs
@@ -33,10 +33,10 @@ def compare_seeds(script: str, metric: int, description: str | None, arguments: 
     models = [load(run) for run in runs]
     found = robustness(models, texts, make_specs(TITLES, options.steps, options.released), [measure])
     means = {title: [one.mean for one in found if one.method == title] for title in TITLES}
-    title = f"{measure.entry.title}{' of the top 25 %' if metric == 0 else ''}"
+    title = measure.entry.title
     together = replace(runs[0], name="seeds", folder=options.output / script)
     heading = f"ALTI, figure {script.removeprefix('figure')}: {title} between models"
-    remarks = [*describe(found, len(texts)), *runs[0].differences]
+    remarks = [*describe(found, len(texts)), *differences_of(runs)]
     finish(list_means(heading, means, remarks), PAPER, script, together, options.record)
     finish_figure(draw(title, means), PAPER, script, together, options.record)
 

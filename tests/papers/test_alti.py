@@ -3,6 +3,8 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -104,7 +106,7 @@ def test_cosines_are_those_of_the_states_and_vectors():
     method = replace(find_method("alti"), name="cosines", function=figure3.cosines)
     found = explainer.explain_jobs("it is a good movie", {of: Job(method, {"of": of}) for of in ("outputs", "vectors")})
     kept: list[torch.Tensor] = []
-    model = explainer.inner
+    model: Any = explainer.inner
     layers = [layer.attention.output.LayerNorm for layer in model.bert.encoder.layer]
     hooks = [layer.register_forward_hook(lambda _, __, output: kept.append(output[0])) for layer in layers]
     with torch.no_grad():
@@ -126,14 +128,24 @@ def test_curves(run_script: RunScript):
         assert (folder / "figure6" / run / "figure6.png").read_bytes().startswith(PICTURE)
 
 
-@pytest.mark.parametrize(("script", "methods"), [("figure7", 6), ("figure8", 6), ("figure9", 3)])
-def test_seeds(run_script: RunScript, script: str, methods: int):
-    seeds = ("--dataset", "multiberts-0", "--dataset", "multiberts-1", "--dataset", "multiberts-2")
-    folder = run_script(f"alti.{script}", *seeds, "--limit", 8, "--steps", 2)  # any two agree on some
+@pytest.mark.parametrize("script", ["figure7", "figure8"])
+def test_likeness_between_seeds(run_script: RunScript, monkeypatch: pytest.MonkeyPatch, script: str):
+    """A model and itself are alike; models of two seeds that are hardly trained may agree on no text."""
+    monkeypatch.setitem(small.SMALL, "multiberts-1", small.SMALL["multiberts-0"])
+    seeds = ("--dataset", "multiberts-0", "--dataset", "multiberts-1")
+    folder = run_script(f"alti.{script}", *seeds, "--limit", 2, "--steps", 2)
     rows = rows_of(folder, script, "")
-    assert len(rows) - 1 == methods
-    assert "ALTI" in rows
+    assert list(rows) == ["method", "Grad_ℓ2", "IG_ℓ2", "IG_μ", "G×I_ℓ2", "G×I_μ", "ALTI"]
+    assert all(cells == ["1.000"] * 3 for name, cells in rows.items() if name != "method")
     assert (folder / script / f"{script}.png").read_bytes().startswith(PICTURE)
+
+
+def test_curves_over_seeds(run_script: RunScript):
+    folder = run_script("alti.figure9", "--dataset", "multiberts-0", "--dataset", "multiberts-1", "--limit", 2)
+    rows = rows_of(folder, "figure9", "")
+    assert list(rows) == ["deleted tokens", "ALTI + LN2", "ALTI", "Globenc"]
+    assert rows["deleted tokens"] == ["1", "2", "3", "5", "10", "18"]
+    assert (folder / "figure9" / "figure9.png").read_bytes().startswith(PICTURE)
 
 
 # --- Agreement ------------------------------------------------------------------------------------------------------
@@ -168,16 +180,17 @@ def test_the_answer_is_read_at_the_mask():
         explainer.explain("the keys are here", "alti")
 
 
-def test_training_learns(run_script: RunScript, monkeypatch: pytest.MonkeyPatch):
-    """The head is trained at [MASK]: the model that is kept is better than before."""
-    monkeypatch.setattr(finetune, "SMALL_AGREEMENT", finetune.Training(3, 32, 3e-3))
+def test_training_an_agreement_head(run_script: RunScript):
     folder = run_script("alti.finetune", "--dataset", "bert-sva")
     config = json.loads((folder / "models/bert-sva-small/config.json").read_text())
     assert config["architectures"] == ["BertForTokenClassification"]
+    assert list(config["id2label"].values()) == list(NUMBERS)
     explainer = tl.load(folder / "models/bert-sva-small")
-    examples = read_part(small.AGREEMENT["bert-sva"].data, "train")
+    examples = read_part(small.AGREEMENT["bert-sva"].data, "train")[:8]
     texts = [(str(one.text).replace("***mask***", "[MASK]"), NUMBERS.index(str(one.label))) for one in examples]
-    assert finetune.mean_loss(explainer.model, explainer.tokenizer, texts) < 0.69
+    run: Any = SimpleNamespace(device=None, name="bert-sva")
+    model = finetune.train(explainer.model, explainer.tokenizer, texts, texts, finetune.Training(25, 8, 3e-3), run)
+    assert finetune.mean_loss(model, explainer.tokenizer, texts) < 0.2  # it has learned them by heart
 
 
 # --- The default commands -------------------------------------------------------------------------------------------
@@ -185,7 +198,7 @@ def test_training_learns(run_script: RunScript, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hub:
-    """Tiny checkpoints under the names of the paper's, its data sets in memory, and the agreement file in the folder."""
+    """Tiny checkpoints in place of the paper's, its data sets in memory, and the agreement file in the folder."""
     tokenizer = tokenizer_for("bert")
     for task, folder in (("text-classification", "classifier"), ("fill-mask", "base")):
         settings = {"num_labels": 2} if folder == "classifier" else {}
@@ -200,7 +213,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hub:
         column: {split: [{column: text, "label": i % 2} for i, text in enumerate(texts)] for split in ("train", "test")}
         for column, texts in TEXTS.items()
     }
-    sets = {("nyu-mll/glue", "sst2"): splits["sentence"]}
+    sets: dict[tuple[str, str | None], Any] = {("nyu-mll/glue", "sst2"): splits["sentence"]}
     sets |= {(name, None): splits["text"] for name in ("stanfordnlp/imdb", "fancyzhx/yelp_polarity")}
     return Hub(sets).install(monkeypatch)
 
