@@ -97,15 +97,15 @@ HEAD = "the base model; `papers.alti.finetune` gives it two outputs per token an
 PAPERS_WAY = (
     "Gradients are those of the logit; the paper writes f for the model's output there and for the probability in "
     "equations 12 and 13, and its code differentiates the probability. Its code also applies position embeddings and "
-    "the first norm twice in the gradient methods, so they explain another function than the one that is measured. "
+    "the first norm twice in the gradient methods, so they explain another function than the one that is measured."
 )
 ON_TEXTS = (
     "The review is looked up in the data by a few words of it. The paper writes TextAttack's BERT; its code loads a "
-    "BERT for Yelp that the authors trained and did not publish. "
+    "BERT for Yelp that the authors trained and did not publish."
 )
 MAPS_OVER_LAYERS = (
     "The sentence of the figure is not in the paper's text. The default is the one that a picture in the authors' "
-    "repository shows for ALTI, looked up in SST-2's test set. "
+    "repository shows for ALTI, looked up in SST-2's test set."
 )
 
 TABLES = (
@@ -127,9 +127,9 @@ TABLES = (
         "[ALTI's tables](../methods.md#the-methods-of-altis-tables)",
         "table2",
         differs=PAPERS_WAY
-        + "The column BERT SST-2 comes, by the authors' notebook, from MultiBERTs seed 0, which they fine-tuned "
+        + " The column BERT SST-2 comes, by the authors' notebook, from MultiBERTs seed 0, which they fine-tuned "
         "(`--dataset multiberts-0` of `papers.alti.finetune` trains it; give its folder as `--model`). ALTI for BERT "
-        "on Yelp is .255 and .022 here, and .221 and .020 in table 5. How many texts were taken is not "
+        "on Yelp is .255 and .022 here, and .221 and .02 in table 5. How many texts were taken is not "
         "said: `--limit` or `--sample`.",
         published=TABLE_2,
     ),
@@ -280,7 +280,7 @@ FIGURES = (
         "The same for Globenc.",
         "`globenc(layers=True)`, map `mixing`",
         "figure11",
-        differs=MAPS_OVER_LAYERS + "Globenc's rows do not sum to 1; each panel has its own scale.",
+        differs=MAPS_OVER_LAYERS + " Globenc's rows do not sum to 1; each panel has its own scale.",
     ),
     Item(
         "figure", "12", "The same for ALTI.", "`alti(layers=True)`, map `mixing`", "figure12", differs=MAPS_OVER_LAYERS
