@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 DOCS = Path(__file__).parent.parent / "docs" / "papers"
 DASHES = {"": "solid", "2 3": "dotted", "7 4": "dashed", "9 3 2 3": "dashdot", "5 2": "dashed"}
+DISTINCT = 5  # colors that are told from each other
 
 
 def draw_curves(table: Table, leave_out: Sequence[str] = (), titles: Mapping[str, str] | None = None) -> "Figure":
@@ -30,8 +31,9 @@ def draw_curves(table: Table, leave_out: Sequence[str] = (), titles: Mapping[str
     figure = new_figure(4.6 * len(table.panels), 4.4)
     axes_of_panels = np.atleast_1d(figure.subplots(1, len(table.panels)))
     for axes, panel in zip(axes_of_panels, table.panels, strict=True):
-        for line in lines:
+        for number, line in enumerate(lines):
             points, (color, dashes) = panel.curves[line.label], styles[line.label]
+            dashes = dashes or "9 3 2 3" * (number >= DISTINCT)
             means, low, high = ([getattr(point, name) for point in points] for name in ("mean", "low", "high"))
             axes.fill_between(panel.places, low, high, color=color, alpha=0.07, linewidth=0)
             axes.plot(

@@ -19,13 +19,15 @@ from papers.tables import compare, finish
 
 SCRIPT = "figure6"
 DELETED = {"bert-imdb": 60, "bert-yelp": 60, "bert-sva": 30}  # tokens, as in the authors' code
+DELETED_SMALL = 12  # of texts with about 15
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     options = alti_parser(__doc__, list(DELETED)).parse_args(arguments)
     for run in choose_runs(options, SCRIPT, SMALL):
+        protocol = make_protocol(DELETED_SMALL if run.small else DELETED[run.name])
         specs = make_specs(METHODS, options.steps, options.released)
-        table = measure(run, specs, make_protocol(DELETED[run.name]), options.released)
+        table = measure(run, specs, protocol, options.released)
         heading = f"ALTI, figure 6, {name_in_paper(run.name)}: mean of the curves"
         finish(compare(heading, run, table, {}), PAPER, SCRIPT, run, options.record)
         controls = [line.label for line in table.controls if line.label != "random"]
