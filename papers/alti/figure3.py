@@ -17,11 +17,11 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 import tokenlight as tl
-from papers.alti.facts import DATASETS, MODELS, PAPER
-from papers.alti.runs import alti_parser, load
+from papers.alti.facts import MODELS, PAPER
+from papers.alti.runs import alti_parser, describe, load
 from papers.alti.small import SMALL
 from papers.figures import finish_figure
-from papers.options import Run, choose_runs
+from papers.options import choose_runs
 from papers.tables import Comparison, finish
 from tokenlight.data.reading_examples import read_examples
 from tokenlight.explain.jobs import Job
@@ -80,13 +80,11 @@ def states_between_layers(explainer: tl.Explainer, text: str) -> Tensor:
     return directions @ directions.mT
 
 
-def measure(run: Run, released: bool) -> dict[str, list[float]]:
+def measure(explainer: tl.Explainer, texts: Sequence[str], released: bool) -> dict[str, list[float]]:
     """Both lines of one model."""
-    explainer = load(run)
-    texts = [str(row.text) for row in read_examples(run.source, None) if isinstance(row, tl.Example)]
     job = replace(find_method("alti"), name="cosines", function=cosines)  # reads the same signals
     jobs = {of: Job(job, {"of": of}) for of in ("outputs", "vectors")}
-    explained = explainer.explain_jobs(texts, jobs)
+    explained = explainer.explain_jobs(list(texts), jobs)
     lines = {of: [mean_of_pairs(e.maps["contributions"]) for e in found] for of, found in explained.items()}
     if released:
         lines["outputs"] = [mean_of_pairs(states_between_layers(explainer, text)) for text in texts]
@@ -110,12 +108,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     found, runs = {}, list(choose_runs(options, SCRIPT, SMALL_RUNS))
     for run in runs:
         model = MODELS[run.name.partition("-")[0]]
-        lines = found[model] = measure(run, options.released)
+        texts = [str(row.text) for row in read_examples(run.source, None) if isinstance(row, tl.Example)]
+        lines = found[model] = measure(load(run), texts, options.released)
         rows = [[of, *(f"{value:.3f}" for value in line)] for of, line in lines.items()]
         longest = max(map(len, lines.values()))
         head = ["cosine similarity of", *(str(layer + 1) for layer in range(longest))]
         padded = [row + [""] * (len(head) - len(row)) for row in rows]
-        comparison = Comparison(f"ALTI, figure 3, {model}, {DATASETS['sst2']}, by layer", head, padded, run.differences)
+        remarks = [f"{len(texts)} texts", *run.differences]
+        comparison = Comparison(f"ALTI, figure 3, {describe(run)}, by layer", head, padded, remarks)
         finish(comparison, PAPER, SCRIPT, run, options.record)
     together = replace(runs[0], name="models", folder=options.output / SCRIPT)
     finish_figure(draw(found), PAPER, SCRIPT, together, options.record)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from papers.alti.curves import make_protocol
 from papers.alti.facts import METHODS, PAPER
-from papers.alti.runs import alti_parser, make_specs, measure, name_in_paper
+from papers.alti.runs import alti_parser, describe, make_specs, measure
 from papers.alti.small import SMALL
 from papers.figures import draw_curves, finish_figure
 from papers.options import choose_runs
@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         protocol = make_protocol(DELETED_SMALL if run.small else DELETED[run.name])
         specs = make_specs(METHODS, options.steps, options.released)
         table = measure(run, specs, protocol, options.released)
-        heading = f"ALTI, figure 6, {name_in_paper(run.name)}: mean of the curves"
+        heading = f"ALTI, figure 6, {describe(run)}: mean of the curves"
         finish(compare(heading, run, table, {}), PAPER, SCRIPT, run, options.record)
         controls = [line.label for line in table.controls if line.label != "random"]
         finish_figure(draw_curves(table, controls), PAPER, SCRIPT, run, options.record)

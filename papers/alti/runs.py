@@ -92,9 +92,14 @@ def measure_faithfulness(
     protocol = find_protocol("alti" if options.released else "alti_written")
     table = measure(run, make_specs(titles, options.steps, options.released), protocol, options.released)
     numbers = {title: [published_number(published, run.name, title, metric) for metric in METRICS] for title in titles}
-    number = script.removeprefix("table")
-    heading = f"ALTI, table {number}, {name_in_paper(run.name)}"
+    heading = f"ALTI, table {script.removeprefix('table')}, {describe(run)}"
     finish(compare(heading, run, table, numbers), PAPER, script, run, options.record)
+
+
+def describe(run: Run) -> str:
+    """What a run is or stands for."""
+    name = name_in_paper(run.name)
+    return f"a small model and texts in place of {name}" if run.small else name
 
 
 def name_in_paper(name: str) -> str:

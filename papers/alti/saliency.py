@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from papers.alti.facts import PAPER
-from papers.alti.runs import load, make_specs, name_in_paper
+from papers.alti.runs import describe, load, make_specs
 from papers.alti.small import SMALL
 from papers.alti.texts import SMALL_REVIEW, choose_text, text_parser
 from papers.options import Run, choose_runs
@@ -34,7 +34,7 @@ def show_maps(
         jobs = {spec.label: spec.job(explainer.inner) for spec in specs}
         explained = explainer.explain_jobs(text, jobs)
         write_maps(run, explained)
-        heading = f"ALTI, table {script.removeprefix('table')}, {name_in_paper(run.name)}"
+        heading = f"ALTI, table {script.removeprefix('table')}, {describe(run)}"
         finish(list_words(heading, run, explained), PAPER, script, run, options.record)
 
 

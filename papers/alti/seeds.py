@@ -36,12 +36,12 @@ def compare_seeds(script: str, metric: int, description: str | None, arguments: 
     title = measure.entry.title
     together = replace(runs[0], name="seeds", folder=options.output / script)
     heading = f"ALTI, figure {script.removeprefix('figure')}: {title} between models"
-    remarks = [*describe(found, len(texts)), *differences_of(runs)]
+    remarks = [*describe_pairs(found, len(texts)), *differences_of(runs)]
     finish(list_means(heading, means, remarks), PAPER, script, together, options.record)
     finish_figure(draw(title, means), PAPER, script, together, options.record)
 
 
-def describe(found: Sequence[Likeness], texts: int) -> list[str]:
+def describe_pairs(found: Sequence[Likeness], texts: int) -> list[str]:
     shared = {one.pair: one.texts for one in found}
     models = len({number for pair in shared for number in pair})
     return [
