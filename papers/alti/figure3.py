@@ -10,13 +10,10 @@ the states between layers as the solid line, as the authors' code does.
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
-
-import torch
-from torch import Tensor
-from torch.nn.functional import normalize
+from typing import TYPE_CHECKING
 
 import tokenlight as tl
+from papers.alti.cosines import mean_cosines
 from papers.alti.facts import MODELS, PAPER
 from papers.alti.runs import alti_parser, describe, load
 from papers.alti.small import SMALL
@@ -24,12 +21,6 @@ from papers.figures import finish_figure
 from papers.options import choose_runs
 from papers.tables import Comparison, finish
 from tokenlight.data.reading_examples import read_examples
-from tokenlight.explain.jobs import Job
-from tokenlight.methods import Attribution, find_method
-from tokenlight.methods.contributions import Layer
-from tokenlight.methods.decomposition import mix
-from tokenlight.record.folding import Fold
-from tokenlight.record.trace import Trace
 from tokenlight.views.figure import new_figure
 
 if TYPE_CHECKING:
@@ -40,55 +31,6 @@ NAMES = tuple(f"{model}-sst2" for model in MODELS)
 SMALL_RUNS = {"bert-sst2": SMALL["bert-sst2"]} | {
     f"{model}-sst2": SMALL[f"{model}-yelp"] for model in ("roberta", "distilbert")
 }
-
-
-def between_outputs(layer: Layer) -> Tensor:
-    """cos(y_j, y_k) [token, token]"""
-    directions = normalize(layer.output, dim=-1)
-    return directions @ directions.T
-
-
-def between_vectors(layer: Layer) -> Tensor:
-    """Mean over positions i of cos(T_i(x_j), T_i(x_k)) [token, token]"""
-    sent = torch.einsum("hij,hjd->ijd", layer.attention * layer.scale[:, None], layer.vectors)
-    own = torch.arange(len(sent))
-    sent[own, own] += layer.residual
-    directions = normalize(sent, dim=-1)
-    return torch.einsum("ijd,ikd->jk", directions, directions) / len(sent)
-
-
-def cosines(trace: Trace, *, of: str = "outputs", position: int = 0) -> Fold[Attribution]:
-    """The matrices of each layer as the map "contributions"."""
-    return (yield from mix(trace, between_outputs if of == "outputs" else between_vectors, True, position))
-
-
-def mean_of_pairs(matrices: Tensor) -> Tensor:
-    """[layer] the mean over pairs of different tokens, from [layer, token, token]."""
-    tokens = matrices.shape[-1]
-    return (matrices.sum((1, 2)) - matrices.diagonal(dim1=1, dim2=2).sum(1)) / (tokens * (tokens - 1))
-
-
-def states_between_layers(explainer: tl.Explainer, text: str) -> Tensor:
-    """[layer + 1, token, token] cosines of the first block's input and of every block's output."""
-    device = explainer.inner.device
-    inputs: dict[str, Any] = dict(explainer.tokenizer(text, return_tensors="pt", truncation=True).to(device))
-    if explainer.inner.config.model_type == "distilbert":
-        inputs.pop("token_type_ids", None)
-    with torch.inference_mode():
-        states = explainer.inner(**inputs, output_hidden_states=True).hidden_states
-    directions = normalize(torch.cat(states).cpu(), dim=-1)
-    return directions @ directions.mT
-
-
-def measure(explainer: tl.Explainer, texts: Sequence[str], released: bool) -> dict[str, list[float]]:
-    """Both lines of one model."""
-    job = replace(find_method("alti"), name="cosines", function=cosines)  # reads the same signals
-    jobs = {of: Job(job, {"of": of}) for of in ("outputs", "vectors")}
-    explained = explainer.explain_jobs(list(texts), jobs)
-    lines = {of: [mean_of_pairs(e.maps["contributions"]) for e in found] for of, found in explained.items()}
-    if released:
-        lines["outputs"] = [mean_of_pairs(states_between_layers(explainer, text)) for text in texts]
-    return {of: torch.stack(means).mean(0).tolist() for of, means in lines.items()}
 
 
 def draw(found: dict[str, dict[str, list[float]]]) -> "Figure":
@@ -109,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for run in runs:
         model = MODELS[run.name.partition("-")[0]]
         texts = [str(row.text) for row in read_examples(run.source, None) if isinstance(row, tl.Example)]
-        lines = found[model] = measure(load(run), texts, options.released)
+        lines = found[model] = mean_cosines(load(run), texts, options.released)
         rows = [[of, *(f"{value:.3f}" for value in line)] for of, line in lines.items()]
         longest = max(map(len, lines.values()))
         head = ["cosine similarity of", *(str(layer + 1) for layer in range(longest))]

@@ -8,14 +8,17 @@ from typing import Any
 
 import pytest
 import torch
+from torch.nn.functional import cosine_similarity
 
 import tokenlight as tl
-from papers.alti import facts, figure3, finetune, small
+from papers.alti import cosines, facts, finetune, small
 from papers.alti.agreement import NUMBERS, MaskedNumber, number_of, read_part
 from papers.small_texts import write_agreement
 from tests.hub import Hub
+from tests.methods import test_alti_equations as equations
 from tests.papers.conftest import RunScript
-from tests.tokenizers_ import explainer_for, model_for, tokenizer_for
+from tests.rounding import assert_near
+from tests.tokenizers_ import model_for, tokenizer_for
 from tokenlight.explain.jobs import Job
 from tokenlight.methods import find_method
 
@@ -101,24 +104,18 @@ def test_anisotropy(run_script: RunScript):
     assert len(released["outputs"]) == 7  # the states before the first layer, too
 
 
-def test_cosines_are_those_of_the_states_and_vectors():
-    explainer = explainer_for("bert")
-    method = replace(find_method("alti"), name="cosines", function=figure3.cosines)
-    found = explainer.explain_jobs("it is a good movie", {of: Job(method, {"of": of}) for of in ("outputs", "vectors")})
-    kept: list[torch.Tensor] = []
-    model: Any = explainer.inner
-    layers = [layer.attention.output.LayerNorm for layer in model.bert.encoder.layer]
-    hooks = [layer.register_forward_hook(lambda _, __, output: kept.append(output[0])) for layer in layers]
-    with torch.no_grad():
-        model(**explainer.tokenizer("it is a good movie", return_tensors="pt"))
-    for hook in hooks:
-        hook.remove()
-    for layer, states in enumerate(kept):
-        expected = torch.nn.functional.cosine_similarity(states[:, None], states[None], dim=-1)
-        torch.testing.assert_close(found["outputs"].maps["contributions"][layer], expected, rtol=1e-4, atol=1e-5)
-    vectors = found["vectors"].maps["contributions"]
-    torch.testing.assert_close(vectors.diagonal(dim1=1, dim2=2), torch.ones(vectors.shape[:2]))
-    torch.testing.assert_close(vectors, vectors.mT)
+def test_cosines_are_those_of_the_equations():
+    """Against y_i and T_i(x_j) written down as in the paper."""
+    method = replace(find_method("alti"), name="cosines", function=cosines.cosines)
+    jobs = {of: Job(method, {"of": of}) for of in ("outputs", "vectors")}
+    found = equations.explainer().explain_jobs(equations.TEXT, jobs)
+    for layer in range(len(equations.layers())):
+        with torch.no_grad():
+            rows, outputs = equations.vectors_of(layer)
+        y, vectors = torch.stack(outputs), torch.stack([torch.stack(row) for row in rows])  # [i, dim], [i, j, dim]
+        between = cosine_similarity(vectors[:, :, None], vectors[:, None], dim=-1).mean(0)
+        assert_near(found["vectors"].maps["contributions"][layer], between)
+        assert_near(found["outputs"].maps["contributions"][layer], cosine_similarity(y[:, None], y[None], dim=-1))
 
 
 def test_curves(run_script: RunScript):
