@@ -99,7 +99,9 @@ def measure_faithfulness(
 def describe(run: Run) -> str:
     """What a run is or stands for."""
     name = name_in_paper(run.name)
-    return f"a small model and texts in place of {name}" if run.small else name
+    if run.small:
+        return f"a small model and texts in place of {name}"
+    return name if run.model == run.paper.model else f"{name}, another model in place of the paper's"
 
 
 def name_in_paper(name: str) -> str:
