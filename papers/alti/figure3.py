@@ -1,6 +1,6 @@
 """ALTI, figure 3: how alike the directions of vectors are, layer by layer.
 
-python -m papers.alti.figure3 --sample 500
+python -m papers.alti.figure3
 python -m papers.alti.figure3 --small
 
 Solid: the mean cosine similarity of two tokens' attention-block outputs. Dashed: of the vectors that two tokens send
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SCRIPT = "figure3"
+SENTENCES = 500  # random ones; in the authors' code the first ones
 NAMES = tuple(f"{model}-sst2" for model in MODELS)
 SMALL_RUNS = {"bert-sst2": SMALL["bert-sst2"]} | {
     f"{model}-sst2": SMALL[f"{model}-yelp"] for model in ("roberta", "distilbert")
@@ -47,6 +48,8 @@ def draw(found: dict[str, dict[str, list[float]]]) -> "Figure":
 
 def main(arguments: Sequence[str] | None = None) -> None:
     options = alti_parser(__doc__, NAMES).parse_args(arguments)
+    if not options.small and options.limit is None and options.sample is None:
+        options.limit, options.sample = (SENTENCES, None) if options.released else (None, SENTENCES)
     found, runs = {}, list(choose_runs(options, SCRIPT, SMALL_RUNS))
     for run in runs:
         model = MODELS[run.name.partition("-")[0]]
