@@ -28,7 +28,7 @@ def choose_text(options: argparse.Namespace, run: Run, words: str, small: str) -
         return options.text
     if run.small or run.source.data != run.paper.data:
         return small
-    for row in read_examples(replace(run.source, limit=None), None):
+    for row in read_examples(replace(run.source, limit=None, sample=None), None):
         if isinstance(row, tl.Example) and words in str(row.text).lower():
             return str(row.text)
     raise SystemExit(f"no text of {run.source.name} has the words {words!r}: give one with --text")
