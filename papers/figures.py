@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 DOCS = Path(__file__).parent.parent / "docs" / "papers"
 DASHES = {"": "solid", "2 3": "dotted", "7 4": "dashed", "9 3 2 3": "dashdot", "5 2": "dashed"}
+DISTINCT = 5  # colors that are told from each other
 
 
 def draw_curves(table: Table, leave_out: Sequence[str] = (), titles: Mapping[str, str] | None = None) -> "Figure":
@@ -30,8 +31,9 @@ def draw_curves(table: Table, leave_out: Sequence[str] = (), titles: Mapping[str
     figure = new_figure(4.6 * len(table.panels), 4.4)
     axes_of_panels = np.atleast_1d(figure.subplots(1, len(table.panels)))
     for axes, panel in zip(axes_of_panels, table.panels, strict=True):
-        for line in lines:
+        for number, line in enumerate(lines):
             points, (color, dashes) = panel.curves[line.label], styles[line.label]
+            dashes = dashes or "9 3 2 3" * (number >= DISTINCT)
             means, low, high = ([getattr(point, name) for point in points] for name in ("mean", "low", "high"))
             axes.fill_between(panel.places, low, high, color=color, alpha=0.07, linewidth=0)
             axes.plot(
@@ -41,6 +43,23 @@ def draw_curves(table: Table, leave_out: Sequence[str] = (), titles: Mapping[str
         axes.set(title=title, xlabel=panel.axis, ylabel=panel.quantity)
     handles, labels = axes_of_panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=7, frameon=False)
+    return figure
+
+
+def draw_maps(maps: Mapping[str, np.ndarray], names: Sequence[str], columns: int = 4) -> "Figure":
+    """A panel for each map [row, column] under its title, with the same names on both axes and a scale of its own."""
+    columns = min(columns, len(maps))
+    rows, size = -(-len(maps) // columns), 1.2 + 0.16 * len(names)
+    figure = new_figure(columns * size, rows * size)
+    panels = np.atleast_1d(figure.subplots(rows, columns)).flatten()
+    for axes, (title, values) in zip(panels, maps.items(), strict=False):
+        image = axes.imshow(values, cmap="Blues", vmin=0)
+        axes.set_title(title, fontsize=8)
+        axes.set_xticks(range(len(names)), names, rotation=90, fontsize=6)
+        axes.set_yticks(range(len(names)), names, fontsize=6)
+        figure.colorbar(image, ax=axes, shrink=0.6).ax.tick_params(labelsize=6)
+    for axes in panels[len(maps) :]:
+        axes.remove()
     return figure
 
 

@@ -28,10 +28,7 @@ class Run:
     small: bool
 
     def load(self, task: str | None = None) -> tl.Explainer:
-        explainer = load_model(self.model, task)
-        if self.device is not None:
-            explainer.model.to(self.device)
-        return explainer
+        return load_model(self.model, task, device=self.device)
 
     @property
     def model_difference(self) -> list[str]:
@@ -64,7 +61,7 @@ def make_parser(description: str | None, paper: Paper, names: Sequence[str]) -> 
     parser.add_argument("--limit", type=int, help="use at most the first N examples")
     parser.add_argument("--sample", type=int, help="use N random examples; default: as many as the paper")
     parser.add_argument("--seed", type=int, default=0, help="seed of --sample and of other random choices")
-    parser.add_argument("--device", help="cpu, cuda, mps ...; default: cpu")
+    parser.add_argument("--device", help="cpu, cuda, cuda:1 ...; default: cpu")
     parser.add_argument("--output", type=Path, default=Path("results") / paper.folder, help="folder for results")
     parser.add_argument("--record", action="store_true", help="store the numbers for the paper's page in the docs")
     parser.set_defaults(names=tuple(names), paper=paper, parser=parser)
@@ -79,6 +76,8 @@ def choose_runs(options: argparse.Namespace, script: str, small: Mapping[str, Sm
     if (options.model or options.data) and len(names) > 1:
         options.parser.error("choose with --dataset which of the paper's runs your --model or --data replaces")
     for name in names:
+        refuse_missing_file(options, name)
+    for name in names:
         paper = options.paper.checkpoints[name]
         model, source = paper.model, None
         if options.small:
@@ -86,20 +85,28 @@ def choose_runs(options: argparse.Namespace, script: str, small: Mapping[str, Sm
                 options.parser.error(f"there is no small run for {name}; there are: {', '.join(small)}")
             model, source = small[name].make()
         if options.data or source is None:
-            source = choose_source(options, name, paper)
+            source = choose_source(options, paper)
         if options.limit is not None:
             source = replace(source, limit=options.limit, sample=None)
         if options.sample is not None:
             source = replace(source, limit=None, sample=options.sample, seed=options.seed)
-        folder = options.output / script / name
+        folder = options.output / script / (f"{name}-small" if options.small else name)
         yield Run(name, paper, options.model or model, source, folder, options.device, options.small)
 
 
-def choose_source(options: argparse.Namespace, name: str, paper: Checkpoint) -> tl.Source:
+def choose_source(options: argparse.Namespace, paper: Checkpoint) -> tl.Source:
     """The data that the options name, or the paper's; a random sample if the paper took one."""
     data = options.data or paper.data
-    if paper.fetch and not data.startswith("hf:") and not Path(data).is_file():
-        options.parser.error(f"{name}: fetch {paper.data} from {paper.fetch}, and name it with --data")
     if data != paper.data:
         return tl.Source(data, split=options.split)
     return tl.Source(data, split=options.split or paper.split, sample=paper.sample, seed=options.seed)
+
+
+def refuse_missing_file(options: argparse.Namespace, name: str) -> None:
+    """Say where data come from that have to be fetched by hand, before anything is run."""
+    paper = options.paper.checkpoints[name]
+    if paper.fetch and not options.small and not options.data and not Path(paper.data).is_file():
+        options.parser.error(
+            f"{name}: fetch {paper.data} from {paper.fetch} into this folder, or name the file with --data; "
+            f"--dataset chooses other runs"
+        )

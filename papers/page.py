@@ -94,7 +94,9 @@ def write_list(paper: Paper, items: list[Item]) -> str:
 def write_checkpoints(paper: Paper) -> str:
     def row(name: str, checkpoint: Checkpoint) -> str:
         split = checkpoint.split or "–"
-        return f"| {name} | `{checkpoint.model}` | `{checkpoint.data}` | {split} | {checkpoint.note or '–'} |"
+        fetch = f"the data have to be fetched from {checkpoint.fetch}" if checkpoint.fetch else ""
+        note = "; ".join(filter(None, (checkpoint.note, fetch))) or "–"
+        return f"| {name} | `{checkpoint.model}` | `{checkpoint.data}` | {split} | {note} |"
 
     lines = ["| `--dataset` | model | data | split | note |", "|:--|:--|:--|:--|:--|"]
     return "\n".join([*lines, *(row(name, checkpoint) for name, checkpoint in paper.checkpoints.items())])

@@ -1,4 +1,4 @@
-"""The recipes of ALTI, Arras et al. and SmolLM2, from top to bottom on tiny random checkpoints and made-up data."""
+"""The recipes of Arras et al. and SmolLM2, from top to bottom on tiny random checkpoints and made-up data."""
 
 import csv
 import importlib
@@ -15,8 +15,6 @@ import transformers
 
 import tokenlight as tl
 from tests.tokenizers_ import explainer_for, model_for, tokenizer_for
-from tokenlight.data.examples import Example
-from tokenlight.data.source import Source
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 TEXTS = [
@@ -57,13 +55,6 @@ def language_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("data") / "texts.tsv"
-    path.write_text("label\tsentence\n" + "".join(f"{i % 3}\t{text}\n" for i, text in enumerate(TEXTS)))
-    return path
-
-
-@pytest.fixture(scope="module")
 def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Each with either form as the right one, so that any model is right about half of them; and a bad row."""
     path = tmp_path_factory.mktemp("pairs") / "pairs.csv"
@@ -81,68 +72,6 @@ def row_of(path: Path, title: str) -> list[str]:
     """The cells of one method in a table of Markdown."""
     rows = [line.strip("| ").split(" | ") for line in path.read_text().splitlines() if line.startswith("| ")]
     return next(cells for cells in rows if cells[0] == title)
-
-
-def test_alti_table2(run: Run, classifiers: list[Path], texts: Path, tmp_path: Path) -> None:
-    run("alti_table2", "--model", classifiers[0], "--data", texts, "--steps", 3, "--output", tmp_path)
-    cells = row_of(tmp_path / "side_by_side.md", "ALTI")
-    assert (cells[3], cells[6]) == ("0.317", "0.044")
-    with (tmp_path / "table.csv").open() as file:
-        measured = {(r["method"], r["metric"]): float(r["mean"]) for r in csv.DictReader(file)}
-    assert float(cells[1].replace("−", "-")) == pytest.approx(measured["alti", "comprehensiveness"], abs=5e-4)
-    assert {"alti", "IG l2", "gradient_l2", "globenc", "rollout", "random", "erasure"} <= {m for m, _ in measured}
-    assert "the paper's is its authors' own" in (tmp_path / "side_by_side.md").read_text()
-
-
-def test_alti_tables_4_and_5(run: Run, classifiers: list[Path], texts: Path, tmp_path: Path) -> None:
-    given = ("--model", classifiers[0], "--data", texts, "--limit", 3, "--no-erasure")
-    run("alti_table4", *given, "--output", tmp_path / "4")
-    assert row_of(tmp_path / "4" / "side_by_side.md", "ALTI (norm=l2)")[3::3] == ["0.300", "0.045"]
-    assert row_of(tmp_path / "4" / "side_by_side.md", "Norms")[3::3] == ["0.134", "0.180"]
-    run("alti_table5", *given, "--output", tmp_path / "5")
-    assert row_of(tmp_path / "5" / "side_by_side.md", "ALTI")[3::3] == ["0.221", "not at hand"]
-
-
-def test_alti_robustness(run: Run, classifiers: list[Path], texts: Path, tmp_path: Path) -> None:
-    given = ("--model", classifiers[0], "--seed-model", classifiers[0], "--seed-model", classifiers[1], "--data", texts)
-    run("alti_figures7to9", *given, "--output", tmp_path / "f")
-    found = json.loads((tmp_path / "f" / "pairs.json").read_text())
-    means = {(tuple(one["pair"]), one["method"], one["metric"]): one["mean"] for one in found}
-    assert means[(0, 1), "alti", "jaccard_top"] == 1  # a model and itself
-    assert means[(0, 2), "alti", "spearman"] == means[(2, 0), "alti", "spearman"] < 1
-    assert is_picture(tmp_path / "f" / "boxplots.png")
-    run("alti_tables6and7", *given, "--output", tmp_path / "t")
-    text = (tmp_path / "t" / "side_by_side.md").read_text()
-    assert "3 models, 3 pairs of them" in text
-    assert row_of(tmp_path / "t" / "side_by_side.md", "ALTI")[3::3] == ["not at hand"] * 3
-
-
-def test_alti_figures(run: Run, classifiers: list[Path], texts: Path, tmp_path: Path) -> None:
-    run("alti_figure3", "--model", classifiers[0], "--text", TEXTS[0], "--layer", 0, "--output", tmp_path)
-    assert is_picture(tmp_path / "layer0.png")
-    given = ("--model", classifiers[0], "--data", texts, "--limit", 2, "--output", tmp_path)
-    run("alti_figures10to12", *given)
-    assert is_picture(tmp_path / "text0.png")
-    assert is_picture(tmp_path / "text1.png")
-    printed = run("alti_figures5and6", *given, "--steps", 2, "--deleted", 4)
-    assert is_picture(tmp_path / "curves.png")
-    assert "2 texts" in printed
-
-
-def test_alti_figure3_knows_its_layers(run: Run, classifiers: list[Path], tmp_path: Path) -> None:
-    with pytest.raises(SystemExit):
-        run("alti_figure3", "--model", classifiers[0], "--layer", 9, "--output", tmp_path)
-
-
-def test_hidden_labels_are_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.syspath_prepend(str(RECIPES))
-    published: Any = importlib.import_module("alti_published")
-    rows = [Example("1", "good", label=-1), Example("2", "bad", label=1)]
-    monkeypatch.setattr(published, "read_examples", lambda *_, **__: iter(rows))
-    assert [row.label for row in published.source("hf:glue:sst2", "test", None).data] == [None, 1]
-    file = tmp_path / "file.txt"
-    file.write_text("good\n")
-    assert published.source(str(file), "test", 3) == Source(str(file), limit=3)
 
 
 def test_arras(run: Run, language_model: Path, pairs: Path, tmp_path: Path) -> None:

@@ -1,0 +1,456 @@
+"""ALTI: what the paper contains, its numbers, and its checkpoints and data."""
+
+from papers.facts import Checkpoint, Item, Paper, PublishedTable
+
+MODELS = {"bert": "BERT", "roberta": "RoBERTa", "distilbert": "DistilBERT"}
+DATASETS = {"sst2": "SST-2", "imdb": "IMDB", "yelp": "Yelp", "sva": "SVA"}
+METRICS = ("Comp.", "Suff.")
+METHODS = ("Grad_ℓ2", "IG_ℓ2", "IG_μ", "G×I_ℓ2", "G×I_μ", "Rollout", "Globenc", "ALTI")
+# Names of runs (`--dataset`), in the order of the tables' columns.
+IN_TABLE_2 = ("bert-sst2", "bert-yelp", "bert-imdb", "bert-sva", "roberta-sst2", "distilbert-sst2")
+IN_TABLE_6 = ("distilbert-imdb", "distilbert-yelp", "distilbert-sva")
+IN_TABLE_7 = ("roberta-imdb", "roberta-yelp", "roberta-sva")
+IN_ABLATIONS = tuple(f"{model}-{data}" for data in DATASETS for model in MODELS)
+SEEDS = tuple(f"multiberts-{seed}" for seed in range(10))
+# Not on the Hub under a name that the paper or its code gives; finetune.py trains them.
+TRAINED = ("bert-sva", "roberta-sva", "distilbert-sva", "distilbert-yelp", *SEEDS)
+
+
+def columns_of(runs: tuple[str, ...]) -> tuple[str, ...]:
+    names = [run.split("-") for run in runs]
+    return tuple(f"{MODELS[model]} {DATASETS[data]} {metric}" for model, data in names for metric in METRICS)
+
+
+TABLE_2 = PublishedTable(
+    columns_of(IN_TABLE_2),
+    {
+        "Grad_ℓ2": (0.204, 0.076, 0.083, 0.101, 0.192, 0.052, 0.284, 0.145, 0.190, 0.075, 0.230, 0.066),
+        "IG_ℓ2": (0.223, 0.084, 0.111, 0.024, 0.214, 0.06, 0.315, 0.171, 0.223, 0.074, 0.295, 0.048),
+        "IG_μ": (0.211, 0.112, 0.106, 0.022, 0.179, 0.063, 0.317, 0.174, 0.231, 0.067, 0.279, 0.064),
+        "G×I_ℓ2": (0.199, 0.080, 0.081, 0.104, 0.197, 0.056, 0.279, 0.149, 0.187, 0.081, 0.235, 0.065),
+        "G×I_μ": (0.207, 0.073, 0.087, 0.098, 0.213, 0.054, 0.285, 0.145, 0.191, 0.078, 0.237, 0.065),
+        "Rollout": (0.074, 0.270, 0.076, 0.102, 0.09, 0.185, 0.108, 0.292, 0.076, 0.179, 0.152, 0.147),
+        "Globenc": (0.174, 0.125, 0.118, 0.053, 0.207, 0.117, 0.251, 0.178, 0.161, 0.119, 0.24, 0.072),
+        "ALTI": (0.317, 0.044, 0.255, 0.022, 0.308, 0.031, 0.372, 0.088, 0.269, 0.057, 0.332, 0.034),
+    },
+)
+TABLE_4 = PublishedTable(
+    tuple(f"{model} {method}" for model in MODELS.values() for method in ("ALTI ℓ2", "Norms")),
+    {
+        "SST-2 Comp.": (0.3, 0.134, 0.23, 0.168, 0.292, 0.157),
+        "SST-2 Suff.": (0.045, 0.18, 0.075, 0.135, 0.051, 0.152),
+        "IMDB Comp.": (0.286, 0.148, 0.203, 0.133, 0.254, 0.175),
+        "IMDB Suff.": (0.031, 0.115, 0.086, 0.162, 0.053, 0.104),
+        "Yelp Comp.": (0.212, 0.082, 0.108, 0.064, 0.2, 0.093),
+        "Yelp Suff.": (0.02, 0.057, 0.104, 0.18, 0.031, 0.114),
+        "SVA Comp.": (0.374, 0.273, 0.379, 0.275, 0.357, 0.315),
+        "SVA Suff.": (0.088, 0.152, 0.114, 0.178, 0.096, 0.117),
+    },
+)
+TABLE_5 = PublishedTable(
+    tuple(f"{model} {method}" for model in MODELS.values() for method in ("ALTI ℓ1", "ALTI ℓ2")),
+    {
+        "SST-2 Comp.": (0.317, 0.3, 0.269, 0.23, 0.332, 0.292),
+        "SST-2 Suff.": (0.044, 0.045, 0.057, 0.075, 0.034, 0.051),
+        "IMDB Comp.": (0.308, 0.286, 0.266, 0.203, 0.304, 0.254),
+        "IMDB Suff.": (0.031, 0.031, 0.05, 0.086, 0.039, 0.053),
+        "Yelp Comp.": (0.221, 0.212, 0.138, 0.108, 0.237, 0.2),
+        "Yelp Suff.": (0.02, 0.02, 0.07, 0.104, 0.017, 0.031),
+        "SVA Comp.": (0.372, 0.374, 0.39, 0.379, 0.382, 0.357),
+        "SVA Suff.": (0.088, 0.088, 0.109, 0.114, 0.084, 0.096),
+    },
+)
+TABLE_6 = PublishedTable(
+    columns_of(IN_TABLE_6),
+    {
+        "Grad_ℓ2": (0.266, 0.054, 0.111, 0.073, 0.338, 0.107),
+        "IG_ℓ2": (0.275, 0.055, 0.128, 0.054, 0.372, 0.108),
+        "IG_μ": (0.244, 0.059, 0.108, 0.056, 0.365, 0.118),
+        "G×I_ℓ2": (0.281, 0.053, 0.115, 0.075, 0.333, 0.111),
+        "G×I_μ": (0.282, 0.053, 0.117, 0.074, 0.335, 0.11),
+        "Rollout": (0.183, 0.089, 0.092, 0.114, 0.241, 0.179),
+        "Globenc": (0.252, 0.066, 0.124, 0.066, 0.341, 0.108),
+        "ALTI": (0.304, 0.039, 0.237, 0.017, 0.382, 0.084),
+    },
+)
+TABLE_7 = PublishedTable(
+    columns_of(IN_TABLE_7),
+    {
+        "Grad_ℓ2": (0.216, 0.083, 0.075, 0.122, 0.273, 0.165),
+        "IG_ℓ2": (0.2, 0.084, 0.087, 0.11, 0.363, 0.163),
+        "IG_μ": (0.215, 0.083, 0.102, 0.094, 0.351, 0.161),
+        "G×I_ℓ2": (0.183, 0.109, 0.066, 0.149, 0.28, 0.169),
+        "G×I_μ": (0.225, 0.08, 0.083, 0.12, 0.27, 0.167),
+        "Rollout": (0.077, 0.197, 0.031, 0.208, 0.223, 0.183),
+        "Globenc": (0.154, 0.086, 0.065, 0.12, 0.305, 0.17),
+        "ALTI": (0.266, 0.05, 0.138, 0.07, 0.39, 0.109),
+    },
+)
+
+LGD = "https://github.com/yoavg/bert-syntax (lgd_dataset.tsv)"
+SST2, IMDB, YELP = (
+    ("hf:nyu-mll/glue:sst2", "test"),
+    ("hf:stanfordnlp/imdb", "test"),
+    ("hf:fancyzhx/yelp_polarity", "test"),
+)
+HEAD = "the base model; `papers.alti.finetune` gives it two outputs per token and trains them at [MASK]"
+PAPERS_WAY = (
+    "Gradients are those of the logit; the paper writes f for the model's output there and for the probability in "
+    "equations 12 and 13, and its code differentiates the probability. Its code also applies position embeddings and "
+    "the first norm twice in the gradient methods, so they explain another function than the one that is measured."
+)
+ON_TEXTS = (
+    "The review is looked up in the data by a few words of it. The paper writes TextAttack's BERT; its code loads a "
+    "BERT for Yelp that the authors trained and did not publish."
+)
+MAPS_OVER_LAYERS = (
+    "The sentence of the figure is not in the paper's text. The default is the one that a picture in the authors' "
+    "repository shows for ALTI, looked up in SST-2's test set."
+)
+
+TABLES = (
+    Item(
+        "table",
+        "1",
+        "Saliency maps of Grad_ℓ2, IG_ℓ2 and ALTI for BERT on a Yelp review that is predicted negative.",
+        "`gradient_l2`, `integrated_gradients`, `alti`; an HTML page, a LaTeX file and the top words",
+        "table1",
+        differs=ON_TEXTS,
+    ),
+    Item(
+        "table",
+        "2",
+        "Comprehensiveness (higher is better) and sufficiency (lower is better) of eight methods: BERT on SST-2, Yelp, "
+        "IMDB and agreement (SVA), RoBERTa and DistilBERT on SST-2. The text's averages, ALTI 58 % above IG_ℓ2 in "
+        "comprehensiveness and 38 % in sufficiency, are the means of BERT's four data sets.",
+        "`tl.benchmark` with the protocol `alti_written` (`--released`: `alti`) and the eight methods of "
+        "[ALTI's tables](../methods.md#the-methods-of-altis-tables)",
+        "table2",
+        differs=PAPERS_WAY
+        + " The column BERT SST-2 comes, by the authors' notebook, from MultiBERTs seed 0, which they fine-tuned "
+        "(`--dataset multiberts-0` of `papers.alti.finetune` trains it; give its folder as `--model`). ALTI for BERT "
+        "on Yelp is .255 and .022 here, and .221 and .02 in table 5. How many texts were taken is not "
+        "said: `--limit` or `--sample`.",
+        published=TABLE_2,
+    ),
+    Item(
+        "table",
+        "3",
+        "As table 1, for another Yelp review that is predicted negative.",
+        "as table 1",
+        "table3",
+        differs=ON_TEXTS,
+    ),
+    Item(
+        "table",
+        "4",
+        "ALTI with ℓ2 distances against Norms (eq. 7, with rollout): three models, four data sets.",
+        "`alti:norm=l2`, `value_norms`",
+        "table4",
+        published=TABLE_4,
+    ),
+    Item(
+        "table",
+        "5",
+        "ALTI with ℓ1 against ℓ2 distances: three models, four data sets.",
+        "`alti:norm=l1` (the default), `alti:norm=l2`",
+        "table5",
+        published=TABLE_5,
+    ),
+    Item(
+        "table",
+        "6",
+        "As table 2, for DistilBERT on IMDB, Yelp and SVA.",
+        "as table 2",
+        "table6",
+        differs=PAPERS_WAY,
+        published=TABLE_6,
+    ),
+    Item(
+        "table",
+        "7",
+        "As table 2, for RoBERTa on IMDB, Yelp and SVA.",
+        "as table 2",
+        "table7",
+        differs=PAPERS_WAY,
+        published=TABLE_7,
+    ),
+    Item(
+        "table",
+        "8",
+        "Saliency maps of Grad_ℓ2, G×I_ℓ2, IG_ℓ2 and ALTI for BERT on a Yelp review that is predicted negative.",
+        "as table 1, and `gradient_x_input:reduce=l2`",
+        "table8",
+        differs=ON_TEXTS,
+    ),
+    Item(
+        "table",
+        "9",
+        "As table 8, for a long IMDB review that is predicted positive.",
+        "as table 8",
+        "table9",
+        differs="The review is looked up in IMDB's test set by a few words of it.",
+    ),
+)
+FIGURES = (
+    Item("figure", "1", "A drawing: the modules of a Transformer layer.", "nothing to compute"),
+    Item(
+        "figure",
+        "2",
+        "A drawing: the paths of an attention graph over two layers; their sum is a product of matrices.",
+        "`rollout`; `tests/methods/test_alti_equations.py` checks the product",
+    ),
+    Item(
+        "figure",
+        "3",
+        "Mean cosine similarity of attention-block outputs (solid) and of transformed vectors (dashed) by layer, for "
+        "BERT, RoBERTa and DistilBERT on 500 random samples of SST-2.",
+        "the vectors of `tokenlight.methods.contributions`; the similarity is the mean over all pairs of a sentence's "
+        "tokens",
+        "figure3",
+        differs="The authors' code takes one random pair of tokens of each of the first 500 test sentences, and for "
+        "the solid line the states between layers, not the outputs of attention blocks: `--released`. The mean over "
+        "all pairs is what a random pair gives on average.",
+    ),
+    Item(
+        "figure",
+        "4",
+        "A drawing: transformed vectors, their distances to the output, and the matrix of contributions.",
+        "nothing to compute; the matrix is `alti(layers=True)`'s map `contributions`",
+    ),
+    Item(
+        "figure",
+        "5",
+        "The matrix R^L of ALTI for a short SST-2 sentence and BERT, and its [CLS] row.",
+        "`alti(layers=True)`'s map `mixing`, the last layer of it",
+        "figure5",
+    ),
+    Item(
+        "figure",
+        "6",
+        "The fall of BERT's probability while tokens are removed one at a time, on three data sets: IMDB and Yelp in "
+        "(a) and (b), agreement in (c).",
+        "the curve of `comprehensiveness` with one point per removed token, up to 60 on IMDB and Yelp and 30 on SVA, "
+        "as the authors' code does",
+        "figure6",
+        differs="The legend is not in the paper's text; the lines are those of table 2. The authors' code draws the "
+        "lowest probability so far, this script the probability as it is. The text that refers to (c) names SST-2 and "
+        "SVA together; it is read as SVA here.",
+    ),
+    Item(
+        "figure",
+        "7",
+        "Jaccard similarity of the top 25 % of tokens between ten BERTs that differ in their seed, for each method; "
+        "the distribution over all pairs.",
+        "`tokenlight.bench.robustness.robustness` with `ALTI_ROBUSTNESS_WRITTEN`",
+        "figure7",
+        differs="The paper's models are ten MultiBERTs, fine-tuned on SST-2 and not published: `papers.alti.finetune` "
+        "trains them. The six methods are those of the authors' notebook; the paper's text names none. Pairs count "
+        "where both models predict the same class, as in the authors' code.",
+    ),
+    Item(
+        "figure",
+        "8",
+        "As figure 7, with Spearman's rank correlation.",
+        "as figure 7",
+        "figure8",
+        differs="As figure 7. The authors' code computes Spearman's formula on dense ranks, which is no correlation "
+        "where scores are tied: `--released`.",
+    ),
+    Item(
+        "figure",
+        "9",
+        "As figure 6 on SST-2, mean and standard deviation over ten seeds: ALTI with and without the second norm.",
+        "`alti`, `alti:second_norm=True`, `globenc`",
+        "figure9",
+        differs="The models are those of figure 7. The third line, Globenc, and the 18 removed tokens are from the "
+        "authors' notebook.",
+    ),
+    Item(
+        "figure",
+        "10",
+        "The matrices R^l of Attention Rollout for all layers of BERT.",
+        "`rollout(layers=True)`, map `mixing`",
+        "figure10",
+        differs=MAPS_OVER_LAYERS,
+    ),
+    Item(
+        "figure",
+        "11",
+        "The same for Globenc.",
+        "`globenc(layers=True)`, map `mixing`",
+        "figure11",
+        differs=MAPS_OVER_LAYERS + " Globenc's rows do not sum to 1; each panel has its own scale.",
+    ),
+    Item(
+        "figure", "12", "The same for ALTI.", "`alti(layers=True)`, map `mixing`", "figure12", differs=MAPS_OVER_LAYERS
+    ),
+)
+TEST = "`tests/methods/test_alti_equations.py`"
+EQUATIONS = (
+    Item(
+        "equation",
+        "1–5",
+        "The attention block's output: the norm of the residual plus a sum over heads and tokens.",
+        f"`tokenlight.methods.contributions.Layer`; checked by {TEST}",
+        differs="Biases of the values are part of each token's vector, as in the authors' code; the paper leaves them "
+        "out for simplicity (footnote 4).",
+    ),
+    Item(
+        "equation",
+        "6",
+        "The output as a sum of transformed vectors T_i(x_j) and constants.",
+        f"the same; {TEST} checks that the sum is the block's real output",
+    ),
+    Item(
+        "equation",
+        "7",
+        "Contribution of a token: the ℓ2 norm of its transformed vector (Kobayashi et al. 2021).",
+        "`value_norms`",
+        differs="Rows are divided by their sum before they are multiplied over layers, as in the authors' code.",
+    ),
+    Item("equation", "8", "Attention rollout: the product of ½A + ½I over layers.", "`rollout`; R^l by `layers=True`"),
+    Item(
+        "equation",
+        "9–10",
+        "Contribution by closeness: the ℓ1 distance of T_i(x_j) to the output, subtracted from the output's ℓ1 norm, "
+        "not below 0, rows divided by their sum.",
+        "`alti`; the matrices by `layers=True`, map `contributions`",
+    ),
+    Item("equation", "11", "R^l: the product of contribution matrices up to layer l.", "`alti`, map `mixing`"),
+    Item(
+        "equation",
+        "12",
+        "Comprehensiveness: the fall of the predicted class's probability without the top k % of tokens, summed over "
+        "B = {0, 5, 10, 20, 50} and divided by |B| + 1.",
+        "the metric `comprehensiveness` with `plus_one=True` and the bins `ALTI_BINS`: protocol `alti_written`",
+        differs="The authors' code has bins of 1, 5, 10, 20 and 50 % and takes the lowest probability so far: protocol "
+        "`alti`.",
+    ),
+    Item(
+        "equation",
+        "13",
+        "Sufficiency: the same with the top k % of tokens alone.",
+        "the metric `sufficiency`, otherwise as equation 12",
+        differs="As equation 12, with the highest probability so far.",
+    ),
+    Item("equation", "14", "Grad_ℓ2: the ℓ2 norm of the gradient at a token's embedding.", "`gradient_l2`"),
+    Item(
+        "equation",
+        "15",
+        "The mean of the absolute products of gradient and embedding (μ).",
+        "`gradient_x_input:reduce=mean_abs`; with ℓ2 instead: `reduce=l2`",
+        differs="The paper divides by N and sums to d; here both are the width, which changes no order.",
+    ),
+    Item(
+        "equation",
+        "16",
+        "Integrated gradients: a right Riemann sum of 100 steps from a baseline that has [MASK] at every token but "
+        "[CLS] and [SEP].",
+        "`integrated_gradients:steps=100,quadrature=riemann,baseline=mask`, `reduce=l2` or `reduce=mean_abs`",
+        differs="The authors' code takes the points of Gauss and Legendre: `quadrature=gauss-legendre` (`--released`).",
+    ),
+)
+PROTOCOLS = (
+    Item(
+        "protocol",
+        "section 4.1",
+        "Models: BERT, DistilBERT and RoBERTa, fine-tuned by TextAttack; ten BERTs fine-tuned on SST-2 for robustness; "
+        "BERT fine-tuned on 60 % of the agreement data, 20 % for validation, 20 % for the test. Scores are read in the "
+        "[CLS] row, for agreement in the [MASK] row.",
+        "[checkpoints](#checkpoints-and-data); agreement: the task `papers.alti.agreement.MaskedNumber`",
+        "finetune",
+        differs="By the authors' code, DistilBERT on SST-2, RoBERTa on Yelp and the BERT and DistilBERT of Yelp are "
+        "not TextAttack's, and the agreement data are split 70/15/15, without is, are and verbs of several tokens: "
+        "`--released`. Its agreement head is one output with a sigmoid behind the language model's transform; here it "
+        "is two outputs on the last state. The file is Goldberg's (2019), made from the data of Linzen et al. (2016).",
+    ),
+    Item(
+        "protocol",
+        "section 4.2",
+        "Faithfulness: tokens are deleted, and the probability of the predicted class is read.",
+        "the protocols [`alti_written` and `alti`](../presets.md#alti)",
+    ),
+    Item(
+        "protocol",
+        "section 4.3",
+        "Scores of the gradient methods are normalized so that they sum to 1.",
+        "not done",
+        differs="It changes no order of tokens, and so none of the paper's numbers.",
+    ),
+    Item(
+        "protocol",
+        "section 5.2",
+        "Robustness: explanations of the same texts by models that differ in their initialization alone.",
+        "`tokenlight.bench.robustness.robustness`; `tokenlight bench --seed-model`",
+    ),
+    Item(
+        "protocol",
+        "section 5.4",
+        "ALTI behind the second norm (LN2) of a layer, which is taken as linear at its real scale.",
+        f"`alti:second_norm=True`; checked by {TEST}",
+    ),
+)
+APPENDICES = (
+    Item(
+        "appendix",
+        "A",
+        "Layer normalization as a linear map, divided by the standard deviation, plus a bias.",
+        f"`tokenlight.model.anatomy.Norm`; checked by {TEST}",
+    ),
+    Item("appendix", "B", "Tables 6 and 7.", "[table 6](#table-6), [table 7](#table-7)"),
+    Item("appendix", "C", "Tables 8 and 9, figures 10 to 12.", "see there"),
+)
+PAPER = Paper(
+    folder="alti",
+    short="ALTI",
+    citation="Ferrando, Gállego and Costa-jussà: Measuring the Mixing of Contextual Information in the Transformer "
+    "(EMNLP 2022).",
+    link="https://arxiv.org/abs/2203.04212",
+    release="https://github.com/mt-upc/transformer-contributions",
+    items=(*TABLES, *FIGURES, *EQUATIONS, *PROTOCOLS, *APPENDICES),
+    checkpoints={
+        "bert-sst2": Checkpoint(
+            "textattack/bert-base-uncased-SST-2",
+            *SST2,
+            note="in the authors' notebook, table 2 is of MultiBERTs seed 0 instead",
+        ),
+        "bert-imdb": Checkpoint("textattack/bert-base-uncased-imdb", *IMDB),
+        "bert-yelp": Checkpoint(
+            "textattack/bert-base-uncased-yelp-polarity",
+            *YELP,
+            note="in the authors' code, a BERT that they fine-tuned and did not publish",
+        ),
+        "bert-sva": Checkpoint("google-bert/bert-base-uncased", "lgd_dataset.tsv", note=HEAD, fetch=LGD),
+        "roberta-sst2": Checkpoint("textattack/roberta-base-SST-2", *SST2),
+        "roberta-imdb": Checkpoint("textattack/roberta-base-imdb", *IMDB),
+        "roberta-yelp": Checkpoint(
+            "VictorSanh/roberta-base-finetuned-yelp-polarity",
+            *YELP,
+            note="as in the authors' code; TextAttack lists none",
+        ),
+        "roberta-sva": Checkpoint("FacebookAI/roberta-base", "lgd_dataset.tsv", note=HEAD, fetch=LGD),
+        "distilbert-sst2": Checkpoint(
+            "distilbert/distilbert-base-uncased-finetuned-sst-2-english",
+            *SST2,
+            note="as in the authors' code; TextAttack lists a cased one only",
+        ),
+        "distilbert-imdb": Checkpoint("textattack/distilbert-base-uncased-imdb", *IMDB),
+        "distilbert-yelp": Checkpoint(
+            "distilbert/distilbert-base-uncased",
+            *YELP,
+            train_split="train",
+            note="the base model; the authors' own is not published, and `papers.alti.finetune` trains one",
+        ),
+        "distilbert-sva": Checkpoint("distilbert/distilbert-base-uncased", "lgd_dataset.tsv", note=HEAD, fetch=LGD),
+        **{
+            name: Checkpoint(
+                f"google/multiberts-seed_{seed}",
+                *SST2,
+                train_split="train",
+                note="pre-trained; `papers.alti.finetune` fine-tunes it on SST-2" if seed == 0 else "",
+            )
+            for seed, name in enumerate(SEEDS)
+        },
+    },
+)

@@ -1,0 +1,70 @@
+"""ALTI, figure 3: how alike the directions of vectors are, layer by layer.
+
+python -m papers.alti.figure3
+python -m papers.alti.figure3 --small
+
+Solid: the mean cosine similarity of two tokens' attention-block outputs. Dashed: of the vectors that two tokens send
+to the same position. Both are means over all pairs of a sentence's tokens, and then over sentences. `--released` draws
+the states between layers as the solid line, as the authors' code does.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import tokenlight as tl
+from papers.alti.cosines import mean_cosines
+from papers.alti.facts import MODELS, PAPER
+from papers.alti.runs import alti_parser, describe, load
+from papers.alti.small import SMALL
+from papers.figures import save_figure
+from papers.options import choose_runs
+from papers.tables import Comparison, finish
+from tokenlight.data.reading_examples import read_examples
+from tokenlight.views.figure import new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SCRIPT = "figure3"
+SENTENCES = 500  # random ones; in the authors' code the first ones
+NAMES = tuple(f"{model}-sst2" for model in MODELS)
+SMALL_RUNS = {"bert-sst2": SMALL["bert-sst2"]} | {
+    f"{model}-sst2": SMALL[f"{model}-yelp"] for model in ("roberta", "distilbert")
+}
+
+
+def draw(found: dict[str, dict[str, list[float]]]) -> "Figure":
+    figure = new_figure(6, 3.4)
+    axes = figure.subplots()
+    for number, (model, lines) in enumerate(found.items()):
+        for of, dashes in (("outputs", "solid"), ("vectors", "dashed")):
+            places = [layer + (len(lines[of]) == len(lines["vectors"])) for layer in range(len(lines[of]))]
+            axes.plot(places, lines[of], color=f"C{number}", linestyle=dashes, marker="o", label=f"{model}, {of}")
+    axes.set(xlabel="layer", ylabel="mean cosine similarity", ylim=(None, 1))
+    axes.legend(fontsize=7)
+    return figure
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    options = alti_parser(__doc__, NAMES).parse_args(arguments)
+    if not options.small and options.limit is None and options.sample is None:
+        options.limit, options.sample = (SENTENCES, None) if options.released else (None, SENTENCES)
+    found, runs = {}, list(choose_runs(options, SCRIPT, SMALL_RUNS))
+    for run in runs:
+        model = MODELS[run.name.partition("-")[0]]
+        texts = [str(row.text) for row in read_examples(run.source, None) if isinstance(row, tl.Example)]
+        lines = found[model] = mean_cosines(load(run), texts, options.released)
+        rows = [[of, *(f"{value:.3f}" for value in line)] for of, line in lines.items()]
+        longest = max(map(len, lines.values()))
+        head = ["cosine similarity of", *(str(layer + 1) for layer in range(longest))]
+        padded = [row + [""] * (len(head) - len(row)) for row in rows]
+        remarks = [f"{len(texts)} texts", *run.differences]
+        comparison = Comparison(f"ALTI, figure 3, {describe(run)}, by layer", head, padded, remarks)
+        finish(comparison, PAPER, SCRIPT, run, options.record)
+    together = replace(runs[0], name="models", folder=options.output / SCRIPT)
+    save_figure(draw(found), PAPER, SCRIPT, together, options.record)
+
+
+if __name__ == "__main__":
+    main()

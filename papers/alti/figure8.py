@@ -1,0 +1,18 @@
+"""ALTI, figure 8: Spearman's rank correlation of scores between ten models that differ in their seed.
+
+python -m papers.alti.figure8 --limit 1000 --device cuda      # fine-tunes ten MultiBERTs on SST-2 first
+python -m papers.alti.figure8 --small
+python -m papers.alti.figure8 --small --dataset multiberts-0 --dataset multiberts-1
+"""
+
+from collections.abc import Sequence
+
+from papers.alti.seeds import compare_seeds
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    compare_seeds("figure8", 1, __doc__, arguments)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+"""ALTI, figure 9: the second norm (LN2) in ALTI and Globenc, over models that differ in their seed.
+
+python -m papers.alti.figure9 --limit 1000 --device cuda      # fine-tunes ten MultiBERTs on SST-2 first
+python -m papers.alti.figure9 --small
+
+The fall of the probability while tokens are deleted one by one: mean and standard deviation over models of the mean
+over texts. `--dataset multiberts-0 --dataset multiberts-1` takes two of the ten models.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from papers.alti.curves import make_protocol
+from papers.alti.facts import PAPER, SEEDS
+from papers.alti.runs import alti_parser, differences_of, make_specs, measure
+from papers.alti.small import SMALL
+from papers.figures import save_figure
+from papers.options import choose_runs
+from papers.tables import Comparison, finish
+from tokenlight.results.table import Table
+from tokenlight.views.figure import new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SCRIPT = "figure9"
+TITLES = ("ALTI + LN2", "ALTI", "Globenc")
+DELETED = 18  # tokens, as in the authors' notebook
+SHOWN = (1, 2, 3, 5, 10, 18)  # tokens in the terminal and in the docs
+
+
+def curves_of(tables: Sequence[Table]) -> dict[str, np.ndarray]:
+    """Title -> [model, number of deleted tokens - 1], the mean over texts."""
+    return {
+        title: np.array([[point.mean for point in table.panels[0].curves[title]] for table in tables])
+        for title in TITLES
+    }
+
+
+def draw(places: Sequence[float], curves: Mapping[str, np.ndarray]) -> "Figure":
+    figure = new_figure(5.5, 3.6)
+    axes = figure.subplots()
+    for number, (title, values) in enumerate(curves.items()):
+        mean, spread = values.mean(0), values.std(0)
+        axes.plot(places, mean, color=f"C{number}", label=title)
+        axes.fill_between(places, mean - spread, mean + spread, color=f"C{number}", alpha=0.15, linewidth=0)
+    axes.set(xlabel="deleted tokens", ylabel="fall of the probability")
+    axes.legend(fontsize=8)
+    return figure
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    options = alti_parser(__doc__, SEEDS).parse_args(arguments)
+    runs = list(choose_runs(options, SCRIPT, SMALL))
+    tables = [measure(run, make_specs(TITLES), make_protocol(DELETED), options.released) for run in runs]
+    places, curves = tables[0].panels[0].places, curves_of(tables)
+    columns = [list(places).index(shown) for shown in SHOWN if shown in places]
+    rows = [
+        [title, *(f"{values[:, c].mean():.3f} ± {values[:, c].std():.3f}" for c in columns)]
+        for title, values in curves.items()
+    ]
+    heading = f"ALTI, figure 9: fall of the probability, mean and standard deviation over {len(runs)} models"
+    head = ["deleted tokens", *(f"{places[c]:g}" for c in columns)]
+    remarks = [f"{tables[0].run.examples} texts", *differences_of(runs)]
+    together = replace(runs[0], name="seeds", folder=options.output / SCRIPT)
+    finish(Comparison(heading, head, rows, remarks), PAPER, SCRIPT, together, options.record)
+    save_figure(draw(places, curves), PAPER, SCRIPT, together, options.record)
+
+
+if __name__ == "__main__":
+    main()

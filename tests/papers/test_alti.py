@@ -1,0 +1,254 @@
+"""The scripts of ALTI."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch.nn.functional import cosine_similarity
+
+import tokenlight as tl
+from papers.alti import cosines, facts, finetune, small
+from papers.alti.agreement import NUMBERS, MaskedNumber, number_of, read_part
+from papers.small_texts import write_agreement
+from tests.hub import Hub
+from tests.methods import test_alti_equations as equations
+from tests.papers.conftest import RunScript
+from tests.rounding import assert_near
+from tests.tokenizers_ import model_for, tokenizer_for
+from tokenlight.explain.jobs import Job
+from tokenlight.methods import find_method
+
+PICTURE = b"\x89PNG"
+TEXTS = {
+    "sentence": ["it is a good movie", "a clever blend of fact and fiction", "meditation on the nature of revolution"],
+    "text": ["the mango and shrimp quesadilla", "isles are narrow", "food fight so much", "a film with Bill McGhee"],
+}
+
+
+@pytest.fixture(autouse=True)
+def _short_training(monkeypatch: pytest.MonkeyPatch):
+    for name in ("CLASSIFIER", "AGREEMENT", "SMALL_AGREEMENT"):
+        monkeypatch.setattr(finetune, name, finetune.Training(1, 64, 1e-3))
+
+
+def rows_of(folder: Path, script: str, run: str) -> dict[str, list[str]]:
+    """The cells of a script's comparison by the first of their row."""
+    lines = (folder / script / run / "comparison.md").read_text(encoding="utf-8").splitlines()
+    rows = [line.strip("| ").split(" | ") for line in lines if line.startswith("| ")]
+    return {cells[0]: cells[1:] for cells in rows}
+
+
+def test_every_item_has_its_number_once():
+    numbers = [(item.kind, item.number) for item in facts.PAPER.items]
+    assert len(set(numbers)) == len(numbers)
+    assert [number for kind, number in numbers if kind == "table"] == [str(n) for n in range(1, 10)]
+    assert [number for kind, number in numbers if kind == "figure"] == [str(n) for n in range(1, 13)]
+    written = {path.stem for path in Path(facts.__file__).parent.glob("*.py")}
+    assert {item.script for item in facts.PAPER.items if item.script} <= written
+
+
+@pytest.mark.parametrize(
+    ("script", "run", "titles", "best"),
+    [
+        ("table2", "bert-sst2", facts.METHODS, ["0.317", "0.044"]),
+        ("table2", "bert-sva", facts.METHODS, ["0.372", "0.088"]),
+        ("table6", "distilbert-yelp", facts.METHODS, ["0.237", "0.017"]),
+        ("table7", "roberta-sva", facts.METHODS, ["0.390", "0.109"]),
+        ("table4", "distilbert-sva", ("Norms", "ALTI ℓ2"), ["0.357", "0.096"]),
+        ("table5", "roberta-yelp", ("ALTI ℓ1", "ALTI ℓ2"), ["0.108", "0.104"]),
+    ],
+)
+def test_faithfulness(run_script: RunScript, script: str, run: str, titles: tuple[str, ...], best: list[str]):
+    rows = rows_of(run_script(f"alti.{script}", "--dataset", run, "--limit", 2, "--steps", 2), script, run)
+    assert set(titles) <= set(rows)
+    assert rows[titles[-1]][2::3] == best  # the published numbers
+    float(rows[titles[-1]][0].replace("−", "-"))
+
+
+def test_the_release_has_another_protocol(run_script: RunScript):
+    folder = run_script("alti.table5", "--dataset", "bert-sst2", "--limit", 2, "--released")
+    assert "protocol alti\n" in (folder / "table5/bert-sst2/comparison.md").read_text()
+
+
+@pytest.mark.parametrize(("script", "methods"), [("table1", 3), ("table3", 3), ("table8", 4), ("table9", 4)])
+def test_saliency_maps(run_script: RunScript, script: str, methods: int):
+    folder = run_script(f"alti.{script}", "--steps", 2) / script
+    (run,) = folder.iterdir()
+    rows = rows_of(folder.parent, script, run.name)
+    assert len(rows) - 1 == methods
+    assert all(len(cells[0].split(", ")) == 8 for name, cells in rows.items() if name != "method")
+    assert "disappointing" in (run / "maps.html").read_text()
+    assert "disappointing" in (run / "maps.tex").read_text()
+
+
+@pytest.mark.parametrize("script", ["figure5", "figure10", "figure11", "figure12"])
+def test_matrices_of_layers(run_script: RunScript, script: str):
+    folder = run_script(f"alti.{script}", "--text", "a good film .")
+    assert (folder / script / "bert-sst2" / f"{script}.png").read_bytes().startswith(PICTURE)
+
+
+def test_anisotropy(run_script: RunScript):
+    folder = run_script("alti.figure3", "--limit", 2)
+    assert (folder / "figure3" / "figure3.png").read_bytes().startswith(PICTURE)
+    for run in ("bert-sst2", "roberta-sst2", "distilbert-sst2"):
+        rows = rows_of(folder, "figure3", run)
+        assert set(rows) == {"cosine similarity of", "outputs", "vectors"}
+        assert len(rows["outputs"]) == (6 if run == "bert-sst2" else 3)
+    released = rows_of(
+        run_script("alti.figure3", "--dataset", "bert-sst2", "--limit", 2, "--released"), "figure3", "bert-sst2"
+    )
+    assert len(released["outputs"]) == 7  # the states before the first layer, too
+
+
+def test_cosines_are_those_of_the_equations():
+    """Against y_i and T_i(x_j) written down as in the paper."""
+    method = replace(find_method("alti"), name="cosines", function=cosines.cosines)
+    jobs = {of: Job(method, {"of": of}) for of in ("outputs", "vectors")}
+    found = equations.explainer().explain_jobs(equations.TEXT, jobs)
+    for layer in range(len(equations.layers())):
+        with torch.no_grad():
+            rows, outputs = equations.vectors_of(layer)
+        y, vectors = torch.stack(outputs), torch.stack([torch.stack(row) for row in rows])  # [i, dim], [i, j, dim]
+        between = cosine_similarity(vectors[:, :, None], vectors[:, None], dim=-1).mean(0)
+        assert_near(found["vectors"].maps["contributions"][layer], between)
+        assert_near(found["outputs"].maps["contributions"][layer], cosine_similarity(y[:, None], y[None], dim=-1))
+
+
+def test_curves(run_script: RunScript):
+    folder = run_script("alti.figure6", "--limit", 2, "--steps", 2)
+    for run in ("bert-yelp", "bert-sva"):
+        assert set(facts.METHODS) <= set(rows_of(folder, "figure6", run))
+        assert (folder / "figure6" / run / "figure6.png").read_bytes().startswith(PICTURE)
+
+
+@pytest.mark.parametrize("script", ["figure7", "figure8"])
+def test_likeness_between_seeds(run_script: RunScript, monkeypatch: pytest.MonkeyPatch, script: str):
+    """A model and itself are alike; models of two seeds that are hardly trained may agree on no text."""
+    monkeypatch.setitem(small.SMALL, "multiberts-1", small.SMALL["multiberts-0"])
+    seeds = ("--dataset", "multiberts-0", "--dataset", "multiberts-1")
+    folder = run_script(f"alti.{script}", *seeds, "--limit", 2, "--steps", 2)
+    rows = rows_of(folder, script, "")
+    assert list(rows) == ["method", "Grad_ℓ2", "IG_ℓ2", "IG_μ", "G×I_ℓ2", "G×I_μ", "ALTI"]
+    assert all(cells == ["1.000"] * 3 for name, cells in rows.items() if name != "method")
+    assert (folder / script / f"{script}.png").read_bytes().startswith(PICTURE)
+
+
+def test_curves_over_seeds(run_script: RunScript):
+    folder = run_script("alti.figure9", "--dataset", "multiberts-0", "--dataset", "multiberts-1", "--limit", 2)
+    rows = rows_of(folder, "figure9", "")
+    assert list(rows) == ["deleted tokens", "ALTI + LN2", "ALTI", "Globenc"]
+    assert rows["deleted tokens"] == ["1", "2", "3", "5", "10", "18"]
+    assert (folder / "figure9" / "figure9.png").read_bytes().startswith(PICTURE)
+
+
+# --- Agreement ------------------------------------------------------------------------------------------------------
+
+
+def test_parts_of_the_agreement_data(tmp_path: Path):
+    path = write_agreement(tmp_path / "lgd.tsv", 50, 0)
+    parts = {part: read_part(path, part) for part in ("train", "validation", "test")}
+    assert [len(examples) for examples in parts.values()] == [30, 10, 10]
+    assert len({example.id for examples in parts.values() for example in examples}) == 50
+    released = read_part(path, "train", True, tokenizer_for("bert"))
+    lines = path.read_text().splitlines()
+    assert all(lines[int(example.id) - 1].split("\t")[3] not in ("is", "are") for example in released)
+
+
+def test_numbers_of_verbs():
+    pairs = [("is", "are"), ("has", "have"), ("likes", "like"), ("goes", "go"), ("was", "were"), ("does", "do")]
+    for singular, plural in pairs:
+        assert (number_of(singular, plural), number_of(plural, singular)) == NUMBERS
+
+
+def test_the_answer_is_read_at_the_mask():
+    explainer = tl.Explainer(model_for("bert", "token-classification"), tokenizer_for("bert"), MaskedNumber)
+    text = "the keys to the cabinet [MASK] here"
+    explanation = explainer.explain(text, "alti", layers=True)
+    mask = explanation.tokens.index("[MASK]")
+    torch.testing.assert_close(explanation.scores, explanation.maps["mixing"][-1][mask])
+    with torch.no_grad():
+        logits = explainer.inner(**explainer.tokenizer(text, return_tensors="pt")).logits[0, mask]
+    assert explanation.score == pytest.approx(float(logits.max()), abs=1e-5)
+    with pytest.raises(ValueError, match="found 0"):
+        explainer.explain("the keys are here", "alti")
+
+
+def test_training_an_agreement_head(run_script: RunScript):
+    folder = run_script("alti.finetune", "--dataset", "bert-sva")
+    config = json.loads((folder / "models/bert-sva-small/config.json").read_text())
+    assert config["architectures"] == ["BertForTokenClassification"]
+    assert list(config["id2label"].values()) == list(NUMBERS)
+    explainer = tl.load(folder / "models/bert-sva-small")
+    examples = read_part(small.AGREEMENT["bert-sva"].data, "train")[:8]
+    texts = [(str(one.text).replace("***mask***", "[MASK]"), NUMBERS.index(str(one.label))) for one in examples]
+    run: Any = SimpleNamespace(device=None, name="bert-sva")
+    model = finetune.train(explainer.model, explainer.tokenizer, texts, texts, finetune.Training(25, 8, 3e-3), run)
+    assert finetune.mean_loss(model, explainer.tokenizer, texts) < 0.2  # it has learned them by heart
+
+
+# --- The default commands -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hub:
+    """Tiny checkpoints in place of the paper's, its data sets in memory, and the agreement file in the folder."""
+    tokenizer = tokenizer_for("bert")
+    for task, folder in (("text-classification", "classifier"), ("fill-mask", "base")):
+        settings = {"num_labels": 2} if folder == "classifier" else {}
+        model_for("bert", task, **settings).save_pretrained(tmp_path / folder)
+        tokenizer.save_pretrained(tmp_path / folder)
+    for name, checkpoint in facts.PAPER.checkpoints.items():
+        folder = "base" if name in facts.TRAINED else "classifier"
+        monkeypatch.setitem(facts.PAPER.checkpoints, name, replace(checkpoint, model=str(tmp_path / folder)))
+    monkeypatch.chdir(tmp_path)
+    write_agreement(tmp_path / "lgd_dataset.tsv", 10, 0)
+    splits = {
+        column: {split: [{column: text, "label": i % 2} for i, text in enumerate(texts)] for split in ("train", "test")}
+        for column, texts in TEXTS.items()
+    }
+    sets: dict[tuple[str, str | None], Any] = {("nyu-mll/glue", "sst2"): splits["sentence"]}
+    sets |= {(name, None): splits["text"] for name in ("stanfordnlp/imdb", "fancyzhx/yelp_polarity")}
+    return Hub(sets).install(monkeypatch)
+
+
+SCRIPTS = [f"table{n}" for n in range(1, 10)] + [f"figure{n}" for n in (3, 5, 6, 7, 8, 9, 10, 11, 12)]
+CHOSEN: dict[str, tuple[str, ...]] = {  # one run of each kind
+    "table2": ("bert-sst2", "bert-sva"),
+    "table4": ("distilbert-yelp", "roberta-imdb"),
+    "table5": ("bert-yelp",),
+    "table6": ("distilbert-yelp",),
+    "table7": ("roberta-sva",),
+    "figure3": ("bert-sst2", "roberta-sst2"),
+    "figure6": ("bert-imdb",),
+    "figure7": ("multiberts-0", "multiberts-1"),
+    "figure8": ("multiberts-0", "multiberts-1"),
+    "figure9": ("multiberts-0", "multiberts-1"),
+}
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_default_commands(run_script: RunScript, hub: Hub, script: str):
+    chosen = [part for name in CHOSEN.get(script, ()) for part in ("--dataset", name)]
+    folder = run_script(f"alti.{script}", *chosen, "--limit", 1, "--steps", 1, small=False)
+    assert list((folder / script).rglob("*.md")) + list((folder / script).rglob("*.png"))
+    assert hub.opened or script == "table7"  # agreement is a file
+
+
+def test_data_that_are_missing_are_named_first(
+    run_script: RunScript, hub: Hub, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    (tmp_path / "lgd_dataset.tsv").unlink()
+    with pytest.raises(SystemExit):
+        run_script("alti.table2", small=False)
+    assert "github.com/yoavg/bert-syntax" in capsys.readouterr().err
+    assert not hub.opened
+
+
+def test_a_text_that_is_not_there(run_script: RunScript, hub: Hub, monkeypatch: pytest.MonkeyPatch):
+    Hub({("fancyzhx/yelp_polarity", None): {"test": [{"text": "fine", "label": 0}]}}).install(monkeypatch)
+    with pytest.raises(SystemExit, match="give one with --text"):
+        run_script("alti.table1", small=False)
