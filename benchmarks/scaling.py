@@ -142,7 +142,7 @@ def show(table: str, found: Sequence[Cell]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--smollm2", type=Path, help="a checkpoint made by recipes/smollm2.py")
+    parser.add_argument("--smollm2", type=Path, help="a checkpoint made by recipes/models/smollm2.py")
     parser.add_argument("--only", choices=("length", "batch", "passes", "model"))
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("-o", "--output", type=Path, help="JSON with everything that was measured")

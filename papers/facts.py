@@ -56,6 +56,7 @@ class Checkpoint:
     split: str | None = None
     train_split: str | None = None  # the part that head masks are counted on
     note: str = ""
+    sample: int | None = None  # examples that the paper drew at random; None: all of the split
 
 
 @dataclass(frozen=True)

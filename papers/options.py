@@ -57,7 +57,7 @@ def make_parser(description: str | None, paper: Paper, names: Sequence[str]) -> 
     parser.add_argument("--data", help="data file or hf:NAME in place of the paper's data")
     parser.add_argument("--split", help="split of a Hugging Face dataset")
     parser.add_argument("--limit", type=int, help="use at most the first N examples")
-    parser.add_argument("--sample", type=int, help="use N random examples")
+    parser.add_argument("--sample", type=int, help="use N random examples; default: as many as the paper")
     parser.add_argument("--seed", type=int, default=0, help="seed of --sample and of other random choices")
     parser.add_argument("--device", help="cpu, cuda, mps ...; default: cpu")
     parser.add_argument("--output", type=Path, default=Path("results") / paper.folder, help="folder for results")
@@ -81,11 +81,17 @@ def choose_runs(options: argparse.Namespace, script: str, small: Mapping[str, Sm
                 options.parser.error(f"there is no small run for {name}; there are: {', '.join(small)}")
             model, source = small[name].make()
         if options.data or source is None:
-            data = options.data or paper.data
-            source = tl.Source(data, split=options.split or (paper.split if data == paper.data else None))
+            source = choose_source(options, paper)
         if options.limit is not None:
-            source = replace(source, limit=options.limit)
+            source = replace(source, limit=options.limit, sample=None)
         if options.sample is not None:
             source = replace(source, limit=None, sample=options.sample, seed=options.seed)
         folder = options.output / script / name
         yield Run(name, paper, options.model or model, source, folder, options.device, options.small)
+
+
+def choose_source(options: argparse.Namespace, paper: Checkpoint) -> tl.Source:
+    """The data that the options name, or the paper's; a random sample if the paper took one."""
+    if options.data and options.data != paper.data:
+        return tl.Source(options.data, split=options.split)
+    return tl.Source(paper.data, split=options.split or paper.split, sample=paper.sample, seed=options.seed)

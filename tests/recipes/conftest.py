@@ -1,4 +1,4 @@
-"""For the tests of all recipes."""
+"""For the tests of all recipes and studies."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -7,17 +7,17 @@ import pytest
 
 from tests.scripts import run_script
 
-RECIPES = Path(__file__).parents[2] / "recipes"
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
     """A script by its name with its arguments; what it prints."""
-    monkeypatch.syspath_prepend(str(RECIPES))  # for tests that look into a script without running it
 
     def call(name: str, *arguments: object) -> str:
         capsys.readouterr()
-        run_script(RECIPES / f"{name}.py", arguments, monkeypatch)
+        (path,) = [path for folder in ("recipes", "studies") for path in (ROOT / folder).rglob(f"{name}.py")]
+        run_script(path, arguments, monkeypatch)
         return capsys.readouterr().out
 
     return call

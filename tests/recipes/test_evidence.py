@@ -34,7 +34,7 @@ def check(case: dict[str, Any]) -> None:
 
 
 def test_needle(run: Run, tmp_path: Path) -> None:
-    printed = run("evidence_needle", "--cases", 25, "--sentences", 7, "--output", tmp_path / "needle.jsonl")
+    printed = run("needle", "--cases", 25, "--sentences", 7, "--output", tmp_path / "needle.jsonl")
     assert "25 cases" in printed
     cases = lines(tmp_path / "needle.jsonl")
     for case in cases:
@@ -44,7 +44,7 @@ def test_needle(run: Run, tmp_path: Path) -> None:
         assert sum(value in document for document in case["documents"]) == 1  # nothing else says it
     places = {case["documents"].index(case["evidence"][0]) for case in cases}
     assert len(places) > 3  # not always at the same place
-    run("evidence_needle", "--cases", 25, "--sentences", 7, "--output", tmp_path / "again.jsonl")
+    run("needle", "--cases", 25, "--sentences", 7, "--output", tmp_path / "again.jsonl")
     assert lines(tmp_path / "again.jsonl") == cases
 
 
@@ -64,7 +64,7 @@ def test_passages(run: Run, tmp_path: Path) -> None:
     ]
     data = tmp_path / "squad.json"
     data.write_text(json.dumps({"version": "1.1", "data": [{"title": "t", "paragraphs": paragraphs}]}))
-    run("evidence_passages", "--data", data, "--length", 45, "--output", tmp_path / "passages.jsonl")
+    run("passages", "--data", data, "--length", 45, "--output", tmp_path / "passages.jsonl")
     cases = {case["answer"]: case for case in lines(tmp_path / "passages.jsonl")}
     assert set(cases) == {"Oslo", "90", "night"}
     for answer, case in cases.items():
@@ -78,10 +78,10 @@ def test_passages(run: Run, tmp_path: Path) -> None:
 
 def test_what_does_not_go(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        run("evidence_needle", "--facts", 7, "--output", tmp_path / "x")
+        run("needle", "--facts", 7, "--output", tmp_path / "x")
     assert "1 to 6 facts" in capsys.readouterr().err
     with pytest.raises(SystemExit):
-        run("evidence_passages", "--passages", 1, "--data", tmp_path, "--output", tmp_path / "x")
+        run("passages", "--passages", 1, "--data", tmp_path, "--output", tmp_path / "x")
     assert "at least one wrong passage" in capsys.readouterr().err
 
 
@@ -109,7 +109,7 @@ def test_three_passages(run: Run, language_model: Path) -> None:
 
 
 def test_numbers_are_compared(run: Run, language_model: Path, tmp_path: Path) -> None:
-    run("evidence_needle", "--cases", 2, "--sentences", 4, "--output", tmp_path / "needle.jsonl")
+    run("needle", "--cases", 2, "--sentences", 4, "--output", tmp_path / "needle.jsonl")
     asked = ["--model", language_model, "--data", tmp_path / "needle.jsonl", "--ablations", 4]
     printed = run("answer_numbers", *asked, "--methods", "attn_lrp", "gradient_x_input")
     assert "2 cases, 0 that cannot be used" in printed

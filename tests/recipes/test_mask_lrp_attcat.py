@@ -185,7 +185,7 @@ def test_qa_model(recipe, tmp_path):
     pieces = sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])
     (encoder / "vocab.txt").write_text("\n".join(piece for piece, _ in pieces), encoding="utf-8")
     arguments = ["--encoder", encoder, "--data", squad(tmp_path / "squad.json"), "--held-out", 0.25, "--length", 40]
-    printed = recipe("qa_model.py", *arguments, "--epochs", 1)
+    printed = recipe("models/qa_model.py", *arguments, "--epochs", 1)
     assert "trained_on: 3 paragraphs, 3 questions" in printed
     assert "held_out: 1 paragraphs, 1 questions" in printed
     report = json.loads(Path("out/report.json").read_text("utf-8"))

@@ -17,6 +17,7 @@ import torch
 import transformers
 
 from tests import models
+from tests.recipes.conftest import ROOT
 from tests.tokenizers_ import wordpiece
 
 LENGTH = 40  # of texts that the file takes
@@ -27,6 +28,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # DeBERTa
 
 @pytest.fixture(autouse=True)
 def _few_methods(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "recipes" / "models"))
     checks: Any = importlib.import_module("released_checks")
     monkeypatch.setattr(checks, "METHODS", {name: checks.METHODS[name] for name in METHODS})
 

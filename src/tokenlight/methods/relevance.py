@@ -43,7 +43,11 @@ def alpha_beta_lrp_rules(options: Mapping[str, Any]) -> RuleTable:
 
 
 BASES: Mapping[str, RuleTable] = {"lrp": LRP, "lrp_uniform": LRP_UNIFORM, "attn_lrp": ATTN_LRP}
-LINEAR: Mapping[str, Callable[..., RuleTable]] = {"epsilon": epsilon_rules, "gamma": gamma_rules, "alpha_beta": alpha_beta_rules}
+LINEAR: Mapping[str, Callable[..., RuleTable]] = {
+    "epsilon": epsilon_rules,
+    "gamma": gamma_rules,
+    "alpha_beta": alpha_beta_rules,
+}
 
 
 def with_linear_rules(base: str, options: Mapping[str, Any]) -> RuleTable:

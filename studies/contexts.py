@@ -1,8 +1,8 @@
 """Relevance over contexts beside its rivals: the tables of docs/contexts.md. Read it top to bottom.
 
-    python recipes/contexts.py --texts SST-2/dev.tsv --column text_a --count 400 -o judged.json \
+    python studies/contexts.py --texts SST-2/dev.tsv --column text_a --count 400 -o judged.json \
         --method attn_lrp --method context_lrp --method integrated_gradients:steps=50,baseline=pad
-    python recipes/contexts.py --table judged.json --against attn_lrp
+    python studies/contexts.py --table judged.json --against attn_lrp
 
 The first command explains texts with methods (written as for `tokenlight bench`) and measures four metrics under three
 ways of taking tokens away. What is in the file already is not measured again. The second prints every cell with its

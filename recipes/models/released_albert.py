@@ -1,7 +1,7 @@
 """ALBERT as it was released for chemical reactions, without a download from the Hub. Read it top to bottom.
 
     pip install --no-deps rxnmapper
-    python recipes/released_albert.py --output PATH/TO/albert
+    python recipes/models/released_albert.py --output PATH/TO/albert
 
 The package holds the weights of Schwaller et al. 2021: one block, called twelve times, trained to fill gaps in
 reactions written as text (SMILES). The recipe makes a checkpoint folder of it, fills every gap of a few reactions to

@@ -1,7 +1,7 @@
 """Questions with one right and several wrong passages, from a file in SQuAD's format. Read it top to bottom.
 
-    python recipes/evidence_passages.py --data PATH/TO/squad.json --output passages.jsonl
-    python recipes/evidence_passages.py --data PATH/TO/squad.json --model PATH/TO/smollm2 --output passages.jsonl
+    python recipes/evidence/passages.py --data PATH/TO/squad.json --output passages.jsonl
+    python recipes/evidence/passages.py --data PATH/TO/squad.json --model PATH/TO/smollm2 --output passages.jsonl
     tokenlight bench PATH/TO/smollm2 passages.jsonl -o results
 
 A passage is the sentence that holds an answer, with sentences around it up to a number of characters. The wrong ones
@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
-from evidence_common import Case, asking, write_cases
+from cases import Case, asking, write_cases
 
 from tokenlight.data.examples import Example
 from tokenlight.data.reading_examples import read_examples

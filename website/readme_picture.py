@@ -1,6 +1,6 @@
 """Draw the README's picture: what its first program prints, as SVG.
 
-python recipes/readme_picture.py docs/first.svg
+python website/readme_picture.py docs/first.svg
 """
 
 import io

@@ -1,6 +1,6 @@
 """A small sentiment classifier that reads from left to right, for checks on another shape. Read it top to bottom.
 
-    python recipes/decoder_classifier.py --data PATH/TO/SST-2 --output PATH/TO/decoder
+    python recipes/models/decoder_classifier.py --data PATH/TO/SST-2 --output PATH/TO/decoder
 
 A Llama of three layers with a classification head. It borrows the tokenizer and the word embeddings of the sentiment
 model inside tokenlight; everything else is learnt from SST-2 (a folder with `train.tsv` and `dev.tsv`, columns `label`

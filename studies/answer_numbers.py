@@ -1,7 +1,7 @@
 """Which number of an answer is explained more faithfully: logits, or log-probabilities? Read it top to bottom.
 
-    python recipes/evidence_needle.py --sentences 8 --model PATH/TO/smollm2 --output needle.jsonl
-    python recipes/answer_numbers.py --model PATH/TO/smollm2 --data needle.jsonl
+    python recipes/evidence/needle.py --sentences 8 --model PATH/TO/smollm2 --output needle.jsonl
+    python studies/answer_numbers.py --model PATH/TO/smollm2 --data needle.jsonl
 
 Every method explains every answer twice, and each of these once more without its negative scores. Scores of tokens add
 up to those of the documents. Prints LDS (rank correlation with random ablations of documents), rank correlation with

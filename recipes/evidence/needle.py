@@ -1,7 +1,7 @@
 """Facts planted in neutral text, a question about one of them, and its place: an evidence set that needs no download.
 
-    python recipes/evidence_needle.py --output needle.jsonl
-    python recipes/evidence_needle.py --model PATH/TO/smollm2 --output needle.jsonl
+    python recipes/evidence/needle.py --output needle.jsonl
+    python recipes/evidence/needle.py --model PATH/TO/smollm2 --output needle.jsonl
     tokenlight bench PATH/TO/smollm2 needle.jsonl -o results
 
 Each line has the messages, the sentences of the text as documents, the answer, and the sentence that holds it as
@@ -13,7 +13,7 @@ import argparse
 import random
 from pathlib import Path
 
-from evidence_common import Case, asking, write_cases
+from cases import Case, asking, write_cases
 
 NEUTRAL = (
     "The morning was grey and a little cold.",

@@ -1,6 +1,6 @@
 """Calibrated heads on a language model: does calibration on deletion help to find the subject of a verb?
 
-    python recipes/calibration_agreement.py CHECKPOINT --calibrate GUM.conllu --judge EWT.conllu --output DIR
+    python studies/calibration_agreement.py CHECKPOINT --calibrate GUM.conllu --judge EWT.conllu --output DIR
 
 Subject-verb agreement from treebanks: why this form of the verb and not the other one? Head strengths are calibrated on
 deletion alone, on one treebank; judged are deletion and the evidence metrics of Arras et al. 2025 (is relevance on the

