@@ -82,7 +82,9 @@ def compare(
 
 
 def format_published(number: float | None) -> str:
-    return "–" if number is None else minus(f"{number:.3f}")
+    if number is None:
+        return "–"
+    return f"{number:,}" if isinstance(number, int) else minus(f"{number:.3f}")
 
 
 def mean_cells(table: Table, labels: Sequence[str], seed: int = 0) -> list[Cell]:
