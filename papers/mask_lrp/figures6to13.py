@@ -27,7 +27,7 @@ from tokenlight.views.difference import difference, difference_page, scale_to_on
 
 SCRIPT = "figures6to13"
 AGAINST = ("Rollout", "RawAtt", "LRP", "GAE", "AttCAT")
-TRIED = 50  # texts of a class among which one is looked for that the model gets right
+TRIED = 20  # texts of a class among which one is looked for that the model gets right
 
 
 def draw_texts(run: Run, explainer: tl.Explainer, seed: int) -> dict[int, Example]:
@@ -38,8 +38,9 @@ def draw_texts(run: Run, explainer: tl.Explainer, seed: int) -> dict[int, Exampl
     chosen = {}
     for label in classes:
         own = [example for example in examples if example.label in (label, str(label))][:TRIED]
-        scores = explainer.predict([example.text for example in own]) if own else []
-        right = [example for example, score in zip(own, scores, strict=True) if int(score.argmax()) == label]
+        predicted = explainer.explain([example.text for example in own], "raw_attention", progress=False) if own else []
+        name = explainer.task.labels[label]
+        right = [example for example, text in zip(own, predicted, strict=True) if text.prediction == name]
         if own:
             chosen[label] = (right or own)[0]
     return chosen

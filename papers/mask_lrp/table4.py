@@ -25,7 +25,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for run in choose_runs(options, SCRIPT, SMALL):
         explainer = run.load()
         masks = find_masks(run, explainer, options)
-        own = [masked(ours(variant), masks.of[variant], variant, options.empty) for variant in options.variant or VARIANTS]
+        own = [
+            masked(ours(variant), masks.of[variant], variant, options.empty) for variant in options.variant or VARIANTS
+        ]
         protocol = choose_protocol(run.name, options.released)
         output = run.folder / protocol
         table = tl.benchmark(explainer, run.source, [ALTC, *own], protocol=protocol, output=output, erasure=False)

@@ -8,11 +8,12 @@ Counts the splits on the Hub. With --small or --data it counts the one file that
 
 from collections.abc import Sequence
 
-import tokenlight as tl
 from papers.mask_lrp.facts import PAPER, TABLE_5
 from papers.mask_lrp.small_runs import SMALL
 from papers.options import Run, choose_runs, make_parser
 from papers.tables import Comparison, finish, format_published
+from tokenlight.data.row_readers import count_hub_rows
+from tokenlight.foundation.extras import from_extra
 
 SCRIPT = "table5"
 NAMES = {  # our name of a data set -> the paper's
@@ -31,14 +32,13 @@ def count_splits(run: Run) -> dict[str, int | None]:
     if not run.source.on_hub:
         return {column: run.source.count() if column == "Test" else None for column in SPLITS}
     name, _, config = str(run.source.data).removeprefix("hf:").partition(":")
-    import datasets  # pyright: ignore[reportMissingImports]
-
+    with from_extra("bench", "reading from the Hugging Face Hub"):
+        import datasets  # pyright: ignore[reportMissingImports]
     known = datasets.get_dataset_split_names(name, config or None)
     counts: dict[str, int | None] = {}
     for column, splits in SPLITS.items():
         own = [split for split in splits if split in known]
-        sources = [tl.Source(run.source.data, split=split) for split in own]
-        counts[column] = sum(source.count_all() for source in sources) if own else None
+        counts[column] = sum(count_hub_rows(str(run.source.data), split) for split in own) if own else None
     return counts
 
 

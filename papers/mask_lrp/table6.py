@@ -31,7 +31,7 @@ def describe(run: Run) -> list[list[str]]:
         ["class", type(model).__name__],
         ["layers × heads", f"{layers} × {heads}"],
         ["parameters", f"{parameters:,}"],
-        ["longest input", f"{explainer.longest:,} tokens"],
+        ["positions", f"{model.config.max_position_embeddings:,}"],
         ["classes", labels],
     ]
 
