@@ -26,7 +26,10 @@ class SmallRun:
 
 
 def trained(model: str, write: WriteTexts, file: str, count: int = 60) -> SmallRun:
-    """A model of `small_models`, and texts that it was not trained on: they are drawn with another seed."""
+    """A model of `small_models` and texts from the templates of its training texts, drawn with another seed.
+
+    There are few templates, so some of the texts are among the training texts.
+    """
 
     def write_texts() -> Path:
         path = small_models.CACHE / file
@@ -41,4 +44,7 @@ def trained(model: str, write: WriteTexts, file: str, count: int = 60) -> SmallR
 SENTIMENT = SmallRun(lambda: "default", DATA / "sentiment.tsv")
 PAIRS = trained("pairs", small_texts.write_pairs, "pairs.tsv")
 INFERENCES = trained("inferences", small_texts.write_inferences, "inferences.tsv")
+REVIEWS = trained("reviews-bert", small_texts.write_reviews, "reviews.tsv")
 QUESTIONS = trained("questions", small_texts.write_questions, "questions.json")
+DISTILBERT_QUESTIONS = trained("questions-distilbert", small_texts.write_questions, "questions.json")
+ROBERTA_QUESTIONS = trained("questions-roberta", small_texts.write_questions, "questions.json")

@@ -21,6 +21,10 @@ from transformers import (
     BertForQuestionAnswering,
     BertForSequenceClassification,
     BertTokenizer,
+    DistilBertConfig,
+    DistilBertForMaskedLM,
+    DistilBertForQuestionAnswering,
+    DistilBertForSequenceClassification,
     GPT2Config,
     GPT2ForQuestionAnswering,
     GPT2LMHeadModel,
@@ -28,7 +32,9 @@ from transformers import (
     LlamaForCausalLM,
     PreTrainedTokenizerFast,
     RobertaConfig,
+    RobertaForMaskedLM,
     RobertaForQuestionAnswering,
+    RobertaForSequenceClassification,
 )
 
 from papers import small_texts
@@ -49,6 +55,7 @@ def all_words() -> list[str]:
         question = small_texts.make_question(draw)
         pairs = (small_texts.make_pair(draw), small_texts.make_inference(draw))
         texts += [question.passage, question.question, *(text for pair in pairs for text in pair[:2])]
+        texts.append(small_texts.make_review(draw)[0])
     return sorted({word for text in texts for word in text.split()})
 
 
@@ -106,6 +113,25 @@ def bert_config(tokenizer: Any, **settings: Any) -> BertConfig:
     )
 
 
+def roberta_config(tokenizer: Any, **settings: Any) -> RobertaConfig:
+    """As `bert_config`; RoBERTa counts positions from the padding's id + 1 on."""
+    return RobertaConfig(**{**shared_settings(bert_config(tokenizer)), "type_vocab_size": 1, **settings})
+
+
+def distilbert_config(tokenizer: Any, **settings: Any) -> DistilBertConfig:
+    return DistilBertConfig(
+        vocab_size=len(tokenizer), dim=WIDTH, n_layers=LAYERS, n_heads=HEADS, hidden_dim=4 * WIDTH,
+        max_position_embeddings=64, dropout=0.0, attention_dropout=0.0, seq_classif_dropout=0.0,
+        initializer_range=INITIAL, pad_token_id=0, **settings,
+    )  # fmt: skip
+
+
+def shared_settings(config: BertConfig) -> dict[str, Any]:
+    """What BERT and RoBERTa have in common."""
+    own = {"model_type", "architectures", "transformers_version", "id2label", "label2id"}
+    return {name: value for name, value in config.to_diff_dict().items() if name not in own} | {"pad_token_id": 0}
+
+
 def masked_verb_loss(model: Any, tokenizer: Any, draw: random.Random) -> torch.Tensor:
     """The verb is masked, and one other word with probability 1/2."""
     sentences = [small_texts.make_agreement_sentence(draw, opposite=False) for _ in range(64)]
@@ -148,6 +174,14 @@ def pair_loss(model: Any, tokenizer: Any, draw: random.Random) -> torch.Tensor:
     return cross_entropy(model(**batch).logits, torch.tensor(labels))
 
 
+def review_loss(model: Any, tokenizer: Any, draw: random.Random) -> torch.Tensor:
+    texts, labels = zip(*(small_texts.make_review(draw) for _ in range(32)), strict=True)
+    batch = tokenizer(list(texts), return_tensors="pt", padding=True)
+    if model.config.model_type == "distilbert":
+        del batch["token_type_ids"]
+    return cross_entropy(model(**batch).logits, torch.tensor(labels))
+
+
 def decoder_settings(tokenizer: Any) -> dict[str, Any]:
     return {"bos_token_id": tokenizer.bos_token_id, "pad_token_id": tokenizer.pad_token_id, "eos_token_id": None}
 
@@ -178,6 +212,10 @@ def build_roberta_questions(tokenizer: Any) -> RobertaForQuestionAnswering:
     return RobertaForQuestionAnswering(config)
 
 
+def build_distilbert_questions(tokenizer: Any) -> DistilBertForQuestionAnswering:
+    return DistilBertForQuestionAnswering(distilbert_config(tokenizer, qa_dropout=0.0))
+
+
 def build_classifier(tokenizer: Any, labels: Sequence[str]) -> BertForSequenceClassification:
     names = dict(enumerate(labels))
     config = bert_config(tokenizer, id2label=names, label2id={name: index for index, name in names.items()})
@@ -192,14 +230,26 @@ def build_inferences(tokenizer: Any) -> BertForSequenceClassification:
     return build_classifier(tokenizer, ("entailment", "neutral", "contradiction"))
 
 
+OPINIONS: dict[str, Any] = {"id2label": {0: "negative", 1: "positive"}, "label2id": {"negative": 0, "positive": 1}}
+REVIEWERS: dict[str, Callable[[Any], Any]] = {
+    "bert": lambda t: BertForSequenceClassification(bert_config(t, **OPINIONS)),
+    "roberta": lambda t: RobertaForSequenceClassification(roberta_config(t, **OPINIONS)),
+    "distilbert": lambda t: DistilBertForSequenceClassification(distilbert_config(t, **OPINIONS)),
+}
 RECIPES = {
     recipe.name: recipe
     for recipe in (
         Recipe("agreement-bert", lambda t: BertForMaskedLM(bert_config(t)), word_piece, masked_verb_loss),
         Recipe("agreement-gpt2", lambda t: GPT2LMHeadModel(gpt2_config(t)), whole_words, next_word_loss),
+        Recipe("agreement-roberta", lambda t: RobertaForMaskedLM(roberta_config(t)), word_piece, masked_verb_loss),
+        Recipe(
+            "agreement-distilbert", lambda t: DistilBertForMaskedLM(distilbert_config(t)), word_piece, masked_verb_loss
+        ),
+        *(Recipe(f"reviews-{name}", build, word_piece, review_loss, 200, 1e-3) for name, build in REVIEWERS.items()),
         Recipe("agreement-llama", build_llama, whole_words, next_word_loss),
         Recipe("questions", lambda t: BertForQuestionAnswering(bert_config(t)), word_piece, answer_loss),
         Recipe("questions-gpt2", lambda t: GPT2ForQuestionAnswering(gpt2_config(t)), whole_words, answer_loss),
+        Recipe("questions-distilbert", build_distilbert_questions, word_piece, answer_loss),
         Recipe("questions-roberta", build_roberta_questions, roberta_words, answer_loss),
         Recipe("pairs", build_pairs, word_piece, pair_loss),
         Recipe("inferences", build_inferences, word_piece, pair_loss),

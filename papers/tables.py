@@ -78,7 +78,8 @@ def compare(
             mean = f"{cell.mean:.3f}" if deviation is None else f"{cell.mean:.3f} ± {deviation:.3f}"
             row += [minus(mean), minus(f"[{cell.low:.3f}, {cell.high:.3f}]"), format_published(number)]
         rows.append(row)
-    return Comparison(heading, head, rows, [*facts(table), *run.differences, *remarks])
+    about_run = [line.replace(run.model, Path(run.model).name) for line in facts(table)]  # no folders of this machine
+    return Comparison(heading, head, rows, [*about_run, *run.differences, *remarks])
 
 
 def format_published(number: float | None) -> str:
