@@ -77,7 +77,7 @@ TABLES = (
         "1",
         "AOPC and LOdds of the eight baselines, of random masks (mean and standard deviation of five runs) and of the "
         "paper's method, explaining BERT on five data sets.",
-        "the protocols `mask_lrp_written` and `mask_lrp_qqp_written` (appendix D); with `--released` the release's own, "
+        "`mask_lrp_written` and `mask_lrp_qqp_written` (appendix D); with `--released` those of the release, "
         "`mask_lrp`, `mask_lrp_mnli` and `mask_lrp_qqp`. Ours as written is `mask_lrp:variant=paper,normalise=False` "
         "with a mask that counts relations (equations 6 to 11); as released `mask_lrp:variant=released`. Random masks "
         "are `mask.random(seed)`, five of them. The baselines are `raw_attention`, `rollout`, `zplus_lrp`, "
@@ -85,8 +85,8 @@ TABLES = (
         "table1",
         "The paper cites Chefer et al. 2021a for GAE (`generic_attention`), and its release computes "
         "`transformer_attribution` under that name; both readings have a row. Ours and Random have a row for each "
-        "variant, and *every head* is the released variant with a mask of ones, the fair baseline for it: masked runs of "
-        "the release double the stored relevance, its GAE does not. On Yelp, AttCAT has a lower LOdds than Ours.",
+        "variant, and *every head* is the released variant with a mask of ones, the fair baseline for it: masked runs "
+        "of the release double the stored relevance, its GAE does not. On Yelp, AttCAT has a lower LOdds than Ours.",
         TABLE_1,
     ),
     Item(
@@ -99,9 +99,9 @@ TABLES = (
         "table2",
         "The release passes no mask in question answering, so the published row Ours is reproduced by "
         "`transformer_attribution` (row *Ours without a mask*). Its RawAtt and Rollout average over all query rows; "
-        "here every method reads the rows of the answer's start and end. Its RoBERTa runs with BERT's position ids, and "
-        "its GPT-2 loses relevance at each projection; here both models are themselves. Unanswerable questions are left "
-        "out. For SQuAD 2 the paper too takes the GPT-2 that was trained on SQuAD 1.",
+        "here every method reads the rows of the answer's start and end. Its RoBERTa runs with BERT's position ids, "
+        "and its GPT-2 loses relevance at each projection; here both run as they were trained. Unanswerable questions "
+        "are left out. For SQuAD 2 the paper too takes the GPT-2 that was trained on SQuAD 1.",
         TABLE_2,
     ),
     Item(
@@ -128,8 +128,8 @@ TABLES = (
         "Numbers of training, validation and test examples of the seven data sets.",
         "counted in the splits of the data that the other scripts read.",
         "table5",
-        "The paper's 6,920 training sentences are those of the original SST-2; the Hub's GLUE version has 67,349 phrases. "
-        "Its 20,000 validation pairs of MNLI stand for the matched and the mismatched part together; our scripts read "
+        "The paper's 6,920 training sentences are those of the original SST-2; the Hub's GLUE version has 67,349 "
+        "phrases. Its 20,000 validation pairs of MNLI stand for the matched and the mismatched part together; our scripts read "
         "the matched one. SQuAD's test sets are not public.",
         TABLE_5,
     ),
@@ -175,8 +175,8 @@ FIGURE_ITEMS = (
         "standard deviation.",
         "`mask.corrupted(share, seed)`, five masks for each share, in both variants.",
         "figure4",
-        "The paper's points are only drawn. It says that 100 % is its GAE. With `variant='paper'` and normalized rows a "
-        "mask of ones is exactly `transformer_attribution`; without row normalization, as equations 10 and 11 are "
+        "The paper's points are only drawn. It says that 100 % is its GAE. With `variant='paper'` and normalized rows "
+        "a mask of ones is exactly `transformer_attribution`; without row normalization, as equations 10 and 11 are "
         "written, and in the released variant, it is close to it but not the same.",
     ),
     Item(
@@ -191,8 +191,8 @@ FIGURE_ITEMS = (
         "figure",
         "6–13",
         "Scores of the paper's method on a text, then its differences from Rollout, RawAtt, LRP, GAE and AttCAT: green "
-        "where the method gives a token more, red where it gives less. One text of SST-2 (figure 6), one of each class of "
-        "MNLI (7 to 9), IMDB (10, 11) and Yelp (12, 13).",
+        "where the method gives a token more, red where it gives less. One text of SST-2 (figure 6), one of each class "
+        "of MNLI (7 to 9), IMDB (10, 11) and Yelp (12, 13).",
         "`tokenlight.views.difference`; the texts are drawn at random, one of each class that the model gets right.",
         "figures6to13",
         "The paper's own texts can be given with `--data`. It does not say how two methods are brought to one scale; "
@@ -239,8 +239,8 @@ EQUATIONS = (
         "`HeadStatistics.mask(position_share=0.8)`; `count_self=True` for the release, which counts position 0 too",
     ),
     Item(
-        "equation", "9", "The relevance that enters a block, split into syntactic, positional and other heads; the mask "
-        "removes the others, and the two groups are then scaled so that none is lost (unnumbered equations below it).",
+        "equation", "9", "The relevance that enters a block, split into syntactic, positional and other heads; the "
+        "mask removes the others, and the two groups are then scaled so that none is lost (unnumbered equations below it).",
         "`mask_lrp:variant=paper`",
         differs="a block without any important head passes on nothing by the equation (`empty=drop`); `empty=residual` "
         "keeps its relevance in the residual stream. As released, nothing is scaled, a block's own map is not masked, "
@@ -260,7 +260,7 @@ EQUATIONS = (
         "equation", "12", "AOPC: mean fall of the probability of the predicted label after the top k % of tokens are "
         "masked.",
         "the metric `aopc`; protocol `mask_lrp_written`",
-        differs="the shares k are not given; 0 to 100 % in steps of 10 % are taken, as in AttCAT's paper, which is cited",
+        differs="the shares k are not given; 0 to 100 % in steps of 10 % are taken, as in the cited paper of AttCAT",
     ),
     Item(
         "equation", "LOdds", "(without a number) Mean logarithm of the ratio of that probability after and before.",

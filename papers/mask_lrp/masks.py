@@ -13,9 +13,11 @@ from tokenlight.heads.count import count_heads
 from tokenlight.heads.parsed_texts import parse_source
 from tokenlight.masks.choosing import check_fit, own_heads
 from tokenlight.masks.head_mask import HeadMask
-from tokenlight.masks.statistics import HeadStatistics
+from tokenlight.masks.statistics import POSITION_SHARE, SYNTAX_MARGIN, HeadStatistics
+from tokenlight.views.benchmark_table import minus
 
 SMALL_TEXTS = 1_000  # templated texts that heads of small models are counted on
+SMALL_HEADS = 3  # of each group, in a small model without a head above the paper's thresholds
 VARIANTS = ("paper", "released")
 
 
@@ -27,9 +29,12 @@ class Masks:
     of: Mapping[str, HeadMask]  # variant -> mask
 
     @classmethod
-    def from_counts(cls, counts: HeadStatistics) -> "Masks":
+    def from_counts(
+        cls, counts: HeadStatistics, margin: float = SYNTAX_MARGIN, share: float = POSITION_SHARE
+    ) -> "Masks":
         """Equations 6 to 8, where a head counts once for each relation; and as in the release."""
-        return cls(counts, {"paper": counts.mask(count_relations=True), "released": counts.mask(count_self=True)})
+        written = counts.mask(margin, share, count_relations=True)
+        return cls(counts, {"paper": written, "released": counts.mask(margin, share, count_self=True)})
 
     @property
     def remarks(self) -> list[str]:
@@ -39,6 +44,12 @@ class Masks:
         for variant, mask in self.of.items():
             groups = [f"{int((mask.only(group).lit > 0).sum())} {group}" for group in ("syntactic", "positional")]
             sentences.append(f"mask, variant {variant}: {mask.count} of {mask.lit.numel()} heads, {', '.join(groups)}")
+        made = self.of["paper"].made
+        if made.get("syntax_margin", SYNTAX_MARGIN) != SYNTAX_MARGIN:
+            thresholds = f"ξ_synt = {made['syntax_margin']:.2f} and ξ_pos = {made['position_share']:.2f}"
+            sentences.append(minus(f"no head passes the paper's thresholds, so they are {thresholds} here"))
+        if not any(mask.count for mask in self.of.values()):
+            sentences.append("no head passes the thresholds, so relevance flows through no head at all")
         return sentences
 
 
@@ -63,7 +74,20 @@ def find_masks(run: Run, explainer: tl.Explainer, options: argparse.Namespace) -
         counts.mask().save(path)
         checkpoint_of(path).unlink(missing_ok=True)
         print(f"stored the head mask {path}")
+    if use_small(run, options) and not counts.mask().count:
+        return Masks.from_counts(counts, *lower_thresholds(counts))
     return Masks.from_counts(counts)
+
+
+def lower_thresholds(counts: HeadStatistics) -> tuple[float, float]:
+    """ξ_synt and ξ_pos that the strongest few heads of each group pass."""
+    seen = counts.pairs > 0
+    above = (counts.accuracy - counts.usual_share[:, None, None])[seen].amax(0)
+    middles = []
+    for strength in (above, counts.position_shares()[1]):
+        ordered = strength.flatten().sort(descending=True).values
+        middles.append(float(ordered[SMALL_HEADS - 1 : SMALL_HEADS + 1].mean()))
+    return middles[0], middles[1]
 
 
 def use_mask(mask: HeadMask, explainer: tl.Explainer) -> Masks:
