@@ -129,8 +129,8 @@ TABLES = (
         "counted in the splits of the data that the other scripts read.",
         "table5",
         "The paper's 6,920 training sentences are those of the original SST-2; the Hub's GLUE version has 67,349 "
-        "phrases. Its 20,000 validation pairs of MNLI stand for the matched and the mismatched part together; our scripts read "
-        "the matched one. SQuAD's test sets are not public.",
+        "phrases. Its 20,000 validation pairs of MNLI stand for the matched and the mismatched part together; our "
+        "scripts read the matched one. SQuAD's test sets are not public.",
         TABLE_5,
     ),
     Item(
@@ -240,7 +240,7 @@ EQUATIONS = (
     ),
     Item(
         "equation", "9", "The relevance that enters a block, split into syntactic, positional and other heads; the "
-        "mask removes the others, and the two groups are then scaled so that none is lost (unnumbered equations below it).",
+        "mask removes the others, and the two groups are then scaled so that none is lost (by the equations below it).",
         "`mask_lrp:variant=paper`",
         differs="a block without any important head passes on nothing by the equation (`empty=drop`); `empty=residual` "
         "keeps its relevance in the residual stream. As released, nothing is scaled, a block's own map is not masked, "

@@ -46,8 +46,9 @@ def corrupted(masks: Masks, variant: str, runs: int, empty: str) -> list[MethodS
         if share in (0, 1):
             methods.append(masked(line, mask.corrupted(share), variant, empty))
             continue
-        for seed in range(runs):
-            methods.append(masked(f"{line}, run {seed + 1}", mask.corrupted(share, seed), variant, empty, line))
+        methods += [
+            masked(f"{line}, run {seed + 1}", mask.corrupted(share, seed), variant, empty, line) for seed in range(runs)
+        ]
     return methods
 
 

@@ -10,7 +10,7 @@ from papers.mask_lrp.small_parses import small_parses
 from papers.options import Run
 from tokenlight.cli.heads import checkpoint_of
 from tokenlight.heads.count import count_heads
-from tokenlight.heads.parsed_texts import parse_source
+from tokenlight.heads.parsed_texts import ParseSource, parse_source
 from tokenlight.masks.choosing import check_fit, own_heads
 from tokenlight.masks.head_mask import HeadMask
 from tokenlight.masks.statistics import POSITION_SHARE, SYNTAX_MARGIN, HeadStatistics
@@ -117,7 +117,7 @@ def small_name(run: Run) -> str:
     return f"templated texts for {run.name.partition('-')[0]}"
 
 
-def training_texts(run: Run, options: argparse.Namespace):
+def training_texts(run: Run, options: argparse.Namespace) -> ParseSource:
     """The texts that heads are counted on, with their parses."""
     data = options.train_data or run.paper.data
     split = run.paper.train_split if data == run.paper.data else None
@@ -134,9 +134,8 @@ def count_on_training_data(
         parses = small_parses(run.name.partition("-")[0], SMALL_TEXTS, options.seed)
         return count_heads(explainer, parses, source=small_name(run), total=SMALL_TEXTS)
     texts = training_texts(run, options)
+    checkpoint = checkpoint_of(path)
     try:
-        return count_heads(
-            explainer, texts.behind, source=texts.name, checkpoint=checkpoint_of(path), total=texts.count
-        )
+        return count_heads(explainer, texts.behind, source=texts.name, checkpoint=checkpoint, total=texts.count)
     except ImportError as error:
-        options.parser.error(f"{error}. Or give parses with --train-data, or a mask with --heads")
+        raise SystemExit(f"{error}. Or give parses with --train-data, or a mask with --heads") from error

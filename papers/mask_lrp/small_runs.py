@@ -3,9 +3,8 @@
 import random
 from pathlib import Path
 
-from papers import small_texts
+from papers import small_models, small_texts
 from papers.small import DATA, INFERENCES, PAIRS, QUESTIONS, SENTIMENT, SmallRun, trained
-from papers.small_models import CACHE
 from tokenlight.foundation.files import replacing
 
 
@@ -18,7 +17,7 @@ def write_reviews(sentences: int) -> Path:
         random.Random(sentences).shuffle(texts)
         whole = range(0, len(texts) - sentences + 1, sentences)
         rows += [(" . ".join(texts[i : i + sentences]) + " .", label) for i in whole]
-    path = CACHE / f"reviews-{sentences}.tsv"
+    path = small_models.CACHE / f"reviews-{sentences}.tsv"
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as part:
         small_texts.write_rows(part, ("text", "label"), rows)
