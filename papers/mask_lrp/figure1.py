@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from papers.figures import save_figure
 from papers.mask_lrp.facts import DATASETS, PAPER
-from papers.mask_lrp.masks import add_mask_options, find_masks
+from papers.mask_lrp.masks import add_mask_options, find_counts
 from papers.mask_lrp.small_runs import SMALL
 from papers.options import choose_runs, make_parser
 from papers.tables import Comparison, finish
@@ -38,13 +38,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = add_mask_options(make_parser(__doc__, PAPER, list(DATASETS))).parse_args(arguments)
     options.dataset = options.dataset or ["sst2"]
     for run in choose_runs(options, SCRIPT, SMALL):
-        masks = find_masks(run, run.load(), options)
-        if masks.counts is None:
-            options.parser.error("this mask was made by hand and has no counts: name texts with --train-data")
+        counts = find_counts(run, run.load(), options)
         heading = f"Mask-LRP, figure 1, {DATASETS[run.name]}"
-        comparison = Comparison(heading, HEAD, distance_rows(masks.counts), masks.remarks)
-        finish(comparison, PAPER, SCRIPT, run, options.record)
-        save_figure(distance_figure(masks.counts), PAPER, SCRIPT, run, options.record)
+        remarks = [f"counted on {counts.source}, {counts.texts:,} texts"]
+        finish(Comparison(heading, HEAD, distance_rows(counts), remarks), PAPER, SCRIPT, run, options.record)
+        save_figure(distance_figure(counts), PAPER, SCRIPT, run, options.record)
 
 
 if __name__ == "__main__":

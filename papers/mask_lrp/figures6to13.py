@@ -34,7 +34,7 @@ def draw_texts(run: Run, explainer: tl.Explainer, seed: int) -> dict[int, Exampl
     """One text of each class of the paper's figures; classes that no text has are left out."""
     examples = [row for row in read_examples(run.source, None) if isinstance(row, Example)]
     random.Random(seed).shuffle(examples)
-    classes = FIGURES.get(run.name) or dict.fromkeys(range(explainer.inner.config.num_labels))
+    classes = FIGURES.get(run.name) or range(len(explainer.task.labels))
     chosen = {}
     for label in classes:
         own = [example for example in examples if example.label in (label, str(label))][:TRIED]

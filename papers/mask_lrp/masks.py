@@ -90,6 +90,14 @@ def lower_thresholds(counts: HeadStatistics) -> tuple[float, float]:
     return middles[0], middles[1]
 
 
+def find_counts(run: Run, explainer: tl.Explainer, options: argparse.Namespace) -> HeadStatistics:
+    """The counts that the masks are made from; a mask that was made by hand has none and is refused."""
+    counts = find_masks(run, explainer, options).counts
+    if counts is None:
+        raise SystemExit("this mask was made by hand and has no counts: name texts with --train-data instead")
+    return counts
+
+
 def use_mask(mask: HeadMask, explainer: tl.Explainer) -> Masks:
     check_fit(mask, explainer.inner)
     if mask.statistics is None:

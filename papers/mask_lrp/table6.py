@@ -25,7 +25,7 @@ def describe(run: Run) -> list[list[str]]:
     model = explainer.inner
     layers, heads = layers_and_heads(model)
     parameters = sum(parameter.numel() for parameter in model.parameters())
-    labels = "–" if run.name in QUESTIONS else ", ".join(model.config.id2label.values())
+    labels = "–" if run.name in QUESTIONS else ", ".join(explainer.task.labels.values())
     return [
         ["checkpoint", Path(run.model).name if run.small else run.model],
         ["class", type(model).__name__],
