@@ -51,6 +51,7 @@ def save_figure(figure: "Figure", paper: Paper, script: str, run: Run, record: b
     save(figure, path)
     if record:
         DOCS.mkdir(exist_ok=True)
-        save(figure, DOCS / f"{paper.folder}-{script}-{run.name}{part and f'-{part}'}.png")
+        name = f"{paper.folder}-{script}-{run.name}{part and f'-{part}'}.png"
+        figure.savefig(DOCS / name, dpi=110, facecolor="white")  # small files
     print(f"wrote {path}")
     return path

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from math import isnan
 from pathlib import Path
 
 from rich.console import Console
@@ -76,10 +77,15 @@ def compare(
         deviations = spreads.get(label, [None] * len(measured))
         for cell, deviation, number in zip(measured, deviations, numbers, strict=True):
             mean = f"{cell.mean:.3f}" if deviation is None else f"{cell.mean:.3f} ± {deviation:.3f}"
-            row += [minus(mean), minus(f"[{cell.low:.3f}, {cell.high:.3f}]"), format_published(number)]
+            row += [minus(mean), format_interval(cell), format_published(number)]
         rows.append(row)
     about_run = [line.replace(run.model, Path(run.model).name) for line in facts(table)]  # no folders of this machine
     return Comparison(heading, head, rows, [*about_run, *run.differences, *remarks])
+
+
+def format_interval(cell: Cell) -> str:
+    """Without limits where they are not known: few examples, or all with the same value."""
+    return "–" if isnan(cell.low) else minus(f"[{cell.low:.3f}, {cell.high:.3f}]")
 
 
 def format_published(number: float | None) -> str:

@@ -139,8 +139,8 @@ FIGURES = (
         "SQuAD whose answer is two tokens long; (b) AttCAT, TransAtt, RawAtt and Rollout for a negative sentence.",
         "The methods of figure 2. (a) is the first question of SQuAD's validation split.",
         "figure5",
-        "Each line is scaled to its largest absolute score. Sentence (b) is said to be from SST2; it is given to the "
-        "script as text (`--text` takes another). The figure has no numbers.",
+        "Each line is scaled to its largest absolute score, special tokens left out. Sentence (b) is said to be from "
+        "SST2; it is given to the script as text (`--text` takes another). The figure has no numbers.",
     ),
 )
 EQUATIONS = (

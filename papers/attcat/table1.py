@@ -15,11 +15,11 @@ import tokenlight as tl
 from papers.attcat.choices import add_released, choose_methods, choose_protocol, name_run
 from papers.attcat.facts import DATASETS, METHODS, METRICS, PAPER, TABLE_1
 from papers.options import choose_runs, make_parser
-from papers.small import INFERENCES, PAIRS, SENTIMENT
+from papers.small import INFERENCES, PAIRS, REVIEWS, SENTIMENT
 from papers.tables import compare, finish
 
 SCRIPT = "table1"
-SMALL = {"sst2": SENTIMENT, "qqp": PAIRS, "mnli": INFERENCES}
+SMALL = {"sst2": SENTIMENT, "qqp": PAIRS, "mnli": INFERENCES, "yelp": REVIEWS}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -14,12 +14,12 @@ import tokenlight as tl
 from papers.attcat.choices import add_released, choose_methods, choose_protocol, name_run
 from papers.attcat.facts import DATASETS, PAPER, TABLE_2
 from papers.options import choose_runs, make_parser
-from papers.small import INFERENCES, PAIRS, SENTIMENT
+from papers.small import INFERENCES, PAIRS, REVIEWS, SENTIMENT
 from papers.tables import compare, finish
 from tokenlight.metrics.evaluate import Measure
 
 SCRIPT = "table2"
-SMALL = {"sst2": SENTIMENT, "qqp": PAIRS, "mnli": INFERENCES}
+SMALL = {"sst2": SENTIMENT, "qqp": PAIRS, "mnli": INFERENCES, "yelp": REVIEWS}
 MEASURES = (
     Measure("kendall_confidence", options={"variant": "argsort"}, eligible="all", name="τ, equation 15"),
     Measure("kendall_confidence", options={"variant": "ranks"}, eligible="all", name="τ on ranks"),
