@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 
 import tokenlight as tl
 from papers.figures import save_figure
-from papers.mask_lrp.facts import BASELINES, DATASETS, FIGURES, PAPER
+from papers.mask_lrp.facts import BASELINES, DATASETS, FIGURES, MODEL_CLASSES, PAPER
 from papers.mask_lrp.masks import VARIANTS, add_mask_options, find_masks
 from papers.mask_lrp.methods import NAMES, masked
 from papers.mask_lrp.small_runs import SMALL
@@ -39,7 +39,7 @@ def draw_texts(run: Run, explainer: tl.Explainer, seed: int) -> dict[int, Exampl
     for label in classes:
         own = [example for example in examples if example.label in (label, str(label))][:TRIED]
         predicted = explainer.explain([example.text for example in own], "raw_attention", progress=False) if own else []
-        name = explainer.task.labels[label]
+        name = explainer.task.labels[MODEL_CLASSES.get(run.model, {}).get(label, label)]
         right = [example for example, text in zip(own, predicted, strict=True) if text.prediction == name]
         if own:
             chosen[label] = (right or own)[0]

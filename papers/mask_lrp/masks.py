@@ -56,7 +56,9 @@ class Masks:
 def add_mask_options(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     parser.add_argument("--heads", type=Path, help="head mask file; default: counted on training data and stored")
     parser.add_argument("--train-data", help="texts or parses to count heads on; default: the paper's training data")
-    parser.add_argument("--train-texts", type=int, default=5_000, help="count on N random texts; 0: on all (days)")
+    parser.add_argument(
+        "--train-texts", type=int, default=5_000, help="count on N random texts; 0: on all, which takes long"
+    )
     parser.add_argument("--spacy", help="spaCy pipeline that parses the texts; default: the small English one")
     return parser
 
