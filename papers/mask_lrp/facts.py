@@ -212,7 +212,7 @@ EQUATIONS = (
     ),
     Item(
         "equation", "3", "Relevance is conserved from layer to layer.",
-        "checked in the tests: the relevance at the input of `zplus_lrp` sums to 1",
+        "`zplus_lrp` and `mask_lrp` report what is missing (`residual`, `masked_share`); tests check that it is 0",
         differs="relevance starts from 1 at the explained output, as in the release",
     ),
     Item(
