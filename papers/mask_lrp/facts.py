@@ -103,7 +103,7 @@ TABLES = (
         "`transformer_attribution` (row *Ours without a mask*). Its RawAtt and Rollout average over all query rows; "
         "here every method reads the rows of the answer's start and end. Its RoBERTa runs with BERT's position ids, "
         "and its GPT-2 loses relevance at each projection; here both run as they were trained. Unanswerable questions "
-        "are left out. For SQuAD 2 the paper too takes the GPT-2 that was trained on SQuAD 1. The inputs of `--small` have "
+        "are left out. For SQuAD 2 the paper too takes the GPT-2 that was trained on SQuAD 1. Inputs of `--small` have "
         "about 35 tokens and answers of one token, so most methods reach 100 there: it says nothing about their order.",
         TABLE_2,
     ),
