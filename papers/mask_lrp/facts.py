@@ -178,9 +178,9 @@ FIGURE_ITEMS = (
         "standard deviation.",
         "`mask.corrupted(share, seed)`, five masks for each share, in both variants.",
         "figure4",
-        "The paper's points are only drawn. It says that 100 % is its GAE. With `variant='paper'` and normalized rows "
-        "a mask of ones is exactly `transformer_attribution`; without row normalization, as equations 10 and 11 are "
-        "written, and in the released variant, it is close to it but not the same.",
+        "The paper's points are only drawn. It says that 100 % is its GAE. With `variant='paper'` a mask of ones is "
+        "exactly `transformer_attribution` with the same `normalise` (both are drawn as gray lines); in the released "
+        "variant it is close to that but not the same, because stored relevance is doubled.",
     ),
     Item(
         "figure",
