@@ -71,6 +71,15 @@ def save_figure(figure: "Figure", paper: Paper, script: str, run: Run, record: b
     if record:
         DOCS.mkdir(exist_ok=True)
         name = f"{paper.folder}-{script}-{run.name}{part and f'-{part}'}.png"
-        figure.savefig(DOCS / name, dpi=110, facecolor="white")  # small files
+        figure.savefig(DOCS / name, dpi=110, facecolor="white")
+        reduce_colors(DOCS / name)
     print(f"wrote {path}")
     return path
+
+
+def reduce_colors(path: Path, colors: int = 64) -> None:
+    """Store a PNG with a palette: figures of text become several times smaller."""
+    from PIL import Image
+
+    with Image.open(path) as image:
+        image.convert("RGB").quantize(colors).save(path, optimize=True)

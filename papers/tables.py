@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import isnan
 from pathlib import Path
 
@@ -89,7 +89,9 @@ def format_interval(cell: Cell) -> str:
 
 
 def format_published(number: float | None) -> str:
-    return "–" if number is None else minus(f"{number:.3f}")
+    if number is None:
+        return "–"
+    return f"{number:,}" if isinstance(number, int) else minus(f"{number:.3f}")
 
 
 def mean_cells(table: Table, labels: Sequence[str], seed: int = 0) -> list[Cell]:
@@ -103,6 +105,8 @@ def mean_cells(table: Table, labels: Sequence[str], seed: int = 0) -> list[Cell]
 
 def finish(comparison: Comparison, paper: Paper, script: str, run: Run, record: bool) -> None:
     """Print the comparison and write it to the run's folder; with `record`, store it for the docs as well."""
+    if run.small:
+        comparison = replace(comparison, heading=f"{comparison.heading}, small stand-in")
     comparison.show()
     run.folder.mkdir(parents=True, exist_ok=True)
     text = f"# {comparison.heading}\n\n{comparison.to_markdown()}\n"
