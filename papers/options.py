@@ -39,7 +39,7 @@ class Run:
         data, sentences = str(self.source.data), []
         if self.model != self.paper.model:
             sentences.append(f"the model is {Path(self.model).name}, the paper's is {self.paper.model}")
-        if data != self.paper.data:
+        if self.paper.data not in (data, Path(data).name):
             sentences.append(f"the data are {Path(data).name}, the paper's are {self.paper.data}")
         if self.source.limit is not None:
             sentences.append(f"at most the first {self.source.limit:,} examples are used")

@@ -50,6 +50,9 @@ def write_page(paper: Paper) -> str:
                 parts += write_section(paper, item)
         elif items:
             parts += [f"## {heading}", write_list(paper, items)]
+            for item in items:
+                if item.published is not None or (item.script and stored_comparisons(paper, item.script)):
+                    parts += write_numbers(paper, item)
     if paper.checkpoints:
         parts += ["## Checkpoints and data", write_checkpoints(paper)]
     return "\n\n".join(parts) + "\n"
@@ -64,6 +67,10 @@ def write_section(paper: Paper, item: Item) -> Iterator[str]:
         yield f"```console\n$ {command}\n$ {command} --small\n```"
     if item.differs:
         yield f"**What differs:** {item.differs}"
+    yield from published_and_measured(paper, item)
+
+
+def published_and_measured(paper: Paper, item: Item) -> Iterator[str]:
     if item.published is not None:
         yield "Published:"
         lines = [f"| | {' | '.join(item.published.columns)} |", f"|:--{'|--:' * len(item.published.columns)}|"]
@@ -76,6 +83,17 @@ def write_section(paper: Paper, item: Item) -> Iterator[str]:
             yield comparison.to_markdown()
         for picture in sorted(DOCS.glob(f"{paper.folder}-{item.script}*.png")):
             yield f"![{paper.short}, {item.title.lower()}, made by the script]({picture.name})"
+
+
+def write_numbers(paper: Paper, item: Item) -> Iterator[str]:
+    """The numbers of an item that stands in a list; of several with one script, the last one has those measured."""
+    last = [one for one in paper.items if one.script == item.script][-1]
+    if item is last:
+        yield f"### {item.title}"
+        if item.script:
+            command = f"python -m papers.{paper.folder}.{item.script}"
+            yield f"```console\n$ {command}\n$ {command} --small\n```"
+        yield from published_and_measured(paper, item)
 
 
 def stored_comparisons(paper: Paper, script: str) -> list[Comparison]:

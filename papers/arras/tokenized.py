@@ -1,0 +1,55 @@
+"""Agreement sentences in the tokens of a model, as appendix B of Arras et al. describes them."""
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import tokenlight as tl
+from tokenlight.bench.marking import mark
+from tokenlight.data.examples import BadRow, Example, fill_mask
+from tokenlight.data.fitting import misfit
+from tokenlight.data.reading_examples import read_examples
+from tokenlight.tasks.vocabulary import token_index
+from tokenlight.text.encoding import encode
+
+
+@dataclass(frozen=True)
+class TokenizedSentence:
+    """What a model reads, where the subject is in it, and the two forms of the verb."""
+
+    id: str
+    attractors: int
+    tokens: list[str]
+    input_ids: list[int]
+    subject: list[int]  # places of its tokens
+    verb: int  # id of the right form
+    other: int  # id of the other one
+
+
+def tokenize(tokenizer: Any, source: tl.Source) -> tuple[list[TokenizedSentence], Counter[str]]:
+    """The sentences that suit a tokenizer, and why others do not. Without a mask token, what stands before the verb."""
+    sentences: list[TokenizedSentence] = []
+    left_out: Counter[str] = Counter()
+    for example in read_examples(source, "end" if tokenizer.mask_token is None else "inside"):
+        found = example if isinstance(example, BadRow) else tokenize_one(tokenizer, example)
+        if isinstance(found, TokenizedSentence):
+            sentences.append(found)
+        else:
+            left_out[found.reason] += 1
+    if not sentences:
+        raise ValueError(f"no sentence suits the tokenizer: {dict(left_out)}")
+    return sentences, left_out
+
+
+def tokenize_one(tokenizer: Any, example: Example) -> TokenizedSentence | BadRow:
+    if tokenizer.mask_token is not None:
+        example = fill_mask(example, tokenizer.mask_token)
+    (row,) = encode(tokenizer, [example.text], None)
+    if reason := misfit(example, row, tokenizer):
+        return BadRow(example.where, reason)
+    marks = mark(row, [(0, span) for span in example.evidence])
+    if marks is None:
+        return BadRow(example.where, "the subject has no tokens")
+    verb, other = (token_index(form, tokenizer, len(tokenizer)) for form in (example.target, example.foil))
+    places = marks.nonzero()[:, 0].tolist()
+    return TokenizedSentence(example.id, int(example.group or 0), row.tokens, row.input_ids, places, verb, other)
