@@ -57,6 +57,7 @@ class Checkpoint:
     train_split: str | None = None  # the part that head masks are counted on
     note: str = ""
     sample: int | None = None  # examples that the paper drew at random; None: all of the split
+    fetch: str = ""  # where data that are not on the Hub can be fetched by hand
 
 
 @dataclass(frozen=True)

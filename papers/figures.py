@@ -1,18 +1,22 @@
-"""Figures that several scripts draw: curves of a benchmark table, and maps of numbers with names on both axes."""
+"""Figures that several scripts draw: curves of a benchmark table, and where figures are stored."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from papers.facts import Paper
+from papers.options import Run
 from tokenlight.results.table import Table
 from tokenlight.views.benchmark_table import ARROWS
 from tokenlight.views.curve_chart import styles_of
-from tokenlight.views.figure import new_figure
+from tokenlight.views.figure import new_figure, save
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+DOCS = Path(__file__).parent.parent / "docs" / "papers"
 DASHES = {"": "solid", "2 3": "dotted", "7 4": "dashed", "9 3 2 3": "dashdot", "5 2": "dashed"}
 
 
@@ -38,3 +42,15 @@ def draw_curves(table: Table, leave_out: Sequence[str] = (), titles: Mapping[str
     handles, labels = axes_of_panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=7, frameon=False)
     return figure
+
+
+def save_figure(figure: "Figure", paper: Paper, script: str, run: Run, record: bool, part: str = "") -> Path:
+    """Write the figure to the run's folder; with `record`, also for the docs. `part` tells several of a run apart."""
+    run.folder.mkdir(parents=True, exist_ok=True)
+    path = run.folder / f"{script}{part and f'-{part}'}.png"
+    save(figure, path)
+    if record:
+        DOCS.mkdir(exist_ok=True)
+        save(figure, DOCS / f"{paper.folder}-{script}-{run.name}{part and f'-{part}'}.png")
+    print(f"wrote {path}")
+    return path

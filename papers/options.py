@@ -34,11 +34,16 @@ class Run:
         return explainer
 
     @property
+    def model_difference(self) -> list[str]:
+        """A sentence if the model is not the paper's. Scripts that explain texts of their own need no more."""
+        if self.model == self.paper.model:
+            return []
+        return [f"the model is {Path(self.model).name}, the paper's is {self.paper.model}"]
+
+    @property
     def differences(self) -> list[str]:
         """In what the run is not the paper's, one sentence each."""
-        data, sentences = str(self.source.data), []
-        if self.model != self.paper.model:
-            sentences.append(f"the model is {Path(self.model).name}, the paper's is {self.paper.model}")
+        data, sentences = str(self.source.data), self.model_difference
         if self.paper.data not in (data, Path(data).name):
             sentences.append(f"the data are {Path(data).name}, the paper's are {self.paper.data}")
         if self.source.limit is not None:
@@ -81,7 +86,7 @@ def choose_runs(options: argparse.Namespace, script: str, small: Mapping[str, Sm
                 options.parser.error(f"there is no small run for {name}; there are: {', '.join(small)}")
             model, source = small[name].make()
         if options.data or source is None:
-            source = choose_source(options, paper)
+            source = choose_source(options, name, paper)
         if options.limit is not None:
             source = replace(source, limit=options.limit, sample=None)
         if options.sample is not None:
@@ -90,8 +95,11 @@ def choose_runs(options: argparse.Namespace, script: str, small: Mapping[str, Sm
         yield Run(name, paper, options.model or model, source, folder, options.device, options.small)
 
 
-def choose_source(options: argparse.Namespace, paper: Checkpoint) -> tl.Source:
+def choose_source(options: argparse.Namespace, name: str, paper: Checkpoint) -> tl.Source:
     """The data that the options name, or the paper's; a random sample if the paper took one."""
-    if options.data and options.data != paper.data:
-        return tl.Source(options.data, split=options.split)
-    return tl.Source(paper.data, split=options.split or paper.split, sample=paper.sample, seed=options.seed)
+    data = options.data or paper.data
+    if paper.fetch and not data.startswith("hf:") and not Path(data).is_file():
+        options.parser.error(f"{name}: fetch {paper.data} from {paper.fetch}, and name it with --data")
+    if data != paper.data:
+        return tl.Source(data, split=options.split)
+    return tl.Source(data, split=options.split or paper.split, sample=paper.sample, seed=options.seed)

@@ -5,8 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import tokenlight as tl
+from papers import small_models, small_texts
+from tokenlight.foundation.files import replacing
 
 DATA = Path(__file__).parent / "small_data"
+WriteTexts = Callable[[Path, int, int], Path]  # path, number of texts, seed
 
 
 @dataclass(frozen=True)
@@ -14,11 +17,34 @@ class SmallRun:
     """A model and its texts. The model is made when it is first needed and kept in the user's cache folder."""
 
     make_model: Callable[[], str]
-    data: Path
+    data: Path | Callable[[], Path]  # a file, or a function that writes one
     limit: int | None = None
 
     def make(self) -> tuple[str, tl.Source]:
-        return self.make_model(), tl.Source(self.data, limit=self.limit)
+        data = self.data if isinstance(self.data, Path) else self.data()
+        return self.make_model(), tl.Source(data, limit=self.limit)
+
+
+def trained(model: str, write: WriteTexts, file: str, count: int = 60) -> SmallRun:
+    """A model of `small_models` and texts from the templates of its training texts, drawn with another seed.
+
+    There are few templates, so some of the texts are among the training texts.
+    """
+
+    def write_texts() -> Path:
+        path = small_models.CACHE / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as part:
+            write(part, count, 1_000)
+        return path
+
+    return SmallRun(lambda: small_models.small_model(model), write_texts)
 
 
 SENTIMENT = SmallRun(lambda: "default", DATA / "sentiment.tsv")
+PAIRS = trained("pairs", small_texts.write_pairs, "pairs.tsv")
+INFERENCES = trained("inferences", small_texts.write_inferences, "inferences.tsv")
+REVIEWS = trained("reviews-bert", small_texts.write_reviews, "reviews.tsv")
+QUESTIONS = trained("questions", small_texts.write_questions, "questions.json")
+DISTILBERT_QUESTIONS = trained("questions-distilbert", small_texts.write_questions, "questions.json")
+ROBERTA_QUESTIONS = trained("questions-roberta", small_texts.write_questions, "questions.json")

@@ -21,11 +21,20 @@ from transformers import (
     BertForQuestionAnswering,
     BertForSequenceClassification,
     BertTokenizer,
+    DistilBertConfig,
+    DistilBertForMaskedLM,
+    DistilBertForQuestionAnswering,
+    DistilBertForSequenceClassification,
     GPT2Config,
+    GPT2ForQuestionAnswering,
     GPT2LMHeadModel,
     LlamaConfig,
     LlamaForCausalLM,
     PreTrainedTokenizerFast,
+    RobertaConfig,
+    RobertaForMaskedLM,
+    RobertaForQuestionAnswering,
+    RobertaForSequenceClassification,
 )
 
 from papers import small_texts
@@ -46,6 +55,7 @@ def all_words() -> list[str]:
         question = small_texts.make_question(draw)
         pairs = (small_texts.make_pair(draw), small_texts.make_inference(draw))
         texts += [question.passage, question.question, *(text for pair in pairs for text in pair[:2])]
+        texts.append(small_texts.make_review(draw)[0])
     return sorted({word for text in texts for word in text.split()})
 
 
@@ -58,8 +68,22 @@ def whole_words() -> PreTrainedTokenizerFast:
     vocabulary = ["<pad>", "<s>", "<unk>", *(f"▁{word}" for word in all_words())]
     tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(vocabulary)}, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
-    tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A", pair="<s> $A <s> $B:1", special_tokens=[("<s>", 1)]
+    )
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<pad>", bos_token="<s>", unk_token="<unk>")
+
+
+def roberta_words() -> PreTrainedTokenizerFast:
+    """As RoBERTa's tokenizer places its special tokens, but with a token per word."""
+    vocabulary = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", *(f"▁{word}" for word in all_words())]
+    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(vocabulary)}, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0), add_prefix_space=False)
+    special = {"pad_token": "<pad>", "unk_token": "<unk>", "mask_token": "<mask>"}
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", cls_token="<s>", sep_token="</s>", **special
+    )
 
 
 @dataclass(frozen=True)
@@ -89,6 +113,25 @@ def bert_config(tokenizer: Any, **settings: Any) -> BertConfig:
     )
 
 
+def roberta_config(tokenizer: Any, **settings: Any) -> RobertaConfig:
+    """As `bert_config`; RoBERTa counts positions from the padding's id + 1 on."""
+    return RobertaConfig(**{**shared_settings(bert_config(tokenizer)), "type_vocab_size": 1, **settings})
+
+
+def distilbert_config(tokenizer: Any, **settings: Any) -> DistilBertConfig:
+    return DistilBertConfig(
+        vocab_size=len(tokenizer), dim=WIDTH, n_layers=LAYERS, n_heads=HEADS, hidden_dim=4 * WIDTH,
+        max_position_embeddings=64, dropout=0.0, attention_dropout=0.0, seq_classif_dropout=0.0,
+        initializer_range=INITIAL, pad_token_id=0, **settings,
+    )  # fmt: skip
+
+
+def shared_settings(config: BertConfig) -> dict[str, Any]:
+    """What BERT and RoBERTa have in common."""
+    own = {"model_type", "architectures", "transformers_version", "id2label", "label2id"}
+    return {name: value for name, value in config.to_diff_dict().items() if name not in own} | {"pad_token_id": 0}
+
+
 def masked_verb_loss(model: Any, tokenizer: Any, draw: random.Random) -> torch.Tensor:
     """The verb is masked, and one other word with probability 1/2."""
     sentences = [small_texts.make_agreement_sentence(draw, opposite=False) for _ in range(64)]
@@ -112,13 +155,13 @@ def next_word_loss(model: Any, tokenizer: Any, draw: random.Random) -> torch.Ten
 def answer_loss(model: Any, tokenizer: Any, draw: random.Random) -> torch.Tensor:
     questions = [small_texts.make_question(draw) for _ in range(64)]
     batch = tokenizer(
-        [q.question for q in questions], [q.passage for q in questions], return_tensors="pt", padding=True
+        [q.question for q in questions],
+        [q.passage for q in questions],
+        return_tensors="pt",
+        padding=True,
+        return_token_type_ids=model.config.model_type == "bert",
     )
-    places = []
-    for question in questions:
-        words_before = len(question.question.split()) + len(question.passage[: question.start].split())
-        places.append(words_before + 2)  # behind [CLS] and [SEP]; an answer is one word
-    place = torch.tensor(places)
+    place = torch.tensor([batch.char_to_token(i, q.start, sequence_index=1) for i, q in enumerate(questions)])
     output = model(**batch)
     return cross_entropy(output.start_logits, place) + cross_entropy(output.end_logits, place)
 
@@ -131,16 +174,23 @@ def pair_loss(model: Any, tokenizer: Any, draw: random.Random) -> torch.Tensor:
     return cross_entropy(model(**batch).logits, torch.tensor(labels))
 
 
+def review_loss(model: Any, tokenizer: Any, draw: random.Random) -> torch.Tensor:
+    texts, labels = zip(*(small_texts.make_review(draw) for _ in range(32)), strict=True)
+    batch = tokenizer(list(texts), return_tensors="pt", padding=True)
+    if model.config.model_type == "distilbert":
+        del batch["token_type_ids"]
+    return cross_entropy(model(**batch).logits, torch.tensor(labels))
+
+
 def decoder_settings(tokenizer: Any) -> dict[str, Any]:
     return {"bos_token_id": tokenizer.bos_token_id, "pad_token_id": tokenizer.pad_token_id, "eos_token_id": None}
 
 
-def build_gpt2(tokenizer: Any) -> GPT2LMHeadModel:
-    config = GPT2Config(
+def gpt2_config(tokenizer: Any) -> GPT2Config:
+    return GPT2Config(
         vocab_size=len(tokenizer), n_positions=64, n_embd=WIDTH, n_layer=LAYERS, n_head=HEADS,
         resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, initializer_range=INITIAL, **decoder_settings(tokenizer),
     )  # fmt: skip
-    return GPT2LMHeadModel(config)
 
 
 def build_llama(tokenizer: Any) -> LlamaForCausalLM:
@@ -150,6 +200,20 @@ def build_llama(tokenizer: Any) -> LlamaForCausalLM:
         initializer_range=INITIAL, **decoder_settings(tokenizer),
     )  # fmt: skip
     return LlamaForCausalLM(config)
+
+
+def build_roberta_questions(tokenizer: Any) -> RobertaForQuestionAnswering:
+    config = RobertaConfig(
+        vocab_size=len(tokenizer), hidden_size=WIDTH, num_hidden_layers=LAYERS, num_attention_heads=HEADS,
+        intermediate_size=4 * WIDTH, max_position_embeddings=64 + 2, type_vocab_size=1, hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0, initializer_range=INITIAL, pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=tokenizer.bos_token_id, eos_token_id=tokenizer.eos_token_id,
+    )  # fmt: skip
+    return RobertaForQuestionAnswering(config)
+
+
+def build_distilbert_questions(tokenizer: Any) -> DistilBertForQuestionAnswering:
+    return DistilBertForQuestionAnswering(distilbert_config(tokenizer, qa_dropout=0.0))
 
 
 def build_classifier(tokenizer: Any, labels: Sequence[str]) -> BertForSequenceClassification:
@@ -166,13 +230,27 @@ def build_inferences(tokenizer: Any) -> BertForSequenceClassification:
     return build_classifier(tokenizer, ("entailment", "neutral", "contradiction"))
 
 
+OPINIONS: dict[str, Any] = {"id2label": {0: "negative", 1: "positive"}, "label2id": {"negative": 0, "positive": 1}}
+REVIEWERS: dict[str, Callable[[Any], Any]] = {
+    "bert": lambda t: BertForSequenceClassification(bert_config(t, **OPINIONS)),
+    "roberta": lambda t: RobertaForSequenceClassification(roberta_config(t, **OPINIONS)),
+    "distilbert": lambda t: DistilBertForSequenceClassification(distilbert_config(t, **OPINIONS)),
+}
 RECIPES = {
     recipe.name: recipe
     for recipe in (
         Recipe("agreement-bert", lambda t: BertForMaskedLM(bert_config(t)), word_piece, masked_verb_loss),
-        Recipe("agreement-gpt2", build_gpt2, whole_words, next_word_loss),
+        Recipe("agreement-gpt2", lambda t: GPT2LMHeadModel(gpt2_config(t)), whole_words, next_word_loss),
+        Recipe("agreement-roberta", lambda t: RobertaForMaskedLM(roberta_config(t)), word_piece, masked_verb_loss),
+        Recipe(
+            "agreement-distilbert", lambda t: DistilBertForMaskedLM(distilbert_config(t)), word_piece, masked_verb_loss
+        ),
+        *(Recipe(f"reviews-{name}", build, word_piece, review_loss, 200, 1e-3) for name, build in REVIEWERS.items()),
         Recipe("agreement-llama", build_llama, whole_words, next_word_loss),
         Recipe("questions", lambda t: BertForQuestionAnswering(bert_config(t)), word_piece, answer_loss),
+        Recipe("questions-gpt2", lambda t: GPT2ForQuestionAnswering(gpt2_config(t)), whole_words, answer_loss),
+        Recipe("questions-distilbert", build_distilbert_questions, word_piece, answer_loss),
+        Recipe("questions-roberta", build_roberta_questions, roberta_words, answer_loss),
         Recipe("pairs", build_pairs, word_piece, pair_loss),
         Recipe("inferences", build_inferences, word_piece, pair_loss),
     )

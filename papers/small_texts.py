@@ -32,6 +32,13 @@ SAME_QUESTIONS = {
     "age": ("how old is {} ?", "what is the age of {} ?"),
     "food": ("what does {} like to eat ?", "which food does {} prefer ?"),
 }
+THINGS = ("soup", "coffee", "service", "room", "music", "bread", "view", "staff")
+GOOD = ("lovely", "great", "warm", "fresh", "friendly", "perfect")
+BAD = ("awful", "cold", "rude", "dirty", "stale", "boring")
+ASIDES = (
+    "we came with {} in the evening .", "it is near the river .", "{} and {} were there too .",
+    "we had read about it before .", "the place has two floors .", "{} took the bus home .",
+)  # fmt: skip
 MASK = "***mask***"
 
 
@@ -106,6 +113,24 @@ def make_inference(draw: random.Random) -> tuple[str, str, int]:
     state = draw.choice(STATES)
     hypotheses = (f"{name} {verb} there", f"{name} is {state}", f"{name} does not {base} there")
     return f"{name} {verb} in {place} .", f"{hypotheses[label]} .", label
+
+
+def make_review(draw: random.Random) -> tuple[str, int]:
+    """Several sentences, and 1 if they praise: one or two opinions, a quarter of them negated, among remarks."""
+    praise = draw.random() < 0.5
+    sentences = [draw.choice(ASIDES).format(*draw.sample(NAMES, 2)) for _ in range(draw.randint(1, 2))]
+    for thing in draw.sample(THINGS, draw.randint(1, 2)):
+        negated = draw.random() < 0.25
+        word = draw.choice(GOOD if praise != negated else BAD)
+        sentences.append(f"the {thing} was {'not ' if negated else ''}{word} .")
+    draw.shuffle(sentences)
+    return " ".join(sentences), int(praise)
+
+
+def write_reviews(path: Path, count: int, seed: int) -> Path:
+    """A text and a label, in the columns of Yelp polarity."""
+    draw = random.Random(seed)
+    return write_rows(path, ("text", "label"), [make_review(draw) for _ in range(count)])
 
 
 def write_agreement(path: Path, count: int, seed: int) -> Path:

@@ -78,17 +78,14 @@ def compare(
             mean = f"{cell.mean:.3f}" if deviation is None else f"{cell.mean:.3f} ± {deviation:.3f}"
             row += [minus(mean), minus(f"[{cell.low:.3f}, {cell.high:.3f}]"), format_published(number)]
         rows.append(row)
-    about = [fact.replace(run.model, Path(run.model).name) for fact in facts(table)]  # without folders of this machine
-    return Comparison(heading, head, rows, [*about, *run.differences, *remarks])
+    about_run = [line.replace(run.model, Path(run.model).name) for line in facts(table)]  # no folders of this machine
+    return Comparison(heading, head, rows, [*about_run, *run.differences, *remarks])
 
 
 def format_published(number: float | None) -> str:
-    """As papers print it: counts whole, percentages with their own digits, everything else with three decimals."""
     if number is None:
         return "–"
-    if isinstance(number, int):
-        return minus(f"{number:,}")
-    return minus(f"{number:g}" if abs(number) >= 10 else f"{number:.3f}")
+    return f"{number:,}" if isinstance(number, int) else minus(f"{number:.3f}")
 
 
 def mean_cells(table: Table, labels: Sequence[str], seed: int = 0) -> list[Cell]:

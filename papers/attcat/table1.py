@@ -1,40 +1,46 @@
 """AttCAT, table 1: AOPC and LOdds of eight methods on six data sets.
 
 python -m papers.attcat.table1 --dataset sst2
+python -m papers.attcat.table1 --dataset imdb --released      # as the authors' code does it
 python -m papers.attcat.table1 --small
-python -m papers.attcat.table1 --dataset sst2 --model default --data PATH/TO/SST-2/dev.tsv
+python -m papers.attcat.table1 --dataset sst2 --model default --data PATH/TO/SST-2/dev.tsv --sample 200
+
+Without --sample, Amazon, Yelp and IMDB are 2,000 random samples each, as in the paper, and the others are whole.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import tokenlight as tl
-from papers.attcat.facts import METHODS, METRICS, PAPER, TABLE_1
+from papers.attcat.choices import add_released, choose_methods, choose_protocol, name_run
+from papers.attcat.facts import DATASETS, METHODS, METRICS, PAPER, TABLE_1
 from papers.options import choose_runs, make_parser
-from papers.small import SENTIMENT
+from papers.small import INFERENCES, PAIRS, SENTIMENT
 from papers.tables import compare, finish
 
 SCRIPT = "table1"
-NAMES = {"sst2": "SST2"}  # our name of a data set -> the paper's
-PROTOCOLS = {"sst2": "attcat"}
-SMALL = {"sst2": SENTIMENT}
+SMALL = {"sst2": SENTIMENT, "qqp": PAIRS, "mnli": INFERENCES}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    options = make_parser(__doc__, PAPER, list(NAMES)).parse_args(arguments)
-    for run in choose_runs(options, SCRIPT, SMALL):
+    options = add_released(make_parser(__doc__, PAPER, list(DATASETS))).parse_args(arguments)
+    for plain_run in choose_runs(options, SCRIPT, SMALL):
+        dataset = DATASETS[plain_run.name]
+        protocol = choose_protocol(plain_run.name, options.released)
+        measures = [measure for measure in protocol.measures if measure.metric in ("aopc", "log_odds")]
+        run, form = name_run(plain_run, options.released)
         table = tl.benchmark(
             run.load(),
             run.source,
-            list(METHODS.values()),
-            protocol=PROTOCOLS[run.name],
+            choose_methods(METHODS, options.released),
+            protocol=replace(protocol, measures=tuple(measures)),
             output=run.folder,
             erasure=False,
         )
-        columns = [TABLE_1.column(f"{NAMES[run.name]} {metric}") for metric in METRICS]
-        published = {ours: [*(column[theirs] for column in columns), None] for theirs, ours in METHODS.items()}
-        titles = {ours: theirs for theirs, ours in METHODS.items()}
-        heading = f"AttCAT, table 1, {NAMES[run.name]}"
-        finish(compare(heading, run, table, published, titles=titles), PAPER, SCRIPT, run, options.record)
+        columns = [TABLE_1.column(f"{dataset} {metric}") for metric in METRICS]
+        published = {method: [column[method] for column in columns] for method in METHODS}
+        heading = f"AttCAT, table 1, {dataset}, {form}"
+        finish(compare(heading, run, table, published), PAPER, SCRIPT, run, options.record)
 
 
 if __name__ == "__main__":

@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from papers import small_models
+import tokenlight as tl
+from papers import options, small_models
+from tests.hub import Hub
 
 RunScript = Callable[..., Path]
+RunDefault = Callable[..., list[str]]
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -31,5 +34,27 @@ def run_script(tmp_path: Path) -> RunScript:
         chosen = ["--small"] if small else []
         import_module(f"papers.{script}").main([*chosen, "--output", str(tmp_path), *map(str, arguments)])
         return tmp_path
+
+    return run
+
+
+@pytest.fixture
+def run_default(run_script: RunScript, monkeypatch: pytest.MonkeyPatch) -> RunDefault:
+    """Runs a script as it is without `--small`, against a stub of the Hub; returns the models that it asked for.
+
+    Whatever model is asked for is `explainer`. The data are those of `hub`.
+    """
+
+    def run(script: str, hub: Hub, explainer: tl.Explainer, *arguments: object) -> list[str]:
+        asked: list[str] = []
+
+        def load(name: str, task: str | None) -> tl.Explainer:
+            asked.append(name)
+            return explainer
+
+        hub.install(monkeypatch)
+        monkeypatch.setattr(options, "load_model", load)
+        run_script(script, *arguments, small=False)
+        return asked
 
     return run

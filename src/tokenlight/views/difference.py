@@ -4,7 +4,7 @@ The difference heatmaps of Mask-LRP (Song et al. 2024, figures 6 to 13). Red wor
 be told apart without colours.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -33,8 +33,14 @@ def difference(first: Explanation, second: Explanation) -> Explanation:
     """Scores of the first minus scores of the second, each scaled so that its strongest word has 1 or -1."""
     if first.tokens != second.tokens or first.text != second.text:
         raise ValueError(f"a difference is of two explanations of one text, found {first.text!r} and {second.text!r}")
-    scores = first.scores.double() / largest(first) - second.scores.double() / largest(second)
+    scores = scale_to_one(first).scores - scale_to_one(second).scores
     return replace(first, scores=scores, method=f"{first.method} − {second.method}", signed=True, maps={}, extras={})
+
+
+def scale_to_one(explanation: Explanation) -> Explanation:
+    """Its scores divided so that the strongest word has 1 or -1, in double precision."""
+    scores = explanation.scores.double() / largest(explanation)
+    return replace(explanation, scores=scores, maps={}, extras={})
 
 
 def largest(explanation: Explanation) -> float:
@@ -97,9 +103,21 @@ def legend() -> str:
 
 
 def difference_figure(pairs: Sequence[Pair]) -> "Figure":
-    """The differences as coloured texts, one below the other."""
-    texts = [difference(*pair) for pair in pairs]
-    laid = [lay_out(text) for text in texts]
+    """The differences as colored texts, one below the other."""
+    return text_figure([(title_of(text), text) for text in (difference(*pair) for pair in pairs)])
+
+
+def title_of(text: Explanation) -> str:
+    return f"{text.method}   ({headline(text)}; explained: {text.target.strip()})"
+
+
+def text_figure(texts: Mapping[str, Explanation] | Sequence[tuple[str, Explanation]]) -> "Figure":
+    """Explanations as colored texts, one below the other, each under its title: green above 0, red below 0.
+
+    The full shade is 1 or more: scale scores first (`scale_to_one`), or give differences.
+    """
+    titled = list(texts.items()) if isinstance(texts, Mapping) else list(texts)
+    laid = [lay_out(text) for _, text in titled]
     height = sum(lines + 2.5 for _, lines in laid)
     figure = new_figure(COLUMNS * LETTER, height * LINE)
     figure.set_layout_engine("none")  # one letter is one step of the axes, from edge to edge
@@ -107,8 +125,7 @@ def difference_figure(pairs: Sequence[Pair]) -> "Figure":
     axes.set(xlim=(0, COLUMNS), ylim=(height, 0))
     axes.axis("off")
     top = 1.0
-    for text, (placed, lines) in zip(texts, laid, strict=True):
-        title = f"{text.method}   ({headline(text)}; explained: {text.target.strip()})"
+    for (title, _), (placed, lines) in zip(titled, laid, strict=True):
         axes.text(0.5, top, printable(title), fontsize=SIZE, va="center", color="#57606a")
         for piece, column, line in placed:
             draw_piece(axes, piece, column, top + 1.2 + line)

@@ -1,0 +1,1 @@
+"""Mask-LRP: Song et al., Better Explain Transformers by Illuminating Important Information (2024)."""
