@@ -112,7 +112,8 @@ def write_list(paper: Paper, items: list[Item]) -> str:
 def write_checkpoints(paper: Paper) -> str:
     def row(name: str, checkpoint: Checkpoint) -> str:
         split = checkpoint.split or "–"
-        return f"| {name} | `{checkpoint.model}` | `{checkpoint.data}` | {split} | {checkpoint.note or '–'} |"
+        data = f"[`{checkpoint.data}`]({checkpoint.fetch})" if checkpoint.fetch else f"`{checkpoint.data}`"
+        return f"| {name} | `{checkpoint.model}` | {data} | {split} | {checkpoint.note or '–'} |"
 
     lines = ["| `--dataset` | model | data | split | note |", "|:--|:--|:--|:--|:--|"]
     return "\n".join([*lines, *(row(name, checkpoint) for name, checkpoint in paper.checkpoints.items())])

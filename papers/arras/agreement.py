@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 import tokenlight as tl
-from papers.arras.facts import LGD, LGD_ADDRESS, METHODS, PAPER, SPACY
+from papers.arras.facts import LGD_ADDRESS, METHODS, PAPER, SPACY
 from papers.options import Run, choose_runs, make_parser
 from papers.small import DATA, SmallRun
 from papers.small_models import small_model
@@ -29,7 +29,7 @@ from tokenlight.runs.method_specs import MethodSpec
 FETCH = f"fetch {LGD_ADDRESS} and name the file with --data"
 SENTENCES = DATA / "agreement.jsonl"
 SMALL = {
-    name: SmallRun(partial(small_model, f"agreement-{family}"), SENTENCES)
+    name: SmallRun(partial(small_model, f"agreement-{family}"), SENTENCES, limit=150)
     for name, family in (("bert-base", "bert"), ("gpt2-small", "gpt2"), ("llama-1b", "llama"))
 }
 PRECISIONS = {"double": torch.float64, "single": torch.float32, "bfloat16": torch.bfloat16}
@@ -50,9 +50,7 @@ def agreement_parser(description: str | None, names: Sequence[str]) -> argparse.
 
 
 def agreement_runs(options: argparse.Namespace, script: str) -> Iterator[Run]:
-    """The runs that the options ask for; without data, an error that says where they are."""
-    if not options.small and options.data is None and not Path(LGD).is_file():
-        options.parser.error(f"there is no {LGD} in this folder: {FETCH}, or use --small")
+    """The runs that the options ask for."""
     return choose_runs(options, script, SMALL)
 
 

@@ -35,7 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             run = replace(run, source=replace(run.source, data=SENTENCES.with_suffix(".tsv")))
         source = annotated(run, pipeline)
         tokenizer = AutoTokenizer.from_pretrained(run.model)
-        sentences, left_out = tokenize(tokenizer, source)
+        gap = "inside" if family_of(run.name) == "BERT" else "end"
+        sentences, left_out = tokenize(tokenizer, source, gap)
         run.folder.mkdir(parents=True, exist_ok=True)
         shutil.copy(source.files[0], run.folder / "agreement.jsonl")
         write_sentences(run.folder / "tokens.jsonl", sentences)

@@ -122,6 +122,7 @@ def family_of(name: str) -> str:
     return next(family for start, family in FAMILIES.items() if name.startswith(start))
 
 
+GATED = "gated: ask for access on its page"
 OUR_READING = "We read it so: the paper does not say."
 PAPER = Paper(
     folder="arras",
@@ -358,11 +359,11 @@ PAPER = Paper(
         ),
     ),
     checkpoints={
-        "bert-base": Checkpoint("bert-base-uncased", LGD, note=f"data: {LGD_ADDRESS}"),
-        "bert-large": Checkpoint("bert-large-uncased", LGD),
-        "gpt2-small": Checkpoint("gpt2", LGD),
-        "gpt2-xl": Checkpoint("gpt2-xl", LGD),
-        "llama-1b": Checkpoint("meta-llama/Llama-3.2-1B", LGD, note="gated: ask for access on its page"),
-        "llama-3b": Checkpoint("meta-llama/Llama-3.2-3B", LGD, note="gated; bfloat16"),
+        "bert-base": Checkpoint("bert-base-uncased", LGD, fetch=LGD_ADDRESS),
+        "bert-large": Checkpoint("bert-large-uncased", LGD, fetch=LGD_ADDRESS),
+        "gpt2-small": Checkpoint("gpt2", LGD, fetch=LGD_ADDRESS),
+        "gpt2-xl": Checkpoint("gpt2-xl", LGD, fetch=LGD_ADDRESS),
+        "llama-1b": Checkpoint("meta-llama/Llama-3.2-1B", LGD, note=GATED, fetch=LGD_ADDRESS),
+        "llama-3b": Checkpoint("meta-llama/Llama-3.2-3B", LGD, note=f"{GATED}; bfloat16", fetch=LGD_ADDRESS),
     },
 )

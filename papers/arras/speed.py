@@ -24,7 +24,7 @@ import tokenlight as tl
 from papers.arras import lxt_clock
 from papers.arras.agreement import agreement_parser, agreement_runs, annotated, data_remarks, load
 from papers.arras.facts import MODELS, PAPER, SPEED_SAMPLES, SPEED_UPS
-from papers.arras.tokenized import TokenizedSentence, tokenize
+from papers.arras.tokenized import tokenize
 from papers.tables import Comparison, finish
 
 SCRIPT = "speed"
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     for run in agreement_runs(options, SCRIPT):
         explainer = load(run, options.precision or "single")
-        sentences = make_sentences(explainer.tokenizer, annotated(run, options.spacy))
+        sentences = make_sentences(explainer, annotated(run, options.spacy))
         plain = time_each(partial(gradient_x_input, explainer.model), sentences)
         ours = time_each(partial(explain, explainer.model), sentences)
         rows = [row("gradient × input", plain, ours), row("attn_lrp", ours, ours)]
@@ -59,15 +59,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         finish(comparison, PAPER, SCRIPT, run, options.record)
 
 
-def make_sentences(tokenizer: Any, source: tl.Source) -> list[Sentence]:
+def make_sentences(explainer: tl.Explainer, source: tl.Source) -> list[Sentence]:
     """The first sentences in tokens; predicted at the mask, or behind the last token."""
-    found, _ = tokenize(tokenizer, source)
-    return [(one.input_ids, place_of(one, tokenizer), one.verb, one.other) for one in found[:SPEED_SAMPLES]]
-
-
-def place_of(sentence: TokenizedSentence, tokenizer: Any) -> int:
-    ids = sentence.input_ids
-    return len(ids) - 1 if tokenizer.mask_token is None else ids.index(tokenizer.mask_token_id)
+    tokenizer, gap = explainer.tokenizer, explainer.task.gap
+    assert gap is not None, "`load` refuses models that predict no word"
+    found, _ = tokenize(tokenizer, source, gap)
+    places = [one.input_ids.index(tokenizer.mask_token_id) if gap == "inside" else -1 for one in found]
+    return [
+        (one.input_ids, place % len(one.input_ids), one.verb, one.other)
+        for one, place in zip(found[:SPEED_SAMPLES], places, strict=False)
+    ]
 
 
 def explain(model: Any, ids: list[int], position: int, verb: int, other: int) -> Tensor:

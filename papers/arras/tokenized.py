@@ -11,6 +11,7 @@ from tokenlight.data.fitting import misfit
 from tokenlight.data.reading_examples import read_examples
 from tokenlight.tasks.vocabulary import token_index
 from tokenlight.text.encoding import encode
+from tokenlight.text.rows import Gap
 
 
 @dataclass(frozen=True)
@@ -26,12 +27,12 @@ class TokenizedSentence:
     other: int  # id of the other one
 
 
-def tokenize(tokenizer: Any, source: tl.Source) -> tuple[list[TokenizedSentence], Counter[str]]:
-    """The sentences that suit a tokenizer, and why others do not. Without a mask token, what stands before the verb."""
+def tokenize(tokenizer: Any, source: tl.Source, gap: Gap) -> tuple[list[TokenizedSentence], Counter[str]]:
+    """The sentences that suit a tokenizer, with a mask (gap="inside") or up to the verb; and why others do not suit."""
     sentences: list[TokenizedSentence] = []
     left_out: Counter[str] = Counter()
-    for example in read_examples(source, "end" if tokenizer.mask_token is None else "inside"):
-        found = example if isinstance(example, BadRow) else tokenize_one(tokenizer, example)
+    for example in read_examples(source, gap):
+        found = example if isinstance(example, BadRow) else tokenize_one(tokenizer, example, gap)
         if isinstance(found, TokenizedSentence):
             sentences.append(found)
         else:
@@ -41,8 +42,8 @@ def tokenize(tokenizer: Any, source: tl.Source) -> tuple[list[TokenizedSentence]
     return sentences, left_out
 
 
-def tokenize_one(tokenizer: Any, example: Example) -> TokenizedSentence | BadRow:
-    if tokenizer.mask_token is not None:
+def tokenize_one(tokenizer: Any, example: Example, gap: Gap) -> TokenizedSentence | BadRow:
+    if gap == "inside":
         example = fill_mask(example, tokenizer.mask_token)
     (row,) = encode(tokenizer, [example.text], None)
     if reason := misfit(example, row, tokenizer):
