@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import tokenlight as tl
-from papers import small_texts
+from papers import small_accuracy, small_texts
 from papers.arras import appendix_d, dataset, facts
 from papers.arras.agreement import SENTENCES, explain_cases, sort_cases
 from papers.arras.figure2 import highest_differences
@@ -261,3 +261,10 @@ def test_facts(tmp_path: Path):
     page = write_page(facts.PAPER)
     for number in ("0.884", "28,472", "1.98", "0.954"):
         assert number in page
+
+
+@pytest.mark.parametrize("name", ["agreement-bert", "agreement-gpt2", "questions", "pairs", "reviews-bert"])
+def test_accuracy_of_small_models(name: str, monkeypatch: pytest.MonkeyPatch):
+    """Here they are hardly trained: neither always right nor measured as anything but a share."""
+    monkeypatch.setattr(small_accuracy, "COUNT", 20)
+    assert 0 <= small_accuracy.accuracy_of(name) < 1
