@@ -5,7 +5,12 @@ python -m papers.small_accuracy pairs inferences
 
 Agreement: the share of sentences in which the right verb form gets the higher logit, all nouns between subject and
 verb being of the other number. Questions: the answer's token has the highest start and the highest end logit. The
-others: accuracy. There are few different pairs and inferences, so nearly all of them were seen in training.
+others: accuracy. There are few different pairs and inferences, so nearly all of them were seen in training; of an
+inference, the hypothesis alone gives the label away.
+
+Measured on 2026-11-18 (seed 0, one core): 1.000 for agreement, questions, pairs and inferences of every family;
+reviews: 0.993 (BERT), 0.963 (RoBERTa), 0.980 (DistilBERT). Training took 25 to 50 seconds for each of the six models
+that were timed: agreement with BERT, GPT-2 and Llama, and questions, pairs and inferences with BERT.
 """
 
 import random

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -102,6 +103,10 @@ def draw_tokens(axes: Any, heatmap: Heatmap, places: Sequence[tuple[int, int, st
 
 
 def save_for_docs(figure: "Figure", path: Path) -> None:
-    """With few pixels, so that the file is small."""
+    """With few pixels and colors, so that the file is small."""
+    from PIL import Image
+
+    drawn = BytesIO()
+    figure.savefig(drawn, dpi=100, format="png")
     path.parent.mkdir(exist_ok=True)
-    figure.savefig(path, dpi=100, metadata={"Software": None})
+    Image.open(drawn).convert("RGB").quantize(48).save(path, optimize=True)

@@ -47,11 +47,12 @@ def main(name: str, path: str, device: str) -> None:
     model = load(name).to(device)
     sentences = json.loads(Path(path).read_text(encoding="utf-8"))
     scores = explain(model, *sentences[0])  # also warms up
+    clock = time.process_time if model.device.type == "cpu" else time.perf_counter
     seconds = []
     for sentence in sentences:
-        began = time.perf_counter()
+        began = clock()
         explain(model, *sentence).sum().item()  # waits for the GPU
-        seconds.append(time.perf_counter() - began)
+        seconds.append(clock() - began)
     print(json.dumps({"seconds": seconds, "scores": scores.tolist()}))
 
 

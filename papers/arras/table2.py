@@ -47,8 +47,8 @@ def check_marks(table: Table, folder: Path) -> str:
     records = [record for record in Journal(folder / STAGES[0]) if "methods" in record]
     share = fmean(record["marked"] / record["tokens"] for record in records)
     accuracy = table.cell("gradient_l1", "per_token_accuracy").mean
-    agrees = "as it must" if abs(share - accuracy) < 1e-6 else f"but the PTA of Gradient is {accuracy:.4f}"
-    return f"check: the subject is {share:.4f} of the tokens of an input on average, {agrees}"
+    agrees = "is the same, as it must be" if abs(share - accuracy) < 1e-6 else f"is {accuracy:.4f}, which is wrong"
+    return f"check: on average the subject is {share:.4f} of the tokens of an input; the PTA of Gradient {agrees}"
 
 
 if __name__ == "__main__":
