@@ -86,9 +86,9 @@ def published_and_measured(paper: Paper, item: Item) -> Iterator[str]:
 
 
 def write_numbers(paper: Paper, item: Item) -> Iterator[str]:
-    """The numbers of an item that stands in a list; of several with one script, the last one has those measured."""
-    last = [one for one in paper.items if one.script == item.script][-1]
-    if item is last:
+    """The numbers of an item that stands in a list, unless another item has them: a table, a figure, or a later one."""
+    same = [one for one in paper.items if one.script == item.script]
+    if item is same[-1] and not any(one.kind in ("table", "figure") for one in same):
         yield f"### {item.title}"
         if item.script:
             command = f"python -m papers.{paper.folder}.{item.script}"

@@ -163,7 +163,9 @@ PAPER = Paper(
             "embeddings "
             '(`read="blocks"` reads the first block\'s input). Section 4.1 says that Gradient has the best PTA; by the '
             "numbers of the table that is Gradient×Input. ALTI-Logit on BERT is not in the paper, which defines it for "
-            "causal models that normalize before attention.",
+            "causal models that normalize before attention. The small models below are always right, so no sentence is "
+            "left out, and their order of methods is not the paper's: on the small Llama, `<s>` or the first `the` has "
+            "the highest score in 144 of 150 sentences with LRP and in 113 with AttnLRP.",
             TABLE_2,
         ),
         Item(
@@ -202,7 +204,7 @@ PAPER = Paper(
             "1",
             "LRP-ε at a linear layer.",
             "`lrp:epsilon=E` and `attn_lrp:epsilon=E`; `rules.epsilon_rules(E)`. The default, ε = 0, is what the paper "
-            "computes (D.1).",
+            "computes (D.1)",
             "appendix_d",
         ),
         Item(
@@ -338,7 +340,7 @@ PAPER = Paper(
             "which `tokenlight bench` reads) and the sentences in tokens for each model, and counts what was left "
             "out.",
             "dataset",
-            "The paper's own files were not public when it appeared. A word counts as the verb's subject if it is "
+            "The paper announces its own files for after its acceptance. A word counts as the verb's subject if it is "
             "the one child of the verb with the relation `nsubj`; rows whose verb the parser splits otherwise are "
             "left out too. " + OUR_READING,
             TOKENIZED,
@@ -354,7 +356,7 @@ PAPER = Paper(
             "D",
             "Proofs that every rule is gradient × input of a modified layer (equations 1 to 42).",
             "`rules/tables.py` holds the rules as data. The script computes every rule by its formula, unit by unit, "
-            "and by the modified backward pass, on random numbers in double precision.",
+            "and by the modified backward pass, on random numbers in double precision",
             "appendix_d",
         ),
     ),
