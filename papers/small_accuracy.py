@@ -60,7 +60,7 @@ def class_accuracy(make: Callable[[random.Random], tuple[Any, ...]]) -> Callable
     def accuracy(explainer: tl.Explainer, draw: random.Random) -> float:
         rows = [make(draw) for _ in range(COUNT)]
         texts = [row[0] if len(row) == 2 else (row[0], row[1]) for row in rows]
-        names: Mapping[int, str] = explainer.model.config.id2label
+        names: Any = explainer.model.config.id2label
         explained = explainer.explain(texts, "random", progress=False)
         return sum(one.prediction == names[row[-1]] for one, row in zip(explained, rows, strict=True)) / COUNT
 

@@ -20,11 +20,11 @@ def load(name: str) -> Any:
     """LXT's own copy of the model, with its rules for the backward pass."""
     family = AutoConfig.from_pretrained(name).model_type
     if family == "bert":
-        from lxt.explicit.models.bert import BertForMaskedLM as Model
-        from lxt.explicit.models.bert import attnlrp
+        from lxt.explicit.models.bert import BertForMaskedLM as Model  # pyright: ignore[reportMissingImports]
+        from lxt.explicit.models.bert import attnlrp  # pyright: ignore[reportMissingImports]
     elif family == "llama":
-        from lxt.explicit.models.llama import LlamaForCausalLM as Model
-        from lxt.explicit.models.llama import attnlrp
+        from lxt.explicit.models.llama import LlamaForCausalLM as Model  # pyright: ignore[reportMissingImports]
+        from lxt.explicit.models.llama import attnlrp  # pyright: ignore[reportMissingImports]
     else:
         raise ValueError(f"LXT is timed on BERT and Llama, found {family}")
     model = Model.from_pretrained(name, torch_dtype=torch.float32, attn_implementation="eager").eval()
