@@ -59,8 +59,8 @@ def load(run: Run, precision: str | None = None) -> tl.Explainer:
     explainer = run.load()
     if explainer.task.gap is None:
         raise ValueError(f"{run.model} does {explainer.task.name}: expected a masked or a causal language model")
-    model: torch.nn.Module = explainer.model
-    model.to(dtype=PRECISIONS[precision or ("bfloat16" if run.name in IN_BFLOAT16 else "double")])
+    chosen = precision or ("bfloat16" if run.name in IN_BFLOAT16 else "double")
+    torch.nn.Module.to(explainer.model, dtype=PRECISIONS[chosen])
     return explainer
 
 
