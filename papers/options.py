@@ -41,7 +41,7 @@ class Run:
     def differences(self) -> list[str]:
         """In what the run is not the paper's, one sentence each."""
         data, sentences = str(self.source.data), self.model_difference
-        if data != self.paper.data:
+        if self.paper.data not in (data, Path(data).name):
             sentences.append(f"the data are {Path(data).name}, the paper's are {self.paper.data}")
         if self.source.limit is not None:
             sentences.append(f"at most the first {self.source.limit:,} examples are used")

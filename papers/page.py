@@ -50,6 +50,9 @@ def write_page(paper: Paper) -> str:
                 parts += write_section(paper, item)
         elif items:
             parts += [f"## {heading}", write_list(paper, items)]
+            for item in items:
+                if item.published is not None or (item.script and stored_comparisons(paper, item.script)):
+                    parts += write_numbers(paper, item)
     if paper.checkpoints:
         parts += ["## Checkpoints and data", write_checkpoints(paper)]
     return "\n\n".join(parts) + "\n"
@@ -64,6 +67,10 @@ def write_section(paper: Paper, item: Item) -> Iterator[str]:
         yield f"```console\n$ {command}\n$ {command} --small\n```"
     if item.differs:
         yield f"**What differs:** {item.differs}"
+    yield from published_and_measured(paper, item)
+
+
+def published_and_measured(paper: Paper, item: Item) -> Iterator[str]:
     if item.published is not None:
         yield "Published:"
         lines = [f"| | {' | '.join(item.published.columns)} |", f"|:--{'|--:' * len(item.published.columns)}|"]
@@ -76,6 +83,17 @@ def write_section(paper: Paper, item: Item) -> Iterator[str]:
             yield comparison.to_markdown()
         for picture in sorted(DOCS.glob(f"{paper.folder}-{item.script}*.png")):
             yield f"![{paper.short}, {item.title.lower()}, made by the script]({picture.name})"
+
+
+def write_numbers(paper: Paper, item: Item) -> Iterator[str]:
+    """The numbers of an item that stands in a list, unless another item has them: a table, a figure, or a later one."""
+    same = [one for one in paper.items if one.script == item.script]
+    if item is same[-1] and not any(one.kind in ("table", "figure") for one in same):
+        yield f"### {item.title}"
+        if item.script:
+            command = f"python -m papers.{paper.folder}.{item.script}"
+            yield f"```console\n$ {command}\n$ {command} --small\n```"
+        yield from published_and_measured(paper, item)
 
 
 def stored_comparisons(paper: Paper, script: str) -> list[Comparison]:
@@ -94,9 +112,8 @@ def write_list(paper: Paper, items: list[Item]) -> str:
 def write_checkpoints(paper: Paper) -> str:
     def row(name: str, checkpoint: Checkpoint) -> str:
         split = checkpoint.split or "–"
-        fetch = f"the data have to be fetched from {checkpoint.fetch}" if checkpoint.fetch else ""
-        note = "; ".join(filter(None, (checkpoint.note, fetch))) or "–"
-        return f"| {name} | `{checkpoint.model}` | `{checkpoint.data}` | {split} | {note} |"
+        data = f"[`{checkpoint.data}`]({checkpoint.fetch})" if checkpoint.fetch else f"`{checkpoint.data}`"
+        return f"| {name} | `{checkpoint.model}` | {data} | {split} | {checkpoint.note or '–'} |"
 
     lines = ["| `--dataset` | model | data | split | note |", "|:--|:--|:--|:--|:--|"]
     return "\n".join([*lines, *(row(name, checkpoint) for name, checkpoint in paper.checkpoints.items())])

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tokenlight.data.subject_verb import AgreementCase, write_cases
+
 NOUNS = {  # singular -> plural
     "author": "authors", "child": "children", "doctor": "doctors", "driver": "drivers", "farmer": "farmers",
     "friend": "friends", "guard": "guards", "lawyer": "lawyers", "pilot": "pilots", "singer": "singers",
@@ -139,6 +141,19 @@ def write_agreement(path: Path, count: int, seed: int) -> Path:
         masked = f"{sentence.before} {MASK} {sentence.after}"
         lines.append(f"{sentence.attractors}\t{sentence.text}\t{masked}\t{sentence.verb}\t{sentence.other_form}\n")
     path.write_text("".join(lines), encoding="utf-8")
+    return path
+
+
+def write_annotated_agreement(path: Path, count: int, seed: int) -> Path:
+    """The sentences that `write_agreement` writes, with the places of verb and subject: the second word of each."""
+    draw = random.Random(seed)
+    cases = []
+    for number in range(1, count + 1):
+        sentence = make_agreement_sentence(draw, opposite=True)
+        verb, subject = len(sentence.before) + 1, sentence.before.index(" ") + 1
+        spans = (verb, verb + len(sentence.verb)), (subject, subject + len(sentence.before.split()[1]))
+        cases.append(AgreementCase(str(number), "", sentence.text, *spans, sentence.other_form, sentence.attractors))
+    write_cases(path, cases)
     return path
 
 

@@ -87,7 +87,7 @@ TABLE_7 = PublishedTable(
     },
 )
 
-LGD = "https://github.com/yoavg/bert-syntax (lgd_dataset.tsv)"
+LGD = "https://github.com/yoavg/bert-syntax/blob/master/lgd_dataset.tsv"
 SST2, IMDB, YELP = (
     ("hf:nyu-mll/glue:sst2", "test"),
     ("hf:stanfordnlp/imdb", "test"),

@@ -1,3 +1,4 @@
+import json
 import os
 from collections import Counter
 from pathlib import Path
@@ -11,6 +12,7 @@ from tokenlight.data.subject_verb import (
     AgreementCase,
     lgd_cases,
     treebank_cases,
+    write_cases,
 )
 from tokenlight.data.verb_forms import other_form, verb_forms
 
@@ -94,6 +96,36 @@ def test_masked_and_causal_examples(tmp_path):
     assert causal == Example("1:6", "The keys to the cabinet", target=" are", foil=" is", evidence=((4, 8),), group="1")
     with pytest.raises(ValueError, match="words to predict"):
         list(read_examples(Source(path), gap=None))
+
+
+@pytest.mark.parametrize("gap", ["inside", "end"])
+def test_annotated_data_give_the_same_examples(tmp_path, gap):
+    path = treebank(tmp_path / "t.conllu", KEYS, WALKS)
+    cases = [case for case in treebank_cases(path) if isinstance(case, AgreementCase)]
+    write_cases(tmp_path / "annotated.jsonl", cases)
+    assert len(cases) == 2
+    assert list(read_examples(Source(tmp_path / "annotated.jsonl"), gap)) == list(read_examples(Source(path), gap))
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"subject": [4, 99]}, "verb and subject are spans [start, end] of characters in the text"),
+        ({"subject": "keys"}, "verb and subject are spans [start, end] of characters in the text"),
+        ({"subject": [20, 26]}, "verb and subject overlap"),
+        ({"other": None}, "expected a text, the other form of its verb, and a number of attractors"),
+    ],
+)
+def test_annotated_rows_that_cannot_be_used(tmp_path, change, reason):
+    row = {"text": "the keys to the cabinet are here", "verb": [24, 27], "subject": [4, 8], "other": "is"}
+    rows = [{**row, "attractors": 1}, {**row, "attractors": 1, **change}]
+    path = tmp_path / "annotated.jsonl"
+    path.write_text("".join(json.dumps(one) + "\n" for one in rows))
+    good, bad = read_examples(Source(path))
+    assert isinstance(good, Example)
+    assert (good.target, good.evidence) == (" are", ((4, 8),))
+    assert isinstance(bad, BadRow)
+    assert bad.reason == reason
 
 
 def test_a_subject_behind_the_verb_is_evidence_for_masked_models_only(tmp_path):

@@ -13,7 +13,7 @@ from tokenlight.data.reading_texts import TextColumns, describe_other_number, ha
 from tokenlight.data.reading_texts import read_row as read_prompt
 from tokenlight.data.row_readers import CASE, Rows
 from tokenlight.data.source import Column, Source
-from tokenlight.data.subject_verb import read_case
+from tokenlight.data.subject_verb import ANNOTATED, read_annotated, read_case
 from tokenlight.foundation.blame import reason_to_skip
 from tokenlight.tasks import TASKS
 from tokenlight.text.rows import Gap
@@ -86,6 +86,8 @@ def choose_reader(found: list[str], source: Source, gap: Gap | None) -> Reader:
     if found == [CASE]:
         return partial(read_case, gap=check_gap(gap, source))
     named = (source.text, source.pair, source.label)
+    if named == (None, None, None) and set(ANNOTATED) <= set(found):
+        return partial(read_annotated, gap=check_gap(gap, source))
     minimal = pair_columns(found) if named == (None, None, None) else None
     if minimal is not None:
         return partial(read_pair, columns=minimal, gap=check_gap(gap, source))

@@ -4,21 +4,23 @@ From gold trees or from the LGD file of Goldberg (2019): a present-tense verb, i
 the one word that is its subject. What is uncertain is dropped, and every drop has a reason that can be counted.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from tokenlight.data.examples import MASK_MARK, BadRow, Example, Span, TableRow
 from tokenlight.data.verb_forms import other_form
-from tokenlight.foundation.files import numbered_lines, open_text
+from tokenlight.foundation.files import numbered_lines, open_text, write_whole
 from tokenlight.syntax.parses import SPACY_PIPELINE, TreebankSentence, conllu_blocks, load_spacy, read_sentence
 from tokenlight.text.rows import Gap
 
 FORM, LEMMA, UPOS, XPOS, FEATURES, HEAD, RELATION = 1, 2, 3, 4, 5, 6, 7  # columns of CoNLL-U
 PRESENT_TAGS = ("VBZ", "VBP")
 ROWS_AT_ONCE = 512
+ANNOTATED = ("text", "verb", "subject", "other", "attractors")  # columns of an annotated data set
 
 
 @dataclass(frozen=True)
@@ -124,9 +126,15 @@ def is_glued(text: str, verb: Span) -> bool:
 
 def lgd_cases(path: str | Path, pipeline: str = SPACY_PIPELINE) -> Iterator[AgreementCase | BadRow]:
     """The rows of the LGD file, whose subjects are found by parsing, or why they are left out."""
+    return find_subjects(lgd_rows(path), pipeline)
+
+
+def find_subjects(
+    rows: Iterator[AgreementCase | BadRow], pipeline: str = SPACY_PIPELINE
+) -> Iterator[AgreementCase | BadRow]:
+    """Rows of the LGD file with the subject that a spaCy pipeline, given by name or path, finds."""
     language = load_spacy(pipeline, exclude=("lemmatizer", "ner"))
-    waiting = lgd_rows(path)
-    while some := list(islice(waiting, ROWS_AT_ONCE)):
+    while some := list(islice(rows, ROWS_AT_ONCE)):
         good = [row for row in some if isinstance(row, AgreementCase)]
         docs = language.pipe([row.text for row in good])
         for row in some:
@@ -167,6 +175,37 @@ def find_subject(case: AgreementCase, doc: Any) -> AgreementCase | BadRow:
     if verb.tag_ not in PRESENT_TAGS:
         return BadRow(case.where, "verb not tagged as present tense")
     return replace(case, subject=(subjects[0].idx, subjects[0].idx + len(subjects[0])))
+
+
+def write_cases(path: str | Path, cases: Iterable[AgreementCase]) -> None:
+    """An annotated data set as JSON lines, which `tokenlight bench` reads without a parser."""
+    left_out = ("where",)
+    records = ({name: value for name, value in asdict(case).items() if name not in left_out} for case in cases)
+    write_whole(path, "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records))
+
+
+def read_annotated(row: TableRow, gap: Gap) -> Example | BadRow:
+    """A row of an annotated data set; spans are [first character, behind the last one]."""
+    text, verb, subject, other, attractors = (row.values[name] for name in ANNOTATED)
+    if not (isinstance(text, str) and isinstance(other, str) and isinstance(attractors, int)):
+        return BadRow(row.where, "expected a text, the other form of its verb, and a number of attractors")
+    spans = [read_span(span, text) for span in (verb, subject)]
+    if None in spans:
+        return BadRow(row.where, "verb and subject are spans [start, end] of characters in the text")
+    (verb_start, verb_end), (start, end) = (span for span in spans if span is not None)
+    if start < verb_end and verb_start < end:
+        return BadRow(row.where, "verb and subject overlap")
+    name = str(row.values.get("id") or row.id)
+    return agreement_example(
+        AgreementCase(name, row.where, text, (verb_start, verb_end), (start, end), other, attractors), gap
+    )
+
+
+def read_span(value: object, text: str) -> Span | None:
+    if not isinstance(value, list | tuple) or len(value) != 2 or not all(type(place) is int for place in value):
+        return None
+    start, end = value
+    return (start, end) if 0 <= start < end <= len(text) else None
 
 
 def read_case(row: TableRow, gap: Gap) -> Example | BadRow:

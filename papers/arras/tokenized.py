@@ -1,0 +1,56 @@
+"""Agreement sentences in the tokens of a model, as appendix B of Arras et al. describes them."""
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import tokenlight as tl
+from tokenlight.bench.marking import mark
+from tokenlight.data.examples import BadRow, Example, fill_mask
+from tokenlight.data.fitting import misfit
+from tokenlight.data.reading_examples import read_examples
+from tokenlight.tasks.vocabulary import token_index
+from tokenlight.text.encoding import encode
+from tokenlight.text.rows import Gap
+
+
+@dataclass(frozen=True)
+class TokenizedSentence:
+    """What a model reads, where the subject is in it, and the two forms of the verb."""
+
+    id: str
+    attractors: int
+    tokens: list[str]
+    input_ids: list[int]
+    subject: list[int]  # places of its tokens
+    verb: int  # id of the right form
+    other: int  # id of the other one
+
+
+def tokenize(tokenizer: Any, source: tl.Source, gap: Gap) -> tuple[list[TokenizedSentence], Counter[str]]:
+    """The sentences that suit a tokenizer, with a mask (gap="inside") or up to the verb; and why others do not suit."""
+    sentences: list[TokenizedSentence] = []
+    left_out: Counter[str] = Counter()
+    for example in read_examples(source, gap):
+        found = example if isinstance(example, BadRow) else tokenize_one(tokenizer, example, gap)
+        if isinstance(found, TokenizedSentence):
+            sentences.append(found)
+        else:
+            left_out[found.reason] += 1
+    if not sentences:
+        raise ValueError(f"no sentence suits the tokenizer: {dict(left_out)}")
+    return sentences, left_out
+
+
+def tokenize_one(tokenizer: Any, example: Example, gap: Gap) -> TokenizedSentence | BadRow:
+    if gap == "inside":
+        example = fill_mask(example, tokenizer.mask_token)
+    (row,) = encode(tokenizer, [example.text], None)
+    if reason := misfit(example, row, tokenizer):
+        return BadRow(example.where, reason)
+    marks = mark(row, [(0, span) for span in example.evidence])
+    if marks is None:
+        return BadRow(example.where, "the subject has no tokens")
+    verb, other = (token_index(form, tokenizer, len(tokenizer)) for form in (example.target, example.foil))
+    places = marks.nonzero()[:, 0].tolist()
+    return TokenizedSentence(example.id, int(example.group or 0), row.tokens, row.input_ids, places, verb, other)
