@@ -8,6 +8,7 @@ import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import tokenlight as tl
 from papers.facts import Checkpoint, Paper
@@ -50,9 +51,19 @@ class Run:
         return sentences
 
 
+class ScriptParser(argparse.ArgumentParser):
+    """Stores small runs in a folder of their own, where no --output names one."""
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        options = super().parse_args(args, namespace)
+        if options.output is None:
+            options.output = Path("results") / f"{options.paper.folder}{'-small' if options.small else ''}"
+        return options
+
+
 def make_parser(description: str | None, paper: Paper, names: Sequence[str]) -> argparse.ArgumentParser:
     """A parser with the options of every script. `names` are the checkpoints that the script can use."""
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = ScriptParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dataset", action="append", choices=names, help="repeat for several; default: all")
     parser.add_argument("--small", action="store_true", help="small models and texts that need no network")
     parser.add_argument("--model", help="checkpoint in place of the paper's; 'default' is the one in the package")
@@ -62,7 +73,7 @@ def make_parser(description: str | None, paper: Paper, names: Sequence[str]) -> 
     parser.add_argument("--sample", type=int, help="use N random examples; default: as many as the paper")
     parser.add_argument("--seed", type=int, default=0, help="seed of --sample and of other random choices")
     parser.add_argument("--device", help="cpu, cuda, cuda:1 ...; default: cpu")
-    parser.add_argument("--output", type=Path, default=Path("results") / paper.folder, help="folder for results")
+    parser.add_argument("--output", type=Path, help=f"folder for results; default: results/{paper.folder}[-small]")
     parser.add_argument("--record", action="store_true", help="store the numbers for the paper's page in the docs")
     parser.set_defaults(names=tuple(names), paper=paper, parser=parser)
     return parser
@@ -90,7 +101,7 @@ def choose_runs(options: argparse.Namespace, script: str, small: Mapping[str, Sm
             source = replace(source, limit=options.limit, sample=None)
         if options.sample is not None:
             source = replace(source, limit=None, sample=options.sample, seed=options.seed)
-        folder = options.output / script / (f"{name}-small" if options.small else name)
+        folder = options.output / script / name
         yield Run(name, paper, options.model or model, source, folder, options.device, options.small)
 
 

@@ -48,7 +48,7 @@ def run_default(run_script: RunScript, monkeypatch: pytest.MonkeyPatch) -> RunDe
     def run(script: str, hub: Hub, explainer: tl.Explainer, *arguments: object) -> list[str]:
         asked: list[str] = []
 
-        def load(name: str, task: str | None) -> tl.Explainer:
+        def load(name: str, task: str | None, device: str | None = None) -> tl.Explainer:
             asked.append(name)
             return explainer
 

@@ -37,7 +37,7 @@ def _short_training(monkeypatch: pytest.MonkeyPatch):
 
 def rows_of(folder: Path, script: str, run: str) -> dict[str, list[str]]:
     """The cells of a script's comparison by the first of their row."""
-    lines = (folder / script / f"{run}-small" / "comparison.md").read_text(encoding="utf-8").splitlines()
+    lines = (folder / script / run / "comparison.md").read_text(encoding="utf-8").splitlines()
     rows = [line.strip("| ").split(" | ") for line in lines if line.startswith("| ")]
     return {cells[0]: cells[1:] for cells in rows}
 
@@ -71,7 +71,7 @@ def test_faithfulness(run_script: RunScript, script: str, run: str, titles: tupl
 
 def test_the_release_has_another_protocol(run_script: RunScript):
     folder = run_script("alti.table5", "--dataset", "bert-sst2", "--limit", 2, "--released")
-    assert "protocol alti\n" in (folder / "table5/bert-sst2-small/comparison.md").read_text()
+    assert "protocol alti\n" in (folder / "table5/bert-sst2/comparison.md").read_text()
 
 
 @pytest.mark.parametrize(("script", "methods"), [("table1", 3), ("table3", 3), ("table8", 4), ("table9", 4)])
@@ -88,7 +88,7 @@ def test_saliency_maps(run_script: RunScript, script: str, methods: int):
 @pytest.mark.parametrize("script", ["figure5", "figure10", "figure11", "figure12"])
 def test_matrices_of_layers(run_script: RunScript, script: str):
     folder = run_script(f"alti.{script}", "--text", "a good film .")
-    assert (folder / script / "bert-sst2-small" / f"{script}.png").read_bytes().startswith(PICTURE)
+    assert (folder / script / "bert-sst2" / f"{script}.png").read_bytes().startswith(PICTURE)
 
 
 def test_anisotropy(run_script: RunScript):
@@ -122,7 +122,7 @@ def test_curves(run_script: RunScript):
     folder = run_script("alti.figure6", "--limit", 2, "--steps", 2)
     for run in ("bert-yelp", "bert-sva"):
         assert set(facts.METHODS) <= set(rows_of(folder, "figure6", run))
-        assert (folder / "figure6" / f"{run}-small" / "figure6.png").read_bytes().startswith(PICTURE)
+        assert (folder / "figure6" / run / "figure6.png").read_bytes().startswith(PICTURE)
 
 
 @pytest.mark.parametrize("script", ["figure7", "figure8"])

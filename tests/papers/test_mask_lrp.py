@@ -93,7 +93,7 @@ def test_table_1_and_figure_3_share_a_run(run_script: RunScript):
     before = results.stat().st_mtime_ns
     run_script("mask_lrp.figure3", *FEW, "qqp")
     assert results.stat().st_mtime_ns == before
-    assert (folder / "table1" / "qqp-small" / "figure3.png").stat().st_size > 10_000
+    assert (folder / "table1" / "qqp" / "figure3.png").stat().st_size > 10_000
 
 
 @pytest.mark.parametrize("model", ["bert", "gpt2", "roberta"])
@@ -124,7 +124,7 @@ def test_table_4(run_script: RunScript):
 
 def test_table_5_by_default(run_default: RunDefault, hub: Hub, tmp_path: Path):
     run_default("mask_lrp.table5", hub, explainer_for("bert"))
-    assert "| Valid | 6 | 20,000 |" in (tmp_path / "table5" / "mnli-small" / "comparison.md").read_text("utf-8")
+    assert "| Valid | 6 | 20,000 |" in (tmp_path / "table5" / "mnli" / "comparison.md").read_text("utf-8")
     assert len(list(tmp_path.rglob("comparison.md"))) == len(facts.TABLE_5.rows)
 
 
@@ -141,11 +141,11 @@ def test_table_6(run_script: RunScript):
 def test_figures_1_and_5(run_script: RunScript):
     folder = run_script("mask_lrp.figure1")
     assert read_rows(folder)["nsubj"][1:3] == ["−1", "0.604"]  # the statistics of the packaged mask
-    assert (folder / "figure1" / "sst2-small" / "figure1.png").exists()
+    assert (folder / "figure1" / "sst2" / "figure1.png").exists()
     run_script("mask_lrp.figure5", "--dataset", "mnli")
-    drawn = (folder / "figure5" / "mnli-small" / "comparison.md").read_text("utf-8")
+    drawn = (folder / "figure5" / "mnli" / "comparison.md").read_text("utf-8")
     assert re.search(r"\| layer\.head \| \d\.\d.* \| \d\.\d", drawn)
-    assert (folder / "figure5" / "mnli-small" / "figure5.png").exists()
+    assert (folder / "figure5" / "mnli" / "figure5.png").exists()
 
 
 def test_figure_4(run_script: RunScript):
@@ -156,11 +156,11 @@ def test_figure_4(run_script: RunScript):
     assert "±" in rows["as released, 50%"][0]
     assert "±" not in rows["as released, 100%"][0]
     assert {"TransAtt", "TransAtt (rows not normalized)"} <= set(rows)
-    assert (folder / "figure4" / "qqp-small" / "figure4.png").exists()
+    assert (folder / "figure4" / "qqp" / "figure4.png").exists()
 
 
 def test_figures_6_to_13(run_script: RunScript):
-    folder = run_script("mask_lrp.figures6to13", "--dataset", "mnli") / "figures6to13" / "mnli-small"
+    folder = run_script("mask_lrp.figures6to13", "--dataset", "mnli") / "figures6to13" / "mnli"
     assert len(list(folder.glob("*-class?.png"))) == 3  # figures 7 to 9
     assert (folder / "figures6to13.html").read_text("utf-8").count("<section>") == 3 * 5
 
