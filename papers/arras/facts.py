@@ -319,8 +319,8 @@ PAPER = Paper(
             "`attn_lrp`, which is a modified gradient × input too",
             "speed",
             "LXT needs older versions of transformers, so it runs in an environment of its own (`--lxt-python`). The "
-            "paper used LXT's commit 25aa8f3. The package on PyPI (2.1) lacks `lxt.explicit.models`: install LXT from its "
-            "GitHub repository.",
+            "paper used LXT's commit 25aa8f3. The package on PyPI (2.1) lacks `lxt.explicit.models`: install LXT from "
+            "its GitHub repository.",
         ),
         Item(
             "appendix",

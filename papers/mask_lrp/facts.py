@@ -88,7 +88,8 @@ TABLES = (
         "The paper cites Chefer et al. 2021a for GAE (`generic_attention`), and its release computes "
         "`transformer_attribution` under that name; both readings have a row. Ours and Random have a row for each "
         "variant, and *every head* is the released variant with a mask of ones, the fair baseline for it: masked runs "
-        "of the release double the stored relevance, its GAE does not. On Yelp, AttCAT has a lower LOdds than Ours.",
+        "of the release double the stored relevance, its GAE does not. On Yelp, AttCAT has a lower LOdds than Ours. "
+        "Blocks without a lit head pass relevance through all their heads; `--empty drop` discards it there.",
         TABLE_1,
     ),
     Item(
@@ -245,8 +246,10 @@ EQUATIONS = (
         "equation", "9", "The relevance that enters a block, split into syntactic, positional and other heads; the "
         "mask removes the others, and the two groups are then scaled so that none is lost (by the equations below it).",
         "`mask_lrp:variant=paper`",
-        differs="a block without any important head passes on nothing by the equation (`empty=drop`); `empty=residual` "
-        "keeps its relevance in the residual stream. As released, nothing is scaled, a block's own map is not masked, "
+        differs="the paper does not say what happens in a block without any important head. To conserve relevance, as "
+        "the section asks, `empty=all` passes it through all heads of that block; by the bare equation it is lost "
+        "(`empty=drop`), and `empty=residual` leaves it to the residual stream. As released, nothing is scaled, a "
+        "block's own map is not masked, "
         "and stored relevance is doubled (`variant=released`; [heads](../heads.md))",
     ),
     Item(

@@ -7,10 +7,11 @@ from typing import Any
 from papers.mask_lrp.facts import BASELINES
 from papers.mask_lrp.masks import VARIANTS, Masks
 from tokenlight.masks.head_mask import HeadMask
+from tokenlight.rules.gates import EMPTY
 from tokenlight.runs.method_specs import MethodSpec
 
 NAMES = {"paper": "as written", "released": "as released"}  # of the two variants
-# Equations 9 to 11 do not normalize rows; the release does. A block without a lit head passes on nothing in both.
+# Equations 9 to 11 do not normalize rows; the release does.
 OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "paper": {"variant": "paper", "normalise": False},
     "released": {"variant": "released", "normalise": True},
@@ -26,7 +27,10 @@ def add_method_options(parser: argparse.ArgumentParser) -> argparse.ArgumentPars
     )
     parser.add_argument("--variant", choices=VARIANTS, action="append", help="of the method; default: both")
     parser.add_argument(
-        "--empty", choices=["drop", "residual"], default="drop", help="relevance of blocks without a lit head"
+        "--empty",
+        choices=EMPTY,
+        default="all",
+        help="what passes relevance where no head is lit; default: all heads",
     )
     return parser
 
@@ -37,7 +41,7 @@ def choose_protocol(name: str, released: bool) -> str:
     return RELEASED.get(name, "mask_lrp") if released else WRITTEN.get(name, "mask_lrp_written")
 
 
-def masked(label: str, heads: HeadMask, variant: str, empty: str = "drop", run_of: str = "") -> MethodSpec:
+def masked(label: str, heads: HeadMask, variant: str, empty: str = "all", run_of: str = "") -> MethodSpec:
     """Mask-LRP through these heads."""
     return MethodSpec(label, "mask_lrp", {"heads": heads, "empty": empty, **OPTIONS[variant]}, run_of)
 
@@ -52,7 +56,7 @@ def random_line(variant: str) -> str:
     return f"Random mask ({NAMES[variant]})"
 
 
-def random_masks(masks: Masks, variant: str, runs: int, empty: str = "drop") -> list[MethodSpec]:
+def random_masks(masks: Masks, variant: str, runs: int, empty: str = "all") -> list[MethodSpec]:
     """As many heads as the mask has, anywhere; one line of the table for all runs."""
     line, mask = random_line(variant), masks.of[variant]
     return [masked(f"{line}, run {seed + 1}", mask.random(seed), variant, empty, line) for seed in range(runs)]

@@ -139,12 +139,12 @@ def test_the_map_may_act_on_other_methods(page: Any) -> None:
     explain(page, methods=WITH_MASK)
     before = {method: scores(page, method) for method in WITH_MASK}
     page.get_by_label("let the map act on the other methods").check()
-    expect(page.locator('.heatmap[data-method="attn_lrp"] .note')).to_contain_text("2 of 72 heads")
+    expect(page.locator('.heatmap[data-method="attn_lrp"] .note').first).to_contain_text("2 of 72 heads")
     assert scores(page, "attn_lrp") != before["attn_lrp"]
     assert scores(page, "attcat") == before["attcat"]
     page.get_by_role("button", name="all heads").click()
     expect(page.locator("#lit-count")).to_have_text("72 of 72 heads lit")
-    expect(page.locator('.heatmap[data-method="attn_lrp"] .note')).to_contain_text("72 of 72 heads")
+    expect(page.locator('.heatmap[data-method="attn_lrp"] .note').first).to_contain_text("72 of 72 heads")
     assert scores(page, "attn_lrp") == pytest.approx(before["attn_lrp"], rel=1e-3, abs=1e-5)
 
 
