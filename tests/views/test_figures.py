@@ -4,6 +4,7 @@ import itertools
 from typing import Any
 
 import pytest
+import torch
 
 from tests.views.test_palette import TEXT, contrast
 from tokenlight.embedded import FILES
@@ -43,3 +44,13 @@ def test_pdf_has_no_type_3_fonts(figure: Any, tmp_path: Any) -> None:
     written = (tmp_path / "heads.pdf").read_bytes()
     assert b"/Type3" not in written
     assert b"/CIDFontType2" in written
+
+
+@pytest.mark.parametrize("heads", [1, 4, 12])
+def test_the_legend_of_a_head_map_fits_into_the_figure(heads):
+    mask = HeadMask(torch.ones(2, heads), torch.zeros(2, heads), calibrated=torch.ones(2, heads))
+    figure = head_figure(mask)
+    figure.draw_without_rendering()
+    legend = figure.legends[0].get_window_extent()
+    assert legend.x0 >= 0
+    assert legend.x1 <= figure.bbox.width

@@ -24,6 +24,7 @@ COLOURS = {
     "calibrated": "#1b7837",
 }
 LETTERS = 14  # of a name above a map, in an inch
+LEGEND_WIDTH = 4.9  # in inches
 
 
 def head_figure(mask: HeadMask, title: str | None = None) -> "Figure":
@@ -32,7 +33,7 @@ def head_figure(mask: HeadMask, title: str | None = None) -> "Figure":
     if mask.calibrated is not None and torch.maximum(mask.syntactic, mask.positional).any():
         maps |= {"syntactic and positional": replace(mask, calibrated=None)}
     layers, heads = mask.lit.shape
-    width = 0.9 + 0.41 * heads  # in inches: twelve heads are as wide as a page of a paper
+    width = max(LEGEND_WIDTH, 0.9 + 0.41 * heads)  # in inches: twelve heads are as wide as a page of a paper
     names = [textwrap.fill(name, int(LETTERS * (width - 0.6))) for name in maps]
     lines = max(name.count("\n") + 1 for name in names)
     figure = new_figure(width, (0.75 + 0.15 * lines + 0.3 * layers) * len(maps) + 0.3)
