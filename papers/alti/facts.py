@@ -96,13 +96,16 @@ SST2, IMDB, YELP = (
 HEAD = "the base model; `papers.alti.finetune` gives it two outputs per token and trains them at [MASK]"
 PAPERS_WAY = (
     "Gradients are those of the logit; the paper writes f for the model's output there and for the probability in "
-    "equations 12 and 13, and its code differentiates the probability. Its code also applies position embeddings and "
-    "the first norm twice in the gradient methods, so they explain another function than the one that is measured."
+    "equations 12 and 13, and its code differentiates the probability (for agreement: a softmax of the head's output "
+    "over all positions). Its code also applies position embeddings and the first norm twice in the gradient methods, "
+    "so they explain a different function from the one that is measured."
 )
+AS_TABLE_2 = " Gradients: as in table 2."
 ON_TEXTS = (
-    "The review is looked up in the data by a few words of it. The paper writes TextAttack's BERT; its code loads a "
-    "BERT for Yelp that the authors trained and did not publish."
+    "The review is looked up in Yelp's test set by a few words of it. The paper names TextAttack's models; its code "
+    "loads a BERT for Yelp that the authors trained and did not publish." + AS_TABLE_2
 )
+ON_SST2 = "According to the authors' notebook, BERT on SST-2 is MultiBERTs seed 0: see table 2."
 MAPS_OVER_LAYERS = (
     "The sentence of the figure is not in the paper's text. The default is the one that a picture in the authors' "
     "repository shows for ALTI, looked up in SST-2's test set."
@@ -113,7 +116,8 @@ TABLES = (
         "table",
         "1",
         "Saliency maps of Grad_ℓ2, IG_ℓ2 and ALTI for BERT on a Yelp review that is predicted negative.",
-        "`gradient_l2`, `integrated_gradients`, `alti`; an HTML page, a LaTeX file and the top words",
+        "`gradient_l2`, `integrated_gradients` with the options of equation 16 and `reduce=l2`, `alti`; an HTML page, "
+        "a LaTeX file and the top words",
         "table1",
         differs=ON_TEXTS,
     ),
@@ -121,16 +125,17 @@ TABLES = (
         "table",
         "2",
         "Comprehensiveness (higher is better) and sufficiency (lower is better) of eight methods: BERT on SST-2, Yelp, "
-        "IMDB and agreement (SVA), RoBERTa and DistilBERT on SST-2. The text's averages, ALTI 58 % above IG_ℓ2 in "
-        "comprehensiveness and 38 % in sufficiency, are the means of BERT's four data sets.",
+        "IMDB and agreement (SVA), RoBERTa and DistilBERT on SST-2. The text puts ALTI ahead of IG_ℓ2 by 58 % on "
+        "average in comprehensiveness and by 38 % in sufficiency; the means of the relative differences on BERT's four "
+        "data sets give these numbers.",
         "`tl.benchmark` with the protocol `alti_written` (`--released`: `alti`) and the eight methods of "
         "[ALTI's tables](../methods.md#the-methods-of-altis-tables)",
         "table2",
         differs=PAPERS_WAY
-        + " The column BERT SST-2 comes, by the authors' notebook, from MultiBERTs seed 0, which they fine-tuned "
+        + " According to the authors' notebook, BERT on SST-2 is MultiBERTs seed 0, which they fine-tuned "
         "(`--dataset multiberts-0` of `papers.alti.finetune` trains it; give its folder as `--model`). ALTI for BERT "
-        "on Yelp is .255 and .022 here, and .221 and .02 in table 5. How many texts were taken is not "
-        "said: `--limit` or `--sample`.",
+        "on Yelp is 0.255 and 0.022 here, and 0.221 and 0.02 in table 5. The paper does not say how many texts were "
+        "used; the authors' shell script takes the first 1,000: `--limit 1000`.",
         published=TABLE_2,
     ),
     Item(
@@ -147,6 +152,7 @@ TABLES = (
         "ALTI with ℓ2 distances against Norms (eq. 7, with rollout): three models, four data sets.",
         "`alti:norm=l2`, `value_norms`",
         "table4",
+        differs=ON_SST2,
         published=TABLE_4,
     ),
     Item(
@@ -155,6 +161,7 @@ TABLES = (
         "ALTI with ℓ1 against ℓ2 distances: three models, four data sets.",
         "`alti:norm=l1` (the default), `alti:norm=l2`",
         "table5",
+        differs=ON_SST2,
         published=TABLE_5,
     ),
     Item(
@@ -189,11 +196,11 @@ TABLES = (
         "As table 8, for a long IMDB review that is predicted positive.",
         "as table 8",
         "table9",
-        differs="The review is looked up in IMDB's test set by a few words of it.",
+        differs="The review is looked up in IMDB's test set by a few words of it." + AS_TABLE_2,
     ),
 )
 FIGURES = (
-    Item("figure", "1", "A drawing: the modules of a Transformer layer.", "nothing to compute"),
+    Item("figure", "1", "A drawing: a Transformer layer, and which of its modules ALTI covers.", "nothing to compute"),
     Item(
         "figure",
         "2",
@@ -204,13 +211,14 @@ FIGURES = (
         "figure",
         "3",
         "Mean cosine similarity of attention-block outputs (solid) and of transformed vectors (dashed) by layer, for "
-        "BERT, RoBERTa and DistilBERT on 500 random samples of SST-2.",
+        "BERT, RoBERTa and DistilBERT on 500 randomly drawn SST-2 sentences.",
         "the vectors of `tokenlight.methods.contributions`; the similarity is the mean over all pairs of a sentence's "
         "tokens",
         "figure3",
-        differs="The authors' code takes one random pair of tokens of each of the first 500 test sentences, and for "
-        "the solid line the states between layers, not the outputs of attention blocks: `--released`. The mean over "
-        "all pairs is what a random pair gives on average.",
+        differs="The names of the models are from the authors' notebook; the paper's text has no legend. The authors' "
+        "code takes the first 500 test sentences, and for the solid line the states between layers, not the outputs "
+        "of attention blocks: `--released`. In each layer and sentence it compares one random pair of tokens; the "
+        "mean over all pairs, which is used here with `--released` too, is what a random pair gives on average.",
     ),
     Item(
         "figure",
@@ -224,29 +232,32 @@ FIGURES = (
         "The matrix R^L of ALTI for a short SST-2 sentence and BERT, and its [CLS] row.",
         "`alti(layers=True)`'s map `mixing`, the last layer of it",
         "figure5",
+        differs="The paper does not say where the sentence is from; it is looked up in SST-2's test set.",
     ),
     Item(
         "figure",
         "6",
         "The fall of BERT's probability while tokens are removed one at a time, on three data sets: IMDB and Yelp in "
         "(a) and (b), agreement in (c).",
-        "the curve of `comprehensiveness` with one point per removed token, up to 60 on IMDB and Yelp and 30 on SVA, "
-        "as the authors' code does",
+        "the curve of `comprehensiveness` with one point per removed token, up to 60 on IMDB and Yelp and 30 on SVA",
         "figure6",
-        differs="The legend is not in the paper's text; the lines are those of table 2. The authors' code draws the "
-        "lowest probability so far, this script the probability as it is. The text that refers to (c) names SST-2 and "
-        "SVA together; it is read as SVA here.",
+        differs="The legend is not in the paper's text; the lines are those of table 2. The authors' code stops one "
+        "token earlier (59 and 29) and draws the lowest probability so far, over the texts that still have tokens to "
+        "remove; this script draws the fall at each point, and a text with fewer tokens keeps its last value. Texts of "
+        "more than 200 tokens are left out, as in their code. The text that refers to (c) names SST-2 and SVA "
+        "together; it is read as SVA here." + AS_TABLE_2,
     ),
     Item(
         "figure",
         "7",
         "Jaccard similarity of the top 25 % of tokens between ten BERTs that differ in their seed, for each method; "
         "the distribution over all pairs.",
-        "`tokenlight.bench.robustness.robustness` with `ALTI_ROBUSTNESS_WRITTEN`",
+        "`tokenlight.bench.robustness.robustness` with `tokenlight.bench.presets.ALTI_ROBUSTNESS_WRITTEN`",
         "figure7",
         differs="The paper's models are ten MultiBERTs, fine-tuned on SST-2 and not published: `papers.alti.finetune` "
-        "trains them. The six methods are those of the authors' notebook; the paper's text names none. Pairs count "
-        "where both models predict the same class, as in the authors' code.",
+        "trains them. The six methods are those of the authors' notebook; the paper's text does not list them. For "
+        "each pair of models, only the texts count for which both predict the same class, as in the notebook, which "
+        "takes the first 1,000: `--limit 1000`." + AS_TABLE_2,
     ),
     Item(
         "figure",
@@ -254,8 +265,8 @@ FIGURES = (
         "As figure 7, with Spearman's rank correlation.",
         "as figure 7",
         "figure8",
-        differs="As figure 7. The authors' code computes Spearman's formula on dense ranks, which is no correlation "
-        "where scores are tied: `--released`.",
+        differs="As figure 7. The authors' code computes Spearman's formula on dense ranks, which is not a "
+        "correlation where scores are tied: `--released`.",
     ),
     Item(
         "figure",
@@ -263,8 +274,8 @@ FIGURES = (
         "As figure 6 on SST-2, mean and standard deviation over ten seeds: ALTI with and without the second norm.",
         "`alti`, `alti:second_norm=True`, `globenc`",
         "figure9",
-        differs="The models are those of figure 7. The third line, Globenc, and the 18 removed tokens are from the "
-        "authors' notebook.",
+        differs="The models are those of figure 7, the curves as in figure 6. The third line, Globenc, and the 18 "
+        "removed tokens are from the authors' notebook.",
     ),
     Item(
         "figure",
@@ -291,10 +302,10 @@ EQUATIONS = (
     Item(
         "equation",
         "1–5",
-        "The attention block's output: the norm of the residual plus a sum over heads and tokens.",
+        "The attention block's output: the layer norm of the residual plus a sum over heads and tokens.",
         f"`tokenlight.methods.contributions.Layer`; checked by {TEST}",
-        differs="Biases of the values are part of each token's vector, as in the authors' code; the paper leaves them "
-        "out for simplicity (footnote 4).",
+        differs="Biases of the values are part of each token's vector, as in the authors' code; the paper does not "
+        "write them (footnote 4).",
     ),
     Item(
         "equation",
@@ -309,20 +320,27 @@ EQUATIONS = (
         "`value_norms`",
         differs="Rows are divided by their sum before they are multiplied over layers, as in the authors' code.",
     ),
-    Item("equation", "8", "Attention rollout: the product of ½A + ½I over layers.", "`rollout`; R^l by `layers=True`"),
+    Item(
+        "equation",
+        "8",
+        "Attention rollout: the product of ½A + ½I over layers.",
+        "`rollout`; R^l by `layers=True`, map `mixing`",
+        differs="The paper does not say how A comes from the heads; it is their mean, as in the authors' code.",
+    ),
     Item(
         "equation",
         "9–10",
         "Contribution by closeness: the ℓ1 distance of T_i(x_j) to the output, subtracted from the output's ℓ1 norm, "
         "not below 0, rows divided by their sum.",
         "`alti`; the matrices by `layers=True`, map `contributions`",
+        differs="The equation divides by 0 in a row where every contribution is 0; here, such a position keeps itself.",
     ),
     Item("equation", "11", "R^l: the product of contribution matrices up to layer l.", "`alti`, map `mixing`"),
     Item(
         "equation",
         "12",
         "Comprehensiveness: the fall of the predicted class's probability without the top k % of tokens, summed over "
-        "B = {0, 5, 10, 20, 50} and divided by |B| + 1.",
+        "B = {0, 5, 10, 20, 50} and divided by one more than the number of these bins, 6.",
         "the metric `comprehensiveness` with `plus_one=True` and the bins `ALTI_BINS`: protocol `alti_written`",
         differs="The authors' code has bins of 1, 5, 10, 20 and 50 % and takes the lowest probability so far: protocol "
         "`alti`.",
@@ -332,15 +350,15 @@ EQUATIONS = (
         "13",
         "Sufficiency: the same with the top k % of tokens alone.",
         "the metric `sufficiency`, otherwise as equation 12",
-        differs="As equation 12, with the highest probability so far.",
+        differs="As equation 12, with the highest probability so far, that of the input without any words included.",
     ),
     Item("equation", "14", "Grad_ℓ2: the ℓ2 norm of the gradient at a token's embedding.", "`gradient_l2`"),
     Item(
         "equation",
         "15",
-        "The mean of the absolute products of gradient and embedding (μ).",
-        "`gradient_x_input:reduce=mean_abs`; with ℓ2 instead: `reduce=l2`",
-        differs="The paper divides by N and sums to d; here both are the width, which changes no order.",
+        "G×I_μ: the mean of the absolute products of gradient and embedding.",
+        "`gradient_x_input:reduce=mean_abs`; G×I_ℓ2: `reduce=l2`",
+        differs="The paper divides by N and sums to d; here both are the width, which changes no ranking.",
     ),
     Item(
         "equation",
@@ -348,35 +366,43 @@ EQUATIONS = (
         "Integrated gradients: a right Riemann sum of 100 steps from a baseline that has [MASK] at every token but "
         "[CLS] and [SEP].",
         "`integrated_gradients:steps=100,quadrature=riemann,baseline=mask`, `reduce=l2` or `reduce=mean_abs`",
-        differs="The authors' code takes the points of Gauss and Legendre: `quadrature=gauss-legendre` (`--released`).",
+        differs="The authors' code uses Gauss–Legendre points, Captum's default: `quadrature=gauss-legendre` "
+        "(`--released`).",
     ),
 )
 PROTOCOLS = (
     Item(
         "protocol",
         "section 4.1",
-        "Models: BERT, DistilBERT and RoBERTa, fine-tuned by TextAttack; ten BERTs fine-tuned on SST-2 for robustness; "
-        "BERT fine-tuned on 60 % of the agreement data, 20 % for validation, 20 % for the test. Scores are read in the "
-        "[CLS] row, for agreement in the [MASK] row.",
+        "Models: BERT, DistilBERT and RoBERTa, for classification as fine-tuned by TextAttack; ten BERTs fine-tuned on "
+        "SST-2 for robustness, with hyperparameters from Devlin et al. (2019); BERT fine-tuned on 60 % of the "
+        "agreement data, with 20 % for validation and 20 % for the test. Scores are read in the [CLS] row, for "
+        "agreement in the [MASK] row.",
         "[checkpoints](#checkpoints-and-data); agreement: the task `papers.alti.agreement.MaskedNumber`",
         "finetune",
-        differs="By the authors' code, DistilBERT on SST-2, RoBERTa on Yelp and the BERT and DistilBERT of Yelp are "
-        "not TextAttack's, and the agreement data are split 70/15/15, without is, are and verbs of several tokens: "
-        "`--released`. Its agreement head is one output with a sigmoid behind the language model's transform; here it "
-        "is two outputs on the last state. The file is Goldberg's (2019), made from the data of Linzen et al. (2016).",
+        differs="In the authors' code, DistilBERT on SST-2 and all three models on Yelp are not TextAttack's, and the "
+        "agreement data are split 70/15/15, without is, are and verbs of several tokens: `--released`. Its agreement "
+        "head is one output with a sigmoid behind the language model's transform; here it is two outputs on the last "
+        "state. Tables 4 to 7 have RoBERTa and DistilBERT on agreement too, of whose training the text says nothing: "
+        "they are trained like BERT, as in the code. Epochs, batch size and learning rate are the code's; the rate "
+        "is constant here, while the code lets it fall for classifiers. The file is Goldberg's (2019), made from the "
+        "data of Linzen et al. (2016).",
     ),
     Item(
         "protocol",
         "section 4.2",
         "Faithfulness: tokens are deleted, and the probability of the predicted class is read.",
         "the protocols [`alti_written` and `alti`](../presets.md#alti)",
+        differs="The paper names no split for classification, and does not say that special tokens stay: test sets are "
+        "used and [CLS], [SEP] and [MASK] stay, as in the authors' code. The code leaves out texts of more than 200 "
+        "tokens, and so does `alti`.",
     ),
     Item(
         "protocol",
         "section 4.3",
         "Scores of the gradient methods are normalized so that they sum to 1.",
         "not done",
-        differs="It changes no order of tokens, and so none of the paper's numbers.",
+        differs="It changes no ranking of tokens, and so none of the paper's numbers.",
     ),
     Item(
         "protocol",
@@ -387,15 +413,18 @@ PROTOCOLS = (
     Item(
         "protocol",
         "section 5.4",
-        "ALTI behind the second norm (LN2) of a layer, which is taken as linear at its real scale.",
-        f"`alti:second_norm=True`; checked by {TEST}",
+        "Globenc (Modarressi et al. 2022): the lengths of equation 7 with the layer's second norm (LN2) added, with "
+        "rollout; and ALTI with LN2 added.",
+        f"`globenc`, `alti:second_norm=True`; checked by {TEST}",
+        differs="The paper gives no equations. As in the authors' code, LN2 is taken as linear at its real scale, "
+        "distances are to the layer's output, and Globenc's rows are not divided by their sum.",
     ),
 )
 APPENDICES = (
     Item(
         "appendix",
         "A",
-        "Layer normalization as a linear map, divided by the standard deviation, plus a bias.",
+        "Layer normalization as a linear map divided by the standard deviation, plus a bias.",
         f"`tokenlight.model.anatomy.Norm`; checked by {TEST}",
     ),
     Item("appendix", "B", "Tables 6 and 7.", "[table 6](#table-6), [table 7](#table-7)"),
@@ -413,7 +442,7 @@ PAPER = Paper(
         "bert-sst2": Checkpoint(
             "textattack/bert-base-uncased-SST-2",
             *SST2,
-            note="in the authors' notebook, table 2 is of MultiBERTs seed 0 instead",
+            note="in the authors' notebook, tables 2, 4 and 5 have MultiBERTs seed 0 instead",
         ),
         "bert-imdb": Checkpoint("textattack/bert-base-uncased-imdb", *IMDB),
         "bert-yelp": Checkpoint(
@@ -448,7 +477,7 @@ PAPER = Paper(
                 f"google/multiberts-seed_{seed}",
                 *SST2,
                 train_split="train",
-                note="pre-trained; `papers.alti.finetune` fine-tunes it on SST-2" if seed == 0 else "",
+                note="pre-trained; `papers.alti.finetune` fine-tunes it on SST-2",
             )
             for seed, name in enumerate(SEEDS)
         },

@@ -103,7 +103,7 @@ TOKENIZED = PublishedTable(
         "Llama3": (28_629, 3, 60, 11, 7, 9, 1, 5, 0.894, 0.088),
     },
 )  # fmt: skip
-# Section 4.3: how many times as fast LRPx is as LXT with AttnLRP, on two kinds of GPU.
+# Section 4.3: speedup of LRPx over LXT with AttnLRP, lowest and highest on two kinds of GPU.
 SPEED_UPS = {"bert-base": (1.83, 1.98), "llama-1b": (1.54, 1.61)}
 # Table 1 has a row for ALTI-Logit, LRP, AttnLRP, and one for both gradients: granularity, computation, and whether
 # normalization is linear, attention is constant, information mixes through MLPs, and the logit is decomposed.
@@ -123,7 +123,7 @@ def family_of(name: str) -> str:
 
 
 GATED = "gated: ask for access on its page"
-OUR_READING = "We read it so: the paper does not say."
+OUR_READING = "This is our reading; the paper does not say."
 PAPER = Paper(
     folder="arras",
     short="Arras et al.",
@@ -143,76 +143,87 @@ PAPER = Paper(
             "methods, and measures on the agreement sentences how much of the logit difference the scores and the "
             "reported shares account for.",
             "table1",
-            "ALTI-Logit takes one forward and one backward pass here, with the same result; the paper counts two "
-            "forward passes. AttnLRP decomposes the logit only together with what the softmax rule keeps "
-            '(`extras["softmax_deficit"]`), as section 2.3 of the paper says; the table has a check mark.',
+            "ALTI-Logit takes one forward and one backward pass here; the paper counts two forward passes, as in the "
+            "code of Ferrando et al., against which `alti_logit` is tested on GPT-2. The table has a check mark for "
+            "the decomposition by LRP and AttnLRP, but their scores alone need not add up to the logit: biases, if "
+            'any, take a share (footnote 10; `extras["bias_share"]`), and AttnLRP\'s softmax rule does not conserve '
+            'relevance (section 2.3; `extras["softmax_deficit"]`).',
         ),
         Item(
             "table",
             "2",
             "Do the methods find the subject that decides a verb's form? PG2, MRR, RMA and PTA of five methods on six "
-            "models, over correctly predicted sentences; random scores as the mean and deviation of ten runs.",
+            "models, over correctly predicted sentences; random scores as the mean and deviation of ten runs. The "
+            "paper finds that AttnLRP does well on BERT and Llama 3, that ALTI-Logit is strongest on GPT-2, followed "
+            "by LRP, and that PTA, where the best method is close to random and the others are worse, is not a "
+            "suitable metric.",
             "the protocol `arras`; the rows are the methods of table 1. `--method lrp:epsilon=0.01`, "
             "`--method lrp:gamma=0.25` or `--method alpha_beta_lrp:alpha=2,beta=1` add rows for other rules of linear "
             "layers, `--method alti_logit` adds ALTI-Logit on BERT.",
             "table2",
             "The paper reports the better of two gradients and does not say which; both have a row here, next to the "
-            "same published numbers. It leaves open which tokens count; its numbers need all of them, special ones "
-            "included: a gradient's length is positive at every token, so its PTA is the mean share of subject "
-            "tokens, which the script prints as a check. It leaves open where relevance is read: here at the word "
-            "embeddings "
-            '(`read="blocks"` reads the first block\'s input). Section 4.1 says that Gradient has the best PTA; by the '
-            "numbers of the table that is Gradient×Input. ALTI-Logit on BERT is not in the paper, which defines it for "
-            "causal models that normalize before attention. The small models below are always right, so no sentence is "
-            "left out, and their order of methods is not the paper's: on the small Llama, `<s>` or the first `the` has "
-            "the highest score in 144 of 150 sentences with LRP and in 113 with AttnLRP.",
+            "same published numbers. It does not say which tokens count; here all do, special ones included. That "
+            "fits its numbers: a gradient's length is positive at every token, so its PTA is the mean share of "
+            "subject tokens (the script prints it as a check), and by our rough estimate the lengths in appendix B "
+            "give 0.040 for BERT with special tokens and 0.046 without; published is 0.041. It does not say whether "
+            "its layer 0 is the word embedding, where relevance is read here, or the first block's input "
+            '(`read="blocks"`), where ALTI-Logit always ends. The paper has one line of random scores for each '
+            "tokenizer; here they are scored, like the methods, on the sentences that the model gets right. Section "
+            "4.1 says that Gradient has the best PTA, close to random; by the numbers of the table that is "
+            "Gradient×Input. It calls ALTI-Logit the strongest on GPT-2; in RMA, LRP is higher. ALTI-Logit on BERT is "
+            "not in the paper, which does not adapt it to masked models or to norms after attention. The small models "
+            "below are always right, so no sentence is left out, and their order of methods is not the paper's: on "
+            "the small Llama, `<s>` or the first `the` has the highest score in 144 of 150 sentences with LRP and in "
+            "113 with AttnLRP.",
             TABLE_2,
         ),
         Item(
             "table",
             "3",
-            "Accuracy of the six models on the agreement sentences, and their sizes and tokenizers.",
+            "Accuracy of the six models on the agreement sentences, their sizes, and their tokenizers: WordPiece for "
+            "BERT, BPE for GPT-2, tiktoken BPE for Llama 3.",
             "`bench.cases.sort_out` asks the model for both forms of the verb, as the protocol does.",
             "table3",
-            "The tokenizers in the paper's last column are WordPiece for BERT, BPE for GPT-2 and tiktoken BPE for "
-            "Llama 3.",
-            TABLE_3,
+            published=TABLE_3,
         ),
         Item(
             "figure",
             "1",
-            "The pipeline on one sentence: predict the difference of the logits of two verb forms, explain it with "
-            "every method, evaluate the heatmaps against the subject.",
+            "The evaluation in three steps: the model predicts two verb forms, every method explains the difference of "
+            "their logits, and the metrics compare the heatmaps with the subject.",
             "`Explainer.explain(text, method, target=..., foil=...)` and `tl.evaluate(..., marks=...)`; the script "
             "draws the first sentence that the model gets right, with the metrics of every method.",
             "figure1",
-            "The sentence in the paper's drawing is not in our copy of the text.",
+            "Our copy of the text has the caption but not the drawing, so the sentence is another one.",
         ),
         Item(
             "figure",
             "2",
-            "Heatmaps of the five methods on the five sentences with the highest logit difference of all correctly "
-            "predicted ones, for Llama-3.2-1B.",
+            "Heatmaps for Llama-3.2-1B on the five correctly predicted sentences with the highest logit difference; "
+            "in all five the subject comes right before the verb. Section 4.2, which calls it Fig. D.6, finds AttnLRP "
+            "sparser and more focused on the subject than ALTI-Logit, which also highlights `<begin_of_text>`, and "
+            "both gradient methods noisy.",
             "the methods of table 1; positive relevance is red and negative relevance blue, the subject is "
             "underlined and the verb is green.",
             "figure2",
-            "`--dataset` draws it for the other models too. Each heatmap is divided by its own largest absolute score; "
-            "the paper does not say how colors are scaled.",
+            "`--dataset` draws it for the other models too. Our copy of the text has the caption but not the drawing; "
+            "we draw every method of table 2, and the text names all but LRP. Each heatmap is divided by its own "
+            "largest absolute score. " + OUR_READING,
         ),
         Item(
             "equation",
             "1",
-            "LRP-ε at a linear layer.",
-            "`lrp:epsilon=E` and `attn_lrp:epsilon=E`; `rules.epsilon_rules(E)`. The default, ε = 0, is what the paper "
-            "computes (D.1)",
+            "LRP-ε at a linear layer (also in section 2.2).",
+            "`lrp:epsilon=E` and `attn_lrp:epsilon=E`; `rules.epsilon_rules(E)`. The default is ε = 0, which is what "
+            "gradient × input computes (D.1)",
             "appendix_d",
         ),
         Item(
             "equation",
             "2–7",
             "LRP-ε with ε = 0 is gradient × input of the plain linear layer.",
-            "`rules.absorbing_linear` in the tables `LRP` and `ATTN_LRP`: the plain gradient; the bias' share is "
-            "counted as `bias_share`",
+            "`rules.absorbing_linear` in the tables `LRP` and `ATTN_LRP`: the plain gradient; the bias's share "
+            "is counted as `bias_share`",
             "appendix_d",
         ),
         Item(
@@ -222,29 +233,33 @@ PAPER = Paper(
             "`alpha_beta_lrp`; the general rule is `alpha_beta_lrp:alpha=A,beta=B`, and LRP-γ, which the paper names "
             "without a formula, `lrp:gamma=G`",
             "appendix_d",
-            "The modified forward pass of equation 9 is an autograd function with the same backward pass.",
+            "Where the paper modifies the forward pass (equation 9), tokenlight has an autograd function with the same "
+            "backward pass.",
         ),
         Item(
             "equation",
             "18–22",
             "The identity rule: an activation hands its relevance on unchanged.",
-            "`rules.identity`, in every table",
+            "`rules.identity`, in all LRP tables but `STREAM` (that of `alti_logit`), which cuts MLPs off",
             "appendix_d",
         ),
         Item(
             "equation",
             "23–32",
-            "Signal takes all: of a product of gate and signal, the signal takes all relevance.",
+            "Signal takes all: in a product of a gate and a signal, all relevance goes to the signal. In attention the "
+            "gate is the weight and the signal the value.",
             "`lrp`: attention weights are constants (`rules.constant` at the softmax), and so is the gate of a gated "
-            "MLP (`lrp:gate=uniform` shares it evenly)",
+            "MLP (`lrp:gate=uniform` gives both factors half)",
             "appendix_d",
-            f"Which factor of Llama's gated MLP is the gate: the activated one, as in LXT's CP-LRP. {OUR_READING}",
+            "In Llama's gated MLP the activated factor is taken for the gate, as in LXT's CP-LRP, and `lrp` uses this "
+            f"rule there. {OUR_READING}",
         ),
         Item(
             "equation",
             "33–34",
             "LayerNorm with a constant standard deviation is a linear layer; RMSNorm likewise.",
-            "`rules.linear_norm` for LayerNorm; the scale of an RMSNorm is a constant in every table",
+            "`rules.linear_norm` for LayerNorm in the tables `LRP`, `ATTN_LRP`, `ALPHA_BETA` and `STREAM`; the scale "
+            "of an RMSNorm is a constant in all LRP tables",
             "appendix_d",
         ),
         Item(
@@ -256,16 +271,23 @@ PAPER = Paper(
         ),
         Item(
             "equation",
+            "without a number, section 2",
+            "The logit of a token: the last layer's state at the last position times the token's output embedding.",
+            "what is explained with `target=` a token; with `foil=` too, the difference of two logits",
+        ),
+        Item(
+            "equation",
             "without a number, section 2.1",
-            "ALTI-Logit: the tokens' contributions and those of the MLPs add up to the logit.",
-            '`alti_logit`: scores, `extras["mlp_share"]` and `extras["bias_share"]` add up to the score; '
-            '`extras["residual"]` is what is missing',
+            "ALTI-Logit: the tokens' contributions and those of the MLPs add up to the logit, biases aside (footnote "
+            "5). The section also extends the method to Llama, with grouped-query attention and RMSNorm.",
+            '`alti_logit`, for Llama too: scores, `extras["mlp_share"]` and `extras["bias_share"]` add up to the '
+            'explained logit (difference); `extras["residual"]` is by how much they exceed it',
             "table1",
         ),
         Item(
             "equation",
             "without a number, section 2.2",
-            "LRP: at every layer, the relevance of all tokens adds up to the logit.",
+            "LRP: at every layer, the relevance of all tokens adds up to the logit, biases aside.",
             '`lrp` with `detail="layers"`; `extras["bias_share"]` is what biases absorb (footnotes 8 and 10)',
             "table1",
         ),
@@ -278,72 +300,79 @@ PAPER = Paper(
         Item(
             "equation",
             "without a number, sections 2.3 and 2.7",
-            "The uniform rule of AttnLRP: both factors of a product take half of the relevance; as a modified "
-            "product, half of which is detached.",
+            "The uniform rule of AttnLRP: each factor of a product takes half of the relevance. As gradient × input: a "
+            "product of which one half is detached.",
             "`attn_lrp`: `rules.halved` at both products of attention and at gated MLPs",
             "appendix_d",
         ),
         Item(
             "protocol",
-            "3.1, task",
-            "Subject-verb agreement: explained is the logit of the predicted verb form minus that of the other.",
+            "3.1 (task)",
+            "Subject-verb agreement: the explained number is the logit of the predicted verb form minus that of the "
+            "other. The ground truth is the subject of that very verb; Ferrando et al. (2023) took the first subject "
+            "in the sentence, which the authors blame for the MRR of about 0.60 reported there for ALTI-Logit on "
+            "GPT2-small, against 0.81 in this paper (footnote 14).",
             "the protocol `arras`: `target=` the right form, `foil=` the other; only right predictions count, so the "
             "right form is the predicted one",
         ),
         Item(
             "protocol",
-            "3.3, metrics",
-            "PG-k: is a subject token among the k highest (k = 2); MRR: 1 / rank of the best subject token; RMA: "
-            "share of the positive relevance on the subject; PTA: share of tokens above 0 exactly if they are the "
-            "subject.",
+            "3.3 (metrics)",
+            "PG-k: whether a subject token is among the k highest (k = 2); MRR: 1 / rank of the best subject token; "
+            "RMA: the subject's share of the positive relevance; PTA: share of tokens whose sign is right, which "
+            "means above 0 on the subject and not above 0 elsewhere.",
             "`pointing_game`, `mean_reciprocal_rank`, `relevance_mass`, `per_token_accuracy`",
-            differs="Equal scores count as the expected value over all orders of the tied tokens; RMA is 0 where no "
-            "score is "
-            f"positive. {OUR_READING}",
+            differs="Tied scores give the expected value over all orders of the tied tokens; RMA is 0 where no score "
+            f"is positive. {OUR_READING}",
         ),
         Item(
             "protocol",
-            "4.1, evaluation",
-            "Correctly predicted sentences only; double precision, bfloat16 for Llama-3.2-3B; random scores uniform in "
-            "[−1, 1), ten runs.",
+            "4.1 (evaluation)",
+            "Correctly predicted sentences only; double precision, bfloat16 for Llama-3.2-3B, though precision hardly "
+            "changes the metrics (footnote 15); random scores uniform in [−1, 1), ten runs (table 2).",
             '`protocol="arras"` (`only_right=True`, `random_runs=10`); the scripts convert the model, `--precision` '
             "chooses another precision",
-            differs="The deviation of the ten runs has the divisor 9. " + OUR_READING,
+            differs="The standard deviation of the ten runs has the divisor 9. " + OUR_READING,
         ),
         Item(
             "protocol",
-            "4.3, speed",
-            "How many times as fast is AttnLRP as a modified gradient × input (LRPx) as with the explicit rules of "
-            "LXT: the median over the first 1,000 sentences in single precision, on a V100 and an A100. Published: "
-            "1.83 to 1.98 on bert-base-uncased, 1.54 to 1.61 on Llama-3.2-1B.",
+            "4.3 (speed)",
+            "The speedup of AttnLRP as a modified gradient × input (LRPx) over the explicit rules of LXT: the median "
+            "over the first 1,000 sentences in single precision, on a V100 and an A100. Published: 1.83 to 1.98 on "
+            "bert-base-uncased, 1.54 to 1.61 on Llama-3.2-1B.",
             "`attn_lrp`, which is a modified gradient × input too",
             "speed",
-            "LXT needs older versions of transformers, so it runs in an environment of its own (`--lxt-python`). The "
-            "paper used LXT's commit 25aa8f3. The package on PyPI (2.1) lacks `lxt.explicit.models`: install LXT from "
-            "its GitHub repository.",
+            "Sentences run one at a time, and on a CPU the script counts processor time; the paper does not mention "
+            "batches. LXT's explicit rules come with its own copies of the models, made for older versions of "
+            "transformers, so it runs in an environment of its own (`--lxt-python`). The paper links LXT's commit "
+            "25aa8f3, in which these copies are in `lxt.models`; the script needs LXT 2, which has them in "
+            "`lxt.explicit.models`. The package on PyPI (2.1) lacks that folder: install LXT from its GitHub "
+            "repository.",
         ),
         Item(
             "appendix",
             "A",
-            "Versions of the packages: Python 3.11.9, spaCy 3.7.3, pandas 2.2.1, PyTorch 2.3.0, NumPy 1.26.4, "
-            "transformers 4.48.1.",
+            "Versions: Python 3.11.9, spaCy 3.7.3, pandas 2.2.1, PyTorch 2.3.0, NumPy 1.26.4, transformers 4.48.1. "
+            "Licenses of the models: Apache 2.0 for BERT, MIT for GPT-2, Meta Llama 3 Community License for Llama 3.",
             "the versions of this project are in `pyproject.toml`",
-            differs="Newer versions; another version of spaCy's pipeline may find other subjects.",
+            differs="The versions are newer, and another version of spaCy's pipeline may find other subjects.",
         ),
         Item(
             "appendix",
             "B",
-            "The data set: which rows of the LGD file (Goldberg 2019) have a verb in the present tense with a "
-            "nominal subject, and which of these suit a tokenizer: both forms of the verb are one token, the subject "
-            "is shorter than the input, the input has more than one token, and for causal models the subject stands "
-            "before the verb.",
+            "The data set, made from the LGD file (Goldberg 2019) of uncased Wikipedia sentences, each with 1 to 4 "
+            "nouns of the other number between subject and verb. Rows are left out if both forms of the verb are the "
+            "same, if spaCy's `en_core_web_trf` finds no nominal subject (`nsubj`), or if it does not tag the verb as "
+            "VBZ or VBP. For each tokenizer, both forms of the verb must be one token, the subject shorter than the "
+            "input, and the input longer than one token without special ones. Causal models read the text before the "
+            "verb, so the subject must stand there.",
             "`data.subject_verb` and `data.fitting`. The script writes the annotated sentences (`agreement.jsonl`, "
-            "which `tokenlight bench` reads) and the sentences in tokens for each model, and counts what was left "
-            "out.",
+            "which `tokenlight bench` reads) and the sentences in tokens for each model, and counts what was left out",
             "dataset",
-            "The paper announces its own files for after its acceptance. A word counts as the verb's subject if it is "
-            "the one child of the verb with the relation `nsubj`; rows whose verb the parser splits otherwise are "
-            "left out too. " + OUR_READING,
+            "The paper says that its data and code are public, but its link was to follow on acceptance (footnote 1), "
+            "so the data are built anew. A word counts as the verb's subject if it is the only child of the verb with "
+            "the relation `nsubj`; rows in which the parser splits the verb differently are left out too and counted "
+            "under “no nominal subject”. " + OUR_READING,
             TOKENIZED,
         ),
         Item(
@@ -355,7 +384,9 @@ PAPER = Paper(
         Item(
             "appendix",
             "D",
-            "Proofs that every rule is gradient × input of a modified layer (equations 1 to 42).",
+            "Proofs that the rules are gradient × input, with some layers modified (equations 1 to 42): products, "
+            "norms, activations, and linear layers under LRP-α1β0. Linear layers under LRP-ε and the softmax stay as "
+            "they are.",
             "`rules/tables.py` holds the rules as data. The script computes every rule by its formula, unit by unit, "
             "and by the modified backward pass, on random numbers in double precision",
             "appendix_d",
