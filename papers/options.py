@@ -54,7 +54,7 @@ class Run:
 class ScriptParser(argparse.ArgumentParser):
     """Stores small runs in a folder of their own, where no --output names one."""
 
-    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:  # type: ignore[override]
         options = super().parse_args(args, namespace)
         if options.output is None:
             options.output = Path("results") / f"{options.paper.folder}{'-small' if options.small else ''}"

@@ -20,9 +20,13 @@ class SmallRun:
     data: Path | Callable[[], Path]  # a file, or a function that writes one
     limit: int | None = None
 
+    @property
+    def file(self) -> Path:
+        """The texts, which are written if they are not there."""
+        return self.data if isinstance(self.data, Path) else self.data()
+
     def make(self) -> tuple[str, tl.Source]:
-        data = self.data if isinstance(self.data, Path) else self.data()
-        return self.make_model(), tl.Source(data, limit=self.limit)
+        return self.make_model(), tl.Source(self.file, limit=self.limit)
 
 
 def trained(model: str, write: WriteTexts, file: str, count: int = 60) -> SmallRun:

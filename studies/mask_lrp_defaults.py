@@ -182,7 +182,7 @@ def count_on(explainer: tl.Explainer, data: Path, limit: int) -> HeadStatistics:
 
 
 def choose_texts(explainer: tl.Explainer, options: argparse.Namespace) -> list[str]:
-    texts = read_texts(SENTIMENT.data if options.small else options.data)
+    texts = read_texts(SENTIMENT.file if options.small else options.data)
     lengths = map(len, explainer.encode(texts))
     fitting = [text for text, n in zip(texts, lengths, strict=True) if options.shortest <= n <= options.longest]
     return fitting[: options.limit]
@@ -215,15 +215,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
         parser.error("a mask is calibrated on texts of --count")
     explainer = tl.load(None if options.model == "default" else options.model)
     own = own_heads(explainer.model)
-    if options.count is None and own is None:
+    if options.count is not None:
+        counts = count_on(explainer, options.count, options.count_limit)
+    elif own is not None and own.statistics is not None:
+        counts = own.statistics
+    else:
         parser.error("this model comes without counts: give --count")
-    counts = own.statistics if options.count is None else count_on(explainer, options.count, options.count_limit)
     other = options.other_count and count_on(explainer, options.other_count, options.count_limit)
     settings = list(settings_of(counts, other, options.seeds))
     settings += corruption_of(counts.mask(), options.seeds) if options.corruption else []
     if (calibrated := calibrated_heads(explainer.model)) is not None:
         settings.append(Setting("calibrated for attn_lrp", [calibrated]))
-    if options.calibrate:
+    if options.calibrate and options.count is not None:
         texts = read_texts(options.count, options.calibrate)
         settings.append(Setting("calibrated for mask_lrp", [tl.calibrate(explainer, texts, method="mask_lrp")]))
     texts = choose_texts(explainer, options)

@@ -55,12 +55,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         model = MODELS[run.name.partition("-")[0]]
         texts = [str(row.text) for row in read_examples(run.source, None) if isinstance(row, tl.Example)]
         lines = found[model] = mean_cosines(load(run), texts, options.released)
-        rows = [[of, *(f"{value:.3f}" for value in line)] for of, line in lines.items()]
         longest = max(map(len, lines.values()))
-        head = ["cosine similarity of", *(str(layer + 1) for layer in range(longest))]
-        padded = [row + [""] * (len(head) - len(row)) for row in rows]
+        rows = [[of, *[""] * (longest - len(line)), *(f"{value:.3f}" for value in line)] for of, line in lines.items()]
+        first = 0 if options.released else 1  # the release's states begin with the embeddings
+        head = ["cosine similarity of", *(str(first + layer) for layer in range(longest))]
         remarks = [f"{len(texts)} texts", *run.differences]
-        comparison = Comparison(f"ALTI, figure 3, {describe(run)}, by layer", head, padded, remarks)
+        comparison = Comparison(f"ALTI, figure 3, {describe(run)}, by layer", head, rows, remarks)
         finish(comparison, PAPER, SCRIPT, run, options.record)
     together = replace(runs[0], name="models", folder=options.output / SCRIPT)
     save_figure(draw(found), PAPER, SCRIPT, together, options.record)

@@ -9,6 +9,7 @@ Epochs, batch size and learning rate are those of the authors' code; the paper g
 MultiBERTs names the recommendations of Devlin et al. (2019).
 """
 
+import hashlib
 import inspect
 import random
 from collections.abc import Sequence
@@ -54,12 +55,22 @@ CLASSIFIER, AGREEMENT, SMALL_AGREEMENT = Training(3, 16, 2e-5), Training(4, 32, 
 
 def fine_tuned(run: Run, released: bool = False) -> Path:
     """The folder of the run's model, which is trained if it is not there."""
-    folder = run.folder.parent.parent / "models" / f"{run.name}{'-small' if run.small else ''}"
+    folder = run.folder.parent.parent / "models" / name_model(run, released)
     if not folder.is_dir():
         model, tokenizer = train_agreement(run, released) if run.name.endswith("sva") else train_classifier(run)
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
     return folder
+
+
+def name_model(run: Run, released: bool) -> str:
+    """Another name for each split, model and data that a model is trained with."""
+    if not run.name.endswith("sva"):
+        return f"{run.name}-small" if run.small else run.name
+    name = f"{run.name}{'-small' if run.small else ''}{'-released' if released else ''}"
+    if run.small or (run.model, str(run.source.data)) == (run.paper.model, run.paper.data):
+        return name
+    return f"{name}-{hashlib.sha256(f'{run.model}|{run.source.data}'.encode()).hexdigest()[:8]}"
 
 
 def train_agreement(run: Run, released: bool) -> tuple[Any, Any]:

@@ -2,6 +2,7 @@
 
 import copy
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -124,7 +125,9 @@ def test_means_over_contexts_come_with_a_caution_for_next_tokens():
 
 def test_a_mask_that_drops_most_of_the_relevance_is_said():
     explainer, few = explainer_for("bert"), torch.tensor([[0.0] * 4, [1.0, 0, 0, 0]])
-    for method, options in (("mask_lrp", {"empty": "drop"}), ("zplus_lrp", {"empty": "drop"}), ("lrp", {})):
+    cases: list[tuple[str, dict[str, Any]]]
+    cases = [("mask_lrp", {"empty": "drop"}), ("zplus_lrp", {"empty": "drop"}), ("lrp", {})]
+    for method, options in cases:
         e = explainer.explain(TEXT, method, heads=few * 0, **options)
         whole = e.score if method == "lrp" else 1.0
         assert abs(e.extras["masked_share"]) > 0.5 * abs(whole)

@@ -13,6 +13,7 @@ from torch.nn.functional import cosine_similarity
 import tokenlight as tl
 from papers.alti import cosines, facts, finetune, small
 from papers.alti.agreement import NUMBERS, MaskedNumber, number_of, read_part
+from papers.options import Run
 from papers.small_texts import write_agreement
 from tests.hub import Hub
 from tests.methods import test_alti_equations as equations
@@ -183,7 +184,7 @@ def test_training_an_agreement_head(run_script: RunScript):
     assert config["architectures"] == ["BertForTokenClassification"]
     assert list(config["id2label"].values()) == list(NUMBERS)
     explainer = tl.load(folder / "models/bert-sva-small")
-    examples = read_part(small.AGREEMENT["bert-sva"].data, "train")[:8]
+    examples = read_part(small.AGREEMENT["bert-sva"].file, "train")[:8]
     texts = [(str(one.text).replace("***mask***", "[MASK]"), NUMBERS.index(str(one.label))) for one in examples]
     run: Any = SimpleNamespace(device=None, name="bert-sva")
     model = finetune.train(explainer.model, explainer.tokenizer, texts, texts, finetune.Training(25, 8, 3e-3), run)
@@ -252,3 +253,11 @@ def test_a_text_that_is_not_there(run_script: RunScript, hub: Hub, monkeypatch: 
     Hub({("fancyzhx/yelp_polarity", None): {"test": [{"text": "fine", "label": 0}]}}).install(monkeypatch)
     with pytest.raises(SystemExit, match="give one with --text"):
         run_script("alti.table1", small=False)
+
+
+def test_models_of_other_splits_and_data_are_not_taken_for_one_another(tmp_path: Path):
+    paper = facts.PAPER.checkpoints["bert-sva"]
+    run = Run("bert-sva", paper, paper.model, tl.Source(paper.data), tmp_path / "table2" / "bert-sva", None, False)
+    other = replace(run, source=tl.Source("other.tsv"))
+    runs = [(run, False), (run, True), (other, False), (replace(run, small=True), False)]
+    assert len({finetune.name_model(*one) for one in runs}) == len(runs)
