@@ -38,7 +38,8 @@ def write_page(paper: Paper) -> str:
         + (f" [The authors' code]({paper.release})." if paper.release else ""),
         "This page lists what the paper contains, what each part is in tokenlight, how to run it, and what differs. "
         "Every script runs with `--small` in a few minutes without a network; without options it takes the paper's "
-        "own checkpoints and data from the Hub, and says which data have to be fetched by hand. `--model` and `--data` take any others. A measured number is a mean "
+        "own checkpoints and data from the Hub, and says which data have to be fetched by hand. `--model` and `--data` "
+        "take any others. A measured number is a mean "
         f"over examples with its 95 % interval. This page is written by `python -m papers.page` from "
         f"`papers/{paper.folder}/facts.py` and `papers/{paper.folder}/{RECORDS}/`.",
     ]

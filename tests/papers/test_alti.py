@@ -255,8 +255,11 @@ def test_a_text_that_is_not_there(run_script: RunScript, hub: Hub, monkeypatch: 
         run_script("alti.table1", small=False)
 
 
-def test_models_of_other_splits_and_data_are_not_taken_for_one_another(tmp_path: Path):
+def test_models_of_other_splits_and_data_are_not_taken_for_one_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     paper = facts.PAPER.checkpoints["bert-sva"]
+    monkeypatch.chdir(tmp_path)
+    for name in (paper.data, "other.tsv"):
+        Path(name).write_text("text\n")
     run = Run("bert-sva", paper, paper.model, tl.Source(paper.data), tmp_path / "table2" / "bert-sva", None, False)
     other = replace(run, source=tl.Source("other.tsv"))
     runs = [(run, False), (run, True), (other, False), (replace(run, small=True), False)]
