@@ -7,6 +7,7 @@ from typing import TypeVar
 import torch
 
 from tokenlight.foundation.blame import reason_to_skip
+from tokenlight.foundation.torch_internals import is_out_of_memory
 
 Item = TypeVar("Item")
 Found = TypeVar("Found")
@@ -29,8 +30,9 @@ def by_halves(
         reason = reason_to_skip(error, strict)
         if len(items) == 1:
             return [set_aside(items[0], error, reason)]
-    # Only here is the failed attempt's memory free again: the error held it.
-    free_memory()
+        full = is_out_of_memory(error)
+    if full:  # only here, behind the error, which held what the failed attempt had allocated
+        free_memory()
     middle = len(items) // 2
     return [found for half in (items[:middle], items[middle:]) for found in by_halves(half, do, set_aside, strict)]
 

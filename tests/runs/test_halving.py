@@ -1,0 +1,20 @@
+"""A batch with a bad row is tried by halves."""
+
+import pytest
+
+from tokenlight.runs import halving
+
+
+@pytest.mark.parametrize(("error", "collected"), [(ValueError("bad row"), 0), (MemoryError(), 3)])
+def test_garbage_is_collected_only_where_memory_ran_out(error, collected, monkeypatch):
+    calls: list[None] = []
+    monkeypatch.setattr(halving, "free_memory", lambda: calls.append(None))
+
+    def explain(items):
+        if 5 in items:
+            raise error
+        return items
+
+    found = halving.by_halves(range(8), explain, lambda item, error, reason: -item)
+    assert found == [0, 1, 2, 3, 4, -5, 6, 7]
+    assert len(calls) == collected
