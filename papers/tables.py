@@ -12,7 +12,6 @@ from rich.text import Text
 
 from papers.facts import Paper
 from papers.options import Run
-from tokenlight.foundation.intervals import mean_intervals, weighted_means
 from tokenlight.results.table import Cell, Table
 from tokenlight.views.benchmark_table import ARROWS, facts, minus
 
@@ -55,18 +54,16 @@ def compare(
     remarks: Sequence[str] = (),
     *,
     titles: Mapping[str, str] | None = None,
-    means: Mapping[str, Sequence[str]] | None = None,
 ) -> Comparison:
     """Measured means with 95 % intervals next to the published numbers.
 
     `published` goes by the labels of methods, with numbers in the order of the table's metrics. `titles` are the
-    paper's names of methods. `means` adds rows for the mean of several methods, such as one method with several seeds.
-    A line of several runs (`MethodSpec.run_of`) shows the standard deviation of their means behind the mean.
+    paper's names of methods. A line of several runs (`MethodSpec.run_of`) shows the standard deviation of their means
+    behind the mean.
     """
     names = {line.label: line.title for line in table.lines} | dict(titles or {})
     cells = {line.label: line.cells for line in table.lines}
     spreads = {line.label: line.spreads for line in table.lines if line.spreads}
-    cells |= {label: tuple(mean_cells(table, labels)) for label, labels in (means or {}).items()}
     head = ["method"]
     for column in table.columns:
         head += [f"{column.title} {ARROWS[column.direction]}", "95 % interval", "published"]
@@ -92,15 +89,6 @@ def format_published(number: float | None) -> str:
     if number is None:
         return "–"
     return f"{number:,}" if isinstance(number, int) else minus(f"{number:.3f}")
-
-
-def mean_cells(table: Table, labels: Sequence[str], seed: int = 0) -> list[Cell]:
-    """For each metric the mean over several methods, with its interval over examples."""
-    index = {line.label: i for i, line in enumerate(table.lines)}
-    values = table.values[:, [index[label] for label in labels]].mean(1)  # [example, metric]
-    means = weighted_means(values, table.weights)
-    low, high = mean_intervals(values, table.weights, seed)
-    return [Cell(float(mean), float(a), float(b)) for mean, a, b in zip(means, low, high, strict=True)]
 
 
 def finish(comparison: Comparison, paper: Paper, script: str, run: Run, record: bool) -> None:

@@ -55,7 +55,7 @@ def architecture(model: str | Path, shared: Mapping[str, Any]) -> str:
     names = AutoConfig.from_pretrained(model, **shared).architectures
     if not names:
         raise UnsupportedModelError(
-            f"{model}: its config.json names no architecture, so nobody knows its task. Name it with task= or --task: "
+            f"{model}: its config.json names no architecture, so its task is not known. Name it with task= or --task: "
             f"{', '.join(TASKS)}"
         )
     return names[0]
