@@ -404,6 +404,8 @@ def test_bad_rows_are_reported_and_skipped_or_refused(tmp_path):
         bench(explainer, file, output=tmp_path / "strict", bad_rows="refuse", **QUICK)
     assert records(tmp_path / "strict") == []
     assert bench(explainer, file, output=tmp_path / "strict", **QUICK).run.examples == 1  # and goes on with skip
+    with pytest.raises(ValueError, match="example 3: the model has no label 'great'"):  # also of a run that has ended
+        bench(explainer, file, output=tmp_path / "strict", bad_rows="refuse", **QUICK)
     with pytest.raises(ValueError, match="bad_rows is"):
         bench(explainer, file, bad_rows="hide", **QUICK)  # type: ignore[arg-type]
 
@@ -469,6 +471,51 @@ def test_another_run_in_the_same_folder_is_refused_and_the_difference_named(data
     with pytest.raises(ValueError, match=r"data.sha256 is"):
         bench(explainer, write_table(data, [(0, TEXTS[0])]), output=out, **QUICK)
     assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+
+
+def test_the_same_bytes_read_as_another_kind_of_data_are_another_run(tmp_path):
+    lines = tmp_path / "texts.txt"
+    lines.write_text("text\n" + "".join(f"{text}\n" for text in TEXTS[:3]))
+    bench(explainer_for("bert"), lines, output=tmp_path / "out", **QUICK)
+    with pytest.raises(ValueError, match=r"another run: data.kind is 'text' there and 'csv' here"):
+        bench(explainer_for("bert"), lines.rename(tmp_path / "texts.csv"), output=tmp_path / "out", **QUICK)
+    bench(explainer_for("bert"), Source(tmp_path / "texts.csv", kind="text"), output=tmp_path / "out", **QUICK)
+
+
+def test_data_that_was_changed_while_it_was_read_is_reported(data, tmp_path, monkeypatch):
+    honest = run.best_method
+
+    def change_data(folder: Path) -> str:
+        write_table(data, [(i % 3, text) for i, text in enumerate(reversed(TEXTS))])
+        return honest(folder)
+
+    monkeypatch.setattr(run, "best_method", change_data)
+    with pytest.warns(
+        RuntimeWarning, match=r"data\.tsv was changed while it was read: .*out holds results of rows from"
+    ):
+        bench(explainer_for("bert"), data, output=tmp_path / "out", **QUICK)
+
+
+@pytest.mark.parametrize("name", ["table.csv", "report.html", "bad_rows.jsonl", "examples.json", "results-00000.jsonl"])
+def test_a_file_that_is_not_of_a_run_is_not_overwritten(data, tmp_path, name):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / name).write_text("mine")
+    with pytest.raises(ValueError, match=rf"out holds {name} but no run\.json: .* would overwrite it\. Use another"):
+        bench(explainer_for("bert"), data, output=out, **QUICK)
+    assert (out / name).read_text() == "mine"
+    assert {path.name for path in out.iterdir()} == {name, ".lock"}
+
+
+def test_results_go_to_a_folder_of_their_own(data, tmp_path):
+    texts = tmp_path / "texts"
+    texts.mkdir()
+    data.rename(texts / "data.tsv")
+    with pytest.raises(ValueError, match="texts holds the data: name another folder"):
+        bench(explainer_for("bert"), texts, output=texts, **QUICK)
+    assert [path.name for path in texts.iterdir()] == ["data.tsv"]
+    with pytest.raises(ValueError, match=r"cannot write to .*data\.tsv: expected a folder"):
+        bench(explainer_for("bert"), texts, output=texts / "data.tsv", **QUICK)
 
 
 def test_versions_are_part_of_the_settings(tmp_path):

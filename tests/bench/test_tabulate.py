@@ -172,15 +172,31 @@ def test_a_share_of_texts_has_an_interval_also_where_all_are_right(tmp_path):
 
 def test_an_interval_ends_at_the_bounds_of_its_metric(tmp_path):
     values = np.array([0.0] * 8 + [0.9, 1.0])[:, None]
-    values = np.hstack([1 - values, values, values])
-    names = ["relevance_mass", "recall_at_k", "precision_at_k"]
-    table = read_table(write_run(tmp_path / "run", {"good": values}, names, [*[1] * 9, 2]))
-    bounded, weighted, free = (table.cell("good", name) for name in names)
+    names = ["relevance_mass", "recall_at_k"]
+    run = write_run(tmp_path / "run", {"good": np.hstack([1 - values, values])}, names, [*[1] * 9, 2])
+    bounded, weighted = (read_table(run).cell("good", name) for name in names)
     assert (bounded.low, bounded.high) == (pytest.approx(0.48, abs=0.01), pytest.approx(0.98, abs=0.01))
     assert (weighted.low, weighted.high) == (0.0, 100.0)
+    table = read_table(write_run(tmp_path / "free", {"good": values}, ["precision_at_k"]))  # no marks are known
+    free = table.cell("good", "precision_at_k")
     assert (free.low, free.high) == (pytest.approx(0.022, abs=0.01), np.inf)  # .1 of the resamples hold zeros alone
     assert ", ∞] |" in table.to_markdown()
     assert r", $\infty$]" in table.to_latex()
+
+
+@pytest.mark.parametrize(("marked", "k", "highest"), [(1, 20, 1), (3, 20, 3), (30, 20, 20), (30, 2, 2)])
+def test_a_count_of_marked_tokens_is_bounded_by_them_and_by_k(tmp_path, marked, k, highest):
+    found = np.zeros((60, 2))
+    found[:3, 0], found[:, 1] = highest, highest  # three texts of 60, and all of them
+    values = {"poor": found[:, :1], "good": found[:, 1:]}
+    run = write_run(tmp_path / "run", values, ["precision_at_k"], [marked] * 60)
+    settings = json.loads((run / "run.json").read_text())
+    settings["protocol"]["measures"][0]["options"] = {"k": k}
+    (run / "run.json").write_text(json.dumps(settings))
+    poor, good = (read_table(run).cell(name, "precision_at_k") for name in ("poor", "good"))
+    share = binomtest(3, 60).proportion_ci()  # a text has nothing or everything: Clopper and Pearson
+    assert (poor.low / highest, poor.high / highest) == pytest.approx((share.low, share.high), abs=0.02)
+    assert (good.low, good.high) == pytest.approx((highest * binomtest(60, 60).proportion_ci().low, highest))
 
 
 def test_constant_values_of_a_bounded_metric_have_no_empty_interval(tmp_path):

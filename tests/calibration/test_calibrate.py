@@ -1,11 +1,14 @@
 """Calibrated heads: effects by brute force, slopes by differences, planted masks found again, and nothing in noise."""
 
+import copy
 import itertools
 import json
 import random
+from typing import Any
 
 import pytest
 import torch
+from transformers import BertTokenizer
 
 import tokenlight as tl
 from tests.tokenizers_ import explainer_for
@@ -19,6 +22,7 @@ from tokenlight.masks.head_mask import HeadMask
 from tokenlight.methods import METHODS
 from tokenlight.metrics.perturbation import Perturbation, change
 from tokenlight.metrics.probability import ask, log_probabilities
+from tokenlight.model.fingerprint import fingerprint
 from tokenlight.model.twin import Twin
 from tokenlight.tasks.targets import Goal
 from tokenlight.views.head_map import calibration_sentence
@@ -322,6 +326,35 @@ def test_a_run_that_was_stopped_goes_on(tmp_path, monkeypatch):
     assert mask.lit.equal(whole.lit)
 
 
+def test_what_a_checkpoint_found_after_more_steps_does_not_count(tmp_path):
+    explainer, path = explainer_for("bert", "text-classification"), tmp_path / "partial"
+    settings = {"orders": 1, "progress": False}
+    short = tl.calibrate(explainer, FEW, steps=1, **settings)
+    tl.calibrate(explainer, FEW, steps=3, checkpoint=path, **settings)
+    resumed = tl.calibrate(explainer, FEW, steps=1, checkpoint=path, **settings)
+    assert resumed.made == short.made
+    assert resumed.made["steps"] == 1
+    assert resumed.lit.equal(short.lit)
+
+
+@pytest.mark.parametrize("changed", ["biases", "tokenizer"])
+def test_a_checkpoint_of_a_model_that_reads_or_answers_otherwise_is_refused(changed, tmp_path):
+    explainer, path = explainer_for("bert", "text-classification"), tmp_path / "partial"
+    settings = {"orders": 1, "steps": 1, "target": 1, "checkpoint": path, "progress": False}
+    tl.calibrate(explainer, FEW, **settings)
+    model: Any = copy.deepcopy(explainer.model)
+    vocabulary = explainer.tokenizer.get_vocab()
+    if changed == "biases":  # the fingerprint knows some weights of some matrices
+        with torch.no_grad():
+            model.classifier.bias.add_(1)
+    else:
+        vocabulary |= {"good": vocabulary["bad"], "bad": vocabulary["good"]}
+    other = tl.Explainer(model, BertTokenizer(vocab=vocabulary))
+    assert fingerprint(model) == fingerprint(explainer.model)
+    with pytest.raises(ValueError, match="with other model: delete it"):
+        tl.calibrate(other, FEW, **settings)
+
+
 def test_a_checkpoint_of_another_calibration_is_refused(tmp_path):
     explainer = explainer_for("bert", "text-classification")
     path = tmp_path / "partial"
@@ -353,6 +386,7 @@ def test_a_checkpoint_of_another_calibration_is_refused(tmp_path):
     [
         (TEXTS[:3], {}, "3 different texts are too few"),
         (TEXTS[:3] * 20, {}, "3 different texts are too few"),
+        ([text + blank for blank in ("", " ", "  ", "\t") for text in TEXTS[:3]], {}, "3 different texts are too few"),
         (TEXTS, {"folds": 21}, "and 2 for each of the 21 folds"),
         ([*TEXTS, ""], {}, "text 40: expected a text, found an empty one"),
         (TEXTS, {"method": "calibrated_lrp"}, "'calibrated_lrp' has no heads to calibrate"),

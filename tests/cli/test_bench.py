@@ -45,6 +45,8 @@ def test_bench_writes_and_prints_the_table(checkpoint, data, tmp_path):
     stored = (Path(out) / "results-00000.jsonl").read_bytes()
     assert succeed(*command) == printed  # everything is there already
     assert succeed("bench", out) == printed  # without model and data
+    for option in (["--perturb", "delete"], ["--heads", "own"], ["--written-out"], ["--no-erasure"], ["--limit", "2"]):
+        assert "holds results, which are shown as they are" in fail("bench", out, *option)
     assert (Path(out) / "results-00000.jsonl").read_bytes() == stored
     assert "protocol.measures" in fail(*command, "--perturb", "delete")
     assert "example 5: the model has no label" in fail(

@@ -47,6 +47,13 @@ def test_corpus_shows_one_folder_or_two(checkpoint, source, tmp_path):
     names = {line.split(",")[0] for line in file.read_text().splitlines()[1:]}
     assert names == {"one", "two"}  # the same checkpoint twice: the folders tell them apart
     assert "no word is used 1000 times or more: lower --min-uses" in run("corpus", one, "--min-uses", "1000").stderr
+    assert not run("corpus", one, "--other", two).stderr
+    about = Path(two) / "run.json"
+    about.write_text(about.read_text().replace('"sha256": "', '"sha256": "0'))
+    (Path(one) / "_SUCCESS").unlink()
+    said = run("corpus", one, "--other", two).stderr
+    assert f"note: {one} is not finished: its words are those of the parts that are there\n" in said
+    assert f"note: {one} and {two} are not of the same data\n" in said
     assert "png, svg" in succeed("corpus", "--help").replace(".", "")
     assert "ends in" in fail("corpus", one, "--figure", "words.gif")
     assert "no run.json" in fail("corpus", str(tmp_path))

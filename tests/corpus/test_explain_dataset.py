@@ -342,6 +342,27 @@ def test_the_folder_of_another_run_is_refused(tmp_path):
     assert contents(tmp_path) == before
 
 
+def test_the_same_bytes_read_as_another_kind_of_data_are_another_run(tmp_path):
+    lines = tmp_path / "texts.txt"
+    lines.write_text("text\n" + "".join(f"{text}\n" for text in phrases(3)))
+    explain(lines, tmp_path / "out")
+    with pytest.raises(ValueError, match=r"data\.kind is 'text' there and 'csv' here"):
+        explain(lines.rename(tmp_path / "texts.csv"), tmp_path / "out")
+
+
+def test_data_that_was_changed_while_it_was_read_is_reported(tmp_path, monkeypatch):
+    lines, honest = tmp_path / "texts.txt", run.explain_part
+    lines.write_text("".join(f"{text}\n" for text in phrases(12)))
+
+    def change_data(*arguments: Any) -> Any:
+        lines.write_text("".join(f"{text}\n" for text in phrases(13)[1:]))
+        return honest(*arguments)
+
+    monkeypatch.setattr(run, "explain_part", change_data)
+    with pytest.warns(RuntimeWarning, match=r"texts\.txt was changed while it was read: .*out holds results of rows"):
+        explain(lines, tmp_path / "out")
+
+
 def test_a_folder_with_other_parquet_files_or_in_use_is_refused(tmp_path):
     (tmp_path / "a" / "parts").mkdir(parents=True)
     (tmp_path / "a" / "parts" / "part-000000.parquet").write_bytes(b"x")
@@ -349,6 +370,28 @@ def test_a_folder_with_other_parquet_files_or_in_use_is_refused(tmp_path):
         explain(phrases(3), tmp_path / "a")
     with claim(tmp_path / "b"), pytest.raises(ValueError, match="another process"):
         explain(phrases(3), tmp_path / "b")
+
+
+@pytest.mark.parametrize("name", run.WRITTEN)
+def test_a_file_that_is_not_of_a_run_is_not_overwritten(tmp_path, name):
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(ValueError, match=rf"holds {name} but no run\.json, and a run would overwrite it"):
+        explain(phrases(3), tmp_path)
+    assert (tmp_path / name).read_text() == "mine"
+    assert {path.name for path in tmp_path.iterdir()} == {name, ".lock"}
+
+
+def test_names_of_files_beside_the_parts():
+    assert run.WRITTEN[:2] == (shards.BAD_ROWS, shards.DONE)
+
+
+def test_results_go_to_a_folder_of_their_own(tmp_path):
+    (tmp_path / "texts.txt").write_text("it is good\n")
+    with pytest.raises(ValueError, match="holds the data: name another folder"):
+        explain(tmp_path, tmp_path)
+    with pytest.raises(ValueError, match=r"cannot write to .*texts\.txt: expected a folder"):
+        explain(tmp_path, tmp_path / "texts.txt")
+    assert [path.name for path in tmp_path.iterdir()] == ["texts.txt"]
 
 
 def test_a_run_goes_on_with_the_threads_that_it_began_with(tmp_path):

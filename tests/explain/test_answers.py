@@ -266,6 +266,26 @@ def test_what_is_not_there_is_an_error(answer, what, message):
         answer.of(**what)
 
 
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        ({"text": 3}, "found 3: name tokens with tokens="),
+        ({"tokens": "are"}, "tokens= is a number, a slice or a list of numbers, counted from 0; found 'a'"),
+        ({"tokens": 1.5}, "found 1.5"),
+        ({"tokens": True}, "found True"),
+        ({"sentence": "a"}, "sentence= is the number of a sentence, counted from 0; found 'a'"),
+    ],
+)
+def test_what_names_no_part_is_an_error(answer, what, message):
+    with pytest.raises(TypeError, match=message):
+        answer.of(**what)
+
+
+def test_tokens_are_explained_in_their_order(answer):
+    backwards = answer.of(tokens=slice(3, 0, -1))
+    assert backwards == answer.of(tokens=slice(1, 4))
+
+
 def test_the_metrics_measure_what_was_explained(explainer, answer):
     """Point 0 of a curve is the probability of the part, given what stands before it."""
     from tokenlight.metrics.evaluate import draw_curves

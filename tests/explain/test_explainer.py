@@ -1,6 +1,7 @@
 """The user's object: texts of every kind in, explanations out; batching, sharing of passes, errors that help."""
 
 import copy
+import json
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -108,9 +109,9 @@ def test_other_sequences_are_lists_too():
     assert explainer.explain(generator) == expected
 
 
-@pytest.mark.parametrize("size", [0, -3])
+@pytest.mark.parametrize("size", [0, -3, 1.5, "a", None, True])
 def test_a_batch_size_that_cannot_be(size):
-    with pytest.raises(ValueError, match=f"batch_size is a positive number, found {size}"):
+    with pytest.raises(ValueError, match=f"batch_size is a positive whole number, found {size!r}"):
         explainer_for("bert").explain(TEXTS, batch_size=size)
 
 
@@ -232,6 +233,7 @@ def test_an_empty_list_is_an_error():
         ([5], "found int: 5"),
         (["ok", None], "found NoneType: None"),
         (b"ok", "found bytes"),
+        ({"ok", "the key"}, "found set"),  # in no order
         ([["who ?", "me"]], r"found list: \['who \?', 'me'\]"),
         (("a", "b", "c"), "found tuple"),
         (("a", 3), "found tuple"),
@@ -556,6 +558,35 @@ def test_a_checkpoint_without_a_head_is_refused(tmp_path):
         tl.load(tmp_path)
 
 
+def test_the_model_inside_the_package_is_as_it_is():
+    with pytest.raises(TypeError, match=r"dtype: settings are for a checkpoint .* tl.load\(\).model.double\(\)"):
+        tl.load(dtype=torch.float64)
+    with pytest.raises(
+        ValueError, match="task='fill-mask': the model inside the package is a text-classification model"
+    ):
+        tl.load(task="fill-mask")
+    assert tl.load(task="text-classification").task.name == "text-classification"
+
+
+def test_what_is_no_checkpoint_is_said(tmp_path):
+    with pytest.raises(TypeError, match="named by a text or a path; found int: 3"):
+        tl.load(3)  # type: ignore[arg-type]
+    for path in (tmp_path / "nowhere", str(tmp_path / "nowhere")):
+        with pytest.raises(ValueError, match=r"there is no folder .*nowhere': expected a checkpoint there"):
+            tl.load(path)
+
+
+def test_layers_of_a_file_that_the_configuration_does_not_count_are_named(tmp_path):
+    folder = saved("bert", "text-classification", tmp_path)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 1}))
+    with pytest.warns(
+        RuntimeWarning, match=r"1 in bert\.encoder\.layer.*left out: bert\.encoder\.layer\.1\. .*config\.json"
+    ):
+        explainer = tl.load(folder)
+    assert explainer.model.config.num_hidden_layers == 1
+
+
 def test_what_was_given_can_be_read_back():
     model, tokenizer = model_for("llama", "text-generation"), metaspace_bpe()
     explainer = tl.Explainer(model, tokenizer)
@@ -569,6 +600,7 @@ def test_what_was_given_can_be_read_back():
     [
         (torch.zeros(3, dtype=torch.long), None, r"input_ids must be a tensor \[batch, token\].*\(3,\)"),
         ([[1, 2]], None, "input_ids must be a tensor.*found list"),
+        (None, None, "input_ids must be a tensor.*found NoneType"),
         (torch.zeros(1, 0, dtype=torch.long), None, "input_ids is empty"),
         (torch.ones(1, 4, dtype=torch.long), torch.ones(1, 3), r"attention_mask must be.*\(1, 3\)"),
         (torch.ones(1, 4, dtype=torch.long), torch.zeros(1, 4), "hides every token of a row"),
@@ -580,6 +612,20 @@ def test_what_was_given_can_be_read_back():
 def test_token_ids_that_cannot_be(ids, mask, message):
     with pytest.raises(ValueError, match=message):
         tl.attribute(model_for("bert"), ids, mask, method="attcat", target=1)
+
+
+@pytest.mark.parametrize(
+    ("task", "target", "foil"),
+    [
+        ("text-classification", 1, 1),
+        ("text-classification", [0, 1], [2, 1]),
+        ("token-classification", (2, 1), 1),
+        ("question-answering", (2, 3), (2, 3)),
+    ],
+)
+def test_a_target_is_not_compared_with_itself(task, target, foil):
+    with pytest.raises(ValueError, match="there is nothing to compare"):
+        tl.attribute(model_for("bert", task), models.ids(2, 6), method="attcat", target=target, foil=foil)
 
 
 def test_a_boolean_mask_is_a_mask():

@@ -45,6 +45,17 @@ def test_a_long_prompt_loses_its_start_and_says_so():
     assert len(e.tokens) == 300
 
 
+def test_sources_that_were_cut_off_are_named():
+    explainer = explainer_for("gpt2", "text-generation")
+    first, second, third = "the key is here.", "good " * 310 + "movie.", "who wrote the book ?"
+    e = explainer.explain(f"{first} {second} {third}", "random", documents={"A": first, "B": second, "C": third})
+    assert [(one.name, bool(one.tokens)) for one in e.by_source()] == [("A", False), ("B", True), ("C", True)]
+    assert "sources; cut off: A" in e.notes[1]
+    assert "sources; cut off in part: B" in e.notes[2]
+    whole = explainer.explain(f"{'good ' * 310} {third}", "random", documents={"C": third})
+    assert len(whole.notes) == 1  # the cut has spared it
+
+
 def test_a_long_text_to_classify_loses_its_end_and_says_so():
     e = explainer_for("bert").explain("good " * 400)
     assert "last" in notes(e)

@@ -249,6 +249,13 @@ def test_a_type_that_does_not_exist_is_one_line():
     assert "Did you mean 'bert'?" in ran.stderr
 
 
+def test_a_file_that_cannot_be_written_is_refused_before_anything_is_tried(tmp_path):
+    ran = CliRunner().invoke(app, ["families", "bert", "-o", str(tmp_path / "nowhere" / "families.json")])
+    assert ran.exit_code == 2
+    (line,) = ran.stderr.splitlines()  # without a line for each head that was tried
+    assert "there is no folder" in line
+
+
 def test_a_process_that_dies_spoils_no_other(monkeypatch):
     worker = Worker(60.0)
     worker.start()

@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import BertTokenizer
 
 import tokenlight as tl
+from tests.model.test_habits import mobilebert
 from tests.tokenizers_ import TOKENIZERS, explainer_for, model_for
 from tokenlight.data.source import Source
 from tokenlight.heads import count as counting
@@ -312,6 +314,9 @@ def test_relations_are_counted_as_in_equations_6_to_8():
     assert torch.equal(mask.positional * 2, M_pos)
     assert torch.equal(counts.mask().syntactic, M_synt.clamp_max(1))
     assert mask.made["count_relations"] is True
+    # A head that is let in counts for one relation, half of what the strongest heads count for.
+    let_in = (mask.lit == 0) & (mask.corrupted(0.5).lit > 0)
+    assert mask.corrupted(0.5).syntactic[let_in].tolist() == [0.5]
 
 
 def test_masks_and_statistics_survive_their_file(tmp_path):
@@ -336,11 +341,12 @@ def test_controls_are_exact_in_count_and_seeded(seed):
     control = mask.random(seed)
     assert (control.count, mask.count) == (3, 3)
     assert torch.equal(control.lit, mask.random(seed).lit)
-    for share, count in ((0.0, 3), (1 / 3, 4), (2 / 3, 5), (1.0, 6)):
+    for share, count in ((0.0, 3), (1 / 3, 4), (2 / 3, 5)):
         corrupted = mask.corrupted(share, seed)
         assert corrupted.count == count
         assert (corrupted.lit >= mask.lit).all()
         assert torch.equal(corrupted.positional, mask.positional)
+    assert torch.equal(mask.corrupted(1).groups, torch.stack([torch.ones(2, 3), torch.zeros(2, 3)]).double())
     assert len({tuple(mask.random(s).lit.flatten().tolist()) for s in range(20)}) > 5
     with pytest.raises(ValueError, match="from 0 to 1"):
         mask.corrupted(1.5)
@@ -359,6 +365,11 @@ def test_damaged_files_are_refused(tmp_path):
     ):
         path.write_text(text)
         with pytest.raises(ValueError, match=said):
+            HeadMask.load(path)
+    for wrong in ({"made": None}, {"made": "by hand"}, {"model": 3}, {"fingerprint": ["a"]}, {"fingerprint": None}):
+        HeadMask.by_hand([[1, 0], [0, 1]]).save(path)
+        path.write_text(json.dumps({**json.loads(path.read_text()), **wrong}))
+        with pytest.raises(ValueError, match="damaged head mask"):
             HeadMask.load(path)
 
 
@@ -421,6 +432,34 @@ def test_counts_of_other_labels_under_the_same_names_are_not_resumed(tmp_path):
     path.write_text(json.dumps(before))
     with pytest.raises(ValueError, match="counts with other labels"):
         count_heads(explainer, PARSES, relations={"object": ("dobj",)}, checkpoint=path)
+
+
+@pytest.mark.parametrize("changed", ["biases", "tokenizer"])
+def test_counts_of_a_model_that_reads_or_attends_otherwise_are_not_resumed(changed, tmp_path):
+    path, explainer = tmp_path / "c.json", explainer_for("bert")
+    count_heads(explainer, PARSES, checkpoint=path)
+    other: Any = copy.deepcopy(explainer)
+    if changed == "biases":  # the fingerprint knows some weights of some matrices
+        with torch.no_grad():
+            other.model.bert.encoder.layer[0].attention.self.query.bias.add_(1)
+    else:
+        vocabulary = other.tokenizer.get_vocab()
+        swapped = {"good": vocabulary["bad"], "bad": vocabulary["good"]}
+        other = tl.Explainer(other.model, BertTokenizer(vocab=vocabulary | swapped))
+    assert fingerprint(other.model) == fingerprint(explainer.model)
+    with pytest.raises(ValueError, match="counts with other weights, another configuration or another tokenizer"):
+        count_heads(other, PARSES, checkpoint=path)
+
+
+def test_a_model_that_looks_at_padding_is_counted_without_any():
+    tokenizer = TOKENIZERS["wordpiece"]()
+    model: Any = copy.deepcopy(mobilebert(len(tokenizer)))
+    with torch.no_grad():  # each embedding holds those of the neighbors
+        model.mobilebert.embeddings.word_embeddings.weight[model.config.pad_token_id] = 30 * torch.linspace(-1, 1, 16)
+    explainer = tl.Explainer(model, tokenizer)
+    alone = [count_heads(explainer, [one], progress=False) for one in PARSES]
+    together = count_heads(explainer, PARSES, progress=False)
+    assert together.to_dict(rare=0) == (alone[0] + alone[1] + alone[2]).to_dict(rare=0)
 
 
 @pytest.mark.parametrize("damage", ["hits", "offsets", "no offsets"])

@@ -23,8 +23,8 @@ LAYERS = (
     ("families",),
     ("metrics",),
     ("data",),
-    ("heads",),
     ("runs",),
+    ("heads",),
     ("bench", "corpus", "calibration"),  # side by side: none imports another
     ("serve",),
     ("cli",),

@@ -15,6 +15,7 @@ from tokenlight.runs.run_folder import WHERE
 from tokenlight.text import passages, words
 from tokenlight.text.chats import MARK
 from tokenlight.views.answer_page import IMPORT
+from tokenlight.views.figure import NOT_IN_XML
 from tokenlight.views.latex import BEYOND_LATIN, BLANKS
 
 # What texts may be made of to lead a pattern astray: characters that it knows, each with one that it does not.
@@ -33,6 +34,7 @@ PATTERNS = {
     "cli/app.py": [(COLORS, ("\x1b", "\x1b[", "1", ";", "m", "a"))],
     "text/chats.py": [(MARK, ("\ue000", "\ue001", "1", "a"))],
     "views/latex.py": [(BEYOND_LATIN, ("a", "京", " ")), (BLANKS, (" ", "\n", "a"))],
+    "views/figure.py": [(NOT_IN_XML, ("a", "\x00", " "))],
     "views/answer_page.py": [(IMPORT, ())],  # reads files of the package alone
     "syntax/placing.py": [(re.compile(r"a\s++b"), ("a", " ", "b"))],  # made from a word with blanks in it
     "corpus/shards.py": [(SHARD, ("part-", "1", ".", "parquet"))],

@@ -13,6 +13,7 @@ from tests.rounding import assert_near
 from tokenlight.explain.jobs import Job
 from tokenlight.explain.passes import plan_passes
 from tokenlight.explain.running import run_jobs
+from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.methods import METHODS
 from tokenlight.methods.contributions import alti_matrix, join_heads, layer_of, normalise
 from tokenlight.model import anatomy
@@ -289,3 +290,31 @@ def test_a_gate_of_the_query_equals_the_long_way():
     difference = one.output[:, None] - vectors
     assert_near(gated.distances("l1"), difference.abs().sum(-1))
     assert_near(gated.distances("l2"), difference.norm(dim=-1))
+
+
+class HalvedMaximum(torch.nn.Module):
+    """A ReLU that is not recognized as an activation."""
+
+    def forward(self, x: torch.Tensor, *_: Any) -> torch.Tensor:
+        return torch.stack([x, torch.zeros_like(x)]).amax(0)
+
+
+def test_blocks_whose_mlp_is_not_recognized_are_refused():
+    model: Any = models.make("bert", "text-classification", DOUBLE)
+    for block in model.bert.encoder.layer:
+        block.intermediate.intermediate_act_fn = HalvedMaximum()
+    with pytest.raises(
+        UnsupportedModelError, match="no block of BertForSequenceClassification adds the output of an MLP"
+    ):
+        tl.attribute(model, models.ids(1), method="logit", target=1)
+
+
+def test_a_head_that_is_written_as_a_matrix_product_is_a_linear_layer():
+    class Product(torch.nn.Linear):
+        def forward(self, input: torch.Tensor) -> torch.Tensor:
+            return input @ self.weight.T + self.bias
+
+    model: Any = models.make("bert", "text-classification", DOUBLE)
+    expected = tl.attribute(model, models.ids(), method="logit", target=1)
+    model.classifier.__class__ = Product  # reads what the pooler's tanh gives
+    assert_near(tl.attribute(model, models.ids(), method="logit", target=1), expected)

@@ -171,6 +171,14 @@ def test_every_method_at_once_has_it_where_it_is_defined():
 
 NUMBERS = torch.tensor([[-2.0, -0.5, 0.0, 0.3, 1.0, 7.0], [3.0, -1.0, 0.7, -0.2, 2.0, 0.1]], dtype=torch.float64)
 ARRIVING = torch.tensor([[1.0, -1.0, 1.0, -2.0, 3.0, -1.0], [-1.0, 2.0, 0.5, -3.0, 1.0, -0.5]], dtype=torch.float64)
+
+
+def written_into(x: Tensor) -> Tensor:
+    result = x * 1
+    result[result < 0] = 0
+    return result
+
+
 RELUS = {
     "F.relu": F.relu,
     "in place": lambda x: F.relu(x * 1, inplace=True),
@@ -186,6 +194,14 @@ RELUS = {
     "max": lambda x: torch.max(x, torch.tensor(0.0, dtype=x.dtype)),
     "threshold": lambda x: F.threshold(x, 0.0, 0.0),
     "relu2": lambda x: activation(x, ACT2FN["relu2"].forward),
+    "maximum, bound first": lambda x: torch.maximum(torch.zeros_like(x.detach()), x),
+    "where": lambda x: torch.where(x > 0, x, 0.0),
+    "where, the other way": lambda x: torch.where(x <= 0, torch.zeros_like(x), x),
+    "masked_fill": lambda x: x.masked_fill(x < 0, 0.0),
+    "times a mask": lambda x: x * (x > 0),
+    "a mask times": lambda x: (x > 0).to(x.dtype) * x,
+    "times not a mask": lambda x: x * (~(x <= 0)).double(),
+    "written into": written_into,
 }
 PLAIN = {
     "tanh": torch.tanh,
@@ -202,6 +218,7 @@ PLAIN = {
     "linear": lambda x: activation(x, ACT2FN["linear"].forward),
     "the largest": lambda x: x.amax(-1, keepdim=True).expand(2, 6),
     "a sum": lambda x: x + x.flip(0),
+    "a mask of other numbers": lambda x: x * (x.flip(0) > 0),
     "a matrix product": lambda x: x @ x.mT @ x,
 }
 REFUSED = {
@@ -211,6 +228,7 @@ REFUSED = {
     "threshold": lambda x: F.threshold(x, 0.5, 0.0),
     "quick_gelu": lambda x: activation(x, ACT2FN["quick_gelu"].forward),
     "SiLU that is written out": lambda x: x * torch.sigmoid(x),
+    "leaky ReLU that is written out": lambda x: torch.where(x > 0, x, 0.1 * x),
     "GELU that is written out": lambda x: 0.5 * x * (1.0 + torch.erf(x / 2**0.5)),
 }
 

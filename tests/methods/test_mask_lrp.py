@@ -76,6 +76,13 @@ def test_relevance_is_conserved_with_a_head_in_every_block(family, task):
     assert not torch.allclose(masked.scores, attribute("zplus_lrp", family, task))
 
 
+@pytest.mark.parametrize("options", [{}, {"empty": "drop"}, {"empty": "residual"}, {"normalise": False}])
+def test_transformer_attribution_with_heads_is_mask_lrp(options):
+    assert (TOP_ONLY[0] == 0).all()  # a block without a lit head, where `empty` decides
+    theirs = attribute("transformer_attribution", heads=TOP_ONLY, **options)
+    assert torch.equal(attribute(heads=TOP_ONLY, **options), theirs)
+
+
 def test_two_groups_are_normalised_as_the_paper_says():
     """By hand at the last block: R_s and R_p are scaled by |ΣR_s| / (|ΣR_s| + |ΣR_p|) · ΣR / ΣR_s."""
     syntactic, positional = torch.zeros(2, 4).double(), torch.zeros(2, 4).double()
@@ -120,6 +127,13 @@ def test_equations_9_to_11_with_counts():
     )
     assert_near(attribute(heads=mask, normalise=False), (last @ first)[:, 0], growth=SHARES)
     assert not torch.allclose(attribute(heads=mask), attribute(heads=mask, normalise=False))
+
+
+def test_corruption_of_all_heads_is_transformer_attribution():
+    """Whatever the mask counted: section 5.4 calls it a mask filled with ones, which is their GAE."""
+    M_synt, M_pos = torch.tensor([[1.0, 0, 2, 0], [2, 0, 1, 0]]), torch.tensor([[0.0, 1, 1, 0], [0, 0, 1, 1]])
+    mask = HeadMask(M_synt.double() / 2, M_pos.double() / 2, {"largest_count": 2})
+    assert_near(attribute(heads=mask.corrupted(1)), attribute("transformer_attribution"), growth=SHARES)
 
 
 def test_masking_a_head_changes_that_blocks_own_stored_relevance_in_the_paper_only():

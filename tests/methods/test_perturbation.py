@@ -127,3 +127,42 @@ def test_windows_and_padding_on_the_left_are_refused():
     assert torch.isfinite(
         tl.attribute(models.model("llama", "text-generation"), ids, mask, method="shapley_sampling", target=7)
     ).all()
+
+
+@pytest.mark.parametrize("how", ["hide", "pad"])
+@pytest.mark.parametrize("family", ["bert", "gpt2", "llama", "opt", "roberta"])
+@pytest.mark.parametrize("hidden", [0, 2])
+def test_tokens_that_the_mask_hides_move_no_others(family, how, hidden):
+    """As the model counts its positions itself, with the same mask."""
+    task = models.default_task(family)
+    model, ids = models.model(family, task), models.ids(1, 7)
+    mask = torch.ones_like(ids)
+    mask[0, hidden] = 0
+    if hidden == 0 and task == "text-classification":
+        with pytest.raises(ValueError, match="pad on the right"):
+            tl.attribute(model, ids, mask, method="erasure", target=1, how=how)
+        return
+    whole, token = (tl.attribute(model, ids, mask, method="erasure", target=models.target(task), how=how)), 4
+    changed, other = ids.clone(), mask.clone()
+    if how == "hide":
+        other[0, token] = 0
+    else:
+        changed[0, token] = models.SMALL["pad_token_id"]
+    places = positions(family, ids, mask)
+    with torch.no_grad():
+        answers = [
+            model(input_ids=one, attention_mask=seen, position_ids=places).logits[0]
+            for one, seen in ((ids, mask), (changed, other))
+        ]
+    before, after = (answer[1] if task == "text-classification" else answer[-1, 7] for answer in answers)
+    assert_near(whole[0, token], before - after, size=answers[0])
+
+
+def positions(family: str, ids: Tensor, mask: Tensor) -> Tensor:
+    """[batch, token] as the family counts them; where the first token is hidden, from the next one."""
+    pad = models.SMALL["pad_token_id"]
+    if family == "roberta":
+        return (ids != pad).cumsum(1) + pad
+    if family == "opt":
+        return (mask.cumsum(1) - 1).clamp_min(0)
+    return (torch.arange(ids.shape[1])[None] - mask.argmax(1)[:, None]).clamp_min(0)

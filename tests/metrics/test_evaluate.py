@@ -330,6 +330,28 @@ def test_scores_that_do_not_fit_are_refused(scores):
         from_scores(explainer_for("bert"), "the key is here", scores)
 
 
+@pytest.mark.parametrize(
+    ("scores", "message"),
+    [
+        (None, "one for each token of a text; found NoneType"),
+        (["a"] * 6, "one for each token of a text; found list"),
+        ([None] * 6, "one for each token of a text; found list"),
+        ([1j] * 6, "scores are real numbers; found torch.complex64"),
+    ],
+)
+def test_scores_that_are_no_numbers_are_refused(scores, message):
+    with pytest.raises(TypeError, match=message):
+        from_scores(explainer_for("bert"), "the key is here", scores)
+
+
+def test_scores_without_a_sign_are_not_negative():
+    with pytest.raises(ValueError, match="signed=False says that no score is negative"):
+        from_scores(explainer_for("bert"), "the key is here", [-0.1] * 6, signed=False)
+    assert not from_scores(explainer_for("bert"), "the key is here", [0.1] * 6, signed=False).signed
+    with pytest.raises(TypeError, match="method is a name for these scores, found int"):
+        from_scores(explainer_for("bert"), "the key is here", [0.1] * 6, method=3)  # type: ignore[call-overload]
+
+
 def test_each_text_needs_its_scores():
     with pytest.raises(ValueError, match="1 rows of scores for 3 texts"):
         from_scores(explainer_for("bert"), TEXTS, [[0.1]])
@@ -364,6 +386,37 @@ def test_options_are_checked():
         Measure("deletion", options={"at": None})
     with pytest.raises(TypeError, match="changes no input"):
         Measure("spearman", Perturbation())
+    with pytest.raises(TypeError, match=r"tl.Perturbation, such as Perturbation\(\).by\('mask'\); found 'mask'"):
+        Measure("aopc", "mask")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"say which in its perturbation, Perturbation\(eligible='all'\)"):
+        Measure("aopc", eligible="all")
+    with pytest.raises(ValueError, match="units='words' has no meaning"):
+        Measure("spearman", eligible="all", units="words")
+    with pytest.raises(ValueError, match="found 'special'"):
+        Measure("spearman", eligible="special")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("units", [None, "words"])
+def test_marks_are_true_or_false_whatever_is_compared(units):
+    explainer = explainer_for("bert")
+    e = explainer.explain("the key is here", "random")
+    with pytest.raises(ValueError, match="True or False for each of the 6 tokens, found"):
+        e.evaluate(["pointing_game"], marks=torch.tensor([0, 0.2, 0, 0, 0, 0]), units=units)
+
+
+def test_what_is_no_explanation_is_said():
+    explainer = explainer_for("bert")
+    e = explainer.explain("the key is here", "random")
+    with pytest.raises(TypeError, match="expected explanations, found str"):
+        evaluate(explainer, {"random": e})  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="list of explanations"):
+        evaluate(explainer, None)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="metrics is a list of names"):
+        evaluate(explainer, [e], None)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="spearman: others are one value for each token; found str"):
+        e.evaluate(["spearman"], others="abc")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="run together, 1 or more; found 'a'"):
+        evaluate(explainer, [e], tokens="a")  # type: ignore[arg-type]
 
 
 def test_a_special_token_is_no_evidence_unless_all_count():

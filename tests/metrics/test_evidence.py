@@ -73,6 +73,10 @@ def test_ties_give_the_mean_over_all_orders(seed):
     assert mean_reciprocal_rank(scores, marked) == pytest.approx(reciprocal)
 
 
+def test_expected_counts_are_in_double_precision():
+    assert precision_at_k(torch.ones(3), marks(0, n=3), k=2) == 2 / 3
+
+
 def test_ties_by_place_on_request():
     flat = torch.ones(5)
     assert mean_reciprocal_rank(flat, marks(2), ties="first") == 1 / 3
@@ -104,5 +108,7 @@ def test_marks_must_mark_something(wrong):
 def test_k_and_ties_are_checked():
     with pytest.raises(ValueError, match="found 0"):
         precision_at_k(SCORES, marks(0), k=0)
+    with pytest.raises(ValueError, match=r"found 1\.5"):
+        precision_at_k(SCORES, marks(0), k=1.5)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="'best'"):
         pointing_game(SCORES, marks(0), ties="best")

@@ -1,5 +1,6 @@
 """What is taken away, point by point: grids, rounding, who is eligible, what the releases do."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -137,7 +138,7 @@ def test_numbers_of_tokens():
     assert Perturbation(grid=(0, 2, 2), distinct=True).counts(5, 7) == [2]
 
 
-@pytest.mark.parametrize("grid", [(), (0.1, 1), (1.5,), (-1,), (True,), ("a",)])
+@pytest.mark.parametrize("grid", [(), (0.1, 1), (1.5,), (-1,), (True,), ("a",), (float("nan"),)])
 def test_senseless_grids_are_refused(grid):
     with pytest.raises(ValueError, match="shares"):
         Perturbation(grid=grid)
@@ -152,6 +153,33 @@ def test_senseless_combinations_are_refused():
         steps(row(4), torch.zeros(4), DELETE)
     with pytest.raises(ValueError, match="fit"):
         steps(row(4), SCORES, Perturbation())
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"how": "mask"},  # deleted all the same
+        {"token": "zero"},
+        {"token": True},
+        {"token": 1.5},
+        {"rounding": "down"},
+        {"share_of": "words"},
+        {"eligible": "tokens"},
+        {"keep": "bottom"},
+        {"absolute": "no"},
+        {"ablations": -1},
+        {"ablations": 1.5},
+        {"seed": "a"},
+    ],
+)
+def test_settings_that_do_not_exist_are_refused(settings):
+    ((name, value),) = settings.items()
+    with pytest.raises(ValueError, match=rf"^{name} is .*; found {re.escape(repr(value))}$"):
+        Perturbation(**settings)
+
+
+def test_a_grid_may_be_a_list():
+    assert Perturbation(grid=[0.1, 0.5]) == Perturbation(grid=(0.1, 0.5))  # type: ignore[arg-type]
 
 
 # --- What a model gets by default -------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import tokenlight as tl
+from tests import models
 from tests.rounding import SHARES, assert_near
 from tests.rules.test_replacements import BATCH, constant, relevance, signal
 from tests.tokenizers_ import explainer_for
@@ -192,7 +193,15 @@ SPELLINGS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {  # of x [text, toke
     "einsum, weight first": lambda x, w: torch.einsum("oi, bti -> tbo", w, x).transpose(0, 1),
     "einsum of heads": lambda x, w: torch.einsum("bti,ndi->btnd", x, w.unflatten(0, (2, 3))).flatten(2),
     "vectors": lambda x, w: torch.stack([x @ one for one in w], -1),
+    "scaled": lambda x, w: x @ ((w * 2.0) * 0.5).T,
+    "adapted": lambda x, w: x @ ((w - ADAPTER) + ADAPTER).T,
+    "masked": lambda x, w: x @ torch.where(torch.ones(6, 5) > 0, w, 0.0).T,
+    "put together": lambda x, w: x @ torch.cat([w[:2], w[2:]]).T,
+    "addmm": lambda x, w: torch.addmm(NOTHING, x.flatten(0, 1), w.T, beta=1, alpha=1).unflatten(0, x.shape[:2]),
+    "addmm by name": lambda x, w: torch.addmm(input=NOTHING, mat1=x.flatten(0, 1), mat2=w.T).unflatten(0, x.shape[:2]),
+    "Tensor.addmm": lambda x, w: NOTHING.addmm(x.flatten(0, 1), w.T).unflatten(0, x.shape[:2]),
 }
+NOTHING, ADAPTER = torch.zeros(6, dtype=torch.float64), torch.full((6, 5), 0.25, dtype=torch.float64)
 
 
 @pytest.mark.parametrize(
@@ -207,6 +216,53 @@ def test_a_matrix_product_with_a_weight_is_a_linear_layer(spelling, table):
     assert_near(other, back, growth=SHARES)
     kept, expected = (torch.as_tensor(one.total("bias")) for one in (entries, ledger))
     assert_near(kept, expected, size=float(back.abs().sum()), growth=SHARES)
+
+
+@pytest.mark.parametrize("table", [LRP, ZPLUS, ALPHA_BETA, ATTN_LRP | rules.epsilon_rules(0.2)])
+def test_a_residual_stream_that_addmm_adds_keeps_its_relevance(table):
+    x, stream = signal(12, 5), signal(12, 6, seed=1)
+    weight = nn.Parameter(constant(6, 5), requires_grad=False)
+    _, _, expected, _ = relevance(table, lambda x, stream: F.linear(x, weight) + stream, x, stream)
+    _, _, found, _ = relevance(table, lambda x, stream: torch.addmm(stream, x, weight.T), x, stream)
+    for one, other in zip(found, expected, strict=True):
+        assert_near(one, other, growth=SHARES)
+
+
+def test_a_layer_whose_weight_is_a_signal_is_a_product_of_two_signals():
+    x, weight = signal(BATCH, 4, 5), signal(6, 5, seed=1)
+    _, _, expected, _ = relevance(ATTN_LRP, lambda x, w: torch.matmul(x, w.T), x, weight)
+    _, out, found, _ = relevance(ATTN_LRP, F.linear, x, weight)
+    for one, other in zip(found, expected, strict=True):
+        assert_near(one, other)
+    assert_near(sum(float(one.sum()) for one in found), float(out.sum()), size=float(out.abs().sum()))
+
+
+class PackedLinear(nn.Module):
+    """Eight bits and a scale, as people write it."""
+
+    def __init__(self, layer: nn.Linear):
+        super().__init__()
+        self.codes: Tensor
+        self.scale: Tensor
+        largest = layer.weight.detach().abs().amax(1, keepdim=True)
+        self.register_buffer("codes", (layer.weight.detach() / largest * 127).round().to(torch.int8))
+        self.register_buffer("scale", largest / 127)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x @ (self.codes.to(x.dtype) * self.scale).T
+
+
+@pytest.mark.parametrize("method", ["zplus_lrp", "alpha_beta_lrp"])
+def test_weights_that_a_layer_unpacks_from_its_buffers_are_weights(method):
+    packed, plain = (models.make("llama", "text-generation", torch.float64) for _ in range(2))
+    for name, layer in list(plain.named_modules()):
+        if isinstance(layer, nn.Linear) and "layers" in name:
+            packed.set_submodule(name, PackedLinear(layer))
+            unpacked: Any = packed.get_submodule(name)
+            with torch.no_grad():
+                layer.weight.copy_(unpacked.codes * unpacked.scale)
+    scores = [tl.attribute(one, models.ids(2, 6), method=method, target=7) for one in (packed, plain)]
+    assert_near(*scores, growth=SHARES)
 
 
 @pytest.mark.parametrize("spelling", ["bmm", "einsum", "@"])

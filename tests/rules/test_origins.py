@@ -62,6 +62,31 @@ class ErfGelu(nn.Module):
         return x * 0.5 * (1.0 + torch.erf(x / math.sqrt(2.0)))
 
 
+class QuotientSilu(nn.Module):
+    def forward(self, x: Tensor, *_: Any) -> Tensor:
+        return x / (1.0 + torch.exp(-x))
+
+
+class TwoTermGelu(nn.Module):
+    def forward(self, x: Tensor, *_: Any) -> Tensor:
+        return x / 2 + x / 2 * torch.erf(x / math.sqrt(2.0))
+
+
+class ChosenElu(nn.Module):
+    def forward(self, x: Tensor, *_: Any) -> Tensor:
+        return torch.where(x > 0, x, torch.exp(x) - 1.0)
+
+
+class BoundedRelu(nn.Module):
+    def forward(self, x: Tensor, *_: Any) -> Tensor:
+        return torch.maximum(torch.zeros_like(x), x)
+
+
+class MaskedRelu(nn.Module):
+    def forward(self, x: Tensor, *_: Any) -> Tensor:
+        return x * (x > 0)
+
+
 def gpt2_with(make: Callable[[], nn.Module], task: str = "text-classification") -> Any:
     model: Any = copy.deepcopy(models.model("gpt2", task, torch.float64))
     for block in model.transformer.h:
@@ -93,7 +118,10 @@ def as_one(kind: type[nn.Module]) -> Callable[[], nn.Module]:
     return AsOne
 
 
-@pytest.mark.parametrize("kind", [QuickGelu, WrittenOutGelu, ErfGelu, Reshaped])
+OTHERS = [QuotientSilu, TwoTermGelu, ChosenElu, BoundedRelu, MaskedRelu]
+
+
+@pytest.mark.parametrize("kind", [QuickGelu, WrittenOutGelu, ErfGelu, Reshaped, *OTHERS[1:]])
 def test_an_activation_that_is_written_out_is_one(kind):
     compare(kind, as_one(kind), METHODS, rtol=1e-9, atol=1e-11)
 
@@ -163,6 +191,17 @@ def test_every_activation_of_torch_passes_relevance_unchanged(kind, table):
     arriving = torch.randn_like(result)
     (gradient,) = torch.autograd.grad(result, leaf, arriving)
     torch.testing.assert_close(gradient * leaf, arriving * result)
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_an_activation_that_is_written_out_is_a_gate(kind):
+    """In a product with a signal of another layer, the signal takes all under LRP."""
+    gate, signal = (torch.randn(2, 3, 8, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    with RuleMode(LRP, Ledger(2)):
+        product = kind()(gate * 1) * (signal * 1)
+    grads = torch.autograd.grad(product.sum(), [gate, signal], materialize_grads=True)
+    assert not grads[0].any()
+    torch.testing.assert_close(grads[1], kind()(gate).detach())
 
 
 @pytest.mark.parametrize("fused", [False, True])

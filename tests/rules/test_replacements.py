@@ -111,6 +111,19 @@ def test_norm_scale_is_constant_and_the_mean_is_not():
     torch.testing.assert_close(back.sum((1, 2)) + ledger.total("bias"), out.sum((1, 2)))
 
 
+def test_a_norm_over_several_axes_takes_the_mean_over_all_of_them():
+    x, weight, bias = signal(BATCH, 4, 2, 3), constant(2, 3), constant(2, 3, seed=3)
+    value, out, (back,), ledger = relevance(LRP, lambda x: F.layer_norm(x, (2, 3), weight, bias, 1e-5), x)
+    flat = [part.flatten(-2) for part in (x.detach(), weight, bias)]
+    expected, _, (other,), entries = relevance(
+        LRP, lambda x: F.layer_norm(x, (6,), flat[1], flat[2], 1e-5), flat[0].requires_grad_()
+    )
+    torch.testing.assert_close(value.flatten(-2), expected)
+    torch.testing.assert_close(back.flatten(-2), other)
+    torch.testing.assert_close(ledger.total("bias"), entries.total("bias"))
+    torch.testing.assert_close(back.sum((1, 2, 3)) + ledger.total("bias"), out.sum((1, 2, 3)))
+
+
 def test_norm_is_identity_under_zplus():
     weight, bias = constant(5), constant(5, seed=3)
     _, out, (back,), _ = relevance(ZPLUS, lambda x: F.layer_norm(x, (5,), weight, bias, 1e-5), signal(BATCH, 4, 5))

@@ -55,6 +55,18 @@ def test_a_rotation_has_its_plain_gradient(spelling: Spelling):
     assert_near(found, expected)
 
 
+def test_a_rotation_of_what_two_layers_gave_has_its_plain_gradient():
+    torch.manual_seed(0)
+    states, upstream = (torch.randn(16, 3, 8, dtype=torch.float64) for _ in range(2))
+    weight, angles = torch.randn(8, 8, dtype=torch.float64), torch.rand(16, 3, 4, dtype=torch.float64) * 6
+    states.requires_grad_()
+    with RuleMode(ZPLUS, Ledger(16)):
+        x = torch.cat([F.linear(states, weight[:4]), F.linear(states, weight[4:])], -1)
+        rotated = by_halves(x, angles.cos(), angles.sin())
+    (found,) = torch.autograd.grad(rotated, x, upstream)
+    assert_near(found, each_half(upstream, angles.cos(), -angles.sin()))
+
+
 def test_branches_that_join_are_still_shared_by_their_sizes():
     torch.manual_seed(0)
     stream, branch = (torch.randn(2, 3, 4, dtype=torch.float64, requires_grad=True) for _ in range(2))

@@ -1,6 +1,8 @@
 """Journals: damage of any kind is noticed, and only what is damaged is done again."""
 
+import errno
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +101,34 @@ def test_groups_that_were_done_again_are_read_in_order(journal):
     assert mend(journal) == {1, 2}
     assert journal.path.read_bytes() == b"".join(lines[3:] + lines[:3])
     assert list(journal) == ALL
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_a_full_disk_is_said_in_words_and_leaves_the_file_as_it_was(journal, monkeypatch, first):
+    before = journal.path.read_bytes()
+    if first:
+        journal, before = Journal(journal.path.with_name("new.jsonl")), b""
+
+    def full(file: Any) -> None:
+        file.flush()
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr("tokenlight.runs.journal.settle", full)
+        with pytest.raises(OSError, match=rf"no space left for {journal.path.name} in .* before is stored; free some"):
+            journal.append(3, [{"row": 6}])
+    assert journal.path.read_bytes() == before
+    journal.append(3, [{"row": 6}])
+    assert list(journal.records())[-1] == {"row": 6}
+
+
+def test_other_failures_of_the_disk_are_told_as_they_are(journal, monkeypatch):
+    def broken(file: Any) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr("tokenlight.runs.journal.settle", broken)
+    with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+        journal.append(3, [{"row": 6}])
 
 
 def test_journals_without_checksums_are_read_as_before(journal):

@@ -66,3 +66,8 @@ def test_a_seed_is_a_whole_number(seed):
         draws.of_text(models.ids(1, 4)[0], seed)
     with pytest.raises(ValueError, match="seed is a whole number, found"):
         drawn(models.ids(1, 4), seed=seed)
+
+
+def test_a_seed_that_no_generator_takes_is_refused():
+    with pytest.raises(ValueError, match="at most 64 bits"):
+        draws.of_text(models.ids(1, 4)[0], 10**30)

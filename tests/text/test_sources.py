@@ -1,5 +1,8 @@
 """Sources of a prompt, and scores that add up to theirs."""
 
+import json
+
+import numpy as np
 import pytest
 import torch
 
@@ -39,6 +42,33 @@ def test_sources_are_named_in_many_ways():
 def test_what_is_no_source_is_refused(documents, message):
     with pytest.raises(ValueError, match=message):
         find_sources(PROMPT, documents)
+
+
+@pytest.mark.parametrize(
+    ("documents", "message"),
+    [
+        (5, "found int"),
+        (b"The keys", "found bytes"),
+        ({"The keys are here.", "It is"}, "found set"),  # in no order
+        ([5], "document 1: expected a text .* found 5"),
+        ([(0.5, 3)], r"whole numbers; found \(0.5, 3\)"),
+        ([(False, True)], r"whole numbers; found \(False, True\)"),
+        ([(3,)], r"whole numbers; found \(3,\)"),
+        ([(0, 0, 3, 4)], "whole numbers; found"),
+        ({"a": None}, "a: expected a text"),
+        ({1: "The keys"}, "named by a text; found int: 1"),
+        (lambda text: 5, "returns spans .* found int"),
+        (lambda text: ["ab"], "returns spans .* found 'ab'"),
+    ],
+)
+def test_what_names_no_source_is_said(documents, message):
+    with pytest.raises(TypeError, match=message):
+        find_sources(PROMPT, documents)
+
+
+def test_spans_of_any_integer_type_can_be_saved():
+    (source,) = find_sources(PROMPT, [np.array([0, 3])])  # type: ignore[list-item]
+    assert json.dumps(source.span) == "[0, 3]"
 
 
 def test_sources_and_everything_else_add_up_to_all_scores():

@@ -127,6 +127,12 @@ def test_a_blank_before_a_special_token_is_not_lost():
     assert group_tokens(("a [MASK]",), [0, 0, 0], spans, [False, False, True]) == [[0], [1], [2]]
 
 
+def test_a_character_that_a_normalizer_makes_several_words_of_is_one_word():
+    """NFKC writes U+FDFA with blanks: byte-level tokens that begin with one have an empty span behind it."""
+    spans = [(0, 1), (1, 1), (0, 1), (0, 1), (2, 3)]
+    assert group_tokens(("\ufdfa b",), [0] * 5, spans, [False] * 5) == [[0, 1, 2, 3], [4]]
+
+
 def test_a_token_that_spans_two_words_joins_them():
     assert group_tokens(("ab cd",), [0, 0, 0], [(0, 1), (1, 4), (4, 5)], [False] * 3) == [[0, 1, 2]]
 

@@ -2,6 +2,7 @@
 
 import csv
 import io
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -78,6 +79,24 @@ def test_two_checkpoints_side_by_side():
     figure = summary_figure([ONE, TWO], 3)
     assert len(figure.axes[1].patches) == 4  # two words, a bar for each checkpoint
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["model, lrp", "other, lrp"]
+
+
+def test_words_that_are_rare_in_one_checkpoint_are_not_called_unused_there():
+    rare = (WordSupport("good", 1, 1, 0.5, 2.0), WordSupport("key", 1, 0, 0.25, 1.0))
+    other = CorpusSummary("other", "lrp", (LabelWords("positive", 1, rare),))
+    lines = printed(comparison_table(ONE, other, 3, min_uses=2))
+    assert ["positive", "good", "3", "+0.75", "1", "+0.50", "-0.25"] in lines
+    assert not any("key" in line for line in lines)  # neither checkpoint has it twice
+    figure = summary_figure([ONE, other], 3, min_uses=2)
+    bars: list[Any] = list(figure.axes[1].patches)
+    assert [bar.get_width() for bar in bars] == [2.25, 2.0]
+    words = [row["word"] for row in csv.DictReader(io.StringIO(summary_csv([ONE, other], min_uses=2)))]
+    assert words == ["good"]
+
+
+def test_a_label_that_only_the_other_checkpoint_has_is_shown():
+    neutral = CorpusSummary("other", "lrp", (LabelWords("neutral", 1, POSITIVE),))
+    assert ["neutral", "good", "0", "3", "+0.75", "+0.75"] in printed(comparison_table(ONE, neutral, 1))
 
 
 def test_dollars_are_no_formula(tmp_path):

@@ -2,6 +2,7 @@
 
 import itertools
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ import torch
 from tests.views.test_palette import TEXT, contrast
 from tokenlight.embedded import FILES
 from tokenlight.masks.head_mask import HeadMask
-from tokenlight.views.figure import save
+from tokenlight.views.figure import new_figure, save
 from tokenlight.views.head_figure import head_figure
 from tokenlight.views.palette import rgb
 
@@ -44,6 +45,14 @@ def test_pdf_has_no_type_3_fonts(figure: Any, tmp_path: Any) -> None:
     written = (tmp_path / "heads.pdf").read_bytes()
     assert b"/Type3" not in written
     assert b"/CIDFontType2" in written
+
+
+def test_a_figure_of_control_characters_can_be_read(tmp_path: Any) -> None:
+    figure = new_figure(2, 1)
+    figure.text(0, 0.5, "a\x00b\x1b[31m \ufffe c\nd")
+    save(figure, tmp_path / "figure.svg")
+    ElementTree.parse(tmp_path / "figure.svg")
+    assert figure.texts[0].get_text() == "a\ufffdb\ufffd[31m \ufffd c\nd"
 
 
 @pytest.mark.parametrize("heads", [1, 4, 12])

@@ -91,3 +91,14 @@ def test_the_figure_says_the_same(table, tmp_path):
         *("It opened then.", "+0.5", "+4", "−1.25", "Boats stay.", "−2", "+0.25", "+30"),
         *("Harbour", "Museum", "the answer itself"),
     ]
+
+
+def test_dollars_of_a_figure_are_dollars(table, tmp_path):
+    from tokenlight.views.figure import save
+    from tokenlight.views.source_figure import source_figure
+
+    figure = source_figure(replace(table, parts=[replace(table.parts[0], text="It cost $5 or $6."), table.parts[1]]))
+    save(figure, tmp_path / "sources.png")
+    drawn = figure.axes[0].texts[0]
+    assert drawn.get_text() == "It cost $5 or $6."
+    assert not drawn.get_parse_math()

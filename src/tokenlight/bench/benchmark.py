@@ -2,7 +2,7 @@
 
 import json
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -15,6 +15,7 @@ from tokenlight.bench.measuring import MeasuringPlan
 from tokenlight.bench.options import BadRows, Perturb
 from tokenlight.bench.protocol import Protocol
 from tokenlight.bench.protocol import protocol as find_protocol
+from tokenlight.bench.shown_examples import FILE as SHOWN
 from tokenlight.bench.shown_examples import keep_shown, read_shown
 from tokenlight.bench.stored_results import FORMAT, VERSION
 from tokenlight.bench.tabulate import INVERSE, STAGES, best_method, read_table
@@ -43,9 +44,9 @@ from tokenlight.runs.method_specs import (
     parse_measure,
 )
 from tokenlight.runs.model_hash import describe_model
-from tokenlight.runs.run_folder import claim, describe_run, settle_run
+from tokenlight.runs.run_folder import claim, describe_run, refuse_folder_of_data, settle_run, warn_of_changed_data
 from tokenlight.runs.workers import THIS_PROCESS, Workers
-from tokenlight.views.benchmark_report import write_views
+from tokenlight.views.benchmark_report import VIEWS, write_views
 
 PART_ROWS = 32  # rows that are done together, and lost together when the process is killed
 ANSWER_METRICS = ("top_k_drop:k=1", "linear_datamodelling_score:")  # of units, which are named behind them
@@ -109,8 +110,9 @@ def bench(
     with ExitStack() as stack:
         place = stack.enter_context(open_place(workers, explainer))
         folder = Path(output or stack.enter_context(TemporaryDirectory()))
+        refuse_folder_of_data(folder, data)
         stack.enter_context(claim(folder))
-        settle_run(folder, describe(models, data, specs, plan))
+        settle_run(folder, describe(models, data, specs, plan), (*VIEWS, SHOWN))
         return Runner(folder, plan, data, bad_rows, progress, place).run()
 
 
@@ -141,6 +143,7 @@ class Runner:
         self.stage(STAGES[0], self.plan)
         best = best_method(self.folder)
         self.stage(STAGES[1], inverse_of(self.plan, best))
+        warn_of_changed_data(self.folder, self.data)
         table = read_table(self.folder)
         write_views(table, self.folder, read_shown(self.folder))
         warn_of_bugs(table)
@@ -150,6 +153,7 @@ class Runner:
         """Part after part, without those that the journal holds."""
         journal = Journal(self.folder / name)
         done = self.recover(journal, plan)
+        self.refuse_bad(journal.records())  # a run that skipped them may be continued by one that refuses them
         read = partial(read_examples, self.data, plan.explainer.task.gap)
         parts = partial(in_parts, read, PART_ROWS, done, self.data.row_numbers)
         total = self.data.count() if self.progress else None
@@ -180,7 +184,7 @@ class Runner:
             return frozenset()
         return done
 
-    def refuse_bad(self, records: Sequence[Mapping[str, Any]]) -> None:
+    def refuse_bad(self, records: Iterable[Mapping[str, Any]]) -> None:
         for record in records if self.bad_rows == "refuse" else ():
             if "bad" in record:
                 what = "your code" if OWN_CODE in record["bad"] else "the row"

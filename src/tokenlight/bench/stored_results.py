@@ -35,6 +35,7 @@ class Stage:
     set_aside: Counter[str]  # reason -> rows
     bad: tuple[Record, ...]
     cut: int  # texts that were too long
+    most_marked: int | None  # marked tokens of the measured text with the most of them; None: no text has marks
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +48,7 @@ class Results:
     weights: Array  # [example, measure]
     curves: Mapping[str, Array]  # by the first measure that reads it: [example, method, point]; NaN behind the end
     run: RunFacts
+    most_marked: int | None  # marked tokens of the measured text with the most of them; None: no text has marks
 
 
 def read_results(folder: Path, stages: Sequence[str]) -> Results:
@@ -85,6 +87,7 @@ def read_results(folder: Path, stages: Sequence[str]) -> Results:
             ended=len(whole) + len(failed) == len(more),
             lost=sum(len(first.measured) - len(stage.measured) for stage in more if stage.rows == first.rows),
         ),
+        most_marked=first.most_marked,
     )
 
 
@@ -125,6 +128,7 @@ def read_stage(journal: Journal, measures: Sequence[Measure], only: Collection[i
     labels: tuple[str, ...] = ()
     set_aside: Counter[str] = Counter()
     right = judged = cut = 0
+    most_marked: int | None = None
     for record in journal:
         rows.append(record["row"])
         right += record.get("right") is True  # also of examples that are set aside, as those with wrong answers may be
@@ -143,10 +147,12 @@ def read_stage(journal: Journal, measures: Sequence[Measure], only: Collection[i
                 lines = [np.array(methods[label]["curves"][name], float) for label in labels]
                 curves.setdefault(name, []).append(lines)
             cut += record["cut"] > 0
+            if record.get("marked") is not None:
+                most_marked = max(most_marked or 0, record["marked"])
     empty = np.zeros((0, len(labels), len(measures)))
     stacked = {name: stack(lines) for name, lines in curves.items()}
     arrays = (np.array(values) if values else empty, np.array(weights), stacked)
-    return Stage(tuple(rows), tuple(measured), labels, *arrays, right, judged, set_aside, tuple(bad), cut)
+    return Stage(tuple(rows), tuple(measured), labels, *arrays, right, judged, set_aside, tuple(bad), cut, most_marked)
 
 
 def values_of(method: Mapping[str, Any], measures: Sequence[Measure]) -> list[float]:

@@ -89,7 +89,8 @@ def make_lines(results: Results, spreads: Mapping[str, tuple[float, ...]], seed:
     for k, measure in enumerate(results.measures):
         values, weights = results.values[:, :, k], np.tile(results.weights[:, k : k + 1], methods)
         means = weighted_means(values, weights)
-        low, high = intervals(values, weights, measure.entry, seed)
+        bounds = measure.entry.bounds_for(measure.options, results.most_marked)
+        low, high = intervals(values, weights, measure.entry, bounds, seed)
         known = [m for m in ours if not np.isnan(means[m])]
         best = max(known, key=lambda m: sign_of(measure) * means[m]) if known else None
         better = sign_of(measure) * values  # higher is better
@@ -103,11 +104,11 @@ def make_lines(results: Results, spreads: Mapping[str, tuple[float, ...]], seed:
     )
 
 
-def intervals(values: Array, weights: Array, metric: Metric, seed: int) -> Array:
+def intervals(values: Array, weights: Array, metric: Metric, bounds: tuple[float, float], seed: int) -> Array:
     """[2, column] 95 % limits of the means of a metric's values [example, column]; NaN where they are not known."""
     if not metric.binary:
-        return bounded_intervals(values, weights, metric.bounds, seed)
-    bottom, top = metric.bounds
+        return bounded_intervals(values, weights, bounds, seed)
+    bottom, top = bounds
     limits = np.full((2, values.shape[1]), np.nan)
     for column in range(values.shape[1]):
         numbers = values[~np.isnan(values[:, column]) & (weights[:, column] > 0), column]

@@ -60,13 +60,15 @@ def calibrate(
     groups = own_heads(model) if heads is None else choose_heads(heads, model)
     fitted = (perturbation or Perturbation()).fit(model, explainer.tokenizer)
     settings = CalibrationSettings(fitted, orders, points, folds, seed)
-    calibration = Calibration(explainer, relevance_method(method), *distinct(texts, target, foil), settings)
+    calibration = Calibration(explainer, relevance_method(method), *distinct(explainer, texts, target, foil), settings)
     divided, _ = (
         calibration.folds,
         calibration.goals,
     )  # what is wrong with the texts is said before anything is measured
     store = Checkpoint.open(
-        None if checkpoint is None else Path(checkpoint), calibration.describe(), list(map(len, calibration.rows))
+        None if checkpoint is None else Path(checkpoint),
+        {} if checkpoint is None else calibration.describe(),
+        list(map(len, calibration.rows)),
     )
     effects = calibration.measure(store, progress)
     search = calibration.search(effects, steps, store, progress)
@@ -110,13 +112,18 @@ def as_mask(explainer: Explainer, strengths: Tensor, groups: HeadMask | None, ma
     )
 
 
-def distinct(texts: Any, target: Any, foil: Any) -> tuple[list[Text], list[Any], list[Any]]:
-    """Each text with its target and foil once: a copy among the texts held back would judge what it was learnt from."""
+def distinct(explainer: Explainer, texts: Any, target: Any, foil: Any) -> tuple[list[Text], list[Any], list[Any]]:
+    """Each text with its target and foil once: a copy among the texts held back would judge what it was learnt from.
+
+    Texts with the same tokens, such as one with a blank at its end, are copies.
+    """
     if isinstance(texts, str | tuple):
         raise TypeError("calibration needs a list of texts, 50 to 500 for example; found a single one")
     listed, _ = texts_of(texts)
     goals = (spread(target, len(listed), "target"), spread(foil, len(listed), "foil"))
-    found = {repr(one): one for one in zip(listed, *goals, strict=True)}
+    found: dict[str, tuple[Text, Any, Any]] = {}
+    for row, text, *goal in zip(explainer.encode(listed), listed, *goals, strict=True):
+        found.setdefault(repr((row.input_ids, row.token_type_ids, goal)), (text, goal[0], goal[1]))
     kept, targets, foils = (list(column) for column in zip(*found.values(), strict=True))
     return kept, targets, foils
 

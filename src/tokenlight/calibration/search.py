@@ -1,7 +1,7 @@
 """The search: strengths climb the slope of the agreement, and every text judges a climb that has not seen it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -49,6 +49,11 @@ class Search:
     @property
     def steps(self) -> int:
         return len(self.judged) - 1
+
+    def up_to(self, steps: int) -> "Search":
+        """As it was after so many steps, if it has gone further."""
+        climbs = tuple(replace(climb, trail=climb.trail[: steps + 1]) for climb in self.climbs)
+        return self if self.steps <= steps else Search(climbs, self.judged[: steps + 1])
 
     @property
     def stalled(self) -> bool:

@@ -20,10 +20,10 @@ from tokenlight.methods import Method
 from tokenlight.metrics.evaluate import Measure, evaluate
 from tokenlight.metrics.goals import goals_of
 from tokenlight.metrics.perturbation import Perturbation, takeable
-from tokenlight.model.fingerprint import fingerprint
 from tokenlight.model.settings import layers_and_heads
 from tokenlight.model.twin import Twin
 from tokenlight.results.explanation import Explanation
+from tokenlight.runs.model_hash import hash_model
 from tokenlight.tasks.targets import Goal
 from tokenlight.text.rows import Row, Text
 
@@ -102,8 +102,7 @@ class Calibration:
         known = [(e.text, e.indices, e.foil_indices, e.position) for e in self.plain]
         settings = {**asdict(self.settings), "perturbation": repr(self.settings.perturbation)}
         digest = hashlib.sha256(repr(known).encode()).hexdigest()
-        model = list(fingerprint(self.explainer.inner))
-        return {"model": model, "method": self.method.name, "texts": digest, **settings}
+        return {"model": hash_model(self.explainer), "method": self.method.name, "texts": digest, **settings}
 
     def measure(self, store: Checkpoint, progress: bool) -> list[Effects]:
         """The effects of every text; those that the checkpoint holds are not measured again."""
@@ -127,7 +126,8 @@ class Calibration:
         unseen = [self.batches(effects, fold) for fold in self.folds]
         everyone = set(range(len(self.texts)))
         taught_by = [sorted(everyone.difference(fold)) for fold in (*self.folds, ())]
-        state = store.search or self.start(unseen)
+        # A checkpoint may have gone further than this run is asked to; what it found later does not count.
+        state = self.start(unseen) if store.search is None else store.search.up_to(steps)
         with counting("searching", steps, state.steps, progress) as advance:
             while state.steps < steps and not state.stalled:
                 climbs = tuple(

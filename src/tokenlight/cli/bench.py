@@ -91,7 +91,16 @@ def bench(
         if data is None:
             if not (Path(model) / "run.json").is_file():
                 raise ValueError("name the data to measure on, or a folder with results to show")
-            if output is not None or method or metric or preset or limit or sample:
+            chosen = (output, method, metric, preset, limit, sample, text, pair, label, split, kind, perturb, heads)
+            chosen += (
+                seed_model,
+                fused,
+                task,
+                workers,
+                None if bad_rows == "skip" else bad_rows,
+                None if erasure else 0,
+            )
+            if any(one is not None and one != [] for one in chosen):
                 raise ValueError(f"{model} holds results, which are shown as they are: name the data for a new run")
             table, folder = read_table(model), Path(model)
             write_views(table, folder, read_shown(folder))

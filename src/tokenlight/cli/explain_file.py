@@ -184,26 +184,44 @@ def corpus(
     with readable_errors():
         if figure is not None:
             check_figure_name(figure)
-        found = summarise(folder, method, min_uses)
+        # Words that are used less often are needed where the other checkpoint's are looked up.
+        found = summarise(folder, method, 1 if other else min_uses)
+        for one in (folder,) if other is None else (folder, other):
+            say_unfinished(one)
         if other is None:
             show(found, top, csv)
             if not any(label.words for one in found for label in one.labels):
                 say(f"no word is used {min_uses} times or more: lower --min-uses", err=True)
         else:
-            others = {one.method: one for one in summarise(other, method, min_uses)}
+            others = {one.method: one for one in summarise(other, method)}
             both = [(one, others[one.method]) for one in found if one.method in others]
             if not both:
                 raise ValueError(f"{folder} and {other} were not explained with the same method")
             if any(one.model == two.model for one, two in both):  # then the folders' names tell them apart
                 both = [(replace(one, model=folder.name), replace(two, model=other.name)) for one, two in both]
+            if hash_of_data(folder) != hash_of_data(other):
+                say(f"note: {folder} and {other} are not of the same data", err=True)
             for one, two in both:
-                wide_console().print(comparison_table(one, two, top))
+                wide_console().print(comparison_table(one, two, top, min_uses))
             found = [one for two in both for one in two]
             if csv is not None:
-                write_whole(csv, summary_csv(found))
+                write_whole(csv, summary_csv(found, min_uses))
         if figure is not None:
             # Bars of two checkpoints stand side by side; those of several methods would be no comparison.
-            save(summary_figure(found[: 2 if other else 1], top), figure)
+            save(summary_figure(found[: 2 if other else 1], top, min_uses), figure)
+
+
+def say_unfinished(folder: Path) -> None:
+    from tokenlight.corpus.shards import is_finished
+
+    if not is_finished(folder):
+        say(f"note: {folder} is not finished: its words are those of the parts that are there", err=True)
+
+
+def hash_of_data(folder: Path) -> object:
+    from tokenlight.runs.run_folder import read_run
+
+    return read_run(folder).get("data", {}).get("sha256")
 
 
 def show(found: "list[CorpusSummary]", top: int, file: Path | None) -> None:

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from tokenlight.cli.app import app, readable_errors, say, wide_console
+from tokenlight.cli.writing import check_folder_of
 
 
 @app.command()
@@ -19,6 +20,7 @@ def families(
     with readable_errors():
         if output is not None and output.suffix not in (".md", ".json"):
             raise ValueError(f"the table is written as .md or .json; found {output.name!r}")
+        check_folder_of(output)
         from tokenlight.families.sweep import sweep
         from tokenlight.foundation.files import write_whole
         from tokenlight.results.model_check import to_json

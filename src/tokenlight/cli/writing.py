@@ -1,5 +1,6 @@
 """Results on their way to a file: checked before anything takes time, and confirmed when it is written."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -18,6 +19,8 @@ def check_folder_of(output: Path | None) -> None:
         raise ValueError(f"cannot write to {output}: this is a folder; name a file in it")
     if not output.parent.is_dir():
         raise ValueError(f"cannot write to {output}: there is no folder {str(output.parent)!r}; make it first")
+    if not output.exists() and not os.access(output.parent, os.W_OK | os.X_OK):
+        raise ValueError(f"cannot write to {output}: no file can be made in the folder {str(output.parent)!r}")
 
 
 def format_for(output: Path | None, chosen: Format | None) -> Format:

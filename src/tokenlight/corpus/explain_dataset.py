@@ -23,10 +23,19 @@ from tokenlight.masks.choosing import HeadsLike
 from tokenlight.runs.engines import Place, Tell, open_place
 from tokenlight.runs.method_specs import MethodSpec, describe_job
 from tokenlight.runs.pace import pacing
-from tokenlight.runs.run_folder import RUN_FILE, claim, describe_run, read_run, settle_run
+from tokenlight.runs.run_folder import (
+    RUN_FILE,
+    claim,
+    describe_run,
+    read_run,
+    refuse_folder_of_data,
+    settle_run,
+    warn_of_changed_data,
+)
 from tokenlight.runs.workers import THIS_PROCESS, Workers
 
 FORMAT, VERSION = "tokenlight.corpus", 1
+WRITTEN = ("bad_rows.jsonl", "_SUCCESS", "summary.csv")  # beside the parts; `shards` needs pyarrow to be imported
 
 
 @dataclass(frozen=True)
@@ -84,6 +93,7 @@ def explain_dataset(
     """
     corpus, folder = as_source(source), Path(output)
     check_corpus(corpus)
+    refuse_folder_of_data(folder, corpus)
     check_model(settings, explainer)
     jobs = make_jobs(explainer, methods, heads)
     if settings.fused:
@@ -118,6 +128,7 @@ def write_shards(writer: ShardWriter, source: Source, place: Place, progress: bo
                 pass  # what was made of the part is on the disk
         shards.sweep(folder)  # of a worker that died
         shards.finish(folder)
+        warn_of_changed_data(folder, source)
     else:
         shards.write_bad_rows(folder)
     found = shards.shards(folder).values()
@@ -195,6 +206,8 @@ def check_folder(folder: Path) -> None:
     known = (folder / RUN_FILE).exists()
     if not known and has_results(folder):
         raise ValueError(f"{folder} holds Parquet files but no {RUN_FILE}: use another folder")
+    if not known and (strangers := [name for name in WRITTEN if (folder / name).exists()]):
+        raise ValueError(f"{folder} holds {strangers[0]} but no {RUN_FILE}, and a run would overwrite it: use another")
     if known and not has_results(folder) and read_run(folder).get("format") == FORMAT:
         (folder / RUN_FILE).unlink()
 

@@ -154,7 +154,9 @@ class Source:
 
     def describe(self, read: Sequence[Column]) -> dict[str, Any]:
         """Everything that says which rows these are, and which columns of them are read; the files by their bytes."""
-        places = {"source": self.name, "kind": self.kind, "split": self.split, "limit": self.limit}
+        kinds = [self.kind_of(path) for path in self.files]  # the same bytes under another name may be other rows
+        kind = kinds[0] if len(set(kinds)) == 1 else kinds or self.kind
+        places = {"source": self.name, "kind": kind, "split": self.split, "limit": self.limit}
         if self.sample is not None:
             places |= {"sample": self.sample, "seed": self.seed}
         columns = {role: getattr(self, role) for role in (*ALWAYS_READ, *read)}

@@ -83,7 +83,8 @@ def attribute_ids(
 def raw_batch(ids: Tensor, mask: Tensor | None, types: Tensor | None, twin: Twin) -> Batch:
     model = twin.model
     for name, tensor in {"input_ids": ids, "attention_mask": mask, "token_type_ids": types}.items():
-        if tensor is not None and (not isinstance(tensor, Tensor) or tensor.ndim != 2 or tensor.shape != ids.shape):
+        optional = name != "input_ids" and tensor is None
+        if not optional and (not isinstance(tensor, Tensor) or tensor.ndim != 2 or tensor.shape != ids.shape):
             found = tuple(tensor.shape) if isinstance(tensor, Tensor) else type(tensor).__name__
             raise ValueError(f"{name} must be a tensor [batch, token] like input_ids; found {found}")
     if ids.numel() == 0:
@@ -100,7 +101,7 @@ def raw_batch(ids: Tensor, mask: Tensor | None, types: Tensor | None, twin: Twin
         refuse_padding(twin, batch)
     if mask[:, 0].all():
         return batch
-    return inputs.fix_positions(model, batch)  # padding on the left would shift them
+    return inputs.count_from_first(model, batch)  # padding on the left would shift them
 
 
 def whole_numbers(tensor: Tensor, name: str) -> Tensor:

@@ -28,7 +28,7 @@ from tokenlight.tasks.targets import Targets
 from tokenlight.tasks.task import Task
 from tokenlight.text.batches import Batch, collate
 from tokenlight.text.chats import Messages, Prompt, Prompts, texts_of
-from tokenlight.text.rows import Row, Text, Texts
+from tokenlight.text.rows import Row, Text, Texts, is_whole
 from tokenlight.text.sources import Documents, sources_for, with_sources
 
 DEFAULT_METHOD = "attn_lrp"
@@ -311,8 +311,8 @@ class Explainer:
 
     def batches(self, rows: Sequence[Row], batch_size: int, kinds: Sequence[Hashable]) -> list[list[int]]:
         """Row numbers, texts of similar length together; questions of different kinds are kept apart."""
-        if batch_size < 1:
-            raise ValueError(f"batch_size is a positive number, found {batch_size}")
+        if not is_whole(batch_size) or batch_size < 1:
+            raise ValueError(f"batch_size is a positive whole number, found {batch_size!r}")
         if len(set(map(len, rows))) > 1 and habits_of(self.inner).equal_lengths:
             batch_size = 1
         order = sorted(range(len(rows)), key=lambda i: len(rows[i]))

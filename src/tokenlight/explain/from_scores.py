@@ -69,10 +69,14 @@ def from_scores(
     rows = explainer.encode(listed)
     if len(given) != len(rows):
         raise ValueError(f"{len(given)} rows of scores for {len(rows)} texts")
-    tensors = [keep_precision(torch.as_tensor(values)) for values in given]
+    if not isinstance(method, str):
+        raise TypeError(f"method is a name for these scores, found {type(method).__name__}: {method!r}")
+    tensors = [read_scores(values) for values in given]
     for row, tensor in zip(rows, tensors, strict=True):
         if tensor.shape != (len(row),) or not torch.isfinite(tensor).all():
             raise ValueError(f"expected {len(row)} finite scores, for the tokens {row.tokens}; found {tensor.tolist()}")
+        if not signed and bool((tensor < 0).any()):
+            raise ValueError(f"signed=False says that no score is negative; found {tensor.tolist()}")
     control = Job(METHODS["random"], {})  # costs the prediction only
     inquiries = inquire(explainer.task, rows, target, foil)
     said = explain_inquiries(explainer, inquiries, {"said": control}, Running(progress=False))["said"]
@@ -82,3 +86,15 @@ def from_scores(
         for e, row, tensor in zip(said, rows, tensors, strict=True)
     )
     return made[0] if single else made
+
+
+def read_scores(values: Any) -> Tensor:
+    """As results keep them."""
+    try:
+        tensor = torch.as_tensor(values)
+    except (TypeError, ValueError, RuntimeError) as error:
+        kind = type(values).__name__
+        raise TypeError(f"scores are numbers, one for each token of a text; found {kind}: {error}") from error
+    if tensor.is_complex():
+        raise TypeError(f"scores are real numbers; found {tensor.dtype}")
+    return keep_precision(tensor)

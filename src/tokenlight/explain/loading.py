@@ -1,6 +1,7 @@
 """A checkpoint by its name or path, as an explainer: the model for its task, with the tokenizer that it needs."""
 
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,14 +32,39 @@ def load(
     revision). Python code that comes with a checkpoint runs only with `trust_remote_code=True`.
     """
     if model is None:
-        from tokenlight.embedded import load_embedded
-
-        return Explainer(*load_embedded())
+        return embedded_explainer(task, settings)
+    if not isinstance(model, str | os.PathLike):
+        raise TypeError(f"a checkpoint is named by a text or a path; found {type(model).__name__}: {model!r}")
+    refuse_missing_folder(model)
     # Always passed on: without it, transformers asks on standard input whether to run the code.
     settings["trust_remote_code"] = bool(trust_remote_code)
     shared = {name: value for name, value in settings.items() if name in (*ABOUT_FILES, "trust_remote_code")}
     with refuse_own_code(model, shared), readable_config(model, shared):
         return read_checkpoint(model, task, shared, settings)
+
+
+def embedded_explainer(task: str | None, settings: Mapping[str, Any]) -> Explainer:
+    """The sentiment model inside the package, which is as it is."""
+    from tokenlight.embedded import load_embedded
+
+    explainer = Explainer(*load_embedded())
+    if task is not None and find_task(task) is not type(explainer.task):
+        raise ValueError(f"task={task!r}: the model inside the package is a {explainer.task.name} model; name another")
+    if settings:
+        raise TypeError(
+            f"{', '.join(settings)}: settings are for a checkpoint that is named, tl.load(name, ...). The model inside "
+            "the package takes none; change it afterwards, as by tl.load().model.double()"
+        )
+    return explainer
+
+
+def refuse_missing_folder(model: str | os.PathLike[str]) -> None:
+    """What is plainly a path, and leads nowhere: transformers would look for it on the Hub."""
+    is_path = not isinstance(model, str) or model.startswith(("/", "./", "../", "~"))
+    if is_path and not Path(model).expanduser().exists():
+        raise ValueError(
+            f"there is no folder {str(model)!r}: expected a checkpoint there, with config.json and weights"
+        )
 
 
 def read_checkpoint(

@@ -11,7 +11,7 @@ from torch import Tensor
 from tokenlight.explain.jobs import Job
 from tokenlight.masks.head_mask import HeadMask
 from tokenlight.tasks.task import Task
-from tokenlight.text.rows import Chat, Row
+from tokenlight.text.rows import Chat, Row, Source, parts
 
 NOTICEABLE = 1e-4  # the share of what is explained
 NOTHING = 1e-12  # below it, a score has no shares
@@ -23,6 +23,7 @@ def input_notes(task: Task, row: Row, job: Job, targeted: bool) -> Iterator[str]
     if row.truncated:
         end = "oldest" if isinstance(row.text, Chat) else "first" if task.cut == "start" else "last"
         yield f"the text was too long: its {end} {row.truncated} tokens were cut off"
+        yield from unread_sources(row)
     if targeted and not job.method.class_specific:
         yield f"{job.method.name} does not depend on the target"
     if isinstance(heads := job.options.get("heads"), HeadMask):
@@ -41,6 +42,28 @@ def input_notes(task: Task, row: Row, job: Job, targeted: bool) -> Iterator[str]
             yield f"{measured}: take contexts=0"
     if job.rules is not None:
         yield "explained with a rule table of the caller's own"
+
+
+def unread_sources(row: Row) -> Iterator[str]:
+    """Sources that were cut off with a part of the text: 0 would be taken for what the model made of them."""
+    lost: dict[str, list[str]] = {"": [], " in part": []}
+    for source in row.sources:
+        spans = [span for segment, span in zip(row.segments, row.spans, strict=True) if segment == source.segment]
+        start, end = source.span
+        before = text_between(row, source, start, min((first for first, _ in spans), default=end))
+        behind = text_between(row, source, max((last for _, last in spans), default=end), end)
+        if not any(start <= first < end for first, _ in spans):
+            lost[""].append(source.name)
+        elif before or behind:
+            lost[" in part"].append(source.name)
+    for how_much, names in lost.items():
+        if names:
+            yield f"the model did not read all sources; cut off{how_much}: {', '.join(names)}"
+
+
+def text_between(row: Row, source: Source, start: int, end: int) -> str:
+    """Of the text that a source stands in, without blanks."""
+    return parts(row.text)[source.segment][start : max(start, end)].strip()
 
 
 def merge_notes(task: Task, row: Row, answer: Sequence[int]) -> Iterator[str]:

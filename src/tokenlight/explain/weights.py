@@ -4,6 +4,7 @@ import os
 import pickle
 import re
 import traceback
+import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import torch
 import transformers
 from safetensors import SafetensorError
+from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from tokenlight.tasks.labels import Labelled
@@ -41,6 +43,7 @@ def read_weights(
             raise misfit(model, wrong)
     if not hasattr(found, "peft_config"):  # the report of transformers 5.0 does not know of an adapter's own weights
         refuse_random_weights(model, task.name, report["missing_keys"], report["unexpected_keys"])
+        warn_of_unread_layers(model, found, report["unexpected_keys"])
     return found
 
 
@@ -96,6 +99,50 @@ def refuse_random_weights(model: str | Path, task: str, missing: Collection[str]
         f"mean nothing.{other} Name another checkpoint or task; or load the model yourself, and call "
         "tl.Explainer(model, tokenizer)"
     )
+
+
+def warn_of_unread_layers(name: str | Path, model: nn.Module, unknown: Collection[str]) -> None:
+    """transformers leaves out the layers of a file that the configuration does not count.
+
+    No error: some checkpoints keep layers there that only help to train or to write, such as those that predict
+    several tokens at once.
+    """
+    layers = unread_layers(model, unknown)
+    if not layers:
+        return
+    counts = ", ".join(f"{count} in {place}" for place, count in dict.fromkeys(found[:2] for found in layers))
+    unread = shorten([f"{place}.{number}" for place, _, number in layers])
+    warnings.warn(
+        f"the weights of {name} hold layers that its configuration does not count ({counts}), and they were left out: "
+        f"{unread}. Unless these serve another purpose, this is not the model that was trained: correct the number of "
+        "layers in config.json, or get files that belong together",
+        RuntimeWarning,
+        stacklevel=5,  # the caller of tl.load
+    )
+
+
+def unread_layers(model: nn.Module, unknown: Iterable[str]) -> list[tuple[str, int, int]]:
+    """Layers that only the file has: the name of their list in the model, how long it is, and the number in the file.
+
+    Names in a file may lack the beginning that they have in the model, or have more of it.
+    """
+    lists = {name: len(module) for name, module in model.named_modules() if isinstance(module, nn.ModuleList)}
+    found = set[tuple[str, int, int]]()
+    for key in unknown:
+        parts = key.split(".")
+        for i, part in enumerate(parts):
+            stored = ".".join(parts[:i])
+            same = (name for name in lists if part.isdecimal() and is_end_of_other(name, stored))
+            place = next(same, None)
+            if place is not None and int(part) >= lists[place]:
+                found.add((place, lists[place], int(part)))
+                break
+    return sorted(found)
+
+
+def is_end_of_other(name: str, other: str) -> bool:
+    """Whether one of two dotted names ends with the other."""
+    return bool(name and other) and (f".{name}".endswith(f".{other}") or f".{other}".endswith(f".{name}"))
 
 
 def common_prefix(missing: Collection[str], unknown: Collection[str]) -> str | None:

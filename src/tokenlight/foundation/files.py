@@ -69,15 +69,22 @@ def replacing(path: str | Path) -> Iterator[Path]:
         os.replace(part, target)
         settle_folder(target.parent)
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if not is_full_disk(error):
             raise
         kept = "what was there before is unchanged" if path.exists() else "nothing half written stays there"
-        raise OSError(
-            f"no space left for {path.name} in {path.parent}: {kept}; free some space, then do the same again"
-        ) from error
+        raise full_disk(path, kept) from error
     finally:
         with suppress(OSError):
             part.unlink(missing_ok=True)
+
+
+def is_full_disk(error: OSError) -> bool:
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def full_disk(path: Path, kept: str) -> OSError:
+    """The error that says what became of a file for which there was no space."""
+    return OSError(f"no space left for {path.name} in {path.parent}: {kept}; free some space, then do the same again")
 
 
 def final_target(path: Path) -> Path | None:

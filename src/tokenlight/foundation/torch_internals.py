@@ -36,6 +36,11 @@ def is_callers_own(tensor: Tensor) -> bool:
     return tensor.is_leaf and tensor.requires_grad and not hasattr(tensor, "tokenlight_begins")
 
 
+def storage_of(tensor: Tensor) -> int:
+    """Where the numbers of a tensor are in memory; 0 where they are nowhere."""
+    return 0 if tensor.is_meta or not tensor.numel() else tensor.untyped_storage().data_ptr()
+
+
 def is_view(tensor: Tensor) -> bool:
     """Whether a tensor is a part of another, or the same in another shape: what is written there is written here."""
     return tensor._base is not None
@@ -130,6 +135,14 @@ def hook_numbers(model: nn.Module) -> tuple[int, ...]:
 def weights_in(module: nn.Module) -> dict[str, nn.Parameter | None]:
     """A module's own, where it looks them up: what is put there is what it uses."""
     return getattr(module, WEIGHTS)
+
+
+def saved_buffers(model: nn.Module) -> Iterator[Tensor]:
+    """Those that are saved with a model, as weights are."""
+    for module in model.modules():
+        for name, buffer in module._buffers.items():
+            if buffer is not None and name not in module._non_persistent_buffers_set:
+                yield buffer
 
 
 def drop_backward_hooks(module: nn.Module) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,9 +20,11 @@ from tokenlight.foundation.sizes import describe_count
 from tokenlight.masks.choosing import model_name
 from tokenlight.masks.statistics import RELATIONS, HeadStatistics
 from tokenlight.model.fingerprint import fingerprint
+from tokenlight.model.habits import habits_of
 from tokenlight.model.settings import layers_and_heads
 from tokenlight.model.tape import Tape
 from tokenlight.model.twin import Twin
+from tokenlight.runs.model_hash import hash_model
 from tokenlight.syntax.align import Pair, align
 from tokenlight.syntax.parses import Parse
 from tokenlight.text.batches import length_batches
@@ -72,14 +75,15 @@ def count_heads(
         raise ValueError("name at least one relation")
     labels = number_labels(relations)
     counts = empty = nothing(explainer, tuple(relations), direction, source)
+    more = {} if checkpoint is None else {"labels": as_lists(relations), "sha256": hash_model(explainer)}
     if checkpoint is not None and Path(checkpoint).exists():
-        counts = resume(Path(checkpoint), empty, relations)
+        counts = resume(Path(checkpoint), empty, more)
     twin = Twin(explainer.model)
     with counting("counting heads", total, counts.texts, progress) as advance:
         for chunk in chunks(parses(counts.texts) if callable(parses) else islice(parses, counts.texts, None)):
             counts = counts + count_chunk(explainer, twin, chunk, labels, empty)
             if checkpoint is not None:
-                write_whole(Path(checkpoint), json.dumps({**counts.to_dict(rare=0), "labels": as_lists(relations)}))
+                write_whole(Path(checkpoint), json.dumps({**counts.to_dict(rare=0), **more}))
             advance(len(chunk))
     if not counts.texts:
         raise ValueError("there are no texts to count heads on")
@@ -150,7 +154,8 @@ def count_chunk(
     offsets = torch.zeros(
         *hits.shape[1:], 2 * longest - 1, dtype=torch.long
     )  # [layer, head, key - query + longest - 1]
-    for indices in length_batches(list(map(len, rows)), TOKEN_BUDGET):
+    exact = habits_of(explainer.inner).equal_lengths  # beside a longer text, such a model attends otherwise
+    for indices in length_batches(list(map(len, rows)), TOKEN_BUDGET, exact):
         batch, tape = explainer.collate([rows[i] for i in indices], twin.device), StrongestTape(fused=False)
         twin.run(batch, tape)
         strongest = torch.stack(tape.strongest).transpose(1, 2).cpu()  # [layer, head, batch, query]
@@ -210,8 +215,8 @@ def check_shapes(counts: HeadStatistics, empty: HeadStatistics) -> None:
             raise ValueError(f"{name}: expected the shape {list(expected.shape)}, found {list(stored.shape)}")
 
 
-def resume(path: Path, empty: HeadStatistics, relations: Mapping[str, Sequence[str]]) -> HeadStatistics:
-    """What is counted already, if it was counted in the same way."""
+def resume(path: Path, empty: HeadStatistics, more: Mapping[str, Any]) -> HeadStatistics:
+    """What is counted already, if it was counted in the same way, with the labels and the model's hash in `more`."""
     try:
         stored = json.loads(path.read_text(encoding="utf-8"))
         counts = HeadStatistics.from_dict(stored)
@@ -226,7 +231,12 @@ def resume(path: Path, empty: HeadStatistics, relations: Mapping[str, Sequence[s
             raise ValueError(
                 f"{path} holds counts with another {name} ({before!r}, now {now!r}): delete it to start again"
             )
-    before, now = stored.get("labels"), as_lists(relations)
+    before, now = stored.get("labels"), more["labels"]
     if before != now:
         raise ValueError(f"{path} holds counts with other labels ({before!r}, now {now!r}): delete it to start again")
+    if stored.get("sha256") != more["sha256"]:
+        raise ValueError(
+            f"{path} holds counts with other weights, another configuration or another tokenizer than this model's: "
+            "delete it to start again"
+        )
     return counts

@@ -88,14 +88,20 @@ class HeadMask:
         return self._control(1 - self.lit, {"by": "complement"})
 
     def corrupted(self, share: float, seed: int = 0) -> "HeadMask":
-        """Control: a share of the dark heads, chosen at random, is lit as well; 1 lights all."""
+        """Control: a share of the dark heads, chosen at random, is lit as well; 1 is a mask of ones (Song et al., 5.4).
+
+        Below 1, these heads join the syntactic group. Where heads count once for each relation, they count for one.
+        """
         if not 0 <= share <= 1:
             raise ValueError(f"the share of dark heads to light is from 0 to 1, found {share}")
+        made = {"by": "corruption", "seed": seed, "share": share}
+        if share == 1:
+            return self._control(torch.ones_like(self.lit), made)
         dark = (self.lit == 0).flatten().nonzero()[:, 0]
         lit = (self.syntactic if self.calibrated is None else self.calibrated).clone().flatten()
         chosen = dark[shuffled(len(dark), seed)[: round(share * len(dark))]]
-        lit[chosen] = 1
-        mask = self._control(lit.view_as(self.lit), {"by": "corruption", "seed": seed, "share": share})
+        lit[chosen] = 1 / self.made.get("largest_count", 1)
+        mask = self._control(lit.view_as(self.lit), made)
         return mask if self.calibrated is not None else replace(mask, positional=self.positional)
 
     def only(self, group: str) -> "HeadMask":
@@ -147,12 +153,14 @@ class HeadMask:
             raise ValueError(f"{path} has version {plain.get('version')}; this tokenlight reads version {VERSION}")
         try:
             statistics, calibrated = plain["statistics"], plain.get("calibrated")
+            if not isinstance(plain["made"], Mapping) or not isinstance(plain["model"], str | None):
+                raise TypeError("made is an object, and model a text or null")
             return cls(
                 syntactic=torch.tensor(plain["syntactic"], dtype=torch.float64),
                 positional=torch.tensor(plain["positional"], dtype=torch.float64),
                 made=plain["made"],
                 model=plain["model"],
-                fingerprint=tuple(plain["fingerprint"]),
+                fingerprint=tuple(map(float, plain["fingerprint"])),
                 statistics=None if statistics is None else HeadStatistics.from_dict(statistics),
                 calibrated=None if calibrated is None else torch.tensor(calibrated, dtype=torch.float64),
             )

@@ -91,6 +91,7 @@ class HeadStatistics:
             "position_share": position_share,
             "count_self": count_self,
             "count_relations": count_relations,
+            "largest_count": int(largest),
             "relations": [self.relations[i] for i in chosen],
         }
         return HeadMask(syntactic / largest, positional / largest, made, self.model, self.fingerprint, self)

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from transformers import PreTrainedModel
 
+from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.methods import Attribution, Pass, details, method
 from tokenlight.methods.attention import layer_maps
 from tokenlight.methods.contributions import Layer, Matrix, alti_matrix, contributions, norm_matrix, reached
@@ -144,10 +145,15 @@ def logit_parts(trace: Trace, matrix: Matrix | None, detail: Any) -> Fold[Attrib
         by_layer = torch.cat([heads[0].sum(1, keepdim=True), by_layer], 1)
         direct = block.hidden.relevance.sum(-1)  # at the first block: the embedding's own way along the stream
     scores = by_layer.sum(1) + direct
-    assert trace.branches is not None
-    extras = {"mlp_share": trace.branches.sum(1), "bias_share": torch.zeros_like(trace.score) + trace.bias_share}
+    branches = trace.branches
+    if branches is None:  # what an MLP adds would be counted as if it came along the residual stream
+        raise UnsupportedModelError(
+            f"no block of {type(trace.model).__name__} adds the output of an MLP to the residual stream by a sum, with "
+            "an activation in it that is known: what attention adds cannot be told apart. Take lrp or attn_lrp"
+        )
+    extras = {"mlp_share": branches.sum(1), "bias_share": torch.zeros_like(trace.score) + trace.bias_share}
     residual = torch.stack([scores.sum(1), *extras.values()]).sum(0) - trace.score
-    maps = {"mlp": trace.branches}
+    maps = {"mlp": branches}
     if "layers" in asked:
         maps["layers"] = torch.cat([direct[:, None], by_layer], 1)  # the direct way, then each layer's attention
     if "heads" in asked:

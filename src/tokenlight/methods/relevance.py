@@ -72,7 +72,7 @@ def stopping_gates(options: Mapping[str, Any]) -> Gates | None:
 def conserving_gates(options: Mapping[str, Any]) -> Gates | None:
     """Mask-LRP's two normalisations: the lit heads of a block take what arrives at all of them."""
     gates = stopping_gates(options)
-    return gates and replace(gates, conserve=True, empty=options.get("empty", "drop"))
+    return gates and replace(gates, conserve=True, empty=options["empty"])
 
 
 @method(
@@ -248,12 +248,12 @@ def partial_lrp(trace: Trace) -> Fold[Tensor]:
     aliases=("Transformer Attribution", "Trans. Attr."),
 )
 def transformer_attribution(
-    relevance: Trace, plain: Trace, *, normalise: bool = True, heads: Any = None
+    relevance: Trace, plain: Trace, *, normalise: bool = True, heads: Any = None, empty: str = "all"
 ) -> PairFold[Tensor]:
     """Attention relevance times attention gradient, positive part, rolled out over all layers.
 
     normalise=False leaves out the row normalisation, as in the paper's formula but not in its code. With `heads`,
-    relevance flows only through those, as in mask_lrp with empty="drop".
+    relevance flows only through those, as in mask_lrp, which explains `empty` as well.
     """
     row = relevance.first_row()
     while blocks := (yield):

@@ -52,6 +52,8 @@ class Metric:
     numbered: str  # the title with the option that belongs to it, "Recall@{k}"; empty where none does
     bounds: tuple[float, float]  # the lowest and the highest value of a text, and so of a mean and its interval
     binary: bool  # a text has one of the two bounds as its value, or where scores tie, a mean of them
+    # Where options decide the bounds: of the metric's options and the number of marked tokens that no text exceeds.
+    bounds_with: Callable[[Mapping[str, Any], int], tuple[float, float]] | None
 
     def __post_init__(self) -> None:
         drawn = self.needs in ("removed", "kept")
@@ -87,6 +89,12 @@ class Metric:
         """What papers call it with these options: Recall@20, PG-2."""
         return self.numbered.format(**{**self.options, **options}) if self.numbered else self.title
 
+    def bounds_for(self, options: Mapping[str, Any], most_marked: int | None) -> tuple[float, float]:
+        """The bounds with these options, for texts of which none has more marked tokens than `most_marked`."""
+        if self.bounds_with is None or most_marked is None:
+            return self.bounds
+        return self.bounds_with({**self.options, **options}, most_marked)
+
     def at_points(self, curves: Tensor, options: Mapping[str, Any]) -> tuple[str, Tensor]:
         """What is averaged, for curves [..., point], and its name; the whole input is no point of a kept curve."""
         if self.points is None:
@@ -120,6 +128,7 @@ def metric(
     numbered: str = "",
     bounds: tuple[float, float] = (-inf, inf),
     binary: bool = False,
+    bounds_with: Callable[[Mapping[str, Any], int], tuple[float, float]] | None = None,
 ) -> Callable[[Callable[..., float]], Callable[..., float]]:
     """Register a metric under its function's name."""
 
@@ -140,6 +149,7 @@ def metric(
             numbered=numbered,
             bounds=bounds,
             binary=binary,
+            bounds_with=bounds_with,
         )
         ALIASES.update({name: name, title.lower(): name})
         return function

@@ -1,6 +1,6 @@
 """Explanations in, numbers out: every metric that was asked for, with the model's answers shared among all of them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -9,6 +9,7 @@ from torch import Tensor
 
 from tokenlight.explain.explainer import Explainer
 from tokenlight.metrics import Metric, find_metric
+from tokenlight.metrics.evidence import check_marks
 from tokenlight.metrics.goals import goals_of
 from tokenlight.metrics.perturbation import Changed, Perturbation, steps
 from tokenlight.metrics.probability import ASKING, TOKENS, Asking, ask, log_probabilities
@@ -66,6 +67,17 @@ class Measure:
             raise TypeError(f"metric '{entry.name}' has no option {', '.join(unknown)}; its options: {has}")
         if self.units is not None:
             check_units(self.units)
+        if self.perturbation is not None and not isinstance(self.perturbation, Perturbation):
+            found = self.perturbation
+            raise TypeError(f"a perturbation is a tl.Perturbation, such as Perturbation().by('mask'); found {found!r}")
+        if self.eligible not in ("words", "all"):
+            raise ValueError(f"eligible is 'words' or 'all'; found {self.eligible!r}")
+        if self.eligible == "all" and entry.kind == "perturbation":
+            raise TypeError(
+                f"metric '{entry.name}' takes tokens away: say which in its perturbation, Perturbation(eligible='all')"
+            )
+        if self.eligible == "all" and self.units not in (None, "tokens"):
+            raise ValueError(f"eligible='all' compares tokens, so units={self.units!r} has no meaning")
         if self.perturbation is not None and entry.kind != "perturbation":
             raise TypeError(f"metric '{entry.name}' changes no input, so it has no perturbation")
 
@@ -109,8 +121,9 @@ def evaluate(
     `explain`). For an answer of several tokens, it is the geometric mean of their probabilities. `marks` says for each
     explanation which tokens matter (bool); `others` holds what to compare it with.
     """
-    if isinstance(metrics, str):
+    if isinstance(metrics, str) or not isinstance(metrics, Iterable):
         raise TypeError(f"metrics is a list of names: metrics=[{metrics!r}]")
+    check_explanations(explanations)
     measures = [one if isinstance(one, Measure) else named(one, perturbation) for one in metrics]
     if units is not None:
         measures = [one if one.units else replace(one, units=units) for one in measures]
@@ -201,8 +214,7 @@ def make_curve(found: Tensor, line: Sequence[Changed], goal: Goal, settled: Pert
 
 def rows_of(explainer: Explainer, explanations: Sequence[Explanation], known: Sequence[Row] | None = None) -> list[Row]:
     """The texts as this model reads them, each tokenised once, or not again where they are known."""
-    if isinstance(explanations, Explanation) or not len(explanations):
-        raise ValueError("expected a list of explanations, with one or more in it")
+    check_explanations(explanations)
     if known is None:
         distinct = list(dict.fromkeys(e.text for e in explanations))
         read = dict(zip(distinct, explainer.encode(distinct), strict=True))
@@ -216,21 +228,38 @@ def rows_of(explainer: Explainer, explanations: Sequence[Explanation], known: Se
     return [replace(row, sources=e.sources) for row, e in zip(known, explanations, strict=True)]
 
 
+def check_explanations(explanations: Any) -> None:
+    if isinstance(explanations, str) or not isinstance(explanations, Collection) or not len(explanations):
+        raise ValueError("expected a list of explanations, with one or more in it")
+    if wrong := [one for one in explanations if not isinstance(one, Explanation)]:
+        raise TypeError(f"expected explanations, found {type(wrong[0]).__name__}")
+
+
 def measure_curve(measure: Measure, curve: Curve) -> float:
     facts = {"at": curve.shares, "empty": curve.perturbation.empty, "left": curve.left, "steps": curve.steps}
     known = {name: value for name, value in facts.items() if name in measure.entry.options}
     return measure.entry.function(curve.probabilities, **known, **measure.options)
 
 
+def as_values(measure: Measure, given: Any) -> Tensor:
+    try:
+        return torch.as_tensor(given)
+    except (TypeError, ValueError, RuntimeError) as error:
+        needs, kind = measure.entry.needs, type(given).__name__
+        raise TypeError(f"{measure.label}: {needs} are one value for each token; found {kind}: {error}") from error
+
+
 def compare(measure: Measure, explanation: Explanation, second: Explanation | Tensor | None) -> float:
     """Evidence or agreement, over the eligible tokens."""
-    values = second.scores if isinstance(second, Explanation) else torch.as_tensor(second)
+    values = second.scores if isinstance(second, Explanation) else as_values(measure, second)
     if isinstance(second, Explanation) and second.tokens != explanation.tokens:
         raise ValueError(f"{measure.label} compares explanations of one text; the second one is of {second.text!r}")
     if len(values) != len(explanation.scores):
         raise ValueError(f"{measure.label}: {len(values)} values for a text of {len(explanation.scores)} tokens")
     if measure.eligible == "all":
         return measure.entry.function(explanation.scores, values, **measure.options)
+    if measure.entry.needs == "marks":
+        check_marks(explanation.scores, values)
     if measure.entry.needs == "marks" and values[explanation.special].any():
         raise ValueError(f"{measure.label}: a special token is marked; mark words, or use eligible='all'")
     if measure.units in (None, "tokens"):

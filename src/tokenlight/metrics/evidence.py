@@ -24,6 +24,7 @@ TIES = ("expected", "first")
     direction="higher",
     needs="marks",
     bounds=(0, inf),
+    bounds_with=lambda options, most_marked: (0, min(options["k"], most_marked)),
 )
 def precision_at_k(scores: Tensor, marks: Tensor, *, k: int = 20, ties: str = "expected") -> float:
     """How many marked tokens are among the k highest: a count, as in AttCAT."""
@@ -32,7 +33,7 @@ def precision_at_k(scores: Tensor, marks: Tensor, *, k: int = 20, ties: str = "e
     lowest = scores.sort(descending=True).values[k - 1]  # the score of the last token that still fits
     above, level = scores > lowest, scores == lowest
     seats = k - int(above.sum())
-    return float((above & marks).sum() + seats * int((level & marks).sum()) / int(level.sum()))
+    return int((above & marks).sum()) + seats * int((level & marks).sum()) / int(level.sum())
 
 
 @metric(
@@ -139,6 +140,6 @@ def check_marks(scores: Tensor, marks: Tensor) -> Tensor:
 
 
 def positive(k: int) -> int:
-    if k < 1:
-        raise ValueError(f"k counts tokens, 1 or more; found {k}")
+    if not isinstance(k, int) or isinstance(k, bool) or k < 1:
+        raise ValueError(f"k counts tokens, 1 or more; found {k!r}")
     return k

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from numbers import Integral
 from typing import Any, Literal
 
 import torch
@@ -27,6 +28,15 @@ NINTHS = tuple(i / 9 for i in range(10))  # the AttCAT and Mask-LRP releases: li
 
 
 Grid = tuple[float, ...] | tuple[int, ...] | None
+FLAG = (False, True)
+CHOICES: dict[str, tuple[Any, ...]] = {  # of the settings of a perturbation that are words or switches
+    "how": ("delete", "replace", None),
+    "share_of": ("eligible", "all"),
+    "rounding": ("up", "half_even"),
+    "eligible": ("words", "all"),
+    "keep": ("rest", "top"),
+    **dict.fromkeys(("distinct", "absolute", "empty", "skip_last", "zero_types"), FLAG),
+}
 
 
 @dataclass(frozen=True)
@@ -56,10 +66,13 @@ class Perturbation:
     zero_types: bool = False  # AttCAT, Mask-LRP: all segment ids are 0, in the whole input too
 
     def __post_init__(self) -> None:
+        check_choices(self)
+        if isinstance(self.grid, list):
+            object.__setattr__(self, "grid", tuple(self.grid))
         kinds = {type(k) for k in self.grid or ()}
         if self.grid is not None and kinds not in ({int}, {float}):
             raise ValueError(f"a grid holds shares (0.1, 1.0) or numbers of tokens (1, 2), not both; found {self.grid}")
-        if any(k < 0 or (isinstance(k, float) and k > 1) for k in self.grid or ()):
+        if any(not k >= 0 or (isinstance(k, float) and k > 1) for k in self.grid or ()):
             raise ValueError(f"shares go from 0.0 to 1.0 and numbers of tokens from 0 up; found {self.grid}")
         check_units(self.units)
         if self.units != "tokens" and (self.skip_last or self.share_of == "all" or self.eligible == "all"):
@@ -117,6 +130,22 @@ class Perturbation:
                 "use how='delete', or another token"
             )
         return replace(self, how=how, token=chosen)
+
+
+def check_choices(perturbation: Perturbation) -> None:
+    """What is not among the choices would be taken for one of them."""
+    for name, known in CHOICES.items():
+        value = getattr(perturbation, name)
+        if not isinstance(value, str | bool | None) or value not in known:
+            raise ValueError(f"{name} is one of {', '.join(map(repr, known))}; found {value!r}")
+    if isinstance(perturbation.token, bool) or not isinstance(perturbation.token, str | int | None):
+        raise ValueError(f"token is 'mask', 'pad' or a token id; found {perturbation.token!r}")
+    if isinstance(perturbation.token, str) and perturbation.token not in ("mask", "pad"):
+        raise ValueError(f"token is 'mask', 'pad' or a token id; found {perturbation.token!r}")
+    for name in ("ablations", "seed"):
+        value = getattr(perturbation, name)
+        if isinstance(value, bool) or not isinstance(value, Integral) or (name == "ablations" and value < 0):
+            raise ValueError(f"{name} is a whole number{' from 0' * (name == 'ablations')}; found {value!r}")
 
 
 @dataclass(frozen=True)

@@ -33,8 +33,8 @@ class Asking:
     twin: Twin | None = None  # of the explainer's model, where there is one already
 
     def __post_init__(self) -> None:
-        if self.tokens < 1:
-            raise ValueError(f"tokens is how many run together, 1 or more; found {self.tokens}")
+        if not isinstance(self.tokens, int) or self.tokens < 1:
+            raise ValueError(f"tokens is how many run together, 1 or more; found {self.tokens!r}")
 
 
 ASKING = Asking()

@@ -12,7 +12,7 @@ from torch.nn.modules import activation as torch_activations
 from transformers import PreTrainedModel
 from transformers.activations import ACT2CLS
 
-from tokenlight.rules.guided import is_identity, is_rectifier
+from tokenlight.rules.rectifiers import is_identity, is_rectifier
 
 CLASSES: set[type[nn.Module]] = {
     entry[0] if isinstance(entry, tuple) else entry  # some come with settings

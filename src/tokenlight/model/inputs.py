@@ -4,6 +4,7 @@ import inspect
 from dataclasses import replace
 from functools import cache
 
+import torch
 from torch import nn
 from transformers import PreTrainedModel
 
@@ -43,12 +44,34 @@ def named_inputs(kind: type) -> frozenset[str]:
 
 
 def fix_positions(model: PreTrainedModel, batch: Batch) -> Batch:
-    """Positions written out as the model would count them, so that hiding or replacing a token moves no other."""
+    """Positions written out as the model would count them, so that hiding or replacing a token moves no other.
+
+    A batch that has positions keeps them. Most models count all tokens of a row, whatever the mask hides.
+    """
+    if batch.position_ids is not None:
+        return batch
     padding = position_padding(model)
-    if padding is None:
+    if padding is not None:
+        counted = batch.input_ids != padding
+        return replace(batch, position_ids=counted.cumsum(1) * counted + padding)
+    if counts_by_mask(model):
         return replace(batch, position_ids=(batch.attention_mask.cumsum(1) - 1).clamp_min(0))
-    counted = batch.input_ids != padding
-    return replace(batch, position_ids=counted.cumsum(1) * counted + padding)
+    places = torch.arange(batch.input_ids.shape[1], device=batch.input_ids.device)
+    return replace(batch, position_ids=places.expand(batch.input_ids.shape))
+
+
+def count_from_first(model: PreTrainedModel, batch: Batch) -> Batch:
+    """Positions where padding on the left would shift them: the first real token of each row has the first one."""
+    fixed = fix_positions(model, batch)
+    if position_padding(model) is not None or counts_by_mask(model) or fixed.position_ids is None:
+        return fixed
+    return replace(fixed, position_ids=(fixed.position_ids - batch.first[:, None]).clamp_min(0))
+
+
+def counts_by_mask(model: PreTrainedModel) -> bool:
+    """OPT and BioGPT count the tokens that the attention mask does not hide."""
+    kinds = {type(module) for module in model.modules() if isinstance(module, nn.Embedding)}
+    return any("attention_mask" in inspect.signature(kind.forward).parameters for kind in kinds)
 
 
 def position_padding(model: PreTrainedModel) -> int | None:

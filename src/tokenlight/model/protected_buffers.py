@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from tokenlight.foundation.errors import UnsupportedModelError
+from tokenlight.foundation.torch_internals import storage_of
 from tokenlight.rules.in_place import IN_PLACE
 
 
@@ -38,11 +39,6 @@ class ProtectBuffers(TorchFunctionMode):
                     "module assign a new tensor in place of writing into the buffer"
                 )
         return func(*args, **kwargs)
-
-
-def storage_of(tensor: Tensor) -> int:
-    """Where the numbers of a tensor are in memory; 0 where they are nowhere."""
-    return 0 if tensor.is_meta or not tensor.numel() else tensor.untyped_storage().data_ptr()
 
 
 def writes_in_place(func: Callable[..., Any]) -> bool:

@@ -10,6 +10,7 @@ from transformers import PreTrainedModel
 
 from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.foundation.progress import part_begins
+from tokenlight.foundation.torch_internals import saved_buffers, storage_of
 from tokenlight.model.dissecting import note_gated_projections
 from tokenlight.model.own_errors import refusing_what_we_break
 from tokenlight.model.tape import SIGNALS, Tape
@@ -22,6 +23,7 @@ from tokenlight.record.trace import Block, SignalGroups, Trace, flat, with_gradi
 from tokenlight.rules.gates import Gatekeeper
 from tokenlight.rules.ledger import Ledger, Waiting
 from tokenlight.rules.mode import RuleMode
+from tokenlight.rules.points import weigh
 from tokenlight.text.batches import Batch
 
 
@@ -166,7 +168,13 @@ class OpenPass:
         self._ledger = Ledger(len(batch.input_ids), exact=one.split and one.double)
         # Down to the embeddings, the backward pass comes by every constant, and can say in the end what it met there.
         waiting: Waiting | None = [] if "embeddings" in one.graded and not cut else None
-        self._mode = None if one.rules is None else RuleMode(one.rules, self._ledger, waiting, only_our_leaves=True)
+        self._mode = None
+        rules = one.rules
+        if rules is not None:
+            # Only rules for matrix products ask which buffers are weights.
+            kept = saved_buffers(twin.model) if weigh in rules else ()
+            buffers = {storage_of(x) for x in kept if x.ndim > 1 and x.dtype != torch.bool}
+            self._mode = RuleMode(rules, self._ledger, waiting, only_our_leaves=True, buffers=buffers)
         if "projected" in one.signals:
             note_gated_projections(twin)
         read_at = saving.places(target.reads_at(batch))

@@ -1,7 +1,9 @@
 """Which tokens of an answer are meant: named by their text, their numbers or a sentence. Tokens count from 0."""
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from numbers import Integral
+from typing import Any
 
 from tokenlight.text import passages
 
@@ -38,6 +40,8 @@ def tokens_by_sentence(answer: str, spans: Sequence[Span]) -> list[list[int]]:
 
 def find_once(answer: str, text: str) -> Span:
     """The span of a text that occurs in the answer exactly once."""
+    if not isinstance(text, str):
+        raise TypeError(f"a part of the answer is named by its text; found {text!r}: name tokens with tokens=")
     places = [place for place in range(len(answer)) if text and answer.startswith(text, place)]
     if len(places) != 1:
         raise ValueError(f"{text!r} occurs {len(places)} times in the answer {answer!r}: name its tokens instead")
@@ -45,6 +49,8 @@ def find_once(answer: str, text: str) -> Span:
 
 
 def pick_sentence(sentences: Sequence[list[int]], number: int) -> list[int]:
+    if not isinstance(number, Integral) or isinstance(number, bool):
+        raise TypeError(f"sentence= is the number of a sentence, counted from 0; found {number!r}")
     if not -len(sentences) <= number < len(sentences):
         raise ValueError(f"there is no sentence {number}: the answer has {len(sentences)}, counted from 0")
     return sentences[number]
@@ -53,8 +59,10 @@ def pick_sentence(sentences: Sequence[list[int]], number: int) -> list[int]:
 def choose(tokens: TokenNumbers | None, count: int) -> list[int]:
     """In order."""
     if isinstance(tokens, slice):
-        return list(range(count))[tokens]
-    wanted = [tokens] if isinstance(tokens, int) else list(tokens or ())
+        return sorted(range(count)[tokens])
+    wanted: list[Any] = [tokens] if isinstance(tokens, Integral) else list(tokens) if isinstance(tokens, Iterable) else [tokens]
+    if wrong := [i for i in wanted if not isinstance(i, Integral) or isinstance(i, bool)]:
+        raise TypeError(f"tokens= is a number, a slice or a list of numbers, counted from 0; found {wrong[0]!r}")
     if outside := [i for i in wanted if not -count <= i < count]:
         raise ValueError(f"the answer has the tokens 0 to {count - 1}; found {outside[0]}")
-    return sorted({i % count for i in wanted})
+    return sorted({int(i) % count for i in wanted})

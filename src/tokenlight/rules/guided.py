@@ -1,9 +1,8 @@
 """Rules of guided backpropagation: plain gradients, but at ReLUs negative ones stop (Springenberg et al. 2015)."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from tokenlight.foundation.errors import UnsupportedModelError
@@ -11,10 +10,10 @@ from tokenlight.rules.facts import keeps
 from tokenlight.rules.marks import mark_gate, name_of
 from tokenlight.rules.mode import Function, is_signal
 from tokenlight.rules.points import activation
+from tokenlight.rules.rectifiers import Formula, is_identity, is_one_number, is_rectifier, rectified, single
 from tokenlight.rules.replacements import plain
 from tokenlight.rules.spellings import ACTIVATIONS, CLIPPING, EXTREMES
 
-Formula = Callable[[Tensor], Tensor]
 KNOWN: set[Function] = {*ACTIVATIONS, *CLIPPING, *EXTREMES}
 
 
@@ -35,6 +34,8 @@ def guided_activation(function: Function, x: Tensor, *args: Any, **kwargs: Any) 
     formula = formula_of(function, args, kwargs)
     if formula is not None and is_rectifier(formula, x):
         return positive_gradient(function, x, *args, **kwargs)
+    if formula is None and function not in KNOWN and rectified(x, (result := function(x, *args, **kwargs)).detach()):
+        return positive_gradient(lambda: result)
     if formula is not None and is_identity(formula, x):
         return function(x, *args, **kwargs)
     refuse_activation(name_of_activation(function, formula))
@@ -103,31 +104,3 @@ def formula_of(function: Function, args: Sequence[Any], kwargs: Mapping[str, Any
     bounds = [single(part) for part in args]
     named = {name: single(part) for name, part in kwargs.items()}
     return lambda numbers: function(numbers, *bounds, **named)
-
-
-def is_rectifier(formula: Formula, like: Tensor) -> bool:
-    """Whether a function of single numbers is 0 where its input is not positive, and positive where it is."""
-    numbers = steps_like(like)
-    with torch.no_grad():
-        values = formula(numbers)
-    return bool(torch.equal(values > 0, numbers > 0) and (values >= 0).all())
-
-
-def is_identity(formula: Formula, like: Tensor) -> bool:
-    numbers = steps_like(like)
-    with torch.no_grad():
-        return torch.equal(formula(numbers), numbers)
-
-
-def steps_like(like: Tensor) -> Tensor:
-    """Numbers from -8 to 8, with 0 among them."""
-    return torch.arange(-32, 33, device=like.device).to(like.dtype) / 4
-
-
-def is_one_number(part: Tensor) -> bool:
-    """Whether all elements are the same number, and a constant."""
-    return not part.requires_grad and part.numel() > 0 and bool((part == part.flatten()[0]).all())
-
-
-def single(part: Any) -> Any:
-    return part.flatten()[0] if isinstance(part, Tensor) else part

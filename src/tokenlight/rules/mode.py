@@ -3,14 +3,15 @@
 A tensor that depends on the input (it requires grad) is called a signal; weights and masks are constants.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from tokenlight.foundation.errors import UnsupportedModelError
-from tokenlight.foundation.torch_internals import changes_of, is_callers_own, maker, own_function
+from tokenlight.foundation.torch_internals import changes_of, is_callers_own, maker, own_function, storage_of
 from tokenlight.rules import spellings
 from tokenlight.rules.in_place import overwrite
 from tokenlight.rules.ledger import LEDGER, WAITING, Ledger, Waiting
@@ -29,7 +30,8 @@ from tokenlight.rules.origins import SHAPES, have_one_source, note_origins, refu
 from tokenlight.rules.owners import note_owners, owners_at
 from tokenlight.rules.points import activation, weigh
 from tokenlight.rules.primitives import OURS
-from tokenlight.rules.traits import traits_of
+from tokenlight.rules.rectifiers import BOUNDS, CHOOSING, chosen_signal, is_lower_bound, note_comparison, with_signal
+from tokenlight.rules.traits import Traits, traits_of
 from tokenlight.rules.weighing import as_linear_layers
 
 Function = Callable[..., Any]
@@ -45,9 +47,16 @@ class RuleMode(TorchFunctionMode):
     waiting: Waiting | None  # None: constants take their shares while the backward pass runs, if it comes by them
 
     def __init__(
-        self, table: RuleTable, ledger: Ledger, waiting: Waiting | None = None, *, only_our_leaves: bool = False
+        self,
+        table: RuleTable,
+        ledger: Ledger,
+        waiting: Waiting | None = None,
+        *,
+        only_our_leaves: bool = False,
+        buffers: Collection[int] = (),  # where the numbers of buffers that count as weights are in memory
     ):
         super().__init__()
+        self._weight_storages = frozenset(buffers)
         self.table, self.ledger, self.waiting = table, ledger, waiting
         self._only_our_leaves = only_our_leaves  # leaves of the caller's, such as trainable vectors, are constants
         self._trusted: set[type] = set()  # kinds of nodes in the graph that were looked at, or that rules made
@@ -74,6 +83,8 @@ class RuleMode(TorchFunctionMode):
 
     def call(self, func: Function, /, *args: Any, **kwargs: Any) -> Any:
         """Call a function under the rules. A short text spends much of its time here: what is asked is asked once."""
+        if kwargs and not args:
+            args, kwargs = in_order(kwargs)
         traits, ledger, trusted = traits_of(func), self.ledger, self._trusted
         involved: list[Tensor] = []
         for part in (*args, *kwargs.values()) if kwargs else args:
@@ -92,14 +103,19 @@ class RuleMode(TorchFunctionMode):
         if kwargs and signals and kwargs.get("inplace"):  # as torch's modules call their activations
             return self._overwrite(func, *args, **{**kwargs, "inplace": False})
         rule = self.table.get(func)
-        if rule is None and traits.step is not None and signals:
+        in_steps = not is_layer(func, signals, args, kwargs) if traits.layer else rule is None and bool(signals)
+        if traits.step is not None and in_steps:
             return traits.step(self.call, *args, **kwargs)
         if traits.of_matrices and len(signals) == 1 and weigh in self.table:
-            product = as_linear_layers(self.call, func, args, kwargs)
+            product = as_linear_layers(self.call, func, args, kwargs, self._is_weight)
             if product is not None:
                 return product
-        if traits.multiplied and have_one_source(involved):
+        ends_activation = traits.multiplied or (traits.joins_gate and joins_own_gate(func, args, kwargs))
+        if ends_activation and have_one_source(involved):
             func, rule, args = as_activation(func, self.table[activation], *involved)
+            traits, kwargs = traits_of(activation), {}
+        elif signals and (rectified := self._rectified(func, args, kwargs, involved, signals)) is not None:
+            func, rule, args = with_signal(func, args, kwargs, rectified), self.table[activation], (rectified,)
             traits, kwargs = traits_of(activation), {}
         if ledger.disordered:
             ledger.owners = owners_at(func, args, involved)
@@ -112,8 +128,10 @@ class RuleMode(TorchFunctionMode):
                     self._trusted.add(type(part.grad_fn))
             elif isinstance(part, (tuple, list)):
                 mark_followed(part)
-        if traits.moves and weigh in self.table and involved and is_weight(involved[0]):
+        if weigh in self.table and self._makes_weight(traits, involved, signals):
             mark_weights(parts)
+        if traits.compares and involved:
+            note_comparison(func, involved, result)
         if rule is None and not traits.linear and any(is_signal(part) for part in parts):
             refuse_nonlinear(func, [*args, *kwargs.values()])
         if traits.keeps_gates and (not traits.first_counts or is_gate(involved[0])):
@@ -123,6 +141,33 @@ class RuleMode(TorchFunctionMode):
         if not traits.new_origin:
             note_origins(func, involved, parts)
         return result
+
+    def _rectified(
+        self,
+        func: Function,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        involved: Sequence[Tensor],
+        signals: Sequence[Tensor],
+    ) -> Tensor | None:
+        """The signal that an operation applies an activation to: a bound at 0, or a choice by the signal's own sign."""
+        if func in CHOOSING:
+            return chosen_signal(involved, signals)
+        if func in BOUNDS and len(signals) == 1 and is_lower_bound(func, args, kwargs, signals[0]):
+            return signals[0]
+        return None
+
+    def _is_weight(self, x: Any) -> bool:
+        """A parameter or what was computed from one, or a buffer that is saved with the model."""
+        return is_weight(x) or bool(
+            self._weight_storages and isinstance(x, Tensor) and storage_of(x) in self._weight_storages
+        )
+
+    def _makes_weight(self, traits: Traits, involved: Sequence[Tensor], signals: Sequence[Tensor]) -> bool:
+        """Whether what comes out of an operation is a weight: elements of one, or one that constants are added to."""
+        if traits.moves:
+            return bool(involved) and self._is_weight(involved[0])
+        return traits.arranges and not signals and any(map(self._is_weight, involved))
 
     def look_at_output(self, output: Any) -> None:
         """What the model gives out is read by no operation that would be seen."""
@@ -171,6 +216,28 @@ def as_activation(func: Function, rule: Rule, a: Tensor, b: Tensor) -> tuple[Fun
         refuse_own_source()
     signal, gate = (b, a) if is_gate(a) else (a, b)
     return lambda x: func(x, gate), rule, (signal,)
+
+
+def in_order(named: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The operands of a function that is called by keywords, as rules expect them: torch.add(input=a, other=b)."""
+    first = () if "condition" in named or "input" not in named else ("input", *(("other",) if "other" in named else ()))
+    return tuple(named[name] for name in first), {name: part for name, part in named.items() if name not in first}
+
+
+def joins_own_gate(func: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether an activation that is written out may end here: x / (1 + exp(-x)), or x / 2 + x / 2 * erf(x)."""
+    if kwargs or len(args) != 2 or not all(isinstance(part, Tensor) for part in args):
+        return False
+    first, second = map(is_gate, args)
+    return second and not first and is_signal(args[0]) if func in spellings.QUOTIENTS else first != second
+
+
+def is_layer(func: Function, signals: Sequence[Tensor], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether a linear layer reads at most one signal, as its states, and is called as rules expect it."""
+    if func is torch.addmm and (kwargs or len(args) != 3):
+        return False
+    states = args[1] if func is torch.addmm else args[0] if args else kwargs.get("input")
+    return not signals or (len(signals) == 1 and states is signals[0])
 
 
 # Linear in either operand, so at most one may be a signal.

@@ -191,7 +191,7 @@ class LinearNorm(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, shape: Any, weight: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
         value, _, scale = torch.native_layer_norm(x, shape, weight, bias, eps)
         ctx.save_for_backward(scale, weight, bias)
-        ctx.clerk = clerk()
+        ctx.clerk, ctx.axes = clerk(), tuple(range(-len(shape), 0))
         return value
 
     @staticmethod
@@ -200,7 +200,7 @@ class LinearNorm(torch.autograd.Function):
         if ctx.clerk is not None and bias is not None:
             ctx.clerk.enter("bias", constant_times(bias.to(grads[0].dtype), grads[0], ctx.clerk))
         grad = grads[0] * scale if weight is None else grads[0] * weight * scale
-        return grad - grad.mean(-1, keepdim=True), None, None, None, None
+        return grad - grad.mean(ctx.axes, keepdim=True), None, None, None, None
 
 
 class GradientSoftmax(torch.autograd.Function):

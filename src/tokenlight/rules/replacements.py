@@ -115,12 +115,15 @@ def cut_gated(function: Function, a: Any, b: Any, *args: Any, **kwargs: Any) -> 
 
 @keeps(passes=False)
 def cut_mixed(function: Function, *args: Any, **kwargs: Any) -> Any:
-    """Weights, which a softmax made, times values: all that attention adds is a constant; so is linear attention."""
+    """Weights, which a softmax made, times values: all that attention adds is a constant; so is linear attention.
+
+    An activation's output is no such weight where it is a signal, as in the head.
+    """
     ledger = LEDGER.get()
     inside = ledger is not None and ledger.inside_block
     if inside and signals_among(args, kwargs) > 1:
         return constant_gate(function, *args, **kwargs)
-    gated = any(is_gate(x) for x in tensors((*args, *kwargs.values())))
+    gated = any(is_gate(x) and not is_signal(x) for x in tensors((*args, *kwargs.values())))
     return (constant if gated else through_values)(function, *args, **kwargs)
 
 
@@ -224,7 +227,7 @@ def conserving_sum(function: Function, a: Any, b: Any, *args: Any, **kwargs: Any
     """
     refuse_scaled_sum(args, kwargs)
     if is_signal(a) and is_signal(b):
-        if len(linear_sources(a) | linear_sources(b)) == 1:
+        if linear_sources(a) == linear_sources(b):
             return function(a, b)
         return ConservingSum.apply(*((a, b) if a.shape == b.shape else torch.broadcast_tensors(a, b)))
     ledger = LEDGER.get()

@@ -33,6 +33,23 @@ def baddbmm(call: Call, input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: 
     return call(torch.add, product, input if beta == 1 else call(torch.mul, input, beta))
 
 
+def addmm(call: Call, input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1) -> Any:
+    """Where it is no linear layer of one signal: `input` may be the residual stream."""
+    if beta == 1 and alpha == 1 and not input.requires_grad and not mat2.requires_grad:
+        return call(torch.addmm, input, mat1, mat2)
+    product = call(torch.mm, mat1, mat2)
+    product = product if alpha == 1 else call(torch.mul, product, alpha)
+    if beta == 0:
+        return product
+    return call(torch.add, product, input if beta == 1 else call(torch.mul, input, beta))
+
+
+def linear(call: Call, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
+    """Where the weight or the bias is a signal, too."""
+    product = call(torch.matmul, input, call(torch.transpose, weight, -1, -2))
+    return product if bias is None else call(torch.add, product, bias)
+
+
 def rms_norm(call: Call, x: Tensor, shape: Any, weight: Tensor | None = None, eps: float | None = None) -> Any:
     """The scale is a constant, as where it is written out."""
     axes = tuple(range(-len(shape), 0))
@@ -65,6 +82,8 @@ STEPS: dict[Any, Callable[..., Any]] = {
     **dict.fromkeys((Tensor.sub, torch.sub, torch.subtract, Tensor.subtract), difference),
     **dict.fromkeys((Tensor.__rsub__, torch.rsub), difference_from),
     **dict.fromkeys((Tensor.baddbmm, torch.baddbmm), baddbmm),
+    **dict.fromkeys((Tensor.addmm, torch.addmm), addmm),
+    F.linear: linear,
     Tensor.__iter__: iterate,
     F.rms_norm: rms_norm,
     F.normalize: normalize,

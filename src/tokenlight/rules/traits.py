@@ -13,6 +13,7 @@ from tokenlight.rules.in_place import IN_PLACE
 from tokenlight.rules.origins import MULTIPLIED, NEW_ORIGIN
 from tokenlight.rules.owners import MAY_MOVE
 from tokenlight.rules.points import weigh
+from tokenlight.rules.rectifiers import COMPARISONS, KEEPS_COMPARISON
 from tokenlight.rules.steps import STEPS
 
 Function = Callable[..., Any]
@@ -26,7 +27,16 @@ KEEPS_GATES: set[Function] = {
     *(*spellings.MOVES, *spellings.CLIPPING, *spellings.SUMS, *spellings.PRODUCTS, *spellings.QUOTIENTS),
 }
 MOVES: set[Function] = set(spellings.MOVES)
+# Of weights, these make weights: a weight that is scaled, added to, masked or put together is one.
+ARRANGES: set[Function] = {
+    *(*spellings.SUMS, *spellings.PRODUCTS, *spellings.QUOTIENTS, *spellings.JOINING, *spellings.CLIPPING),
+    *(Tensor.sub, torch.sub, torch.subtract, Tensor.subtract, Tensor.neg, torch.neg),
+}
 FIRST_COUNTS: set[Function] = {*spellings.MOVES, *spellings.QUOTIENTS}
+
+
+JOINS_GATE: set[Function] = {*spellings.SUMS, *spellings.QUOTIENTS}
+COMPARES: set[Function] = {*COMPARISONS, *KEEPS_COMPARISON}
 
 
 class Traits(NamedTuple):
@@ -34,11 +44,15 @@ class Traits(NamedTuple):
 
     plain_form: Function | None  # of one that writes into its first argument
     step: Function | None  # which takes it step by step
+    layer: bool  # a linear layer
     linear: bool
     multiplied: bool  # element by element
     of_matrices: bool  # a product, in which the other side may be a weight
     moving: bool  # may put texts in another order
     moves: bool  # takes elements, and does nothing else
+    arranges: bool  # scales, adds or joins elements
+    joins_gate: bool  # may be the end of an activation that is written out, beside products
+    compares: bool  # elements with numbers, or hands on what a comparison said
     keeps_gates: bool
     first_counts: bool  # its first argument alone decides whether the result is a gate
     new_origin: bool  # what comes out begins anew
@@ -49,11 +63,15 @@ def traits_of(function: Function) -> Traits:
     return Traits(
         plain_form=IN_PLACE.get(function),
         step=STEPS.get(function),
+        layer=function in spellings.LINEAR_LAYERS,
         linear=function in LINEAR,
         multiplied=function in MULTIPLIED,
         of_matrices=function in spellings.MATRIX_PRODUCTS,
         moving=function in MAY_MOVE,
         moves=function in MOVES,
+        arranges=function in ARRANGES,
+        joins_gate=function in JOINS_GATE,
+        compares=function in COMPARES,
         keeps_gates=function in KEEPS_GATES,
         first_counts=function in FIRST_COUNTS,
         new_origin=function in NEW_ORIGIN,

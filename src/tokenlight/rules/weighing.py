@@ -20,7 +20,11 @@ NAMES = ("input", "self", "other", "mat2")  # of the operands, in their order
 
 
 def as_linear_layers(
-    call: Call, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+    call: Call,
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    is_weight: Callable[[Any], bool] = is_weight,
 ) -> Tensor | None:
     """The matrix product of one signal and one weight, by linear layers; None where it is something else."""
     letters, operands = "", [*args, *(kwargs[name] for name in NAMES if name in kwargs)]

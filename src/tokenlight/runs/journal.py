@@ -10,12 +10,14 @@ is right. Behind a group with a checksum, one without is damaged.
 
 import hashlib
 import json
+import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from tokenlight.foundation.files import replacing, settle
+from tokenlight.foundation.files import full_disk, is_full_disk, replacing, settle
 
 Record = dict[str, Any]  # one line of JSON
 CLOSED, CHECKSUM = "closed", "sha256"  # keys of the line that closes a group: its number, and a hash of the group
@@ -58,12 +60,20 @@ class Journal:
         return frozenset(scan.groups), scan.damage
 
     def append(self, group: int, records: Sequence[Record]) -> None:
-        """A whole group, on the disk when this returns."""
+        """A whole group, on the disk when this returns; where there is no space for it, the file is as before."""
         lines = b"".join(map(write_line, records))
         checksum = checksum_of(lines, group, len(records))
-        with self.path.open("ab") as file:
-            file.write(lines + write_line({**closing(group, len(records)), CHECKSUM: checksum}))
-            settle(file)
+        before = self.path.stat().st_size if self.path.exists() else 0
+        try:
+            with self.path.open("ab") as file:
+                file.write(lines + write_line({**closing(group, len(records)), CHECKSUM: checksum}))
+                settle(file)
+        except OSError as error:
+            if not is_full_disk(error):
+                raise
+            with suppress(OSError):  # half a group would only take space
+                os.truncate(self.path, before)
+            raise full_disk(self.path, "what was measured before is stored") from error
 
     def __iter__(self) -> Iterator[Record]:
         """The records of whole groups in the order of the groups, one at a time; a damaged file is refused."""

@@ -2,12 +2,14 @@
 
 import json
 import re
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from tokenlight.data.source import Source
 from tokenlight.explain.explainer import Explainer
 from tokenlight.foundation.files import write_whole
 from tokenlight.foundation.versions import library_versions
@@ -46,7 +48,12 @@ def describe_run(
 @contextmanager
 def claim(folder: Path) -> Iterator[None]:
     """The folder for this process alone; the system lets go of it when the process ends, however it ends."""
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise ValueError(
+            f"cannot write to {folder}: expected a folder, or a name that is free; found a file"
+        ) from error
     with (folder / ".lock").open("w") as file:
         if fcntl is not None:
             try:
@@ -56,19 +63,42 @@ def claim(folder: Path) -> Iterator[None]:
         yield
 
 
-def settle_run(folder: Path, settings: Mapping[str, Any]) -> None:
-    """Store what is run, or make sure that it is what the folder already holds."""
+def refuse_folder_of_data(folder: Path, source: Source) -> None:
+    """All files of a folder of data are read as data: results among them would be, too."""
+    if isinstance(source.data, str | Path) and not source.on_hub and folder.resolve() == Path(source.data).resolve():
+        raise ValueError(f"{folder} holds the data: name another folder for the results, such as {folder}-results")
+
+
+def settle_run(folder: Path, settings: Mapping[str, Any], written: Sequence[str] = ()) -> None:
+    """Store what is run, or make sure that it is what the folder already holds.
+
+    `written` are the names of files that the run will write: without a stored run, files of that name are not ours.
+    """
     path = folder / RUN_FILE
     if not path.exists():
-        strangers = [p.name for p in folder.glob("results-*.jsonl")]
+        strangers = [p.name for pattern in ("results-*.jsonl", *written) for p in sorted(folder.glob(pattern))]
         if strangers:
-            raise ValueError(f"{folder} holds {strangers[0]} but no {RUN_FILE}: use another folder")
+            raise ValueError(
+                f"{folder} holds {strangers[0]} but no {RUN_FILE}: it is not of a run, which would overwrite it. Use "
+                "another folder"
+            )
         write_whole(path, json.dumps(settings, ensure_ascii=False, indent=1) + "\n")
         return
     found = list(differences(read_run(folder), json.loads(json.dumps(settings))))
     if found:
         more = f" (and {len(found) - 5} more)" if len(found) > 5 else ""
         raise ValueError(f"{folder} holds another run: {'; '.join(found[:5])}{more}. Use another folder")
+
+
+def warn_of_changed_data(folder: Path, source: Source) -> None:
+    """After the data was read: say so if it is no longer what it was when its hash was stored."""
+    if source.hash() != read_run(folder)["data"]["sha256"]:
+        warnings.warn(
+            f"{source.name} was changed while it was read: {folder} holds results of rows from before and after that, "
+            "and cannot be continued. Run again in another folder, with a file that stays as it is",
+            RuntimeWarning,
+            stacklevel=3,
+        )
 
 
 def read_run(folder: Path) -> dict[str, Any]:

@@ -77,6 +77,7 @@ class ExtractiveAnswers(Task):
                 raise ValueError(f"an answer is (first token, last token), found {span!r}")
             if span is not None and span[0] > span[1]:
                 raise ValueError(f"an answer goes from its first to its last token; found {span}")
+        refuse_equal(target, foil, target)
         return Wanted(span=target, foil_span=foil)
 
     def trial_target(self, last: int) -> Any:

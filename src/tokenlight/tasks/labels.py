@@ -6,8 +6,9 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
-from tokenlight.tasks.targets import Wanted, is_whole
+from tokenlight.tasks.targets import Wanted
 from tokenlight.tasks.task import Task
+from tokenlight.text.rows import is_whole
 
 NO_LABEL = "-1"  # how GLUE's test parts write that there is none
 

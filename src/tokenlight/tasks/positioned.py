@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from tokenlight.tasks.targets import Span, TargetLike, Wanted, check_position, check_positions
+from tokenlight.tasks.targets import Span, TargetLike, Wanted, check_position, check_positions, refuse_equal
 from tokenlight.tasks.task import LogitsFor, Task
 from tokenlight.text.batches import Batch
 from tokenlight.text.rows import Row, parts
@@ -39,6 +39,7 @@ class Positioned(Task):
             raise ValueError(
                 f"this {self.name} model answers for every token: target=(position, index); found {target!r}"
             )
+        refuse_equal(target[1], foil, foil)
         return Wanted(index=target[1], position=target[0], foil=foil)
 
     def trial_target(self, last: int) -> Any:

@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from numbers import Integral
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 from transformers import PreTrainedModel
@@ -11,7 +10,7 @@ from transformers import PreTrainedModel
 from tokenlight.record.choices import Choice
 from tokenlight.record.target_functions import OutputFunction
 from tokenlight.text.batches import Batch
-from tokenlight.text.rows import Row
+from tokenlight.text.rows import Row, is_whole
 
 if TYPE_CHECKING:
     from tokenlight.tasks.task import Task
@@ -191,11 +190,6 @@ def check_position(row: Row, position: object) -> int:
     if not is_whole(position) or not 0 <= position < len(row):
         raise ValueError(f"position {position!r} is not a token of this text, which has tokens 0 to {len(row) - 1}")
     return int(position)
-
-
-def is_whole(number: object) -> TypeGuard[int]:
-    """An index of any integer type, also of numpy's; True and False are not meant as one."""
-    return isinstance(number, Integral) and not isinstance(number, bool)
 
 
 def refuse_equal(target: object, foil: object, name: object) -> None:

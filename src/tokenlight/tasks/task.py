@@ -28,13 +28,12 @@ from tokenlight.tasks.targets import (
     Wanted,
     check_indices,
     chosen_indices,
-    is_whole,
     new_foils,
     refuse_equal,
 )
 from tokenlight.text.batches import Batch, refuse_unembedded_ids
 from tokenlight.text.encoding import encode
-from tokenlight.text.rows import Cut, Gap, Row, Text
+from tokenlight.text.rows import Cut, Gap, Row, Text, is_whole
 
 LogitsFor = Literal["text", "every token", "last token"]
 MOST = 10  # candidates to pick from, where the model could say anything
@@ -124,6 +123,7 @@ class Task(ABC):
 
     def want_ids(self, target: Any, foil: Any) -> Wanted:
         """For those who tokenise themselves."""
+        refuse_equal(target, foil, target)
         return Wanted(index=target, foil=foil)
 
     def trial_target(self, last: int) -> Any:

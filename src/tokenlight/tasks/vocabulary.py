@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from tokenlight.tasks.targets import is_whole
 from tokenlight.tasks.task import Task
+from tokenlight.text.rows import is_whole
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ What the template adds counts as added tokens, like [CLS]; spans point into the 
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +30,7 @@ def texts_of(given: Any) -> tuple[list[Text], bool]:
     """What somebody gave as text or texts, as a list, and whether it was a single one. A list of messages is one."""
     if isinstance(given, str | tuple | Chat):
         return [given], True
-    if isinstance(given, bytes | Mapping) or not hasattr(given, "__iter__"):
+    if isinstance(given, bytes | Mapping | Set) or not hasattr(given, "__iter__"):
         raise TypeError(f"expected a text, a pair as a tuple, a chat, or a list of these; found {type(given).__name__}")
     listed = list(given)
     if not listed:

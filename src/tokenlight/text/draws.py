@@ -45,4 +45,6 @@ def as_bytes(ids: Tensor) -> bytes:
 def check_seed(seed: int) -> int:
     if not isinstance(seed, int):
         raise ValueError(f"seed is a whole number, found {seed!r}")
+    if not -(2**63) <= seed < 2**63:
+        raise ValueError(f"seed is a whole number of at most 64 bits, found {seed}")
     return seed

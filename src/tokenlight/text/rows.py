@@ -1,7 +1,8 @@
 """What a text can be, and its tokens as a row. Character spans always point into the original text."""
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from numbers import Integral
+from typing import Literal, TypeGuard
 
 
 @dataclass(frozen=True)
@@ -102,6 +103,11 @@ def check_text(text: object, where: str = "") -> None:
         raise ValueError(f"{where}expected a text, found an empty one")
     if any("\ud800" <= character <= "\udfff" for part in pieces if isinstance(part, str) for character in part):
         raise ValueError(f"{where}the text holds half a character (a lone surrogate), which no tokenizer can read")
+
+
+def is_whole(number: object) -> TypeGuard[int]:
+    """An index of any integer type, also of numpy's; True and False are not meant as one."""
+    return isinstance(number, Integral) and not isinstance(number, bool)
 
 
 def trim(text: str, start: int, end: int) -> tuple[int, int]:

@@ -1,12 +1,12 @@
 """Sources: the parts of a prompt that an answer may rest on, such as passages, sentences or turns."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from itertools import pairwise, repeat
 from typing import Any, Literal, get_args
 
 from tokenlight.text import passages
-from tokenlight.text.rows import Chat, Row, Source, Text, parts
+from tokenlight.text.rows import Chat, Row, Source, Text, is_whole, parts
 
 Span = tuple[int, int]
 Division = Literal["sentences", "paragraphs", "turns"]
@@ -30,6 +30,11 @@ def find_sources(text: Text, documents: Documents | None) -> tuple[Source, ...]:
         found = divide(text, documents)
     elif callable(documents):
         found = divide_by(text, documents, "part")
+    elif isinstance(documents, bytes | Set) or not isinstance(documents, Iterable):
+        raise TypeError(
+            "documents are a list of texts or spans, a dict of texts by their names, or a way to divide the prompt; "
+            f"found {type(documents).__name__}"
+        )
     else:
         named = documents.items() if isinstance(documents, Mapping) else number("document", documents)
         found = [locate(text, name, one) for name, one in named]
@@ -59,12 +64,25 @@ def divide(text: Text, way: str) -> list[Source]:
 
 
 def divide_by(text: Text, cut: Callable[[str], Sequence[Span]], name: str) -> list[Source]:
-    spans = [(segment, *span) for segment, part in enumerate(parts(text)) for span in cut(part)]
+    spans = [(segment, *span) for segment, part in enumerate(parts(text)) for span in spans_of(cut, part)]
     return [locate(text, one, span) for one, span in number(name, spans)]
+
+
+def spans_of(cut: Callable[[str], Sequence[Span]], part: str) -> list[Span]:
+    """What a function makes of a text; `locate` looks whether they are spans in it."""
+    found = cut(part)
+    if isinstance(found, str | bytes) or not isinstance(found, Iterable):
+        raise TypeError(f"a function that divides a text returns spans (start, end); found {type(found).__name__}")
+    spans = list(found)
+    if wrong := [span for span in spans if isinstance(span, str | bytes) or not isinstance(span, Iterable)]:
+        raise TypeError(f"a function that divides a text returns spans (start, end); found {wrong[0]!r} among them")
+    return spans
 
 
 def locate(text: Text, name: str, document: str | Sequence[int]) -> Source:
     """One source, by the text that it has, or by its span."""
+    if not isinstance(name, str):
+        raise TypeError(f"a document is named by a text; found {type(name).__name__}: {name!r}")
     texts = parts(text)
     if isinstance(document, str):
         wanted = document.strip()
@@ -80,7 +98,12 @@ def locate(text: Text, name: str, document: str | Sequence[int]) -> Source:
             )
         segment, at = places[0]
         return Source(name, segment, (at, at + len(wanted)))
-    segment, start, end = document if len(document) == 3 else (0, *document)
+    if not isinstance(document, Iterable) or len(span := tuple(document)) not in (2, 3) or not all(map(is_whole, span)):
+        raise TypeError(
+            f"{name}: expected a text that stands in the prompt, or a span (start, end) or (part, start, end) of whole "
+            f"numbers; found {document!r}"
+        )
+    segment, start, end = map(int, (0, *span)[-3:])
     if not 0 <= segment < len(texts) or not 0 <= start < end <= len(texts[segment]):
         raise ValueError(f"{name}: {tuple(document)} is not a span of characters in the prompt")
     return Source(name, segment, (start, end))

@@ -46,9 +46,9 @@ def group_tokens(
             blanks, open_word = [], None
         elif start == end:
             blanks.append(token)
-        elif open_word == (segment, numbers[segment][start]) and not blanks:
-            groups[-1].append(token)
-            open_word = (segment, numbers[segment][end - 1])
+        elif open_word == (segment, numbers[segment][start]):  # blanks within a word are what a normalizer made of it
+            groups[-1] += [*blanks, token]
+            blanks, open_word = [], (segment, numbers[segment][end - 1])
         else:
             groups.append([*blanks, token])
             blanks, open_word = [], (segment, numbers[segment][end - 1])

@@ -26,6 +26,7 @@ from tokenlight.views.curve_chart import CHART_STYLE, LineStyle, chart, coloured
 from tokenlight.views.document import document
 from tokenlight.views.layout import notes_of, shared_notes
 
+VIEWS = ("table.md", "table.tex", "table.csv", "report.html", "bad_rows.jsonl")  # files that `write_views` writes
 EVERYTHING_GONE = (
     "At the right end hardly a word is left, yet the model still answers: a text of nothing but masks is an input too, "
     "and the model has an opinion on it. So curves may turn there; their first half says more about the methods."
@@ -64,13 +65,8 @@ details {{ font-size: 13px }} pre {{ white-space: pre-wrap; overflow-wrap: anywh
 def write_views(table: Table, folder: Path, examples: Sequence[Sequence[Explanation]]) -> list[Path]:
     """Into a run's folder: table.md, table.tex, table.csv, report.html, bad_rows.jsonl; each whole or not at all."""
     bad = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in table.run.bad)
-    documents = {
-        "table.md": markdown(table),
-        "table.tex": latex(table),
-        "table.csv": comma_separated(table),
-        "report.html": report(table, examples),
-        "bad_rows.jsonl": bad,
-    }
+    texts = (markdown(table), latex(table), comma_separated(table), report(table, examples), bad)
+    documents = dict(zip(VIEWS, texts, strict=True))
     for name, text in documents.items():
         write_whole(folder / name, text)
     return [folder / name for name in documents]

@@ -41,33 +41,39 @@ def summary_table(summary: CorpusSummary, top: int) -> Table:
     return table
 
 
-def comparison_table(one: CorpusSummary, other: CorpusSummary, top: int) -> Table:
-    """The words that support a label most in either checkpoint, with both strengths; the greatest change first."""
+def comparison_table(one: CorpusSummary, other: CorpusSummary, top: int, min_uses: int = 1) -> Table:
+    """The words that support a label most in either checkpoint, with both strengths; the greatest change first.
+
+    A word is listed if one of them has `min_uses` of it; both summaries should hold words with fewer, to look it up.
+    """
     table = Table(title=f"{title(one)}   ⇄   {title(other)}", title_justify="left", box=None, header_style="bold")
     table.add_column("label", style="cyan", no_wrap=True)
     table.add_column("word", no_wrap=True)
     for name in ("uses", "strength", "uses there", "strength there", "change"):
         table.add_column(name, justify="right")
-    for label in one.labels[:LABELS]:
-        there = other.find(label.label)
-        for i, (word, mine, theirs) in enumerate(side_by_side(label, there, top)):
-            name = printable(label.label) if i == 0 else ""
+    labels = dict.fromkeys(label.label for summary in (one, other) for label in summary.labels[:LABELS])
+    for label in labels:
+        rows = side_by_side(one.find(label), other.find(label), top, min_uses)
+        for i, (word, mine, theirs) in enumerate(rows):
+            name = printable(label) if i == 0 else ""
             change = strength_of(theirs) - strength_of(mine)
             table.add_row(name, printable(word), *cells(mine), *cells(theirs), f"{change:+.2f}")
     return table
 
 
 def side_by_side(
-    label: LabelWords, there: LabelWords | None, top: int
+    here: LabelWords | None, there: LabelWords | None, top: int, min_uses: int = 1
 ) -> list[tuple[str, WordSupport | None, WordSupport | None]]:
-    """The first words of both, the greatest change of strength first."""
-    words = [w.word for one in (label, there) if one is not None for w in supporting(one, top)]
-    found = [(word, label.find(word), there.find(word) if there else None) for word in dict.fromkeys(words)]
+    """The first words of both, the greatest change of strength first; a label may be missing from one of them."""
+    words = [w.word for one in (here, there) if one is not None for w in supporting(one, top, min_uses)]
+    found = [(w, here.find(w) if here else None, there.find(w) if there else None) for w in dict.fromkeys(words)]
     return sorted(found, key=lambda pair: -abs(strength_of(pair[2]) - strength_of(pair[1])))
 
 
-def supporting(label: LabelWords, top: int) -> list[WordSupport]:
-    return [one for one in label.words[:top] if one.strength > 0 and one.distinctness > 0]
+def supporting(label: LabelWords, top: int, min_uses: int = 1) -> list[WordSupport]:
+    """The first words that support a label, of those that are used so often."""
+    used = [one for one in label.words if one.uses >= min_uses]
+    return [one for one in used[:top] if one.strength > 0 and one.distinctness > 0]
 
 
 def strength_of(word: WordSupport | None) -> float:
@@ -82,24 +88,24 @@ def title(summary: CorpusSummary) -> str:
     return f"{summary.model}, {summary.method}"
 
 
-def summary_csv(summaries: Sequence[CorpusSummary]) -> str:
-    """All words of all labels, methods and checkpoints, a row each."""
+def summary_csv(summaries: Sequence[CorpusSummary], min_uses: int = 1) -> str:
+    """All words, used so often, of all labels, methods and checkpoints, a row each."""
     rows: list[tuple[object, ...]] = [CSV_HEADER]
     for summary in summaries:
         for label in summary.labels:
-            for one in label.words:
+            for one in (one for one in label.words if one.uses >= min_uses):
                 numbers = (one.uses, one.strongest, f"{one.strength:.6g}", f"{one.distinctness:.6g}")
                 rows.append((summary.model, summary.method, label.label, label.texts, one.word, *numbers))
     return csv_text(rows)
 
 
-def summary_figure(summaries: Sequence[CorpusSummary], top: int) -> "Figure":
+def summary_figure(summaries: Sequence[CorpusSummary], top: int, min_uses: int = 1) -> "Figure":
     """A panel for each label with bars for its words; one bar a checkpoint or method."""
     labels = [label.label for label in summaries[0].labels[:LABELS]]
     figure = new_figure(3.4 * len(labels), 1.2 + 0.24 * top * len(summaries) ** 0.5)
     panels = numpy.atleast_1d(figure.subplots(1, len(labels)))
     for axes, label in zip(panels, labels, strict=True):
-        draw_label(axes, [summary.find(label) for summary in summaries], top)
+        draw_label(axes, [summary.find(label) for summary in summaries], top, min_uses)
         axes.set_title(label, fontsize=9, loc="left")
     if len(summaries) > 1:
         from matplotlib.patches import Patch
@@ -109,10 +115,10 @@ def summary_figure(summaries: Sequence[CorpusSummary], top: int) -> "Figure":
     return figure
 
 
-def draw_label(axes: Any, found: Sequence[LabelWords | None], top: int) -> None:
+def draw_label(axes: Any, found: Sequence[LabelWords | None], top: int, min_uses: int = 1) -> None:
     """Bars say how distinctive words are, by which they are ordered."""
     first = next(one for one in found if one is not None)
-    words = [word.word for word in supporting(first, top)]
+    words = [word.word for word in supporting(first, top, min_uses)]
     width = 0.8 / len(found)
     for i, label in enumerate(found):
         pairs = [label.find(word) if label else None for word in words]

@@ -1,5 +1,6 @@
 """What every figure needs. Written with matplotlib (the extra `figures`) to the format that the file name says."""
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,7 @@ from tokenlight.foundation.files import replacing
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+NOT_IN_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # an SVG with one cannot be read
 FORMATS: dict[str, Any] = {".png": {}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}  # and what is left out
 
 SAVING: Any = {
@@ -40,6 +42,7 @@ def save(figure: "Figure", path: str | Path) -> None:
     for text in figure.findobj(Text):
         assert isinstance(text, Text)
         text.set_parse_math(False)
+        text.set_text(NOT_IN_XML.sub("\ufffd", text.get_text()))
     with matplotlib.rc_context(SAVING), replacing(path) as part:
         figure.savefig(part, format=ending.removeprefix("."), dpi=200, metadata=FORMATS[ending])
 

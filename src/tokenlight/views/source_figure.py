@@ -60,6 +60,5 @@ def draw_cell(axes: Any, box: tuple[float, float, float], score: float, strength
 
 
 def wrapped(text: str) -> str:
-    # A dollar sign would begin a formula.
-    lines = textwrap.wrap(one_line(text).replace("$", r"\$"), WIDTH)
+    lines = textwrap.wrap(one_line(text), WIDTH)
     return "\n".join(lines if len(lines) <= LINES else [*lines[: LINES - 1], lines[LINES - 1] + " …"])
