@@ -160,6 +160,7 @@ def test_curves_and_removal_measure_the_part(client, answer):
         ("explain", {"answer": "key " * 300}, "tokens"),
         ("explain", {"answer": [10**6]}, "outside the vocabulary"),
         ("answer", {"answer": None}, "missing answer"),
+        ("answer", {"answer": " are", "second": "a book"}, "reads one text"),
         ("write", {"tokens": 257}, "1 to 256"),
         ("write", {"temperature": -1}, "from 0"),
         ("write", {"temperature": 1e-320}, "from 0.01 to 10, found 1e-320"),
@@ -170,6 +171,8 @@ def test_curves_and_removal_measure_the_part(client, answer):
 )
 def test_what_cannot_be_asked_is_said(client, route, asked, says):
     methods = {} if route == "write" else {"methods": ["attn_lrp"]}
+    if route == "answer":
+        lines(client, route, {**PROMPT, **methods, "answer": " are"})  # what is known must not answer for it
     assert says in ask(client, route, {**PROMPT, **methods, **asked}, 422)["error"]
 
 
@@ -226,5 +229,12 @@ def test_a_conversation_with_passages(client):
         assert [TALK[2]["content"][start:end] for start, end in spans] == PASSAGES
         assert [source["segment"] for source in told["explanation"]["sources"]] == [2, 2, 2]
         assert "passage 1 is not in the prompt" in ask(talking, "explain", {**asked, "documents": ["no"]}, 422)["error"]
+        again = [
+            *TALK[:2],
+            {"role": "user", "content": PASSAGES[0]},
+            *TALK[1:],
+        ]  # passages that stand in an earlier turn
+        (told,) = lines(talking, "explain", {**asked, "messages": again})
+        assert [source["segment"] for source in told["explanation"]["sources"]] == [4, 4, 4]
         written = lines(talking, "write", {"messages": TALK, "tokens": 3})[-1]
         assert tuple(written["ids"]) == explainer.generate(TALK, max_new_tokens=3, do_sample=False).ids

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from threading import Event
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -211,3 +212,75 @@ def test_other_tasks(window: Any, task: str) -> None:
         page.locator(".head").first.hover()
         expect(page.locator("svg.arcs")).to_be_visible()
         assert page.locator("#waiting .failed").count() == 0
+
+
+def test_a_picture_of_a_text_with_control_characters_can_be_read(page: Any) -> None:
+    explain(page, "a good\x01 film \x1b[1m \ufffe \U0001f600 here", ("attcat",))
+    picture = ElementTree.fromstring(saved(page, "svg").read_text(encoding="utf-8"))
+    assert "good" in "".join(picture.itertext())
+    assert saved(page, "png").read_bytes().startswith(PNG)
+
+
+def test_other_methods_explain_an_edited_text_for_the_same_target(page: Any) -> None:
+    explain(page, methods=("attcat",))
+    page.click("#edit")
+    page.fill("#edited", "A dull, often boring journey with a wooden lead.")
+    page.click("#explain-edited")
+    expect(page.locator("#edited-says")).to_contain_text("explained: positive")
+    choose(page, ("attn_lrp",))  # none, and then another
+    expect(page.locator('#pair-edited .heatmap[data-method="attn_lrp"]')).to_have_count(1)
+    expect(page.locator("#edited-says")).to_contain_text("explained: positive")
+
+
+def test_the_token_that_an_edited_text_is_explained_for_is_named(window: Any) -> None:
+    with serve(explainer_for("bert", "token-classification")) as running, new_tab(window, running.url) as tab:
+        page = tab.page
+        explain(page, "the key is here", ("attcat",))
+        page.locator("#positions button", has_text="key").click()
+        page.click("#edit")
+        page.fill("#edited", "here the key is")
+        page.click("#explain-edited")
+        expect(page.locator("#original-says")).to_contain_text("at token 2, key")
+        expect(page.locator("#edited-says")).to_contain_text("at token 2, the")
+
+
+def test_explain_tries_again_what_has_failed(window: Any, served: Served) -> None:
+    with new_tab(window, served.url, forgiven="Failed to load resource") as tab:
+        page = tab.page
+        page.route("**/api/explain", lambda route: route.fulfill(status=503, json={"error": "too many wait"}))
+        choose(page, ("attcat",))
+        page.fill("#text", SENTENCE)
+        page.click("#explain")
+        expect(page.locator("#waiting .failed")).to_contain_text("too many wait")
+        page.unroute("**/api/explain")
+        page.click("#explain")
+        expect(page.locator("#heatmaps .heatmap")).to_have_count(1)
+        expect(page.locator("#waiting .failed")).to_have_count(0)
+
+
+@pytest.mark.parametrize("end", ["cancelled", "failed"])
+def test_the_heatmap_of_another_mask_does_not_stay_where_the_new_one_never_came(
+    window: Any, served: Served, end: str
+) -> None:
+    with new_tab(window, served.url, forgiven="Failed to load resource") as tab:
+        page = tab.page
+        explain(page, methods=("mask_lrp", "attcat"))
+        hold = end == "cancelled"
+        page.route("**/api/explain", lambda route: hold or route.fulfill(status=503, json={"error": "too many"}))
+        page.locator('.head[data-layer="3"][data-head="5"]').click()
+        if hold:
+            page.click("#cancel")
+        expect(page.locator("#waiting")).to_contain_text("was not run" if hold else "too many")
+        expect(page.locator("#heatmaps .heatmap")).to_have_count(1)
+
+
+def test_what_the_model_says_without_other_words_does_not_stay_beside_an_error(window: Any, served: Served) -> None:
+    with new_tab(window, served.url, forgiven="Failed to load resource") as tab:
+        page = tab.page
+        explain(page, methods=("attcat",))
+        page.locator("#top-k").fill("1")
+        expect(page.locator("#removal-answer")).to_contain_text("Without this word")
+        page.route("**/api/remove", lambda route: route.fulfill(status=503, json={"error": "too many wait"}))
+        page.locator("#top-k").fill("2")
+        expect(page.locator("#removal-error")).to_have_text("too many wait")
+        expect(page.locator("#removal-answer")).to_be_empty()

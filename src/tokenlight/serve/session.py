@@ -1,5 +1,6 @@
 """What a running page holds: one model, its head mask, and what was computed before."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tokenlight.explain.answering import ask_about_part, ids_of
@@ -13,6 +14,7 @@ from tokenlight.serve.checks import ANSWER, Refused
 from tokenlight.serve.questions import Question
 from tokenlight.tasks.targets import TargetLike
 from tokenlight.tasks.task import Task
+from tokenlight.text.documents import asking
 from tokenlight.text.rows import Chat, Row, Text, parts
 from tokenlight.text.sources import Source
 
@@ -38,8 +40,6 @@ def place(session: Session, asked: Question) -> Inquiry:
     """The question on this model, or the reason why it cannot be asked."""
     explainer = session.explainer
     try:
-        if asked.second is not None and not explainer.task.reads_pairs:
-            raise Refused(f"this {explainer.task.name} model reads one text: leave out the second")
         row = read_prompt(session, asked)
         if asked.answer is not None:
             ids = read_answer(session, row, asked.answer)
@@ -52,6 +52,8 @@ def place(session: Session, asked: Question) -> Inquiry:
 
 def read_prompt(session: Session, asked: Question) -> Row:
     """What the model reads before it answers."""
+    if asked.second is not None and not session.explainer.task.reads_pairs:
+        raise Refused(f"this {session.explainer.task.name} model reads one text: leave out the second")
     (row,) = session.explainer.encode([text_of(session, asked)])
     if len(row) > TOKENS:
         raise Refused(f"the text has {len(row)} tokens, the page takes {TOKENS}: shorten it")
@@ -68,14 +70,26 @@ def text_of(session: Session, asked: Question) -> Text:
 
 
 def sources_of(session: Session, asked: Question) -> tuple[Source, ...]:
-    """Passages are looked for one behind the other, so that the same one may stand twice."""
-    texts = parts(text_of(session, asked))
-    found, segment, place = list[Source](), 0, 0
-    for number, passage in enumerate(asked.documents, 1):
+    """Where the passages stand: in the message that asks, as the page puts them there, or else in any message.
+
+    Earlier messages may hold the same words, as where a passage is asked about again.
+    """
+    text, found = text_of(session, asked), ()
+    for segment in (asking(text), 0) if isinstance(text, Chat) else (0,):
+        found = find_passages(parts(text), asked.documents, segment)
+        if len(found) == len(asked.documents):
+            return found
+    raise Refused(f"passage {len(found) + 1} is not in the prompt after the passages before it")
+
+
+def find_passages(texts: Sequence[str], passages: Sequence[str], segment: int) -> tuple[Source, ...]:
+    """From a message on, one behind the other, so that the same one may stand twice; up to one that is missing."""
+    found, place = list[Source](), 0
+    for number, passage in enumerate(passages, 1):
         while (start := texts[segment].find(passage, place)) < 0:
             segment, place = segment + 1, 0
             if segment == len(texts):
-                raise Refused(f"passage {number} is not in the prompt after the passages before it")
+                return tuple(found)
         place = start + len(passage)
         found.append(Source(f"passage {number}", segment, (start, place)))
     return tuple(found)

@@ -63,7 +63,7 @@ function mountEdited(app) {
   byId("edit-close").addEventListener("click", () => app.store.change({ edited: null }));
   const explainEdited = () => {
     app.store.change({ edited: field.value });
-    others.run();
+    others.run(true);
   };
   byId("explain-edited").addEventListener("click", explainEdited);
   byId("edited-cancel").addEventListener("click", () => others.cancel());
@@ -87,11 +87,11 @@ function mountEdited(app) {
   draw();
 }
 
-/** What the original's heatmaps explain. */
+/** What the original's heatmaps explain, by any method that was run: those that are chosen now may not be there yet. */
 function targetOf(app) {
-  const [first] = app.results.explanations();
-  const plain = first && first.indices.length === 1;
-  return plain ? { target: first.indices[0] } : {};
+  const [first] = app.results.found.values();
+  const indices = first?.explanation.indices ?? [];
+  return indices.length === 1 ? { target: indices[0] } : {};
 }
 
 function drawEdited(app, others) {
@@ -105,15 +105,17 @@ function drawEdited(app, others) {
   const options = { titles: titles(app), unit, notes: false }; // they stand above
   if (others.question()) drawHeatmaps(byId("pair-original"), app.results.explanations(), options);
   drawHeatmaps(byId("pair-edited"), others.explanations(), options);
-  drawSays(byId("original-says"), app.results.explanations()[0]);
-  drawSays(byId("edited-says"), others.explanations()[0]);
+  drawSays(byId("original-says"), app.results.explanations()[0], app.model.asks.position);
+  drawSays(byId("edited-says"), others.explanations()[0], app.model.asks.position);
   if (others.question()) drawWaiting(byId("edited-waiting"), app, others);
 }
 
-function drawSays(place, explanation) {
+/** Which token is meant is said as well, where a model answers for every one: edited, another may stand in its place. */
+function drawSays(place, explanation, ofToken) {
   place.replaceChildren();
   if (!explanation) return;
   const sure = explanation.probability === null ? "" : ` (${percent(explanation.probability)})`;
   place.append("says ", el("b", { dir: "auto" }, explanation.prediction.trim()), `${sure}; explained: `);
   place.append(el("b", { dir: "auto" }, explanation.target.trim()));
+  if (ofToken) place.append(` at token ${explanation.position}, `, el("b", { dir: "auto" }, explanation.tokens[explanation.position]));
 }

@@ -47,8 +47,8 @@ function start(model) {
     const needed = model.fields.second_required ? ["text", "second"] : ["text"];
     const missing = needed.find((name) => !store.get()[name].trim());
     if (missing) return byId(missing).focus();
-    app.results.run();
-    if (store.get().answer) app.answers.run();
+    app.results.run(true);
+    if (store.get().answer) app.answers.run(true);
     else app.answers.clear();
     bringIntoView(byId("results"));
   };

@@ -8,6 +8,7 @@ const SIZE = 15;
 const LINE = 26;
 const PAD = 24;
 const RIGHT_TO_LEFT = /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]/;
+const NOT_IN_XML = /[^\t\n\r\u0020-\ufffd]/g; // halves of characters beyond these stand within them
 const FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif";
 
 /** An SVG element of explanations of one text. */
@@ -99,8 +100,9 @@ function shapes(part, x, y) {
   return [svg("rect", { ...box, ...fill(colour) }), svg("text", { ...attributes, ...fill(ink(colour)) }, part.text)];
 }
 
+/** Control characters would make it no XML, which no program reads. */
 export function svgText(picture) {
-  return new XMLSerializer().serializeToString(picture);
+  return new XMLSerializer().serializeToString(picture).replace(NOT_IN_XML, "\ufffd");
 }
 
 /** The picture as PNG, twice as large so that it stays sharp. */

@@ -22,7 +22,9 @@ export function mountRemoval(app) {
     try {
       drawAnswer(await remove(question, gone, app.store.get().perturbation, running.signal), words);
     } catch (error) {
-      if (!wasCancelled(error)) byId("removal-error").textContent = error.message;
+      if (wasCancelled(error)) return;
+      byId("removal-answer").replaceChildren(); // it is about other words
+      byId("removal-error").textContent = error.message;
     }
   });
 

@@ -59,8 +59,8 @@ export function createResults(app, textOf, more = () => ({}), ask = explain) {
     return [...methods.filter((name) => !usesMap(app, name)), ...methods.filter((name) => usesMap(app, name))];
   }
 
-  /** Explain what is chosen and not yet there; a new question starts afresh. */
-  function run() {
+  /** Explain what is chosen and not yet there; a new question starts afresh, and what failed is tried `again` if so asked. */
+  function run(again = false) {
     const now = question();
     if (!same(now, asked)) {
       cancel();
@@ -69,7 +69,7 @@ export function createResults(app, textOf, more = () => ({}), ask = explain) {
       asked = now;
       text = textOf(app.store.get());
     }
-    for (const name of failed.keys()) if (!app.store.get().methods.includes(name)) failed.delete(name);
+    for (const name of failed.keys()) if (again || !app.store.get().methods.includes(name)) failed.delete(name);
     runLane("plain", ordered().filter((name) => !usesMap(app, name)));
     runLane("masked", ordered().filter((name) => usesMap(app, name)));
   }
@@ -90,7 +90,7 @@ export function createResults(app, textOf, more = () => ({}), ask = explain) {
       await ask(asked, { methods: missing, heads, layers: false }, (event) => take(event, key), controller.signal);
     } catch (error) {
       if (wasCancelled(error)) return;
-      for (const name of missing) if (pending.has(name)) failed.set(name, { error: error.message, key });
+      for (const name of missing) if (pending.has(name)) fail(name, error.message, key);
     }
     if (lanes[lane]?.controller === controller) stop(lane);
     tell();
@@ -104,12 +104,22 @@ export function createResults(app, textOf, more = () => ({}), ask = explain) {
       found.set(method, { explanation: event.explanation, seconds: event.seconds, key });
       failed.delete(method);
     }
-    if (event.event === "failed") failed.set(method, { error: event.error, key });
+    if (event.event === "failed") fail(method, event.error, key);
     if (event.event === "result" || event.event === "failed") pending.delete(method);
     if (event.event === "result") announce(`${titleOf(app, method)} is shown.`);
     if (event.event === "failed") announce(`${titleOf(app, method)} failed: ${event.error}`);
     if (event.event === "result" && !pending.size) announce(`All chosen methods are shown, ${found.size} in all.`);
     if (event.event !== "done") tell();
+  }
+
+  function fail(name, error, key) {
+    failed.set(name, { error, key });
+    dropOther(name, key);
+  }
+
+  /** What was found with another mask is not shown as if it were of this one. */
+  function dropOther(name, key) {
+    if (found.get(name)?.key !== key) found.delete(name);
   }
 
   function stop(lane) {
@@ -119,8 +129,9 @@ export function createResults(app, textOf, more = () => ({}), ask = explain) {
     for (const name of running?.missing ?? []) pending.delete(name);
   }
 
-  /** Stop everything; what is there stays. */
+  /** Stop everything; what is there stays, if it is of the mask that is chosen now. */
   function cancel() {
+    for (const running of Object.values(lanes)) for (const name of running?.missing ?? []) dropOther(name, running.key);
     stop("plain");
     stop("masked");
     tell();
