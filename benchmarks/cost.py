@@ -3,6 +3,7 @@
     python benchmarks/cost.py                 # a BERT of MiniLM's size with random weights
     python benchmarks/cost.py --model PATH    # any sequence classifier
     python benchmarks/cost.py --llama         # a small Llama classifier
+    python benchmarks/cost.py --relu --methods guided_backpropagation atman    # ReLUs in place of GELUs; these methods
 
 Times are medians of interleaved repetitions on one machine; read the ratios, not the milliseconds.
 """
@@ -10,7 +11,7 @@ Times are medians of interleaved repetitions on one machine; read the ratios, no
 import argparse
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy
@@ -29,11 +30,17 @@ from tokenlight.tasks import task_of
 from tokenlight.tasks.targets import Target, Wanted
 from tokenlight.text.batches import Batch
 
+# Guided backpropagation is defined for ReLUs only: --relu --methods guided_backpropagation. Attention flow solves a
+# maximum-flow problem for each token outside of torch.
+LEFT_OUT = {"guided_backpropagation", "attention_flow"}
 # mask_lrp needs a head mask: benchmarks/heads.py
 SCHOOLS = {
     name: entry.function.__module__.rsplit(".", 1)[1]
     for name, entry in METHODS.items()
-    if entry.passes and entry.options.get("heads") is None and not entry.averaged  # over contexts: several passes
+    if entry.passes
+    and entry.options.get("heads") is None
+    and not entry.averaged  # over contexts: several passes
+    and name not in LEFT_OUT
 }
 RELEVANCE = [name for name, school in SCHOOLS.items() if school == "relevance"]
 DECOMPOSITION = [name for name, school in SCHOOLS.items() if school == "decomposition"]
@@ -57,6 +64,8 @@ def build(args: argparse.Namespace) -> PreTrainedModel:
         return AutoModelForSequenceClassification.from_pretrained(args.model).eval()
     size: dict[str, Any] = {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12}
     size["intermediate_size"] = 1536
+    if args.relu:
+        size["hidden_act"] = "relu"
     kind = LlamaConfig if args.llama else BertConfig
     return AutoModelForSequenceClassification.from_config(kind(vocab_size=16_000, pad_token_id=0, **size)).eval()
 
@@ -86,7 +95,10 @@ def measure(tasks: dict[str, Callable[[], object]], repeats: int) -> dict[str, f
     return {name: statistics.median(seconds) for name, seconds in times.items()}
 
 
-def table_for(model: PreTrainedModel, eager: PreTrainedModel, batch: int, length: int, repeats: int) -> Table:
+def table_for(
+    model: PreTrainedModel, eager: PreTrainedModel, batch: int, length: int, repeats: int, methods: Sequence[str] = ()
+) -> Table:
+    """Of these methods, or of all that read recorded passes."""
     ids = torch.randint(5, model.config.vocab_size, (batch, length))
     inputs = Batch(ids, torch.ones_like(ids))
     target = Target(task_of(model), (Wanted(1),) * batch)
@@ -96,8 +108,9 @@ def table_for(model: PreTrainedModel, eager: PreTrainedModel, batch: int, length
         return lambda: run(model, inputs, plan)
 
     tasks: dict[str, Callable[[], object]] = {"by hand": lambda: gradient_x_input(eager, ids)}
-    tasks |= {name: ours(name) for name in SCHOOLS if METHODS[name].fits(model)}
-    tasks |= {"all plain": ours(*PLAIN), "all relevance": ours(*RELEVANCE)}
+    tasks |= {name: ours(name) for name in methods or SCHOOLS if METHODS[name].fits(model)}
+    if not methods:
+        tasks |= {"all plain": ours(*PLAIN), "all relevance": ours(*RELEVANCE)}
     seconds = measure(tasks, repeats)
     table = Table(title=f"{batch} texts of {length} tokens; by hand: {seconds['by hand'] * 1e3:.0f} ms")
     for column in ("method", "ratio", "goal"):
@@ -164,6 +177,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", help="path of a sequence classifier")
     parser.add_argument("--llama", action="store_true", help="a small Llama instead of a small BERT")
+    parser.add_argument("--relu", action="store_true", help="ReLUs as activations of the small model")
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=(), help="these methods alone")
     parser.add_argument("--repeats", type=int, default=7)
     args = parser.parse_args()
     model, eager = build(args), build(args)
@@ -171,7 +186,9 @@ def main() -> None:
     eager.requires_grad_(False)
     console = Console()
     for batch, length in ((16, 28), (1, 28)):
-        console.print(table_for(model, eager, batch, length, args.repeats))
+        console.print(table_for(model, eager, batch, length, args.repeats, args.methods))
+    if args.methods:
+        return
     model.requires_grad_(False)
     for batch, length, steps in ((1, 28, 20), (16, 28, 20), (1, 500, 6)):
         console.print(integrated(model, batch, length, steps, args.repeats))

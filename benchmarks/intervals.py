@@ -67,7 +67,7 @@ def coverage(name: str, number: int, tables: int) -> tuple[float, float]:
     values = draw(generator, (number, tables))
     weights = generator.integers(1, 10, (number, 1)).repeat(tables, 1) if "micro" in name else np.ones_like(values)
     if name.startswith("0-1"):
-        now = intervals(values, weights, METRICS["pointing_game"], 0)
+        now = intervals(values, weights, METRICS["pointing_game"], (0, 1), 0)
     else:
         now = bounded_intervals(values, weights, BOUNDS.get(name, (-np.inf, np.inf)))
     before = percentile_interval(values, weights)
