@@ -65,7 +65,8 @@ def draw(table: Table, records: Records, groups: Sequence[str]) -> Any:
     for axes, column, measure in zip(panels, table.columns, measures, strict=True):
         for m, (label, runs) in enumerate(lines.items()):
             values = [values_of(records, group, runs, column.label) for group in groups]
-            limits = [intervals(one, np.ones_like(one), measure.entry, seed=0)[:, 0] for one in values]
+            bounds = measure.entry.bounds_for(measure.options, None)
+            limits = [intervals(one, np.ones_like(one), measure.entry, bounds, seed=0)[:, 0] for one in values]
             means = np.array([one.mean() for one in values])
             spread = np.abs(np.array(limits).T - means)
             places = np.arange(len(groups)) + (m - (len(lines) - 1) / 2) * 0.08

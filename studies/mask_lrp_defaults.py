@@ -7,7 +7,8 @@ python -m studies.mask_lrp_defaults --data PATH/TO/IMDB/test.tsv --other-count P
 
 Heads are counted on the texts of `--count` (parsed by spaCy); without it, the counts that come with the model are used.
 `--other-count` adds masks from another data set. `--calibrate N` adds a mask calibrated on N texts of `--count`.
-AOPC replaces top tokens by PAD in steps of 10 % of the words; higher is better. Differences are paired over texts, with
+AOPC replaces top tokens by PAD in steps of 10 % of the words, or deletes them where a classifier finds the end of a
+text by its padding; higher is better. Differences are paired over texts, with
 95 % intervals. A line for random masks is the mean over `--seeds` masks that have as many lit heads in each layer as
 the line above it; it also says between which numbers the masks lie. An interrupted run resumes where it stopped.
 """
@@ -40,6 +41,7 @@ from tokenlight.model.fingerprint import fingerprint
 from tokenlight.syntax.parses import spacy_parses
 
 PADS = Perturbation(how="replace", token="pad")
+DELETES = Perturbation(how="delete")
 ALL = "all heads (TransAtt)"
 GROUP = 5  # texts that are explained under every setting before their changed texts are run together
 
@@ -71,7 +73,8 @@ class Line:
         change, low, high = self.difference
         among = f" {self.masks[0]:.3f} to {self.masks[1]:.3f}" if self.masks[0] < self.masks[1] else ""
         own = f"{self.aopc:.3f} [{self.interval[0]:.3f}, {self.interval[1]:.3f}]"
-        compared = f"{change:+.3f} [{low:+.3f}, {high:+.3f}] to {self.against}"
+        limits = "on every text" if np.isnan(low) else f"[{low:+.3f}, {high:+.3f}]"
+        compared = f"{change:+.3f} {limits} to {self.against}"
         return f"{self.name:45} {self.heads:3} heads  {own}  drops {self.dropped:4.0%}{among}  {compared}"
 
 
@@ -133,6 +136,15 @@ def measure(
     return {name: np.array([known[text][name] for text in texts]).swapaxes(0, 1) for name in names}
 
 
+def perturbation_for(explainer: tl.Explainer) -> Perturbation:
+    """PAD in place of a token, as in the paper; deletion where a classifier finds the end of a text by its padding."""
+    try:
+        PADS.fit(explainer.inner, explainer.tokenizer)
+    except ValueError:
+        return DELETES
+    return PADS
+
+
 def identify(explainer: tl.Explainer, settings: Sequence[Setting]) -> str:
     """Equal for equal models and settings."""
     masks = [(one.name, dict(one.options), [mask.groups.tolist() for mask in one.masks]) for one in settings]
@@ -147,7 +159,7 @@ def measure_group(
     explained = []
     for setting, mask in jobs:
         explained += explainer.explain(texts, "mask_lrp", heads=mask, progress=False, **setting.options)
-    results = evaluate(explainer, explained, ("aopc",), perturbation=PADS)
+    results = evaluate(explainer, explained, ("aopc",), perturbation=perturbation_for(explainer))
     values = [(result["aopc"], e.extras["masked_share"]) for result, e in zip(results, explained, strict=True)]
     found: list[dict[str, list[tuple[float, float]]]] = [{setting.name: [] for setting in settings} for _ in texts]
     for job, (setting, _) in enumerate(jobs):
@@ -236,7 +248,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     lines = list(make_lines(settings, measure(explainer, texts, settings, options.output / "texts.jsonl")))
     print(*lines, sep="\n")
     for method in ("random", "attn_lrp"):
-        results = evaluate(explainer, explainer.explain(texts, method, progress=False), ("aopc",), perturbation=PADS)
+        explanations = explainer.explain(texts, method, progress=False)
+        results = evaluate(explainer, explanations, ("aopc",), perturbation=perturbation_for(explainer))
         print(f"{method:52} {np.mean([result['aopc'] for result in results]):.3f}")
     (options.output / "lines.json").write_text(json.dumps([asdict(line) for line in lines], indent=1) + "\n")
 
