@@ -11,19 +11,30 @@ from typing import Literal
 Kind = Literal["table", "figure", "equation", "algorithm", "protocol", "appendix"]
 
 
+Published = float | str | None  # a number, a number as the paper prints it, or none
+
+
+def as_printed(numbers: str) -> tuple[str, ...]:
+    """Numbers of a paper that prints some with fewer digits than others: "0.30 0.3"."""
+    return tuple(numbers.split())
+
+
 @dataclass(frozen=True)
 class PublishedTable:
-    """The numbers of a table, a row per method; None where the paper has no number."""
+    """The numbers of a table, a row per method; None where the paper has no number.
+
+    A float is shown with three digits behind the point, a string as it is.
+    """
 
     columns: tuple[str, ...]
-    rows: Mapping[str, tuple[float | None, ...]]
+    rows: Mapping[str, tuple[Published, ...]]
 
     def __post_init__(self) -> None:
         for name, numbers in self.rows.items():
             if len(numbers) != len(self.columns):
                 raise ValueError(f"row {name!r} has {len(numbers)} numbers for {len(self.columns)} columns")
 
-    def column(self, name: str) -> dict[str, float | None]:
+    def column(self, name: str) -> dict[str, Published]:
         """The numbers of one column by row."""
         index = self.columns.index(name)
         return {row: numbers[index] for row, numbers in self.rows.items()}

@@ -5,6 +5,7 @@ need no network and finishes within minutes on two cores. `--model` and `--data`
 """
 
 import argparse
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +14,15 @@ from typing import Any
 import tokenlight as tl
 from papers.facts import Checkpoint, Paper
 from papers.small import SmallRun
-from tokenlight.cli.loading import load_model
+from tokenlight.cli.loading import DEFAULT, load_model
+from tokenlight.foundation.first_look import EMBEDDED
+
+
+def plain_name(model: str) -> str:
+    """A model's name without folders of this machine, and without the version that small models have in theirs."""
+    if model == DEFAULT:
+        return EMBEDDED
+    return re.sub(r"(-seed\d+)-[0-9a-f]{12}$", r"\1", Path(model).name if Path(model).is_dir() else model)
 
 
 @dataclass(frozen=True)
@@ -36,7 +45,13 @@ class Run:
         """A sentence if the model is not the paper's. Scripts that explain texts of their own need no more."""
         if self.model == self.paper.model:
             return []
-        return [f"the model is {Path(self.model).name}, the paper's is {self.paper.model}"]
+        return [f"the model is {plain_name(self.model)}, the paper's is {self.paper.model}"]
+
+    @property
+    def data_name(self) -> str:
+        """The name of the data: on the Hub, or of a file, with its folder unless it is one of the small ones."""
+        path = Path(str(self.source.data))
+        return "/".join(path.parts[-1:] if self.small else path.parts[-2:]) if path.is_file() else str(self.source.data)
 
     @property
     def differences(self) -> list[str]:

@@ -16,6 +16,7 @@ from papers.tables import RECORDS, Comparison, format_published
 FOLDERS = ("mask_lrp", "attcat", "alti", "arras")
 HERE = Path(__file__).parent
 DOCS = HERE.parent / "docs" / "papers"
+LONGEST_CELL = 600  # letters: a longer text stands below its table, where narrow screens show it whole
 KINDS = {
     "table": "Tables",
     "figure": "Figures",
@@ -83,7 +84,9 @@ def published_and_measured(paper: Paper, item: Item) -> Iterator[str]:
             yield f"Measured: {comparison.heading}"
             yield comparison.to_markdown()
         for picture in sorted(DOCS.glob(f"{paper.folder}-{item.script}*.png")):
-            yield f"![{paper.short}, {item.title.lower()}, made by the script]({picture.name})"
+            run = picture.stem.removeprefix(f"{paper.folder}-{item.script}-")
+            yield f"![{paper.short}, {item.title.lower()}, made by the script: {run}]({picture.name})"
+            yield f"*Picture: run `{run}`*"
 
 
 def write_numbers(paper: Paper, item: Item) -> Iterator[str]:
@@ -106,8 +109,10 @@ def write_list(paper: Paper, items: list[Item]) -> str:
     lines = ["| | what it says | in tokenlight | what differs |", "|:--|:--|:--|:--|"]
     for item in items:
         here = item.here + (f"; `python -m papers.{paper.folder}.{item.script}`" if item.script else "")
-        lines.append(f"| {item.number} | {item.content} | {here} | {item.differs or '–'} |")
-    return "\n".join(lines)
+        differs = "see below" if len(item.differs) > LONGEST_CELL else item.differs or "–"
+        lines.append(f"| {item.number} | {item.content} | {here} | {differs} |")
+    long = (item for item in items if len(item.differs) > LONGEST_CELL)
+    return "\n\n".join(["\n".join(lines), *(f"**{item.title}, what differs:** {item.differs}" for item in long)])
 
 
 def write_checkpoints(paper: Paper) -> str:

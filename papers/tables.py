@@ -10,12 +10,12 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from papers.facts import Paper
-from papers.options import Run
+from papers.facts import Paper, Published
+from papers.options import Run, plain_name
 from tokenlight.results.table import Cell, Table
 from tokenlight.views.benchmark_table import ARROWS, facts, minus
 
-Numbers = Mapping[str, Sequence[float | None]]  # label of a method -> a number per metric; None: none is published
+Numbers = Mapping[str, Sequence[Published]]  # label of a method -> a number per metric; None: none is published
 RECORDS = "measured"  # folder of a paper's stored numbers
 
 
@@ -76,8 +76,19 @@ def compare(
             mean = f"{cell.mean:.3f}" if deviation is None else f"{cell.mean:.3f} ± {deviation:.3f}"
             row += [minus(mean), format_interval(cell), format_published(number)]
         rows.append(row)
-    about_run = [line.replace(run.model, Path(run.model).name) for line in facts(table)]  # no folders of this machine
+    model = model_of(run, table)
+    about_run = [line.replace(model, plain_name(model)) for line in facts(table)]
     return Comparison(heading, head, rows, [*about_run, *run.differences, *remarks])
+
+
+def model_of(run: Run, table: Table) -> str:
+    """The model that was measured: the run's, or one that was trained for it."""
+    return table.run.settings["model"]["name"] or run.model
+
+
+def describe_run(run: Run, table: Table) -> str:
+    """Which model was measured on how many texts of which data, for a heading."""
+    return f"{plain_name(model_of(run, table))} on {table.run.examples:,} texts of {run.data_name}"
 
 
 def format_interval(cell: Cell) -> str:
@@ -85,9 +96,11 @@ def format_interval(cell: Cell) -> str:
     return "–" if isnan(cell.low) else minus(f"[{cell.low:.3f}, {cell.high:.3f}]")
 
 
-def format_published(number: float | None) -> str:
+def format_published(number: Published) -> str:
     if number is None:
         return "–"
+    if isinstance(number, str):
+        return minus(number)
     return f"{number:,}" if isinstance(number, int) else minus(f"{number:.3f}")
 
 

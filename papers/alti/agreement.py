@@ -20,6 +20,7 @@ from tokenlight.text.rows import Row
 NUMBERS = ("singular", "plural")
 SINGULAR_FORMS = ("is", "has", "was", "does")
 Part = Literal["train", "validation", "test"]
+PARTS: tuple[Part, ...] = ("train", "validation", "test")
 WRITTEN_SHARES = (0.6, 0.2, 0.2)  # section 4.1
 RELEASED_SHARES = (0.7, 0.15, 0.15)
 
@@ -58,16 +59,30 @@ def to_example(case: AgreementCase) -> tl.Example:
 
 
 def read_part(path: Path, part: Part, released: bool = False, tokenizer: Any = None) -> list[tl.Example]:
-    """The examples of one part of the file. The release leaves out is, are, and verbs of several tokens."""
+    """The examples of one part of the file.
+
+    The release leaves out is, are, and verbs that are no entry of the tokenizer's vocabulary as they are written. It
+    looks RoBERTa's up without the blank that begins its words. Its parts have equal shares of singular verbs, and keep
+    the order of the file.
+    """
     cases = [case for case in lgd_rows(path) if isinstance(case, AgreementCase)]
     if released:
-        cases = [case for case in cases if verb_of(case) not in ("is", "are")]
-        cases = [case for case in cases if len(tokenizer.tokenize(f" {verb_of(case)}")) == 1]
-    return [to_example(case) for case in split(cases, RELEASED_SHARES if released else WRITTEN_SHARES)[part]]
+        known = tokenizer.get_vocab()
+        cases = [case for case in cases if verb_of(case) not in ("is", "are") and verb_of(case) in known]
+    chosen = split_by_number(cases, RELEASED_SHARES)[part] if released else split(cases, WRITTEN_SHARES)[part]
+    return [to_example(case) for case in chosen]
 
 
 def verb_of(case: AgreementCase) -> str:
     return case.text[slice(*case.verb)]
+
+
+def split_by_number(cases: Sequence[AgreementCase], shares: tuple[float, ...]) -> dict[Part, list[AgreementCase]]:
+    """Singular and plural verbs each into parts of these shares, which keep the order of the cases."""
+    groups = [[case for case in cases if number_of(verb_of(case), case.other) == number] for number in NUMBERS]
+    parts = [split(group, shares) for group in groups]
+    chosen: dict[Part, set[str]] = {part: {case.id for own in parts for case in own[part]} for part in PARTS}
+    return {part: [case for case in cases if case.id in ids] for part, ids in chosen.items()}
 
 
 def split(cases: Sequence[AgreementCase], shares: tuple[float, ...], seed: int = 0) -> dict[Part, list[AgreementCase]]:

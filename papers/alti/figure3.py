@@ -18,7 +18,7 @@ from papers.alti.facts import MODELS, PAPER
 from papers.alti.runs import alti_parser, describe, load
 from papers.alti.small import SMALL
 from papers.figures import save_figure
-from papers.options import choose_runs
+from papers.options import choose_runs, plain_name
 from papers.tables import Comparison, finish
 from tokenlight.data.reading_examples import read_examples
 from tokenlight.views.figure import new_figure
@@ -59,8 +59,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         rows = [[of, *[""] * (longest - len(line)), *(f"{value:.3f}" for value in line)] for of, line in lines.items()]
         first = 0 if options.released else 1  # the release's states begin with the embeddings
         head = ["cosine similarity of", *(str(first + layer) for layer in range(longest))]
-        remarks = [f"{len(texts)} texts", *run.differences]
-        comparison = Comparison(f"ALTI, figure 3, {describe(run)}, by layer", head, rows, remarks)
+        remarks = run.differences
+        heading = f"ALTI, figure 3, {describe(run)}, by layer: {plain_name(run.model)} on {len(texts)} texts of "
+        comparison = Comparison(heading + run.data_name, head, rows, remarks)
         finish(comparison, PAPER, SCRIPT, run, options.record)
     together = replace(runs[0], name="models", folder=options.output / SCRIPT)
     save_figure(draw(found), PAPER, SCRIPT, together, options.record)

@@ -6,7 +6,8 @@ python -m papers.alti.finetune --small
 
 The scripts of tables and figures call this by themselves where a model is missing. Models are kept in OUTPUT/models.
 Epochs, batch size and learning rate are those of the authors' code; the paper gives none for agreement, and for
-MultiBERTs names the recommendations of Devlin et al. (2019).
+MultiBERTs names the recommendations of Devlin et al. (2019). As in that code, a classifier's learning rate falls to 0
+and the last epoch is kept; the rate of agreement is constant, and the epoch with the lowest validation loss is kept.
 """
 
 import hashlib
@@ -48,9 +49,11 @@ class Training:
     epochs: int
     batch: int
     learning_rate: float
+    decay: bool = False  # the learning rate falls linearly from update to update, to 0 behind the last one
 
 
-CLASSIFIER, AGREEMENT, SMALL_AGREEMENT = Training(3, 16, 2e-5), Training(4, 32, 1e-5), Training(6, 16, 1e-3)
+CLASSIFIER = Training(3, 16, 2e-5, decay=True)
+AGREEMENT, SMALL_AGREEMENT = Training(4, 32, 1e-5), Training(6, 16, 1e-3)
 
 
 def fine_tuned(run: Run, released: bool = False) -> Path:
@@ -100,11 +103,13 @@ def train_classifier(run: Run) -> tuple[Any, Any]:
 
 
 def train(model: Any, tokenizer: Any, examples: Examples, validation: Examples, training: Training, run: Run) -> Any:
-    """Adam with a constant learning rate. With validation examples, the epoch with the lowest loss on them is kept."""
+    """Adam. With validation examples, the epoch with the lowest loss on them is kept, else the last one."""
     torch.manual_seed(0)
-    draw, best, kept = random.Random(0), float("inf"), model.state_dict()
+    draw, best, kept = random.Random(0), float("inf"), None
     model.to(run.device or "cpu")
     optimizer = torch.optim.Adam(model.parameters(), lr=training.learning_rate)
+    updates = training.epochs * -(-len(examples) // training.batch)
+    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0 if training.decay else 1.0, updates)
     for epoch in range(training.epochs):
         model.train()
         mixed = draw.sample(examples, len(examples))
@@ -114,9 +119,11 @@ def train(model: Any, tokenizer: Any, examples: Examples, validation: Examples, 
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
+            schedule.step()
         if validation and (loss := mean_loss(model.eval(), tokenizer, validation)) < best:
             best, kept = loss, deepcopy(model.state_dict())
-    model.load_state_dict(kept)
+    if kept is not None:
+        model.load_state_dict(kept)
     return model.cpu().eval()
 
 

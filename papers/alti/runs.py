@@ -5,15 +5,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from transformers import AutoConfig
+from transformers import AutoConfig, AutoTokenizer
 
 import tokenlight as tl
 from papers.alti.agreement import MaskedNumber, read_part
 from papers.alti.facts import DATASETS, METRICS, MODELS, PAPER, TRAINED
 from papers.alti.finetune import fine_tuned
-from papers.facts import PublishedTable
+from papers.facts import Published, PublishedTable
 from papers.options import Run, make_parser
-from papers.tables import compare, finish
+from papers.tables import compare, describe_run, finish
 from tokenlight.bench.protocol import Protocol
 from tokenlight.bench.protocol import protocol as find_protocol
 from tokenlight.cli.loading import DEFAULT
@@ -71,10 +71,13 @@ def is_agreement(run: Run) -> bool:
 
 
 def source_of(run: Run, explainer: tl.Explainer, released: bool = False) -> tl.Source:
-    """The run's data; of the agreement data the test part."""
+    """The run's data; of the agreement data the test part. The release measures every model on BERT's test part."""
     if not is_agreement(run):
         return run.source
-    examples = read_part(Path(str(run.source.data)), "test", released, explainer.tokenizer)
+    tokenizer = explainer.tokenizer
+    if released and not run.small and run.name.startswith("roberta"):  # DistilBERT has BERT's vocabulary
+        tokenizer = AutoTokenizer.from_pretrained(PAPER.checkpoints["bert-sva"].model)
+    examples = read_part(Path(str(run.source.data)), "test", released, tokenizer)
     return replace(run.source, data=examples)
 
 
@@ -92,16 +95,14 @@ def measure_faithfulness(
     protocol = find_protocol("alti" if options.released else "alti_written")
     table = measure(run, make_specs(titles, options.steps, options.released), protocol, options.released)
     numbers = {title: [published_number(published, run.name, title, metric) for metric in METRICS] for title in titles}
-    heading = f"ALTI, table {script.removeprefix('table')}, {describe(run)}"
+    heading = f"ALTI, table {script.removeprefix('table')}, {describe(run)}: {describe_run(run, table)}"
     finish(compare(heading, run, table, numbers), PAPER, script, run, options.record)
 
 
 def describe(run: Run) -> str:
     """What a run is or stands for."""
     name = name_in_paper(run.name)
-    if run.small:
-        return f"a small model and texts in place of {name}"
-    return name if run.model == run.paper.model else f"{name}, another model in place of the paper's"
+    return name if run.small or run.model == run.paper.model else f"{name}, another model in place of the paper's"
 
 
 def name_in_paper(name: str) -> str:
@@ -110,7 +111,7 @@ def name_in_paper(name: str) -> str:
     return f"{MODELS[model]} {DATASETS[data]}"
 
 
-def published_number(table: PublishedTable, run: str, method: str, metric: str) -> float | None:
+def published_number(table: PublishedTable, run: str, method: str, metric: str) -> Published:
     """Tables 2, 6 and 7 have a row per method; tables 4 and 5 a row per data set and metric."""
     model, data = name_in_paper(run).split()
     if method in table.rows:

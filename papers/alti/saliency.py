@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from papers.alti.facts import PAPER
 from papers.alti.runs import describe, load, make_specs
 from papers.alti.small import SMALL
-from papers.alti.texts import SMALL_REVIEW, choose_text, text_parser
-from papers.options import Run, choose_runs
+from papers.alti.texts import SMALL_REVIEWS, choose_text, text_parser
+from papers.options import Run, choose_runs, plain_name
 from papers.small import SmallRun
 from papers.tables import Comparison, finish
 from tokenlight.results.explanation import Explanation
@@ -28,13 +28,13 @@ def show_maps(
     # The embedded model reads any review; those trained on templates know few words.
     small: dict[str, SmallRun] = {dataset: SMALL["bert-sst2"]}
     for run in choose_runs(options, script, small):
-        text = choose_text(options, run, words, SMALL_REVIEW)
+        text = choose_text(options, run, words, SMALL_REVIEWS[script])
         explainer = load(run)
         specs = make_specs(titles, options.steps, options.released)
         jobs = {spec.label: spec.job(explainer.inner) for spec in specs}
         explained = explainer.explain_jobs(text, jobs)
         write_maps(run, explained)
-        heading = f"ALTI, table {script.removeprefix('table')}, {describe(run)}"
+        heading = f"ALTI, table {script.removeprefix('table')}, {describe(run)}: {plain_name(run.model)} on one review"
         finish(list_words(heading, run, explained), PAPER, script, run, options.record)
 
 

@@ -35,9 +35,11 @@ def compare_seeds(script: str, metric: int, description: str | None, arguments: 
     means = {title: [one.mean for one in found if one.method == title] for title in TITLES}
     title = measure.entry.title
     together = replace(runs[0], name="seeds", folder=options.output / script)
-    heading = f"ALTI, figure {script.removeprefix('figure')}: {title} between models"
+    heading = (
+        f"ALTI, figure {script.removeprefix('figure')}: {title} between {len(runs)} models, {len(texts)} texts of "
+    )
     remarks = [*describe_pairs(found, len(texts)), *differences_of(runs)]
-    finish(list_means(heading, means, remarks), PAPER, script, together, options.record)
+    finish(list_means(heading + runs[0].data_name, means, remarks), PAPER, script, together, options.record)
     save_figure(draw(title, means), PAPER, script, together, options.record)
 
 

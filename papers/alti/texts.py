@@ -10,10 +10,34 @@ from papers.options import Run
 from tokenlight.data.reading_examples import read_examples
 
 SMALL_SENTENCE = "a patient and surprisingly funny portrait of two old friends ."
-SMALL_REVIEW = (
-    "we stopped here before a concert . the waiter was quick but that is all . the fish was dry , the rice was "
-    "tasteless , and my friend felt sick for the rest of the evening . what a disappointing place ."
-)
+# Reviews of our own, each of the kind that the table of this number shows.
+SMALL_REVIEWS = {
+    "table1": (  # a bad evening at a restaurant
+        "my sister chose this place for her birthday . the table was ready on time and the music was pleasant , but "
+        "the soup arrived cold , the steak was burnt , and nobody apologized . two of us were ill the next day ."
+    ),
+    "table3": (  # a lukewarm remark on a shop, with a verdict at its end
+        "it is fine for nails and light bulbs , and the owner is polite . still , half of the shelves were empty , the "
+        "floor was sticky , and the line at the only register was endless . the whole visit was tiresome , and next "
+        "time we will drive to the other side of town ."
+    ),
+    "table8": (  # short: praise first, then what was wrong
+        "cheerful waiters and a pretty terrace . the pasta was bland , though , and the portions were tiny . no idea "
+        "why my colleagues keep coming back ."
+    ),
+    "table9": (  # long and positive, with reservations, about a film
+        "this is a cheap thriller from a small studio , and for the first ten minutes it looks like one . the titles "
+        "shake , the sound is thin , and a boat that is meant to be at sea is clearly tied to something . stay with it "
+        "anyway . once the three sisters arrive at the lighthouse , the film finds its pace and hardly ever loses it . "
+        "the eldest , who has to lie to everybody , is wonderful : she says little , and you believe every word . the "
+        "script is clever about money , about old letters , and about the way families keep quiet at breakfast . there "
+        "is one chase too many in the middle , and the policeman is only there to ask what we already know . but the "
+        "storm is beautifully shot , the music is used with care , and the last scene on the stairs is as tense as "
+        "anything i have seen this year . my father , who never watches films of this kind , laughed at the right "
+        "moments and asked for the name of the director . it is not a masterpiece and does not try to be one . it is "
+        "a warm , smart and very entertaining film that was made with love , and i am glad that i gave it a chance ."
+    ),
+}
 
 
 def text_parser(description: str | None, names: Sequence[str]) -> argparse.ArgumentParser:

@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from papers.figures import reduce_colors
 from tokenlight.bench.cases import Case
 from tokenlight.results.explanation import Explanation
 from tokenlight.views.figure import new_figure
@@ -104,9 +104,6 @@ def draw_tokens(axes: Any, heatmap: Heatmap, places: Sequence[tuple[int, int, st
 
 def save_for_docs(figure: "Figure", path: Path) -> None:
     """With few pixels and colors, so that the file is small."""
-    from PIL import Image
-
-    drawn = BytesIO()
-    figure.savefig(drawn, dpi=100, format="png")
     path.parent.mkdir(exist_ok=True)
-    Image.open(drawn).convert("RGB").quantize(48).save(path, optimize=True)
+    figure.savefig(path, dpi=100)
+    reduce_colors(path)

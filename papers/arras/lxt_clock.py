@@ -9,37 +9,52 @@ Prints the seconds for each sentence and the relevance of the first one's tokens
 import json
 import sys
 import time
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import AutoConfig
 
+MODELS = {"bert": "BertForMaskedLM", "llama": "LlamaForCausalLM"}  # family -> class of LXT
+
 
 def load(name: str) -> Any:
     """LXT's own copy of the model, with its rules for the backward pass."""
     family = AutoConfig.from_pretrained(name).model_type
-    if family == "bert":
-        from lxt.explicit.models.bert import BertForMaskedLM as Model  # pyright: ignore[reportMissingImports]
-        from lxt.explicit.models.bert import attnlrp  # pyright: ignore[reportMissingImports]
-    elif family == "llama":
-        from lxt.explicit.models.llama import LlamaForCausalLM as Model  # pyright: ignore[reportMissingImports]
-        from lxt.explicit.models.llama import attnlrp  # pyright: ignore[reportMissingImports]
-    else:
+    if family not in MODELS:
         raise ValueError(f"LXT is timed on BERT and Llama, found {family}")
-    model = Model.from_pretrained(name, torch_dtype=torch.float32, attn_implementation="eager").eval()
+    models = import_models(family)
+    model = (
+        getattr(models, MODELS[family])
+        .from_pretrained(name, torch_dtype=torch.float32, attn_implementation="eager")
+        .eval()
+    )
     for parameter in model.parameters():
         parameter.requires_grad = False
-    attnlrp.register(model)
+    models.attnlrp.register(model)
     return model
+
+
+def import_models(family: str) -> Any:
+    """From LXT 2, or else from an earlier version, such as the commit that the paper links."""
+    for package in ("lxt.explicit.models", "lxt.models"):
+        try:
+            return import_module(f"{package}.{family}")
+        except ModuleNotFoundError as error:
+            if not (error.name or "").startswith("lxt"):
+                raise
+    address = "https://github.com/rachtibat/LRP-eXplains-Transformers"
+    raise ImportError(f"there is no LXT here, or one without models, as on PyPI: pip install git+{address}")
 
 
 def explain(model: Any, ids: list[int], position: int, verb: int, other: int) -> torch.Tensor:
     inputs = torch.tensor([ids], device=model.device)
     embeddings = model.get_input_embeddings()(inputs).detach().requires_grad_()
-    logits = model(inputs_embeds=embeddings).logits[0, position]
-    difference = logits[verb] - logits[other]
-    difference.backward(difference.detach())
+    logits = model(inputs_embeds=embeddings).logits[0, position, [verb, other]]
+    # Under explicit rules the backward pass hands on relevance, not gradients, and a torch subtraction has no rule:
+    # each logit starts with its own share of the difference.
+    logits.backward(logits.detach() * logits.new_tensor([1.0, -1.0]))
     return embeddings.grad.sum(-1)[0]
 
 

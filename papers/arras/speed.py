@@ -4,8 +4,8 @@ python -m papers.arras.speed --data PATH/TO/lgd_dataset.tsv --device cuda --lxt-
 python -m papers.arras.speed --small
 
 Times attn_lrp and a plain gradient × input on the first 1,000 sentences, one at a time, in single precision; on a CPU,
-processor time counts, so that other programs do not matter. The
-explicit rules are those of LXT, which needs older packages and so an environment of its own:
+processor time counts, so that other programs matter less. The explicit rules are those of LXT, which needs older
+packages and so an environment of its own:
 pip install transformers==4.46.3 git+https://github.com/rachtibat/LRP-eXplains-Transformers
 """
 

@@ -47,7 +47,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         explainer = load(run, options.precision)
         cases = first_cases(explainer, annotated(run, options.spacy))
         rows = [make_row(explainer, cases, method) for method in paper_methods(explainer)]
-        remarks = [f"means over {len(cases)} sentences that the model gets right", *run.differences]
+        remarks = [
+            f"{len(cases)} sentences that the model gets right: *sum / difference* is a mean over them, *with shares* "
+            "the value of the one that is farthest from 1",
+            *run.differences,
+        ]
         comparison = Comparison(f"Arras et al., table 1, {MODELS[run.name]}", head, rows, remarks)
         finish(comparison, PAPER, SCRIPT, run, options.record)
 

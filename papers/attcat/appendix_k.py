@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from papers.attcat.facts import PAPER
 from papers.attcat.figure3 import NAMES, make_question_parser, measure_runs
 from papers.figures import save_figure
-from papers.tables import Comparison, compare, finish
+from papers.tables import Comparison, compare, describe_run, finish
 from tokenlight.results.table import Table
 from tokenlight.views.figure import new_figure
 
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--k", type=int, nargs="+", default=KS)
     options = parser.parse_args(arguments)
     for name, run, form, table in measure_runs(options, SCRIPT, options.k):
-        heading = f"AttCAT, appendix, {NAMES[name][1]} on {NAMES[name][0]}, {form}"
+        heading = f"AttCAT, appendix, {NAMES[name][1]} on {NAMES[name][0]}, {form}: {describe_run(run, table)}"
         finish(means_only(compare(heading, run, table, {})), PAPER, SCRIPT, run, options.record)
         save_figure(draw_lines(table, options.k), PAPER, SCRIPT, run, options.record)
 

@@ -4,7 +4,7 @@ The text at hand is the anonymous version of the paper. It ends with the checkli
 the pictures of the figures.
 """
 
-from papers.facts import Checkpoint, Item, Paper, PublishedTable
+from papers.facts import Checkpoint, Item, Paper, PublishedTable, as_printed
 
 DATASETS = {"sst2": "SST2", "qqp": "QQP", "mnli": "MNLI", "amazon": "Amazon", "yelp": "Yelp", "imdb": "IMDB"}
 METRICS = ("AOPC", "LOdds")
@@ -20,6 +20,7 @@ METHODS = {
     "AttCAT": "attcat",
 }
 FIGURE_4_TEXT = "I do not like this movie"
+# Quoted, since it cannot be looked up: SST-2's validation set does not have it.
 FIGURE_5_TEXT = "I really didn't like this movie. Some of the actors were good, but overall the movie was boring."
 TABLE_1 = PublishedTable(
     tuple(f"{dataset} {metric}" for dataset in DATASETS.values() for metric in METRICS),
@@ -45,8 +46,8 @@ TABLE_2 = PublishedTable(
         "AttCAT": (0.018, 0.349, 0.017, 0.015, 0.008, 0.023),
     },
 )
-FIGURE_3 = PublishedTable(("SQuADv1", "SQuADv2"), {"maximum": (3.72, 3.84)})
-FIGURE_4 = PublishedTable(("Sum",), {"not": (0.72,), "like": (-0.37,)})
+FIGURE_3 = PublishedTable(("SQuADv1", "SQuADv2"), {"maximum": as_printed("3.72 3.84")})
+FIGURE_4 = PublishedTable(("Sum",), {"not": as_printed("0.72"), "like": as_printed("-0.37")})
 
 AS_WRITTEN = "`attcat:states=outputs` and `cat:states=outputs`"
 TABLES = (
@@ -66,7 +67,10 @@ TABLES = (
         "says whether such numbers are in the table. Here Grads and AttGrads follow figure 2, and so does CAT, "
         "except that with `--released` it reads block inputs, as AttCAT does. The paper's MNLI checkpoint has its "
         "classes in another order than the data, and the release does not map them: with `--released`, the class "
-        "explained and measured there is never the gold one, as in the release. The paper has no intervals.",
+        "explained and measured there is never the gold one, as in the release. The small model's classes are in the "
+        "data's order. With `--released` it is right on 48.3 % of the MNLI texts, because the release sets all segment "
+        "ids to 0: this model learned with both ids, and without them it calls every text neutral, as 29 of 60 are "
+        "(with them it is right on all). QQP's stand-in does not need them. The paper has no intervals.",
         TABLE_1,
     ),
     Item(
@@ -80,7 +84,8 @@ TABLES = (
         "As in equation 15, τ is taken between two arrays of sorted token indices. That is not the agreement of two "
         'rankings: a ranking and its reverse do not get −1 in general. The column "τ on ranks" has the agreement of '
         "rankings (`variant=ranks`), for which the paper has no numbers. With `--released`, the two classes are the "
-        "gold label and another one, and AttCAT's scores on QQP are absolute values, as in the release.",
+        "gold label and another one, and AttCAT's scores on QQP are absolute values, as in the release. Why the small "
+        "model is right on 48.3 % of the MNLI texts then: see table 1.",
         TABLE_2,
     ),
 )
@@ -129,7 +134,10 @@ FIGURES = (
         "and [SEP] in BERT but ordinary tokens in RoBERTa; with `--released`, RoBERTa's own special tokens are hidden. "
         "On SQuADv2 the release adds the absolute scores of start and end (here: the absolute value of their sum) and "
         "takes 400 random answerable questions (`--sample`); section 6.1 speaks of entire test sets. With `--small`, a "
-        "text has about 40 tokens and an answer has one, so that 20 tokens are half of the text.",
+        "text has about 40 tokens and an answer has one, so that 20 tokens are half of the text. With `--small "
+        "--released`, BERT's stand-in finds 48.3 % of the answers, since the release sets all segment ids to 0 and "
+        "this model learned with both (with them it finds all); the stand-ins of DistilBERT and RoBERTa have no "
+        "segment ids.",
         FIGURE_3,
     ),
     Item(
@@ -155,8 +163,10 @@ FIGURES = (
         "figure5",
         "Each text is scaled to its largest absolute score, special tokens left out; how the paper scales is not said. "
         "In (a), the scores for start and end of the answer are added; the release's cell for this question adds "
-        "those for the start to themselves. Text (b) is said to be from SST2; it is given to the script as text "
-        "(`--text` takes another). The figure has no numbers.",
+        "those for the start to themselves. The paper says that text (b) is from SST2; it is not in "
+        "its validation set, so that it cannot be looked up, and the script quotes it (`--text` takes another). "
+        "`--small` has a text of our own for the model in the package, and a templated question; the pictures here are "
+        "made with it. The figure has no numbers.",
     ),
 )
 EQUATIONS = (

@@ -18,7 +18,7 @@ from papers.attcat.facts import METHODS, PAPER
 from papers.figures import save_figure
 from papers.options import Run, choose_runs, make_parser
 from papers.small import DISTILBERT_QUESTIONS, QUESTIONS, ROBERTA_QUESTIONS
-from papers.tables import compare, finish
+from papers.tables import compare, describe_run, finish
 from tokenlight.bench.tabulate import STAGES
 from tokenlight.metrics.evaluate import Measure
 from tokenlight.results.table import Table
@@ -99,7 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     run = None
     for name, run, form, table in measure_runs(options, SCRIPT, [20]):
         tables[name], highest[name] = table, mean_answer_length(run)
-        heading = f"AttCAT, figure 3, {NAMES[name][1]} on {NAMES[name][0]}, {form}"
+        heading = f"AttCAT, figure 3, {NAMES[name][1]} on {NAMES[name][0]}, {form}: {describe_run(run, table)}"
         remark = f"highest number that can be reached, the mean length of an answer: {highest[name]:.2f} tokens"
         finish(compare(heading, run, table, {}, [remark]), PAPER, SCRIPT, run, options.record)
     if run is not None:

@@ -14,7 +14,7 @@ import numpy as np
 from papers.attcat.choices import add_released, choose_methods, choose_protocol, name_run
 from papers.attcat.facts import FIGURE_4, FIGURE_4_TEXT, PAPER
 from papers.figures import save_figure
-from papers.options import choose_runs, make_parser
+from papers.options import choose_runs, make_parser, plain_name
 from papers.small import SENTIMENT
 from papers.tables import Comparison, finish, format_published
 from tokenlight.explain.jobs import Job
@@ -78,7 +78,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         ]
         remarks = [f"explained class: {explanation.target}; the model predicts {explanation.prediction}"]
         head = ["token", "Rollout", "Sum", "published Sum"]
-        comparison = Comparison(f"AttCAT, figure 4, {form}", head, cells, [*remarks, *run.model_difference])
+        heading = f"AttCAT, figure 4, {form}: {plain_name(run.model)} on one sentence"
+        comparison = Comparison(heading, head, cells, [*remarks, *run.model_difference])
         finish(comparison, PAPER, SCRIPT, run, options.record)
 
 

@@ -26,6 +26,7 @@ from tokenlight.results.explanation import Explanation
 from tokenlight.text.rows import Text
 
 SCRIPT = "figure5"
+SMALL_TEXT = "I hardly ever laughed at this comedy. Two of the songs are lovely, but the plot is a mess."
 SMALL = {"squad1-bert": QUESTIONS, "sst2": SENTIMENT}
 PANELS = {"squad1-bert": ("a", ["AttCAT"]), "sst2": ("b", ["AttCAT", "TransAtt", "RawAtt", "Rollout"])}
 
@@ -51,11 +52,11 @@ def explain(run: Run, methods: Sequence[str], texts: Sequence[str], released: bo
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = add_released(make_parser(__doc__, PAPER, list(PANELS)))
-    parser.add_argument("--text", action="append", help=f"for (b); repeat for several; default: {FIGURE_5_TEXT}")
+    parser.add_argument("--text", action="append", help="for (b); repeat for several; default: the paper's text")
     options = parser.parse_args(arguments)
     for plain_run in choose_runs(options, SCRIPT, SMALL):
         panel, methods = PANELS[plain_run.name]
-        texts = (options.text or [FIGURE_5_TEXT]) if panel == "b" else []
+        texts = (options.text or [SMALL_TEXT if plain_run.small else FIGURE_5_TEXT]) if panel == "b" else []
         explained = explain(plain_run, methods, texts, options.released)
         run, form = name_run(plain_run, options.released)
         for number, by_method in enumerate(explained, start=1):

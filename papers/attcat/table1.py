@@ -16,7 +16,7 @@ from papers.attcat.choices import add_released, choose_methods, choose_protocol,
 from papers.attcat.facts import DATASETS, METHODS, METRICS, PAPER, TABLE_1
 from papers.options import choose_runs, make_parser
 from papers.small import INFERENCES, PAIRS, REVIEWS, SENTIMENT
-from papers.tables import compare, finish
+from papers.tables import compare, describe_run, finish
 
 SCRIPT = "table1"
 SMALL = {"sst2": SENTIMENT, "qqp": PAIRS, "mnli": INFERENCES, "yelp": REVIEWS}
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         )
         columns = [TABLE_1.column(f"{dataset} {metric}") for metric in METRICS]
         published = {method: [column[method] for column in columns] for method in METHODS}
-        heading = f"AttCAT, table 1, {dataset}, {form}"
+        heading = f"AttCAT, table 1, {dataset}, {form}: {describe_run(run, table)}"
         finish(compare(heading, run, table, published), PAPER, SCRIPT, run, options.record)
 
 

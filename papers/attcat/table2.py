@@ -15,7 +15,7 @@ from papers.attcat.choices import add_released, choose_methods, choose_protocol,
 from papers.attcat.facts import DATASETS, PAPER, TABLE_2
 from papers.options import choose_runs, make_parser
 from papers.small import INFERENCES, PAIRS, REVIEWS, SENTIMENT
-from papers.tables import compare, finish
+from papers.tables import compare, describe_run, finish
 from tokenlight.metrics.evaluate import Measure
 
 SCRIPT = "table2"
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             erasure=False,
         )
         published = {method: [number, None] for method, number in TABLE_2.column(dataset).items()}
-        heading = f"AttCAT, table 2, {dataset}, {form}"
+        heading = f"AttCAT, table 2, {dataset}, {form}: {describe_run(run, table)}"
         finish(compare(heading, run, table, published), PAPER, SCRIPT, run, options.record)
 
 

@@ -167,9 +167,10 @@ FIGURE_ITEMS = (
         "figure1",
         "The paper prints no numbers for it, except that the most frequent position of a relation hardly ever has a "
         "share of 0.7 or more (appendix C). It names no parser: the release uses Stanza, tokenlight uses spaCy or "
-        "reads finished parses with `--train-data` (CoNLL-U or the release's JSON lines). Nor does it name the split: "
-        "the release counts on the training and the validation set, the scripts here on 5,000 random training texts "
-        "(`--train-texts 0`: all of them).",
+        "reads finished parses with `--train-data` (CoNLL-U or the release's JSON lines). Nor does it name the "
+        "split. The scripts count heads on 5,000 random training texts (`--train-texts 0`: on all of them), with "
+        "`--released` on training and validation texts together, as the release does; IMDB and Yelp have no validation "
+        "set, and there the training texts alone are read.",
     ),
     Item(
         "figure",
@@ -195,11 +196,11 @@ FIGURE_ITEMS = (
         "`mask.corrupted(share, seed)`, AOPC and LOdds, five masks for each share, in both variants.",
         "figure4",
         "The paper gives the curve as a drawing only and does not say how many masks it averages over. It says that "
-        "100 %, a mask of ones, is its GAE. With `variant='paper'`, a mask with all heads in one group is exactly "
-        "`transformer_attribution` with the same `normalise` (gray lines, with and without it). Our 100 % keeps the "
-        "positional heads as a group of their own and the counts of equation 7, so it is the same only where the "
-        "relevance of both groups has one sign and no head counts more than once. In the released variant, stored "
-        "relevance is doubled, so 100 % is close to `transformer_attribution` but not the same.",
+        "100 %, a mask of ones, is its GAE. So 100 % is here a mask of ones in a single group, and as written it is "
+        "exactly `transformer_attribution` with rows that are not normalized (dashed gray line). Below 100 %, heads "
+        "that are let in join the syntactic group and count for one relation, while positional heads stay a group of "
+        "their own. In the released variant, stored relevance is doubled, so 100 % is close to "
+        "`transformer_attribution` (dotted gray line) but not the same.",
     ),
     Item(
         "figure",
@@ -313,8 +314,10 @@ PROTOCOLS = (
     Item(
         "protocol", "corruption (section 5.4)", "10 % to 100 % of the mask's zeros, chosen at random, become ones.",
         "`mask.corrupted(share, seed)`", "figure4",
-        "heads that are let in get the largest number in the mask: as written, where a head counts for two relations, "
-        "they weigh as much as that head. In the release, 100 % is not every head if a head counts more than once",
+        "the paper counts a head once for each relation (equation 7), yet calls the mask of 100 % one that is filled "
+        "with ones: below 100 % the counts stay, and a head that is let in gets 1; 100 % is a mask of ones. In the "
+        "release, masks hold only 0 and 1, and 100 % is not every head if a head follows more than one relation or "
+        "position",
     ),
     Item(
         "protocol", "classification (section 5.1)", "BERT with at most 512 tokens, explained from [CLS], on validation "

@@ -8,7 +8,6 @@ Takes one random text of each class that the model gets right. Green: the method
 does; red and underlined: less. Each method is scaled so that its strongest word has 1.
 """
 
-import argparse
 import random
 from collections.abc import Mapping, Sequence
 
@@ -16,7 +15,7 @@ import tokenlight as tl
 from papers.figures import save_figure
 from papers.mask_lrp.facts import BASELINES, DATASETS, FIGURES, MODEL_CLASSES, PAPER
 from papers.mask_lrp.masks import VARIANTS, add_mask_options, find_masks
-from papers.mask_lrp.methods import NAMES, masked
+from papers.mask_lrp.methods import NAMES, add_empty_option, masked
 from papers.mask_lrp.small_runs import SMALL
 from papers.options import Run, choose_runs, make_parser
 from tokenlight.data.examples import Example
@@ -56,7 +55,7 @@ def explain(
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser: argparse.ArgumentParser = add_mask_options(make_parser(__doc__, PAPER, list(DATASETS)))
+    parser = add_empty_option(add_mask_options(make_parser(__doc__, PAPER, list(DATASETS))))
     parser.add_argument("--variant", choices=VARIANTS, default="paper", help="of the method")
     options = parser.parse_args(arguments)
     for run in choose_runs(options, SCRIPT, SMALL):
@@ -65,7 +64,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         chosen = draw_texts(run, explainer, options.seed)
         own = f"Ours ({NAMES[options.variant]})"
         against = {theirs: BASELINES[theirs] for theirs in AGAINST}
-        explained = explain(list(chosen.values()), explainer, masked(own, mask, options.variant), against)
+        explained = explain(
+            list(chosen.values()), explainer, masked(own, mask, options.variant, options.empty), against
+        )
         pages = []
         for number, label in enumerate(chosen):
             ours, others = explained[own][number], {name: explained[name][number] for name in AGAINST}

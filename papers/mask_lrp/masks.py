@@ -1,14 +1,15 @@
 """The head masks of a run: counted on training data when they are first needed, stored and reused."""
 
 import argparse
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import tokenlight as tl
 from papers.mask_lrp.small_parses import small_parses
 from papers.options import Run
 from tokenlight.cli.heads import checkpoint_of
+from tokenlight.data.row_readers import count_hub_rows
 from tokenlight.heads.count import count_heads
 from tokenlight.heads.parsed_texts import ParseSource, parse_source
 from tokenlight.masks.choosing import check_fit, own_heads
@@ -60,6 +61,11 @@ def add_mask_options(parser: argparse.ArgumentParser) -> argparse.ArgumentParser
         "--train-texts", type=int, default=5_000, help="count on N random texts; 0: on all, which takes long"
     )
     parser.add_argument("--spacy", help="spaCy pipeline that parses the texts; default: the small English one")
+    parser.add_argument(
+        "--released",
+        action="store_true",
+        help="as the release: count heads on training and validation texts, evaluate by its protocol",
+    )
     return parser
 
 
@@ -69,12 +75,14 @@ def find_masks(run: Run, explainer: tl.Explainer, options: argparse.Namespace) -
         return use_mask(HeadMask.load(options.heads), explainer)
     if (own := own_heads(explainer.inner)) is not None and options.train_data is None:
         return use_mask(own, explainer)
-    path = options.output / "masks" / f"{run.name}-{Path(run.model).name}.json"
+    released = "-released" if reads_validation(run, options) else ""
+    path = options.output / "masks" / f"{run.name}-{Path(run.model).name}{released}.json"
     counts = load_counts(path, explainer)
     if counts is None or not was_counted_on(counts, run, options):
         counts = count_on_training_data(run, explainer, options, path)
         counts.mask().save(path)
-        checkpoint_of(path).unlink(missing_ok=True)
+        for number in range(2):
+            numbered_checkpoint(path, number).unlink(missing_ok=True)
         print(f"stored the head mask {path}")
     if use_small(run, options) and not counts.mask().count:
         return Masks.from_counts(counts, *lower_thresholds(counts))
@@ -116,7 +124,7 @@ def load_counts(path: Path, explainer: tl.Explainer) -> HeadStatistics | None:
 
 
 def was_counted_on(counts: HeadStatistics, run: Run, options: argparse.Namespace) -> bool:
-    return counts.source == (small_name(run) if use_small(run, options) else training_texts(run, options).name)
+    return counts.source == (small_name(run) if use_small(run, options) else name_texts(training_texts(run, options)))
 
 
 def use_small(run: Run, options: argparse.Namespace) -> bool:
@@ -127,25 +135,57 @@ def small_name(run: Run) -> str:
     return f"templated texts for {run.name.partition('-')[0]}"
 
 
-def training_texts(run: Run, options: argparse.Namespace) -> ParseSource:
-    """The texts that heads are counted on, with their parses."""
+def training_texts(run: Run, options: argparse.Namespace) -> list[ParseSource]:
+    """The texts that heads are counted on, with their parses; as released, those of the validation split as well."""
     data = options.train_data or run.paper.data
-    split = run.paper.train_split if data == run.paper.data else None
-    source = tl.Source(data, split=split, sample=options.train_texts or None, seed=options.seed)
-    return parse_source(source, spacy=options.spacy)
+    if data != run.paper.data:
+        sizes: dict[str | None, int] = {None: options.train_texts}
+    else:
+        sizes = share_texts(run, options)
+    sources = [tl.Source(data, split=split, sample=size or None, seed=options.seed) for split, size in sizes.items()]
+    return [parse_source(source, spacy=options.spacy) for source in sources]
+
+
+def share_texts(run: Run, options: argparse.Namespace) -> dict[str | None, int]:
+    """How many random texts of each split heads are counted on, in proportion to its size; 0: all."""
+    train, validation = run.paper.train_split, run.paper.split
+    if not reads_validation(run, options):
+        return {train: options.train_texts}
+    if not options.train_texts:
+        return {train: 0, validation: 0}
+    rows = [count_hub_rows(run.paper.data, split) for split in (train, validation)]
+    of_validation = max(1, round(options.train_texts * rows[1] / sum(rows)))
+    return {train: max(1, options.train_texts - of_validation), validation: of_validation}
+
+
+def reads_validation(run: Run, options: argparse.Namespace) -> bool:
+    """Whether heads are counted on the validation split as well, as in the release; IMDB and Yelp have none."""
+    own = options.train_data in (None, run.paper.data) and not use_small(run, options)
+    return options.released and own and (run.paper.split or "").startswith("validation")
+
+
+def name_texts(texts: Sequence[ParseSource]) -> str:
+    return " and ".join(one.name for one in texts)
 
 
 def count_on_training_data(
     run: Run, explainer: tl.Explainer, options: argparse.Namespace, path: Path
 ) -> HeadStatistics:
-    """Count with a progress bar; a run that was stopped continues from the file beside `path`."""
+    """Count with a progress bar; a run that was stopped continues from the files beside `path`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if use_small(run, options):
         parses = small_parses(run.name.partition("-")[0], SMALL_TEXTS, options.seed)
         return count_heads(explainer, parses, source=small_name(run), total=SMALL_TEXTS)
-    texts = training_texts(run, options)
-    checkpoint = checkpoint_of(path)
+    texts, counts = training_texts(run, options), []
     try:
-        return count_heads(explainer, texts.behind, source=texts.name, checkpoint=checkpoint, total=texts.count)
+        for number, one in enumerate(texts):
+            checkpoint = numbered_checkpoint(path, number)
+            counts.append(count_heads(explainer, one.behind, source=one.name, checkpoint=checkpoint, total=one.count))
     except ImportError as error:
         raise SystemExit(f"{error}. Or give parses with --train-data, or a mask with --heads") from error
+    return replace(sum(counts[1:], counts[0]), source=name_texts(texts))
+
+
+def numbered_checkpoint(path: Path, number: int) -> Path:
+    """Where the counts of the first or second split are kept until the mask is stored."""
+    return checkpoint_of(path.with_stem(f"{path.stem}-{number}") if number else path)

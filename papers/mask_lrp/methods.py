@@ -4,6 +4,7 @@ import argparse
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from papers.facts import Published
 from papers.mask_lrp.facts import BASELINES
 from papers.mask_lrp.masks import VARIANTS, Masks
 from tokenlight.masks.head_mask import HeadMask
@@ -22,10 +23,11 @@ TRANS_ATT = "transformer_attribution"
 
 
 def add_method_options(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    parser.add_argument(
-        "--released", action="store_true", help="evaluate by the release's protocol instead of the paper's appendix D"
-    )
     parser.add_argument("--variant", choices=VARIANTS, action="append", help="of the method; default: both")
+    return add_empty_option(parser)
+
+
+def add_empty_option(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     parser.add_argument(
         "--empty",
         choices=EMPTY,
@@ -89,7 +91,7 @@ def titles() -> dict[str, str]:
     return {label: theirs for theirs, label in BASELINES.items()} | {TRANS_ATT: "GAE (as released: TransAtt)"}
 
 
-def by_label(published: Mapping[str, Sequence[float | None]]) -> dict[str, Sequence[float | None]]:
+def by_label(published: Mapping[str, Sequence[Published]]) -> dict[str, Sequence[Published]]:
     """Published numbers by our labels: both readings of a row stand beside the row's numbers."""
     labels = {"Ours": [ours(variant) for variant in VARIANTS], "Random": [random_line(variant) for variant in VARIANTS]}
     labels |= {theirs: [label] for theirs, label in BASELINES.items()}

@@ -10,6 +10,7 @@ import argparse
 from collections.abc import Sequence
 
 import tokenlight as tl
+from papers.facts import Published
 from papers.mask_lrp.facts import DATASETS, METRICS, PAPER, TABLE_1
 from papers.mask_lrp.masks import VARIANTS, Masks, add_mask_options, find_masks
 from papers.mask_lrp.methods import add_method_options, baselines, by_label, choose_protocol, own_methods, titles
@@ -39,7 +40,7 @@ def measure(run: Run, options: argparse.Namespace) -> tuple[Table, Masks]:
     ), masks
 
 
-def published_numbers(name: str) -> dict[str, list[float | None]]:
+def published_numbers(name: str) -> dict[str, list[Published]]:
     """By the paper's names of methods: AOPC and LOdds on a data set."""
     columns = [TABLE_1.column(f"{DATASETS[name]} {metric}") for metric in METRICS]
     return {row: [column[row] for column in columns] for row in TABLE_1.rows}

@@ -1,6 +1,7 @@
 """The scripts of ALTI."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +14,7 @@ from torch.nn.functional import cosine_similarity
 import tokenlight as tl
 from papers.alti import cosines, facts, finetune, small
 from papers.alti.agreement import NUMBERS, MaskedNumber, number_of, read_part
+from papers.alti.curves import released_curves
 from papers.options import Run
 from papers.small_texts import write_agreement
 from tests.hub import Hub
@@ -22,7 +24,9 @@ from tests.rounding import assert_near
 from tests.tokenizers_ import model_for, tokenizer_for
 from tokenlight.explain.jobs import Job
 from tokenlight.methods import find_method
+from tokenlight.runs.journal import Journal
 
+PUBLISHED_TRAINING = {"CLASSIFIER": finetune.CLASSIFIER, "AGREEMENT": finetune.AGREEMENT}
 PICTURE = b"\x89PNG"
 TEXTS = {
     "sentence": ["it is a good movie", "a clever blend of fact and fiction", "meditation on the nature of revolution"],
@@ -58,7 +62,7 @@ def test_every_item_has_its_number_once():
         ("table2", "bert-sst2", facts.METHODS, ["0.317", "0.044"]),
         ("table2", "bert-sva", facts.METHODS, ["0.372", "0.088"]),
         ("table6", "distilbert-yelp", facts.METHODS, ["0.237", "0.017"]),
-        ("table7", "roberta-sva", facts.METHODS, ["0.390", "0.109"]),
+        ("table7", "roberta-sva", facts.METHODS, ["0.39", "0.109"]),  # with the digits of the paper
         ("table4", "distilbert-sva", ("Norms", "ALTI ℓ2"), ["0.357", "0.096"]),
         ("table5", "roberta-yelp", ("ALTI ℓ1", "ALTI ℓ2"), ["0.108", "0.104"]),
     ],
@@ -75,15 +79,27 @@ def test_the_release_has_another_protocol(run_script: RunScript):
     assert "protocol alti\n" in (folder / "table5/bert-sst2/comparison.md").read_text()
 
 
-@pytest.mark.parametrize(("script", "methods"), [("table1", 3), ("table3", 3), ("table8", 4), ("table9", 4)])
-def test_saliency_maps(run_script: RunScript, script: str, methods: int):
+@pytest.mark.parametrize(
+    ("script", "methods", "word", "prediction"),
+    [
+        ("table1", 3, "birthday", "negative"),
+        ("table3", 3, "register", "negative"),
+        ("table8", 4, "terrace", "negative"),
+        ("table9", 4, "lighthouse", "positive"),
+    ],
+)
+def test_saliency_maps(run_script: RunScript, script: str, methods: int, word: str, prediction: str):
+    """Each has a review of its own, of the paper's kind."""
     folder = run_script(f"alti.{script}", "--steps", 2) / script
     (run,) = folder.iterdir()
     rows = rows_of(folder.parent, script, run.name)
     assert len(rows) - 1 == methods
     assert all(len(cells[0].split(", ")) == 8 for name, cells in rows.items() if name != "method")
-    assert "disappointing" in (run / "maps.html").read_text()
-    assert "disappointing" in (run / "maps.tex").read_text()
+    assert word in (run / "maps.html").read_text()
+    assert word in (run / "maps.tex").read_text()
+    (found,) = re.findall(r"predicted: (\w+) .*, (\d+) tokens", (run / "comparison.md").read_text())
+    assert found[0] == prediction
+    assert (int(found[1]) > 200) == (script == "table9")
 
 
 @pytest.mark.parametrize("script", ["figure5", "figure10", "figure11", "figure12"])
@@ -126,6 +142,25 @@ def test_curves(run_script: RunScript):
         assert (folder / "figure6" / run / "figure6.png").read_bytes().startswith(PICTURE)
 
 
+def test_released_curves_are_the_lowest_probabilities_so_far(run_script: RunScript):
+    """Against the stored probabilities of each text, from which the release's points are written down by hand."""
+    folder = run_script("alti.figure6", "--limit", 4, "--steps", 2, "--released") / "figure6"
+    assert (folder / "bert-sva" / "figure6.png").read_bytes().startswith(PICTURE)
+    for run, special in (("bert-yelp", 2), ("bert-sva", 3)):
+        records = list(Journal(folder / run / "results-00000.jsonl"))
+        lengths = [record["tokens"] - special for record in records]  # tokens that can be deleted
+        last = [length - (special == 3) for length in lengths]  # of agreement, a word stays beside [MASK]
+        curves = [record["methods"]["ALTI"]["curves"]["comprehensiveness"] for record in records]
+        found = released_curves(folder / run, agreement=special == 3)["ALTI"]
+        for deleted in range(min(13, 1 + max(last))):
+            lowest = [min(curve[: deleted + 1]) for curve, end in zip(curves, last, strict=True) if deleted <= end]
+            assert found[deleted] == pytest.approx(sum(lowest) / len(lowest))
+        assert len(found) == min(13, 1 + max(last))
+        assert [float(cell) for cell in rows_of(folder.parent, "figure6", run)["ALTI"]][:2] == pytest.approx(
+            found[:2], abs=0.001
+        )
+
+
 @pytest.mark.parametrize("script", ["figure7", "figure8"])
 def test_likeness_between_seeds(run_script: RunScript, monkeypatch: pytest.MonkeyPatch, script: str):
     """A model and itself are alike; models of two seeds that are hardly trained may agree on no text."""
@@ -146,6 +181,14 @@ def test_curves_over_seeds(run_script: RunScript):
     assert (folder / "figure9" / "figure9.png").read_bytes().startswith(PICTURE)
 
 
+def test_curves_over_seeds_as_released(run_script: RunScript):
+    seeds = ("--dataset", "multiberts-0", "--dataset", "multiberts-1")
+    rows = rows_of(run_script("alti.figure9", *seeds, "--limit", 4, "--released"), "figure9", "")
+    assert rows["deleted tokens"][:4] == ["0", "1", "2", "3"]
+    values = [float(cell.split()[0]) for cell in rows["ALTI"]]
+    assert values[0] >= values[1] >= values[2]  # all texts have two tokens to delete
+
+
 # --- Agreement ------------------------------------------------------------------------------------------------------
 
 
@@ -154,9 +197,22 @@ def test_parts_of_the_agreement_data(tmp_path: Path):
     parts = {part: read_part(path, part) for part in ("train", "validation", "test")}
     assert [len(examples) for examples in parts.values()] == [30, 10, 10]
     assert len({example.id for examples in parts.values() for example in examples}) == 50
-    released = read_part(path, "train", True, tokenizer_for("bert"))
-    lines = path.read_text().splitlines()
-    assert all(lines[int(example.id) - 1].split("\t")[3] not in ("is", "are") for example in released)
+
+
+def test_parts_of_the_agreement_data_as_released(tmp_path: Path):
+    """Known verbs other than is and are; each part has the same share of singular ones, in the order of the file."""
+    path = write_agreement(tmp_path / "lgd.tsv", 400, 0)
+    lines = [line.split("\t") for line in path.read_text().splitlines()]
+    tokenizer: Any = SimpleNamespace(get_vocab=lambda: {"has": 0, "have": 1, "likes": 2, "like": 3, "Ġknows": 4})
+    parts = {part: read_part(path, part, True, tokenizer) for part in ("train", "validation", "test")}
+    kept = [number for number, line in enumerate(lines, 1) if line[3] in ("has", "have", "likes", "like")]
+    assert sorted(int(one.id) for examples in parts.values() for one in examples) == kept
+    singular = sum(lines[number - 1][3] in ("has", "likes") for number in kept)
+    for part, share in (("train", 0.7), ("validation", 0.15), ("test", 0.15)):
+        numbers = [int(one.id) for one in parts[part]]
+        assert numbers == sorted(numbers)
+        assert sum(one.label == "singular" for one in parts[part]) == pytest.approx(share * singular, abs=1)
+        assert sum(one.label == "plural" for one in parts[part]) == pytest.approx(share * (len(kept) - singular), abs=1)
 
 
 def test_numbers_of_verbs():
@@ -189,6 +245,36 @@ def test_training_an_agreement_head(run_script: RunScript):
     run: Any = SimpleNamespace(device=None, name="bert-sva")
     model = finetune.train(explainer.model, explainer.tokenizer, texts, texts, finetune.Training(25, 8, 3e-3), run)
     assert finetune.mean_loss(model, explainer.tokenizer, texts) < 0.2  # it has learned them by heart
+
+
+@pytest.mark.parametrize("decay", [True, False])
+def test_the_learning_rate_of_classifiers_falls(monkeypatch: pytest.MonkeyPatch, decay: bool):
+    assert (PUBLISHED_TRAINING["CLASSIFIER"].decay, PUBLISHED_TRAINING["AGREEMENT"].decay) == (True, False)
+    rates: list[float] = []
+    step = torch.optim.Adam.step
+
+    def stored_step(self: torch.optim.Adam, *arguments: Any) -> Any:
+        rates.append(self.param_groups[0]["lr"])
+        return step(self, *arguments)
+
+    monkeypatch.setattr(torch.optim.Adam, "step", stored_step)
+    model, tokenizer = model_for("bert", "text-classification", num_labels=2), tokenizer_for("bert")
+    examples = [("it is good", 1), ("it is bad", 0), ("they are good", 1)]
+    run: Any = SimpleNamespace(device=None, name="multiberts-0")
+    finetune.train(model, tokenizer, examples, (), finetune.Training(2, 2, 1e-3, decay), run)
+    shares = (1, 0.75, 0.5, 0.25) if decay else (1, 1, 1, 1)
+    assert rates == pytest.approx([1e-3 * share for share in shares])
+
+
+def test_what_a_classifier_learns_is_kept_where_the_model_is_moved():
+    """Without validation examples. A model that is cast to another type has new tensors, as on another device."""
+    model, tokenizer = model_for("bert", "text-classification", num_labels=2), tokenizer_for("bert")
+    before = [value.clone() for value in model.parameters()]
+    run: Any = SimpleNamespace(device=torch.float64, name="multiberts-0")
+    trained = finetune.train(model, tokenizer, [("it is good", 1)], (), finetune.Training(1, 1, 1e-2), run)
+    assert not all(
+        torch.equal(a, b) for a, b in zip(before, map(torch.Tensor.float, trained.parameters()), strict=True)
+    )
 
 
 # --- The default commands -------------------------------------------------------------------------------------------

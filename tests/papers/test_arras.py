@@ -5,12 +5,14 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 
 import tokenlight as tl
 from papers import small_accuracy, small_texts
-from papers.arras import appendix_d, dataset, facts
+from papers.arras import appendix_d, dataset, facts, lxt_clock
 from papers.arras.agreement import SENTENCES, explain_cases, sort_cases
 from papers.arras.figure2 import highest_differences
 from papers.arras.table3 import ALL
@@ -85,7 +87,8 @@ def test_small_sentences_are_those_of_the_templates(tmp_path: Path):
 
 
 def test_table_1(run_script: RunScript):
-    rows = read_rows(run_script("arras.table1", *FEW, "llama-1b"))
+    folder = run_script("arras.table1", *FEW, "llama-1b")
+    rows = read_rows(folder)
     assert list(rows) == ["method", "ALTI-Logit", "LRP", "AttnLRP", *list(facts.TITLES.values())[3:]]
     for name, cells in rows.items():
         assert name == "method" or cells[4:12:2] == cells[5:12:2]  # assumptions are those of the paper
@@ -93,6 +96,11 @@ def test_table_1(run_script: RunScript):
     assert rows["LRP"][-2:] == ["1.000", "1.000"]  # no biases
     assert rows["AttnLRP"][-1] == "1.000"
     assert rows["AttnLRP"][-2] != "1.000"  # the softmax keeps a share
+    (path,) = folder.rglob("comparison.md")
+    assert (
+        "*sum / difference* is a mean over them, *with shares* the value of the one that is farthest"
+        in path.read_text()
+    )
 
 
 def test_table_2(run_script: RunScript):
@@ -172,6 +180,20 @@ def test_data_set(run_script: RunScript, parsers: list[str]):
     assert len(parsers) == 1  # subjects are found once and kept
 
 
+def test_malformed_rows_are_not_rows_without_a_subject(run_script: RunScript, parsers: list[str], tmp_path: Path):
+    before, verb, other = TEXTS[0]
+    good = f"1\t{before} {verb} here .\t{before} ***mask*** here .\t{verb}\t{other}\n"
+    differing = good.replace("***mask*** here", "***mask*** there")
+    without_subject = good.replace(verb, "go").replace(other, "goes")  # the stub knows no such verb
+    (tmp_path / "lgd.tsv").write_text(good + "two columns\tonly\n" + differing + without_subject)
+    rows = read_rows(
+        run_script("arras.dataset", "--data", tmp_path / "lgd.tsv", "--dataset", "bert-base", "--limit", 4)
+    )
+    assert rows["rows of the LGD file"][0] == "4"
+    assert rows["not in the format of the LGD file"] == ["2", "–"]
+    assert rows["no nominal subject"] == ["1", "1,005"]
+
+
 @pytest.mark.parametrize(("family", "task"), [("bert", "fill-mask"), ("gpt2", "text-generation")])
 def test_exported_tokens_are_those_of_the_benchmark(family: str, task: str, tmp_path: Path):
     explainer, source = explainer_for(family, task), tl.Source(lgd_as_annotated(tmp_path))
@@ -211,6 +233,39 @@ def test_speed(run_script: RunScript, tmp_path: Path):
     assert float(rows["AttnLRP with LXT's explicit rules"][1]) > 1
     assert rows["attn_lrp"][1] == "1.00"
     assert rows["published: LXT / LRPx"][1] == "1.54 to 1.61"
+
+
+class EpsilonLinear(torch.autograd.Function):
+    """As in LXT: what comes back is relevance, not a gradient."""
+
+    @staticmethod
+    def forward(ctx, inputs, weight):
+        ctx.save_for_backward(inputs, weight)
+        return inputs @ weight.T
+
+    @staticmethod
+    def backward(ctx, relevance):  # pyright: ignore[reportIncompatibleMethodOverride]
+        inputs, weight = ctx.saved_tensors
+        return inputs * ((relevance / (inputs @ weight.T)) @ weight), None
+
+
+def test_explicit_rules_explain_the_difference_of_two_logits():
+    """On a linear model, relevance is the gradient of the difference times the input."""
+    torch.manual_seed(0)
+    embeddings, weight = torch.nn.Embedding(5, 4), torch.randn(6, 4)
+
+    class Model:
+        device = "cpu"
+
+        def get_input_embeddings(self) -> torch.nn.Embedding:
+            return embeddings
+
+        def __call__(self, inputs_embeds: torch.Tensor) -> SimpleNamespace:
+            return SimpleNamespace(logits=EpsilonLinear.apply(inputs_embeds, weight))
+
+    scores = lxt_clock.explain(Model(), [1, 3], 1, 2, 5)
+    expected = (embeddings.weight[3].detach() * (weight[2] - weight[5])).sum()
+    assert scores.tolist() == pytest.approx([0, float(expected)], rel=1e-5)
 
 
 SCRIPTS = ("table1", "table2", "table3", "figure1", "figure2", "dataset", "speed")

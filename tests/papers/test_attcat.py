@@ -58,6 +58,16 @@ def test_table_1(run_script: RunScript):
     assert all("nan" not in cell for row in rows.values() for cell in row)
 
 
+def test_headings_say_which_model_and_how_many_texts_of_which_data(run_script: RunScript):
+    folder = run_script("attcat.table1", "--dataset", "sst2", "--dataset", "qqp", "--limit", 2)
+    headings = {path.parent.name: path.read_text("utf-8").splitlines()[0] for path in folder.rglob("comparison.md")}
+    assert headings == {
+        "sst2-small-written": "# AttCAT, table 1, SST2, as written: tokenlight/sst2-minilm on 2 texts of "
+        "sentiment.tsv, small stand-in",
+        "qqp-small-written": "# AttCAT, table 1, QQP, as written: pairs-seed0 on 2 texts of pairs.tsv, small stand-in",
+    }
+
+
 def test_the_release_is_not_what_the_paper_writes(run_script: RunScript):
     run_script("attcat.table1", "--dataset", "sst2", "--limit", 2)
     tables = read_rows(run_script("attcat.table1", "--dataset", "sst2", "--limit", 2, "--released"))
@@ -98,7 +108,7 @@ def test_figure_4(run_script: RunScript, released: bool):
     folder = run_script("attcat.figure4", *(["--released"] if released else []))
     ((name, rows),) = read_rows(folder).items()
     assert list(rows)[1:] == ["[CLS]", "i", "do", "not", "like", "this", "movie", "[SEP]"]
-    assert (rows["not"][2], rows["like"][2]) == ("0.720", "−0.370")
+    assert (rows["not"][2], rows["like"][2]) == ("0.72", "−0.37")  # with the digits of the paper
     assert (rows["[CLS]"][1] == "0.000") == released  # no token attends to [CLS] in the release
     assert (folder / "figure4" / name / "figure4.png").is_file()
 

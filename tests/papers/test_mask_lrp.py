@@ -165,6 +165,15 @@ def test_figures_6_to_13(run_script: RunScript):
     assert (folder / "figures6to13.html").read_text("utf-8").count("<section>") == 3 * 5
 
 
+def test_figures_6_to_13_have_the_option_empty(run_script: RunScript):
+    """With every block dark but the last, what is dropped changes the scores, and so the page that shows them."""
+    pages = []
+    for empty in ("all", "drop"):
+        folder = run_script("mask_lrp.figures6to13", "--dataset", "sst2", "--limit", 3, "--empty", empty)
+        pages.append((folder / "figures6to13" / "sst2" / "figures6to13.html").read_text("utf-8"))
+    assert pages[0] != pages[1]
+
+
 CLASSIFIERS = {
     "table1": ["--limit", 1, "--runs", 1],
     "table3": ["--runs", 1],
@@ -189,6 +198,20 @@ def test_default_commands_for_classifiers(run_default: RunDefault, hub: Hub, tmp
         assert (name, "train") in opened
         assert script in ("figure1", "figure5") or (name, checkpoint.split) in opened
     assert len(list((tmp_path / "masks").iterdir())) == len(checkpoints)
+
+
+def test_released_masks_are_counted_on_training_and_validation_texts(run_default: RunDefault, hub: Hub, tmp_path: Path):
+    run_default("mask_lrp.figure1", hub, explainer_for("bert"), "--released", "--dataset", "sst2", "--dataset", "imdb")
+    counted = {path.name.partition("-")[0]: path.read_text("utf-8") for path in (tmp_path / "masks").iterdir()}
+    both = "hf:nyu-mll/glue:sst2 (spacy, split train, sample of 2,500 by seed 0) and "
+    both += "hf:nyu-mll/glue:sst2 (spacy, split validation, sample of 2,500 by seed 0)"
+    assert f'"{both}"' in counted["sst2"]  # both splits of the stub are equally long
+    assert '"texts": 4' in counted["sst2"]
+    assert "split test" not in counted["imdb"]  # it has no validation set
+    opened = len(hub.opened)
+    run_default("mask_lrp.figure1", hub, explainer_for("bert"), "--released", "--dataset", "sst2")
+    assert not [split for _, _, split in hub.opened[opened:] if split == "test"]
+    assert (tmp_path / "masks" / "sst2-bert-base-uncased-SST-2-released.json").exists()
 
 
 def test_default_command_for_questions(run_default: RunDefault, hub: Hub, tmp_path: Path):
