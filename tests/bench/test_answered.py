@@ -82,6 +82,20 @@ def test_the_numbers_are_those_of_evaluate(explainer: tl.Explainer, tmp_path: Pa
     assert {line.label for line in read_table(folder).lines} >= {"attn_lrp", by_source, "random"}
 
 
+def test_a_micro_average_over_sentences_counts_sentences(explainer: tl.Explainer, tmp_path: Path) -> None:
+    both = {**LINES[0], "evidence": ["The key is here.", "It is a book."]}
+    folder = tmp_path / "out"
+    label = "recall_at_k:k=1,units=sentences"
+    data = write(tmp_path / "cases.jsonl", [both, LINES[1]])
+    table = bench(explainer, data, ["attn_lrp"], [label], output=folder, erasure=False, progress=False)
+    stored = list(Journal(folder / "results-00000.jsonl"))
+    assert [record["weights"][label] for record in stored] == [2, 1]  # sentences with evidence
+    assert all(record["marked"] > 2 for record in stored)  # tokens
+    shares = [record["methods"]["attn_lrp"]["values"][label] for record in stored]
+    assert table.cell("attn_lrp", label).mean == pytest.approx((2 * shares[0] + shares[1]) / 3)
+    assert table.weights[:, 0].tolist() == [2, 1]
+
+
 def test_messages_are_a_prompt_too(tmp_path: Path) -> None:
     explainer = explainer_for("llama", "text-generation")
     tokenizer = copy.deepcopy(explainer.tokenizer)

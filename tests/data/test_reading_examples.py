@@ -13,7 +13,8 @@ from tests.tokenizers_ import explainer_for
 from tokenlight.data.examples import MASK_MARK, BadRow, Example, fill_mask
 from tokenlight.data.minimal_pairs import occurrences, whole_words
 from tokenlight.data.reading_examples import read_examples
-from tokenlight.data.row_readers import unquote
+from tokenlight.data.reading_texts import read_texts
+from tokenlight.data.row_readers import MOST_HELD, unquote
 from tokenlight.data.source import Source
 
 BLIMP = (
@@ -75,6 +76,49 @@ def test_tsv_with_header(tmp_path, newline):
 )
 def test_tsv_undoes_quotes_only_where_they_were_doubled(field, text):
     assert unquote(field) == text
+
+
+@pytest.mark.parametrize(
+    ("lines", "bad"),
+    [
+        (["text\tlabel", '"one', 'two"\t0', "three\t1"], [2, 3]),
+        (["label\ttext", '0\t"one', "two", "", '""three"""', "1\tfour"], [2, 3, 4, 5]),
+        (["label\ttext\tnote", '0\t"one', 'two"\tx', "1\tthree\ty"], [2, 3]),
+    ],
+)
+def test_parts_of_a_tsv_field_with_line_breaks_are_no_texts(lines, bad, tmp_path):
+    source = Source(write(tmp_path / "d.tsv", "\n".join(lines) + "\n"))
+    rows = list(read_examples(source))
+    assert len(good(rows)) == 1
+    reason = "part of a field with line breaks between quotation marks"
+    assert [row.where for row in rows if isinstance(row, BadRow) and row.reason.startswith(reason)] == [
+        f"{tmp_path / 'd.tsv'}, line {number}" for number in bad
+    ]
+    assert source.count() == len(rows)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["label\ttext", '0\t"one', 'said "two"\tx"', '1\t"three'],  # marks as characters: each line is a row
+        ["text\tlabel", '"one\t0', 'two"\t1', '"three"\t1'],
+        ["label\ttext", '0\t"one', '1\t"two', '0\tthree"'],
+        ["text", '"one', "two", 'three"'],
+    ],
+)
+def test_single_marks_in_tsv_are_characters(lines, tmp_path):
+    rows = list(read_texts(Source(write(tmp_path / "d.tsv", "\n".join(lines) + "\n"))))
+    texts = [row.text for row in rows if isinstance(row, Example)]
+    place = lines[0].split("\t").index("text")
+    assert texts == [line.split("\t")[place] for line in lines[1:]]
+
+
+def test_a_mark_that_opens_no_field_holds_back_no_later_row(tmp_path):
+    lines = ["label\ttext", '0\t"one', *["alone"] * (MOST_HELD + 5), '1\t"two', "x", '1\tthree"', '0\t"four']
+    rows = list(read_examples(Source(write(tmp_path / "d.tsv", "\n".join(lines) + "\n"))))
+    assert [row.text for row in good(rows)] == ['"one', '"two', 'three"', '"four']
+    assert set(reasons(rows)) == {"expected 2 columns, found 1"}
+    assert len(rows) == len(lines) - 1
 
 
 def test_csv_with_quotes_and_line_breaks(tmp_path):

@@ -290,6 +290,24 @@ def test_several_unclosed_quotation_marks_in_csv(tmp_path):
     assert [row.where[-1] for row in read_texts(Source(path)) if isinstance(row, BadRow)] == ["2", "4", "8"]
 
 
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (["text", "10%\r20%", "a film"], ["a film"]),
+        (["label,text", "0,one\rtwo", "1,a film"], ["a film"]),
+        (["text,label", "one\rtwo,0", '"a\rfilm",1', "a book,0\r"], ["a\rfilm", "a book"]),
+    ],
+)
+def test_a_bare_carriage_return_in_csv_makes_its_row_bad_and_not_two_rows(lines, expected, tmp_path):
+    path = tmp_path / "texts.csv"
+    path.write_bytes("\n".join([*lines, ""]).encode())
+    rows = list(read_texts(Source(path)))
+    assert [row.text for row in rows if isinstance(row, Example)] == expected
+    assert [row for row in rows if isinstance(row, BadRow)] == [
+        BadRow(f"{path}, line 2", "expected comma-separated values: a carriage return outside quotation marks")
+    ]
+
+
 @pytest.mark.parametrize("kind", ["txt", "tsv", "jsonl", "json", "conllu"])
 def test_rows_that_end_with_carriage_returns_alone_are_refused(kind, tmp_path):
     path = tmp_path / f"texts.{kind}"

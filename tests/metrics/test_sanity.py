@@ -4,9 +4,10 @@ import copy
 
 import pytest
 import torch
+from transformers import MambaConfig, MambaForCausalLM
 
 import tokenlight as tl
-from tests.tokenizers_ import explainer_for
+from tests.tokenizers_ import explainer_for, tokenizer_for
 from tokenlight.metrics.sanity import parts_from_top, sanity
 
 TEXTS = ["it is a good movie and they are not bad at all", "who wrote the book ?", "unbelievable films are rarely bad"]
@@ -47,14 +48,22 @@ def test_the_model_is_untouched():
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "gpt2", "opt", "llama", "gpt_neox"])
-def test_every_parameter_that_runs_is_in_one_part(family):
+def test_every_parameter_is_in_one_part(family):
     explainer = explainer_for(family, "text-classification" if family != "opt" else "text-generation")
     parts = parts_from_top(explainer, TEXTS[0])
     found = [id(parameter) for _, group in parts for parameter in group]
     assert len(found) == len(set(found))
-    missing = {name for name, p in explainer.model.named_parameters() if id(p) not in found}
-    assert not {name for name in missing if "token_type" not in name}
+    assert set(found) == {id(parameter) for parameter in explainer.model.parameters()}
     assert (parts[0][0], parts[-1][0]) == ("head", "embeddings")
+
+
+def test_weights_that_are_read_without_a_call_belong_to_their_block():
+    tokenizer = tokenizer_for("gpt2")
+    config = MambaConfig(vocab_size=len(tokenizer), hidden_size=16, state_size=4, num_hidden_layers=2)
+    model = MambaForCausalLM(config).eval()
+    parts = dict(parts_from_top(tl.Explainer(model, tokenizer), TEXTS[0]))
+    for i, block in enumerate(model.backbone.layers):
+        assert {id(one) for one in parts[f"backbone.layers.{i}"]} == {id(one) for one in block.parameters()}
 
 
 def test_the_explained_target_stays():

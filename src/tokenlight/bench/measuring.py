@@ -16,7 +16,7 @@ from tokenlight.explain.explainer import Explainer
 from tokenlight.explain.jobs import Job
 from tokenlight.explain.running import Running
 from tokenlight.foundation.blame import is_unforeseen, own_code, refuse_own_code
-from tokenlight.metrics.evaluate import Curve, Measure, compare, measure_curve, trace_curves
+from tokenlight.metrics.evaluate import Curve, Measure, compare, count_marked, measure_curve, trace_curves
 from tokenlight.metrics.perturbation import Perturbation
 from tokenlight.metrics.probability import Asking
 from tokenlight.model.twin import Twin
@@ -198,7 +198,8 @@ def measure_cases(plan: MeasuringPlan, model: ReadyModel, cases: Sequence[Case],
             values |= alike[i][1].get(label, {}) if alike else {}
             methods[label] = {"values": values, "curves": curve_points(plan, own)}
         pairs = {"pairs": alike[i][0]} if alike else {}
-        records.append(case.record | pairs | {"methods": methods})
+        weights = weights_of(plan, next(iter(explained.values()))[i], case.draft.marks)
+        records.append(case.record | pairs | weights | {"methods": methods})
     return records
 
 
@@ -228,6 +229,17 @@ def curve_points(plan: MeasuringPlan, curves: Mapping[Perturbation, Curve]) -> d
         if measure.entry.points is not None:
             names.setdefault(measure.settled, measure.label)
     return {name: [float(f"{p:.6g}") for p in curves[one].probabilities.tolist()] for one, name in names.items()}
+
+
+def weights_of(plan: MeasuringPlan, explanation: Explanation, marks: Tensor | None) -> dict[str, dict[str, int]]:
+    """The marked units of a text, for micro-averages over units other than tokens, of which the record has the number.
+
+    All methods have the same units.
+    """
+    measures = [m for m in plan.measures("marks") if m.entry.weighted and m.units not in (None, "tokens")]
+    if marks is None or not measures:
+        return {}
+    return {"weights": {measure.label: count_marked(measure, explanation, marks) for measure in measures}}
 
 
 def values_beside(

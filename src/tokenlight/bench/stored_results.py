@@ -160,10 +160,12 @@ def values_of(method: Mapping[str, Any], measures: Sequence[Measure]) -> list[fl
 
 
 def weight_of(record: Record, measure: Measure) -> float:
-    """Examples count alike, but for marked tokens in a micro-average, and for pairs of models."""
+    """Examples count alike, but for marked units in a micro-average, and for pairs of models."""
     if measure.entry.compares == "models":
         return record["pairs"]
-    return record["marked"] if measure.entry.weighted else 1.0
+    if not measure.entry.weighted:
+        return 1.0
+    return record.get("weights", {}).get(measure.label, record["marked"])
 
 
 def stack(curves: Sequence[Sequence[Array]]) -> Array:

@@ -17,11 +17,12 @@ from tokenlight.data.examples import BadRow, Example, TableRow
 from tokenlight.data.file_kinds import PREVIEW
 from tokenlight.data.subject_verb import AgreementCase, lgd_cases, treebank_cases
 from tokenlight.foundation.extras import from_extra
-from tokenlight.foundation.files import numbered_lines, open_text
+from tokenlight.foundation.files import has_line_feeds, numbered_lines, open_text
 from tokenlight.syntax.parses import array_items
 
 Rows = Iterator[TableRow | BadRow | Example]
 PARQUET_BATCH = 1024  # rows in memory
+MOST_HELD = 1000  # lines of one field of a TSV file
 LONGEST_FIELD = 1 << 30  # characters in a CSV file; Python's own limit is shorter than a long text
 CASE = "agreement"  # the one column of a verb with its subject
 AGREEMENT = ("conllu", "lgd")  # kinds that hold nothing else
@@ -43,17 +44,54 @@ def text_rows(path: Path, errors: str = "strict") -> Rows:
 
 
 def tsv_rows(path: Path, errors: str = "strict") -> Rows:
-    """Columns between tabs under a header; a quotation mark is a character like any other, except in `unquote`."""
+    """Columns between tabs under a header; a quotation mark is a character like any other, except in `unquote`.
+
+    Some writers of tables put a field with line breaks between quotation marks. Its lines are bad rows, also those with
+    all columns.
+    """
     header: list[str] = []
-    for number, line in read_lines(path, errors):
-        fields = [unquote(field) for field in line.split("\t")]
+    lines = ((number, line.split("\t")) for number, line in read_lines(path, errors))
+    for number, written, broken in find_broken_fields(lines):
+        fields = [unquote(field) for field in written]
         where = f"{path}, line {number}"
         if not header:
             header = check_header(fields, where)
+        elif broken:
+            yield BadRow(where, "part of a field with line breaks between quotation marks, which CSV files may have")
         elif len(fields) != len(header):
             yield BadRow(where, f"expected {len(header)} columns, found {len(fields)}")
         else:
             yield TableRow(str(number), where, dict(zip(header, fields, strict=True)))
+
+
+def find_broken_fields(lines: Iterable[tuple[int, list[str]]]) -> Iterator[tuple[int, list[str], bool]]:
+    """The lines of a table under its header, and whether one holds a part of a field with line breaks.
+
+    Such a field begins with a quotation mark at the end of a line and ends with one in a later line's first field.
+    Marks may stand there by chance: the lines in between have one field, and all of them together make one row.
+    """
+    width = 0  # of the header
+    held: list[tuple[int, list[str]]] = []  # from a mark that may begin such a field
+    for number, fields in lines:
+        width = width or len(fields)
+        if held and (is_half_quoted(fields[0]) and fields[0].endswith('"')):
+            held.append((number, fields))
+            broken = width > 1 and sum(len(one) - 1 for _, one in held) == width - 1
+            yield from ((*one, broken) for one in held)
+            held = []
+            continue
+        if held and (len(fields) > 1 or len(held) == MOST_HELD):
+            yield from ((*one, False) for one in held)
+            held = []
+        if held or (is_half_quoted(fields[-1]) and fields[-1].startswith('"')):
+            held.append((number, fields))
+        else:
+            yield number, fields, False
+    yield from ((*one, False) for one in held)
+
+
+def is_half_quoted(field: str) -> bool:
+    return field.count('"') % 2 == 1
 
 
 def unquote(field: str) -> str:
@@ -69,7 +107,8 @@ def csv_rows(path: Path, errors: str = "strict") -> Rows:
     Where a quotation mark is not closed, the record ends at a later row's mark or nowhere: only its first line is bad,
     and the next record begins on its second line.
     """
-    with large_fields(), path.open(encoding="utf-8-sig", errors=errors, newline="") as file:
+    ends = "\n" if has_line_feeds(path) else ""  # "": carriage returns alone end lines, as on old Macs
+    with large_fields(), path.open(encoding="utf-8-sig", errors=errors, newline=ends) as file:
         lines = RecordLines(file)
         reader = csv.reader(lines, strict=True)
         header: list[str] = []
@@ -85,7 +124,9 @@ def csv_rows(path: Path, errors: str = "strict") -> Rows:
                         f"{path}, line {lines.number}: expected comma-separated UTF-8 text: {error}"
                     ) from error
                 lines.return_all_but_first()
-                yield BadRow(f"{path}, line {lines.number}", f"expected comma-separated values: {error}")
+                lone = "new-line character" in str(error)  # what it says of carriage returns
+                reason = "a carriage return outside quotation marks" if lone else str(error)
+                yield BadRow(f"{path}, line {lines.number}", f"expected comma-separated values: {reason}")
                 continue
             # A mark that is not closed hides the commas after it, up to a later row's mark, which may bring others.
             if header and len(fields) != len(header):

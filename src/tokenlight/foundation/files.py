@@ -153,6 +153,11 @@ def numbered_lines(file: Iterable[str]) -> Iterator[tuple[int, str]]:
         yield number, line[:-1].removesuffix("\r") if line.endswith("\n") else line
 
 
+def has_line_feeds(path: str | Path) -> bool:
+    with open(path, "rb") as file:
+        return any(b"\n" in block for block in iter(lambda: file.read(LOOKED_AT), b""))
+
+
 def refuse_lone_returns(path: str | Path) -> None:
     """For files in which a row is a line: refuse one whose only line ends are carriage returns, as on old Macs."""
     returns = 0

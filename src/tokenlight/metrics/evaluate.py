@@ -271,3 +271,10 @@ def compare(measure: Measure, explanation: Explanation, second: Explanation | Te
         torch.stack([f(v[u]) for u in units]) for f, v in ((torch.sum, explanation.scores), (join, values))
     )
     return measure.entry.function(scores, others, **measure.options)
+
+
+def count_marked(measure: Measure, explanation: Explanation, marks: Tensor) -> int:
+    """How many units are marked, as the measure counts them: what the text weighs in a micro-average."""
+    if measure.units in (None, "tokens"):
+        return int(marks.sum())
+    return sum(bool(marks[unit].any()) for unit in units_of(explanation, measure.units))

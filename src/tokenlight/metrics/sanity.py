@@ -100,7 +100,9 @@ def parts_from_top(explainer: Explainer, text: Text) -> list[tuple[str, list[nn.
         nonlocal begun
         place = inside.get(id(module))
         begun = begun or place is not None
-        group = groups[-1 if begun else 0] if place is None else groups[place + 1]
+        add(module, groups[-1 if begun else 0] if place is None else groups[place + 1])
+
+    def add(module: nn.Module, group: list[nn.Parameter]) -> None:
         fresh = [p for p in module.parameters(recurse=False) if id(p) not in seen]
         seen.update(map(id, fresh))
         group.extend(fresh)
@@ -113,6 +115,9 @@ def parts_from_top(explainer: Explainer, text: Text) -> list[tuple[str, list[nn.
     finally:
         for hook in hooks:
             hook.remove()
+    for block, group in zip(blocks, groups[1:-1], strict=True):
+        for module in block.modules():  # those that another one reads, and experts that this text has not met
+            add(module, group)
     named = {id(module): name for name, module in model.named_modules()}
     names = ["embeddings", *(named[id(block)] for block in blocks), "head"]
     return [(name, group) for name, group in zip(names, groups, strict=True) if group][::-1]

@@ -60,7 +60,9 @@ def choose(tokens: TokenNumbers | None, count: int) -> list[int]:
     """In order."""
     if isinstance(tokens, slice):
         return sorted(range(count)[tokens])
-    wanted: list[Any] = [tokens] if isinstance(tokens, Integral) else list(tokens) if isinstance(tokens, Iterable) else [tokens]
+    wanted: list[Any] = (
+        [tokens] if isinstance(tokens, Integral) else list(tokens) if isinstance(tokens, Iterable) else [tokens]
+    )
     if wrong := [i for i in wanted if not isinstance(i, Integral) or isinstance(i, bool)]:
         raise TypeError(f"tokens= is a number, a slice or a list of numbers, counted from 0; found {wrong[0]!r}")
     if outside := [i for i in wanted if not -count <= i < count]:
