@@ -38,6 +38,28 @@ def test_the_same_seed_gives_the_same_numbers():
     assert one != pytest.approx(other)
 
 
+class ReadsWeights(torch.nn.Module):
+    """Uses the weights of a layer without calling it, as torch.nn.MultiheadAttention does, and has one more expert."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layer, self.expert = layer, copy.deepcopy(layer)
+
+    def forward(self, state):
+        return torch.nn.functional.linear(state, self.layer.weight, self.layer.bias)
+
+
+def test_all_weights_of_a_block_are_shuffled_with_it():
+    explainer = explainer_for("bert")
+    model = copy.deepcopy(explainer.inner)
+    for block in model.bert.encoder.layer:
+        block.output.dense = ReadsWeights(block.output.dense)
+    parts = dict(parts_from_top(tl.Explainer(model, explainer.tokenizer), TEXTS[0]))
+    for number, block in enumerate(model.bert.encoder.layer):
+        shuffled = {id(parameter) for parameter in parts[f"bert.encoder.layer.{number}"]}
+        assert shuffled == {id(parameter) for parameter in block.parameters()}
+
+
 def test_the_model_is_untouched():
     explainer = explainer_for("gpt2", "text-generation")
     before = copy.deepcopy(explainer.model.state_dict())

@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from torch.utils.checkpoint import checkpoint
 
 import tokenlight as tl
 from tests import models
@@ -79,3 +80,41 @@ def test_a_model_that_cuts_its_graph_is_refused(method):
     model.model.norm.register_forward_hook(lambda module, args, state: state.detach())
     with pytest.raises(UnsupportedModelError, match="runs, but not as this method runs it"):
         tl.attribute(model, models.ids(), method=method, target=7)
+
+
+class Checkpointed(torch.nn.Module):
+    """Computes an MLP again in the backward pass, also of a model that does not train."""
+
+    def __init__(self, inside):
+        super().__init__()
+        self.inside = inside
+
+    def forward(self, state):
+        return checkpoint(self.inside, state, use_reentrant=False)
+
+
+def checkpointed():
+    model = copy.deepcopy(models.model("llama", "text-generation"))
+    model.model.layers[0].mlp = Checkpointed(model.model.layers[0].mlp)
+    return model
+
+
+@pytest.mark.parametrize("low_memory", [False, True])
+@pytest.mark.parametrize("method", ["lrp", "attn_lrp", "zplus_lrp"])
+def test_what_is_computed_again_outside_of_the_rules_is_refused(method, low_memory):
+    with pytest.raises(UnsupportedModelError, match="switch checkpointing off"):
+        tl.attribute(checkpointed(), models.ids(), method=method, target=7, low_memory=low_memory)
+
+
+def test_what_is_computed_again_has_the_same_plain_gradient():
+    scores = tl.attribute(checkpointed(), models.ids(), method="gradient_x_input", target=7)
+    plain = tl.attribute(models.model("llama", "text-generation"), models.ids(), method="gradient_x_input", target=7)
+    torch.testing.assert_close(scores, plain)
+
+
+def test_hooks_on_saved_tensors_around_the_call_change_nothing():
+    model = models.model("llama", "text-generation")
+    plain = tl.attribute(model, models.ids(), method="attn_lrp", target=7)
+    with torch.autograd.graph.save_on_cpu():
+        scores = tl.attribute(model, models.ids(), method="attn_lrp", target=7)
+    torch.testing.assert_close(scores, plain, rtol=0, atol=0)

@@ -1,7 +1,7 @@
 """What tokenlight uses of torch although torch does not promise it. Nobody else in the package does."""
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from typing import Any
 
 import torch
@@ -18,6 +18,18 @@ FULL = ("not enough memory", "DefaultCPUAllocator", "out of memory", "CUBLAS_STA
 def without_torch_functions() -> AbstractContextManager[Any]:
     """Inside, no TorchFunctionMode sees what is called."""
     return torch._C.DisableTorchFunction()
+
+
+@contextmanager
+def keeping_what_was_computed(reason: str) -> Iterator[None]:
+    """Inside, an error with this reason where a graph would compute its tensors again later, as checkpointing does.
+
+    Hooks on saved tensors that the caller has set around the call stay: they keep the tensors of every graph alike.
+    """
+    with ExitStack() as stack:
+        with suppress(RuntimeError):  # there are such hooks
+            stack.enter_context(torch.autograd.graph.disable_saved_tensors_hooks(reason))
+        yield
 
 
 def changes_of(tensor: Tensor) -> int:

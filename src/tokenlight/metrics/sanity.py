@@ -87,7 +87,9 @@ def fixed_targets(explainer: Explainer, own: Sequence[Explanation], target: Targ
 def parts_from_top(explainer: Explainer, text: Text) -> list[tuple[str, list[nn.Parameter]]]:
     """The head, the blocks from the last to the first, the embeddings; by the order in which they run.
 
-    A head that shares its weights with the embeddings is shuffled together with them.
+    A head that shares its weights with the embeddings is shuffled together with them. Modules that did not run belong
+    to their block, or else to the embeddings: their weights may be read without a call, as those of Mamba's
+    convolutions are, or for other texts, as those of experts.
     """
     model = explainer.inner
     blocks = anatomy.blocks(model)
@@ -115,9 +117,8 @@ def parts_from_top(explainer: Explainer, text: Text) -> list[tuple[str, list[nn.
     finally:
         for hook in hooks:
             hook.remove()
-    for block, group in zip(blocks, groups[1:-1], strict=True):
-        for module in block.modules():  # those that another one reads, and experts that this text has not met
-            add(module, group)
+    for module in model.modules():  # those that another one reads, and experts that this text has not met
+        add(module, groups[inside.get(id(module), -1) + 1])
     named = {id(module): name for name, module in model.named_modules()}
     names = ["embeddings", *(named[id(block)] for block in blocks), "head"]
     return [(name, group) for name, group in zip(names, groups, strict=True) if group][::-1]

@@ -18,7 +18,7 @@ from transformers import PreTrainedModel
 
 from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.foundation.progress import pass_begins
-from tokenlight.foundation.torch_internals import begin_signal
+from tokenlight.foundation.torch_internals import begin_signal, keeping_what_was_computed
 from tokenlight.foundation.transformers_internals import knows_fused_attention, set_attention, written_attention_of
 from tokenlight.model import inputs, placement
 from tokenlight.model.activations import is_written_out
@@ -35,6 +35,11 @@ from tokenlight.model.watching import Watch
 from tokenlight.rules.mode import RuleMode
 from tokenlight.rules.points import activation
 from tokenlight.text.batches import Batch
+
+COMPUTED_AGAIN = (
+    "the model computes a part again in the backward pass (torch.utils.checkpoint), where no rule sees it: switch "
+    "checkpointing off, for example while the model is in eval mode; low_memory=True saves memory, too"
+)
 
 
 class Twin:
@@ -160,6 +165,7 @@ class Twin:
             with (
                 torch.set_grad_enabled(tape.differentiable),
                 KeepDouble() if tape.double or self.dtype == torch.float64 else nullcontext(),
+                keeping_what_was_computed(COMPUTED_AGAIN) if isinstance(rules, RuleMode) else nullcontext(),
                 rules or nullcontext(),
                 Watch(tape) if watched else nullcontext(),  # the last one in sees what is called before the others
             ):
