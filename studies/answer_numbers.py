@@ -16,9 +16,9 @@ from pathlib import Path
 
 import torch
 
-import tokenlight as tl
 from tokenlight.bench.cases import CaseDraft, make_drafts
 from tokenlight.bench.protocol import Protocol
+from tokenlight.cli.loading import load_model
 from tokenlight.data.reading_examples import read_examples
 from tokenlight.data.source import Source
 from tokenlight.explain.contrast import explain_inquiries
@@ -41,9 +41,10 @@ parser.add_argument("--data", type=Path, required=True, help="JSON lines with pr
 parser.add_argument("--cases", type=int, default=40)
 parser.add_argument("--ablations", type=int, default=12, help="random ones of each prompt")
 parser.add_argument("--methods", nargs="+", default=METHODS)
+parser.add_argument("--device", help="cpu, cuda, cuda:1 ...; default: cpu")
 args = parser.parse_args()
 
-explainer = tl.load(args.model)
+explainer = load_model(args.model, None, device=args.device)
 jobs = {name: MethodSpec.parse(name).job(explainer.inner) for name in args.methods}
 LEAVE_ONE_OUT = {"leave_one_out": MethodSpec.parse("leave_one_out:units=sources").job(explainer.inner)}
 MEASURES = (

@@ -32,6 +32,7 @@ from tokenlight.calibration import stages
 from tokenlight.calibration.checkpoint import Checkpoint, read_effects
 from tokenlight.calibration.effects import Effects
 from tokenlight.calibration.slope import agreements
+from tokenlight.cli.loading import DEFAULT, load_model
 from tokenlight.foundation.intervals import mean_interval
 from tokenlight.masks.head_mask import HeadMask
 from tokenlight.metrics.evaluate import Measure
@@ -43,7 +44,7 @@ parser.add_argument("stages", nargs="+", choices=STAGES)
 parser.add_argument("--data", type=Path, required=True, help="folder with SST-2's train.tsv and dev.tsv")
 parser.add_argument("--imdb", type=Path, help="folder with orig_train.tsv and orig_test.tsv")
 parser.add_argument("--output", type=Path, required=True, help="folder for masks and numbers")
-parser.add_argument("--model", help="another checkpoint; default: the embedded model")
+parser.add_argument("--model", default=DEFAULT, help="another checkpoint; default: the embedded model")
 parser.add_argument("--sizes", type=int, nargs="+", default=[50, 100, 200, 500])
 parser.add_argument("--judged", type=int, default=400, help="dev sentences")
 parser.add_argument("--masks", nargs="+", help="judge: only these")
@@ -52,9 +53,10 @@ parser.add_argument("--plain", nargs="*", help="judge: only these other methods"
 parser.add_argument("--best", default="pad_500", help="the mask that controls belong to")
 parser.add_argument("--foreign", type=Path, nargs="*", default=[], help="controls: masks of other checkpoints")
 parser.add_argument("--random", type=int, default=20, help="controls: random masks")
+parser.add_argument("--device", help="cpu, cuda, cuda:1 ...; default: cpu")
 args = parser.parse_args()
 args.output.mkdir(parents=True, exist_ok=True)
-explainer = tl.load(args.model)
+explainer = load_model(args.model, None, device=args.device)
 PAD, MASK, DELETE = (Perturbation().by(name) for name in ("pad", "mask", "delete"))
 
 

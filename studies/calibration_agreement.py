@@ -16,6 +16,7 @@ import torch
 import tokenlight as tl
 from tokenlight.bench.cases import Case, sort_out
 from tokenlight.bench.protocol import Protocol, protocol
+from tokenlight.cli.loading import load_model
 from tokenlight.data.reading_examples import read_examples
 from tokenlight.data.source import Source
 from tokenlight.foundation.intervals import mean_interval
@@ -32,9 +33,10 @@ parser.add_argument("--texts", type=int, default=80)
 parser.add_argument("--judged", type=int, default=200)
 parser.add_argument("--longest", type=int, default=24, help="tokens before the verb")
 parser.add_argument("--random", type=int, default=5)
+parser.add_argument("--device", help="cpu, cuda, cuda:1 ...; default: cpu")
 args = parser.parse_args()
 args.output.mkdir(parents=True, exist_ok=True)
-explainer = tl.load(args.model, task="text-generation")
+explainer = load_model(args.model, "text-generation", device=args.device)
 EVIDENCE = [measure for measure in protocol("arras").measures if measure.entry.needs == "marks"]
 JUDGE = Protocol("agreement", (*EVIDENCE, Measure("aopc"), Measure("log_odds")), longest=args.longest)
 

@@ -23,6 +23,7 @@ import numpy as np
 import torch
 
 import tokenlight as tl
+from tokenlight.cli.loading import DEFAULT, load_model
 from tokenlight.foundation.intervals import mean_interval
 from tokenlight.metrics.evaluate import Measure
 from tokenlight.metrics.perturbation import BINS, Perturbation
@@ -36,13 +37,14 @@ parser.add_argument("--column", default="text_a")
 parser.add_argument("--quoted", action="store_true", help="fields may stand in quotation marks")
 parser.add_argument("--count", type=int, default=400)
 parser.add_argument("--words", type=int, nargs=2, default=(8, 10**6), help="shortest and longest text")
-parser.add_argument("--model", help="a checkpoint; default: the embedded model")
+parser.add_argument("--model", default=DEFAULT, help="a checkpoint; default: the embedded model")
 parser.add_argument("--method", action="append", default=[])
 parser.add_argument("--removals", nargs="+", default=REMOVALS, choices=REMOVALS)
 parser.add_argument("--controls", action="store_true")
 parser.add_argument("-o", "--output", type=Path)
 parser.add_argument("--table", type=Path, help="print what was judged before")
 parser.add_argument("--against", default="attn_lrp")
+parser.add_argument("--device", help="cpu, cuda, cuda:1 ...; default: cpu")
 args = parser.parse_args()
 
 
@@ -73,7 +75,7 @@ def random_in_contexts(plain: list[tl.Explanation]) -> list[tl.Explanation]:
 
 
 def judge() -> None:
-    explainer = tl.load(args.model)
+    explainer = load_model(args.model, None, device=args.device)
     known = json.loads(args.output.read_text()) if args.output.exists() else {}
     chosen = texts()
     explained: dict[str, list[tl.Explanation]] = {}

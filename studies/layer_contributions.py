@@ -26,8 +26,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--text", default=TEXT)
     parser.add_argument("--layer", type=int, help="from 1; default: the middle one")
     parser.add_argument("--output", type=Path, default=Path("results/layer_contributions.png"))
+    parser.add_argument("--device", help="cpu, cuda, cuda:1 ...; default: cpu")
     options = parser.parse_args(arguments)
-    explainer = load_model(options.model, None)
+    explainer = load_model(options.model, None, device=options.device)
     jobs = {title: MethodSpec.parse(written).job(explainer.inner) for title, written in PANELS.items()}
     explained = explainer.explain_jobs(options.text, jobs)
     layers = len(explained["Norms"].maps["contributions"])

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 import tokenlight as tl
 from papers.small import SENTIMENT
 from studies.layer_masks import random_in_each_layer, strongest_in_each_layer
+from tokenlight.cli.loading import load_model
 from tokenlight.data.examples import Example
 from tokenlight.data.reading_examples import read_examples
 from tokenlight.foundation.intervals import mean_interval
@@ -204,6 +205,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--small", action="store_true", help="the model and texts that come with the repository")
     parser.add_argument("--model", default="default", help="a classifier; default: the one in the package")
+    parser.add_argument("--device", help="cpu, cuda, cuda:1 ...; default: cpu")
     parser.add_argument("--data", type=Path, help="texts to explain")
     parser.add_argument("--count", type=Path, help="texts to count heads on; default: the counts inside the package")
     parser.add_argument("--other-count", type=Path, help="texts of another data set to count heads on")
@@ -225,7 +227,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         parser.error("give --data, or --small")
     if options.calibrate and options.count is None:
         parser.error("a mask is calibrated on texts of --count")
-    explainer = tl.load(None if options.model == "default" else options.model)
+    explainer = load_model(options.model, None, device=options.device)
     own = own_heads(explainer.model)
     if options.count is not None:
         counts = count_on(explainer, options.count, options.count_limit)

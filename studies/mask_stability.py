@@ -72,11 +72,11 @@ def compare_counts(first: HeadStatistics, second: HeadStatistics) -> list[str]:
 def count_all(options: argparse.Namespace) -> dict[str, HeadStatistics]:
     """The counts of one model by data set."""
     if options.small:
-        explainer = load_model(small_model("questions"), None)
+        explainer = load_model(small_model("questions"), None, device=options.device)
         names = ("squad1", "qqp", "mnli")
         texts = {f"templates of {name}": small_parses(name, options.limit or 500) for name in names if name in MAKERS}
         return {name: count_heads(explainer, parses, source=name) for name, parses in texts.items()}
-    explainer = load_model(options.model, None)
+    explainer = load_model(options.model, None, device=options.device)
     counts = {}
     for data in options.texts:
         parses = parse_source(tl.Source(data, split=options.split, limit=options.limit))
@@ -92,6 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--limit", type=int, help="use at most the first N texts of each")
     parser.add_argument("--small", action="store_true", help="a small model and templated texts")
     parser.add_argument("--output", type=Path, default=Path("results") / "studies" / "mask_stability.md")
+    parser.add_argument("--device", help="cpu, cuda, cuda:1 ...; default: cpu")
     options = parser.parse_args(arguments)
     if not options.small and len(options.texts or ()) < 2:
         parser.error("name at least two data sets with --texts")

@@ -8,7 +8,7 @@ Prints the answer, what each of its sentences rests on, and how much less likely
 
 import argparse
 
-import tokenlight as tl
+from tokenlight.cli.loading import load_model
 
 PASSAGES = {
     "museum": "The Harbour Museum in Lindvik opened in 1987. It shows old fishing boats and is closed on Mondays.",
@@ -22,9 +22,10 @@ parser.add_argument("--model", required=True, help="checkpoint of a language mod
 parser.add_argument("--question", default=QUESTION)
 parser.add_argument("--method", default="attn_lrp")
 parser.add_argument("--tokens", type=int, default=40, help="of the answer, at most")
+parser.add_argument("--device", help="cpu, cuda, cuda:1 ...; default: cpu")
 args = parser.parse_args()
 
-explainer = tl.load(args.model)
+explainer = load_model(args.model, None, device=args.device)
 
 
 def ask(passages: dict[str, str]) -> list[dict[str, str]]:

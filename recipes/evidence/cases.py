@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import tokenlight as tl
+from tokenlight.cli.loading import load_model
 
 TIMES = 10  # that an answer must be likelier with its evidence than without
 
@@ -26,9 +26,9 @@ def asking(task: str, text: str, question: str) -> list[dict[str, str]]:
     return [{"role": "user", "content": f"{task}\n\n{text}\n\nQuestion: {question}"}]
 
 
-def that_matter(checkpoint: str, cases: Iterable[Case]) -> Iterator[Case]:
+def that_matter(checkpoint: str, cases: Iterable[Case], device: str | None) -> Iterator[Case]:
     """The cases whose answer a language model finds much likelier with the evidence than without it."""
-    explainer = tl.load(checkpoint)
+    explainer = load_model(checkpoint, None, device=device)
 
     def log_probability(messages: Any, answer: str) -> float:
         return explainer.explain_answer(messages, answer, "random", progress=False).log_probability
@@ -43,8 +43,8 @@ def that_matter(checkpoint: str, cases: Iterable[Case]) -> Iterator[Case]:
             yield case
 
 
-def write_cases(path: Path, cases: Iterable[Case], checkpoint: str | None) -> None:
-    kept = list(cases if checkpoint is None else that_matter(checkpoint, cases))
+def write_cases(path: Path, cases: Iterable[Case], checkpoint: str | None, device: str | None = None) -> None:
+    kept = list(cases if checkpoint is None else that_matter(checkpoint, cases, device))
     lines = [json.dumps(asdict(case), ensure_ascii=False) + "\n" for case in kept]
     path.write_text("".join(lines), encoding="utf-8")
     print(f"{path}: {len(kept)} cases")

@@ -99,10 +99,11 @@ if __name__ == "__main__":
     parser.add_argument("--sentences", type=int, default=10, help="of each text, the facts among them")
     parser.add_argument("--facts", type=int, default=3, help="planted in each text; one is asked for")
     parser.add_argument("--model", help="a language model: only cases whose evidence matters to it are kept")
+    parser.add_argument("--device", help="of the model: cpu, cuda, cuda:1 ...; default: cpu")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     if not 1 <= args.facts <= 6 or not args.facts <= args.sentences <= args.facts + len(NEUTRAL):
         parser.error(f"1 to 6 facts in up to {len(NEUTRAL)} more sentences; found {args.facts} in {args.sentences}")
     rng = random.Random(args.seed)
     made = (make_case(number, args.sentences, args.facts, rng) for number in range(args.cases))
-    write_cases(args.output, made, args.model)
+    write_cases(args.output, made, args.model, args.device)

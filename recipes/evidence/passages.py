@@ -78,10 +78,11 @@ if __name__ == "__main__":
     parser.add_argument("--passages", type=int, default=3, help="of each question; one is right")
     parser.add_argument("--length", type=int, default=300, help="of a passage, in characters, at most")
     parser.add_argument("--model", help="a language model: only cases whose evidence matters to it are kept")
+    parser.add_argument("--device", help="of the model: cpu, cuda, cuda:1 ...; default: cpu")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     if args.passages < 2:
         parser.error(f"one right and at least one wrong passage; found --passages {args.passages}")
     questions = [one for one in read_examples(Source(args.data)) if isinstance(one, Example) and one.answer is not None]
     made = islice(make_cases(questions, args.passages, args.length, random.Random(args.seed)), args.cases)
-    write_cases(args.output, made, args.model)
+    write_cases(args.output, made, args.model, args.device)

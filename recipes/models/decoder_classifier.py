@@ -25,6 +25,7 @@ parser.add_argument("--epochs", type=int, default=2)
 parser.add_argument("--batch", type=int, default=32)
 parser.add_argument("--rate", type=float, default=3e-4)
 parser.add_argument("--seed", type=int, default=0)
+parser.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1 ...; default: cpu")
 args = parser.parse_args()
 random.seed(args.seed)
 torch.manual_seed(args.seed)
@@ -57,6 +58,7 @@ config = LlamaConfig(
 )
 model = LlamaForSequenceClassification(config)
 model.get_parameter("model.embed_tokens.weight").data.copy_(words)
+model.to(args.device)
 
 
 @torch.inference_mode()
@@ -64,9 +66,9 @@ def accuracy(texts: list[str], labels: list[int]) -> float:
     model.eval()
     right = 0
     for start in range(0, len(texts), 64):
-        batch = tokenizer(texts[start : start + 64], padding=True, truncation=True, return_tensors="pt")
+        batch = tokenizer(texts[start : start + 64], padding=True, truncation=True, return_tensors="pt").to(args.device)
         logits = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
-        right += (logits.argmax(-1) == torch.tensor(labels[start : start + 64])).sum().item()
+        right += (logits.argmax(-1).cpu() == torch.tensor(labels[start : start + 64])).sum().item()
     return right / len(texts)
 
 
@@ -81,9 +83,9 @@ for epoch in range(args.epochs):
     random.shuffle(batches)
     model.train()
     for rows in batches:
-        batch = tokenizer.pad({"input_ids": [encoded[i] for i in rows]}, return_tensors="pt")
+        batch = tokenizer.pad({"input_ids": [encoded[i] for i in rows]}, return_tensors="pt").to(args.device)
         inputs = {"input_ids": batch["input_ids"], "attention_mask": batch["attention_mask"]}
-        loss = model(**inputs, labels=torch.tensor([labels[i] for i in rows])).loss
+        loss = model(**inputs, labels=torch.tensor([labels[i] for i in rows], device=args.device)).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimiser.step()

@@ -43,6 +43,7 @@ parser.add_argument("--batch", type=int, default=8)
 parser.add_argument("--rate", type=float, default=1e-4)
 parser.add_argument("--seed", type=int, default=0)
 parser.add_argument("--limit", type=int, help="only the first so many paragraphs, to try it out")
+parser.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1 ...; default: cpu")
 args = parser.parse_args()
 
 if args.encoder is None:
@@ -69,7 +70,7 @@ for name, inside in (("trained_on", False), ("held_out", True)):
 pieces = (args.encoder / "vocab.txt").read_text("utf-8").split("\n")
 vocabulary = {piece: index for index, piece in enumerate(pieces) if piece}
 tokenizer = BertTokenizer(vocab=vocabulary, do_lower_case=True, model_max_length=args.length)
-model = BertForQuestionAnswering.from_pretrained(args.encoder, num_labels=2)  # start and end
+model = BertForQuestionAnswering.from_pretrained(args.encoder, num_labels=2).to(args.device)  # start and end
 explainer = tl.Explainer(model, tokenizer)
 
 
@@ -102,8 +103,9 @@ for epoch in range(args.epochs):
     total = 0.0
     for some in track(batches, f"epoch {epoch + 1} of {args.epochs}"):
         starts, ends = zip(*(span for _, span in some), strict=True)
-        inputs = explainer.collate([row for row, _ in some]).inputs()
-        output = model(**inputs, start_positions=torch.tensor(starts), end_positions=torch.tensor(ends))
+        inputs = explainer.collate([row for row, _ in some], args.device).inputs()
+        places = {"start_positions": starts, "end_positions": ends}
+        output = model(**inputs, **{name: torch.tensor(spans, device=args.device) for name, spans in places.items()})
         output.loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimiser.step()
@@ -132,7 +134,7 @@ def overlap(found: str, gold: str) -> float:
 def answers(examples: list[Example]) -> list[str]:
     found = []
     for example, row in track(list(zip(examples, explainer.encode([e.text for e in examples]), strict=True)), "asking"):
-        output = model(**explainer.collate([row]).inputs())
+        output = model(**explainer.collate([row], args.device).inputs())
         inside = [i for i, segment in enumerate(row.segments) if segment == 1 and not row.special[i]]
         first, last = best_span(output.start_logits[0], output.end_logits[0], (inside[0], inside[-1]))
         found.append(parts_of(example.text)[1][row.spans[first][0] : row.spans[last][1]])

@@ -1,9 +1,10 @@
 """Checkpoints as they were saved years ago: the papers' own are among them."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -43,15 +44,18 @@ def save(
     model: Any,
     rename: Callable[[str], str] = old_names,
     left_out: tuple[str, ...] = ("id2label", "label2id"),
+    buffers: Mapping[str, torch.Tensor] = MappingProxyType({"bert.embeddings.position_ids": torch.arange(40)[None]}),
     **config: Any,
 ) -> str:
-    """A pickle of the time before zip files, and a config.json that leaves out what it need not say."""
+    """A pickle of the time before zip files, and a config.json that leaves out what it need not say.
+
+    `buffers` are in the file too, and are no weights any more.
+    """
     written = {name: value for name, value in model.config.to_dict().items() if name not in left_out}
     written |= {"architectures": [type(model).__name__], **SETTINGS_OF_2020, **config}
     (folder / "config.json").write_text(json.dumps(written))
     weights = {rename(name): weight for name, weight in model.state_dict().items()}
-    weights["bert.embeddings.position_ids"] = torch.arange(40)[None]  # a buffer that is no weight any more
-    torch.save(weights, folder / "pytorch_model.bin", _use_new_zipfile_serialization=False)
+    torch.save(weights | dict(buffers), folder / "pytorch_model.bin", _use_new_zipfile_serialization=False)
     return str(folder)
 
 
@@ -62,6 +66,18 @@ def save_wordpiece(folder: Path) -> None:
     special = {f"{name}_token": f"[{name.upper()}]" for name in ("unk", "sep", "pad", "cls", "mask")}
     (folder / "special_tokens_map.json").write_text(json.dumps(special))
     (folder / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": True, "max_len": 512}))
+
+
+def save_bytes(folder: Path, family: str) -> None:
+    """The tokenizer of GPT-2, or with special tokens around a text that of RoBERTa, without tokenizer.json."""
+    written = json.loads(byte_bpe().backend_tokenizer.to_str())["model"]
+    (folder / "vocab.json").write_text(json.dumps(written["vocab"]))
+    (folder / "merges.txt").write_text("#version: 0.2\n" + "".join(f"{' '.join(pair)}\n" for pair in written["merges"]))
+    special = {"bos_token": "<|endoftext|>", "eos_token": "<|endoftext|>", "unk_token": "<|endoftext|>"}
+    if family == "roberta":
+        special |= {f"{name}_token": "<|endoftext|>" for name in ("cls", "sep", "pad")} | {"mask_token": "<mask>"}
+    (folder / "tokenizer_config.json").write_text("{}")
+    (folder / "special_tokens_map.json").write_text(json.dumps(special))
 
 
 @pytest.fixture
@@ -167,18 +183,9 @@ def test_commands_run_on_an_old_checkpoint(folder, tmp_path):
 
 @pytest.mark.parametrize("family", ["gpt2", "roberta"])
 def test_questions_to_models_with_byte_tokenizers(family, tmp_path):
-    """Span heads on GPT-2, which has no padding token and saves buffers, and RoBERTa; without tokenizer.json."""
+    """Span heads on GPT-2, which has no padding token and saves buffers, and RoBERTa."""
     tokenizer = byte_bpe()
-    written = json.loads(tokenizer.backend_tokenizer.to_str())["model"]
-    (tmp_path / "vocab.json").write_text(json.dumps(written["vocab"]))
-    (tmp_path / "merges.txt").write_text(
-        "#version: 0.2\n" + "".join(f"{' '.join(pair)}\n" for pair in written["merges"])
-    )
-    special = {"bos_token": "<|endoftext|>", "eos_token": "<|endoftext|>", "unk_token": "<|endoftext|>"}
-    if family == "roberta":
-        special |= {f"{name}_token": "<|endoftext|>" for name in ("cls", "sep", "pad")} | {"mask_token": "<mask>"}
-    (tmp_path / "tokenizer_config.json").write_text("{}")
-    (tmp_path / "special_tokens_map.json").write_text(json.dumps(special))
+    save_bytes(tmp_path, family)
     sizes = {"vocab_size": len(tokenizer), "initializer_range": 0.4, "num_labels": 2}
     if family == "gpt2":
         model = hf.GPT2ForQuestionAnswering(hf.GPT2Config(n_embd=16, n_layer=2, n_head=4, n_positions=60, **sizes))
@@ -191,8 +198,7 @@ def test_questions_to_models_with_byte_tokenizers(family, tmp_path):
             hf.RobertaConfig(**{**ENCODER, **sizes, "max_position_embeddings": 62, "pad_token_id": 0})
         )
         buffers = {"roberta.embeddings.position_ids": torch.arange(62)[None]}
-    name = save(tmp_path, model.eval())
-    torch.save({**model.state_dict(), **buffers}, tmp_path / "pytorch_model.bin")
+    name = save(tmp_path, model.eval(), buffers=buffers)
     question = ("who wrote the book ?", "the book was written by a young author in Paris")
     found = tl.load(name).explain(question)
     assert torch.equal(found.scores, tl.Explainer(model, tl.load(name).tokenizer).explain(question).scores)

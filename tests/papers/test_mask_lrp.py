@@ -56,22 +56,22 @@ def hub() -> Hub:
     )
 
 
+def next_word_parses(texts: Iterable[str | tuple[str, str]], _: str) -> Iterator[Parse]:
+    """In place of spaCy: every word is the subject of the next one."""
+    for text in texts:
+        words: list[ParsedWord] = []
+        for segment, part in enumerate((text,) if isinstance(text, str) else text):
+            spans = [match.span() for match in re.finditer(r"\S+", part)]
+            last = len(words) + len(spans) - 1
+            for span in spans:
+                head = len(words) + 1 if len(words) < last else None
+                words.append(ParsedWord(segment, span, head, "nsubj"))
+        yield Parse(text, tuple(words))
+
+
 @pytest.fixture(autouse=True)
 def _parser(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In place of spaCy: every word is the subject of the next one."""
-
-    def parse(texts: Iterable[str | tuple[str, str]], _: str) -> Iterator[Parse]:
-        for text in texts:
-            words: list[ParsedWord] = []
-            for segment, part in enumerate((text,) if isinstance(text, str) else text):
-                spans = [match.span() for match in re.finditer(r"\S+", part)]
-                last = len(words) + len(spans) - 1
-                for span in spans:
-                    head = len(words) + 1 if len(words) < last else None
-                    words.append(ParsedWord(segment, span, head, "nsubj"))
-            yield Parse(text, tuple(words))
-
-    monkeypatch.setattr(parsed_texts, "spacy_parses", parse)
+    monkeypatch.setattr(parsed_texts, "spacy_parses", next_word_parses)
 
 
 def read_rows(folder: Path) -> dict[str, list[str]]:
