@@ -1,6 +1,6 @@
 # make demo    explains three sentences with several methods, in the terminal and as demo.html
 # make test    runs all tests; both set everything up on a fresh machine first
-# make catalogue  writes what the command line knows of methods, metrics, protocols and tasks without importing torch
+# make catalog  writes what the command line knows of methods, metrics, protocols and tasks without importing torch
 # make test-oldest  runs all tests with the oldest versions that pyproject.toml allows; make test-newest with the newest
 # make test-core  tries the package where nothing but its core is installed
 # make release-check  builds wheel and sdist, looks at what they hold and say, and tries the wheel: before every release
@@ -18,7 +18,7 @@ INTO = VIRTUAL_ENV=$(CURDIR)/$(ENVIRONMENT) $(INSTALL) --quiet --no-compile
 TORCH ?=
 
 .PHONY: setup browser demo test test-oldest test-newest test-core release-check
-.PHONY: lint types public-types catalogue notebooks docs families
+.PHONY: lint types public-types catalog notebooks docs families
 
 setup: .venv/ready
 
@@ -92,7 +92,7 @@ types: setup
 public-types: setup
 	$(BIN)/python -m tests.house.public_types
 
-catalogue: setup
+catalog: setup
 	$(BIN)/python -m tokenlight.cli.write_catalogue
 
 notebooks: setup

@@ -96,12 +96,12 @@ def show_times(seconds: dict[tuple[str, str], float], title: str) -> None:
     hand = seconds[OURS, "by hand"]
     print(f"\n{title}\n\n| library | what | seconds | × one pass by hand | ours is | goal |\n|---|---|---|---|---|---|")
     for (name, what), value in seconds.items():
-        ratio, goal = "", ""
+        ratio, measured_target = "", ""
         if name != OURS:
-            ratio, goal = f"{value / seconds[OURS, what]:.2f} × as fast", f"{MATRIX_GOAL:g} × as fast"
+            ratio, measured_target = f"{value / seconds[OURS, what]:.2f} × as fast", f"{MATRIX_GOAL:g} × as fast"
         elif what.endswith("whole answer"):
-            goal = f"{WHOLE_GOAL:g} × by hand"
-        print(f"| {name} | {what} | {value:.2f} | {value / hand:.2f} | {ratio} | {goal} |")
+            measured_target = f"{WHOLE_GOAL:g} × by hand"
+        print(f"| {name} | {what} | {value:.2f} | {value / hand:.2f} | {ratio} | {measured_target} |")
 
 
 def start(pythons: dict[str, Path], folder: Path, log: Path) -> dict[str, Peer]:

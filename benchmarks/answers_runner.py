@@ -51,7 +51,7 @@ def tokenlight(folder: Path) -> tuple[Subject, dict[str, Method]]:
         def run(case: Case) -> Matrix:
             options = {"steps": case.steps, "baseline": subject.baseline_id} if "integrated" in method else {}
             ids = tuple(case.answer_ids)
-            found = explainer.explain_answer(case.prompt, ids, method, number=number, progress=False, **options)
+            found = explainer.explain_answer(case.prompt, ids, method, quantity=number, progress=False, **options)
             assert found.prompt_length == len(case.prompt_ids), "the prompt was read otherwise"
             return [row[: found.prompt_length + step].tolist() for step, row in enumerate(found.matrix)]
 
@@ -108,8 +108,12 @@ def captum(folder: Path) -> tuple[Subject, dict[str, Method]]:
         def row(step: int) -> list[float]:
             ids = case.before(step)
             start = subject.embed(torch.full_like(ids, subject.baseline_id))
-            how: dict[str, Any] = {"target": case.answer_ids[step], "n_steps": case.steps, "internal_batch_size": ROWS}
-            found = IntegratedGradients(log_probability).attribute(subject.embed(ids), baselines=start, **how)
+            removal: dict[str, Any] = {
+                "target": case.answer_ids[step],
+                "n_steps": case.steps,
+                "internal_batch_size": ROWS,
+            }
+            found = IntegratedGradients(log_probability).attribute(subject.embed(ids), baselines=start, **removal)
             return found.sum(-1)[0].tolist()
 
         return [row(step) for step in range(len(case.answer_ids))]

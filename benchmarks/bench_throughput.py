@@ -16,14 +16,14 @@ import torch
 from torch import Tensor
 
 import tokenlight as tl
-from tokenlight.bench.benchmark import PART_ROWS
-from tokenlight.bench.measuring import MeasuringPlan, measure_part
+from tokenlight.bench.benchmark import CHUNK_ROWS
+from tokenlight.bench.measuring import MeasuringPlan, measure_chunk
 from tokenlight.bench.protocol import clean
 from tokenlight.data.examples import Example
-from tokenlight.data.parts import in_parts
+from tokenlight.data.parts import in_chunks
 from tokenlight.data.reading_examples import read_examples
-from tokenlight.data.source import Source
-from tokenlight.explain.jobs import Job
+from tokenlight.data.source import DataSource
+from tokenlight.explain.jobs import MethodConfig
 from tokenlight.methods import METHODS
 from tokenlight.metrics.perturbation import TENTHS
 from tokenlight.metrics.ranking import order, share_up
@@ -57,15 +57,17 @@ def one_at_a_time(explainer: tl.Explainer, texts: Sequence[str], methods: Sequen
 
 def transcribed(explainer: tl.Explainer, text: str, method: str) -> tuple[float, float]:
     explanation = explainer.explain(text, method, progress=False)
-    row = explainer.encode([text])[0]
-    words = [i for i in order(explanation.scores) if not row.special[i]]
+    tokenized_text = explainer.encode([text])[0]
+    words = [i for i in order(explanation.scores) if not tokenized_text.special[i]]
     label = list(explainer.task.labels.values()).index(explanation.target)
-    whole = probability(explainer, row.input_ids, label)
+    whole = probability(explainer, tokenized_text.input_ids, label)
     falls, odds = [], []
     for share in TENTHS:
         gone = set(words[: share_up(len(words), share)])
         mask = explainer.tokenizer.mask_token_id
-        point = probability(explainer, [mask if i in gone else token for i, token in enumerate(row.input_ids)], label)
+        point = probability(
+            explainer, [mask if i in gone else token for i, token in enumerate(tokenized_text.input_ids)], label
+        )
         falls.append(whole - point)
         odds.append(torch.log(point / whole))
     return float(torch.stack(falls).mean()), float(torch.stack(odds).mean())
@@ -78,11 +80,11 @@ def probability(explainer: tl.Explainer, ids: list[int], label: int) -> Tensor:
 
 def together(explainer: tl.Explainer, texts: Sequence[str], methods: Sequence[str]) -> Tensor:
     """The same numbers from the benchmark's own chunks, without its controls."""
-    jobs = {name: Job(METHODS[name], {}) for name in methods}
-    plan = MeasuringPlan(explainer, clean(["aopc", "log_odds"]), jobs)
+    method_configs = {name: MethodConfig(METHODS[name], {}) for name in methods}
+    plan = MeasuringPlan(explainer, clean(["aopc", "log_odds"]), method_configs)
     examples = [Example(str(i), text) for i, text in enumerate(texts)]
-    parts = in_parts(lambda: iter(examples), PART_ROWS)
-    records = [record for part in parts for record in measure_part(plan, part).records]
+    parts = in_chunks(lambda: iter(examples), CHUNK_ROWS)
+    records = [record for part in parts for record in measure_chunk(plan, part).records]
     values = [[list(record["methods"][name]["values"].values()) for record in records] for name in methods]
     return torch.tensor(values)
 
@@ -96,17 +98,17 @@ def main() -> None:
     explainer = tl.load(args.model)
     texts = sentences(args.count)
     if args.texts:
-        rows = read_examples(Source(args.texts, limit=args.count))
+        rows = read_examples(DataSource(args.texts, limit=args.count))
         texts = [row.text for row in rows if isinstance(row, Example) and isinstance(row.text, str)]
     methods = plain_methods(explainer)
     together(explainer, texts[:4], methods[:2])  # warm
     one_at_a_time(explainer, texts[:2], methods[:1])
     wall, cpu, worst = [0.0, 0.0], [0.0, 0.0], 0.0
-    for start in range(0, len(texts), PART_ROWS):  # by turns, so that a busy machine disturbs both alike
+    for start in range(0, len(texts), CHUNK_ROWS):  # by turns, so that a busy machine disturbs both alike
         values = []
         for side, measure in enumerate((one_at_a_time, together)):
             began, spent = time.perf_counter(), time.process_time()
-            values.append(measure(explainer, texts[start : start + PART_ROWS], methods))
+            values.append(measure(explainer, texts[start : start + CHUNK_ROWS], methods))
             wall[side] += time.perf_counter() - began
             cpu[side] += time.process_time() - spent
         worst = max(worst, float((values[0] - values[1]).abs().max()))

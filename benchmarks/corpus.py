@@ -23,15 +23,15 @@ import torch
 from bench_throughput import sentences
 
 import tokenlight as tl
-from tokenlight.corpus.explain_dataset import ShardWriter, make_jobs
+from tokenlight.corpus.explain_dataset import ShardWriter, make_configs
 from tokenlight.corpus.plan import ExplainingPlan
 from tokenlight.corpus.settings import TOKENS, CorpusSettings
 from tokenlight.data.examples import Example
-from tokenlight.data.parts import Part, in_parts
+from tokenlight.data.parts import Chunk, in_chunks
 from tokenlight.data.reading_texts import read_texts
-from tokenlight.data.source import Source
+from tokenlight.data.source import DataSource
 from tokenlight.explain import one_run as run
-from tokenlight.model.twin import Twin
+from tokenlight.model.twin import InstrumentedModel
 
 METHODS = ("attn_lrp", "attcat", "mask_lrp", "alti", "gradient_x_input")
 GOAL = 0.8  # of the time inside passes
@@ -66,12 +66,16 @@ def timing() -> Iterator[tuple[Stopwatch, Stopwatch]]:
     """Inside, forward and backward passes are timed, and what methods compute from what was recorded."""
     passes = Stopwatch()
     reading = Stopwatch(passes)
-    forward, backward, read = Twin.run, torch.autograd.grad, run.read_parts
-    Twin.run, torch.autograd.grad, run.read_parts = passes.wrap(forward), passes.wrap(backward), reading.wrap(read)
+    forward, backward, read = InstrumentedModel.run, torch.autograd.grad, run.read_parts
+    InstrumentedModel.run, torch.autograd.grad, run.read_parts = (
+        passes.wrap(forward),
+        passes.wrap(backward),
+        reading.wrap(read),
+    )
     try:
         yield passes, reading
     finally:
-        Twin.run, torch.autograd.grad, run.read_parts = forward, backward, read
+        InstrumentedModel.run, torch.autograd.grad, run.read_parts = forward, backward, read
 
 
 def resident() -> float:
@@ -99,7 +103,7 @@ class Measured:
         self.alone_seconds += time.perf_counter() - began
         self.alone_texts += len(texts)
 
-    def part(self, writer: ShardWriter, part: Part) -> None:
+    def part(self, writer: ShardWriter, part: Chunk) -> None:
         began, busy = time.perf_counter(), time.process_time()
         with timing() as (passes, methods):
             writer.do(part, lambda rows: None)
@@ -128,20 +132,20 @@ def main() -> None:
     parser.add_argument("--texts", help="a data file; default: made-up sentences")
     parser.add_argument("--count", type=int, default=400, help="texts of the corpus")
     parser.add_argument("--alone", type=int, default=60, help="of these, how many are explained one at a time, too")
-    parser.add_argument("--part-rows", type=int, default=100)
+    parser.add_argument("--chunk-rows", type=int, default=100)
     parser.add_argument("--tokens", type=int, default=TOKENS["cpu"])
     parser.add_argument("--method", action="append")
     parser.add_argument("--model", help="default: the embedded one")
     args = parser.parse_args()
     explainer, methods = tl.load(args.model), args.method or METHODS
-    source = Source(args.texts or sentences(args.count), limit=args.count)
-    settings = CorpusSettings(tokens=args.tokens, part_rows=args.part_rows)
-    plan = ExplainingPlan(explainer, make_jobs(explainer, methods, None), settings)
+    source = DataSource(args.texts or sentences(args.count), limit=args.count)
+    settings = CorpusSettings(tokens=args.tokens, chunk_rows=args.chunk_rows)
+    plan = ExplainingPlan(explainer, make_configs(explainer, methods, None), settings)
     every = max(1, args.count // args.alone)
     Measured().alone(explainer, ["to warm up"], methods)
     measured = Measured()
     with tempfile.TemporaryDirectory() as folder:
-        for part in in_parts(partial(read_texts, source), args.part_rows):
+        for part in in_chunks(partial(read_texts, source), args.chunk_rows):
             texts = [row.text for _, row in part.rows[::every] if isinstance(row, Example)]
             measured.alone(explainer, texts, methods)
             measured.part(ShardWriter(plan, Path(folder), {}), part)

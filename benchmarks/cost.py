@@ -21,13 +21,13 @@ from rich.table import Table
 from torch import Tensor
 from transformers import AutoModelForSequenceClassification, BertConfig, LlamaConfig, PreTrainedModel
 
-from tokenlight.explain.jobs import Job
+from tokenlight.explain.jobs import MethodConfig
 from tokenlight.explain.passes import PassPlan, plan_passes
-from tokenlight.explain.running import run_jobs
+from tokenlight.explain.running import run_configs
 from tokenlight.methods import METHODS
-from tokenlight.model.kept_twins import borrowed_twin
+from tokenlight.model.kept_twins import borrowed_model
 from tokenlight.tasks import task_of
-from tokenlight.tasks.targets import Target, Wanted
+from tokenlight.tasks.targets import ResolvedTarget, Target
 from tokenlight.text.batches import Batch
 
 # Guided backpropagation is defined for ReLUs only: --relu --methods guided_backpropagation. Attention flow solves a
@@ -79,8 +79,8 @@ def gradient_x_input(model: PreTrainedModel, ids: Tensor) -> Tensor:
 
 
 def run(model: PreTrainedModel, inputs: Batch, plan: PassPlan) -> None:
-    with borrowed_twin(model) as twin:  # as every call of the library does
-        run_jobs(twin, inputs, plan)
+    with borrowed_model(model) as instrumented:  # as every call of the library does
+        run_configs(instrumented, inputs, plan)
 
 
 def measure(tasks: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
@@ -101,10 +101,10 @@ def table_for(
     """Of these methods, or of all that read recorded passes."""
     ids = torch.randint(5, model.config.vocab_size, (batch, length))
     inputs = Batch(ids, torch.ones_like(ids))
-    target = Target(task_of(model), (Wanted(1),) * batch)
+    target = Target(task_of(model), (ResolvedTarget(1),) * batch)
 
     def ours(*names: str) -> Callable[[], object]:
-        plan = plan_passes(target, [Job(METHODS[name], {}) for name in names])
+        plan = plan_passes(target, [MethodConfig(METHODS[name], {}) for name in names])
         return lambda: run(model, inputs, plan)
 
     tasks: dict[str, Callable[[], object]] = {"by hand": lambda: gradient_x_input(eager, ids)}
@@ -117,9 +117,9 @@ def table_for(
         table.add_column(column, justify="left" if column == "method" else "right")
     for name, value in seconds.items():
         ratio = value / seconds["by hand"]
-        goal = GOALS.get(name)
-        style = "" if goal is None or ratio <= goal else "yellow"
-        table.add_row(name, f"{ratio:.2f}", "" if goal is None else f"{goal:g}", style=style)
+        measured_target = GOALS.get(name)
+        style = "" if measured_target is None or ratio <= measured_target else "yellow"
+        table.add_row(name, f"{ratio:.2f}", "" if measured_target is None else f"{measured_target:g}", style=style)
     return table
 
 
@@ -128,8 +128,8 @@ def together_or_alone(model: PreTrainedModel, repeats: int) -> str:
     ids = torch.randint(5, model.config.vocab_size, (64, 12))
 
     def explain(rows: Tensor) -> None:
-        target = Target(task_of(model), (Wanted(1),) * len(rows))
-        run(model, Batch(rows, torch.ones_like(rows)), plan_passes(target, [Job(METHODS["attcat"], {})]))
+        target = Target(task_of(model), (ResolvedTarget(1),) * len(rows))
+        run(model, Batch(rows, torch.ones_like(rows)), plan_passes(target, [MethodConfig(METHODS["attcat"], {})]))
 
     def one_at_a_time() -> None:
         for row in ids:
@@ -161,8 +161,8 @@ def integrated(model: PreTrainedModel, batch: int, length: int, steps: int, repe
     """Ours also knows what the model says of the baseline, for the check of completeness."""
     ids = torch.randint(5, model.config.vocab_size, (batch, length))
     plan = plan_passes(
-        Target(task_of(model), (Wanted(),) * batch),
-        [Job(METHODS["integrated_gradients"], {"steps": steps, "baseline": 0})],
+        Target(task_of(model), (ResolvedTarget(),) * batch),
+        [MethodConfig(METHODS["integrated_gradients"], {"steps": steps, "baseline": 0})],
     )
     tasks: dict[str, Callable[[], object]] = {
         "by hand": lambda: integrated_gradients(model, ids, steps),

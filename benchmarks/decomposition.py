@@ -21,13 +21,13 @@ from rich.console import Console
 from rich.table import Table
 from transformers import BertConfig, BertForSequenceClassification
 
-from tokenlight.explain.jobs import Job
+from tokenlight.explain.jobs import MethodConfig
 from tokenlight.explain.passes import plan_passes
-from tokenlight.explain.running import run_jobs
+from tokenlight.explain.running import run_configs
 from tokenlight.methods import METHODS
-from tokenlight.model.twin import Twin
+from tokenlight.model.twin import InstrumentedModel
 from tokenlight.tasks import task_of
-from tokenlight.tasks.targets import Target, Wanted
+from tokenlight.tasks.targets import ResolvedTarget, Target
 from tokenlight.text.batches import Batch
 
 CASES: dict[str, tuple[str, dict[str, Any], float]] = {  # name: method, options, goal for the ratio
@@ -44,7 +44,7 @@ def run_one(name: str, length: int) -> None:
     torch.manual_seed(0)
     model = BertForSequenceClassification(BertConfig()).eval()
     ids = torch.randint(5, 30_000, (1, length))
-    batch, target = Batch(ids, torch.ones_like(ids)), Target(task_of(model), (Wanted(1),))
+    batch, target = Batch(ids, torch.ones_like(ids)), Target(task_of(model), (ResolvedTarget(1),))
 
     @torch.no_grad()
     def forward() -> None:
@@ -53,8 +53,8 @@ def run_one(name: str, length: int) -> None:
     forward()
     tasks: dict[str, Callable[[], object]] = {"forward": forward}
     if name != "forward":
-        job = Job(METHODS[CASES[name][0]], CASES[name][1])
-        tasks["method"] = lambda: run_jobs(Twin(model), batch, plan_passes(target, [job]))
+        method_config = MethodConfig(METHODS[CASES[name][0]], CASES[name][1])
+        tasks["method"] = lambda: run_configs(InstrumentedModel(model), batch, plan_passes(target, [method_config]))
     times: dict[str, list[float]] = {task: [] for task in tasks}
     for _ in range(4):
         for task, function in tasks.items():
@@ -82,8 +82,8 @@ def main() -> None:
         return
     table = Table(title="12 layers, 12 heads, width 768; time / forward pass, peak memory above it")
     table.add_column("tokens", justify="right")
-    for name, (_, _, goal) in CASES.items():
-        table.add_column(f"{name} (goal {goal:g})", justify="right")
+    for name, (_, _, measured_target) in CASES.items():
+        table.add_column(f"{name} (goal {measured_target:g})", justify="right")
     for length in LENGTHS:
         base = in_fresh_process("forward", length)
         cells = []

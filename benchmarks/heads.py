@@ -18,7 +18,7 @@ from cost import measure
 import tokenlight as tl
 from tokenlight.data.examples import Example
 from tokenlight.data.reading_examples import read_examples
-from tokenlight.data.source import Source
+from tokenlight.data.source import DataSource
 from tokenlight.heads.count import count_heads
 from tokenlight.masks.head_mask import HeadMask
 from tokenlight.syntax.parses import spacy_parses
@@ -32,7 +32,7 @@ def made_up(count: int) -> list[str]:
 
 
 def bare_forward(explainer: tl.Explainer, texts: list[str]) -> None:
-    """By hand: tokenise, sort by length, run the model with its own attention."""
+    """By hand: tokenize, sort by length, run the model with its own attention."""
     rows = explainer.tokenizer(texts)["input_ids"]
     order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
     with torch.inference_mode():
@@ -47,7 +47,7 @@ parser.add_argument("--repeats", type=int, default=3)
 args = parser.parse_args()
 explainer = tl.load()
 read = (
-    [e.text for e in read_examples(Source(args.texts, limit=1000)) if isinstance(e, Example)]
+    [e.text for e in read_examples(DataSource(args.texts, limit=1000)) if isinstance(e, Example)]
     if args.texts
     else made_up(1000)
 )
@@ -74,11 +74,11 @@ seconds = measure(
     },
     args.repeats,
 )
-for name, other, goal in (
+for name, other, measured_target in (
     ("statistics", "bare forward", 2.0),
     ("mask_lrp", "transformer_attribution", 1.1),
     ("mask_lrp, released", "transformer_attribution", 1.1),
     ("attn_lrp with heads", "attn_lrp", 1.1),
     ("calibrated_lrp", "attn_lrp", 1.2),
 ):
-    print(f"{name}: {seconds[name] / seconds[other]:.2f} x {other} (goal {goal})")
+    print(f"{name}: {seconds[name] / seconds[other]:.2f} x {other} (goal {measured_target})")

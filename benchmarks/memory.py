@@ -26,14 +26,14 @@ from rich.table import Table
 from transformers import PreTrainedModel
 
 from tokenlight.explain.footprint import Shape, need_of_plan
-from tokenlight.explain.jobs import Job
+from tokenlight.explain.jobs import MethodConfig
 from tokenlight.explain.passes import plan_passes
-from tokenlight.explain.running import run_jobs
+from tokenlight.explain.running import run_configs
 from tokenlight.methods import METHODS
-from tokenlight.model.twin import Twin
-from tokenlight.record.recording import Saving
+from tokenlight.model.twin import InstrumentedModel
+from tokenlight.record.recording import RecordOptions
 from tokenlight.tasks import task_of
-from tokenlight.tasks.targets import Target, Wanted
+from tokenlight.tasks.targets import ResolvedTarget, Target
 from tokenlight.text.batches import Batch
 
 RESET_PEAK = Path("/proc/self/clear_refs")
@@ -91,14 +91,21 @@ def measure(case: Case) -> Measured:
     torch.manual_seed(0)
     model = build(case)
     entry = METHODS[case.method]
-    job = Job(entry, {"heads": None} if "heads" in entry.options else {"steps": 2} if "steps" in entry.options else {})
-    saving = Saving(case.low_memory, case.last_logits)
-    twin = Twin(model)
+    method_config = MethodConfig(
+        entry, {"heads": None} if "heads" in entry.options else {"steps": 2} if "steps" in entry.options else {}
+    )
+    record_options = RecordOptions(case.low_memory, case.last_logits)
+    instrumented = InstrumentedModel(model)
 
     def run(texts: int, tokens: int) -> Target:
         ids = torch.randint(5, case.vocabulary, (texts, tokens))
-        target = Target(task_of(twin.model), (Wanted(1),) * texts)
-        run_jobs(twin, Batch(ids, torch.ones_like(ids)), plan_passes(target, [job]), saving=saving)
+        target = Target(task_of(instrumented.model), (ResolvedTarget(1),) * texts)
+        run_configs(
+            instrumented,
+            Batch(ids, torch.ones_like(ids)),
+            plan_passes(target, [method_config]),
+            record_options=record_options,
+        )
         return target
 
     run(1, 8)  # whatever is made once
@@ -107,7 +114,9 @@ def measure(case: Case) -> Measured:
     before, began = resident("VmRSS"), time.process_time()  # other work on the machine does not count
     target = run(case.texts, case.tokens)
     seconds = time.process_time() - began
-    estimate = need_of_plan(Shape.of(model), plan_passes(target, [job]), case.texts, case.tokens, saving)
+    estimate = need_of_plan(
+        Shape.of(model), plan_passes(target, [method_config]), case.texts, case.tokens, record_options
+    )
     return Measured(resident("VmHWM") - before, seconds, estimate)
 
 
@@ -132,8 +141,8 @@ def compare(title: str, column: str, pairs: list[tuple[str, Case, Case]]) -> Tab
     table = Table(title=title)
     for name in ("case", "peak MB", column, "memory", "time", "estimated / measured"):
         table.add_column(name, justify="left" if name == "case" else "right")
-    for label, case, saving in pairs:
-        plain, saved = measure_apart(case), measure_apart(saving)
+    for label, case, record_options in pairs:
+        plain, saved = measure_apart(case), measure_apart(record_options)
         table.add_row(
             label,
             f"{plain.peak / 1e6:.0f}",

@@ -27,12 +27,12 @@ def tokenlight(folder: Path) -> tuple[Subject, dict[str, Method]]:
 
     subject = load(folder)
     explainer = tl.Explainer(subject.model, subject.tokenizer)
-    how: dict[str, Any] = {"progress": False, "batch_size": BATCH}
+    removal: dict[str, Any] = {"progress": False, "batch_size": BATCH}
     integrated: dict[str, Any] = {"steps": STEPS, "baseline": subject.baseline_id}
 
     def explained(method: str, **options: Any) -> Method:
         def run(texts: Sequence[str], targets: Sequence[int]) -> Scores:
-            found = explainer.explain(list(texts), method, target=list(targets), **how, **options)
+            found = explainer.explain(list(texts), method, target=list(targets), **removal, **options)
             return [one.scores.tolist() for one in found]
 
         return run
@@ -45,7 +45,7 @@ def tokenlight(folder: Path) -> tuple[Subject, dict[str, Method]]:
                 return output.logits.softmax(-1)[:, target]
 
             return explainer.explain(
-                text, "integrated_gradients", target=probability, **how, **integrated
+                text, "integrated_gradients", target=probability, **removal, **integrated
             ).scores.tolist()
 
         return [one(text, target) for text, target in zip(texts, targets, strict=True)]
@@ -63,21 +63,23 @@ def captum(folder: Path) -> tuple[Subject, dict[str, Method]]:
     subject = load(folder)
 
     def gradient_x_input(texts: Sequence[str], targets: Sequence[int]) -> Scores:
-        def run(batch: Any, goal: Any) -> Any:
+        def run(batch: Any, measured_target: Any) -> Any:
             method = InputXGradient(subject.logits)
             rest = (batch.mask,)
-            return method.attribute(subject.embed(batch.ids), target=goal, additional_forward_args=rest).sum(-1)
+            return method.attribute(subject.embed(batch.ids), target=measured_target, additional_forward_args=rest).sum(
+                -1
+            )
 
         return in_batches(subject, texts, targets, run)
 
     def integrated_gradients(texts: Sequence[str], targets: Sequence[int]) -> Scores:
-        def run(batch: Any, goal: Any) -> Any:
+        def run(batch: Any, measured_target: Any) -> Any:
             return (
                 IntegratedGradients(subject.logits)
                 .attribute(
                     subject.embed(batch.ids),
                     baselines=subject.embed(batch.baseline),
-                    target=goal,
+                    target=measured_target,
                     additional_forward_args=(batch.mask,),
                     n_steps=STEPS,
                     internal_batch_size=ROWS,
@@ -104,9 +106,9 @@ def lxt(folder: Path) -> tuple[Subject, dict[str, Method]]:
     subject = load(folder)
 
     def attn_lrp(texts: Sequence[str], targets: Sequence[int]) -> Scores:
-        def run(batch: Any, goal: Any) -> Any:
+        def run(batch: Any, measured_target: Any) -> Any:
             embeddings = subject.embed(batch.ids).requires_grad_()
-            score = subject.logits(embeddings, batch.mask)[torch.arange(len(goal)), goal]
+            score = subject.logits(embeddings, batch.mask)[torch.arange(len(measured_target)), measured_target]
             (gradient,) = torch.autograd.grad(score.sum(), embeddings)
             return (embeddings * gradient).sum(-1)
 
@@ -126,9 +128,11 @@ def inseq(folder: Path) -> tuple[Subject, dict[str, Method]]:
         wrapped = library.load_model(subject.model, name, tokenizer=str(folder))
 
         def run(texts: Sequence[str], targets: Sequence[int]) -> Scores:
-            how: dict[str, Any] = {"attributed_fn": "logit", "show_progress": False, "batch_size": BATCH}
+            removal: dict[str, Any] = {"attributed_fn": "logit", "show_progress": False, "batch_size": BATCH}
             written = {"max_new_tokens": 1, "do_sample": False}  # texts whose next token is given run one at a time
-            out = wrapped.attribute(list(texts), generation_args=written, include_eos_baseline=True, **how, **options)
+            out = wrapped.attribute(
+                list(texts), generation_args=written, include_eos_baseline=True, **removal, **options
+            )
             if [one.target[-1].id for one in out.sequence_attributions] != list(targets):
                 raise ValueError("inseq wrote another next token than the likeliest one")
             found = [one.target_attributions.sum(-1)[:-1, 0] for one in out.sequence_attributions]
@@ -169,8 +173,8 @@ def transformers_interpret(folder: Path) -> tuple[Subject, dict[str, Method]]:
     explainer = SequenceClassificationExplainer(subject.model, subject.tokenizer)
 
     def run(texts: Sequence[str], targets: Sequence[int]) -> Scores:
-        how = {"n_steps": STEPS, "internal_batch_size": ROWS}
-        found = [explainer(text, index=target, **how) for text, target in zip(texts, targets, strict=True)]
+        removal = {"n_steps": STEPS, "internal_batch_size": ROWS}
+        found = [explainer(text, index=target, **removal) for text, target in zip(texts, targets, strict=True)]
         return [[score for _, score in one] for one in found]
 
     return subject, {"integrated_gradients of the probability": run}

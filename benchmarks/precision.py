@@ -18,12 +18,12 @@ from rich.table import Table
 from torch import Tensor
 
 import tokenlight as tl
-from tokenlight.explain.jobs import Job
+from tokenlight.explain.jobs import MethodConfig
 from tokenlight.explain.passes import plan_passes
-from tokenlight.explain.running import run_jobs
+from tokenlight.explain.running import run_configs
 from tokenlight.methods import METHODS, Method
-from tokenlight.model.twin import Twin
-from tokenlight.tasks.targets import Target, Wanted
+from tokenlight.model.twin import InstrumentedModel
+from tokenlight.tasks.targets import ResolvedTarget, Target
 from tokenlight.text.batches import collate
 from tokenlight.text.encoding import encode
 
@@ -49,20 +49,22 @@ def main() -> None:
     with open(args.sentences, encoding="utf-8", newline="") as file:
         texts = [row[args.column].strip() for row in csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)]
     explainer = tl.load()
-    rows = sorted(encode(explainer.tokenizer, texts[: args.count], 512), key=len)
-    doubled = copy.deepcopy(explainer.model).double()  # a twin does not keep its model alive
-    ordinary, double = Twin(explainer.model), Twin(doubled)
+    tokenized_texts = sorted(encode(explainer.tokenizer, texts[: args.count], 512), key=len)
+    doubled = copy.deepcopy(explainer.model).double()  # an instrumented model does not keep its model alive
+    ordinary, double = InstrumentedModel(explainer.model), InstrumentedModel(doubled)
 
-    def scores(twin: Twin, method: Method) -> list[Tensor]:
+    def scores(instrumented: InstrumentedModel, method: Method) -> list[Tensor]:
         found = []
-        for first in range(0, len(rows), 16):
-            some = rows[first : first + 16]
-            target = Target(explainer.task, (Wanted(1),) * len(some))
-            _, (result,) = run_jobs(twin, collate(some, explainer.tokenizer), plan_passes(target, [Job(method, {})]))
-            found += [result.scores[i, : len(row)].double() for i, row in enumerate(some)]
+        for first in range(0, len(tokenized_texts), 16):
+            some = tokenized_texts[first : first + 16]
+            target = Target(explainer.task, (ResolvedTarget(1),) * len(some))
+            _, (result,) = run_configs(
+                instrumented, collate(some, explainer.tokenizer), plan_passes(target, [MethodConfig(method, {})])
+            )
+            found += [result.scores[i, : len(tokenized_text)].double() for i, tokenized_text in enumerate(some)]
         return found
 
-    table = Table(title=f"{len(rows)} sentences, Spearman with double precision")
+    table = Table(title=f"{len(tokenized_texts)} sentences, Spearman with double precision")
     for column in ("method", "precision", "lowest", "mean", "below 0.99", "all finite"):
         table.add_column(column, justify="left" if column in ("method", "precision") else "right")
     for name in NAMES:

@@ -20,7 +20,7 @@ import pandas
 import rich
 
 import tokenlight as tl
-from tokenlight.corpus.summary import summarise
+from tokenlight.corpus.summary import summarize
 from tokenlight.views.corpus_words import summary_table
 
 explainer = tl.load()
@@ -43,7 +43,7 @@ REVIEWS = [
     {"body": "", "stars": 3},
 ]
 folder = Path(tempfile.mkdtemp())  # for your own corpus: a folder that you keep
-source = tl.Source(REVIEWS, text="body")
+source = tl.DataSource(REVIEWS, text="body")
 done = tl.explain_dataset(explainer, source, folder / "out", methods=["attn_lrp", "gradient_x_input"], progress=False)
 print(f"{done.explained} texts explained, {done.bad} bad row")
 print((done.folder / "bad_rows.jsonl").read_text(encoding="utf-8"))
@@ -75,7 +75,7 @@ print(wrong.to_string(columns=COLUMNS, index=False) if len(wrong) else "none of 
 # all words, in standard errors.
 
 # %%
-for summary in summarise(done.folder, method="attn_lrp"):
+for summary in summarize(done.folder, method="attn_lrp"):
     rich.print(summary_table(summary, top=8))
 
 # %% [markdown]

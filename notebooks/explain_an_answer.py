@@ -85,7 +85,7 @@ print({name: round(value, 3) for name, value in part.extras.items()})
 # add up to everything, so nothing is hidden.
 
 # %%
-answer.by_source().show()
+answer.by_document().show()
 
 # %% [markdown]
 # ## Is it faithful?
@@ -96,4 +96,4 @@ answer.by_source().show()
 # %%
 for method in ("attn_lrp", "leave_one_out"):
     e = explainer.explain(prompt, method, target=answer.answer, documents=passages)
-    print(f"{method:>14}", e.evaluate(["top_k_drop"], units="sources"))
+    print(f"{method:>14}", e.evaluate(["top_k_drop"], units="documents"))

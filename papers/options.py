@@ -32,7 +32,7 @@ class Run:
     name: str  # of the checkpoint in the paper's facts: "sst2"
     paper: Checkpoint  # what the paper used
     model: str
-    source: tl.Source
+    source: tl.DataSource
     folder: Path  # for results
     device: str | None
     small: bool
@@ -120,12 +120,12 @@ def choose_runs(options: argparse.Namespace, script: str, small: Mapping[str, Sm
         yield Run(name, paper, options.model or model, source, folder, options.device, options.small)
 
 
-def choose_source(options: argparse.Namespace, paper: Checkpoint) -> tl.Source:
+def choose_source(options: argparse.Namespace, paper: Checkpoint) -> tl.DataSource:
     """The data that the options name, or the paper's; a random sample if the paper took one."""
     data = options.data or paper.data
     if data != paper.data:
-        return tl.Source(data, split=options.split)
-    return tl.Source(data, split=options.split or paper.split, sample=paper.sample, seed=options.seed)
+        return tl.DataSource(data, split=options.split)
+    return tl.DataSource(data, split=options.split or paper.split, sample=paper.sample, seed=options.seed)
 
 
 def refuse_missing_file(options: argparse.Namespace, name: str) -> None:

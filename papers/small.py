@@ -25,8 +25,8 @@ class SmallRun:
         """The texts, which are written if they are not there."""
         return self.data if isinstance(self.data, Path) else self.data()
 
-    def make(self) -> tuple[str, tl.Source]:
-        return self.make_model(), tl.Source(self.file, limit=self.limit)
+    def make(self) -> tuple[str, tl.DataSource]:
+        return self.make_model(), tl.DataSource(self.file, limit=self.limit)
 
 
 def trained(model: str, write: WriteTexts, file: str, count: int = 60) -> SmallRun:

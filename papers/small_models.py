@@ -277,8 +277,8 @@ def train(recipe: Recipe, seed: int) -> tuple[Any, Any]:
 def small_model(name: str, seed: int = 0) -> str:
     """The folder of a trained model; it is trained if it is not in the cache."""
     recipe = RECIPES[name]
-    sources: Sequence[str] = (__file__, str(small_texts.__file__))
-    version = hashlib.sha256(b"".join(Path(source).read_bytes() for source in sources)).hexdigest()[:12]
+    documents: Sequence[str] = (__file__, str(small_texts.__file__))
+    version = hashlib.sha256(b"".join(Path(source).read_bytes() for source in documents)).hexdigest()[:12]
     folder = CACHE / f"{name}-seed{seed}-{version}"
     if not folder.is_dir():
         model, tokenizer = train(recipe, seed)

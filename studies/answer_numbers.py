@@ -20,11 +20,11 @@ from tokenlight.bench.cases import CaseDraft, make_drafts
 from tokenlight.bench.protocol import Protocol
 from tokenlight.cli.loading import load_model
 from tokenlight.data.reading_examples import read_examples
-from tokenlight.data.source import Source
-from tokenlight.explain.contrast import explain_inquiries
-from tokenlight.explain.inquiry import Inquiry
-from tokenlight.explain.jobs import Job
-from tokenlight.explain.running import Running
+from tokenlight.data.source import DataSource
+from tokenlight.explain.contrast import explain_requests
+from tokenlight.explain.inquiry import Request
+from tokenlight.explain.jobs import MethodConfig
+from tokenlight.explain.running import RunOptions
 from tokenlight.foundation.intervals import mean_interval
 from tokenlight.foundation.progress import track
 from tokenlight.metrics.evaluate import Measure, evaluate
@@ -45,13 +45,13 @@ parser.add_argument("--device", help="cpu, cuda, cuda:1 ...; default: cpu")
 args = parser.parse_args()
 
 explainer = load_model(args.model, None, device=args.device)
-jobs = {name: MethodSpec.parse(name).job(explainer.inner) for name in args.methods}
-LEAVE_ONE_OUT = {"leave_one_out": MethodSpec.parse("leave_one_out:units=sources").job(explainer.inner)}
+method_configs = {name: MethodSpec.parse(name).method_config(explainer.inner) for name in args.methods}
+LEAVE_ONE_OUT = {"leave_one_out": MethodSpec.parse("leave_one_out:units=sources").method_config(explainer.inner)}
 MEASURES = (
-    Measure("linear_datamodelling_score", Perturbation(ablations=args.ablations, seed=1), units="sources", name="LDS"),
-    Measure("spearman", units="sources", name="one out"),
-    Measure("top_k_drop", units="sources", name="fall"),
-    Measure("pointing_game", options={"k": 1}, units="sources", name="evidence first"),
+    Measure("linear_datamodeling_score", Perturbation(ablations=args.ablations, seed=1), units="documents", name="LDS"),
+    Measure("spearman", units="documents", name="one out"),
+    Measure("top_k_drop", units="documents", name="fall"),
+    Measure("pointing_game", options={"k": 1}, units="documents", name="evidence first"),
 )
 Key = tuple[str, str, str]  # method, number, whether negative scores are left out
 
@@ -60,20 +60,20 @@ def explain(case: CaseDraft) -> dict[Key, Explanation]:
     """The whole answer, in one backward pass a method and number."""
     found: dict[Key, Explanation] = {}
     for number in NUMBERS:
-        for name, one in explain_with(jobs, case, number).items():
+        for name, one in explain_with(method_configs, case, number).items():
             found[name, number, ""] = one
             found[name, number, "positive"] = replace(one, scores=one.scores.clamp_min(0))
     return found
 
 
-def explain_with(chosen: dict[str, Job], case: CaseDraft, number: str) -> dict[str, Explanation]:
-    wanted = replace(case.wanted, against_all=number == "log_probability")
-    asked = Inquiry(case.row, wanted, named=True, read=explainer.task.read_on(case.row, wanted))
-    found = explain_inquiries(explainer, [asked], chosen, Running(progress=False))
+def explain_with(chosen: dict[str, MethodConfig], case: CaseDraft, number: str) -> dict[str, Explanation]:
+    wanted = replace(case.resolved, against_all=number == "log_probability")
+    asked = Request(case.tokenized_text, wanted, named=True, read=explainer.task.read_on(case.tokenized_text, wanted))
+    found = explain_requests(explainer, [asked], chosen, RunOptions(progress=False))
     return {name: one for name, (one,) in found.items()}
 
 
-rows = list(islice(enumerate(read_examples(Source(args.data))), args.cases))
+rows = list(islice(enumerate(read_examples(DataSource(args.data))), args.cases))
 drafts, unusable = make_drafts(explainer, Protocol("clean", MEASURES), rows)
 print(f"{len(drafts)} cases, {len(unusable)} that cannot be used")
 values: dict[Key, list[dict[str, float]]] = {}
@@ -102,7 +102,7 @@ for method, number, part in values:
     cells = [with_interval(of((method, number, part), name)) for name in names]
     print("| " + " | ".join([method, number, part or "all", *cells]) + " |")
 print("log_probability minus logit")
-for method in jobs:
+for method in method_configs:
     pair = [(method, number, "") for number in reversed(NUMBERS)]
     cells = [with_interval(of(pair[0], name) - of(pair[1], name), "+") for name in names]
     print("| " + " | ".join([method, "difference", "all", *cells]) + " |")

@@ -106,7 +106,7 @@ if "shuffled" in args.stages:  # the same values, but not where they were measur
     known = dict(zip(many, map(read_effects, plain["effects"]), strict=True))
     honest = stages.measure_effects
 
-    def shuffled(explainer, twin, rows, *settings) -> list[Effects]:
+    def shuffled(explainer, instrumented, rows, *settings) -> list[Effects]:
         found = []
         for number, row in enumerate(rows):
             values, places = known[row.text].values.clone(), known[row.text].measured.nonzero()[:, 0]
@@ -140,11 +140,13 @@ if "searches" in args.stages:
     settings = stages.CalibrationSettings(PAD.fit(explainer.model, explainer.tokenizer), 6, 30, 4, 0)
     nothing = [None] * len(few)
     few_work = stages.Calibration(explainer, tl.METHODS["attn_lrp"], few, nothing, nothing, settings)
-    store = Checkpoint.open(args.output / "searches.partial", few_work.describe(), list(map(len, few_work.rows)))
+    store = Checkpoint.open(
+        args.output / "searches.partial", few_work.describe(), list(map(len, few_work.tokenized_texts))
+    )
     batches = few_work.batches(few_work.measure(store, True), range(len(few)))
 
     def agreement(lit: torch.Tensor) -> float:
-        return float(agreements(few_work.twin, batches, few_work.method, lit).mean())
+        return float(agreements(few_work.instrumented, batches, few_work.method, lit).mean())
 
     # By layers: one strength for all heads of a layer, each layer in turn, twice.
     lit, reached = ones.clone(), agreement(ones)

@@ -18,7 +18,7 @@ from tokenlight.bench.cases import Case, sort_out
 from tokenlight.bench.protocol import Protocol, protocol
 from tokenlight.cli.loading import load_model
 from tokenlight.data.reading_examples import read_examples
-from tokenlight.data.source import Source
+from tokenlight.data.source import DataSource
 from tokenlight.foundation.intervals import mean_interval
 from tokenlight.masks.head_mask import HeadMask
 from tokenlight.metrics.evaluate import Measure
@@ -42,7 +42,7 @@ JUDGE = Protocol("agreement", (*EVIDENCE, Measure("aopc"), Measure("log_odds")),
 
 
 def cases(path: Path, count: int) -> list[Case]:
-    found, _ = sort_out(explainer, JUDGE, list(enumerate(read_examples(Source(path), explainer.task.gap))))
+    found, _ = sort_out(explainer, JUDGE, list(enumerate(read_examples(DataSource(path), explainer.task.gap))))
     order = torch.randperm(len(found), generator=torch.Generator().manual_seed(0)).tolist()
     print(f"{path.name}: {len(found)} verbs, {min(count, len(found))} used")
     return [found[i] for i in order[:count]]
@@ -55,7 +55,7 @@ def asked(some: list[Case]) -> dict[str, Any]:
 path = args.output / f"{args.method}.json"
 if not path.exists():
     taught = cases(args.calibrate, args.texts)
-    texts = [case.draft.row.text for case in taught]
+    texts = [case.draft.tokenized_text.text for case in taught]
     settings: dict[str, Any] = {"orders": 4, "steps": 25, "checkpoint": path.with_suffix(".partial")}
     mask = tl.calibrate(explainer, texts, args.method, **asked(taught), **settings)
     mask.save(path)
@@ -63,7 +63,7 @@ mask = HeadMask.load(path)
 print(mask, mask.made["agreement"], mask.made["aopc"])
 
 judged = cases(args.judge, args.judged)
-texts = [case.draft.row.text for case in judged]
+texts = [case.draft.tokenized_text.text for case in judged]
 marks = [case.draft.marks for case in judged if case.draft.marks is not None]
 plain: dict[str, torch.Tensor] = {}
 chosen = {"all heads": None, "calibrated": mask, **{f"random {i}": mask.random(i) for i in range(args.random)}}

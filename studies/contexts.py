@@ -90,17 +90,17 @@ def judge() -> None:
         explained["control: another text's contexts"] = of_another_text(plain, explainer.explain(chosen, "context_lrp"))
         explained["control: random scores over contexts"] = random_in_contexts(plain)
     everything = [one for results in explained.values() for one in results]
-    for how in args.removals if everything else ():
-        way = Perturbation().by(how)
+    for removal in args.removals if everything else ():
+        way = Perturbation().by(removal)
         bins = replace(way, grid=BINS)
         measures = [Measure(name, way if name in ("aopc", "log_odds") else bins) for name in BETTER]
         found = iter(tl.evaluate(explainer, everything, measures))
         for written, results in explained.items():
             cells = known.setdefault(written, {})
             some = [next(found) for _ in results]
-            cells |= {f"{how} {name}": [one[name] for one in some] for name in BETTER}
+            cells |= {f"{removal} {name}": [one[name] for one in some] for name in BETTER}
         args.output.write_text(json.dumps(known))
-        print(f"measured: {how}", flush=True)
+        print(f"measured: {removal}", flush=True)
 
 
 def cell(values: np.ndarray, beside: np.ndarray, own: bool) -> str:
@@ -116,13 +116,15 @@ def show() -> None:
         for written, cells in json.loads(args.table.read_text()).items()
     }
     reference = known[args.against]
-    removals = [how for how in REMOVALS if f"{how} aopc" in reference]
+    removals = [removal for removal in REMOVALS if f"{removal} aopc" in reference]
     print(f"{len(reference[f'{removals[0]} aopc'])} texts; in brackets: the difference from {args.against}\n")
-    for how in removals:
-        print(f"| {how} | " + " | ".join(f"{name} {'↑' if sign > 0 else '↓'}" for name, sign in BETTER.items()) + " |")
+    for removal in removals:
+        print(
+            f"| {removal} | " + " | ".join(f"{name} {'↑' if sign > 0 else '↓'}" for name, sign in BETTER.items()) + " |"
+        )
         print("|---" * (len(BETTER) + 1) + "|")
         for written, cells in known.items():
-            row = [cell(cells[f"{how} {n}"], reference[f"{how} {n}"], written == args.against) for n in BETTER]
+            row = [cell(cells[f"{removal} {n}"], reference[f"{removal} {n}"], written == args.against) for n in BETTER]
             print(f"| {written} | " + " | ".join(row) + " |")
         print()
     print("| mean over removals | " + " | ".join(BETTER) + " |")
@@ -130,7 +132,7 @@ def show() -> None:
     for written, cells in known.items():
         row = []
         for name in BETTER:
-            own, beside = (np.mean([x[f"{how} {name}"] for how in removals], 0) for x in (cells, reference))
+            own, beside = (np.mean([x[f"{removal} {name}"] for removal in removals], 0) for x in (cells, reference))
             row.append(cell(own, beside, written == args.against))
         print(f"| {written} | " + " | ".join(row) + " |")
 

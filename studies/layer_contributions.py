@@ -29,8 +29,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--device", help="cpu, cuda, cuda:1 ...; default: cpu")
     options = parser.parse_args(arguments)
     explainer = load_model(options.model, None, device=options.device)
-    jobs = {title: MethodSpec.parse(written).job(explainer.inner) for title, written in PANELS.items()}
-    explained = explainer.explain_jobs(options.text, jobs)
+    method_configs = {
+        title: MethodSpec.parse(written).method_config(explainer.inner) for title, written in PANELS.items()
+    }
+    explained = explainer.explain_configs(options.text, method_configs)
     layers = len(explained["Norms"].maps["contributions"])
     layer = (layers + 1) // 2 if options.layer is None else options.layer
     if not 1 <= layer <= layers:

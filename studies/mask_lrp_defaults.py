@@ -41,8 +41,8 @@ from tokenlight.metrics.perturbation import Perturbation
 from tokenlight.model.fingerprint import fingerprint
 from tokenlight.syntax.parses import spacy_parses
 
-PADS = Perturbation(how="replace", token="pad")
-DELETES = Perturbation(how="delete")
+PADS = Perturbation(removal="replace", token="pad")
+DELETES = Perturbation(removal="delete")
 ALL = "all heads (TransAtt)"
 GROUP = 5  # texts that are explained under every setting before their changed texts are run together
 
@@ -83,10 +83,10 @@ def settings_of(counts: HeadStatistics, other: HeadStatistics | None, seeds: int
     """Options with the paper's mask, then other masks with the default options."""
     paper, every = counts.mask(), tl.HeadMask.by_hand(torch.ones(counts.hits.shape[1:]))
     yield Setting(ALL, [every])
-    yield Setting("all heads, rows not normalized", [every], {"normalise": False})
+    yield Setting("all heads, rows not normalized", [every], {"normalize": False})
     for empty in ("all", "drop", "residual"):
         yield Setting(f"paper's thresholds, empty={empty}", [paper], {"empty": empty})
-    yield Setting("paper's thresholds, rows not normalized", [paper], {"empty": "all", "normalise": False})
+    yield Setting("paper's thresholds, rows not normalized", [paper], {"empty": "all", "normalize": False})
     yield Setting("all heads, released", [every], {"variant": "released"})
     yield Setting("paper's thresholds, released", [paper], {"variant": "released"}, "all heads, released")
     yield from with_controls("paper's thresholds", paper, seeds, first="paper's thresholds, empty=all")
@@ -156,16 +156,16 @@ def measure_group(
     explainer: tl.Explainer, texts: list[str], settings: Sequence[Setting]
 ) -> list[dict[str, list[tuple[float, float]]]]:
     """For each text by setting: AOPC and the dropped share under each mask."""
-    jobs = [(setting, mask) for setting in settings for mask in setting.masks]
+    method_configs = [(setting, mask) for setting in settings for mask in setting.masks]
     explained = []
-    for setting, mask in jobs:
+    for setting, mask in method_configs:
         explained += explainer.explain(texts, "mask_lrp", heads=mask, progress=False, **setting.options)
     results = evaluate(explainer, explained, ("aopc",), perturbation=perturbation_for(explainer))
     values = [(result["aopc"], e.extras["masked_share"]) for result, e in zip(results, explained, strict=True)]
     found: list[dict[str, list[tuple[float, float]]]] = [{setting.name: [] for setting in settings} for _ in texts]
-    for job, (setting, _) in enumerate(jobs):
+    for method_config, (setting, _) in enumerate(method_configs):
         for text in range(len(texts)):
-            found[text][setting.name].append(values[job * len(texts) + text])
+            found[text][setting.name].append(values[method_config * len(texts) + text])
     return found
 
 
@@ -186,7 +186,7 @@ def make_lines(settings: Sequence[Setting], values: Mapping[str, NDArray[Any]]) 
 
 
 def read_texts(data: str | Path, limit: int | None = None) -> list[str]:
-    return [str(one.text) for one in read_examples(tl.Source(data, limit=limit)) if isinstance(one, Example)]
+    return [str(one.text) for one in read_examples(tl.DataSource(data, limit=limit)) if isinstance(one, Example)]
 
 
 def count_on(explainer: tl.Explainer, data: Path, limit: int) -> HeadStatistics:

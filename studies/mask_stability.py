@@ -79,7 +79,7 @@ def count_all(options: argparse.Namespace) -> dict[str, HeadStatistics]:
     explainer = load_model(options.model, None, device=options.device)
     counts = {}
     for data in options.texts:
-        parses = parse_source(tl.Source(data, split=options.split, limit=options.limit))
+        parses = parse_source(tl.DataSource(data, split=options.split, limit=options.limit))
         counts[Path(data).name] = count_heads(explainer, parses.behind, source=parses.name, total=parses.count)
     return counts
 

@@ -12,7 +12,7 @@ from tokenlight.cli.loading import load_model
 
 PASSAGES = {
     "museum": "The Harbour Museum in Lindvik opened in 1987. It shows old fishing boats and is closed on Mondays.",
-    "lighthouse": "The lighthouse of Lindvik is 34 metres tall. It was painted red and white in 2015.",
+    "lighthouse": "The lighthouse of Lindvik is 34 meters tall. It was painted red and white in 2015.",
     "ferry": "The ferry from Lindvik to Storholm takes 50 minutes. It leaves every day at nine in the morning.",
 }
 QUESTION = "What can I see in Lindvik, and how do I get to Storholm?"
@@ -36,7 +36,7 @@ def ask(passages: dict[str, str]) -> list[dict[str, str]]:
 written = explainer.generate(ask(PASSAGES), max_new_tokens=args.tokens, do_sample=False)
 print(f"{args.question}\n{written.text}\n")
 answer = written.explain(args.method, documents=PASSAGES, progress=False)
-table = answer.by_source()
+table = answer.by_document()
 table.show()
 
 # Is that so? The same answer without each passage: how far does the log-probability of each sentence fall?

@@ -19,7 +19,7 @@ FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--
 NAMES = ("chromium", "chromium-browser")  # Debian's name first
 WIDE, NARROW = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 SENTENCE = "A charming, often affecting journey with a luminous lead."
-COLOUR = re.compile(r"\d+")  # the parts of "rgb(33, 102, 172)"
+COLOR = re.compile(r"\d+")  # the parts of "rgb(33, 102, 172)"
 PATIENCE = 1000 * GIVE_UP  # in milliseconds
 
 
@@ -171,10 +171,10 @@ def scores(page: Any, method: str, box: str = "#heatmaps") -> list[float]:
     return words.evaluate_all("words => words.map((word) => Number(word.dataset.score))")
 
 
-def colours(locator: Any, kind: str = "backgroundColor") -> list[tuple[int, ...]]:
-    """Computed colours, as the browser paints them."""
+def colors(locator: Any, kind: str = "backgroundColor") -> list[tuple[int, ...]]:
+    """Computed colors, as the browser paints them."""
     found = locator.evaluate_all(f"all => all.map((one) => getComputedStyle(one).{kind})")
-    return [tuple(int(part) for part in COLOUR.findall(one)[:3]) for one in found]
+    return [tuple(int(part) for part in COLOR.findall(one)[:3]) for one in found]
 
 
 def contrast(one: tuple[int, ...], other: tuple[int, ...]) -> float:
@@ -183,6 +183,6 @@ def contrast(one: tuple[int, ...], other: tuple[int, ...]) -> float:
     return (light + 0.05) / (dark + 0.05)
 
 
-def luminance(colour: tuple[int, ...]) -> float:
-    parts = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in (part / 255 for part in colour)]
+def luminance(color: tuple[int, ...]) -> float:
+    parts = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in (part / 255 for part in color)]
     return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]

@@ -26,13 +26,13 @@ def _same_randomness():
 @pytest.fixture
 def fused_ways(monkeypatch) -> list[bool | None]:
     """How attention was asked for in each batch of a run, from now on."""
-    from tokenlight.explain.running import run_jobs
+    from tokenlight.explain.running import run_configs
 
     ways: list[bool | None] = []
 
-    def noting(*args, saving, **settings):
-        ways.append(saving.fused)
-        return run_jobs(*args, saving=saving, **settings)
+    def noting(*args, record_options, **settings):
+        ways.append(record_options.fused)
+        return run_configs(*args, record_options=record_options, **settings)
 
     monkeypatch.setattr("tokenlight.explain.in_batches.run_jobs", noting)
     return ways

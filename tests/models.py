@@ -11,7 +11,7 @@ from transformers.models.mamba import modeling_mamba
 from tokenlight.masks.choosing import PACKAGED
 from tokenlight.methods import METHODS
 from tokenlight.tasks import TASKS
-from tokenlight.tasks.targets import TargetLike
+from tokenlight.tasks.targets import TargetSpec
 from tokenlight.tasks.task import Task
 
 VOCABULARY = 60
@@ -158,7 +158,7 @@ def quick_options(name: str) -> dict[str, Any]:
     return {**options, "heads": SOME_HEADS} if known.get("heads") in PACKAGED else options
 
 
-def target(task: str) -> TargetLike:
+def target(task: str) -> TargetSpec:
     """A target that `attribute` understands for this head."""
     return {
         "text-classification": 1,

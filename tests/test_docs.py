@@ -14,7 +14,7 @@ from tokenlight.bench.protocol import PROTOCOLS
 from tokenlight.cli import app
 from tokenlight.methods import METHODS
 from tokenlight.metrics import METRICS
-from tokenlight.model.anatomy import ANATOMIES
+from tokenlight.model.anatomy import BLOCK_STRUCTURES
 from tokenlight.tasks import TASKS
 
 ROOT = Path(__file__).parent.parent
@@ -61,7 +61,7 @@ def anchors(page: Path) -> set[str]:
 @pytest.fixture
 def _registries_as_before() -> Iterator[None]:
     """What a page registers is gone afterwards."""
-    registries: list[dict[str, Any]] = [METHODS, methods.ALIASES, METRICS, metrics.ALIASES, TASKS, ANATOMIES]
+    registries: list[dict[str, Any]] = [METHODS, methods.ALIASES, METRICS, metrics.ALIASES, TASKS, BLOCK_STRUCTURES]
     before = [dict(registry) for registry in registries]
     yield
     for registry, entries in zip(registries, before, strict=True):

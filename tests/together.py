@@ -8,14 +8,14 @@ from transformers import PreTrainedModel
 
 from tests import models
 from tokenlight.explain.attribute import raw_batch
-from tokenlight.explain.jobs import Job
+from tokenlight.explain.jobs import MethodConfig
 from tokenlight.explain.passes import plan_passes
-from tokenlight.explain.running import run_jobs
+from tokenlight.explain.running import run_configs
 from tokenlight.methods import METHODS, Attribution
-from tokenlight.model.kept_twins import borrowed_twin
-from tokenlight.record.recording import NO_SAVING, Saving
+from tokenlight.model.kept_twins import borrowed_model
+from tokenlight.record.recording import DEFAULT_RECORD_OPTIONS, RecordOptions
 from tokenlight.tasks import task_of
-from tokenlight.tasks.targets import Target, Wanted, shared_function, spread
+from tokenlight.tasks.targets import ResolvedTarget, Target, shared_function, spread
 
 
 def together(
@@ -26,16 +26,20 @@ def together(
     *,
     target: Any,
     foil: Any = None,
-    saving: Saving = NO_SAVING,
+    record_options: RecordOptions = DEFAULT_RECORD_OPTIONS,
     **options: Mapping[str, Any],
 ) -> dict[str, Attribution]:
     """What `tl.attribute` finds for each of the methods; options of one are given under its name."""
-    with borrowed_twin(model) as twin:
+    with borrowed_model(model) as instrumented:
         chosen = {name: {**models.quick_options(name), **options.get(name, {})} for name in names}
-        jobs = [Job.for_model(METHODS[name], chosen[name], twin.model) for name in names]
+        method_configs = [MethodConfig.for_model(METHODS[name], chosen[name], instrumented.model) for name in names]
         targets, foils = (spread(x, len(ids), n) for x, n in ((target, "target"), (foil, "foil")))
-        function, task = shared_function(targets, foils), task_of(twin.model)
-        wanted = [Wanted() if function else task.want_ids(t, f) for t, f in zip(targets, foils, strict=True)]
-        plan = plan_passes(Target(task, tuple(wanted), function), jobs)
-        found = run_jobs(twin, raw_batch(ids, mask, None, twin), plan, saving=saving)[1]
+        function, task = shared_function(targets, foils), task_of(instrumented.model)
+        wanted = [
+            ResolvedTarget() if function else task.resolve_target_ids(t, f) for t, f in zip(targets, foils, strict=True)
+        ]
+        plan = plan_passes(Target(task, tuple(wanted), function), method_configs)
+        found = run_configs(
+            instrumented, raw_batch(ids, mask, None, instrumented), plan, record_options=record_options
+        )[1]
     return dict(zip(names, found, strict=True))

@@ -1,4 +1,4 @@
-"""Heatmaps for pages of the site. Colours come from its style sheet, so that they fit light and dark pages."""
+"""Heatmaps for pages of the site. Colors come from its style sheet, so that they fit light and dark pages."""
 
 from collections.abc import Sequence
 from functools import cache

@@ -17,7 +17,7 @@ from tokenlight.views.terminal import show
 
 README = Path(__file__).parent.parent / "README.md"
 # White paper, black ink: the picture stands on a light page and on a dark one.
-GREYS = [
+GRAYS = [
     (60, 60, 60),
     (170, 0, 0),
     (0, 120, 0),
@@ -27,7 +27,7 @@ GREYS = [
     (0, 110, 130),
     (90, 90, 90),
 ]
-THEME = TerminalTheme((255, 255, 255), (20, 20, 20), GREYS, GREYS)
+THEME = TerminalTheme((255, 255, 255), (20, 20, 20), GRAYS, GRAYS)
 
 console = Console(record=True, force_terminal=True, color_system="truecolor", width=98, file=io.StringIO())
 program = README.read_text(encoding="utf-8").partition("```python\n")[2].partition("```")[0]

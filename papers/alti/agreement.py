@@ -13,9 +13,9 @@ from typing import Any, Literal
 import tokenlight as tl
 from tokenlight.data.examples import MASK_MARK
 from tokenlight.data.subject_verb import AgreementCase, lgd_rows
-from tokenlight.tasks.labels import Labelled
+from tokenlight.tasks.labels import Labeled
 from tokenlight.tasks.positioned import Positioned
-from tokenlight.text.rows import Row
+from tokenlight.text.rows import TokenizedText
 
 NUMBERS = ("singular", "plural")
 SINGULAR_FORMS = ("is", "has", "was", "does")
@@ -26,7 +26,7 @@ RELEASED_SHARES = (0.7, 0.15, 0.15)
 
 
 @dataclass(frozen=True)
-class MaskedNumber(Positioned, Labelled):
+class MaskedNumber(Positioned, Labeled):
     """Is the verb behind [MASK] singular or plural? A model with a label per token, read at [MASK]."""
 
     name = "masked-number"
@@ -34,16 +34,16 @@ class MaskedNumber(Positioned, Labelled):
     auto_class = "AutoModelForTokenClassification"
     gap = "inside"
 
-    def place(self, row: Row, target: Any) -> tuple[int, Any]:
+    def place(self, tokenized_text: TokenizedText, target: Any) -> tuple[int, Any]:
         if isinstance(target, tuple):
-            return super().place(row, target)
-        masks = [i for i, token in enumerate(row.input_ids) if token == self.tokenizer.mask_token_id]
+            return super().place(tokenized_text, target)
+        masks = [i for i, token in enumerate(tokenized_text.input_ids) if token == self.tokenizer.mask_token_id]
         if len(masks) != 1:
             raise ValueError(f"expected one {self.tokenizer.mask_token} in the text, found {len(masks)}")
         return masks[0], target
 
-    def default_position(self, row: Row) -> int | None:
-        return self.place(row, None)[0]
+    def default_position(self, tokenized_text: TokenizedText) -> int | None:
+        return self.place(tokenized_text, None)[0]
 
 
 def number_of(verb: str, other: str) -> str:

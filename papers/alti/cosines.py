@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 import tokenlight as tl
-from tokenlight.explain.jobs import Job
+from tokenlight.explain.jobs import MethodConfig
 from tokenlight.methods import Attribution, find_method
 from tokenlight.methods.contributions import Layer
 from tokenlight.methods.decomposition import mix
@@ -57,9 +57,9 @@ def states_between_layers(explainer: tl.Explainer, text: str) -> Tensor:
 
 def mean_cosines(explainer: tl.Explainer, texts: Sequence[str], released: bool) -> dict[str, list[float]]:
     """The means of all layers of one model: of outputs (released: states between layers), and of vectors."""
-    job = replace(find_method("alti"), name="cosines", function=cosines)  # reads the same signals
-    jobs = {of: Job(job, {"of": of}) for of in ("outputs", "vectors")}
-    explained = explainer.explain_jobs(list(texts), jobs)
+    method_config = replace(find_method("alti"), name="cosines", function=cosines)  # reads the same signals
+    method_configs = {of: MethodConfig(method_config, {"of": of}) for of in ("outputs", "vectors")}
+    explained = explainer.explain_configs(list(texts), method_configs)
     lines = {of: [mean_of_pairs(e.maps["contributions"]) for e in found] for of, found in explained.items()}
     if released:
         lines["outputs"] = [mean_of_pairs(states_between_layers(explainer, text)) for text in texts]

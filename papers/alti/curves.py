@@ -19,7 +19,7 @@ def make_protocol(deleted: int, released: bool = False) -> Protocol:
 
     In the release, a point is the lowest probability so far.
     """
-    deleting = Perturbation(how="delete", grid=tuple(range(1, deleted + 1)))
+    deleting = Perturbation(removal="delete", grid=tuple(range(1, deleted + 1)))
     return Protocol("alti_curves", (Measure(METRIC, deleting, {"envelope": released}),), longest=200)
 
 

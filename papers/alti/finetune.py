@@ -95,7 +95,7 @@ def train_agreement(run: Run, released: bool) -> tuple[Any, Any]:
 def train_classifier(run: Run) -> tuple[Any, Any]:
     tokenizer = AutoTokenizer.from_pretrained(run.model)
     model = AutoModelForSequenceClassification.from_pretrained(run.model, num_labels=2)
-    rows = read_examples(tl.Source(run.paper.data, split=run.paper.train_split), None)
+    rows = read_examples(tl.DataSource(run.paper.data, split=run.paper.train_split), None)
     examples = [
         (str(row.text), int(row.label)) for row in rows if isinstance(row, tl.Example) and row.label is not None
     ]

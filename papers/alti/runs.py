@@ -70,7 +70,7 @@ def is_agreement(run: Run) -> bool:
     return run.name.endswith("-sva")
 
 
-def source_of(run: Run, explainer: tl.Explainer, released: bool = False) -> tl.Source:
+def source_of(run: Run, explainer: tl.Explainer, released: bool = False) -> tl.DataSource:
     """The run's data; of the agreement data the test part. The release measures every model on BERT's test part."""
     if not is_agreement(run):
         return run.source

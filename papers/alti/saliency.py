@@ -31,8 +31,8 @@ def show_maps(
         text = choose_text(options, run, words, SMALL_REVIEWS[script])
         explainer = load(run)
         specs = make_specs(titles, options.steps, options.released)
-        jobs = {spec.label: spec.job(explainer.inner) for spec in specs}
-        explained = explainer.explain_jobs(text, jobs)
+        method_configs = {spec.label: spec.method_config(explainer.inner) for spec in specs}
+        explained = explainer.explain_configs(text, method_configs)
         write_maps(run, explained)
         heading = f"ALTI, table {script.removeprefix('table')}, {describe(run)}: {plain_name(run.model)} on one review"
         finish(list_words(heading, run, explained), PAPER, script, run, options.record)

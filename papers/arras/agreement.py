@@ -64,7 +64,7 @@ def load(run: Run, precision: str | None = None) -> tl.Explainer:
     return explainer
 
 
-def annotated(run: Run, pipeline: str) -> tl.Source:
+def annotated(run: Run, pipeline: str) -> tl.DataSource:
     """The run's sentences with their subjects. Those of the LGD file are parsed once and kept in the output folder."""
     source = run.source
     if not is_lgd(source):
@@ -72,10 +72,10 @@ def annotated(run: Run, pipeline: str) -> tl.Source:
     path = kept_file(run, pipeline)
     if not path.is_file():
         find_and_keep(source, pipeline, path)
-    return tl.Source(path)
+    return tl.DataSource(path)
 
 
-def is_lgd(source: tl.Source) -> bool:
+def is_lgd(source: tl.DataSource) -> bool:
     return len(source.files) == 1 and source.kind_of(source.files[0]) == "lgd"
 
 
@@ -87,7 +87,7 @@ def kept_file(run: Run, pipeline: str) -> Path:
     return folder / f"{run.source.files[0].stem}-{Path(pipeline).name}-{version}.jsonl"
 
 
-def find_and_keep(source: tl.Source, pipeline: str, path: Path) -> None:
+def find_and_keep(source: tl.DataSource, pipeline: str, path: Path) -> None:
     """Parse the sentences; beside those with a subject, store how many were left out for which reason."""
     cases: list[AgreementCase] = []
     left_out: Counter[str] = Counter()
@@ -115,13 +115,13 @@ def paper_methods(explainer: tl.Explainer) -> list[str]:
 def explain_cases(explainer: tl.Explainer, cases: Sequence[Case], method: str, **options: Any) -> list[Explanation]:
     """The difference of both verb forms' logits, explained by a method that may carry options."""
     spec = MethodSpec.parse(method)
-    texts = [case.draft.row.text for case in cases]
+    texts = [case.draft.tokenized_text.text for case in cases]
     target, foil = ([getattr(case, name) for case in cases] for name in ("target", "foil"))
     return explainer.explain(texts, spec.name, target=target, foil=foil, progress=False, **spec.options, **options)
 
 
 def sort_cases(
-    explainer: tl.Explainer, source: tl.Source, protocol: Protocol
+    explainer: tl.Explainer, source: tl.DataSource, protocol: Protocol
 ) -> Iterator[tuple[list[Case], list[Record]]]:
     """The cases of a protocol and records of the other rows, chunk after chunk."""
     rows = enumerate(read_examples(source, explainer.task.gap))

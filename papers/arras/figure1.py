@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         ]
         difference = next(iter(explained.values())).score
         target, foil = (str(form).strip() for form in (case.draft.example.target, case.draft.example.foil))
-        remark = f"explained is {target} − {foil} = {difference:.3f} in: {case.draft.row.text}"
+        remark = f"explained is {target} − {foil} = {difference:.3f} in: {case.draft.tokenized_text.text}"
         head = ["method", "sum of scores", *METRICS]
         heading = f"Arras et al., figure 1, {MODELS[run.name]}"
         finish(Comparison(heading, head, rows, [remark, *run.differences]), PAPER, SCRIPT, run, options.record)
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             save_for_docs(figure, DOCS / f"arras-{SCRIPT}-{run.name}.png")
 
 
-def first_right(explainer: tl.Explainer, source: tl.Source) -> Case:
+def first_right(explainer: tl.Explainer, source: tl.DataSource) -> Case:
     """The first case that the model gets right."""
     for cases, _ in sort_cases(explainer, source, ARRAS):
         if cases:

@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             save_for_docs(figure, DOCS / f"arras-{SCRIPT}-{run.name}.png")
 
 
-def highest_differences(explainer: tl.Explainer, source: tl.Source) -> list[tuple[float, Case]]:
+def highest_differences(explainer: tl.Explainer, source: tl.DataSource) -> list[tuple[float, Case]]:
     """The cases with the highest differences among those that the model gets right, highest first."""
     best: list[tuple[float, Case]] = []
     for cases, _ in sort_cases(explainer, source, ARRAS):

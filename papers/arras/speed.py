@@ -62,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         finish(comparison, PAPER, SCRIPT, run, options.record)
 
 
-def make_sentences(explainer: tl.Explainer, source: tl.Source) -> list[Sentence]:
+def make_sentences(explainer: tl.Explainer, source: tl.DataSource) -> list[Sentence]:
     """The first sentences in tokens; predicted at the mask, or behind the last token."""
     tokenizer, gap = explainer.tokenizer, explainer.task.gap
     assert gap is not None, "`load` refuses models that predict no word"

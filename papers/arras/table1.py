@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         finish(comparison, PAPER, SCRIPT, run, options.record)
 
 
-def first_cases(explainer: tl.Explainer, source: tl.Source) -> list[Case]:
+def first_cases(explainer: tl.Explainer, source: tl.DataSource) -> list[Case]:
     """The first cases that the model gets right."""
     found: list[Case] = []
     for cases, _ in sort_cases(explainer, source, ARRAS):

@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         finish(make_comparison(run, explainer, measured, remarks), PAPER, SCRIPT, run, options.record)
 
 
-def ask_model(explainer: tl.Explainer, source: tl.Source) -> tuple[list[bool], Counter[str]]:
+def ask_model(explainer: tl.Explainer, source: tl.DataSource) -> tuple[list[bool], Counter[str]]:
     """For every sentence that suits the tokenizer whether the model prefers the right form; why others do not suit."""
     right: list[bool] = []
     left_out: Counter[str] = Counter()

@@ -27,7 +27,7 @@ class TokenizedSentence:
     other: int  # id of the other one
 
 
-def tokenize(tokenizer: Any, source: tl.Source, gap: Gap) -> tuple[list[TokenizedSentence], Counter[str]]:
+def tokenize(tokenizer: Any, source: tl.DataSource, gap: Gap) -> tuple[list[TokenizedSentence], Counter[str]]:
     """The sentences that suit a tokenizer, with a mask (gap="inside") or up to the verb; and why others do not suit."""
     sentences: list[TokenizedSentence] = []
     left_out: Counter[str] = Counter()
@@ -45,12 +45,14 @@ def tokenize(tokenizer: Any, source: tl.Source, gap: Gap) -> tuple[list[Tokenize
 def tokenize_one(tokenizer: Any, example: Example, gap: Gap) -> TokenizedSentence | BadRow:
     if gap == "inside":
         example = fill_mask(example, tokenizer.mask_token)
-    (row,) = encode(tokenizer, [example.text], None)
-    if reason := misfit(example, row, tokenizer):
+    (tokenized_text,) = encode(tokenizer, [example.text], None)
+    if reason := misfit(example, tokenized_text, tokenizer):
         return BadRow(example.where, reason)
-    marks = mark(row, [(0, span) for span in example.evidence])
+    marks = mark(tokenized_text, [(0, span) for span in example.evidence])
     if marks is None:
         return BadRow(example.where, "the subject has no tokens")
     verb, other = (token_index(form, tokenizer, len(tokenizer)) for form in (example.target, example.foil))
     places = marks.nonzero()[:, 0].tolist()
-    return TokenizedSentence(example.id, int(example.group or 0), row.tokens, row.input_ids, places, verb, other)
+    return TokenizedSentence(
+        example.id, int(example.group or 0), tokenized_text.tokens, tokenized_text.input_ids, places, verb, other
+    )

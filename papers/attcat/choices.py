@@ -12,7 +12,7 @@ from tokenlight.runs.method_specs import MethodSpec
 
 # Options of methods for equations 8 to 12 and figure 2; the defaults are the release's.
 WRITTEN_OPTIONS = {
-    "TransAtt": {"normalise": False},
+    "TransAtt": {"normalize": False},
     "CAT": {"states": "outputs"},
     "AttCAT": {"states": "outputs"},
 }

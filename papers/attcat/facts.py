@@ -55,7 +55,7 @@ TABLES = (
         "table",
         "1",
         "AOPC and LOdds of eight methods that explain BERT on six data sets, as means over the shares k.",
-        f"The protocol `attcat_written` with `transformer_attribution:normalise=False`, {AS_WRITTEN}. With "
+        f"The protocol `attcat_written` with `transformer_attribution:normalize=False`, {AS_WRITTEN}. With "
         "`--released`: the protocols `attcat`, `attcat_qqp` and `attcat_mnli`, and the methods' defaults.",
         "table1",
         "The release, from which the published numbers presumably come, differs from the equations: it explains and "
@@ -103,7 +103,7 @@ FIGURES = (
         "The eight methods as formulas.",
         "RawAtt `raw_attention`, Rollout `rollout`, Grads `attention_gradient`, AttGrads `attention_x_gradient`, "
         "PartialLRP `partial_lrp`, TransAtt `transformer_attribution`, CAT `cat`, AttCAT `attcat`. As written: "
-        f"`transformer_attribution:normalise=False`, {AS_WRITTEN}. All but CAT and AttCAT give a matrix; its row at "
+        f"`transformer_attribution:normalize=False`, {AS_WRITTEN}. All but CAT and AttCAT give a matrix; its row at "
         "[CLS] is read. `tests/methods/test_by_hand.py` compares all but PartialLRP and TransAtt with plain "
         "transcriptions, and `tests/methods/test_golden.py` compares these two with numbers of Mask-LRP's release.",
         differs="The text at hand has the caption and a paragraph about the figure (section 1), but no formulas; those "

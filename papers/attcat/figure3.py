@@ -86,7 +86,7 @@ def draw_bars(tables: dict[str, Table], highest: dict[str, float], methods: Sequ
             errors = np.abs(np.array([[cell.low, cell.high] for cell in cells]).T - means)
             axes.bar(places + (number - (len(methods) - 1) / 2) * width, means, width, yerr=errors, label=method)
         for place, name in zip(places, own, strict=True):
-            axes.plot([place - 0.45, place + 0.45], [highest[name]] * 2, color="grey", linestyle="dashed", linewidth=1)
+            axes.plot([place - 0.45, place + 0.45], [highest[name]] * 2, color="gray", linestyle="dashed", linewidth=1)
         axes.set(title=dataset, ylabel="Precision@20")
         axes.set_xticks(places, [NAMES[name][1] for name in own])
         axes.legend(fontsize=7, frameon=False)

@@ -17,8 +17,8 @@ from papers.figures import save_figure
 from papers.options import choose_runs, make_parser, plain_name
 from papers.small import SENTIMENT
 from papers.tables import Comparison, finish, format_published
-from tokenlight.explain.jobs import Job
-from tokenlight.explain.running import Running
+from tokenlight.explain.jobs import MethodConfig
+from tokenlight.explain.running import RunOptions
 from tokenlight.results.explanation import Explanation
 from tokenlight.views.benchmark_table import minus
 from tokenlight.views.figure import new_figure
@@ -63,10 +63,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         run, form = name_run(plain_run, options.released)
         explainer = run.load()
         (method,) = choose_methods(["AttCAT"], options.released)
-        job = Job.for_model(method.entry, {**method.options, "detail": "layers"}, explainer.inner)
-        running = Running(prepare=protocol.prepare(explainer.tokenizer))
-        (explanation,) = explainer.explain_jobs(
-            options.text, {"AttCAT": job}, target=options.target, running=running
+        method_config = MethodConfig.for_model(method.entry, {**method.options, "detail": "layers"}, explainer.inner)
+        running = RunOptions(prepare=protocol.prepare(explainer.tokenizer))
+        (explanation,) = explainer.explain_configs(
+            options.text, {"AttCAT": method_config}, target=options.target, run_options=running
         ).values()
         rows = normalized_rows(explanation)
         save_figure(draw_heatmap(rows, explanation.tokens), PAPER, SCRIPT, run, options.record)

@@ -21,7 +21,7 @@ from papers.shaded_texts import draw_shaded_texts
 from papers.small import QUESTIONS, SENTIMENT
 from tokenlight.data.examples import Example
 from tokenlight.data.reading_examples import read_examples
-from tokenlight.explain.running import Running
+from tokenlight.explain.running import RunOptions
 from tokenlight.results.explanation import Explanation
 from tokenlight.text.rows import Text
 
@@ -43,10 +43,12 @@ def explain(run: Run, methods: Sequence[str], texts: Sequence[str], released: bo
     protocol = choose_protocol(run.name, released)
     explainer = protocol.fit(run.load())
     chosen = list(texts) or read_questions(run, explainer)
-    jobs = {method.label: method.job(explainer.inner) for method in choose_methods(methods, released)}
+    method_configs = {
+        method.label: method.method_config(explainer.inner) for method in choose_methods(methods, released)
+    }
     targets = protocol.targets(explainer, explainer.encode(chosen)) if protocol.target == "argmax" else None
-    running = Running(prepare=protocol.prepare(explainer.tokenizer))
-    found = explainer.explain_jobs(chosen, jobs, target=targets, running=running)
+    running = RunOptions(prepare=protocol.prepare(explainer.tokenizer))
+    found = explainer.explain_configs(chosen, method_configs, target=targets, run_options=running)
     return [{method: protocol.adjust(own[number]) for method, own in found.items()} for number in range(len(chosen))]
 
 

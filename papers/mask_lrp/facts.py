@@ -81,7 +81,7 @@ TABLES = (
         "paper's method, explaining BERT on five data sets.",
         "the protocols `mask_lrp_written` and, for QQP, `mask_lrp_qqp_written` (appendix D); with `--released` those "
         "of the release, `mask_lrp`, `mask_lrp_mnli` and `mask_lrp_qqp`. Ours as written is "
-        "`mask_lrp:variant=paper,normalise=False` with a mask that counts relations (equations 6 to 11); as released "
+        "`mask_lrp:variant=paper,normalize=False` with a mask that counts relations (equations 6 to 11); as released "
         "`mask_lrp:variant=released`. Random masks are `mask.random(seed)`, five of them. The baselines are "
         "`raw_attention`, `rollout`, `zplus_lrp`, `partial_lrp`, `generic_attention`, `attention_cam`, "
         "`attention_grad_cam` and `attcat`.",
@@ -284,8 +284,8 @@ EQUATIONS = (
     Item(
         "equation", "10", "Ā of a block: the mean over heads of the positive part of attention gradient times "
         "important relevance, plus the identity.",
-        "`mask_lrp:variant=paper,normalise=False`",
-        differs="rows are not normalized in the equation; they are in the release and with `normalise=True`",
+        "`mask_lrp:variant=paper,normalize=False`",
+        differs="rows are not normalized in the equation; they are in the release and with `normalize=True`",
     ),
     Item(
         "equation", "11", "The product of all Ā. By section 5.1 it is read at [CLS], or at the answer's start and end.",

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 SCRIPT = "figure4"
 SHARES = [i / 10 for i in range(11)]
 COLORS = {"paper": "#2166ac", "released": "#cc5500"}
-REFERENCES = {TRANS_ATT: "TransAtt", f"{TRANS_ATT}:normalise=False": "TransAtt (rows not normalized)"}
+REFERENCES = {TRANS_ATT: "TransAtt", f"{TRANS_ATT}:normalize=False": "TransAtt (rows not normalized)"}
 
 
 def line_of(variant: str, share: float) -> str:
@@ -64,7 +64,7 @@ def draw(table: Table, variants: Sequence[str]) -> "Figure":
             axes.plot(SHARES, means, color=COLORS[variant], marker="o", markersize=3, label=f"Ours ({NAMES[variant]})")
             axes.fill_between(SHARES, means - spread, means + spread, color=COLORS[variant], alpha=0.2, linewidth=0)
         for (label, title), style in zip(REFERENCES.items(), (":", "--"), strict=True):
-            axes.axhline(lines[label].cells[k].mean, color="grey", linestyle=style, label=title)
+            axes.axhline(lines[label].cells[k].mean, color="gray", linestyle=style, label=title)
         axes.set(title=f"{column.title} {ARROWS[column.direction]}", xlabel="share of left-out heads that are let in")
         axes.legend(fontsize=7, frameon=False)
     return figure

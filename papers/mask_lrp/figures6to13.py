@@ -50,8 +50,8 @@ def explain(
 ) -> dict[str, list[Explanation]]:
     """Explanations of the predicted class by label of the method."""
     specs = [own, *(MethodSpec(theirs, method) for theirs, method in against.items())]
-    jobs = {spec.label: spec.job(explainer.inner) for spec in specs}
-    return explainer.explain_jobs([example.text for example in texts], jobs)
+    method_configs = {spec.label: spec.method_config(explainer.inner) for spec in specs}
+    return explainer.explain_configs([example.text for example in texts], method_configs)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -11,7 +11,7 @@ from papers.options import Run
 from tokenlight.cli.heads import checkpoint_of
 from tokenlight.data.row_readers import count_hub_rows
 from tokenlight.heads.count import count_heads
-from tokenlight.heads.parsed_texts import ParseSource, parse_source
+from tokenlight.heads.parsed_texts import ParsedTextSource, parse_source
 from tokenlight.masks.choosing import check_fit, own_heads
 from tokenlight.masks.head_mask import HeadMask
 from tokenlight.masks.statistics import POSITION_SHARE, SYNTAX_MARGIN, HeadStatistics
@@ -135,15 +135,17 @@ def small_name(run: Run) -> str:
     return f"templated texts for {run.name.partition('-')[0]}"
 
 
-def training_texts(run: Run, options: argparse.Namespace) -> list[ParseSource]:
+def training_texts(run: Run, options: argparse.Namespace) -> list[ParsedTextSource]:
     """The texts that heads are counted on, with their parses; as released, those of the validation split as well."""
     data = options.train_data or run.paper.data
     if data != run.paper.data:
         sizes: dict[str | None, int] = {None: options.train_texts}
     else:
         sizes = share_texts(run, options)
-    sources = [tl.Source(data, split=split, sample=size or None, seed=options.seed) for split, size in sizes.items()]
-    return [parse_source(source, spacy=options.spacy) for source in sources]
+    documents = [
+        tl.DataSource(data, split=split, sample=size or None, seed=options.seed) for split, size in sizes.items()
+    ]
+    return [parse_source(source, spacy=options.spacy) for source in documents]
 
 
 def share_texts(run: Run, options: argparse.Namespace) -> dict[str | None, int]:
@@ -164,7 +166,7 @@ def reads_validation(run: Run, options: argparse.Namespace) -> bool:
     return options.released and own and (run.paper.split or "").startswith("validation")
 
 
-def name_texts(texts: Sequence[ParseSource]) -> str:
+def name_texts(texts: Sequence[ParsedTextSource]) -> str:
     return " and ".join(one.name for one in texts)
 
 

@@ -14,8 +14,8 @@ from tokenlight.runs.method_specs import MethodSpec
 NAMES = {"paper": "as written", "released": "as released"}  # of the two variants
 # Equations 9 to 11 do not normalize rows; the release does.
 OPTIONS: Mapping[str, Mapping[str, Any]] = {
-    "paper": {"variant": "paper", "normalise": False},
-    "released": {"variant": "released", "normalise": True},
+    "paper": {"variant": "paper", "normalize": False},
+    "released": {"variant": "released", "normalize": True},
 }
 WRITTEN = {"qqp": "mask_lrp_qqp_written"}
 RELEASED = {"qqp": "mask_lrp_qqp", "mnli": "mask_lrp_mnli"}

@@ -16,7 +16,7 @@ from pathlib import Path
 from cases import Case, asking, write_cases
 
 NEUTRAL = (
-    "The morning was grey and a little cold.",
+    "The morning was gray and a little cold.",
     "A dog barked somewhere behind the houses.",
     "Nobody had watered the plants for a week.",
     "The bakery on the corner opened as usual.",
@@ -27,7 +27,7 @@ NEUTRAL = (
     "The old clock in the hall was slow again.",
     "Leaves had gathered along the garden wall.",
     "The radio played quietly in another room.",
-    "A neighbour waved from the other side of the street.",
+    "A neighbor waved from the other side of the street.",
     "It smelled of fresh paint on the stairs.",
     "The windows had been cleaned the day before.",
     "Later the clouds moved off towards the east.",

@@ -20,7 +20,7 @@ from cases import Case, asking, write_cases
 
 from tokenlight.data.examples import Example
 from tokenlight.data.reading_examples import read_examples
-from tokenlight.data.source import Source
+from tokenlight.data.source import DataSource
 from tokenlight.text.passages import sentences
 
 
@@ -83,6 +83,8 @@ if __name__ == "__main__":
     args = parser.parse_args()
     if args.passages < 2:
         parser.error(f"one right and at least one wrong passage; found --passages {args.passages}")
-    questions = [one for one in read_examples(Source(args.data)) if isinstance(one, Example) and one.answer is not None]
+    questions = [
+        one for one in read_examples(DataSource(args.data)) if isinstance(one, Example) and one.answer is not None
+    ]
     made = islice(make_cases(questions, args.passages, args.length, random.Random(args.seed)), args.cases)
     write_cases(args.output, made, args.model, args.device)

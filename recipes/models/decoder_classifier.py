@@ -3,7 +3,7 @@
     python recipes/models/decoder_classifier.py --data PATH/TO/SST-2 --output PATH/TO/decoder
 
 A Llama of three layers with a classification head. It borrows the tokenizer and the word embeddings of the sentiment
-model inside tokenlight; everything else is learnt from SST-2 (a folder with `train.tsv` and `dev.tsv`, columns `label`
+model inside tokenlight; everything else is learned from SST-2 (a folder with `train.tsv` and `dev.tsv`, columns `label`
 and `text_a`). The dev set is only ever measured.
 """
 
@@ -72,9 +72,9 @@ def accuracy(texts: list[str], labels: list[int]) -> float:
     return right / len(texts)
 
 
-optimiser = torch.optim.AdamW(model.parameters(), lr=args.rate, weight_decay=0.01)
+optimizer = torch.optim.AdamW(model.parameters(), lr=args.rate, weight_decay=0.01)
 steps = args.epochs * (len(texts) // args.batch)
-schedule = get_linear_schedule_with_warmup(optimiser, int(0.06 * steps), steps)
+schedule = get_linear_schedule_with_warmup(optimizer, int(0.06 * steps), steps)
 encoded = tokenizer(texts, truncation=True, max_length=128)["input_ids"]
 step = 0
 for epoch in range(args.epochs):
@@ -88,9 +88,9 @@ for epoch in range(args.epochs):
         loss = model(**inputs, labels=torch.tensor([labels[i] for i in rows], device=args.device)).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimiser.step()
+        optimizer.step()
         schedule.step()
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         step += 1
         if step % 200 == 0:
             print(f"step {step}/{steps}  loss {loss.item():.3f}", flush=True)

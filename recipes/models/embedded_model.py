@@ -53,7 +53,7 @@ train_texts, train_labels = read("train")
 dev_texts, dev_labels = read("dev")
 print(f"{len(train_texts):,} training phrases, {len(dev_texts)} dev sentences")
 
-# 1. The vocabulary: special tokens, every single character (so that any text still tokenises), every piece the
+# 1. The vocabulary: special tokens, every single character (so that any text still tokenizes), every piece the
 #    training texts use, then BERT's pieces in their own order (roughly by frequency) until the size is reached.
 pieces = {
     piece: index for index, piece in enumerate((args.encoder / "vocab.txt").read_text("utf-8").split("\n")) if piece
@@ -98,11 +98,11 @@ def accuracy(model, tokenizer, texts: list[str], labels: list[int]) -> float:
 # 2. Fine-tuning: batches grouped by length, linear warm-up and decay. Each epoch joins half of the "n't".
 decayed = [p for n, p in model.named_parameters() if p.ndim == 2]
 plain = [p for n, p in model.named_parameters() if p.ndim != 2]
-optimiser = torch.optim.AdamW(
+optimizer = torch.optim.AdamW(
     [{"params": decayed, "weight_decay": 0.01}, {"params": plain, "weight_decay": 0.0}], lr=args.rate
 )
 steps = args.epochs * (len(train_texts) // args.batch)
-schedule = get_linear_schedule_with_warmup(optimiser, int(0.06 * steps), steps)
+schedule = get_linear_schedule_with_warmup(optimizer, int(0.06 * steps), steps)
 step, began = 0, time.time()
 for epoch in range(args.epochs):
     texts = [random.choice(pair) for pair in zip(train_texts, joined, strict=True)]
@@ -116,9 +116,9 @@ for epoch in range(args.epochs):
         loss = model(**batch, labels=torch.tensor([train_labels[i] for i in rows])).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimiser.step()
+        optimizer.step()
         schedule.step()
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         step += 1
         if step % 200 == 0:
             print(f"step {step}/{steps}  loss {loss.item():.3f}  {(time.time() - began) / 60:.1f} min", flush=True)

@@ -25,11 +25,11 @@ from transformers import BertForQuestionAnswering, BertTokenizer, get_linear_sch
 import tokenlight as tl
 from tokenlight.data.examples import Example
 from tokenlight.data.reading_examples import read_examples
-from tokenlight.data.source import Source
+from tokenlight.data.source import DataSource
 from tokenlight.foundation.progress import track
 from tokenlight.syntax.align import segment_tokens, tokens_of
 from tokenlight.tasks.extractive_answers import best_span
-from tokenlight.text.rows import Row
+from tokenlight.text.rows import TokenizedText
 from tokenlight.text.rows import parts as parts_of
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -63,7 +63,7 @@ for name, inside in (("trained_on", False), ("held_out", True)):
     chosen = [paragraph for paragraph in paragraphs if (paragraph["context"] in kept_back) is inside]
     path = args.output / f"{name}.json"
     path.write_text(json.dumps({"data": [{"paragraphs": chosen}]}, ensure_ascii=False) + "\n", encoding="utf-8")
-    parts[name] = [row for row in read_examples(Source(path, kind="squad")) if isinstance(row, Example)]
+    parts[name] = [row for row in read_examples(DataSource(path, kind="squad")) if isinstance(row, Example)]
     print(f"{name}: {len(chosen)} paragraphs, {len(parts[name])} questions")
 
 # 2. Fine-tuning: batches grouped by length, linear warm-up and decay.
@@ -74,26 +74,31 @@ model = BertForQuestionAnswering.from_pretrained(args.encoder, num_labels=2).to(
 explainer = tl.Explainer(model, tokenizer)
 
 
-def answer_tokens(row: Row, example: Example) -> tuple[int, int] | None:
+def answer_tokens(tokenized_text: TokenizedText, example: Example) -> tuple[int, int] | None:
     """First and last token of the gold answer; None where it was cut off."""
-    context = segment_tokens(row, 1)
+    context = segment_tokens(tokenized_text, 1)
     if example.answer is None or not context.tokens or example.answer[1] > context.ends[-1]:
         return None
     return tokens_of(context, example.answer)
 
 
-rows = explainer.encode([example.text for example in parts["trained_on"]])
-spans = [answer_tokens(row, example) for row, example in zip(rows, parts["trained_on"], strict=True)]
-lessons = [(row, span) for row, span in zip(rows, spans, strict=True) if span is not None]
-print(f"{len(lessons)} questions to train on; the answers of {len(rows) - len(lessons)} were cut off")
+tokenized_texts = explainer.encode([example.text for example in parts["trained_on"]])
+spans = [
+    answer_tokens(tokenized_text, example)
+    for tokenized_text, example in zip(tokenized_texts, parts["trained_on"], strict=True)
+]
+lessons = [
+    (tokenized_text, span) for tokenized_text, span in zip(tokenized_texts, spans, strict=True) if span is not None
+]
+print(f"{len(lessons)} questions to train on; the answers of {len(tokenized_texts) - len(lessons)} were cut off")
 
 decayed = [p for p in model.parameters() if p.ndim == 2]
 plain = [p for p in model.parameters() if p.ndim != 2]
-optimiser = torch.optim.AdamW(
+optimizer = torch.optim.AdamW(
     [{"params": decayed, "weight_decay": 0.01}, {"params": plain, "weight_decay": 0.0}], lr=args.rate
 )
 steps = args.epochs * -(-len(lessons) // args.batch)
-schedule = get_linear_schedule_with_warmup(optimiser, int(0.1 * steps), steps)
+schedule = get_linear_schedule_with_warmup(optimizer, int(0.1 * steps), steps)
 began, step = time.time(), 0
 model.train()
 for epoch in range(args.epochs):
@@ -103,14 +108,14 @@ for epoch in range(args.epochs):
     total = 0.0
     for some in track(batches, f"epoch {epoch + 1} of {args.epochs}"):
         starts, ends = zip(*(span for _, span in some), strict=True)
-        inputs = explainer.collate([row for row, _ in some], args.device).inputs()
+        inputs = explainer.collate([tokenized_text for tokenized_text, _ in some], args.device).inputs()
         places = {"start_positions": starts, "end_positions": ends}
         output = model(**inputs, **{name: torch.tensor(spans, device=args.device) for name, spans in places.items()})
         output.loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimiser.step()
+        optimizer.step()
         schedule.step()
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         total += output.loss.item()
         step += 1
     minutes = (time.time() - began) / 60
@@ -133,11 +138,15 @@ def overlap(found: str, gold: str) -> float:
 @torch.inference_mode()
 def answers(examples: list[Example]) -> list[str]:
     found = []
-    for example, row in track(list(zip(examples, explainer.encode([e.text for e in examples]), strict=True)), "asking"):
-        output = model(**explainer.collate([row], args.device).inputs())
-        inside = [i for i, segment in enumerate(row.segments) if segment == 1 and not row.special[i]]
+    for example, tokenized_text in track(
+        list(zip(examples, explainer.encode([e.text for e in examples]), strict=True)), "asking"
+    ):
+        output = model(**explainer.collate([tokenized_text], args.device).inputs())
+        inside = [
+            i for i, segment in enumerate(tokenized_text.segments) if segment == 1 and not tokenized_text.special[i]
+        ]
         first, last = best_span(output.start_logits[0], output.end_logits[0], (inside[0], inside[-1]))
-        found.append(parts_of(example.text)[1][row.spans[first][0] : row.spans[last][1]])
+        found.append(parts_of(example.text)[1][tokenized_text.spans[first][0] : tokenized_text.spans[last][1]])
     return found
 
 

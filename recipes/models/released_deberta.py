@@ -68,21 +68,21 @@ def weights_of(nodes: Any, arrays: dict[str, Any]) -> dict[str, torch.Tensor]:
 
 
 def in_single_precision(graph: Any, arrays: dict[str, Any]) -> None:
-    """Quantise, multiply in integers, cast and scale become one product; the attention maps become outputs."""
+    """Quantize, multiply in integers, cast and scale become one product; the attention maps become outputs."""
     makers = {output: node for node in graph.node for output in node.output}
     readers = {name: node for node in graph.node for name in node.input}
     instead, gone = {}, set()
     for node in [node for node in graph.node if node.op_type == "MatMulInteger"]:
-        quantise, cast = makers[node.input[0]], readers[node.output[0]]
+        quantize, cast = makers[node.input[0]], readers[node.output[0]]
         scaled = readers[cast.output[0]]
         name = node.input[1].removesuffix("_quantized")
         graph.initializer.append(
             onnx.numpy_helper.from_array(np.ascontiguousarray(weight(arrays, name)), f"{name}_single")
         )
-        inputs = [quantise.input[0], f"{name}_single"]
+        inputs = [quantize.input[0], f"{name}_single"]
         instead[scaled.name] = onnx.helper.make_node("MatMul", inputs, list(scaled.output), name=scaled.name)
         scales = [makers[part].name for part in scaled.input if part != cast.output[0]]
-        gone |= {node.name, cast.name, quantise.name, *scales}
+        gone |= {node.name, cast.name, quantize.name, *scales}
     kept = [instead.get(node.name, node) for node in graph.node if node.name not in gone]
     del graph.node[:]
     graph.node.extend(kept)
@@ -137,7 +137,7 @@ def padded(ids: list[list[int]]) -> dict[str, Any]:
 
 
 explainer = tl.load(args.output)
-rows = [row.input_ids for row in explainer.encode(PAIRS)]
+rows = [tokenized_text.input_ids for tokenized_text in explainer.encode(PAIRS)]
 feed = padded(rows)
 with torch.no_grad():
     logits = model(**{name: torch.tensor(array) for name, array in feed.items()}).logits
@@ -162,7 +162,7 @@ for number, (pair, ids) in enumerate(zip(PAIRS, rows, strict=True)):
     without = torch.tensor(in_single.run(["logits"], padded(masked))[0])[:, label]
     theirs = {"raw_attention": means[-1][0], "rollout": row, "erasure": exact[number, label] - without}
     for method, expected in theirs.items():
-        options: dict[str, Any] = {"how": "mask"} if method == "erasure" else {}
+        options: dict[str, Any] = {"removal": "mask"} if method == "erasure" else {}
         e = explainer.explain(pair, method, target=label, progress=False, **options)
         differences[method] = max(differences.get(method, 0.0), apart(e.scores, expected))
 for method, share in differences.items():

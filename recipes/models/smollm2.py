@@ -5,7 +5,7 @@
     tokenlight explain "The keys to the cabinet" --model PATH/TO/smollm2      or tl.load("PATH/TO/smollm2")
 
 The package holds 4-bit weights (Q4_1 GGUF). transformers turns them into ordinary single-precision weights, so the
-numbers measured with this checkpoint are those of the quantised model, not those of the original one.
+numbers measured with this checkpoint are those of the quantized model, not those of the original one.
 """
 
 import argparse
@@ -33,7 +33,7 @@ config = read.config
 if hasattr(config, "quantization_config"):
     delattr(
         config, "quantization_config"
-    )  # the weights are ordinary ones by now, in a model that calls itself quantised
+    )  # the weights are ordinary ones by now, in a model that calls itself quantized
 model = AutoModelForCausalLM.from_config(config, dtype=read.dtype)
 model.load_state_dict(read.state_dict())
 model.save_pretrained(args.output)

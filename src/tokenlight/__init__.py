@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from tokenlight.corpus.explain_dataset import explain_dataset
     from tokenlight.corpus.settings import CorpusSettings
     from tokenlight.data.examples import Example
-    from tokenlight.data.source import Source
+    from tokenlight.data.source import DataSource
     from tokenlight.explain.attribute import attribute
     from tokenlight.explain.explainer import Explainer
     from tokenlight.explain.from_scores import from_scores
@@ -31,6 +31,7 @@ __all__ = [
     "METRICS",
     "TASKS",
     "CorpusSettings",
+    "DataSource",
     "Example",
     "ExplainedAnswer",
     "Explainer",
@@ -38,7 +39,6 @@ __all__ = [
     "HeadMask",
     "Measure",
     "Perturbation",
-    "Source",
     "UnsupportedModelError",
     "Word",
     "Workers",
@@ -66,7 +66,7 @@ _PLACES = {
     "HeadMask": "masks.head_mask:HeadMask",
     "Measure": "metrics.evaluate:Measure",
     "Perturbation": "metrics.perturbation:Perturbation",
-    "Source": "data.source:Source",
+    "DataSource": "data.source:DataSource",
     "UnsupportedModelError": "foundation.errors:UnsupportedModelError",
     "Word": "results.explanation:Word",
     "Workers": "runs.workers:Workers",
@@ -81,7 +81,7 @@ _PLACES = {
 }
 
 
-if not TYPE_CHECKING:  # a type checker would take every misspelt name for one that is found here
+if not TYPE_CHECKING:  # a type checker would take every misspelled name for one that is found here
 
     def __getattr__(name: str) -> object:
         """A public name is imported when it is first used (PEP 562)."""

@@ -9,7 +9,12 @@ import numpy as np
 from tokenlight.foundation.files import write_whole
 from tokenlight.runs.journal import Journal
 
-METHODS = {"good": "Good & <b>_new_</b>", "twin": "Twin | of it", "poor": "Poor", "random": "Random"}
+METHODS = {
+    "good": "Good & <b>_new_</b>",
+    "instrumented": "InstrumentedModel | of it",
+    "poor": "Poor",
+    "random": "Random",
+}
 
 
 def measure(metric: str, **more: Any) -> dict[str, Any]:
@@ -59,7 +64,7 @@ def write_four_methods(folder: Path) -> Path:
     noise = generator.normal(0, 0.1, (4, 200, 1))
     noise -= noise.mean(1, keepdims=True)  # so that the means are what stands here
     values = {
-        "twin": (texts + 0.499 + noise[0]) * metrics,
+        "instrumented": (texts + 0.499 + noise[0]) * metrics,
         "good": (texts + 0.5 + noise[1]) * metrics,
         "poor": (texts + 0.4 + noise[2]) * metrics,
         "random": (texts + 0.6 + noise[3]) * metrics,

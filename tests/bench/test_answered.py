@@ -16,7 +16,7 @@ from tokenlight.bench.protocol import clean
 from tokenlight.bench.tabulate import read_table
 from tokenlight.data.examples import BadRow, Example
 from tokenlight.data.reading_examples import read_examples
-from tokenlight.data.source import Source
+from tokenlight.data.source import DataSource
 from tokenlight.metrics.evaluate import evaluate
 from tokenlight.runs.journal import Journal
 from tokenlight.runs.method_specs import parse_measure
@@ -42,7 +42,7 @@ TEMPLATE = (
 METRICS = [
     "top_k_drop:units=sentences",
     "aopc:units=sources",
-    "linear_datamodelling_score:units=sentences",
+    "linear_datamodeling_score:units=sentences",
     "pointing_game:k=3",
 ]
 
@@ -65,8 +65,8 @@ def documents_of(line: dict[str, Any]) -> list[str]:
 def test_the_numbers_are_those_of_evaluate(explainer: tl.Explainer, tmp_path: Path) -> None:
     data = write(tmp_path / "cases.jsonl", LINES)
     folder = tmp_path / "out"
-    by_source = "leave_one_out:units=sources"
-    bench(explainer, data, ["attn_lrp", by_source], METRICS, output=folder, erasure=False, progress=False)
+    by_document = "leave_one_out:units=sources"
+    bench(explainer, data, ["attn_lrp", by_document], METRICS, output=folder, erasure=False, progress=False)
     stored = list(Journal(folder / "results-00000.jsonl"))
     assert len(stored) == 2
     measures = [parse_measure(one) for one in METRICS]
@@ -79,7 +79,7 @@ def test_the_numbers_are_those_of_evaluate(explainer: tl.Explainer, tmp_path: Pa
         (expected,) = evaluate(explainer, [e], measures, marks=[torch.tensor(marks)])
         assert record["methods"]["attn_lrp"]["values"] == pytest.approx(expected)
         assert record["marked"] == sum(marks)
-    assert {line.label for line in read_table(folder).lines} >= {"attn_lrp", by_source, "random"}
+    assert {line.label for line in read_table(folder).lines} >= {"attn_lrp", by_document, "random"}
 
 
 def test_a_micro_average_over_sentences_counts_sentences(explainer: tl.Explainer, tmp_path: Path) -> None:
@@ -105,15 +105,15 @@ def test_messages_are_a_prompt_too(tmp_path: Path) -> None:
     del lines[0]["prompt"]
     chats = tl.Explainer(explainer.model, tokenizer)
     (draft,), bad = make_drafts(
-        chats, clean(["aopc"]), list(enumerate(read_examples(Source(write(tmp_path / "x", lines), kind="jsonl"))))
+        chats, clean(["aopc"]), list(enumerate(read_examples(DataSource(write(tmp_path / "x", lines), kind="jsonl"))))
     )
     assert not bad
     assert draft.marks is not None
-    found = [draft.row.segments[i] for i in draft.marks.nonzero()[:, 0].tolist()]
+    found = [draft.tokenized_text.segments[i] for i in draft.marks.nonzero()[:, 0].tolist()]
     assert set(found) == {1}
-    spans = [draft.row.spans[i] for i in draft.marks.nonzero()[:, 0].tolist()]
+    spans = [draft.tokenized_text.spans[i] for i in draft.marks.nonzero()[:, 0].tolist()]
     assert messages[1]["content"][spans[0][0] : spans[-1][1]] == "It is a book."
-    assert [source.name for source in draft.example.sources] == ["document 1", "document 2"]
+    assert [source.name for source in draft.example.documents] == ["document 1", "document 2"]
 
 
 def test_lines_that_cannot_be_used_say_why(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_lines_that_cannot_be_used_say_why(tmp_path: Path) -> None:
         ),
         ("{", "not a JSON object"),
     ]
-    found = list(read_examples(Source(write(tmp_path / "x.jsonl", [good, *(one for one, _ in bad)]))))
+    found = list(read_examples(DataSource(write(tmp_path / "x.jsonl", [good, *(one for one, _ in bad)]))))
     assert isinstance(found[0], Example)
     for number, (row, (_, reason)) in enumerate(zip(found[1:], bad, strict=True), 2):
         assert isinstance(row, BadRow)

@@ -23,16 +23,16 @@ from tokenlight.bench.protocol import Protocol, clean
 from tokenlight.bench.robustness import robustness
 from tokenlight.bench.tabulate import read_table
 from tokenlight.data.examples import Example
-from tokenlight.data.source import Source
+from tokenlight.data.source import DataSource
 from tokenlight.metrics.evaluate import Measure, evaluate
 from tokenlight.metrics.perturbation import Perturbation
 from tokenlight.model import anatomy
-from tokenlight.model.habits import habits_of
-from tokenlight.model.twin import Twin
+from tokenlight.model.habits import behavior_of
+from tokenlight.model.twin import InstrumentedModel
 from tokenlight.runs.journal import Journal
 from tokenlight.runs.method_specs import MethodSpec, choose_methods, parse_measure, read_value
 from tokenlight.runs.model_hash import hash_model
-from tokenlight.runs.run_folder import claim, settle_run
+from tokenlight.runs.run_folder import check_settings, claim
 
 TEXTS = [
     "it is a good movie and they are not bad at all",
@@ -59,7 +59,7 @@ def data(tmp_path) -> Path:
 
 @pytest.fixture
 def small_parts(monkeypatch) -> None:
-    monkeypatch.setattr(run, "PART_ROWS", 2)
+    monkeypatch.setattr(run, "CHUNK_ROWS", 2)
 
 
 def records(folder: Path, stage: int = 0) -> list[dict[str, Any]]:
@@ -207,25 +207,27 @@ def test_all_methods_of_a_rule_table_share_a_pass(data, monkeypatch):
     assert len(seen) == 2  # the methods and the best of them reversed; random reads the same pass
 
 
-def test_a_part_is_tokenised_once_and_has_one_twin_of_each_model(data, monkeypatch, small_parts):
+def test_a_part_is_tokenized_once_and_has_one_twin_of_each_model(data, monkeypatch, small_parts):
     """Whatever is asked: about predictions, by all methods, for another class, on changed inputs."""
     models = seeds()
     for model in models:
-        habits_of(model.inner)  # a new model is looked at first
-    texts, twins = [], []
-    tokenise, make = type(models[0].tokenizer).__call__, Twin.__init__
+        behavior_of(model.inner)  # a new model is looked at first
+    texts, instrumented_models = [], []
+    tokenize, make = type(models[0].tokenizer).__call__, InstrumentedModel.__init__
     monkeypatch.setattr(
         type(models[0].tokenizer),
         "__call__",
-        lambda self, some, **how: texts.append(some) or tokenise(self, some, **how),
+        lambda self, some, **removal: texts.append(some) or tokenize(self, some, **removal),
     )
-    monkeypatch.setattr(Twin, "__init__", lambda self, model: twins.append(model) or make(self, model))
+    monkeypatch.setattr(
+        InstrumentedModel, "__init__", lambda self, model: instrumented_models.append(model) or make(self, model)
+    )
     metrics = ["aopc", "sufficiency", "kendall_confidence"]
     bench(models[0], data, ["attn_lrp", "attcat"], metrics, seed_models=models[1:], progress=False)
     parts = [TEXTS[i : i + 2] for i in range(0, len(TEXTS), 2)]
     stages = 2  # the methods, and the best of them turned round
     assert texts == [part for part in parts for _ in models] * stages
-    assert twins == [model.model for _ in parts for model in models] * stages
+    assert instrumented_models == [model.model for _ in parts for model in models] * stages
 
 
 def test_the_gold_class_is_explained_where_the_protocol_says_so(tmp_path):
@@ -262,14 +264,14 @@ def test_the_other_class_is_explained_where_classes_are_compared(data, tmp_path)
 
 def test_the_perturbation_can_be_chosen(data, tmp_path):
     explainer = explainer_for("bert")
-    bench(explainer, data, perturb="delete", output=tmp_path / "out", **{**QUICK, "metrics": ["aopc"]})
+    bench(explainer, data, removal="delete", output=tmp_path / "out", **{**QUICK, "metrics": ["aopc"]})
     explanation = explainer.explain(TEXTS[0], "attcat")
-    expected = explanation.evaluate(["aopc"], perturbation=Perturbation(how="delete"))
+    expected = explanation.evaluate(["aopc"], perturbation=Perturbation(removal="delete"))
     assert records(tmp_path / "out")[0]["methods"]["attcat"]["values"] == pytest.approx(expected, abs=1e-5)
     with pytest.raises(ValueError, match="leave metrics and perturb out"):
-        bench(explainer, data, protocol="attcat", perturb="delete")
+        bench(explainer, data, protocol="attcat", removal="delete")
     with pytest.raises(ValueError, match="taken away by 'delete', 'pad' or 'mask'"):
-        bench(explainer, data, perturb="hide")  # type: ignore[arg-type]
+        bench(explainer, data, removal="hide")  # type: ignore[arg-type]
 
 
 # --- other tasks -------------------------------------------------------------------------------------------------
@@ -421,7 +423,7 @@ def test_data_of_which_nothing_is_left_is_an_error(tmp_path):
         bench(explainer, tmp_path / "gone.tsv", output=tmp_path / "out", **QUICK)
     file = write_table(tmp_path / "d.tsv", [(0, "ok")])
     with pytest.raises(ValueError, match="has no column 'verdict'"):
-        bench(explainer, Source(file, label="verdict"), output=tmp_path / "out", **QUICK)
+        bench(explainer, DataSource(file, label="verdict"), output=tmp_path / "out", **QUICK)
     assert not (tmp_path / "out").exists()
     file = write_table(tmp_path / "wrong.tsv", [("great", text) for text in TEXTS[:2]])
     with pytest.raises(ValueError, match=r"no example was measured: the model has no label 'great'.*\(2\)"):
@@ -461,7 +463,7 @@ def test_another_run_in_the_same_folder_is_refused_and_the_difference_named(data
     bench(explainer, data, output=out, **QUICK)
     before = {path.name: path.read_bytes() for path in out.iterdir()}
     with pytest.raises(ValueError, match=r"another run: data.limit is None there and 3 here"):
-        bench(explainer, Source(data, limit=3), output=out, **QUICK)
+        bench(explainer, DataSource(data, limit=3), output=out, **QUICK)
     with pytest.raises(ValueError, match=r"another run: methods.cat is only here\. Use another"):
         bench(explainer, data, output=out, **{**QUICK, "methods": ["attn_lrp", "attcat", "cat"]})
     with pytest.raises(ValueError, match=r"protocol.measures.0.metric is 'aopc' there and 'log_odds' here"):
@@ -479,7 +481,7 @@ def test_the_same_bytes_read_as_another_kind_of_data_are_another_run(tmp_path):
     bench(explainer_for("bert"), lines, output=tmp_path / "out", **QUICK)
     with pytest.raises(ValueError, match=r"another run: data.kind is 'text' there and 'csv' here"):
         bench(explainer_for("bert"), lines.rename(tmp_path / "texts.csv"), output=tmp_path / "out", **QUICK)
-    bench(explainer_for("bert"), Source(tmp_path / "texts.csv", kind="text"), output=tmp_path / "out", **QUICK)
+    bench(explainer_for("bert"), DataSource(tmp_path / "texts.csv", kind="text"), output=tmp_path / "out", **QUICK)
 
 
 def test_data_that_was_changed_while_it_was_read_is_reported(data, tmp_path, monkeypatch):
@@ -519,10 +521,10 @@ def test_results_go_to_a_folder_of_their_own(data, tmp_path):
 
 
 def test_versions_are_part_of_the_settings(tmp_path):
-    settle_run(tmp_path, {"versions": {"torch": "1"}, "model": {"name": "here"}})
-    settle_run(tmp_path, {"versions": {"torch": "1"}, "model": {"name": "there"}})  # the folder may have moved
+    check_settings(tmp_path, {"versions": {"torch": "1"}, "model": {"name": "here"}})
+    check_settings(tmp_path, {"versions": {"torch": "1"}, "model": {"name": "there"}})  # the folder may have moved
     with pytest.raises(ValueError, match=r"versions.torch is '1' there and '2' here"):
-        settle_run(tmp_path, {"versions": {"torch": "2"}, "model": {"name": "here"}})
+        check_settings(tmp_path, {"versions": {"torch": "2"}, "model": {"name": "here"}})
 
 
 def test_a_folder_has_one_writer(tmp_path):
@@ -537,10 +539,10 @@ def test_hashes_tell_models_and_data_apart(tmp_path):
     two.model.save_pretrained(tmp_path / "saved")
     two.tokenizer.save_pretrained(tmp_path / "saved")
     assert before == hash_model(two) == hash_model(tl.load(tmp_path / "saved"))
-    assert Source([Example("0", "a")]).hash() != Source([Example("0", "b")]).hash()
+    assert DataSource([Example("0", "a")]).hash() != DataSource([Example("0", "b")]).hash()
     (tmp_path / "a.txt").write_text("a")
-    assert Source(tmp_path / "a.txt").hash() != Source([Example("0", "a")]).hash()
-    assert Source("hf:glue:sst2").hash() is None
+    assert DataSource(tmp_path / "a.txt").hash() != DataSource([Example("0", "a")]).hash()
+    assert DataSource("hf:glue:sst2").hash() is None
 
 
 def test_a_run_goes_on_where_it_stopped(data, tmp_path, small_parts, monkeypatch):
@@ -552,13 +554,13 @@ def test_a_run_goes_on_where_it_stopped(data, tmp_path, small_parts, monkeypatch
     assert path.read_bytes() == whole
     path.write_bytes(whole[: len(whole) // 2])
     done: list[int] = []
-    measure = measuring.measure_part
+    measure = measuring.measure_chunk
 
-    def measure_part(plan, part):
+    def measure_chunk(plan, part):
         done.extend(number for number, _ in part.rows)
         return measure(plan, part)
 
-    monkeypatch.setattr(measuring, "measure_part", measure_part)
+    monkeypatch.setattr(measuring, "measure_chunk", measure_chunk)
     bench(explainer, data, output=tmp_path / "again", **QUICK)
     assert path.read_bytes() == whole
     assert done[-1] == len(TEXTS) - 1
@@ -567,7 +569,7 @@ def test_a_run_goes_on_where_it_stopped(data, tmp_path, small_parts, monkeypatch
 
 
 def bench_by_two(data: Path, output: Path) -> None:
-    run.PART_ROWS = 2
+    run.CHUNK_ROWS = 2
     bench(explainer_for("bert"), data, ["attcat", "raw_attention"], ["aopc"], progress=False, output=output)
 
 

@@ -38,7 +38,7 @@ def run(folder: Path) -> Any:
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch) -> None:
-    monkeypatch.setattr(benchmark, "PART_ROWS", 2)
+    monkeypatch.setattr(benchmark, "CHUNK_ROWS", 2)
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def finished(tmp_path_factory) -> Path:
     """A finished run; tests get copies."""
     folder = tmp_path_factory.mktemp("finished")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(benchmark, "PART_ROWS", 2)
+        patch.setattr(benchmark, "CHUNK_ROWS", 2)
         run(folder)
     return folder
 
@@ -64,13 +64,13 @@ def folder(finished, tmp_path) -> Path:
 def measured(monkeypatch) -> list[int]:
     """The rows that are measured from now on, in the methods' stage and in that of the inverse."""
     rows: list[int] = []
-    real = measuring.measure_part
+    real = measuring.measure_chunk
 
-    def measure_part(plan: Any, part: Any) -> Any:
+    def measure_chunk(plan: Any, part: Any) -> Any:
         rows.extend(number for number, _ in part.rows)
         return real(plan, part)
 
-    monkeypatch.setattr(measuring, "measure_part", measure_part)
+    monkeypatch.setattr(measuring, "measure_chunk", measure_chunk)
     return rows
 
 

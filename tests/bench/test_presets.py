@@ -27,8 +27,8 @@ from tokenlight.bench.presets import (
 )
 from tokenlight.bench.protocol import PROTOCOLS, HidingBatch, Protocol, clean, other_class, protocol
 from tokenlight.data.examples import Example
-from tokenlight.explain.jobs import Job
-from tokenlight.explain.running import Running
+from tokenlight.explain.jobs import MethodConfig
+from tokenlight.explain.running import RunOptions
 from tokenlight.methods import METHODS, find_method
 from tokenlight.metrics.evaluate import Measure, compare, evaluate
 from tokenlight.metrics.evidence import micro_average
@@ -73,13 +73,13 @@ def data(cases: list[tuple[Any, int]]) -> tuple[list[Any], list[int]]:
 def explained(
     protocol: Protocol, explainer: tl.Explainer, texts: list[Any], method: str, targets: Any, foils: Any = None
 ) -> list[tl.Explanation]:
-    jobs = {"it": Job.for_model(find_method(method), {}, explainer.inner)}
-    found = explainer.explain_jobs(
+    method_configs = {"it": MethodConfig.for_model(find_method(method), {}, explainer.inner)}
+    found = explainer.explain_configs(
         texts,
-        jobs,
+        method_configs,
         target=targets,
         foil=foils,
-        running=Running(batch_size=3, prepare=protocol.prepare(explainer.tokenizer)),
+        run_options=RunOptions(batch_size=3, prepare=protocol.prepare(explainer.tokenizer)),
     )
     return [protocol.adjust(e) for e in found["it"]]
 
@@ -88,17 +88,22 @@ def judge(protocol: Protocol, explainer: tl.Explainer, cases: list[tuple[Any, in
     """Means over the examples that the protocol keeps, of a classifier."""
     explainer = protocol.fit(explainer)
     texts, labels = data(cases)
-    rows = explainer.encode(texts)
+    tokenized_texts = explainer.encode(texts)
     with torch.no_grad():
-        logits = [explainer.model(**protocol.measured(explainer.collate([row])).inputs()).logits[0] for row in rows]
+        logits = [
+            explainer.model(**protocol.measured(explainer.collate([tokenized_text])).inputs()).logits[0]
+            for tokenized_text in tokenized_texts
+        ]
     kept = [
         i
-        for i, (row, label, said) in enumerate(zip(rows, labels, logits, strict=True))
-        if protocol.keep(row, label=label, probability=float(said.softmax(0)[label]), right=int(said.argmax()) == label)
+        for i, (tokenized_text, label, said) in enumerate(zip(tokenized_texts, labels, logits, strict=True))
+        if protocol.keep(
+            tokenized_text, label=label, probability=float(said.softmax(0)[label]), right=int(said.argmax()) == label
+        )
         is None
     ]
     texts, labels = [texts[i] for i in kept], [labels[i] for i in kept]
-    targets = protocol.targets(explainer, [rows[i] for i in kept], labels)
+    targets = protocol.targets(explainer, [tokenized_texts[i] for i in kept], labels)
     own = explained(protocol, explainer, texts, method, targets)
     others = explained(protocol, explainer, texts, method, [other_class(label) for label in labels])
     found = evaluate(explainer, own, protocol.measures, others=others, target=targets)
@@ -166,7 +171,7 @@ def test_the_settings_matter():
     explainer = three_classes()
     changes: list[dict[str, Any]] = [{"hide": ("sep",)}, {"hide": ()}, {"zero_types": False}, {"shortest": 22}]
     changes += [{"target": "predicted"}, {"measures": protocol("attcat_mnli").measures}]
-    changes += [{"measures": tuple(with_change(m, **one) for m in ATTCAT.measures)} for one in SETTINGS]
+    changes += [{"measures": tuple(with_removal(m, **one) for m in ATTCAT.measures)} for one in SETTINGS]
     published = judge(ATTCAT, explainer, PAIRS, "attcat")
     for change in changes:
         assert judge(replace(ATTCAT, **change), explainer, PAIRS, "attcat") != published, change
@@ -185,7 +190,7 @@ SETTINGS: list[dict[str, Any]] = [
 ]
 
 
-def with_change(measure: Measure, **settings: Any) -> Measure:
+def with_removal(measure: Measure, **settings: Any) -> Measure:
     own = measure.perturbation
     return measure if own is None else replace(measure, perturbation=replace(own, **settings))
 
@@ -273,14 +278,17 @@ def test_answers(paper, method):
     answers = answer_places()
     expected = literal.squad_protocol(slow(explainer), explainer.tokenizer, questions, answers, method, paper)
     fitted = preset.fit(explainer)
-    rows = fitted.encode(questions)
-    assert max(map(len, rows)) == 384
-    targets = preset.targets(fitted, rows)
+    tokenized_texts = fitted.encode(questions)
+    assert max(map(len, tokenized_texts)) == 384
+    targets = preset.targets(fitted, tokenized_texts)
     own = explained(preset, fitted, questions, method, targets)
-    for e, row in zip(own, rows, strict=True):
-        scores = literal.explain_answer(slow(explainer), explainer.tokenizer, row.input_ids, method, paper)
+    for e, tokenized_text in zip(own, tokenized_texts, strict=True):
+        scores = literal.explain_answer(slow(explainer), explainer.tokenizer, tokenized_text.input_ids, method, paper)
         np.testing.assert_allclose(e.scores.numpy(), scores, rtol=1e-9, atol=CLOSE)
-    marks = [preset.answer_marks(row, answer) for row, answer in zip(rows, answers, strict=True)]
+    marks = [
+        preset.answer_marks(tokenized_text, answer)
+        for tokenized_text, answer in zip(tokenized_texts, answers, strict=True)
+    ]
     assert [m.sum() for m in marks if m is not None] == [11, 2, 1, 21, 3, 21, 21, 21]
     assert marks[2] is not None
     assert marks[2][0]  # an answer that was cut off is said to be at [CLS]
@@ -295,30 +303,30 @@ def test_start_and_end_are_each_the_highest():
     """Also where the end comes first, which no answer does."""
     explainer = ATTCAT_SQUAD.fit(reader())
     contexts = (CONTEXT, "it is a good movie", "they are not bad at all")
-    rows = explainer.encode([(word, context) for word in ("who", "is", "a") for context in contexts])
-    targets = ATTCAT_SQUAD.targets(explainer, rows)
+    tokenized_texts = explainer.encode([(word, context) for word in ("who", "is", "a") for context in contexts])
+    targets = ATTCAT_SQUAD.targets(explainer, tokenized_texts)
     assert any(start > end for start, end in targets)
     assert any(start < end for start, end in targets)
     hidden = explainer.tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
-    for row, (start, end) in zip(rows, targets, strict=True):
-        mask = torch.tensor([[int(token not in hidden) for token in row.input_ids]])
+    for tokenized_text, (start, end) in zip(tokenized_texts, targets, strict=True):
+        mask = torch.tensor([[int(token not in hidden) for token in tokenized_text.input_ids]])
         with torch.no_grad():
-            said = explainer.model(torch.tensor([row.input_ids]), mask, token_type_ids=mask * 0)
+            said = explainer.model(torch.tensor([tokenized_text.input_ids]), mask, token_type_ids=mask * 0)
         assert (start, end) == (int(said.start_logits[0].argmax()), int(said.end_logits[0].argmax()))
 
 
 def test_an_answer_that_was_cut_off_is_set_aside_otherwise():
-    (row,) = MASK_LRP_SQUAD.fit(reader()).encode([QUESTIONS[2][0]])
+    (tokenized_text,) = MASK_LRP_SQUAD.fit(reader()).encode([QUESTIONS[2][0]])
     text = QUESTIONS[2][0][1]
-    end = row.spans[-2][1]  # of what fits
+    end = tokenized_text.spans[-2][1]  # of what fits
     for place in (len(text) - 2, len(text)), (end - 2, end + 2):
-        assert clean(["recall_at_k"]).answer_marks(row, place) is None
-        marks = MASK_LRP_SQUAD.answer_marks(row, place)
+        assert clean(["recall_at_k"]).answer_marks(tokenized_text, place) is None
+        marks = MASK_LRP_SQUAD.answer_marks(tokenized_text, place)
         assert marks is not None
         assert marks.nonzero().tolist() == [[0]]
-    marks = clean(["recall_at_k"]).answer_marks(row, (end - 2, end))
+    marks = clean(["recall_at_k"]).answer_marks(tokenized_text, (end - 2, end))
     assert marks is not None
-    assert marks.nonzero().tolist() == [[len(row) - 2]]
+    assert marks.nonzero().tolist() == [[len(tokenized_text) - 2]]
 
 
 # --- ALTI --------------------------------------------------------------------------------------------------------
@@ -373,12 +381,12 @@ def agreement(family: str, task: str) -> tuple[tl.Explainer, list[tuple[Any, ...
         masked = task == "fill-mask"
         text = text.replace("{}", "[MASK]") if masked else text.partition(" {}")[0]
         forms = (right, wrong) if masked else (f" {right}", f" {wrong}")
-        (row,) = explainer.encode([text])
+        (tokenized_text,) = explainer.encode([text])
         begin = text.index(subject)
-        truth = [i for i, (a, b) in enumerate(row.spans) if a < begin + len(subject) and b > begin]
-        position = row.tokens.index("[MASK]") if masked else len(row) - 1
+        truth = [i for i, (a, b) in enumerate(tokenized_text.spans) if a < begin + len(subject) and b > begin]
+        position = tokenized_text.tokens.index("[MASK]") if masked else len(tokenized_text) - 1
         ids = [explainer.task.index(form) for form in forms]
-        cases.append((text, *forms, row, (row.input_ids, position, *ids, truth)))
+        cases.append((text, *forms, tokenized_text, (tokenized_text.input_ids, position, *ids, truth)))
     return explainer, cases
 
 
@@ -426,12 +434,14 @@ def test_answers_as_the_papers_write_them(paper):
     pairs = zip([question for question, _ in QUESTIONS], places, strict=True)
     examples = [Example(str(i), question, answer=place) for i, (question, place) in enumerate(pairs)]
     table = bench(explainer, examples, ["attcat"], protocol=f"{paper}_squad_written", erasure=False, progress=False)
-    rows = explainer.encode([example.text for example in examples])
+    tokenized_texts = explainer.encode([example.text for example in examples])
     found, sizes = [], []
-    for e, row, place in zip(explainer.explain([x.text for x in examples], "attcat"), rows, places, strict=True):
-        marks = clean(["recall_at_k"]).answer_marks(row, place)
+    for e, tokenized_text, place in zip(
+        explainer.explain([x.text for x in examples], "attcat"), tokenized_texts, places, strict=True
+    ):
+        marks = clean(["recall_at_k"]).answer_marks(tokenized_text, place)
         assert marks is not None
-        top = sorted(range(len(row)), key=lambda i: (-float(e.scores[i]), i))[:20]
+        top = sorted(range(len(tokenized_text)), key=lambda i: (-float(e.scores[i]), i))[:20]
         found.append(sum(bool(marks[i]) for i in top))
         sizes.append(int(marks.sum()))
     expected = np.mean(found) if paper == "attcat" else 100 * sum(found) / sum(sizes)
@@ -496,23 +506,23 @@ def test_every_preset_is_there_under_its_name():
         assert one.name == name
         assert one.tasks
         assert one.zero_first | one.absolute <= set(METHODS)
-        changes = [m.settled for m in one.measures if m.entry.kind == "perturbation"]
+        changes = [m.resolved_perturbation for m in one.measures if m.entry.kind == "perturbation"]
         assert all(change.zero_types is one.zero_types for change in changes)
     with pytest.raises(ValueError, match=r"no protocol 'atcat'. Protocols: attcat, .*arras"):
         protocol("atcat")
 
 
 def test_the_clean_protocol_changes_nothing():
-    perturbation = Perturbation(how="delete")
+    perturbation = Perturbation(removal="delete")
     measure = Measure("aopc", options={"absolute": True}, name="absolute")
     plain = clean(["AOPC", "pointing_game", measure], perturbation)
     assert plain.measures == (Measure("aopc", perturbation), Measure("pointing_game"), measure)
     explainer = tl.load()
     assert plain.fit(explainer) is explainer
     assert plain.prepare(explainer.tokenizer) is None
-    (row,) = explainer.encode(["fine"])
-    assert plain.keep(row) is None
-    batch = explainer.collate([row])
+    (tokenized_text,) = explainer.encode(["fine"])
+    assert plain.keep(tokenized_text) is None
+    batch = explainer.collate([tokenized_text])
     assert plain.measured(batch) is batch
     e = explainer.explain("fine", "raw_attention")
     assert plain.adjust(e) is e
@@ -542,19 +552,19 @@ def test_hiding_is_not_padding():
 
 
 def test_reasons_are_given():
-    (row,) = tl.load().encode(["A rather short text."])
-    assert MASK_LRP.keep(row, label=1) == "fewer than 20 tokens"
+    (tokenized_text,) = tl.load().encode(["A rather short text."])
+    assert MASK_LRP.keep(tokenized_text, label=1) == "fewer than 20 tokens"
     short = replace(protocol("mask_lrp_qqp"), shortest=0)
-    assert short.keep(row) == "no gold label"
-    assert short.keep(row, label=0, probability=0.9) == "gold label is not 1"
-    assert short.keep(row, label=1, probability=0.29) == "probability of the gold label below 0.3"
-    assert short.keep(row, label=1, probability=0.3) is None
+    assert short.keep(tokenized_text) == "no gold label"
+    assert short.keep(tokenized_text, label=0, probability=0.9) == "gold label is not 1"
+    assert short.keep(tokenized_text, label=1, probability=0.29) == "probability of the gold label below 0.3"
+    assert short.keep(tokenized_text, label=1, probability=0.3) is None
     other = replace(protocol("mask_lrp_mnli"), shortest=0)
-    assert other.keep(row, label=2, probability=0.339) == "probability of the gold label below 0.34"
-    assert other.keep(row, label=2, probability=0.34) is None
-    assert ARRAS.keep(row, right=False) == ARRAS.keep(row) == "predicted wrongly"
-    assert ARRAS.keep(row, right=True) is None
-    assert ALTI.keep(replace(row, truncated=200)) == "more than 200 tokens"
+    assert other.keep(tokenized_text, label=2, probability=0.339) == "probability of the gold label below 0.34"
+    assert other.keep(tokenized_text, label=2, probability=0.34) is None
+    assert ARRAS.keep(tokenized_text, right=False) == ARRAS.keep(tokenized_text) == "predicted wrongly"
+    assert ARRAS.keep(tokenized_text, right=True) is None
+    assert ALTI.keep(replace(tokenized_text, truncated=200)) == "more than 200 tokens"
 
 
 def test_a_protocol_is_for_its_task():

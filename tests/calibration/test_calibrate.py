@@ -23,8 +23,8 @@ from tokenlight.methods import METHODS
 from tokenlight.metrics.perturbation import Perturbation, change
 from tokenlight.metrics.probability import ask, log_probabilities
 from tokenlight.model.fingerprint import fingerprint
-from tokenlight.model.twin import Twin
-from tokenlight.tasks.targets import Goal
+from tokenlight.model.twin import InstrumentedModel
+from tokenlight.tasks.targets import MeasuredTarget
 from tokenlight.views.head_map import calibration_sentence
 
 WORDS = ["the", "keys", "are", "good", "bad", "movie", "they", "is", "not", "here", "book", "author", "young", "film"]
@@ -35,36 +35,38 @@ FEW = TEXTS[:12]
 def effects_of(explainer, texts, orders, points=30, perturbation=None):
     rows = explainer.encode(texts)
     fitted = (perturbation or Perturbation()).fit(explainer.inner, explainer.tokenizer)
-    goals = [Goal((1,))] * len(rows)
-    return rows, measure_effects(explainer, Twin(explainer.model), rows, goals, texts, fitted, orders, points)
+    measured_targets = [MeasuredTarget((1,))] * len(rows)
+    return rows, measure_effects(
+        explainer, InstrumentedModel(explainer.model), rows, measured_targets, texts, fitted, orders, points
+    )
 
 
 def log_odds(explainer, row, gone):
     fitted = Perturbation().fit(explainer.inner, explainer.tokenizer)
-    question = ask(explainer, change(row, gone, fitted, 0.0), Goal((1,)))
+    question = ask(explainer, change(row, gone, fitted, 0.0), MeasuredTarget((1,)))
     return float(torch.logit(log_probabilities(explainer, [question]).exp())[0])
 
 
 def test_effects_add_up_to_what_all_tokens_are_worth():
     explainer = explainer_for("bert", "text-classification")
-    rows, found = effects_of(explainer, TEXTS[:3], orders=3, points=4)
-    for row, one in zip(rows, found, strict=True):
-        words = [i for i, special in enumerate(row.special) if not special]
-        worth = log_odds(explainer, row, []) - log_odds(explainer, row, words)
+    tokenized_texts, found = effects_of(explainer, TEXTS[:3], orders=3, points=4)
+    for tokenized_text, one in zip(tokenized_texts, found, strict=True):
+        words = [i for i, special in enumerate(tokenized_text.special) if not special]
+        worth = log_odds(explainer, tokenized_text, []) - log_odds(explainer, tokenized_text, words)
         assert one.values.sum() == pytest.approx(worth, abs=1e-6)
         assert one.measured.nonzero()[:, 0].tolist() == words
 
 
 def test_with_every_order_effects_are_shapley_values():
     explainer = explainer_for("bert", "text-classification")
-    (row,) = explainer.encode(["they are not bad"])
-    words = [i for i, special in enumerate(row.special) if not special]
+    (tokenized_text,) = explainer.encode(["they are not bad"])
+    words = [i for i, special in enumerate(tokenized_text.special) if not special]
     worth = {
-        gone: log_odds(explainer, row, list(gone))
+        gone: log_odds(explainer, tokenized_text, list(gone))
         for size in range(len(words) + 1)
         for gone in itertools.combinations(words, size)
     }
-    exact = torch.zeros(len(row), dtype=torch.float64)
+    exact = torch.zeros(len(tokenized_text), dtype=torch.float64)
     orders = list(itertools.permutations(words))
     for order in orders:
         for place, word in enumerate(order):
@@ -74,7 +76,7 @@ def test_with_every_order_effects_are_shapley_values():
         ([[word] for word in order], torch.tensor([worth[tuple(sorted(order[:k]))] for k in range(len(order) + 1)]))
         for order in orders
     ]
-    found = share_out(len(row), [(order, -line.double().diff()) for order, line in lines])
+    found = share_out(len(tokenized_text), [(order, -line.double().diff()) for order, line in lines])
     torch.testing.assert_close(found.values, exact, atol=1e-6, rtol=0)
     estimated = effects_of(explainer, ["they are not bad"], orders=200)[1][0].values
     torch.testing.assert_close(estimated, exact, atol=0.15 * float(exact.abs().max()), rtol=0)
@@ -82,18 +84,18 @@ def test_with_every_order_effects_are_shapley_values():
 
 def test_orders_cover_every_token_once_and_every_second_one_runs_backwards():
     explainer = explainer_for("bert", "text-classification")
-    (row,) = explainer.encode([TEXTS[0]])
+    (tokenized_text,) = explainer.encode([TEXTS[0]])
     fitted = Perturbation().fit(explainer.inner, explainer.tokenizer)
-    plan = list(random_orders(row, Goal((1,)), "a name", fitted, orders=4, points=3))
+    plan = list(random_orders(tokenized_text, MeasuredTarget((1,)), "a name", fitted, orders=4, points=3))
     flat = [[token for group in order for token in group] for order in plan]
-    words = [i for i, special in enumerate(row.special) if not special]
+    words = [i for i, special in enumerate(tokenized_text.special) if not special]
     assert [len(order) for order in plan] == [3] * 4
     assert all(sorted(order) == words for order in flat)
     assert flat[1] == flat[0][::-1]
     assert flat[3] == flat[2][::-1]
     assert flat[2] not in flat[:2]
-    assert plan == list(random_orders(row, Goal((1,)), "a name", fitted, orders=4, points=3))
-    assert plan != list(random_orders(row, Goal((1,)), "another", fitted, orders=4, points=3))
+    assert plan == list(random_orders(tokenized_text, MeasuredTarget((1,)), "a name", fitted, orders=4, points=3))
+    assert plan != list(random_orders(tokenized_text, MeasuredTarget((1,)), "another", fitted, orders=4, points=3))
 
 
 def test_agreement_is_the_correlation_over_the_tokens_that_may_go():
@@ -121,20 +123,22 @@ def test_slopes_are_those_of_differences(family, method):
 
 
 def check_slopes(explainer, method):
-    twin = Twin(explainer.model)
+    instrumented = InstrumentedModel(explainer.model)
     rows, found = effects_of(explainer, TEXTS[:2], orders=2)
-    wanted = explainer.task.want(rows[0], 1, None)
-    batches = measured_batches(explainer, twin, [Measured(r, wanted, e) for r, e in zip(rows, found, strict=True)])
+    wanted = explainer.task.resolve_target(rows[0], 1, None)
+    batches = measured_batches(
+        explainer, instrumented, [Measured(r, wanted, e) for r, e in zip(rows, found, strict=True)]
+    )
     strengths = torch.linspace(0.3, 0.9, 8, dtype=torch.float64).view(2, 4)
-    mean, slope = agreement_and_slope(twin, batches, method, strengths)
-    assert mean == pytest.approx(float(agreements(twin, batches, method, strengths).mean()), abs=1e-9)
+    mean, slope = agreement_and_slope(instrumented, batches, method, strengths)
+    assert mean == pytest.approx(float(agreements(instrumented, batches, method, strengths).mean()), abs=1e-9)
     assert slope.abs().max() > 1e-4
     step = 1e-5
     for layer, head in ((0, 1), (1, 2), (1, 3)):
         moved = strengths.clone(), strengths.clone()
         moved[0][layer, head] += step
         moved[1][layer, head] -= step
-        up, down = (float(agreements(twin, batches, method, one).mean()) for one in moved)
+        up, down = (float(agreements(instrumented, batches, method, one).mean()) for one in moved)
         assert float(slope[layer, head]) == pytest.approx((up - down) / (2 * step), rel=1e-3, abs=1e-6)
 
 
@@ -179,7 +183,7 @@ def planted(monkeypatch):
     """Effects that are exactly what attn_lrp says through some heads: these should be found."""
     lit = torch.tensor([[1.0, 0.0, 1.0, 0.3], [0.0, 1.0, 0.6, 1.0]], dtype=torch.float64)
 
-    def measure(explainer, twin, rows, *settings):
+    def measure(explainer, instrumented, rows, *settings):
         found = explainer.explain([row.text for row in rows], "attn_lrp", heads=lit, progress=False)
         return [Effects(e.scores.double(), ~e.special) for e in found]
 
@@ -206,7 +210,7 @@ def test_calibrating_again_finds_the_same(planted):
 def test_nothing_is_found_in_noise(monkeypatch):
     """Chance may deceive a few: 2 in 100 by construction."""
 
-    def noise(explainer, twin, rows, goals, names, *settings):
+    def noise(explainer, instrumented, rows, measured_targets, names, *settings):
         chance = [random.Random(name) for name in names]
         values = [torch.tensor([g.gauss(0, 1) for _ in row.tokens]) for g, row in zip(chance, rows, strict=True)]
         return [Effects(v.double(), ~torch.tensor(row.special)) for v, row in zip(values, rows, strict=True)]
@@ -287,7 +291,7 @@ def test_calibration_with_real_effects_leaves_the_model_as_it_is():
 def test_next_tokens_are_calibrated_against_a_foil():
     explainer = explainer_for("gpt2", "text-generation")
     mask = tl.calibrate(explainer, FEW, target=" is", foil=" are", orders=2, steps=2, progress=False)
-    assert mask.made["perturbation"]["how"] == "delete"
+    assert mask.made["perturbation"]["removal"] == "delete"
     plain = explainer.explain(TEXTS[0], target=" is", foil=" are")
     assert explainer.explain(TEXTS[0], heads=mask, target=" is", foil=" are").score == plain.score
 

@@ -45,10 +45,10 @@ def test_bench_writes_and_prints_the_table(checkpoint, data, tmp_path):
     stored = (Path(out) / "results-00000.jsonl").read_bytes()
     assert succeed(*command) == printed  # everything is there already
     assert succeed("bench", out) == printed  # without model and data
-    for option in (["--perturb", "delete"], ["--heads", "own"], ["--written-out"], ["--no-erasure"], ["--limit", "2"]):
+    for option in (["--removal", "delete"], ["--heads", "own"], ["--written-out"], ["--no-erasure"], ["--limit", "2"]):
         assert "holds results, which are shown as they are" in fail("bench", out, *option)
     assert (Path(out) / "results-00000.jsonl").read_bytes() == stored
-    assert "protocol.measures" in fail(*command, "--perturb", "delete")
+    assert "protocol.measures" in fail(*command, "--removal", "delete")
     assert "example 5: the model has no label" in fail(
         *command[:3], "-o", str(tmp_path / "b"), *columns, "--bad-rows", "refuse", "--method", "cat"
     )

@@ -1,8 +1,8 @@
-"""The catalogue that the command line reads in place of the registries says what they say."""
+"""The catalog that the command line reads in place of the registries says what they say."""
 
-from tokenlight.cli.catalogue import read_catalogue
-from tokenlight.cli.write_catalogue import current_catalogue
+from tokenlight.cli.catalogue import read_catalog
+from tokenlight.cli.write_catalogue import current_catalog
 
 
 def test_it_is_what_the_registries_say():
-    assert read_catalogue() == current_catalogue(), "methods, metrics, protocols or tasks changed: run `make catalogue`"
+    assert read_catalog() == current_catalog(), "methods, metrics, protocols or tasks changed: run `make catalog`"

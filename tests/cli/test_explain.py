@@ -243,7 +243,7 @@ def test_an_error_of_our_own_is_not_hidden(folders, monkeypatch):
     def broken(*args: Any, **kwargs: Any) -> None:
         raise AssertionError("a bug")
 
-    monkeypatch.setattr(tl.Explainer, "explain_jobs", broken)
+    monkeypatch.setattr(tl.Explainer, "explain_configs", broken)
     assert isinstance(run("explain", TEXT, "-m", folders["classifier"]).exception, AssertionError)
 
 
@@ -323,15 +323,15 @@ def test_answers_from_files_to_files(folders, tmp_path, monkeypatch):
     Path("one.txt").write_text("the key is here\n")
     Path("more.json").write_text(json.dumps(["they are bad"]))
     given = ["it is", "-m", folders["writer"], "--answer", " a good movie", "--documents", "one.txt"]
-    given += ["--documents", "more.json", "--number", "log_probability"]
+    given += ["--documents", "more.json", "--quantity", "log_probability"]
     for name in ("x.json", "x.parquet", "x.html"):
         assert succeed("explain", *given, "-o", name) == ""
     found, same = tl.ExplainedAnswer.load("x.json"), tl.ExplainedAnswer.load("x.parquet")
     assert found == same
     assert found.prompt == "the key is here\n\nthey are bad\n\nit is"
-    assert [source.name for source in found.sources] == ["one", "document 2"]
+    assert [source.name for source in found.documents] == ["one", "document 2"]
     assert Path("x.html").read_text().startswith("<!doctype html>")
-    expected = tl.load(folders["writer"]).explain_answer(found.prompt, " a good movie", number="log_probability")
+    expected = tl.load(folders["writer"]).explain_answer(found.prompt, " a good movie", quantity="log_probability")
     assert torch.equal(found.matrix, expected.matrix)
     shown = succeed("explain", *given)
     assert "a good movie" in shown

@@ -20,7 +20,7 @@ def source(tmp_path) -> str:
 def test_a_file_is_explained_and_summed_up(checkpoint, source, tmp_path):
     out = tmp_path / "out"
     command = ["explain-file", source, "-o", str(out), "-m", checkpoint, "--text", "said", "--id", "name"]
-    command += ["--method", "lrp", "--method", "AttCAT", "--part-rows", "10", "--dtype", "float16"]
+    command += ["--method", "lrp", "--method", "AttCAT", "--chunk-rows", "10", "--dtype", "float16"]
     printed = succeed(*command)
     assert printed == f"25 texts explained in 3 parts, 1 row skipped (see bad_rows.jsonl): {out}\n"
     found = pandas.read_parquet(out / "parts")

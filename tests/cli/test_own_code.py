@@ -168,7 +168,7 @@ def test_scripts_of_datasets_are_not_run(monkeypatch):
 
     fake = SimpleNamespace(load_dataset=load_dataset, get_dataset_split_names=get_dataset_split_names)
     monkeypatch.setitem(sys.modules, "datasets", fake)
-    list(read_examples(tl.Source("hf:org/glue", split="test")))
+    list(read_examples(tl.DataSource("hf:org/glue", split="test")))
     with pytest.raises(ValueError, match="one of its splits"):
-        list(read_examples(tl.Source("hf:org/glue")))
+        list(read_examples(tl.DataSource("hf:org/glue")))
     assert told == [False, False]

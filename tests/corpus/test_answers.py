@@ -16,8 +16,8 @@ from tests.corpus.test_explain_dataset import bad_rows, contents, table
 from tests.tokenizers_ import explainer_for
 from tokenlight.corpus import shards
 from tokenlight.corpus.settings import CorpusSettings
-from tokenlight.corpus.summary import summarise
-from tokenlight.data.source import Source
+from tokenlight.corpus.summary import summarize
+from tokenlight.data.source import DataSource
 from tokenlight.text.chats import read_chat
 from tokenlight.text.documents import named_spans, with_documents
 
@@ -44,19 +44,19 @@ def talker():
 
 
 def explain(source: Any, folder, methods=("gradient_x_input",), family="gpt2", task="text-generation", **settings: Any):
-    chosen = CorpusSettings(**{"part_rows": 2, "tokens": 64, **settings})
+    chosen = CorpusSettings(**{"chunk_rows": 2, "tokens": 64, **settings})
     return tl.explain_dataset(explainer_for(family, task), source, folder, methods, settings=chosen, progress=False)
 
 
 @pytest.mark.parametrize("each", ["answer", "sentence", "token"])
 def test_scores_are_those_of_explain_answer(tmp_path, each):
-    done = explain(ROWS, tmp_path, METHODS, each=each, number="log_probability")
+    done = explain(ROWS, tmp_path, METHODS, each=each, quantity="log_probability")
     assert (done.parts, done.explained, done.bad) == (2, 3, 0)
     explainer = explainer_for("gpt2", "text-generation")
     for one in table(tmp_path).itertuples():
         row, close = ROWS[one.row], partial(numpy.testing.assert_allclose, rtol=2e-4, atol=1e-5)
         expected = explainer.explain_answer(
-            row["prompt"], row["answer"], one.method, number="log_probability", progress=False
+            row["prompt"], row["answer"], one.method, quantity="log_probability", progress=False
         )
         length, total = expected.prompt_length, expected.total()
         assert (one.text, one.answer, one.target) == (row["prompt"], row["answer"], row["answer"])
@@ -115,12 +115,12 @@ def test_bad_rows_are_named_by_line_and_a_killed_run_goes_on(tmp_path):
 def test_columns_by_other_names_and_from_parquet(tmp_path):
     renamed = [{"asked": row["prompt"], "said": row["answer"], "text": "x"} for row in ROWS]
     pandas.DataFrame(renamed).to_parquet(tmp_path / "log.parquet")
-    explain(Source(tmp_path / "log.parquet", text="asked", answer="said"), tmp_path / "out")
+    explain(DataSource(tmp_path / "log.parquet", text="asked", answer="said"), tmp_path / "out")
     explain(ROWS, tmp_path / "same")
     for one, other in zip(table(tmp_path / "out")["scores"], table(tmp_path / "same")["scores"], strict=True):
         numpy.testing.assert_array_equal(one, other)
     with pytest.raises(ValueError, match="explained by itself"):
-        explain(Source(ROWS, answer="answer", target="answer"), tmp_path / "no")
+        explain(DataSource(ROWS, answer="answer", target="answer"), tmp_path / "no")
     with pytest.raises(ValueError, match="explained by itself"):
         explain(ROWS, tmp_path / "no", target=" a")
     with pytest.raises(ValueError, match="answers are what language models write"):
@@ -130,7 +130,7 @@ def test_columns_by_other_names_and_from_parquet(tmp_path):
 
 def test_words_of_all_answers_are_counted_together(tmp_path):
     explain(ROWS, tmp_path)
-    (summary,) = summarise(tmp_path)
+    (summary,) = summarize(tmp_path)
     assert [(label.label, label.texts) for label in summary.labels] == [("answers", 3)]
 
 
@@ -152,19 +152,19 @@ def test_chats_with_documents_are_those_of_explain_answer(tmp_path):
     assert [row["row"] for row in bad_rows(tmp_path / "jsonl")] == [2, 3]
     assert "message 2: expected" in reasons[0]
     assert "does not occur in the prompt, but other documents do" in reasons[1]
-    prompt, sources = with_documents(read_chat(CHAT), documents)
-    expected = explainer.explain_answer(prompt, answer, "attn_lrp", documents=named_spans(sources), progress=False)
-    by_source = expected.by_source()
+    prompt, documents = with_documents(read_chat(CHAT), documents)
+    expected = explainer.explain_answer(prompt, answer, "attn_lrp", documents=named_spans(documents), progress=False)
+    by_document = expected.by_document()
     rows = [*table(tmp_path / "jsonl").itertuples(), *table(tmp_path / "parquet").itertuples()]
     assert [rows[0].source_names[0], rows[1].source_names[0], rows[2].source_names[0]] == ["a", "document 1", "a"]
     for row in rows:
         assert not isinstance(row.text, str)
         assert row.messages[1]["content"] == "the key is here\n\nthey are bad\n\nwho wrote the book ?"
         assert row.tokens.tolist() == expected.tokens[: expected.prompt_length]
-        assert row.source_names.tolist()[2:] == [one.name for one in by_source.sources[2:]]
-        numpy.testing.assert_allclose(numpy.stack(row.source_scores), by_source.scores, rtol=2e-4, atol=1e-5)
+        assert row.source_names.tolist()[2:] == [one.name for one in by_document.documents[2:]]
+        numpy.testing.assert_allclose(numpy.stack(row.source_scores), by_document.scores, rtol=2e-4, atol=1e-5)
         sums = [sum(scores) for scores in row.part_scores]
         numpy.testing.assert_allclose([sum(scores) for scores in row.source_scores], sums, rtol=2e-4, atol=1e-5)
-    (summary,) = summarise(tmp_path / "parquet")
+    (summary,) = summarize(tmp_path / "parquet")
     assert "author" not in {word.word for label in summary.labels for word in label.words}
     assert "book" in {word.word for label in summary.labels for word in label.words}

@@ -24,10 +24,10 @@ from tokenlight.corpus import plan as planning
 from tokenlight.corpus import shards as shards
 from tokenlight.corpus.batches_that_fit import Failure, attempt, in_batches
 from tokenlight.corpus.settings import CorpusSettings
-from tokenlight.corpus.summary import summarise
-from tokenlight.data.parts import Part
+from tokenlight.corpus.summary import summarize
+from tokenlight.data.parts import Chunk
 from tokenlight.data.reading_texts import read_texts
-from tokenlight.data.source import Source
+from tokenlight.data.source import DataSource
 from tokenlight.runs.run_folder import claim
 from tokenlight.runs.workers import THIS_PROCESS, Workers
 
@@ -43,9 +43,9 @@ def phrases(count: int) -> list[str]:
 def explain(
     source: Any, folder: Path, methods: Any = ("gradient_x_input",), workers: Workers = THIS_PROCESS, **settings: Any
 ) -> run.ExplainedCorpus:
-    chosen = CorpusSettings(**{"part_rows": 10, "tokens": 64, **settings})
-    how = {"settings": chosen, "workers": workers, "progress": False}
-    return tl.explain_dataset(explainer_for("bert"), source, folder, methods, **how)
+    chosen = CorpusSettings(**{"chunk_rows": 10, "tokens": 64, **settings})
+    removal = {"settings": chosen, "workers": workers, "progress": False}
+    return tl.explain_dataset(explainer_for("bert"), source, folder, methods, **removal)
 
 
 def table(folder: Path) -> Any:
@@ -126,7 +126,7 @@ def test_a_score_that_half_precision_cannot_hold_is_set_aside(tmp_path, monkeypa
 
 def test_targets_of_all_and_of_each(tmp_path):
     rows = [{"text": text, "gold": label} for text, label in zip(phrases(4), (0, "positive", "2", "none"), strict=True)]
-    done = explain(Source(rows, target="gold"), tmp_path / "each", foil="neutral")
+    done = explain(DataSource(rows, target="gold"), tmp_path / "each", foil="neutral")
     assert table(tmp_path / "each")["target"].tolist() == ["negative", "positive", "positive"]
     assert set(table(tmp_path / "each")["foil"]) == {"neutral"}
     assert done.bad == 1
@@ -145,7 +145,7 @@ def test_readers_and_language_models(tmp_path):
     assert found["text_pair"].tolist() == [context for _, context in pairs]
     assert found["segments"][0].max() == 1
     rows = [{"text": "The keys to the cabinet", "right": " are", "wrong": " is"}, {"text": "the key", "right": " qqq"}]
-    source = Source(rows[:1], target="right", foil="wrong")
+    source = DataSource(rows[:1], target="right", foil="wrong")
     tl.explain_dataset(explainer_for("gpt2", "text-generation"), source, tmp_path / "lm", ["lrp"], progress=False)
     assert table(tmp_path / "lm")[["target", "foil"]].to_numpy().tolist() == [[" are", " is"]]
     with pytest.raises(ValueError, match="answers for every token"):
@@ -158,7 +158,7 @@ def test_readers_and_language_models(tmp_path):
 def test_a_second_call_changes_nothing_and_runs_nothing(tmp_path, monkeypatch):
     first = explain(phrases(25), tmp_path)
     before = contents(tmp_path)
-    monkeypatch.setattr(run, "explain_part", None)
+    monkeypatch.setattr(run, "explain_chunk", None)
     assert explain(phrases(25), tmp_path) == first
     assert contents(tmp_path) == before
 
@@ -174,13 +174,13 @@ def test_a_run_that_was_stopped_goes_on(tmp_path, monkeypatch):
         parts.append(part.number)
         return real(plan, part, tell)
 
-    real = run.explain_part
-    monkeypatch.setattr(run, "explain_part", stop_at_the_third)
+    real = run.explain_chunk
+    monkeypatch.setattr(run, "explain_chunk", stop_at_the_third)
     with pytest.raises(KeyboardInterrupt):
         explain(texts, tmp_path / "again", METHODS)
     assert parts == [0, 1]
     assert not (tmp_path / "again" / "_SUCCESS").exists()
-    monkeypatch.setattr(run, "explain_part", lambda plan, part, _: parts.append(part.number) or real(plan, part))
+    monkeypatch.setattr(run, "explain_chunk", lambda plan, part, _: parts.append(part.number) or real(plan, part))
     (tmp_path / "again" / "parts" / ".part-000002.parquet.x.part").write_bytes(b"half")
     explain(texts, tmp_path / "again", METHODS)
     assert parts == [0, 1, 2, 3, 4, 5]
@@ -258,7 +258,7 @@ def test_scores_that_are_too_small_for_their_type_are_counted(tmp_path):
     with torch.no_grad():
         weights.classifier.weight.mul_(1e-6)
         weights.classifier.bias.mul_(1e-6)
-    chosen = CorpusSettings(part_rows=10, tokens=64, dtype="float16")
+    chosen = CorpusSettings(chunk_rows=10, tokens=64, dtype="float16")
     found = tl.explain_dataset(
         tl.Explainer(weights, small.tokenizer), phrases(12), tmp_path / "half", ["gradient_x_input"], settings=chosen
     )
@@ -293,17 +293,17 @@ def test_a_run_that_goes_on_under_another_path_writes_the_same(tmp_path, monkeyp
 def test_progress_is_told_batch_by_batch(tmp_path, monkeypatch, window):
     told = []
     monkeypatch.setattr(run, "pacing", lambda total, done, show: nullcontext(told.append))
-    explain([*phrases(23), ""], tmp_path, part_rows=100, window=window, overlap=window and 1)
+    explain([*phrases(23), ""], tmp_path, chunk_rows=100, window=window, overlap=window and 1)
     assert len(told) > 3
     assert sum(told) == pytest.approx(24)
 
 
 def test_maps_are_not_kept(tmp_path):
     explainer = explainer_for("bert")
-    jobs = run.make_jobs(explainer, ["alti:layers=true"], None)
-    plan = planning.ExplainingPlan(explainer, jobs, CorpusSettings())
-    rows = tuple(enumerate(read_texts(Source(phrases(2)))))
-    for text in explaining.explain_part(plan, Part(0, rows)).texts:
+    method_configs = run.make_configs(explainer, ["alti:layers=true"], None)
+    plan = planning.ExplainingPlan(explainer, method_configs, CorpusSettings())
+    rows = tuple(enumerate(read_texts(DataSource(phrases(2)))))
+    for text in explaining.explain_chunk(plan, Chunk(0, rows)).texts:
         (found,) = text.found.values()
         assert found.maps == {}
     assert explainer.explain(phrases(1)[0], "alti", layers=True).maps
@@ -351,14 +351,14 @@ def test_the_same_bytes_read_as_another_kind_of_data_are_another_run(tmp_path):
 
 
 def test_data_that_was_changed_while_it_was_read_is_reported(tmp_path, monkeypatch):
-    lines, honest = tmp_path / "texts.txt", run.explain_part
+    lines, honest = tmp_path / "texts.txt", run.explain_chunk
     lines.write_text("".join(f"{text}\n" for text in phrases(12)))
 
     def change_data(*arguments: Any) -> Any:
         lines.write_text("".join(f"{text}\n" for text in phrases(13)[1:]))
         return honest(*arguments)
 
-    monkeypatch.setattr(run, "explain_part", change_data)
+    monkeypatch.setattr(run, "explain_chunk", change_data)
     with pytest.warns(RuntimeWarning, match=r"texts\.txt was changed while it was read: .*out holds results of rows"):
         explain(lines, tmp_path / "out")
 
@@ -524,12 +524,12 @@ def test_other_errors_are_not_taken_for_a_lack_of_memory(tmp_path, monkeypatch):
 
 
 def test_what_a_text_says_of_memory_is_not_taken_for_a_lack_of_it():
-    rows = explainer_for("bert").encode(["out of memory"])
+    tokenized_texts = explainer_for("bert").encode(["out of memory"])
 
     def refuse(places):
         raise ValueError("'out of memory' is not finite")
 
-    assert in_batches(rows, 100, False, as_ours(refuse)) == [Failure("'out of memory' is not finite")]
+    assert in_batches(tokenized_texts, 100, False, as_ours(refuse)) == [Failure("'out of memory' is not finite")]
 
 
 def test_halves_are_tried_when_the_memory_of_the_whole_is_free_again():
@@ -550,19 +550,19 @@ def test_halves_are_tried_when_the_memory_of_the_whole_is_free_again():
             raise MemoryError(held)
         return places
 
-    rows = explainer_for("bert").encode(phrases(4))
-    assert in_batches(rows, 10_000, False, hold) == [0, 1, 2, 3]
+    tokenized_texts = explainer_for("bert").encode(phrases(4))
+    assert in_batches(tokenized_texts, 10_000, False, hold) == [0, 1, 2, 3]
 
 
 def test_batches_keep_to_the_budget_and_results_to_their_order():
-    rows = explainer_for("bert").encode(phrases(40))
+    tokenized_texts = explainer_for("bert").encode(phrases(40))
     seen = []
 
     def look(places):
-        seen.append(len(places) * max(len(rows[i]) for i in places))
-        return [rows[i].text for i in places]
+        seen.append(len(places) * max(len(tokenized_texts[i]) for i in places))
+        return [tokenized_texts[i].text for i in places]
 
-    assert in_batches(rows, 64, False, look) == phrases(40)
+    assert in_batches(tokenized_texts, 64, False, look) == phrases(40)
     assert max(seen) <= 64
     assert in_batches([], 64, False, look) == []
 
@@ -571,8 +571,8 @@ def test_a_row_that_is_refused_alone_is_a_failure():
     def refuse(places):
         raise ValueError("no")
 
-    rows = explainer_for("bert").encode(phrases(2))
-    assert attempt([0, 1], rows, as_ours(refuse)) == [Failure("no"), Failure("no")]
+    tokenized_texts = explainer_for("bert").encode(phrases(2))
+    assert attempt([0, 1], tokenized_texts, as_ours(refuse)) == [Failure("no"), Failure("no")]
 
 
 def resident() -> int:
@@ -591,7 +591,7 @@ def test_memory_stays_flat(tmp_path, monkeypatch):
     monkeypatch.setattr(run.ShardWriter, "do", do)
     source = tmp_path / "texts.txt"
     source.write_text("".join(f"{text}\n" for text in phrases(3000)))
-    explain(source, tmp_path / "out", part_rows=100, tokens=2048)
+    explain(source, tmp_path / "out", chunk_rows=100, tokens=2048)
     assert len(sizes) == 30
     assert max(sizes) - sizes[5] < 24 * 2**20, [size >> 20 for size in sizes]
 
@@ -661,7 +661,7 @@ def test_a_damaged_shard_is_named(tmp_path):
     with pytest.raises(ValueError, match=r"part-000001\.parquet is damaged .* delete it"):
         shards.read_counts(shard)
     with pytest.raises(ValueError, match=r"part-000001\.parquet is damaged: .* the same call again"):
-        summarise(tmp_path)
+        summarize(tmp_path)
 
 
 # --- settings --------------------------------------------------------------------------------------------------------
@@ -671,7 +671,7 @@ def test_a_damaged_shard_is_named(tmp_path):
     ("settings", "said"),
     [
         ({"tokens": 0}, "tokens is a positive number"),
-        ({"part_rows": 0}, "part_rows is a positive number"),
+        ({"chunk_rows": 0}, "chunk_rows is a positive number"),
         ({"dtype": "int8"}, "float32"),
         ({"methods": []}, "at least one method"),
         ({"methods": ["lrp", "LRP"]}, "each once"),
@@ -716,12 +716,12 @@ def test_methods_are_a_list(tmp_path):
 
 @pytest.mark.parametrize("number", [0, 5])
 def test_a_folder_with_the_name_of_a_shard_is_refused_in_words(number, tmp_path):
-    explain(phrases(3), tmp_path, part_rows=2)
+    explain(phrases(3), tmp_path, chunk_rows=2)
     shard = tmp_path / "parts" / f"part-{number:06d}.parquet"
     shard.unlink(missing_ok=True)
     shard.mkdir()
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    for call in (lambda: explain(phrases(3), tmp_path, part_rows=2), lambda: summarise(tmp_path)):
+    for call in (lambda: explain(phrases(3), tmp_path, chunk_rows=2), lambda: summarize(tmp_path)):
         with pytest.raises(ValueError, match=rf"{shard.name} is a folder, expected a file .* move it somewhere else"):
             call()
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before

@@ -46,7 +46,7 @@ def control_c():
 
 def test_control_c_stops_cleanly_and_the_same_command_goes_on(source, tmp_path, checkpoint, control_c, monkeypatch):
     monkeypatch.setattr("tokenlight.runs.pace.LINE_EVERY", math.inf)  # a slow machine would say how far it is
-    settings = ["--method", "erasure", "--part-rows", "10", "--tokens", "64", "--threads", "1"]
+    settings = ["--method", "erasure", "--chunk-rows", "10", "--tokens", "64", "--threads", "1"]
     command = ["explain-file", str(source), "-m", checkpoint, *settings, "-o", str(tmp_path / "stopped")]
 
     def in_the_middle() -> None:

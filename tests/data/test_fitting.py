@@ -11,8 +11,8 @@ from tokenlight.text.encoding import encode
 def reason(tokenizer, text, evidence, target=" are", foil=" is"):
     start = text.index(evidence)
     example = Example("1", text, target=target, foil=foil, evidence=((start, start + len(evidence)),))
-    (row,) = encode(tokenizer, [text], None)
-    return misfit(example, row, tokenizer)
+    (tokenized_text,) = encode(tokenizer, [text], None)
+    return misfit(example, tokenized_text, tokenizer)
 
 
 @pytest.mark.parametrize("tokenizer", [wordpiece, byte_bpe, metaspace_bpe])

@@ -9,7 +9,7 @@ from tests.cli.test_explain import fail, succeed
 from tests.hub import Hub
 from tokenlight.data.examples import BadRow, Example
 from tokenlight.data.reading_examples import read_examples
-from tokenlight.data.source import Source
+from tokenlight.data.source import DataSource
 from tokenlight.masks.head_mask import HeadMask
 
 SENTENCES = ["it is a good movie and they are not bad at all", "the key is here", "the book was written in Paris"]
@@ -40,7 +40,7 @@ SCHEMAS: dict[tuple[str, str | None], tuple[dict[str, Any], Any, Any]] = {
 def test_columns_of_known_data_sets_need_no_options(name, config, monkeypatch):
     record, text, label = SCHEMAS[name, config]
     hub = Hub({(name, config): {"test": [record]}}).install(monkeypatch)
-    source = Source(f"hf:{name}" + (f":{config}" if config else ""), split="test")
+    source = DataSource(f"hf:{name}" + (f":{config}" if config else ""), split="test")
     [found] = read_examples(source)
     assert isinstance(found, Example)
     assert (found.text, found.label) == (record["text"] if text is None else text, label)
@@ -51,7 +51,7 @@ def test_columns_of_known_data_sets_need_no_options(name, config, monkeypatch):
 def test_nested_answers_are_read_and_questions_without_one_are_bad_rows(name, monkeypatch):
     rows = [{**SQUAD, "answers": ANSWERS}, {**SQUAD, "answers": {"text": [], "answer_start": []}}]
     Hub({(name, None): {"validation": rows}}).install(monkeypatch)
-    answered, impossible = read_examples(Source(f"hf:{name}", split="validation"))
+    answered, impossible = read_examples(DataSource(f"hf:{name}", split="validation"))
     assert isinstance(answered, Example)
     assert answered.text == (QUESTION, CONTEXT)
     assert answered.answer is not None
@@ -63,9 +63,9 @@ def test_other_columns_are_named_as_for_files(monkeypatch):
     rows = [{"question_title": PAIR[0], "best_answer": PAIR[1], "topic": 3}]
     Hub({("org/topics", None): {"test": rows}}).install(monkeypatch)
     with pytest.raises(ValueError, match=r"no column that is known to hold a text; it has question_title.*text="):
-        list(read_examples(Source("hf:org/topics", split="test")))
+        list(read_examples(DataSource("hf:org/topics", split="test")))
     chosen = {"pair": ("question_title", "best_answer"), "label": "topic"}
-    [found] = read_examples(Source("hf:org/topics", split="test", **chosen))
+    [found] = read_examples(DataSource("hf:org/topics", split="test", **chosen))
     assert isinstance(found, Example)
     assert (found.text, found.label) == (PAIR, 3)
 

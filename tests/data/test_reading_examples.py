@@ -15,7 +15,7 @@ from tokenlight.data.minimal_pairs import occurrences, whole_words
 from tokenlight.data.reading_examples import read_examples
 from tokenlight.data.reading_texts import read_texts
 from tokenlight.data.row_readers import MOST_HELD, unquote
-from tokenlight.data.source import Source
+from tokenlight.data.source import DataSource
 
 BLIMP = (
     ",sentence_good,sentence_bad,one_prefix_prefix,one_prefix_word_good,one_prefix_word_bad,UID,target\n"
@@ -54,7 +54,7 @@ def good(rows: list[Example | BadRow]) -> list[Example]:
 def test_tsv_with_header(tmp_path, newline):
     lines = ["label\ttext_a", '1\ta "fine" film ', " 0 \tdull", "1", "1\t ", "\tno label"]
     path = write(tmp_path / "d.tsv", "\ufeff" + newline.join(lines) + newline)
-    rows = list(read_examples(Source(path)))
+    rows = list(read_examples(DataSource(path)))
     assert good(rows) == [Example("2", 'a "fine" film ', "1"), Example("3", "dull", "0")]
     assert [row.where[-6:] for row in rows if isinstance(row, BadRow)] == ["line 4", "line 5", "line 6"]
     first, second, third = reasons(rows)
@@ -87,7 +87,7 @@ def test_tsv_undoes_quotes_only_where_they_were_doubled(field, text):
     ],
 )
 def test_parts_of_a_tsv_field_with_line_breaks_are_no_texts(lines, bad, tmp_path):
-    source = Source(write(tmp_path / "d.tsv", "\n".join(lines) + "\n"))
+    source = DataSource(write(tmp_path / "d.tsv", "\n".join(lines) + "\n"))
     rows = list(read_examples(source))
     assert len(good(rows)) == 1
     reason = "part of a field with line breaks between quotation marks"
@@ -107,7 +107,7 @@ def test_parts_of_a_tsv_field_with_line_breaks_are_no_texts(lines, bad, tmp_path
     ],
 )
 def test_single_marks_in_tsv_are_characters(lines, tmp_path):
-    rows = list(read_texts(Source(write(tmp_path / "d.tsv", "\n".join(lines) + "\n"))))
+    rows = list(read_texts(DataSource(write(tmp_path / "d.tsv", "\n".join(lines) + "\n"))))
     texts = [row.text for row in rows if isinstance(row, Example)]
     place = lines[0].split("\t").index("text")
     assert texts == [line.split("\t")[place] for line in lines[1:]]
@@ -115,25 +115,27 @@ def test_single_marks_in_tsv_are_characters(lines, tmp_path):
 
 def test_a_mark_that_opens_no_field_holds_back_no_later_row(tmp_path):
     lines = ["label\ttext", '0\t"one', *["alone"] * (MOST_HELD + 5), '1\t"two', "x", '1\tthree"', '0\t"four']
-    rows = list(read_examples(Source(write(tmp_path / "d.tsv", "\n".join(lines) + "\n"))))
+    rows = list(read_examples(DataSource(write(tmp_path / "d.tsv", "\n".join(lines) + "\n"))))
     assert [row.text for row in good(rows)] == ['"one', '"two', 'three"', '"four']
     assert set(reasons(rows)) == {"expected 2 columns, found 1"}
     assert len(rows) == len(lines) - 1
 
 
 def test_csv_with_quotes_and_line_breaks(tmp_path):
-    rows = list(read_examples(Source(write(tmp_path / "d.csv", 'Review,Sentiment\n"one,\n""two""",Positive\nthree\n'))))
+    rows = list(
+        read_examples(DataSource(write(tmp_path / "d.csv", 'Review,Sentiment\n"one,\n""two""",Positive\nthree\n')))
+    )
     assert good(rows) == [Example("3", 'one,\n"two"', "Positive")]
     assert reasons(rows) == ["expected 2 columns, found 1"]
 
 
 def test_csv_whose_header_breaks_off_is_refused(tmp_path):
     with pytest.raises(ValueError, match="comma-separated"):
-        list(read_examples(Source(write(tmp_path / "d.csv", '"text\none'))))
+        list(read_examples(DataSource(write(tmp_path / "d.csv", '"text\none'))))
 
 
 def test_plain_text_one_a_line(tmp_path):
-    rows = list(read_examples(Source(write(tmp_path / "d.txt", "one\n\ntwo"))))
+    rows = list(read_examples(DataSource(write(tmp_path / "d.txt", "one\n\ntwo"))))
     assert [(e.id, e.text) for e in good(rows)] == [("1", "one"), ("3", "two")]
     assert len(reasons(rows)) == 1
 
@@ -149,7 +151,7 @@ def test_json_lines(tmp_path, name):
         {"premise": "a", "hypothesis": "b", "label": 1.5},
     ]
     text = "\n".join(json.dumps(r) for r in records) + "\n{broken\n"
-    rows = list(read_examples(Source(write(tmp_path / name, text))))
+    rows = list(read_examples(DataSource(write(tmp_path / name, text))))
     assert good(rows) == [Example("1", ("a", "b"), 2)]
     missing, boolean, number, no_object, half, broken = reasons(rows)
     assert missing == "no value under 'hypothesis'"
@@ -161,7 +163,7 @@ def test_json_lines(tmp_path, name):
 
 def test_json_array(tmp_path):
     path = write(tmp_path / "d.json", " " + json.dumps([{"text": "a"}, 3, {"text": "b"}], indent=2))
-    rows = list(read_examples(Source(path)))
+    rows = list(read_examples(DataSource(path)))
     assert [(e.id, e.text, e.label) for e in good(rows)] == [("1", "a", None), ("3", "b", None)]
     assert reasons(rows) == ["not a JSON object"]
 
@@ -171,7 +173,7 @@ def test_parquet_and_whole_floats(tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet")
     table = arrow.table({"question1": ["a", "b", None], "question2": ["c", "d", "e"], "label": [1.0, None, 0.0]})
     parquet.write_table(table, tmp_path / "d.parquet")
-    rows = list(read_examples(Source(tmp_path / "d.parquet")))
+    rows = list(read_examples(DataSource(tmp_path / "d.parquet")))
     assert good(rows) == [Example("1", ("a", "c"), 1)]
     assert isinstance(good(rows)[0].label, int)
     assert reasons(rows) == ["no value under 'label'", "no value under 'question1'"]
@@ -180,7 +182,7 @@ def test_parquet_and_whole_floats(tmp_path):
 @pytest.mark.parametrize("indent", [None, 1])
 def test_squad_files(tmp_path, indent):
     content = {"version": "v2.0", "data": [{"title": "t", "paragraphs": [{"context": CONTEXT, "qas": QUESTIONS}]}]}
-    rows = list(read_examples(Source(write(tmp_path / "squad.json", json.dumps(content, indent=indent)))))
+    rows = list(read_examples(DataSource(write(tmp_path / "squad.json", json.dumps(content, indent=indent)))))
     assert good(rows) == [Example("q1", ("When?", CONTEXT), answer=(31, 35))]
     elsewhere, impossible, unanswered, empty, no_number = reasons(rows)
     assert elsewhere == "the answer is not in the context where answer_start says"
@@ -194,27 +196,29 @@ def test_a_question_without_an_id_spoils_no_other(tmp_path):
     good = {"id": "a", "question": "who ?", "answers": [{"text": "book", "answer_start": 4}]}
     questions = [good, "who ?", {"question": "who ?"}, {**good, "id": "b"}]
     paragraph = {"context": "the book", "qas": questions}
-    rows = list(read_examples(Source(write(tmp_path / "d.json", json.dumps({"data": [{"paragraphs": [paragraph]}]})))))
+    rows = list(
+        read_examples(DataSource(write(tmp_path / "d.json", json.dumps({"data": [{"paragraphs": [paragraph]}]}))))
+    )
     assert [row.id for row in rows if isinstance(row, Example)] == ["a", "b"]
     assert reasons(rows) == ["expected a question with an id"] * 2
 
 
 def test_records_that_are_nested_too_deeply_are_named(tmp_path):
     with pytest.raises(ValueError, match="record 1: the JSON is nested too deeply"):
-        list(read_examples(Source(write(tmp_path / "d.json", "[" + "[" * 100_000))))
+        list(read_examples(DataSource(write(tmp_path / "d.json", "[" + "[" * 100_000))))
 
 
 def test_questions_in_the_columns_of_hugging_face(tmp_path):
     record = {"id": "q1", "context": CONTEXT, "question": "When?"}
     answers = [{"text": ["1843", "x"], "answer_start": [31, 0]}, {"text": [], "answer_start": []}, {"text": "1843"}]
     content = "\n".join(json.dumps({**record, "answers": answer}) for answer in answers)
-    rows = list(read_examples(Source(write(tmp_path / "d.jsonl", content))))
+    rows = list(read_examples(DataSource(write(tmp_path / "d.jsonl", content))))
     assert good(rows) == [Example("1", ("When?", CONTEXT), answer=(31, 35))]
     assert reasons(rows) == ["unanswerable question", "expected answers with text and answer_start"]
 
 
 def test_minimal_pairs_as_prefixes(tmp_path):
-    rows = list(read_examples(Source(write(tmp_path / "blimp.csv", BLIMP))))
+    rows = list(read_examples(DataSource(write(tmp_path / "blimp.csv", BLIMP))))
     prefix = "Ann, a niece of kings,"
     example = Example("2", prefix, target=" runs", foil=" run", evidence=((7, 12),), group="sva")
     assert rows[0] == example
@@ -228,20 +232,20 @@ def test_minimal_pairs_as_prefixes(tmp_path):
 
 
 def test_minimal_pairs_with_a_mask(tmp_path):
-    rows = list(read_examples(Source(write(tmp_path / "blimp.csv", BLIMP)), gap="inside"))
+    rows = list(read_examples(DataSource(write(tmp_path / "blimp.csv", BLIMP)), gap="inside"))
     (example,) = good(rows)
     assert example.text == f"Ann, a niece of kings, {MASK_MARK}."
     assert reasons(rows)[-1] == "the sentence does not begin with the prefix and the right word"
 
 
 def test_minimal_pairs_under_plain_names(tmp_path):
-    (row,) = read_examples(Source(write(tmp_path / "d.csv", "prefix,target,foil,evidence\nThe keys,are,is,keys\n")))
+    (row,) = read_examples(DataSource(write(tmp_path / "d.csv", "prefix,target,foil,evidence\nThe keys,are,is,keys\n")))
     assert row == Example("2", "The keys", target=" are", foil=" is", evidence=((4, 8),))
 
 
 def test_minimal_pairs_are_not_for_classifiers(tmp_path):
     with pytest.raises(ValueError, match="words to predict, for models of the tasks fill-mask and text-generation"):
-        list(read_examples(Source(write(tmp_path / "blimp.csv", BLIMP)), gap=None))
+        list(read_examples(DataSource(write(tmp_path / "blimp.csv", BLIMP)), gap=None))
 
 
 def test_filling_the_mask_moves_what_stands_behind_it():
@@ -268,7 +272,7 @@ def test_filling_the_mask_moves_what_stands_behind_it():
     ],
 )
 def test_columns_by_common_names_or_as_named(tmp_path, header, named, text):
-    (row,) = read_examples(Source(write(tmp_path / "d.tsv", f"{header}\n1\t2\t3\n"), **named))
+    (row,) = read_examples(DataSource(write(tmp_path / "d.tsv", f"{header}\n1\t2\t3\n"), **named))
     assert row == Example("2", text, "3")
 
 
@@ -290,30 +294,30 @@ def test_columns_by_common_names_or_as_named(tmp_path, header, named, text):
 )
 def test_wrong_columns_and_options_say_what_is_there(tmp_path, header, named, said):
     with pytest.raises(ValueError, match=re.escape(said)):
-        list(read_examples(Source(write(tmp_path / "d.tsv", f"{header}\n1\t2\t3\n"), **named)))
+        list(read_examples(DataSource(write(tmp_path / "d.tsv", f"{header}\n1\t2\t3\n"), **named)))
 
 
 def test_files_that_are_missing_empty_or_of_no_known_kind(tmp_path):
     with pytest.raises(FileNotFoundError, match="hf:NAME"):
-        read_examples(Source(tmp_path / "none.tsv"))
+        read_examples(DataSource(tmp_path / "none.tsv"))
     with pytest.raises(ValueError, match=r"ends in \.tsv"):
-        read_examples(Source(write(tmp_path / "d.xml", "x")))
+        read_examples(DataSource(write(tmp_path / "d.xml", "x")))
     for name in ("d.tsv", "d.csv", "d.jsonl", "d.txt"):
         with pytest.raises(ValueError, match="found none"):
-            list(read_examples(Source(write(tmp_path / name, ""))))
+            list(read_examples(DataSource(write(tmp_path / name, ""))))
     with pytest.raises(ValueError, match="found none"):
-        list(read_examples(Source(write(tmp_path / "d.tsv", "label\ttext\n"))))
+        list(read_examples(DataSource(write(tmp_path / "d.tsv", "label\ttext\n"))))
     (tmp_path / "d.txt").write_bytes(b"caf\xe9\ntea\n")
-    rows = list(read_examples(Source(tmp_path / "d.txt")))
+    rows = list(read_examples(DataSource(tmp_path / "d.txt")))
     assert [e.text for e in good(rows)] == ["tea"]
     assert reasons(rows) == ["text: holds bytes that are not UTF-8"]
     with pytest.raises(ValueError, match="SQuAD"):
-        list(read_examples(Source(write(tmp_path / "d.json", '{"data": [{}]}'))))
+        list(read_examples(DataSource(write(tmp_path / "d.json", '{"data": [{}]}'))))
 
 
 def test_limit_counts_rows_and_reads_no_further(tmp_path):
     path = write(tmp_path / "d.jsonl", '{"text": "a"}\n{bad\n{"text": "b"}\n')
-    assert len(list(read_examples(Source(path, limit=2)))) == 2
+    assert len(list(read_examples(DataSource(path, limit=2)))) == 2
 
 
 def test_hugging_face_datasets(monkeypatch):
@@ -325,15 +329,15 @@ def test_hugging_face_datasets(monkeypatch):
 
     fake = SimpleNamespace(load_dataset=load_dataset, get_dataset_split_names=lambda name, config: ["train", "test"])
     monkeypatch.setitem(sys.modules, "datasets", fake)
-    rows = list(read_examples(Source("hf:org/glue:sst2", split="test")))
+    rows = list(read_examples(DataSource("hf:org/glue:sst2", split="test")))
     assert rows[0] == Example("1", "good", 1)
     assert reasons(rows) == ["no value under 'sentence'"]
     assert asked == [("org/glue", "sst2", "test", True)]
     with pytest.raises(ValueError, match="train, test"):
-        list(read_examples(Source("hf:org/glue")))
+        list(read_examples(DataSource("hf:org/glue")))
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(ImportError, match=r"tokenlight\[bench\]"):
-        list(read_examples(Source("hf:org/glue", split="test")))
+        list(read_examples(DataSource("hf:org/glue", split="test")))
 
 
 def test_labels_of_the_data_become_those_of_the_model():
@@ -356,9 +360,9 @@ def test_real_files_have_no_bad_rows_that_are_unknown():
         "evidence/ioi_dataset.csv": 1000,
     }
     for name, size in sizes.items():
-        rows = list(read_examples(Source(data / name)))
+        rows = list(read_examples(DataSource(data / name)))
         assert len(rows) == len(good(rows)) == size
-    pairs = list(read_examples(Source(data / "evidence" / "anaphor_gender_agreement.csv")))
+    pairs = list(read_examples(DataSource(data / "evidence" / "anaphor_gender_agreement.csv")))
     assert len(good(pairs)) == 979
     assert set(reasons(pairs)) == {"no evidence is marked"}
 
@@ -367,7 +371,7 @@ def test_a_label_of_minus_one_is_handed_on(tmp_path):
     """GLUE's test parts have no labels, and write that as -1; whether it is the name of a label, the model says."""
     path = tmp_path / "test.tsv"
     path.write_text("sentence\tlabel\na film\t-1\nanother\t1\n")
-    assert [example.label for example in read_examples(Source(path)) if isinstance(example, Example)] == ["-1", "1"]
+    assert [example.label for example in read_examples(DataSource(path)) if isinstance(example, Example)] == ["-1", "1"]
 
 
 def test_whole_words_are_found_as_by_a_regular_expression():
@@ -396,12 +400,12 @@ def test_evidence_is_looked_for_in_one_walk_over_the_text():
 def test_every_row_says_which_columns_it_has():
     """A first row without a label takes no label from others, and a pair among single texts is not read in half."""
     rows = [{"text": "a good movie"}, {"text": "a bad movie", "label": 0}]
-    assert [row.label for row in good(list(read_examples(Source(rows), None)))] == [None, 0]
+    assert [row.label for row in good(list(read_examples(DataSource(rows), None)))] == [None, 0]
     pairs = [{"text_a": "it is", "text_b": "a movie", "label": 1}, {"text_a": "it is", "label": 0}]
-    first, second = read_examples(Source(pairs), None)
+    first, second = read_examples(DataSource(pairs), None)
     assert isinstance(first, Example)
     assert isinstance(second, BadRow)
     assert "has one text (text_a), where the rows before it have two texts" in second.reason
-    single, pair = read_examples(Source([{"sentence": "it is"}, {"question": "who", "sentence": "it is"}]), None)
+    single, pair = read_examples(DataSource([{"sentence": "it is"}, {"question": "who", "sentence": "it is"}]), None)
     assert isinstance(single, Example)
     assert isinstance(pair, BadRow)

@@ -11,9 +11,9 @@ import pyarrow.parquet
 import pytest
 
 from tokenlight.data.examples import BadRow, Example
-from tokenlight.data.parts import in_parts
+from tokenlight.data.parts import in_chunks
 from tokenlight.data.reading_texts import check_corpus, read_texts
-from tokenlight.data.source import Source
+from tokenlight.data.source import DataSource
 from tokenlight.text.rows import Chat
 
 TEXTS = ["it is a good movie", 'the "key", is here', "naïve – 東京"]
@@ -41,24 +41,24 @@ def write_as(kind: str, folder: Path, texts: list[str]) -> Path:
     return path
 
 
-def texts_of(source: Source) -> list[object]:
+def texts_of(source: DataSource) -> list[object]:
     return [row.text for row in read_texts(source) if isinstance(row, Example)]
 
 
-def reasons(source: Source) -> dict[int, str]:
+def reasons(source: DataSource) -> dict[int, str]:
     return {number: row.reason for number, row in enumerate(read_texts(source)) if isinstance(row, BadRow)}
 
 
 @pytest.mark.parametrize("kind", ["txt", "tsv", "csv", "parquet", "json", "jsonl"])
 def test_every_kind_of_file(kind, tmp_path):
     path = write_as(kind, tmp_path, TEXTS)
-    source = Source(path)
+    source = DataSource(path)
     assert texts_of(source) == TEXTS
     assert source.count() == len(list(read_texts(source))) == 3
-    assert texts_of(Source(path, limit=2)) == TEXTS[:2]
-    assert Source(path, limit=2).count() == 2
+    assert texts_of(DataSource(path, limit=2)) == TEXTS[:2]
+    assert DataSource(path, limit=2).count() == 2
     if kind != "txt":
-        named = [row for row in read_texts(Source(path, id="name")) if isinstance(row, Example)]
+        named = [row for row in read_texts(DataSource(path, id="name")) if isinstance(row, Example)]
         assert [row.id for row in named] == ["n0", "n1", "n2"]
 
 
@@ -66,15 +66,15 @@ def test_questions_and_pairs_are_pairs(tmp_path):
     qas = [{"id": "q1", "question": "who ?", "answers": [], "is_impossible": True}]
     squad = tmp_path / "squad.json"
     squad.write_text(json.dumps({"data": [{"paragraphs": [{"context": "a young author", "qas": qas}]}]}))
-    assert texts_of(Source(squad)) == [("who ?", "a young author")]
-    assert Source(squad).count() == 1
-    assert texts_of(Source([("a film", "a book")])) == [("a film", "a book")]
+    assert texts_of(DataSource(squad)) == [("who ?", "a young author")]
+    assert DataSource(squad).count() == 1
+    assert texts_of(DataSource([("a film", "a book")])) == [("a film", "a book")]
     rows = [{"left": "a film", "right": "a book"}]
-    assert texts_of(Source(rows, pair=("left", "right"))) == [("a film", "a book")]
+    assert texts_of(DataSource(rows, pair=("left", "right"))) == [("a film", "a book")]
 
 
 def test_several_columns_that_may_be_labels_are_no_question():
-    assert texts_of(Source([{"text": "a film", "label": None, "class": 3}])) == ["a film"]
+    assert texts_of(DataSource([{"text": "a film", "label": None, "class": 3}])) == ["a film"]
 
 
 def test_a_folder_is_its_files_by_name(tmp_path):
@@ -83,7 +83,7 @@ def test_a_folder_is_its_files_by_name(tmp_path):
     (folder / "b.txt").write_text("two\n")
     (folder / "a.txt").write_text("one\n")
     (folder / ".hidden").write_text("x")
-    source = Source(folder)
+    source = DataSource(folder)
     assert texts_of(source) == ["one", "two"]
     assert source.count() == 2
     before = source.hash()
@@ -91,17 +91,17 @@ def test_a_folder_is_its_files_by_name(tmp_path):
     assert source.hash() != before
     (folder / "notes.md").write_text("x")
     with pytest.raises(ValueError, match=r"files of one kind .* found \.md, \.txt"):
-        Source(folder)
+        DataSource(folder)
 
 
 def test_texts_in_memory_and_rows_with_columns():
     rows = [{"t": "a film", "gold": 1.0, "n": "x"}, {"t": "a book", "gold": "neutral", "n": 7}]
-    source = Source(rows, text="t", target="gold", id="n")
+    source = DataSource(rows, text="t", target="gold", id="n")
     found = list(read_texts(source))
     assert found == [Example("x", "a film", target=1), Example("7", "a book", target="neutral")]
     assert [row.where for row in found] == ["text 1", "text 2"]
     assert source.count() == 2
-    assert source.hash() != Source(rows[::-1], text="t").hash()
+    assert source.hash() != DataSource(rows[::-1], text="t").hash()
 
 
 def test_bad_rows_are_handed_on_with_their_reason(tmp_path):
@@ -119,7 +119,7 @@ def test_bad_rows_are_handed_on_with_their_reason(tmp_path):
         b'{"text": "also good"}',
     ]
     path.write_bytes(b"\n".join(lines))
-    source = Source(path)
+    source = DataSource(path)
     assert texts_of(source) == ["good", "also good"]
     found = reasons(source)
     assert [*found] == [1, 2, 3, 4, 5, 6, 7, 8]
@@ -137,7 +137,7 @@ def test_a_record_without_the_column_spoils_no_other(tmp_path):
     """Records of JSON often leave out what is empty; the first one may."""
     path = tmp_path / "texts.jsonl"
     path.write_text('{"stars": 3}\n{"stars": 4, "body": "good"}\n{"stars": 1}\n')
-    source = Source(path, text="body")
+    source = DataSource(path, text="body")
     assert texts_of(source) == ["good"]
     assert [*reasons(source)] == [0, 2]
     assert "body" in reasons(source)[0]
@@ -147,45 +147,45 @@ def test_a_record_without_the_column_spoils_no_other(tmp_path):
 def test_bytes_that_are_no_text_spoil_only_their_row(kind, tmp_path):
     path = write_as(kind, tmp_path, TEXTS)
     path.write_bytes(path.read_bytes().replace(b"good", b"g\xff\xfed"))
-    assert texts_of(Source(path)) == TEXTS[1:]
-    assert "not UTF-8" in reasons(Source(path))[0]
+    assert texts_of(DataSource(path)) == TEXTS[1:]
+    assert "not UTF-8" in reasons(DataSource(path))[0]
 
 
 def test_columns_of_targets(tmp_path):
     path = tmp_path / "texts.csv"
     path.write_text("text,gold,wrong\na film,1,0\na book,,0\n")
-    source = Source(path, target="gold", foil="wrong")
+    source = DataSource(path, target="gold", foil="wrong")
     (row,) = (row for row in read_texts(source) if isinstance(row, Example))
     assert (row.target, row.foil) == ("1", "0")
     assert reasons(source) == {1: "gold: no value"}
-    whole = Source([{"text": "a film", "gold": 0.5}], target="gold")
+    whole = DataSource([{"text": "a film", "gold": 0.5}], target="gold")
     assert "whole number" in reasons(whole)[0]
 
 
 def test_what_cannot_be_read_at_all_is_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match="hf:NAME"):
-        Source(tmp_path / "none.txt")
+        DataSource(tmp_path / "none.txt")
     utf16 = tmp_path / "utf16.txt"
     utf16.write_text("a film", encoding="utf-16")
     with pytest.raises(ValueError, match="UTF-16"):
-        Source(utf16)
+        DataSource(utf16)
     path = write_as("csv", tmp_path, TEXTS)
     with pytest.raises(ValueError, match="line 2 has no column 'gold'; it has name, review"):
-        list(read_texts(Source(path, target="gold")))
+        list(read_texts(DataSource(path, target="gold")))
     with pytest.raises(ValueError, match="limit"):
-        Source(path, limit=0)
+        DataSource(path, limit=0)
     with pytest.raises(ValueError, match="split"):
-        Source(path, split="train")
+        DataSource(path, split="train")
     with pytest.raises(ValueError, match="kind 'conllu'"):
-        check_corpus(Source(path, kind="conllu"))
+        check_corpus(DataSource(path, kind="conllu"))
     with pytest.raises(ValueError, match="no column label='name'"):
-        check_corpus(Source(path, label="name"))
+        check_corpus(DataSource(path, label="name"))
 
 
 def test_texts_in_csv_may_be_long_and_the_limit_of_others_stays(tmp_path):
     path = write_as("csv", tmp_path, ["word " * 50_000])
     before = csv.field_size_limit()
-    assert len(str(texts_of(Source(path))[0])) == 250_000
+    assert len(str(texts_of(DataSource(path))[0])) == 250_000
     assert csv.field_size_limit() == before
 
 
@@ -197,7 +197,7 @@ def test_a_dataset_of_the_hub_is_a_stream(monkeypatch):
         return iter([{"sentence": "good"}, {"sentence": None}])
 
     monkeypatch.setitem(__import__("sys").modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
-    source = Source("hf:org/glue:sst2", split="test")
+    source = DataSource("hf:org/glue:sst2", split="test")
     assert texts_of(source) == ["good"]
     assert source.count() is None
     assert asked == [("org/glue", "sst2", "test", True)]
@@ -206,12 +206,12 @@ def test_a_dataset_of_the_hub_is_a_stream(monkeypatch):
 
 def test_parts_are_the_same_whenever_they_are_read(tmp_path):
     path = write_as("txt", tmp_path, [f"text {i}" for i in range(25)])
-    read = partial(read_texts, Source(path))
-    parts = list(in_parts(read, 10))
+    read = partial(read_texts, DataSource(path))
+    parts = list(in_chunks(read, 10))
     assert [part.number for part in parts] == [0, 1, 2]
     assert [[number for number, _ in part.rows] for part in parts] == [[*range(10)], [*range(10, 20)], [*range(20, 25)]]
-    assert parts == list(in_parts(read, 10))
-    assert list(in_parts(read, 10, {0, 2})) == [parts[1]]
+    assert parts == list(in_chunks(read, 10))
+    assert list(in_chunks(read, 10, {0, 2})) == [parts[1]]
 
 
 def test_a_log_may_hold_prompts_and_chats():
@@ -222,7 +222,7 @@ def test_a_log_may_hold_prompts_and_chats():
         {"messages": [{"role": "user", "content": "who ?"}], "response": "they"},
         {"messages": [{"role": "user", "content": "who ?"}]},
     ]
-    found = [row for row in read_texts(Source(rows)) if isinstance(row, Example)]
+    found = [row for row in read_texts(DataSource(rows)) if isinstance(row, Example)]
     asked = Chat(("user",), ("who ?",))
     expected = [("it is", " here"), (asked, "a good movie"), (asked, "they"), (asked, None)]
     assert [(row.text, row.reply) for row in found] == expected
@@ -231,8 +231,8 @@ def test_a_log_may_hold_prompts_and_chats():
 def test_a_kind_may_be_named_as_files_end(tmp_path):
     path = tmp_path / "texts.dat"
     path.write_text("a good film\nno\n")
-    named = Source(path, kind="txt")
-    assert list(read_texts(named)) == list(read_texts(Source(path, kind="text")))
+    named = DataSource(path, kind="txt")
+    assert list(read_texts(named)) == list(read_texts(DataSource(path, kind="text")))
     assert named.count() == 2
 
 
@@ -246,15 +246,15 @@ def test_a_row_ends_at_a_line_feed_alone(kind, newline, tmp_path):
     path = write_as(kind, tmp_path, texts)
     if kind in ("txt", "tsv"):
         path.write_bytes(path.read_bytes().replace(b"\n", newline.encode()))
-    assert texts_of(Source(path)) == texts
-    assert reasons(Source(path)) == {}
-    assert Source(path).count() == len(texts)
+    assert texts_of(DataSource(path)) == texts
+    assert reasons(DataSource(path)) == {}
+    assert DataSource(path).count() == len(texts)
 
 
 def test_a_row_of_csv_that_cannot_be_read_spoils_no_other(tmp_path):
     path = tmp_path / "texts.csv"
     path.write_text('text,name\na film,1\n"a" book,2\na song,3\n')
-    source = Source(path)
+    source = DataSource(path)
     assert texts_of(source) == ["a film", "a song"]
     assert "comma-separated" in reasons(source)[1]
 
@@ -275,7 +275,7 @@ def test_an_unclosed_quotation_mark_in_csv_spoils_its_own_line_alone(end, tmp_pa
     path.write_text(
         "text,label,other\n" + "fine film,1,\n" * 3 + '"an unclosed mark,1,\n' + "good film,1,\n" * 20 + end
     )
-    rows = list(read_texts(Source(path)))
+    rows = list(read_texts(DataSource(path)))
     assert [row.text for row in rows if isinstance(row, Example)][:23] == ["fine film"] * 3 + ["good film"] * 20
     assert [row.id for row in rows if isinstance(row, Example)][:5] == ["2", "3", "4", "6", "7"]
     assert isinstance(rows[3], BadRow)
@@ -286,8 +286,8 @@ def test_an_unclosed_quotation_mark_in_csv_spoils_its_own_line_alone(end, tmp_pa
 def test_several_unclosed_quotation_marks_in_csv(tmp_path):
     path = tmp_path / "texts.csv"
     path.write_text('text,label\n"one,1\na,1\n"two,1\nb,1\n"c\nd",0\n"three,1\ne,0\n')
-    assert texts_of(Source(path)) == ["a", "b", "c\nd", "e"]
-    assert [row.where[-1] for row in read_texts(Source(path)) if isinstance(row, BadRow)] == ["2", "4", "8"]
+    assert texts_of(DataSource(path)) == ["a", "b", "c\nd", "e"]
+    assert [row.where[-1] for row in read_texts(DataSource(path)) if isinstance(row, BadRow)] == ["2", "4", "8"]
 
 
 @pytest.mark.parametrize(
@@ -301,7 +301,7 @@ def test_several_unclosed_quotation_marks_in_csv(tmp_path):
 def test_a_bare_carriage_return_in_csv_makes_its_row_bad_and_not_two_rows(lines, expected, tmp_path):
     path = tmp_path / "texts.csv"
     path.write_bytes("\n".join([*lines, ""]).encode())
-    rows = list(read_texts(Source(path)))
+    rows = list(read_texts(DataSource(path)))
     assert [row.text for row in rows if isinstance(row, Example)] == expected
     assert [row for row in rows if isinstance(row, BadRow)] == [
         BadRow(f"{path}, line 2", "expected comma-separated values: a carriage return outside quotation marks")
@@ -314,41 +314,41 @@ def test_rows_that_end_with_carriage_returns_alone_are_refused(kind, tmp_path):
     good = '{"text": "it is good"}' if "json" in kind else "name\ttext"
     path.write_bytes(f"{good}\r{good}\r".encode())
     with pytest.raises(ValueError, match=r"found 2 carriage returns and no line feed, .* one row: convert it first"):
-        Source(path)
+        DataSource(path)
     path.write_bytes(f"{good}\r\n{good}\r".encode())
-    Source(path)
+    DataSource(path)
 
 
 def test_a_carriage_return_between_values_of_json_or_csv_is_none_of_a_row(tmp_path):
     (tmp_path / "texts.json").write_bytes(b'[{"text": "it is good"},\r{"text": "it is bad"}]\r')
-    assert texts_of(Source(tmp_path / "texts.json")) == ["it is good", "it is bad"]
+    assert texts_of(DataSource(tmp_path / "texts.json")) == ["it is good", "it is bad"]
     (tmp_path / "texts.csv").write_bytes(b"text\rit is good\rit is bad\r")
-    assert texts_of(Source(tmp_path / "texts.csv")) == ["it is good", "it is bad"]
+    assert texts_of(DataSource(tmp_path / "texts.csv")) == ["it is good", "it is bad"]
 
 
 def test_a_folder_that_is_named_like_a_file_of_data_is_not_left_out_silently(tmp_path):
     write_as("parquet", tmp_path, TEXTS)
     (tmp_path / "more").mkdir()
-    assert texts_of(Source(tmp_path)) == TEXTS
+    assert texts_of(DataSource(tmp_path)) == TEXTS
     (tmp_path / "more.parquet").mkdir()
     with pytest.raises(ValueError, match=r"more\.parquet is a folder, though it is named like a file of data"):
-        Source(tmp_path)
+        DataSource(tmp_path)
 
 
 def test_a_pair_among_single_texts_is_not_read_as_half_of_it():
     rows = [{"text_a": "it is a good movie"}, {"text_a": "who wrote the book", "text_b": "a young author"}]
-    single, pair = read_texts(Source(rows))
+    single, pair = read_texts(DataSource(rows))
     assert isinstance(single, Example)
     assert isinstance(pair, BadRow)
     assert "has two texts (text_a, text_b), where the rows before it have one text" in pair.reason
-    first, second = read_texts(Source(rows[::-1]))
+    first, second = read_texts(DataSource(rows[::-1]))
     assert isinstance(first, Example)
     assert first.text == ("who wrote the book", "a young author")
     assert isinstance(second, BadRow)
 
 
 def test_rows_with_other_names_for_their_text_are_read():
-    assert texts_of(Source([{"text": "it is"}, {"sentence": "a good"}, {"text": "movie"}])) == [
+    assert texts_of(DataSource([{"text": "it is"}, {"sentence": "a good"}, {"text": "movie"}])) == [
         "it is",
         "a good",
         "movie",
@@ -360,7 +360,7 @@ def test_what_stands_behind_a_json_array_is_not_left_out_silently(rest, tmp_path
     path = tmp_path / "texts.json"
     path.write_text(f'[{{"text": "a film"}}, {{"text": "a book"}}]\n{rest}')
     with pytest.raises(ValueError, match=r"texts\.json: expected nothing behind the end of the JSON array, found "):
-        list(read_texts(Source(path)))
+        list(read_texts(DataSource(path)))
 
 
 def undecoded(*values: bytes) -> pyarrow.Array:
@@ -376,27 +376,27 @@ def test_a_row_of_parquet_that_cannot_be_read_spoils_no_other(tmp_path):
         "time": pyarrow.array([0, 0, 2**62, 0, 0], pyarrow.timestamp("us")),  # far behind the last year of Python
     }
     pyarrow.parquet.write_table(pyarrow.table(columns), path)
-    rows = list(read_texts(Source(path)))
+    rows = list(read_texts(DataSource(path)))
     assert [row.text for row in rows if isinstance(row, Example)] == ["a film", "a song", "a play"]
     assert [row.where for row in rows if isinstance(row, BadRow)] == [f"{path}, row 2", f"{path}, row 3"]
-    assert "UTF-8" in reasons(Source(path))[1]
-    assert reasons(Source(path))[2].startswith("the column 'time' cannot be read: ")
-    assert list(reasons(Source(path, text="other"))) == [2, 3]
+    assert "UTF-8" in reasons(DataSource(path))[1]
+    assert reasons(DataSource(path))[2].startswith("the column 'time' cannot be read: ")
+    assert list(reasons(DataSource(path, text="other"))) == [2, 3]
 
 
 def test_a_list_in_parquet_that_is_not_utf8_makes_its_row_bad(tmp_path):
     path = tmp_path / "texts.parquet"
     lists = pyarrow.ListArray.from_arrays([0, 1, 2], undecoded(b"a", b"\xff"))
     pyarrow.parquet.write_table(pyarrow.table({"text": ["a film", "a book"], "lists": lists}), path)
-    assert texts_of(Source(path)) == ["a film"]
-    assert "the column 'lists' cannot be read: 'utf-8' codec" in reasons(Source(path))[1]
+    assert texts_of(DataSource(path)) == ["a film"]
+    assert "the column 'lists' cannot be read: 'utf-8' codec" in reasons(DataSource(path))[1]
 
 
 def test_a_quotation_mark_of_csv_that_a_later_row_closes_with_too_many_columns(tmp_path):
     path = tmp_path / "texts.csv"
     path.write_text('id,text\n1,"open it is\n2,fine movie\n3,end",x\n4,last book\n')
-    assert texts_of(Source(path)) == ["fine movie", "last book"]
-    assert [row.where for row in read_texts(Source(path)) if isinstance(row, BadRow)] == [
+    assert texts_of(DataSource(path)) == ["fine movie", "last book"]
+    assert [row.where for row in read_texts(DataSource(path)) if isinstance(row, BadRow)] == [
         f"{path}, line 2",
         f"{path}, line 4",
     ]

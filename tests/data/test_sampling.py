@@ -11,12 +11,12 @@ from tests.cli.test_explain import fail, succeed
 from tests.cli.test_heads import TREE
 from tests.hub import Hub
 from tokenlight.data.examples import BadRow, Example
-from tokenlight.data.parts import in_parts
+from tokenlight.data.parts import in_chunks
 from tokenlight.data.reading_examples import COLUMNS, read_examples
 from tokenlight.data.reading_texts import read_texts
-from tokenlight.data.source import Source
+from tokenlight.data.source import DataSource
 from tokenlight.heads.parsed_texts import parse_source
-from tokenlight.runs.run_folder import settle_run
+from tokenlight.runs.run_folder import check_settings
 from tokenlight.views.benchmark_table import short_source
 
 ROWS = [{"text": f"text {i}", "label": i % 2} for i in range(50)]
@@ -27,28 +27,30 @@ def number_in(row: Example | BadRow) -> int:
     return int(str(row.text).split()[1])
 
 
-def numbers_of(source: Source, read: Callable[[Source], Iterator[Example | BadRow]] = read_examples) -> list[int]:
+def numbers_of(
+    source: DataSource, read: Callable[[DataSource], Iterator[Example | BadRow]] = read_examples
+) -> list[int]:
     """Of the texts that are read."""
     return [number_in(row) for row in read(source)]
 
 
 def test_a_sample_is_seeded_in_data_order_and_without_replacement():
-    first, again, other = (numbers_of(Source(ROWS, sample=10, seed=seed)) for seed in (1, 1, 2))
+    first, again, other = (numbers_of(DataSource(ROWS, sample=10, seed=seed)) for seed in (1, 1, 2))
     assert first == again != other
     assert len(set(first)) == 10
     assert first == sorted(first)
-    assert numbers_of(Source(ROWS, sample=50)) == numbers_of(Source(ROWS, sample=80)) == [*range(50)]
-    seen = {number for seed in range(40) for number in numbers_of(Source(ROWS, sample=10, seed=seed))}
+    assert numbers_of(DataSource(ROWS, sample=50)) == numbers_of(DataSource(ROWS, sample=80)) == [*range(50)]
+    seen = {number for seed in range(40) for number in numbers_of(DataSource(ROWS, sample=10, seed=seed))}
     assert seen == {*range(50)}  # every row can be drawn: each seed misses one with probability 0.8
 
 
 def test_a_seed_is_a_whole_number_with_its_sign():
-    assert numbers_of(Source(ROWS, sample=10, seed=-1)) != numbers_of(Source(ROWS, sample=10, seed=1))
+    assert numbers_of(DataSource(ROWS, sample=10, seed=-1)) != numbers_of(DataSource(ROWS, sample=10, seed=1))
     with pytest.raises(ValueError, match="seed is a whole number, found None"):
-        Source(ROWS, sample=10, seed=None)  # pyright: ignore[reportArgumentType]
+        DataSource(ROWS, sample=10, seed=None)  # pyright: ignore[reportArgumentType]
     for size in (2.5, True, "3"):
         with pytest.raises(ValueError, match="sample is a positive number of rows, found"):
-            Source(ROWS, sample=size)  # pyright: ignore[reportArgumentType]
+            DataSource(ROWS, sample=size)  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize("kind", ["tsv", "csv", "jsonl", "json", "parquet", "hub", "hub of unknown size"])
@@ -66,16 +68,16 @@ def test_the_same_rows_are_drawn_from_every_kind_of_source(kind, tmp_path, monke
     else:
         Hub({("org/set", None): {"train": ROWS}}, sizes=kind == "hub").install(monkeypatch)
         path, split = "hf:org/set", "train"
-    source = Source(path, split=split, sample=7, seed=3)
-    assert numbers_of(source) == numbers_of(Source(ROWS, sample=7, seed=3))
+    source = DataSource(path, split=split, sample=7, seed=3)
+    assert numbers_of(source) == numbers_of(DataSource(ROWS, sample=7, seed=3))
     assert numbers_of(source, read_texts) == numbers_of(source)
     assert source.count() == 7
 
 
 @pytest.mark.parametrize("size", [1, 3, 100])
 def test_rows_keep_their_numbers_in_the_data_whatever_the_size_of_parts(size):
-    source = Source(ROWS, sample=7)
-    parts = in_parts(lambda: read_examples(source), size, row_numbers=source.row_numbers)
+    source = DataSource(ROWS, sample=7)
+    parts = in_chunks(lambda: read_examples(source), size, row_numbers=source.row_numbers)
     rows = [row for part in parts for row in part.rows]
     assert [number for number, _ in rows] == [number_in(example) for _, example in rows]
     assert [number for number, _ in rows] == numbers_of(source)
@@ -83,7 +85,7 @@ def test_rows_keep_their_numbers_in_the_data_whatever_the_size_of_parts(size):
 
 def test_only_what_the_sample_needs_is_read(monkeypatch):
     hub = Hub({("org/set", None): {"train": ROWS}}).install(monkeypatch)
-    source = Source("hf:org/set", split="train", sample=2)
+    source = DataSource("hf:org/set", split="train", sample=2)
     for _ in range(2):
         numbers_of(source)
     assert len(hub.opened) == 3  # once for its size
@@ -91,20 +93,20 @@ def test_only_what_the_sample_needs_is_read(monkeypatch):
 
 def test_limit_and_sample_exclude_each_other_and_are_positive(tmp_path):
     with pytest.raises(ValueError, match="limit=3 and sample=4: leave one of them out"):
-        Source(ROWS, limit=3, sample=4)
+        DataSource(ROWS, limit=3, sample=4)
     with pytest.raises(ValueError, match="sample is a positive number of rows, found 0"):
-        Source(ROWS, sample=0)
+        DataSource(ROWS, sample=0)
     empty = tmp_path / "empty.tsv"
     empty.write_text("")
     for data in ([], empty):
         with pytest.raises(ValueError, match="expected rows of data, found none"):
-            list(read_examples(Source(data, sample=3)))
+            list(read_examples(DataSource(data, sample=3)))
 
 
 def test_data_that_became_shorter_are_refused(tmp_path):
     path = tmp_path / "texts.txt"
     path.write_text("".join(f"text {i}\n" for i in range(9)))
-    source = Source(path, sample=9)
+    source = DataSource(path, sample=9)
     assert source.count() == 9
     path.write_text("text 0\n")
     with pytest.raises(ValueError, match=r"texts.txt ended before its row 2, .*was it changed meanwhile"):
@@ -113,17 +115,17 @@ def test_data_that_became_shorter_are_refused(tmp_path):
 
 def test_a_run_with_another_sample_does_not_continue(tmp_path):
     def settings(**rows):
-        return {"data": Source(ROWS, **rows).describe(COLUMNS)}
+        return {"data": DataSource(ROWS, **rows).describe(COLUMNS)}
 
-    settle_run(tmp_path, settings(sample=7, seed=1))
-    settle_run(tmp_path, settings(sample=7, seed=1))
+    check_settings(tmp_path, settings(sample=7, seed=1))
+    check_settings(tmp_path, settings(sample=7, seed=1))
     for rows, reason in (
         ({"sample": 7, "seed": 2}, r"data.seed is 1 there and 2 here"),
         ({"sample": 8, "seed": 1}, r"data.sample is 7 there and 8 here"),
         ({"limit": 7}, r"data.sample is only there"),
     ):
         with pytest.raises(ValueError, match=reason):
-            settle_run(tmp_path, settings(**rows))
+            check_settings(tmp_path, settings(**rows))
     assert "sample" not in settings()["data"]  # folders of runs without a sample stay what they were
     assert short_source(settings(sample=7, seed=1)) == "50 texts in memory (random sample of 7 rows, seed 1)"
 
@@ -131,13 +133,13 @@ def test_a_run_with_another_sample_does_not_continue(tmp_path):
 def test_parses_of_a_treebank_are_sampled(tmp_path):
     path = tmp_path / "trees.conllu"
     path.write_text("".join(TREE.replace("Dogs", f"Dogs{i}") for i in range(20)))
-    source = parse_source(Source(path, sample=5, seed=1))
+    source = parse_source(DataSource(path, sample=5, seed=1))
     found = [parse.text for parse in source.behind(0)]
     assert len(found) == source.count == 5
     assert found == sorted(found, key=lambda text: int(str(text).split()[0][4:]))
     assert [parse.text for parse in source.behind(3)] == found[3:]
     assert "conllu, sample of 5 by seed 1; sha256" in source.name
-    assert [parse.text for parse in parse_source(Source(path, sample=5, seed=2)).behind(0)] != found
+    assert [parse.text for parse in parse_source(DataSource(path, sample=5, seed=2)).behind(0)] != found
 
 
 def test_commands_take_a_sample(checkpoint, tmp_path):
@@ -147,7 +149,7 @@ def test_commands_take_a_sample(checkpoint, tmp_path):
     command = ["explain-file", str(path), "-o", str(out), "-m", checkpoint, "--method", "random"]
     assert "3 texts explained" in succeed(*command, "--sample", "3", "--seed", "5")
     read = pyarrow.parquet.read_table(out / "parts", columns=["row", "id"]).to_pylist()
-    assert [row["row"] for row in read] == list(Source(path, sample=3, seed=5).sampled_rows)
+    assert [row["row"] for row in read] == list(DataSource(path, sample=3, seed=5).sampled_rows)
     assert [int(row["id"]) for row in read] == [row["row"] + 2 for row in read]  # lines: behind the header, from 1
     assert "data.seed is 5 there and 6 here" in fail(*command, "--sample", "3", "--seed", "6")
     both = ["--sample", "3", "--limit", "2"]

@@ -7,7 +7,7 @@ import pytest
 
 from tokenlight.data.examples import MASK_MARK, BadRow, Example
 from tokenlight.data.reading_examples import read_examples
-from tokenlight.data.source import Source
+from tokenlight.data.source import DataSource
 from tokenlight.data.subject_verb import (
     AgreementCase,
     lgd_cases,
@@ -83,7 +83,7 @@ def test_attractors_are_nouns_of_the_other_number_between_subject_and_verb(tmp_p
 
 def test_masked_and_causal_examples(tmp_path):
     path = treebank(tmp_path / "t.conllu", KEYS)
-    (masked,) = read_examples(Source(path), gap="inside")
+    (masked,) = read_examples(DataSource(path), gap="inside")
     assert masked == Example(
         "1:6",
         f"The keys to the cabinet {MASK_MARK} on tables",
@@ -92,10 +92,10 @@ def test_masked_and_causal_examples(tmp_path):
         evidence=((4, 8),),
         group="1",
     )
-    (causal,) = read_examples(Source(path))
+    (causal,) = read_examples(DataSource(path))
     assert causal == Example("1:6", "The keys to the cabinet", target=" are", foil=" is", evidence=((4, 8),), group="1")
     with pytest.raises(ValueError, match="words to predict"):
-        list(read_examples(Source(path), gap=None))
+        list(read_examples(DataSource(path), gap=None))
 
 
 @pytest.mark.parametrize("gap", ["inside", "end"])
@@ -104,7 +104,9 @@ def test_annotated_data_give_the_same_examples(tmp_path, gap):
     cases = [case for case in treebank_cases(path) if isinstance(case, AgreementCase)]
     write_cases(tmp_path / "annotated.jsonl", cases)
     assert len(cases) == 2
-    assert list(read_examples(Source(tmp_path / "annotated.jsonl"), gap)) == list(read_examples(Source(path), gap))
+    assert list(read_examples(DataSource(tmp_path / "annotated.jsonl"), gap)) == list(
+        read_examples(DataSource(path), gap)
+    )
 
 
 @pytest.mark.parametrize(
@@ -121,7 +123,7 @@ def test_annotated_rows_that_cannot_be_used(tmp_path, change, reason):
     rows = [{**row, "attractors": 1}, {**row, "attractors": 1, **change}]
     path = tmp_path / "annotated.jsonl"
     path.write_text("".join(json.dumps(one) + "\n" for one in rows))
-    good, bad = read_examples(Source(path))
+    good, bad = read_examples(DataSource(path))
     assert isinstance(good, Example)
     assert (good.target, good.evidence) == (" are", ((4, 8),))
     assert isinstance(bad, BadRow)
@@ -131,12 +133,12 @@ def test_annotated_rows_that_cannot_be_used(tmp_path, change, reason):
 def test_a_subject_behind_the_verb_is_evidence_for_masked_models_only(tmp_path):
     words = ["Are be AUX VBP + 4 cop", "the the DET DT _ 3 det", "keys key NOUN NNS Number=Plur 4 nsubj"]
     path = treebank(tmp_path / "t.conllu", [*words, "here here ADV RB _ 0 root"])
-    (masked,) = read_examples(Source(path), "inside")
+    (masked,) = read_examples(DataSource(path), "inside")
     assert isinstance(masked, Example)
     assert isinstance(masked.text, str)
     assert (masked.target, masked.foil) == ("Are", "Is")  # nothing before it: no blank
     assert masked.text[slice(*masked.evidence[0])] == "keys"
-    (causal,) = read_examples(Source(path), "end")
+    (causal,) = read_examples(DataSource(path), "end")
     assert isinstance(causal, BadRow)
     assert causal.reason == "subject behind the verb"
 
@@ -273,7 +275,7 @@ def test_lgd_finds_the_subject_of_the_masked_verb(tmp_path):
     ]
     assert isinstance(nested, AgreementCase)
     assert nested.text[slice(*nested.subject)] == "woman"
-    examples = list(read_examples(Source(path)))  # the kind is seen in the file
+    examples = list(read_examples(DataSource(path)))  # the kind is seen in the file
     assert isinstance(examples[0], Example)
     assert (examples[0].text, examples[0].target, examples[0].group) == ("the keys to the cabinet", " are", "1")
     path.write_text("")

@@ -87,7 +87,7 @@ def test_the_files_are_small_and_hold_no_pickle():
     assert {path.suffix for path in FILES.iterdir()} <= {".json", ".safetensors"}
 
 
-def test_any_text_tokenises(explainer):
+def test_any_text_tokenizes(explainer):
     text = "Ünïcode 東京 😀 zq#x~^ \u200b done"
     assert "done" in explainer.explain(text, method="raw_attention").tokens
 

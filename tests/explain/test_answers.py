@@ -12,11 +12,11 @@ import tokenlight as tl
 from tests import models
 from tests.tokenizers_ import explainer_for, model_for, tokenizer_for
 from tokenlight.explain import one_run
-from tokenlight.explain.answering import ask_about
+from tokenlight.explain.answering import answer_request
 from tokenlight.explain.footprint import Shape, need_of_plan
-from tokenlight.explain.jobs import Job
+from tokenlight.explain.jobs import MethodConfig
 from tokenlight.explain.passes import plan_passes
-from tokenlight.explain.running import Running
+from tokenlight.explain.running import RunOptions
 from tokenlight.foundation.progress import at_each_part
 from tokenlight.methods import METHODS, find_method
 from tokenlight.results.explained_answer import ExplainedAnswer
@@ -86,7 +86,7 @@ SHORT = 6  # tokens of which shapley_sampling asks about all sets, with 10 permu
 def row_and_explanation(method, prompt, step, **options):
     """Of one token of the answer, and the same token with all the text before it as the prompt."""
     explainer = explainer_for("gpt2", "text-generation", dtype=torch.float64)
-    answer = explainer.explain_answer(prompt, ANSWER, method, number="logit", progress=False, **options)
+    answer = explainer.explain_answer(prompt, ANSWER, method, quantity="logit", progress=False, **options)
     text = prompt + explainer.tokenizer.decode(answer.ids[:step])
     alone = explainer.explain(text, method, target=answer.ids[step], progress=False, **options)
     assert alone.tokens == answer.tokens[: len(alone.tokens)]
@@ -131,7 +131,7 @@ def test_shapley_values_of_a_short_text_are_exact_and_those_of_an_answer_are_dra
 def test_a_row_is_what_attribute_finds_for_the_ids_before_it(family):
     explainer = explainer_for(family, "text-generation", dtype=torch.float64)
     ids = tuple(models.ids(1, 4)[0].tolist())
-    answer = explainer.explain_answer("it is", ids, "attn_lrp", number="logit", progress=False)
+    answer = explainer.explain_answer("it is", ids, "attn_lrp", quantity="logit", progress=False)
     before = explainer.encode(["it is"])[0].input_ids
     for step in range(len(ids)):
         row = torch.tensor([[*before, *ids[:step]]])
@@ -139,10 +139,10 @@ def test_a_row_is_what_attribute_finds_for_the_ids_before_it(family):
         assert apart(answer.matrix[step, : row.shape[1]], alone) < 1e-10
 
 
-@pytest.mark.parametrize("number", ["logit", "log_probability"])
+@pytest.mark.parametrize("quantity", ["logit", "log_probability"])
 @pytest.mark.parametrize("method", ["attn_lrp", "lrp"])
-def test_every_row_conserves(explainer, method, number):
-    answer = explainer.explain_answer(PROMPT, ANSWER, method, number=number, progress=False)
+def test_every_row_conserves(explainer, method, quantity):
+    answer = explainer.explain_answer(PROMPT, ANSWER, method, quantity=quantity, progress=False)
     assert answer.extras["residual"].abs().max() < 1e-10
     shares = sum(answer.extras[name] for name in ("bias_share", "softmax_deficit") if name in answer.extras)
     assert apart(answer.matrix.sum(1) + shares, answer.numbers) < 1e-10
@@ -150,7 +150,7 @@ def test_every_row_conserves(explainer, method, number):
 
 def test_the_gradient_of_the_log_probability():
     explainer = explainer_for("gpt2", "text-generation", dtype=torch.float64)  # keeps double precision all the way
-    answer = explainer.explain_answer(PROMPT, ANSWER, "gradient_x_input", number="log_probability", progress=False)
+    answer = explainer.explain_answer(PROMPT, ANSWER, "gradient_x_input", quantity="log_probability", progress=False)
     row = explainer.encode([PROMPT])[0].input_ids
     ids = torch.tensor([[*row, *answer.ids]])
     embeddings = explainer.inner.get_input_embeddings()(ids).detach().requires_grad_()
@@ -164,7 +164,7 @@ def test_the_gradient_of_the_log_probability():
 
 def test_methods_that_ask_again_compare_log_probabilities():
     explainer = explainer_for("gpt2", "text-generation", dtype=torch.float64)  # keeps double precision all the way
-    settings = {"number": "log_probability", "progress": False}
+    settings = {"quantity": "log_probability", "progress": False}
     erased = explainer.explain_answer("it is", " a good", "erasure", **settings)
     ids = torch.tensor([[*explainer.encode(["it is"])[0].input_ids, *erased.ids]])
     seen = torch.ones_like(ids)
@@ -201,11 +201,11 @@ def test_what_was_recorded_of_a_token_is_read_before_the_next_one_is(explainer, 
 def test_memory_for_the_logits_of_an_answer_is_foreseen(explainer):
     needs = []
     for answer in (" is", ANSWER):
-        asked = ask_about(explainer.task, explainer.encode([PROMPT])[0], answer, False)
-        job = Job.for_model(find_method("attn_lrp"), {}, explainer.inner)
-        plan = plan_passes(Target(explainer.task, (asked.wanted,)), [job])
-        needs.append(need_of_plan(Shape.of(explainer.inner), plan, 1, 100, Running().saving))
-        count = len(asked.wanted.answer)
+        asked = answer_request(explainer.task, explainer.encode([PROMPT])[0], answer, False)
+        method_config = MethodConfig.for_model(find_method("attn_lrp"), {}, explainer.inner)
+        plan = plan_passes(Target(explainer.task, (asked.resolved,)), [method_config])
+        needs.append(need_of_plan(Shape.of(explainer.inner), plan, 1, 100, RunOptions().record_options))
+        count = len(asked.resolved.answer)
     assert needs[1] - needs[0] >= 8 * (count - 2) * len(explainer.tokenizer)
 
 
@@ -270,7 +270,7 @@ def test_what_is_not_there_is_an_error(answer, what, message):
     ("what", "message"),
     [
         ({"text": 3}, "found 3: name tokens with tokens="),
-        ({"tokens": "are"}, "tokens= is a number, a slice or a list of numbers, counted from 0; found 'a'"),
+        ({"tokens": "are"}, "tokens= is a quantity, a slice or a list of numbers, counted from 0; found 'a'"),
         ({"tokens": 1.5}, "found 1.5"),
         ({"tokens": True}, "found True"),
         ({"sentence": "a"}, "sentence= is the number of a sentence, counted from 0; found 'a'"),
@@ -437,7 +437,7 @@ def test_a_prompt_and_an_answer_that_do_not_fit(explainer):
     with pytest.raises(ValueError, match="2 answers for 1 prompts"):
         explainer.explain_answer([PROMPT], [ANSWER, ANSWER])
     with pytest.raises(ValueError, match="number is one of"):
-        explainer.explain_answer(PROMPT, ANSWER, number="odds")
+        explainer.explain_answer(PROMPT, ANSWER, quantity="odds")
 
 
 def test_only_language_models_write():

@@ -10,12 +10,12 @@ from tests import models
 from tests.explain.test_large_models import outlook
 from tokenlight.explain.block_graph import Counts, Kept, kept_by_block
 from tokenlight.explain.footprint import Shape, need_of_plan
-from tokenlight.explain.jobs import Job
+from tokenlight.explain.jobs import MethodConfig
 from tokenlight.explain.passes import plan_passes
-from tokenlight.record.recording import NO_SAVING
+from tokenlight.record.recording import DEFAULT_RECORD_OPTIONS
 from tokenlight.rules.mode import RuleTable
 from tokenlight.rules.tables import ALPHA_BETA, ATTN_LRP, LRP, LRP_UNIFORM, STREAM, ZPLUS
-from tokenlight.tasks.targets import Target, Wanted
+from tokenlight.tasks.targets import ResolvedTarget, Target
 
 NOTHING = Counts()
 COUNTED = [  # derived in docs/large-models.md and measured there: (states, inner states, maps); with a gated MLP
@@ -57,11 +57,11 @@ def test_a_rule_in_a_wrapper_does_not_lower_the_count(table, gated):
 @pytest.mark.parametrize("family", ["bert", "llama", "gpt2"])
 def test_the_estimate_of_a_wrapped_table_is_not_lower(family):
     task = models.default_task(family)
-    shape, target = Shape.of(models.model(family, task)), Target(models.task(task), (Wanted(),) * 32)
+    shape, target = Shape.of(models.model(family, task)), Target(models.task(task), (ResolvedTarget(),) * 32)
 
     def need(table: RuleTable) -> int:
-        job = Job(tl.METHODS["zplus_lrp"], {"heads": None}, table)
-        return need_of_plan(shape, plan_passes(target, [job]), 32, 40, NO_SAVING)
+        method_config = MethodConfig(tl.METHODS["zplus_lrp"], {"heads": None}, table)
+        return need_of_plan(shape, plan_passes(target, [method_config]), 32, 40, DEFAULT_RECORD_OPTIONS)
 
     own = need(ZPLUS)
     assert need({function: partial(rule) for function, rule in ZPLUS.items()}) == own

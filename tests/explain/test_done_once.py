@@ -9,10 +9,10 @@ from torch import Tensor
 import tokenlight as tl
 from tests.tokenizers_ import explainer_for, model_for, tokenizer_for
 from tokenlight.explain.passes import plan_passes
-from tokenlight.explain.running import run_jobs
-from tokenlight.model.twin import Twin
+from tokenlight.explain.running import run_configs
+from tokenlight.model.twin import InstrumentedModel
 from tokenlight.tasks import labels
-from tokenlight.tasks.targets import Target, Wanted
+from tokenlight.tasks.targets import ResolvedTarget, Target
 from tokenlight.text.batches import Batch
 
 TEXT = "it is a good movie"
@@ -64,8 +64,8 @@ def test_a_batch_is_copied_once(options, monkeypatch):
 def test_a_plan_without_methods_gives_the_models_answer():
     """As the page asks before anything is explained."""
     explainer = explainer_for("bert")
-    (row,) = explainer.encode([TEXT])
-    plan = plan_passes(Target(explainer.task, (Wanted(),)), [])
-    answer, found = run_jobs(Twin(explainer.model), explainer.collate([row]), plan)
+    (tokenized_text,) = explainer.encode([TEXT])
+    plan = plan_passes(Target(explainer.task, (ResolvedTarget(),)), [])
+    answer, found = run_configs(InstrumentedModel(explainer.model), explainer.collate([tokenized_text]), plan)
     assert found == []
     assert float(answer.score[0]) == explainer.explain(TEXT, "gradient_x_input").score

@@ -24,7 +24,7 @@ from tests.tokenizers_ import (
     wordpiece,
 )
 from tokenlight.methods import METHODS
-from tokenlight.model import twin as twins
+from tokenlight.model import twin as instrumented_models
 from tokenlight.text.encoding import encode
 
 FAMILIES = ["bert", "roberta", "xlm_roberta", "gpt2", "llama"]
@@ -288,10 +288,12 @@ def test_a_tokenizer_without_offsets_is_refused_with_a_way_out():
 def test_spans_point_at_the_tokens_in_the_original_text(name):
     tokenizer = TOKENIZERS[name]()
     text = "The  keys\tare naïve ."
-    (row,) = encode(tokenizer, [text], None)
-    covered = {i for start, end in row.spans for i in range(start, end)}
+    (tokenized_text,) = encode(tokenizer, [text], None)
+    covered = {i for start, end in tokenized_text.spans for i in range(start, end)}
     assert covered == {i for i, character in enumerate(text) if not character.isspace()}
-    for token, (start, end), special in zip(row.tokens, row.spans, row.special, strict=True):
+    for token, (start, end), special in zip(
+        tokenized_text.tokens, tokenized_text.spans, tokenized_text.special, strict=True
+    ):
         plain = token.strip("Ġ▁#").lower()
         if not special and plain.isascii() and plain.isalpha():
             assert text[start:end].lower().replace("ï", "i") == plain
@@ -301,10 +303,12 @@ def test_spans_point_at_the_tokens_in_the_original_text(name):
 def test_unknown_words_are_words_and_masks_are_special(name):
     tokenizer = TOKENIZERS[name]()
     mask = tokenizer.mask_token or tokenizer.eos_token
-    (row,) = encode(tokenizer, [f"ok 😀 {mask}"], None)
-    assert row.special[-2 if name == "wordpiece" else -1]
+    (tokenized_text,) = encode(tokenizer, [f"ok 😀 {mask}"], None)
+    assert tokenized_text.special[-2 if name == "wordpiece" else -1]
     assert not any(
-        special for token, special in zip(row.tokens, row.special, strict=True) if token in ("[UNK]", "<unk>")
+        special
+        for token, special in zip(tokenized_text.tokens, tokenized_text.special, strict=True)
+        if token in ("[UNK]", "<unk>")
     )
 
 
@@ -320,9 +324,11 @@ def test_threads_share_an_explainer():
     texts = ["the key", "key " * 400, "it is a good movie", ("who ?", "the author " * 200)]
     alone = [explainer.explain(text) for text in texts]
     with ThreadPoolExecutor(4) as pool:
-        jobs = [(i, pool.submit(lambda text: explainer.explain(text), texts[i])) for _ in range(8) for i in range(4)]
-    for i, job in jobs:
-        assert_equal(job.result(), alone[i])
+        method_configs = [
+            (i, pool.submit(lambda text: explainer.explain(text), texts[i])) for _ in range(8) for i in range(4)
+        ]
+    for i, method_config in method_configs:
+        assert_equal(method_config.result(), alone[i])
 
 
 # --- Several methods ------------------------------------------------------------------------------------------------
@@ -332,13 +338,13 @@ def test_threads_share_an_explainer():
 def runs(monkeypatch):
     """How often the model ran, by number of texts."""
     counter: Counter[int] = Counter()
-    original = twins.Twin.run
+    original = instrumented_models.InstrumentedModel.run
 
     def counted(self, batch, *args, **kwargs):
         counter[len(batch.input_ids)] += 1
         return original(self, batch, *args, **kwargs)
 
-    monkeypatch.setattr(twins.Twin, "run", counted)
+    monkeypatch.setattr(instrumented_models.InstrumentedModel, "run", counted)
     return counter
 
 
@@ -465,7 +471,7 @@ def test_a_wrong_option_names_the_right_ones():
     with pytest.raises(TypeError, match=r"'integrated_gradients' has no option stepz; its options: steps=50, baseline"):
         explainer_for("bert").explain("ok", "integrated_gradients", stepz=3)
     with pytest.raises(
-        TypeError, match="'rollout' has no option steps; its options: layers=False, contexts=0, gaps=None"
+        TypeError, match="'rollout' has no option steps; its options: layers=False, contexts=0, removal=None"
     ):
         explainer_for("bert").explain("ok", "rollout", steps=3)
     with pytest.raises(TypeError, match="none of the methods attcat, rollout has an option 'steps'"):
@@ -487,7 +493,7 @@ def test_scores_that_are_all_zero_are_noted():
     assert any("every score of attcat is 0" in note for note in e.notes)
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # DeBERTa's modelling file uses torch.jit
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # DeBERTa's modeling file uses torch.jit
 def test_scores_that_are_nothing_but_rounding_are_noted():
     settings = {**models.ENCODER, "vocab_size": len(wordpiece()), "type_vocab_size": 0, "position_biased_input": False}
     torch.manual_seed(0)

@@ -12,13 +12,13 @@ from tests import models
 from tests.together import together
 from tests.tokenizers_ import explainer_for
 from tokenlight.explain.footprint import Shape, need_of_plan
-from tokenlight.explain.in_contexts import SETTLED, WHOLE, units_to_take
-from tokenlight.explain.jobs import Job
+from tokenlight.explain.in_contexts import CONVERGED, WHOLE, units_to_take
+from tokenlight.explain.jobs import MethodConfig
 from tokenlight.explain.passes import plan_passes
 from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.methods import METHODS
-from tokenlight.record.recording import NO_SAVING, Saving
-from tokenlight.tasks.targets import Target, Wanted
+from tokenlight.record.recording import DEFAULT_RECORD_OPTIONS, RecordOptions
+from tokenlight.tasks.targets import ResolvedTarget, Target
 from tokenlight.text.contexts import MOST, NONE, ROUND, Contexts
 
 PAD = 1
@@ -52,10 +52,10 @@ def mean_by_hand(whole: torch.Tensor, samples: torch.Tensor, there: torch.Tensor
 def test_as_written_out(gap, method):
     model = deepcopy(explainer_for("bert").inner).double()
     explainer = tl.Explainer(model, explainer_for("bert").tokenizer)
-    row = explainer.encode(["it is not a good movie"])[0]
-    ids, inside = torch.tensor([row.input_ids]), len(row) - 2
-    there = contexts_by_hand(ids[0], keep=(0, len(row) - 1))
-    samples = torch.zeros(COUNT, len(row), dtype=torch.float64)
+    tokenized_text = explainer.encode(["it is not a good movie"])[0]
+    ids, inside = torch.tensor([tokenized_text.input_ids]), len(tokenized_text) - 2
+    there = contexts_by_hand(ids[0], keep=(0, len(tokenized_text) - 1))
+    samples = torch.zeros(COUNT, len(tokenized_text), dtype=torch.float64)
     settings: dict[str, Any] = {"method": method, "target": 1}
     for c, stays in enumerate(there):
         if gap == "hide":
@@ -66,7 +66,7 @@ def test_as_written_out(gap, method):
             token = {"pad": explainer.tokenizer.pad_token_id, "mask": explainer.tokenizer.mask_token_id}[gap]
             samples[c] = tl.attribute(model, torch.where(stays, ids, token), **settings)[0]
     whole = tl.attribute(model, ids, **settings)[0]
-    found = explainer.explain(row.text, method, target=1, contexts=COUNT, gaps=gap).scores
+    found = explainer.explain(tokenized_text.text, method, target=1, contexts=COUNT, removal=gap).scores
     assert inside > 4
     assert torch.allclose(found.double(), mean_by_hand(whole, samples, there), rtol=1e-5, atol=1e-7)
     assert not torch.allclose(found.double(), whole, atol=1e-4)
@@ -155,7 +155,7 @@ def test_a_model_that_is_linear_in_its_tokens_has_the_same_scores_in_any_context
     size = float(expected.abs().max())
     assert (expected.abs() > 1e-3 * size).all()  # every token counts
     for count in (2, 4, 10):
-        found = tl.attribute(model, ids, method=method, target=(3, 1), contexts=count, gaps="pad")
+        found = tl.attribute(model, ids, method=method, target=(3, 1), contexts=count, removal="pad")
         assert torch.allclose(found, expected, atol=1e-6 * size)
 
 
@@ -164,23 +164,23 @@ def test_methods_share_the_passes_over_contexts(monkeypatch):
     monkeypatch.setattr("tokenlight.model.twin.pass_begins", lambda: ran.append(1))
     model, ids = models.model("bert"), models.ids(2, 6)
     plain = ["gradient_x_input", "cat", "gradient_l2"]
-    options: Any = {name: {"contexts": 4, "gaps": "pad"} for name in plain}
+    options: Any = {name: {"contexts": 4, "removal": "pad"} for name in plain}
     together(model, plain, ids, target=1, **options)
     shared, ran[:] = len(ran), []
-    together(model, plain[:1], ids, target=1, gradient_x_input={"contexts": 4, "gaps": "pad"})
+    together(model, plain[:1], ids, target=1, gradient_x_input={"contexts": 4, "removal": "pad"})
     assert shared == len(ran)
 
 
 def test_methods_with_and_without_contexts_in_one_call():
     explainer = explainer_for("bert")
     text = "it is a good movie"
-    jobs = {
-        "plain": Job.for_model(METHODS["attn_lrp"], {}, explainer.inner),
-        "few": Job.for_model(METHODS["attn_lrp"], {"contexts": 2}, explainer.inner),
-        "more": Job.for_model(METHODS["attn_lrp"], {"contexts": 6}, explainer.inner),
-        "asks": Job.for_model(METHODS["erasure"], {}, explainer.inner),
+    method_configs = {
+        "plain": MethodConfig.for_model(METHODS["attn_lrp"], {}, explainer.inner),
+        "few": MethodConfig.for_model(METHODS["attn_lrp"], {"contexts": 2}, explainer.inner),
+        "more": MethodConfig.for_model(METHODS["attn_lrp"], {"contexts": 6}, explainer.inner),
+        "asks": MethodConfig.for_model(METHODS["erasure"], {}, explainer.inner),
     }
-    found = explainer.explain_jobs(text, jobs)
+    found = explainer.explain_configs(text, method_configs)
     for name, options in {"plain": {}, "few": {"contexts": 2}, "more": {"contexts": 6}}.items():
         assert torch.allclose(found[name].scores, explainer.explain(text, **options).scores, atol=1e-6), name
     assert len({one.target for one in found.values()}) == 1
@@ -218,7 +218,7 @@ def test_until_scores_have_settled():
         assert ROUND <= used <= MOST
         assert torch.allclose(e.scores, explainer.explain(text, contexts=used).scores, atol=1e-6)
         noise, spread = e.maps["standard_error"][1:-1].square().mean(), e.scores[1:-1].var(correction=0)
-        assert used == MOST or float(noise) <= SETTLED * float(spread) * 1.001
+        assert used == MOST or float(noise) <= CONVERGED * float(spread) * 1.001
     for one, e in zip(explainer.explain(texts, contexts="auto"), alone, strict=True):
         assert torch.allclose(one.scores, e.scores, atol=1e-6)
     beside = explainer.explain_all(texts[0], ["attn_lrp", "attcat"], contexts="auto")  # each stops by itself
@@ -254,26 +254,26 @@ def test_what_is_read_always_stays():
     model = models.model("bert", "question-answering")
     ids = models.ids(1, 8)
     for target, stay in (((2, 4), {2, 4}), ((0, 0), {0})):
-        batch, choices = question(model, ids, target)
-        assert set((units_to_take(batch, choices)[0] < 0).nonzero()[:, 0].tolist()) == stay
+        batch, selectors = question(model, ids, target)
+        assert set((units_to_take(batch, selectors)[0] < 0).nonzero()[:, 0].tolist()) == stay
 
 
 def question(model: Any, ids: torch.Tensor, target: Any) -> Any:
     from tokenlight.explain.attribute import raw_batch
-    from tokenlight.model.twin import Twin
+    from tokenlight.model.twin import InstrumentedModel
     from tokenlight.record.recording import record
     from tokenlight.tasks import task_of
 
-    twin = Twin(model)
-    task, batch = task_of(model), raw_batch(ids, None, None, twin)
-    return batch, record(twin, batch, Target(task, (task.want_ids(target, None),))).choices
+    instrumented = InstrumentedModel(model)
+    task, batch = task_of(model), raw_batch(ids, None, None, instrumented)
+    return batch, record(instrumented, batch, Target(task, (task.resolve_target_ids(target, None),))).selectors
 
 
 def test_contexts_in_little_memory_are_the_same():
     model, ids = models.model("bert", dtype=torch.float64), models.ids(2, 7)
     for method in ("attn_lrp", "transformer_attribution"):
         ordinary, saved = (
-            tl.attribute(model, ids, method=method, target=1, contexts=4, gaps="pad", low_memory=low)
+            tl.attribute(model, ids, method=method, target=1, contexts=4, removal="pad", low_memory=low)
             for low in (False, True)
         )
         assert torch.allclose(ordinary, saved, atol=1e-9)
@@ -281,14 +281,14 @@ def test_contexts_in_little_memory_are_the_same():
 
 def test_memory_is_foreseen_for_the_contexts_that_run_together():
     model = models.model("bert")
-    target = Target(models.task("text-classification"), (Wanted(1),))
+    target = Target(models.task("text-classification"), (ResolvedTarget(1),))
 
-    def need(saving: Saving = NO_SAVING, **options: Any) -> int:
-        plan = plan_passes(target, [Job.for_model(METHODS["attn_lrp"], options, model)])
-        return need_of_plan(Shape.of(model), plan, 1, 20, saving)
+    def need(record_options: RecordOptions = DEFAULT_RECORD_OPTIONS, **options: Any) -> int:
+        plan = plan_passes(target, [MethodConfig.for_model(METHODS["attn_lrp"], options, model)])
+        return need_of_plan(Shape.of(model), plan, 1, 20, record_options)
 
     assert need(contexts=8) == pytest.approx(8 * need(), rel=0.01)
-    assert need(Saving(by_block=True), contexts=8) == need(Saving(by_block=True))
+    assert need(RecordOptions(by_block=True), contexts=8) == need(RecordOptions(by_block=True))
     assert Contexts(8).together(4, 8000) == 4
     assert Contexts(100).together(1, 10) == 32
 
@@ -299,9 +299,9 @@ def test_memory_is_foreseen_for_the_contexts_that_run_together():
         ({"contexts": 3}, "pairs"),
         ({"contexts": -2}, "pairs"),
         ({"contexts": True}, "pairs"),
-        ({"contexts": 4, "gaps": "nothing"}, "hide, mask, pad, delete"),
-        ({"contexts": 4, "gaps": ""}, "hide, mask, pad, delete"),
-        ({"contexts": 4, "gaps": "mask"}, "no mask token"),
+        ({"contexts": 4, "removal": "nothing"}, "hide, mask, pad, delete"),
+        ({"contexts": 4, "removal": ""}, "hide, mask, pad, delete"),
+        ({"contexts": 4, "removal": "mask"}, "no mask token"),
         ({"contexts": 4, "seed": 0.5}, "whole number"),
         ({"contexts": 4, "detail": "layers"}, "detail"),
     ],
@@ -315,16 +315,18 @@ def test_refusals_that_depend_on_the_model():
     with pytest.raises(TypeError, match="contexts"):
         tl.attribute(models.model("bert"), models.ids(), method="erasure", target=1, contexts=4)
     with pytest.raises(ValueError, match="end of a text by the padding"):
-        tl.attribute(models.model("llama", "text-classification"), models.ids(), method="lrp", contexts=2, gaps="pad")
-    settings: dict[str, Any] = {"target": lambda output: output.logits[:, 0], "contexts": 2, "gaps": "delete"}
+        tl.attribute(
+            models.model("llama", "text-classification"), models.ids(), method="lrp", contexts=2, removal="pad"
+        )
+    settings: dict[str, Any] = {"target": lambda output: output.logits[:, 0], "contexts": 2, "removal": "delete"}
     with pytest.raises(ValueError, match="may count tokens"):
         tl.attribute(models.model("bert"), models.ids(), method="lrp", **settings)
 
 
 def test_hiding_from_a_model_that_never_looks_at_the_mask_is_refused(monkeypatch):
-    monkeypatch.setattr("tokenlight.explain.in_contexts.sees_hidden", lambda twin: True)
+    monkeypatch.setattr("tokenlight.explain.in_contexts.sees_hidden", lambda instrumented: True)
     with pytest.raises(UnsupportedModelError, match="gaps other than 'hide'"):
-        tl.attribute(models.model("bert"), models.ids(), method="lrp", target=1, contexts=2, gaps="hide")
+        tl.attribute(models.model("bert"), models.ids(), method="lrp", target=1, contexts=2, removal="hide")
 
 
 def test_a_job_without_contexts_does_not_mention_them():

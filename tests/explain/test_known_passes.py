@@ -8,12 +8,12 @@ from tests import models
 from tests.rounding import assert_near
 from tests.tokenizers_ import explainer_for
 from tokenlight.explain.attribute import attribute_ids
-from tokenlight.explain.jobs import Job
-from tokenlight.explain.running import Running
+from tokenlight.explain.jobs import MethodConfig
+from tokenlight.explain.running import RunOptions
 from tokenlight.foundation.progress import at_each_pass
 from tokenlight.methods import METHODS
 from tokenlight.methods.gradients import baseline_embeddings
-from tokenlight.model.kept_twins import borrowed_twin
+from tokenlight.model.kept_twins import borrowed_model
 from tokenlight.text.batches import Batch
 
 
@@ -79,10 +79,10 @@ def test_completeness_is_what_the_sum_misses(family, task, low_memory, target):
         return output.logits[:, 1] if output.logits.ndim == 2 else output.logits[:, 3, 7]
 
     explained = {"index": models.target(task), "function": function, "predicted": None}[target]
-    running = Running(low_memory=low_memory)
-    found = attribute_ids(model, ids, mask, None, "integrated_gradients", {"steps": 3}, explained, running=running)
-    with borrowed_twin(model) as twin:
-        origin = baseline_embeddings(twin, Batch(ids, mask, pad_id=models.SMALL["pad_token_id"]), None)
+    running = RunOptions(low_memory=low_memory)
+    found = attribute_ids(model, ids, mask, None, "integrated_gradients", {"steps": 3}, explained, run_options=running)
+    with borrowed_model(model) as instrumented:
+        origin = baseline_embeddings(instrumented, Batch(ids, mask, pad_id=models.SMALL["pad_token_id"]), None)
     with torch.no_grad():
         whole, empty = model(ids, attention_mask=mask), model(inputs_embeds=origin, attention_mask=mask)
     if target == "function":
@@ -128,7 +128,7 @@ def test_each_job_has_its_own_baseline():
     explainer, text = explainer_for("bert"), "it is a good movie"
     options = {"one": {"steps": 1, "baseline": "pad"}, "many": {"steps": 8, "baseline": "zero"}}
     method = METHODS["integrated_gradients"]
-    together = explainer.explain_jobs(text, {name: Job(method, some) for name, some in options.items()})
+    together = explainer.explain_configs(text, {name: MethodConfig(method, some) for name, some in options.items()})
     for name, some in options.items():
         alone = explainer.explain(text, "integrated_gradients", progress=False, **some)
         size = alone.scores.abs().sum() + abs(alone.score)

@@ -23,28 +23,30 @@ from tests.together import together
 from tests.tokenizers_ import explainer_for
 from tokenlight.explain import doctor, footprint
 from tokenlight.explain import free_memory as free
-from tokenlight.explain.jobs import Job
+from tokenlight.explain.jobs import MethodConfig
 from tokenlight.explain.passes import plan_passes
-from tokenlight.explain.running import run_jobs
+from tokenlight.explain.running import run_configs
 from tokenlight.foundation.accelerate_internals import hooks_of
 from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.methods import METHODS
 from tokenlight.model import habits
-from tokenlight.model.habits import habits_of
-from tokenlight.model.twin import Twin
-from tokenlight.record.planned_pass import PlannedPass
-from tokenlight.record.recording import Saving, record
+from tokenlight.model.habits import behavior_of
+from tokenlight.model.twin import InstrumentedModel
+from tokenlight.record.planned_pass import PassSpec
+from tokenlight.record.recording import RecordOptions, record
 from tokenlight.rules.tables import ATTN_LRP
-from tokenlight.tasks.targets import Target, Wanted
+from tokenlight.tasks.targets import ResolvedTarget, Target
 
 ROOT = Path(__file__).parents[2]
-LOW = Saving(by_block=True, last_logits=True)
+LOW = RecordOptions(by_block=True, last_logits=True)
 RECORDED = [name for name, entry in METHODS.items() if entry.passes]
 ASKING = [name for name, entry in METHODS.items() if not entry.passes and models.scores_tokens(name)]
 
 
 def target_of(task: str, foil: Any = None) -> Target:
-    return Target(models.task(task), tuple(models.task(task).want_ids(models.target(task), foil) for _ in range(3)))
+    return Target(
+        models.task(task), tuple(models.task(task).resolve_target_ids(models.target(task), foil) for _ in range(3))
+    )
 
 
 def same(ordinary: Any, saved: Any) -> None:
@@ -82,11 +84,11 @@ def methods_for(family: str, task: str, model: Any) -> list[str]:
 def test_blocks_that_run_again_give_the_same(family, task, foiled):
     model = models.model(family, task, torch.float64)
     names = WITH_FOILS if foiled else methods_for(family, task, model)
-    jobs = [Job.for_model(METHODS[name], models.quick_options(name), model) for name in names]
+    method_configs = [MethodConfig.for_model(METHODS[name], models.quick_options(name), model) for name in names]
     target = target_of(task, ((1, 3) if task == "question-answering" else 2) if foiled else None)
-    twin = Twin(model)
-    first, ordinary = run_jobs(twin, uneven(), plan_passes(target, jobs))
-    again, saved = run_jobs(twin, uneven(), plan_passes(target, jobs), saving=LOW)
+    instrumented = InstrumentedModel(model)
+    first, ordinary = run_configs(instrumented, uneven(), plan_passes(target, method_configs))
+    again, saved = run_configs(instrumented, uneven(), plan_passes(target, method_configs), record_options=LOW)
     assert torch.equal(first.score, again.score)
     for one, other in zip(ordinary, saved, strict=True):
         same(one, other)
@@ -97,10 +99,10 @@ def test_blocks_that_run_again_give_the_same(family, task, foiled):
 def test_shares_maps_and_gates_are_the_same(name, read):
     model = models.model("llama", "text-generation", torch.float64)
     options = {"read": read, "detail": ("layers", "heads", "neurons"), "layer": 1, "heads": models.SOME_HEADS}
-    jobs = [Job.for_model(METHODS[name], options, model)]
-    twin, target = Twin(model), target_of("text-generation")
-    _, (ordinary,) = run_jobs(twin, uneven(), plan_passes(target, jobs))
-    _, (saved,) = run_jobs(twin, uneven(), plan_passes(target, jobs), saving=LOW)
+    method_configs = [MethodConfig.for_model(METHODS[name], options, model)]
+    instrumented, target = InstrumentedModel(model), target_of("text-generation")
+    _, (ordinary,) = run_configs(instrumented, uneven(), plan_passes(target, method_configs))
+    _, (saved,) = run_configs(instrumented, uneven(), plan_passes(target, method_configs), record_options=LOW)
     assert ordinary.extras["masked_share"].abs().max() > 0 or name == "zplus_lrp"
     assert ordinary.maps.keys() == {"layers", "heads", "neurons"}
     same(ordinary, saved)
@@ -111,10 +113,10 @@ def test_shares_maps_and_gates_are_the_same(name, read):
 def test_gradients_at_the_outputs_of_blocks_are_the_same(family, name):
     task = models.default_task(family)
     model = models.model(family, task, torch.float64)
-    jobs = [Job.for_model(METHODS[name], {"states": "outputs", "detail": "layers"}, model)]
-    twin, target = Twin(model), target_of(task)
-    _, (ordinary,) = run_jobs(twin, uneven(), plan_passes(target, jobs))
-    _, (saved,) = run_jobs(twin, uneven(), plan_passes(target, jobs), saving=LOW)
+    method_configs = [MethodConfig.for_model(METHODS[name], {"states": "outputs", "detail": "layers"}, model)]
+    instrumented, target = InstrumentedModel(model), target_of(task)
+    _, (ordinary,) = run_configs(instrumented, uneven(), plan_passes(target, method_configs))
+    _, (saved,) = run_configs(instrumented, uneven(), plan_passes(target, method_configs), record_options=LOW)
     assert (ordinary.maps["layers"][:, -1] != 0).sum(-1).tolist() == [1] * 3  # the last output is read at one token
     same(ordinary, saved)
 
@@ -123,9 +125,9 @@ def test_gradients_at_the_outputs_of_blocks_are_the_same(family, name):
 @pytest.mark.parametrize("family", ["bert", "gpt2", "gemma2"])
 def test_methods_that_ask_again_give_the_same(family, name):
     model, task = models.model(family, models.default_task(family), torch.float64), models.default_task(family)
-    wanted = {"method": name, "target": models.target(task), **models.quick_options(name)}
-    ordinary = tl.attribute(model, models.ids(), **wanted)
-    assert_near(tl.attribute(model, models.ids(), low_memory=True, **wanted), ordinary)
+    resolved = {"method": name, "target": models.target(task), **models.quick_options(name)}
+    ordinary = tl.attribute(model, models.ids(), **resolved)
+    assert_near(tl.attribute(model, models.ids(), low_memory=True, **resolved), ordinary)
 
 
 def test_the_graph_of_one_block_is_held_at_a_time(monkeypatch):
@@ -165,18 +167,20 @@ def test_hooks_of_the_users_run_again_with_their_block(name):
     block = model.bert.encoder.layer[1]
     block.register_forward_pre_hook(lambda module, args: (args[0] + 1.0, *args[1:]))
     block.register_forward_hook(lambda module, args, output: output * 2.0)
-    wanted = {"method": name, "target": 1}
+    resolved = {"method": name, "target": 1}
     before = state(model)
-    ordinary = tl.attribute(model, models.ids(), **wanted)
-    saved = tl.attribute(model, models.ids(), low_memory=True, **wanted)
+    ordinary = tl.attribute(model, models.ids(), **resolved)
+    saved = tl.attribute(model, models.ids(), low_memory=True, **resolved)
     assert_near(saved, ordinary)
-    assert not torch.allclose(ordinary, tl.attribute(models.model("bert"), models.ids(), **wanted), rtol=1e-3)
+    assert not torch.allclose(ordinary, tl.attribute(models.model("bert"), models.ids(), **resolved), rtol=1e-3)
     assert_same(before, state(model))
 
 
 def test_blocks_that_hand_on_more_than_a_tensor_are_refused(monkeypatch):
     model: Any = copy.deepcopy(models.model("bert"))
-    monkeypatch.setattr(habits, "look_at_habits", lambda twin: habits.Habits(0.0, False, False))  # it does not run
+    monkeypatch.setattr(
+        habits, "probe_behavior", lambda instrumented: habits.Behavior(0.0, False, False)
+    )  # it does not run
     model.bert.encoder.layer[0].register_forward_hook(lambda module, args, output: (output, output))
     with pytest.raises(UnsupportedModelError, match="low_memory: BertLayer hands on more than one tensor"):
         tl.attribute(model, models.ids(), method="attn_lrp", target=1, low_memory=True)
@@ -198,8 +202,8 @@ def test_blocks_that_read_more_of_the_input_are_refused():
 def test_the_ledger_counts_what_lies_above_the_lowest_signal(needs):
     model, target = models.model("bert", dtype=torch.float64), target_of("text-classification")
     (ordinary,), (saved,) = (
-        record(model, uneven(), target, PlannedPass(set(needs), rules=ATTN_LRP), saving=saving).traces
-        for saving in (Saving(), LOW)
+        record(model, uneven(), target, PassSpec(set(needs), rules=ATTN_LRP), record_options=record_options).traces
+        for record_options in (RecordOptions(), LOW)
     )
     assert isinstance(ordinary.bias_share, torch.Tensor)
     assert ordinary.bias_share.abs().min() > 0
@@ -213,9 +217,9 @@ def test_gradients_of_gradients_need_the_whole_graph():
             models.model("bert"),
             uneven(),
             target_of("text-classification"),
-            PlannedPass({"hidden.grad"}),
+            PassSpec({"hidden.grad"}),
             graph=True,
-            saving=LOW,
+            record_options=LOW,
         )
 
 
@@ -236,11 +240,11 @@ def test_explain_and_the_command_line_take_low_memory(tmp_path):
 @pytest.mark.parametrize("family", ["bert", "llama"])
 def test_half_precision_stays_close(family, dtype):
     task = models.default_task(family)
-    wanted = {"method": "attn_lrp", "target": models.target(task)}
-    exact = tl.attribute(models.model(family, task), models.ids(), **wanted)
+    resolved = {"method": "attn_lrp", "target": models.target(task)}
+    exact = tl.attribute(models.model(family, task), models.ids(), **resolved)
     half = copy.deepcopy(models.model(family, task)).to(dtype)
-    ordinary = tl.attribute(half, models.ids(), **wanted)
-    assert torch.equal(tl.attribute(half, models.ids(), low_memory=True, **wanted), ordinary)
+    ordinary = tl.attribute(half, models.ids(), **resolved)
+    assert torch.equal(tl.attribute(half, models.ids(), low_memory=True, **resolved), ordinary)
     together = torch.stack([exact.flatten().float(), ordinary.flatten().float()])
     assert float(torch.corrcoef(together)[0, 1]) > 0.95
 
@@ -253,7 +257,7 @@ def watched(family: str) -> tuple[Any, list[tuple[int, ...]]]:
     model: Any = copy.deepcopy(models.model(family, "text-generation", torch.float64))
     shapes: list[tuple[int, ...]] = []
     model.get_output_embeddings().register_forward_pre_hook(lambda module, args: shapes.append(tuple(args[0].shape)))
-    habits_of(model)  # a new model is looked at first
+    behavior_of(model)  # a new model is looked at first
     shapes.clear()
     return model, shapes
 
@@ -264,8 +268,11 @@ def test_logits_are_computed_where_texts_end(family):
     batch = uneven()
     scores = tl.attribute(model, batch.input_ids, batch.attention_mask, method="attn_lrp", target=7)
     assert shapes == [(3, 2, 16)]  # of nine tokens, the two that texts end at
-    _, (everywhere,) = run_jobs(
-        Twin(model), batch, plan_passes(target_of("text-generation"), [Job(METHODS["attn_lrp"], {})]), saving=Saving()
+    _, (everywhere,) = run_configs(
+        InstrumentedModel(model),
+        batch,
+        plan_passes(target_of("text-generation"), [MethodConfig(METHODS["attn_lrp"], {})]),
+        record_options=RecordOptions(),
     )
     assert shapes[1] == (3, 9, 16)
     assert_near(scores, everywhere.scores)
@@ -288,10 +295,10 @@ def test_functions_of_the_output_see_all_logits():
 def test_the_next_token_stays_the_same_when_the_last_one_is_hidden():
     """Erasure hides the last token; what is read stays where it was."""
     model = models.model("gpt2", "text-generation", torch.float64)
-    jobs = [Job(METHODS["erasure"], {})]
-    plan = plan_passes(target_of("text-generation"), jobs)
-    _, (ordinary,) = run_jobs(Twin(model), uneven(), plan)
-    _, (saved,) = run_jobs(Twin(model), uneven(), plan, saving=Saving(last_logits=True))
+    method_configs = [MethodConfig(METHODS["erasure"], {})]
+    plan = plan_passes(target_of("text-generation"), method_configs)
+    _, (ordinary,) = run_configs(InstrumentedModel(model), uneven(), plan)
+    _, (saved,) = run_configs(InstrumentedModel(model), uneven(), plan, record_options=RecordOptions(last_logits=True))
     assert_near(saved.scores, ordinary.scores)
 
 
@@ -331,9 +338,9 @@ def test_weights_on_disk_come_when_they_are_needed(family, low, tmp_path):
     away = [name for name, parameter in model.named_parameters() if parameter.is_meta]
     assert away
     methods = ("gradient_x_input", "attn_lrp", "zplus_lrp", "attcat", "logit", "integrated_gradients", "erasure")
-    target, saving = models.target(task), Saving(by_block=low, last_logits=True)
+    target, record_options = models.target(task), RecordOptions(by_block=low, last_logits=True)
     expected = together(models.model(family, task), methods, models.ids(), target=target)
-    found = together(model, methods, models.ids(), target=target, saving=saving)
+    found = together(model, methods, models.ids(), target=target, record_options=record_options)
     for name in methods:
         assert_near(found[name].scores, expected[name].scores, precision=torch.float32, what=name)
     assert away == [name for name, parameter in model.named_parameters() if parameter.is_meta]
@@ -356,9 +363,9 @@ def test_weights_that_wait_in_memory(low):
     accelerate = pytest.importorskip("accelerate")
     model = accelerate.cpu_offload(copy.deepcopy(models.model("llama", "text-generation")), execution_device="cpu")
     assert all(parameter.is_meta for parameter in model.parameters())
-    wanted = {"method": "attn_lrp", "target": 7}
-    expected = tl.attribute(models.model("llama", "text-generation"), models.ids(), **wanted)
-    found = tl.attribute(model, models.ids(), low_memory=low, **wanted)
+    resolved = {"method": "attn_lrp", "target": 7}
+    expected = tl.attribute(models.model("llama", "text-generation"), models.ids(), **resolved)
+    found = tl.attribute(model, models.ids(), low_memory=low, **resolved)
     assert_near(found, expected)
     with pytest.raises(UnsupportedModelError, match="decompositions read the weights themselves"):
         tl.attribute(model, models.ids(), method="alti", target=7, low_memory=low)
@@ -367,7 +374,9 @@ def test_weights_that_wait_in_memory(low):
 def test_a_twin_shares_the_places_where_weights_wait():
     accelerate = pytest.importorskip("accelerate")
     model = accelerate.cpu_offload(copy.deepcopy(models.model("llama", "text-generation")), execution_device="cpu")
-    pairs = [(a, b) for a, b in zip(model.modules(), Twin(model).model.modules(), strict=True) if hooks_of(a)]
+    pairs = [
+        (a, b) for a, b in zip(model.modules(), InstrumentedModel(model).model.modules(), strict=True) if hooks_of(a)
+    ]
     assert len(pairs) > 10
     for one, other in pairs:
         (hook,), (copied,) = hooks_of(one), hooks_of(other)
@@ -462,21 +471,28 @@ def test_maps_are_held_of_one_layer_however_many_there_are(measured, method):
     assert many < few + 3 * one_map  # five more layers; in double precision a map is two
 
 
-def outlook(name: str, rows: int = 32, tokens: int = 40, blocks: int = 2, model: Any = None, **saving: Any) -> int:
+def outlook(
+    name: str, rows: int = 32, tokens: int = 40, blocks: int = 2, model: Any = None, **record_options: Any
+) -> int:
     shape = footprint.Shape.of(models.model("bert") if model is None else model)
     entry = METHODS[name]
-    job = Job(entry, {"heads": None} if "heads" in entry.options else {})
-    target = Target(models.task("text-classification"), (Wanted(),) * rows)
+    method_config = MethodConfig(entry, {"heads": None} if "heads" in entry.options else {})
+    target = Target(models.task("text-classification"), (ResolvedTarget(),) * rows)
     return footprint.need_of_plan(
-        replace(shape, blocks=blocks), plan_passes(target, [job]), rows, tokens, Saving(**saving)
+        replace(shape, blocks=blocks),
+        plan_passes(target, [method_config]),
+        rows,
+        tokens,
+        RecordOptions(**record_options),
     )
 
 
 def test_attention_that_is_written_out_is_foreseen_for_functions_as_well():
-    shape, job = footprint.Shape.of(models.model("bert")), Job(METHODS["gradient_x_input"], {})
-    target = Target(models.task("text-classification"), (Wanted(),) * 8, lambda output: output["logits"][:, 0])
+    shape, method_config = footprint.Shape.of(models.model("bert")), MethodConfig(METHODS["gradient_x_input"], {})
+    target = Target(models.task("text-classification"), (ResolvedTarget(),) * 8, lambda output: output["logits"][:, 0])
     fused, written_out = (
-        footprint.need_of_plan(shape, plan_passes(target, [job]), 8, 80, Saving(fused=way)) for way in (None, False)
+        footprint.need_of_plan(shape, plan_passes(target, [method_config]), 8, 80, RecordOptions(fused=way))
+        for way in (None, False)
     )
     assert written_out > fused
 
@@ -516,7 +532,7 @@ def little_memory(monkeypatch: pytest.MonkeyPatch, free_bytes: int) -> None:
 def test_what_does_not_fit_is_said_before_anything_runs(monkeypatch):
     need = outlook("attn_lrp", rows=3, tokens=9)
     little_memory(monkeypatch, int(need / 2.1))
-    monkeypatch.setattr(Twin, "run", lambda *args, **settings: pytest.fail("a pass has begun"))
+    monkeypatch.setattr(InstrumentedModel, "run", lambda *args, **settings: pytest.fail("a pass has begun"))
     with pytest.raises(MemoryError) as raised:
         tl.attribute(models.model("bert"), models.ids(), method="attn_lrp", target=1)
     message = str(raised.value)
@@ -549,15 +565,16 @@ def test_the_command_line_says_it_in_one_line(monkeypatch):
 @pytest.mark.parametrize("name", ["attn_lrp", "rollout", "transformer_attribution"])
 def test_the_largest_batch_is_the_last_that_fits(name):
     shape, entry = footprint.Shape.of(models.model("bert")), METHODS[name]
-    target, room = Target(models.task("text-classification"), (Wanted(),)), 3_000_000
-    jobs = [Job(entry, {})]
-    count = free.largest_batch(shape, plan_passes(target, jobs), 40, Saving(), room)
+    target, room = Target(models.task("text-classification"), (ResolvedTarget(),)), 3_000_000
+    method_configs = [MethodConfig(entry, {})]
+    count = free.largest_batch(shape, plan_passes(target, method_configs), 40, RecordOptions(), room)
     needs = [
-        footprint.need_of_plan(shape, plan_passes(target, jobs), rows, 40, Saving()) for rows in (count, count + 1)
+        footprint.need_of_plan(shape, plan_passes(target, method_configs), rows, 40, RecordOptions())
+        for rows in (count, count + 1)
     ]
     assert count > 0
     assert needs[0] <= room < needs[1]
-    assert free.largest_batch(shape, plan_passes(target, jobs), 40, Saving(), 0) == 0
+    assert free.largest_batch(shape, plan_passes(target, method_configs), 40, RecordOptions(), 0) == 0
 
 
 def test_free_memory_is_read_from_the_system_and_its_limits(tmp_path):

@@ -61,18 +61,18 @@ def test_padding_without_an_embedding_is_no_replacement():
     explainer = padded_beyond("gpt2", "text-generation")
     said = "the pad token has the id .*, for which the model has no embedding: .*resize_token_embeddings"
     refused: list[tuple[str, dict[str, Any]]] = [
-        ("erasure", {"how": "pad"}),
+        ("erasure", {"removal": "pad"}),
         ("integrated_gradients", {"baseline": "pad", "steps": 2}),
-        ("shapley_sampling", {"how": "pad", "permutations": 1}),
-        ("attn_lrp", {"contexts": 2, "gaps": "pad"}),
+        ("shapley_sampling", {"removal": "pad", "permutations": 1}),
+        ("attn_lrp", {"contexts": 2, "removal": "pad"}),
     ]
     for method, options in refused:
         with pytest.raises(ValueError, match=said):
             explainer.explain(TEXTS, method, **options)
     with pytest.raises(ValueError, match=said):
-        Perturbation(how="replace", token="pad").fit(explainer.inner, explainer.tokenizer)
+        Perturbation(removal="replace", token="pad").fit(explainer.inner, explainer.tokenizer)
     with pytest.raises(ValueError, match="has no embedding"):
-        Perturbation(how="replace", token=10_000).fit(explainer.inner, explainer.tokenizer)
+        Perturbation(removal="replace", token=10_000).fit(explainer.inner, explainer.tokenizer)
     with pytest.raises(ValueError, match="outside the vocabulary"):
         explainer.explain(TEXTS[0], "integrated_gradients", baseline=10_000, steps=2)
 

@@ -10,7 +10,7 @@ import pytest
 import tokenlight as tl
 from tests.tokenizers_ import explainer_for
 from tokenlight.explain.from_scores import from_scores
-from tokenlight.explain.jobs import Job
+from tokenlight.explain.jobs import MethodConfig
 from tokenlight.methods import METHODS
 from tokenlight.results.explanation import Explanation
 
@@ -36,9 +36,9 @@ def test_explain_all():
 
 
 def test_explain_jobs():
-    explainer, jobs = explainer_for("bert"), {"it": Job(METHODS["attcat"], {})}
-    single = assert_type(explainer.explain_jobs(ONE, jobs), dict[str, Explanation])
-    several = assert_type(explainer.explain_jobs([ONE], jobs), dict[str, list[Explanation]])
+    explainer, method_configs = explainer_for("bert"), {"it": MethodConfig(METHODS["attcat"], {})}
+    single = assert_type(explainer.explain_configs(ONE, method_configs), dict[str, Explanation])
+    several = assert_type(explainer.explain_configs([ONE], method_configs), dict[str, list[Explanation]])
     assert several == {"it": [single["it"]]}
 
 
@@ -50,7 +50,7 @@ def test_from_scores():
 
 
 @pytest.mark.parametrize(
-    "function", [tl.Explainer.explain, tl.Explainer.explain_all, tl.Explainer.explain_jobs, from_scores]
+    "function", [tl.Explainer.explain, tl.Explainer.explain_all, tl.Explainer.explain_configs, from_scores]
 )
 def test_nothing_is_anything(function):
     assert len(get_overloads(function)) == 2

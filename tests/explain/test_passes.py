@@ -3,16 +3,20 @@
 import tokenlight as tl
 from tests import models
 from tests.tokenizers_ import explainer_for
-from tokenlight.explain.jobs import Job
+from tokenlight.explain.jobs import MethodConfig
 from tokenlight.explain.passes import plan_passes
 from tokenlight.methods import METHODS
-from tokenlight.tasks.targets import Target, Wanted
+from tokenlight.tasks.targets import ResolvedTarget, Target
 
 
 def count_plans(monkeypatch) -> list[str]:
     """The names of jobs, each time that one says which passes it reads."""
-    planned, real = [], Job.passes
-    monkeypatch.setattr(Job, "passes", lambda job, split: planned.append(job.method.name) or real(job, split))
+    planned, real = [], MethodConfig.passes
+    monkeypatch.setattr(
+        MethodConfig,
+        "passes",
+        lambda method_config, split: planned.append(method_config.method.name) or real(method_config, split),
+    )
     return planned
 
 
@@ -29,10 +33,10 @@ def test_attribute_plans_once(monkeypatch):
 
 
 def test_a_shared_pass_holds_what_each_of_its_readers_needs():
-    target = Target(models.task("text-classification"), (Wanted(1),))
+    target = Target(models.task("text-classification"), (ResolvedTarget(1),))
     names = ("attcat", "gradient_x_input", "lrp")
-    plan = plan_passes(target, [Job(METHODS[name], {}) for name in names])
-    alone = [plan_passes(target, [job]) for job in plan.jobs]
+    plan = plan_passes(target, [MethodConfig(METHODS[name], {}) for name in names])
+    alone = [plan_passes(target, [method_config]) for method_config in plan.method_configs]
     assert len(plan.passes) == 2  # the plain one, and that of a rule table
     assert plan.reads[0] == plan.reads[1] != plan.reads[2]
     (key,) = plan.reads[0]
@@ -41,8 +45,11 @@ def test_a_shared_pass_holds_what_each_of_its_readers_needs():
 
 
 def test_a_plan_stays_as_it_is_when_others_are_made():
-    target, job = Target(models.task("text-classification"), (Wanted(1),)), Job(METHODS["attcat"], {})
-    first = plan_passes(target, [job])
+    target, method_config = (
+        Target(models.task("text-classification"), (ResolvedTarget(1),)),
+        MethodConfig(METHODS["attcat"], {}),
+    )
+    first = plan_passes(target, [method_config])
     before = {key: one.needs for key, one in first.passes.items()}
-    plan_passes(target, [job, Job(METHODS["gradient_x_input"], {})])
+    plan_passes(target, [method_config, MethodConfig(METHODS["gradient_x_input"], {})])
     assert {key: one.needs for key, one in first.passes.items()} == before

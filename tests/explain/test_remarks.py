@@ -10,15 +10,15 @@ import torch
 import tokenlight as tl
 from tests import models
 from tests.tokenizers_ import explainer_for
-from tokenlight.explain.jobs import Job
+from tokenlight.explain.jobs import MethodConfig
 from tokenlight.explain.passes import plan_passes
 from tokenlight.explain.remarks import result_notes
-from tokenlight.explain.running import run_jobs
+from tokenlight.explain.running import run_configs
 from tokenlight.masks.head_mask import HeadMask
 from tokenlight.methods import METHODS, Pass
-from tokenlight.model.twin import Twin
+from tokenlight.model.twin import InstrumentedModel
 from tokenlight.rules.tables import LRP
-from tokenlight.tasks.targets import Target, Wanted
+from tokenlight.tasks.targets import ResolvedTarget, Target
 from tokenlight.text.batches import Batch
 
 DEEP = ("embeddings.grad",)
@@ -49,7 +49,7 @@ def test_sources_that_were_cut_off_are_named():
     explainer = explainer_for("gpt2", "text-generation")
     first, second, third = "the key is here.", "good " * 310 + "movie.", "who wrote the book ?"
     e = explainer.explain(f"{first} {second} {third}", "random", documents={"A": first, "B": second, "C": third})
-    assert [(one.name, bool(one.tokens)) for one in e.by_source()] == [("A", False), ("B", True), ("C", True)]
+    assert [(one.name, bool(one.tokens)) for one in e.by_document()] == [("A", False), ("B", True), ("C", True)]
     assert "sources; cut off: A" in e.notes[1]
     assert "sources; cut off in part: B" in e.notes[2]
     whole = explainer.explain(f"{'good ' * 310} {third}", "random", documents={"C": third})
@@ -95,9 +95,14 @@ def test_reading_at_different_depths_keeps_the_books_apart():
         METHODS["lrp"], name="deep", function=lambda trace: trace.score[:, None].expand(3, 9), passes=(Pass(DEEP, LRP),)
     )
     ids = models.ids()
-    batch, target = Batch(ids, torch.ones_like(ids)), Target(models.task("text-classification"), (Wanted(1),) * 3)
-    jobs = [Job(METHODS["lrp"], {"read": "blocks"}), Job(deep, {})]
-    _, (result, _) = run_jobs(Twin(models.model("bert", dtype=torch.float64)), batch, plan_passes(target, jobs))
+    batch, target = (
+        Batch(ids, torch.ones_like(ids)),
+        Target(models.task("text-classification"), (ResolvedTarget(1),) * 3),
+    )
+    method_configs = [MethodConfig(METHODS["lrp"], {"read": "blocks"}), MethodConfig(deep, {})]
+    _, (result, _) = run_configs(
+        InstrumentedModel(models.model("bert", dtype=torch.float64)), batch, plan_passes(target, method_configs)
+    )
     assert result.extras["residual"].abs().max() < 1e-9
 
 
@@ -110,18 +115,22 @@ def test_peft_adaption_prompts_are_refused():
 
 
 def test_what_is_missed_may_be_rounding_in_half_precision():
-    job = Job(METHODS["lrp"], {})
+    method_config = MethodConfig(METHODS["lrp"], {})
     for precision, cause in (
         (torch.float32, "the rules"),
         (torch.bfloat16, "rounding to torch.bfloat16, or the rules"),
     ):
-        (note,) = result_notes(job, 2.0, torch.ones(3), {"residual": 0.05}, precision)
+        (note,) = result_notes(method_config, 2.0, torch.ones(3), {"residual": 0.05}, precision)
         assert f"miss 0.05 of the whole: {cause} do not cover" in note
     explainer = explainer_for("bert")
     halved = tl.Explainer(copy.deepcopy(explainer.model).bfloat16(), explainer.tokenizer)
-    job = Job.for_model(METHODS["lrp"], {}, halved.inner, None)
-    task, row = halved.task, halved.encode([TEXT])
-    _, (found,) = run_jobs(Twin(halved.inner), halved.collate(row), plan_passes(Target(task, (Wanted(1),)), [job]))
+    method_config = MethodConfig.for_model(METHODS["lrp"], {}, halved.inner, None)
+    task, tokenized_texts = halved.task, halved.encode([TEXT])
+    _, (found,) = run_configs(
+        InstrumentedModel(halved.inner),
+        halved.collate(tokenized_texts),
+        plan_passes(Target(task, (ResolvedTarget(1),)), [method_config]),
+    )
     assert found.scores.dtype == torch.bfloat16  # what is told
 
 
@@ -150,10 +159,12 @@ def test_a_mask_that_drops_most_of_the_relevance_is_said():
 def test_only_more_than_half_is_most_of_the_relevance():
     lit = HeadMask.by_hand(models.SOME_HEADS)
     for name, score, half in (("mask_lrp", 4.0, 0.5), ("zplus_lrp", 4.0, 0.5), ("attn_lrp", -4.0, 2.0)):
-        job = Job(METHODS[name], {"heads": lit})
+        method_config = MethodConfig(METHODS[name], {"heads": lit})
         for sign in (1, -1):
             above, below = (
-                " ".join(result_notes(job, score, torch.ones(3), {"masked_share": sign * share}, torch.float32))
+                " ".join(
+                    result_notes(method_config, score, torch.ones(3), {"masked_share": sign * share}, torch.float32)
+                )
                 for share in (1.02 * half, 0.98 * half)
             )
             assert "the head mask drops 51% of the relevance" in above
@@ -162,8 +173,8 @@ def test_only_more_than_half_is_most_of_the_relevance():
 
 def test_what_calibrated_strengths_hold_back_is_no_news():
     found = replace(HeadMask.by_hand(models.SOME_HEADS), calibrated=models.SOME_HEADS.double() / 2)
-    job = Job(METHODS["attn_lrp"], {"heads": found})
-    assert not list(result_notes(job, 4.0, torch.ones(3), {"masked_share": 3.0}, torch.float32))
+    method_config = MethodConfig(METHODS["attn_lrp"], {"heads": found})
+    assert not list(result_notes(method_config, 4.0, torch.ones(3), {"masked_share": 3.0}, torch.float32))
 
 
 def test_layers_whose_heads_are_all_lit_for_want_of_one_are_said():

@@ -11,23 +11,23 @@ from tests import models
 from tests.rounding import assert_near, tolerance
 from tests.tokenizers_ import explainer_for
 from tokenlight.methods import METHODS
-from tokenlight.model.twin import Twin
-from tokenlight.record.planned_pass import PlannedPass
+from tokenlight.model.twin import InstrumentedModel
+from tokenlight.record.planned_pass import PassSpec
 from tokenlight.record.recording import record
 from tokenlight.rules import replacements as rules
 from tokenlight.rules.ledger import Ledger
 from tokenlight.rules.mode import RuleMode
 from tokenlight.rules.points import activation
 from tokenlight.rules.tables import LRP, ZPLUS
-from tokenlight.tasks.targets import Target, Wanted
+from tokenlight.tasks.targets import ResolvedTarget, Target
 from tokenlight.text.batches import Batch
 
 NAMES = tuple(name for name in METHODS if METHODS[name].fits(models.model("bert")))
 TEXT = "it is a good movie and they are not bad at all"
 
 
-def run(name, model=None, **wanted):
-    options = {"target": 1, **models.quick_options(name), **wanted}
+def run(name, model=None, **resolved):
+    options = {"target": 1, **models.quick_options(name), **resolved}
     return tl.attribute(model or models.model("bert"), models.ids(), method=name, **options)
 
 
@@ -48,12 +48,12 @@ def test_autocast_of_the_caller_changes_nothing(name):
         assert torch.equal(run(name), expected)
 
 
-@pytest.mark.parametrize("gaps", ["hide", "delete", "pad+mask"])
-def test_contexts_in_the_caller_s_inference_mode_change_nothing(gaps):
+@pytest.mark.parametrize("removal", ["hide", "delete", "pad+mask"])
+def test_contexts_in_the_caller_s_inference_mode_change_nothing(removal):
     explainer = explainer_for("bert")
-    same = explainer.explain(TEXT, "attn_lrp", contexts=4, gaps=gaps)
+    same = explainer.explain(TEXT, "attn_lrp", contexts=4, removal=removal)
     with torch.inference_mode():
-        assert explainer.explain(TEXT, "attn_lrp", contexts=4, gaps=gaps) == same
+        assert explainer.explain(TEXT, "attn_lrp", contexts=4, removal=removal) == same
 
 
 @pytest.mark.parametrize("form", ["exact", "cage", "flashtrace"])
@@ -85,14 +85,14 @@ def test_a_model_made_in_inference_mode_is_refused():
 
 
 def test_a_finished_twin_holds_no_recording():
-    twin, ids = Twin(models.model("bert")), models.ids()
+    instrumented, ids = InstrumentedModel(models.model("bert")), models.ids()
     record(
-        twin,
+        instrumented,
         Batch(ids, torch.ones_like(ids)),
-        Target(models.task("text-classification"), (Wanted(1),) * 3),
-        PlannedPass({"attention.grad"}),
+        Target(models.task("text-classification"), (ResolvedTarget(1),) * 3),
+        PassSpec({"attention.grad"}),
     )
-    assert not any(twin.tape.signals.values())
+    assert not any(instrumented.capture.signals.values())
 
 
 @pytest.mark.parametrize("name", ["attention_gradient", "attention_x_gradient"])

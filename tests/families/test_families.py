@@ -21,7 +21,7 @@ from tokenlight.families.tiny_models import all_types, tiny_config, tiny_model
 from tokenlight.foundation.blame import is_refusal
 from tokenlight.foundation.transformers_internals import config_class
 from tokenlight.methods import METHODS, Attribution
-from tokenlight.model.twin import Twin
+from tokenlight.model.twin import InstrumentedModel
 from tokenlight.results.model_check import Outcome, from_json, to_json
 from tokenlight.tasks import TASKS
 from tokenlight.views.families_page import families_page
@@ -90,14 +90,14 @@ def falsified(monkeypatch, change):
 
 
 def test_wrong_logits_are_noticed(bert, monkeypatch):
-    true = Twin.run
+    true = InstrumentedModel.run
 
     def run(self, *args, **kwargs):
         output = true(self, *args, **kwargs)
         output["logits"] = output["logits"] * (1 + 1e-9)
         return output
 
-    monkeypatch.setattr(Twin, "run", run)
+    monkeypatch.setattr(InstrumentedModel, "run", run)
     found = verdicts(bert)
     assert {one.verdict for one in found.values()} == {"wrong"}
     assert "logits" in found["raw_attention"].reason
@@ -167,10 +167,10 @@ def test_scores_that_change_fast_may_be_rounded_further(bert, monkeypatch):
 
 
 def test_another_row_than_the_heads_is_noticed(bert, monkeypatch):
-    monkeypatch.setattr(checking.PlainModel, "rows_read", lambda self, batch, target: batch.attention_mask.double())
+    monkeypatch.setattr(checking.PlainModel, "query_weights", lambda self, batch, target: batch.attention_mask.double())
     found = verdicts(bert)
     assert {name for name, one in found.items() if one.verdict == "wrong"} == {
-        name for name in SWEPT if METHODS[name].reads_row
+        name for name in SWEPT if METHODS[name].reads_query_position
     }
 
 

@@ -22,7 +22,7 @@ def test_the_error_names_the_package_and_the_extra(module, monkeypatch):
     "error",
     [
         ImportError("pyarrow requires NumPy 2.0 or newer, found 1.26.4"),  # it is there, and broken
-        ModuleNotFoundError("No module named 'tokenlight.misspelt'", name="tokenlight.misspelt"),
+        ModuleNotFoundError("No module named 'tokenlight.misspelled'", name="tokenlight.misspelled"),
     ],
 )
 def test_errors_that_no_extra_would_mend_stay(error):

@@ -16,7 +16,7 @@ from transformers import BertTokenizer
 import tokenlight as tl
 from tests.model.test_habits import mobilebert
 from tests.tokenizers_ import TOKENIZERS, explainer_for, model_for
-from tokenlight.data.source import Source
+from tokenlight.data.source import DataSource
 from tokenlight.heads import count as counting
 from tokenlight.heads.count import count_heads
 from tokenlight.heads.parsed_texts import parse_source, read_texts
@@ -114,12 +114,12 @@ def test_counts_equal_a_count_by_hand(family, direction, monkeypatch):
 def test_planted_heads_are_found(monkeypatch):
     """Head 0 of layer 0 looks one back, head 1 of layer 1 at the syntactic head, the others at [CLS]."""
     explainer = explainer_for("bert")
-    rows = explainer.encode([one.text for one in PARSES])
+    tokenized_texts = explainer.encode([one.text for one in PARSES])
     heads_of = {}
-    for one, row in zip(PARSES, rows, strict=True):
-        found, _ = align(one, row, NUMBERS, "dependent-head")
-        heads_of[tuple(row.input_ids)] = {pair.query: pair.first for pair in found}
-    real = counting.StrongestTape.add
+    for one, tokenized_text in zip(PARSES, tokenized_texts, strict=True):
+        found, _ = align(one, tokenized_text, NUMBERS, "dependent-head")
+        heads_of[tuple(tokenized_text.input_ids)] = {pair.query: pair.first for pair in found}
+    real = counting.StrongestCapture.add
     seen: dict[str, Any] = {}
 
     def add(self: Any, name: str, tensor: Any) -> Any:
@@ -128,12 +128,14 @@ def test_planted_heads_are_found(monkeypatch):
             tensor[..., 0] = 1.0
             layer = len(self.strongest)
             for b, ids in enumerate(seen["ids"].tolist()):
-                goals = next(goal for key, goal in heads_of.items() if list(key) == ids[: len(key)])
+                measured_targets = next(
+                    measured_target for key, measured_target in heads_of.items() if list(key) == ids[: len(key)]
+                )
                 for q in range(tensor.shape[2]):
                     if layer == 0:
                         tensor[b, 0, q, max(q - 1, 0)] = 2.0
-                    if layer == 1 and q in goals:
-                        tensor[b, 1, q, goals[q]] = 2.0
+                    if layer == 1 and q in measured_targets:
+                        tensor[b, 1, q, measured_targets[q]] = 2.0
         return real(self, name, tensor)
 
     collate = explainer.collate
@@ -143,7 +145,7 @@ def test_planted_heads_are_found(monkeypatch):
         seen["ids"] = batch.input_ids
         return batch
 
-    monkeypatch.setattr(counting.StrongestTape, "add", add)
+    monkeypatch.setattr(counting.StrongestCapture, "add", add)
     monkeypatch.setattr(explainer, "collate", spy)
     counts = count_heads(explainer, PARSES)
     assert (counts.accuracy[:, 1, 1] == 1).all()
@@ -162,23 +164,26 @@ def test_planted_heads_are_found(monkeypatch):
 @pytest.mark.parametrize("name", TOKENIZERS)
 def test_words_and_tokens_meet_by_characters(name):
     tokenizer = TOKENIZERS[name]()
-    (row,) = encode(tokenizer, [PARSES[0].text], None)
-    pairs, missed = align(PARSES[0], row, NUMBERS, "dependent-head")
+    (tokenized_text,) = encode(tokenizer, [PARSES[0].text], None)
+    pairs, missed = align(PARSES[0], tokenized_text, NUMBERS, "dependent-head")
     assert missed == 0
     text = str(PARSES[0].text)
     expected = [("unbelievable", "films"), ("films", "believable"), ("rarely", "believable")]
     for pair, (dependent, head) in zip(pairs, expected, strict=True):
-        assert text[row.spans[pair.query][0] :].startswith(dependent)
-        assert text[row.spans[pair.first][0] : row.spans[pair.last][1]] == head
+        assert text[tokenized_text.spans[pair.query][0] :].startswith(dependent)
+        assert text[tokenized_text.spans[pair.first][0] : tokenized_text.spans[pair.last][1]] == head
 
 
 def test_pairs_of_texts_are_aligned_in_their_own_text():
     words = (ParsedWord(0, (0, 2), 1, "nsubj"), ParsedWord(0, (3, 5), None, "root"))
     second = (ParsedWord(1, (0, 4), 3, "nsubj"), ParsedWord(1, (5, 8), None, "root"))
     both = Parse(("it is", "they are"), words + second)
-    (row,) = explainer_for("bert").encode([both.text])
-    pairs, _ = align(both, row, NUMBERS, "dependent-head")
-    assert [(row.tokens[p.query], row.tokens[p.first], row.segments[p.query]) for p in pairs] == [
+    (tokenized_text,) = explainer_for("bert").encode([both.text])
+    pairs, _ = align(both, tokenized_text, NUMBERS, "dependent-head")
+    assert [
+        (tokenized_text.tokens[p.query], tokenized_text.tokens[p.first], tokenized_text.segments[p.query])
+        for p in pairs
+    ] == [
         ("it", "is", 0),
         ("they", "are", 1),
     ]
@@ -195,9 +200,9 @@ def test_words_that_were_cut_off_are_counted_as_such():
 
 
 def test_a_parse_of_another_text_is_refused():
-    (row,) = explainer_for("bert").encode(["it is a good movie"])
+    (tokenized_text,) = explainer_for("bert").encode(["it is a good movie"])
     with pytest.raises(ValueError, match="another text"):
-        align(PARSES[0], row, NUMBERS, "dependent-head")
+        align(PARSES[0], tokenized_text, NUMBERS, "dependent-head")
 
 
 def test_counting_goes_on_where_it_stopped(tmp_path, monkeypatch):
@@ -249,7 +254,7 @@ def test_rows_that_hold_no_text_are_skipped_and_counted(tmp_path):
     path = tmp_path / "texts.txt"
     path.write_text("it is a good movie\n\n \nthey are not bad\n")
     with pytest.warns(RuntimeWarning, match=r"2 rows of texts.txt skipped. The first: .*line 2: .*empty"):
-        assert list(read_texts(Source(path))) == ["it is a good movie", "they are not bad"]
+        assert list(read_texts(DataSource(path))) == ["it is a good movie", "they are not bad"]
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 import spacy
 
 from tests.cli.test_explain import fail
-from tokenlight.data.source import Source
+from tokenlight.data.source import DataSource
 from tokenlight.heads.parsed_texts import parse_source
 
 
@@ -51,12 +51,12 @@ def test_parses_need_no_spacy_pipeline(tmp_path):
     path = tmp_path / "trees.conllu"
     path.write_text("# text = It is.\n1\tIt\tit\tPRON\t_\t_\t0\troot\t_\t_\n\n")
     with pytest.raises(ValueError, match="needs no spaCy pipeline 'en_core_web_trf'"):
-        parse_source(Source(path), spacy="en_core_web_trf")
+        parse_source(DataSource(path), spacy="en_core_web_trf")
 
 
 def test_the_same_file_read_as_another_kind_is_another_source(tmp_path):
     """Counts go on behind those of a source with the same name."""
     file = tmp_path / "data"
     file.write_text("sentence\tlabel\nthe key is here\t1\n")
-    names = {parse_source(Source(file, kind=kind)).name for kind in ("txt", "tsv", "csv")}
+    names = {parse_source(DataSource(file, kind=kind)).name for kind in ("txt", "tsv", "csv")}
     assert len(names) == 3

@@ -76,8 +76,8 @@ def needs(folder: Path) -> list[tuple[str, str, Callable[[], object]]]:
     explainer = tl.load()
     (folder / "texts.txt").write_text(TEXT)
     (folder / "texts.parquet").write_bytes(b"PAR1")
-    source = tl.Source(folder / "texts.parquet")
-    hub = tl.Source("hf:stanfordnlp/sst2", split="test")
+    source = tl.DataSource(folder / "texts.parquet")
+    hub = tl.DataSource("hf:stanfordnlp/sst2", split="test")
     workers = tl.Workers("ray", 1)
     return [
         ("pandas", "to_pandas needs pandas", explainer.explain(TEXT, "rollout").to_pandas),

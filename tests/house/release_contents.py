@@ -32,8 +32,8 @@ def problems(found: Mapping[str, bytes], expected: Mapping[str, bytes]) -> list[
 def wheel_problems(path: Path) -> list[str]:
     with zipfile.ZipFile(path) as wheel:
         found = {name: wheel.read(name) for name in wheel.namelist() if not name.endswith("/")}
-    licence = [] if any(name.endswith("licenses/LICENSE") for name in found) else ["missing: the licence"]
-    return problems(found, package_files()) + licence
+    license = [] if any(name.endswith("licenses/LICENSE") for name in found) else ["missing: the license"]
+    return problems(found, package_files()) + license
 
 
 def sdist_problems(path: Path) -> list[str]:

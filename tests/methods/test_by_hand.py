@@ -13,17 +13,17 @@ from torch import Tensor
 import tokenlight as tl
 from tests import models
 from tests.rounding import assert_near
-from tokenlight.explain.jobs import Job
+from tokenlight.explain.jobs import MethodConfig
 from tokenlight.explain.passes import plan_passes
-from tokenlight.explain.running import run_jobs
+from tokenlight.explain.running import run_configs
 from tokenlight.methods import METHODS, Attribution
 from tokenlight.methods.gradients import quadrature_rule
 from tokenlight.model import anatomy
 from tokenlight.model.tape import state_out
-from tokenlight.model.twin import Twin
+from tokenlight.model.twin import InstrumentedModel
 from tokenlight.record.probe import Probe
 from tokenlight.record.recording import record
-from tokenlight.tasks.targets import Target, Wanted
+from tokenlight.tasks.targets import ResolvedTarget, Target
 from tokenlight.text.batches import Batch
 
 TASKS = {"bert": "text-classification", "llama": "text-generation"}
@@ -221,8 +221,10 @@ def run(family: str, method: str, **options: Any) -> Attribution:
     """The whole result of a method on the three tokens."""
     model = models.model(family, TASKS[family], torch.float64)
     batch = Batch(IDS, torch.ones_like(IDS))
-    target = Target(models.task(TASKS[family]), (Wanted(LABEL[family]),))
-    return run_jobs(Twin(model), batch, plan_passes(target, [Job(METHODS[method], options)]))[1][0]
+    target = Target(models.task(TASKS[family]), (ResolvedTarget(LABEL[family]),))
+    return run_configs(InstrumentedModel(model), batch, plan_passes(target, [MethodConfig(METHODS[method], options)]))[
+        1
+    ][0]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -275,8 +277,8 @@ def test_grad_sam_names_its_choices(options):
         ("integrated_gradients", {"steps": 2.5}, "steps is a positive number, found 2.5"),
         ("integrated_gradients", {"baseline": "mean"}, "no baseline 'mean'"),
         ("integrated_gradients", {"baseline": "mask"}, "no baseline 'mask'"),
-        ("erasure", {"how": "delete"}, "found 'delete'"),
-        ("erasure", {"how": "mask"}, "found 'mask'"),
+        ("erasure", {"removal": "delete"}, "found 'delete'"),
+        ("erasure", {"removal": "mask"}, "found 'mask'"),
     ],
 )
 def test_wrong_values_of_options_are_named(method, options, message):
@@ -366,9 +368,11 @@ def test_on_a_linear_model_integrated_gradients_are_exact_with_any_steps(steps, 
 
 def probe_of(model: Any, batch: Batch) -> Probe:
     recording = record(
-        model, batch, Target(models.task("text-classification"), (Wanted(index=LABEL["bert"]),) * len(batch.input_ids))
+        model,
+        batch,
+        Target(models.task("text-classification"), (ResolvedTarget(index=LABEL["bert"]),) * len(batch.input_ids)),
     )
-    return Probe(Twin(model), batch, recording.choices)
+    return Probe(InstrumentedModel(model), batch, recording.selectors)
 
 
 def test_completeness_is_reported_as_what_the_sum_misses():
@@ -417,7 +421,7 @@ def test_riemann_points_are_as_exact_as_the_model():
 ERASED = ["bert", "roberta", "distilbert", "gpt2", "opt", "llama", "gpt_neox"]
 
 
-def erased_by_loop(family: str, ids: Tensor, how: str) -> Tensor:
+def erased_by_loop(family: str, ids: Tensor, removal: str) -> Tensor:
     """Positions are written out, so nothing moves."""
     task = models.default_task(family)
     model = copy.deepcopy(models.model(family, task))
@@ -437,7 +441,7 @@ def erased_by_loop(family: str, ids: Tensor, how: str) -> Tensor:
     falls = []
     for token in range(length):
         changed, mask = ids.clone(), torch.ones_like(ids)
-        if how == "hide":
+        if removal == "hide":
             mask[0, token] = 0
         else:
             changed[0, token] = 1
@@ -445,12 +449,14 @@ def erased_by_loop(family: str, ids: Tensor, how: str) -> Tensor:
     return torch.tensor(falls)
 
 
-@pytest.mark.parametrize("how", ["hide", "pad"])
+@pytest.mark.parametrize("removal", ["hide", "pad"])
 @pytest.mark.parametrize("family", ERASED)
-def test_erasure_equals_a_loop(family, how):
+def test_erasure_equals_a_loop(family, removal):
     task, ids = models.default_task(family), models.ids(1, 5)
-    scores = tl.attribute(models.model(family, task), ids, method="erasure", target=models.target(task), how=how)
-    expected = erased_by_loop(family, ids, how)
+    scores = tl.attribute(
+        models.model(family, task), ids, method="erasure", target=models.target(task), removal=removal
+    )
+    expected = erased_by_loop(family, ids, removal)
     assert_near(scores[0], expected)
 
 

@@ -45,8 +45,8 @@ def test_the_choice_leaves_nothing_out():
     assert {(name, task) for name, _, task in SOME_HEADS} == {(name, task) for name, _, task in HEAD_CASES}
 
 
-def attribute(model, ids, name, mask=None, **wanted):
-    return tl.attribute(model, ids, mask, method=name, **wanted, **models.quick_options(name))
+def attribute(model, ids, name, mask=None, **resolved):
+    return tl.attribute(model, ids, mask, method=name, **resolved, **models.quick_options(name))
 
 
 def run(family, name, ids, mask=None, dtype=torch.float32):

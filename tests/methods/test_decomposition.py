@@ -10,16 +10,16 @@ import torch
 import tokenlight as tl
 from tests import models
 from tests.rounding import assert_near
-from tokenlight.explain.jobs import Job
+from tokenlight.explain.jobs import MethodConfig
 from tokenlight.explain.passes import plan_passes
-from tokenlight.explain.running import run_jobs
+from tokenlight.explain.running import run_configs
 from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.methods import METHODS
-from tokenlight.methods.contributions import alti_matrix, join_heads, layer_of, normalise
+from tokenlight.methods.contributions import alti_matrix, join_heads, layer_of, normalize
 from tokenlight.model import anatomy
-from tokenlight.model.kept_twins import borrowed_twin
-from tokenlight.model.twin import Twin
-from tokenlight.record.planned_pass import PlannedPass
+from tokenlight.model.kept_twins import borrowed_model
+from tokenlight.model.twin import InstrumentedModel
+from tokenlight.record.planned_pass import PassSpec
 from tokenlight.record.recording import record
 from tokenlight.tasks.targets import Target
 from tokenlight.text.batches import Batch
@@ -28,8 +28,10 @@ DOUBLE = torch.float64
 SIGNALS = ("hidden", "attention", "values", "context", "second_norm")
 
 
-def goal(task, foil=None, rows=3):
-    return Target(models.task(task), tuple(models.task(task).want_ids(models.target(task), foil) for _ in range(rows)))
+def measured_target(task, foil=None, rows=3):
+    return Target(
+        models.task(task), tuple(models.task(task).resolve_target_ids(models.target(task), foil) for _ in range(rows))
+    )
 
 
 def uneven():
@@ -41,11 +43,11 @@ def uneven():
 
 def trace_of(family, task=None):
     task = task or models.default_task(family)
-    return record(models.model(family, task, DOUBLE), uneven(), goal(task), PlannedPass(set(SIGNALS))).traces[0]
+    return record(models.model(family, task, DOUBLE), uneven(), measured_target(task), PassSpec(set(SIGNALS))).traces[0]
 
 
 def layer(trace, number, row=0, second=False):
-    known = anatomy.known_anatomy(trace.model)
+    known = anatomy.known_structure(trace.model)
     block = {block.number: block for block in trace.blocks_downwards()}[number]
     joined = join_heads(known, anatomy.blocks(trace.model)[number], block, second)
     return layer_of(block, joined, row, trace.mask[row])
@@ -63,7 +65,7 @@ def real_outputs(family, number):
     """What the model itself computes after the attention of block `number`: by hooks, with eager attention."""
     task = models.default_task(family)
     model = models.model(family, task, DOUBLE)
-    known, block = anatomy.known_anatomy(model), anatomy.blocks(model)[number]
+    known, block = anatomy.known_structure(model), anatomy.blocks(model)[number]
     path = known.norm or known.branch_norm or known.projection
     seen = []
     handles = [
@@ -85,7 +87,7 @@ def real_outputs(family, number):
 def test_vectors_sum_to_the_real_output_of_the_attention_block(family, number):
     trace = trace_of(family)
     one = layer(trace, number)
-    known, block = anatomy.known_anatomy(trace.model), anatomy.blocks(trace.model)[number]
+    known, block = anatomy.known_structure(trace.model), anatomy.blocks(trace.model)[number]
     _, bias = anatomy.projection(block, known.projection, len(one.attention), one.values.shape[-1])
     total = long_way(one).sum(1)
     if known.norm:
@@ -124,8 +126,12 @@ def test_small_chunks_change_nothing(monkeypatch):
 @pytest.mark.parametrize("norm", ["l1", "l2"])
 def test_alti_rows_are_shares(family, norm):
     task = models.default_task(family)
-    job = Job(METHODS["alti"], {"norm": norm, "layers": True})
-    _, (result,) = run_jobs(Twin(models.model(family, task, DOUBLE)), uneven(), plan_passes(goal(task), [job]))
+    method_config = MethodConfig(METHODS["alti"], {"norm": norm, "layers": True})
+    _, (result,) = run_configs(
+        InstrumentedModel(models.model(family, task, DOUBLE)),
+        uneven(),
+        plan_passes(measured_target(task), [method_config]),
+    )
     matrices = result.maps["contributions"]
     assert matrices.shape == (3, 2, 9, 9)
     assert (matrices >= 0).all()
@@ -143,7 +149,7 @@ def test_alti_rows_are_shares(family, norm):
 def test_second_norm_sums_short_of_the_output_by_the_mlp_alone():
     trace = trace_of("bert")
     one = layer(trace, 0, second=True)
-    known, block = anatomy.known_anatomy(trace.model), anatomy.blocks(trace.model)[0]
+    known, block = anatomy.known_structure(trace.model), anatomy.blocks(trace.model)[0]
     first, second = (anatomy.norm_at(block, str(path)) for path in (known.norm, known.second_norm))
     _, bias = anatomy.projection(block, known.projection, len(one.attention), one.values.shape[-1])
     assert first.bias is not None
@@ -161,9 +167,9 @@ def test_second_norm_sums_short_of_the_output_by_the_mlp_alone():
 
 @pytest.mark.parametrize(("family", "task"), models.COMBINATIONS)
 def test_logit_terms_add_up_to_the_score(family, task):
-    jobs = [Job(METHODS[name], {"detail": ("layers", "heads")}) for name in ("alti_logit", "logit")]
-    with borrowed_twin(models.model(family, task, DOUBLE)) as twin:
-        answer, results = run_jobs(twin, uneven(), plan_passes(goal(task), jobs))
+    method_configs = [MethodConfig(METHODS[name], {"detail": ("layers", "heads")}) for name in ("alti_logit", "logit")]
+    with borrowed_model(models.model(family, task, DOUBLE)) as instrumented:
+        answer, results = run_configs(instrumented, uneven(), plan_passes(measured_target(task), method_configs))
     for result in results:
         total = result.scores.sum(1) + result.extras["mlp_share"] + result.extras["bias_share"]
         assert_near(total, answer.score, size=torch.stack([*result.extras.values(), *result.scores.T]))
@@ -179,18 +185,20 @@ def test_logit_terms_add_up_to_the_score(family, task):
 def test_alti_logit_is_the_papers_formula(family):
     """Ferrando et al. 2023: unembedding times final norm, linear at its real scale, of what attention adds."""
     model = models.model(family, "text-generation", DOUBLE)
-    job = Job(METHODS["alti_logit"], {})
-    _, (result,) = run_jobs(Twin(model), uneven(), plan_passes(goal("text-generation", foil=8), [job]))
-    trace = record(model, uneven(), goal("text-generation"), PlannedPass(set(SIGNALS))).traces[0]
+    method_config = MethodConfig(METHODS["alti_logit"], {})
+    _, (result,) = run_configs(
+        InstrumentedModel(model), uneven(), plan_passes(measured_target("text-generation", foil=8), [method_config])
+    )
+    trace = record(model, uneven(), measured_target("text-generation"), PassSpec(set(SIGNALS))).traces[0]
     paths = {"gpt2": "transformer.ln_f", "gpt_neox": "gpt_neox.final_layer_norm"}
     norm = anatomy.norm_at(trace.model, paths.get(family, "model.norm"))
     output: Any = trace.model.get_output_embeddings()
-    wanted = output.weight[7] - output.weight[8]
+    resolved = output.weight[7] - output.weight[8]
     for row, position in enumerate(uneven().last.tolist()):
         state = trace.hidden[-1].value[row, position]
 
         def logit(vectors, state=state):
-            return norm.linear(vectors) / norm.size(state) @ wanted
+            return norm.linear(vectors) / norm.size(state) @ resolved
 
         layers = [layer(trace, number, row) for number in (0, 1)]
         below = alti_matrix(layers[0], "l1")
@@ -220,7 +228,7 @@ def test_shared_key_value_heads_equal_repeated_ones():
 
 def test_a_row_without_contributions_keeps_its_position():
     matrix = torch.tensor([[0.0, 0.0], [1.0, 3.0]])
-    assert normalise(matrix).tolist() == [[1.0, 0.0], [0.25, 0.75]]
+    assert normalize(matrix).tolist() == [[1.0, 0.0], [0.25, 0.75]]
 
 
 @pytest.mark.parametrize(("method", "options"), [("value_norms", {}), ("globenc", {}), ("alti", {"second_norm": True})])
@@ -238,9 +246,11 @@ def test_wrong_options_are_named(method, wrong):
 @pytest.mark.parametrize("method", ["value_norms", "globenc", "alti"])
 def test_any_position_can_be_read(method):
     model, ids = models.model("bert", dtype=DOUBLE), models.ids()
-    target = goal("text-classification")
-    job = Job(METHODS[method], {"layers": True, "position": 4})
-    _, (result,) = run_jobs(Twin(model), Batch(ids, torch.ones_like(ids)), plan_passes(target, [job]))
+    target = measured_target("text-classification")
+    method_config = MethodConfig(METHODS[method], {"layers": True, "position": 4})
+    _, (result,) = run_configs(
+        InstrumentedModel(model), Batch(ids, torch.ones_like(ids)), plan_passes(target, [method_config])
+    )
     matrices = result.maps["contributions"]
     torch.testing.assert_close(result.scores, (matrices[:, 1] @ matrices[:, 0])[:, 4])
     with pytest.raises(ValueError, match="position 9"):
@@ -254,8 +264,8 @@ def test_a_gate_on_the_heads_is_a_constant_factor_of_them(name):
     for block, other in zip(gated.model.layers, halved.model.layers, strict=True):
         gate_by_half(block.self_attn)
         other.self_attn.o_proj.weight.data /= 2
-    plan = plan_passes(goal("text-generation"), [Job(METHODS[name], {})])
-    found, expected = (run_jobs(Twin(model), uneven(), plan)[1][0].scores for model in (gated, halved))
+    plan = plan_passes(measured_target("text-generation"), [MethodConfig(METHODS[name], {})])
+    found, expected = (run_configs(InstrumentedModel(model), uneven(), plan)[1][0].scores for model in (gated, halved))
     assert_near(found, expected)
 
 

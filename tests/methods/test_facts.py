@@ -12,7 +12,7 @@ import tokenlight as tl
 from tests import models
 from tokenlight.foundation.progress import at_each_pass
 from tokenlight.methods import METHODS, NEVER, method
-from tokenlight.model.twin import Twin
+from tokenlight.model.twin import InstrumentedModel
 
 ASKING = [name for name, entry in METHODS.items() if entry.asks_model]
 DRAWN_AGAIN = ("lime",)  # its random sets may be the same, which are asked about once
@@ -22,17 +22,17 @@ PACKAGE = Path(tokenlight.__file__).parent
 @pytest.mark.parametrize(("texts", "tokens"), [(1, 5), (1, 39), (3, 39), (40, 5)])
 @pytest.mark.parametrize("name", ASKING)
 def test_methods_ask_as_often_as_they_say(name, texts, tokens, monkeypatch):
-    entry, seen, run = METHODS[name], [], Twin.run
+    entry, seen, run = METHODS[name], [], InstrumentedModel.run
     options: dict[str, Any] = {"steps": 35} if "steps" in entry.options else {}
     options |= {"units": "tokens"} if "units" in entry.options else {}
     model = models.model("bert")
     model = model if entry.fits(model) else models.model("gpt2", "text-generation")
 
-    def watched(self: Twin, batch: Any, tape: Any, *more: Any, **settings: Any) -> Any:
-        seen.append((len(batch.input_ids), tape.differentiable))
-        return run(self, batch, tape, *more, **settings)
+    def watched(self: InstrumentedModel, batch: Any, capture: Any, *more: Any, **settings: Any) -> Any:
+        seen.append((len(batch.input_ids), capture.differentiable))
+        return run(self, batch, capture, *more, **settings)
 
-    monkeypatch.setattr(Twin, "run", watched)
+    monkeypatch.setattr(InstrumentedModel, "run", watched)
     count = 0
 
     def ring() -> None:

@@ -12,12 +12,12 @@ from transformers import AutoModelForCausalLM, AutoModelForSequenceClassificatio
 
 import tokenlight as tl
 from tests import models
-from tokenlight.explain.jobs import Job
+from tokenlight.explain.jobs import MethodConfig
 from tokenlight.explain.passes import plan_passes
-from tokenlight.explain.running import run_jobs
+from tokenlight.explain.running import run_configs
 from tokenlight.methods import METHODS
-from tokenlight.model.twin import Twin
-from tokenlight.tasks.targets import Target, Wanted
+from tokenlight.model.twin import InstrumentedModel
+from tokenlight.tasks.targets import ResolvedTarget, Target
 from tokenlight.text.batches import Batch
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -137,18 +137,22 @@ def test_the_explained_number_is_the_release_logit():
 @pytest.mark.parametrize("family", CLASSIFIERS)
 def test_the_first_layers_whole_matrix_equals_the_release(family):
     model, ids = golden_model(family), golden_ids()
-    target = Target(models.task("text-classification"), (Wanted(1),) * 3)
-    job = Job(METHODS["alti"], {"layers": True})
-    _, (result,) = run_jobs(Twin(model), Batch(ids, torch.ones_like(ids)), plan_passes(target, [job]))
+    target = Target(models.task("text-classification"), (ResolvedTarget(1),) * 3)
+    method_config = MethodConfig(METHODS["alti"], {"layers": True})
+    _, (result,) = run_configs(
+        InstrumentedModel(model), Batch(ids, torch.ones_like(ids)), plan_passes(target, [method_config])
+    )
     theirs = golden_rows(Case("alti", "alti_layer0", family, "alti"))
     torch.testing.assert_close(result.maps["contributions"][:, 0], theirs, rtol=0, atol=1e-4)
 
 
 def test_mlp_contributions_equal_the_release():
     model, ids = golden_model("gpt2"), golden_ids()
-    target = Target(models.task("text-generation"), (Wanted(7, 8),) * 3)
-    answer, (result,) = run_jobs(
-        Twin(model), Batch(ids, torch.ones_like(ids)), plan_passes(target, [Job(METHODS["alti_logit"], {})])
+    target = Target(models.task("text-generation"), (ResolvedTarget(7, 8),) * 3)
+    answer, (result,) = run_configs(
+        InstrumentedModel(model),
+        Batch(ids, torch.ones_like(ids)),
+        plan_passes(target, [MethodConfig(METHODS["alti_logit"], {})]),
     )
     case = Case("alti_logit", "mlp", "gpt2", "alti_logit")
     torch.testing.assert_close(result.maps["mlp"], golden_rows(case), rtol=0, atol=1e-6)

@@ -34,8 +34,8 @@ EXACT = ("bert", "roberta", "distilbert", "gpt2", "opt")
 
 def guided(family: str, task: str, ids: Tensor, mask: Tensor | None = None, **settings: Any) -> Tensor:
     dtype = settings.pop("dtype", torch.float64)
-    wanted = {"target": models.target(task), **settings}
-    return tl.attribute(models.relu_model(family, task, dtype), ids, mask, method=NAME, **wanted)
+    resolved = {"target": models.target(task), **settings}
+    return tl.attribute(models.relu_model(family, task, dtype), ids, mask, method=NAME, **resolved)
 
 
 @contextmanager

@@ -79,7 +79,7 @@ def test_weights_equal_the_transcription(case):
     mask[0, 5:] = 0
     expected = transcribed(present.astype(float), outcomes)
     assert np.abs(expected).max() > 1e-4
-    options: dict[str, Any] = {"method": "lime", "target": target, "samples": SAMPLES, "how": "pad", "seed": 3}
+    options: dict[str, Any] = {"method": "lime", "target": target, "samples": SAMPLES, "removal": "pad", "seed": 3}
     precision = torch.float32 if case == "next token" else torch.float64  # eager Llama casts inside its norms
     alone = tl.attribute(model, ids, **options)[0]
     assert_near(alone, torch.from_numpy(expected), size=np.abs(outcomes).max(), precision=precision)
@@ -98,13 +98,13 @@ def test_the_score_can_be_fitted_instead():
 def test_a_word_is_removed_as_a_whole():
     explainer = explainer_for("bert", "text-classification", dtype=torch.float64)
     text = "it is an unusually good moviegoer"
-    options: dict[str, Any] = {"how": "pad", "samples": SAMPLES, "target": "positive", "progress": False}
+    options: dict[str, Any] = {"removal": "pad", "samples": SAMPLES, "target": "positive", "progress": False}
     explanation = explainer.explain(text, "lime", units="words", **options)
     words = [word for word in explanation.words() if not word.special]
     assert max(len(word.tokens) for word in words) > 1
-    row = explainer.encode([text])[0]
-    present = sample_sets(len(words), SAMPLES, draws.of_text(torch.tensor(row.input_ids), 0))
-    ids = torch.tensor(row.input_ids).repeat(SAMPLES, 1)
+    tokenized_text = explainer.encode([text])[0]
+    present = sample_sets(len(words), SAMPLES, draws.of_text(torch.tensor(tokenized_text.input_ids), 0))
+    ids = torch.tensor(tokenized_text.input_ids).repeat(SAMPLES, 1)
     for number, word in enumerate(words):
         ids[:, word.tokens] = torch.where(
             present[:, number, None], ids[:, word.tokens], explainer.tokenizer.pad_token_id
@@ -151,7 +151,7 @@ def test_standard_errors_are_how_far_weights_vary_with_the_seed():
         ({"samples": 0}, "samples is a positive number, found 0"),
         ({"samples": True}, "samples is a positive number, found True"),
         ({"samples": 1}, "samples is at least 2, found 1"),
-        ({"how": "delete"}, "found 'delete'"),
+        ({"removal": "delete"}, "found 'delete'"),
     ],
 )
 def test_wrong_values_of_options_are_named(options, message):

@@ -1,4 +1,4 @@
-"""Mask-LRP: the paper's formula, the released behaviour, and what tells them apart."""
+"""Mask-LRP: the paper's formula, the released behavior, and what tells them apart."""
 
 from typing import Any
 
@@ -9,16 +9,16 @@ import tokenlight as tl
 from tests import models
 from tests.rounding import SHARES, assert_near, tolerance
 from tests.tokenizers_ import explainer_for
-from tokenlight.explain.jobs import Job
+from tokenlight.explain.jobs import MethodConfig
 from tokenlight.explain.passes import plan_passes
-from tokenlight.explain.running import run_jobs
+from tokenlight.explain.running import run_configs
 from tokenlight.masks.head_mask import HeadMask
 from tokenlight.methods import METHODS
-from tokenlight.model.twin import Twin
+from tokenlight.model.twin import InstrumentedModel
 from tokenlight.record.recording import record
 from tokenlight.rules.tables import ZPLUS
 from tokenlight.tasks import task_of
-from tokenlight.tasks.targets import Target, Wanted
+from tokenlight.tasks.targets import ResolvedTarget, Target
 from tokenlight.text.batches import Batch
 
 ONES = torch.ones(2, 4)
@@ -34,20 +34,25 @@ def attribute(method="mask_lrp", family="bert", task=None, **options):
     return tl.attribute(model, models.ids(), method=method, target=models.target(task), **options)
 
 
-def run(method, model, wanted=Wanted(1), **options):  # noqa: B008
-    ids, twin = models.ids(), Twin(model)
-    job, target = Job.for_model(METHODS[method], options, model), Target(task_of(twin.model), (wanted,) * len(ids))
-    return run_jobs(twin, Batch(ids, torch.ones_like(ids)), plan_passes(target, [job]))[1][0]
+def run(method, model, resolved=ResolvedTarget(1), **options):  # noqa: B008
+    ids, instrumented = models.ids(), InstrumentedModel(model)
+    method_config, target = (
+        MethodConfig.for_model(METHODS[method], options, model),
+        Target(task_of(instrumented.model), (resolved,) * len(ids)),
+    )
+    return run_configs(instrumented, Batch(ids, torch.ones_like(ids)), plan_passes(target, [method_config]))[1][0]
 
 
 def relevances(heads, variant="paper", family="bert", **options) -> Any:
     """The stored attention relevance of every block, and what the gates stopped: [batch]."""
-    job = Job.for_model(METHODS["mask_lrp"], {"heads": heads, "variant": variant, **options}, models.model(family))
-    (gated, _) = job.passes(split=False)
+    method_config = MethodConfig.for_model(
+        METHODS["mask_lrp"], {"heads": heads, "variant": variant, **options}, models.model(family)
+    )
+    (gated, _) = method_config.passes(split=False)
     ids = models.ids()
-    twin = Twin(models.model(family, dtype=torch.float64))
-    target = Target(models.task("text-classification"), (Wanted(1),) * len(ids))
-    trace: Any = record(twin, Batch(ids, torch.ones_like(ids)), target, gated).traces[0]
+    instrumented = InstrumentedModel(models.model(family, dtype=torch.float64))
+    target = Target(models.task("text-classification"), (ResolvedTarget(1),) * len(ids))
+    trace: Any = record(instrumented, Batch(ids, torch.ones_like(ids)), target, gated).traces[0]
     if variant == "paper":
         return [signal.relevance for signal in trace.attention], trace
     pairs = zip(trace.attention, trace.gated, trace.values, strict=True)
@@ -69,21 +74,23 @@ def test_all_ones_in_the_two_groups_is_transformer_attribution_too():
 @pytest.mark.parametrize(("family", "task"), CASES)
 def test_relevance_is_conserved_with_a_head_in_every_block(family, task):
     model = models.model(family, task, torch.float64)
-    masked = run("zplus_lrp", model, wanted=models.task(task).want_ids(models.target(task), None), heads=SOME)
+    masked = run(
+        "zplus_lrp", model, resolved=models.task(task).resolve_target_ids(models.target(task), None), heads=SOME
+    )
     for name in ("residual", "masked_share"):
         assert_near(masked.extras[name], 0, size=masked.scores, growth=SHARES)
     assert (masked.extras["bias_share"].abs() < 0.05).all()  # relevance at exact zeros: rare, but of some families
     assert not torch.allclose(masked.scores, attribute("zplus_lrp", family, task))
 
 
-@pytest.mark.parametrize("options", [{}, {"empty": "drop"}, {"empty": "residual"}, {"normalise": False}])
+@pytest.mark.parametrize("options", [{}, {"empty": "drop"}, {"empty": "residual"}, {"normalize": False}])
 def test_transformer_attribution_with_heads_is_mask_lrp(options):
     assert (TOP_ONLY[0] == 0).all()  # a block without a lit head, where `empty` decides
     theirs = attribute("transformer_attribution", heads=TOP_ONLY, **options)
     assert torch.equal(attribute(heads=TOP_ONLY, **options), theirs)
 
 
-def test_two_groups_are_normalised_as_the_paper_says():
+def test_two_groups_are_normalized_as_the_paper_says():
     """By hand at the last block: R_s and R_p are scaled by |ΣR_s| / (|ΣR_s| + |ΣR_p|) · ΣR / ΣR_s."""
     syntactic, positional = torch.zeros(2, 4).double(), torch.zeros(2, 4).double()
     syntactic[1, [0, 2]] = 1
@@ -103,7 +110,7 @@ def test_two_groups_are_normalised_as_the_paper_says():
 
 
 def test_equations_9_to_11_with_counts():
-    """A head that follows two relations weighs twice in R_synt, and nothing normalises the rows of Ā."""
+    """A head that follows two relations weighs twice in R_synt, and nothing normalizes the rows of Ā."""
     M_synt = torch.tensor([[1.0, 0, 2, 0], [2, 0, 1, 0]]).double()
     M_pos = torch.tensor([[0.0, 1, 1, 0], [0, 0, 1, 1]]).double()
     mask = HeadMask(M_synt / 2, M_pos / 2)  # as HeadStatistics.mask(count_relations=True) makes it
@@ -116,17 +123,22 @@ def test_equations_9_to_11_with_counts():
         R_pos = R_pos * R_pos.sum().abs() / size * total / R_pos.sum()
         assert_near(2 * stored[1][text].sum((1, 2)), R_synt + R_pos, growth=SHARES)
         assert_near((R_synt + R_pos).sum(), total, size=R, growth=SHARES)  # conservation
-    job = Job.for_model(METHODS["mask_lrp"], {"heads": mask}, models.model("bert"))
-    target = Target(models.task("text-classification"), (Wanted(1),) * 3)
+    method_config = MethodConfig.for_model(METHODS["mask_lrp"], {"heads": mask}, models.model("bert"))
+    target = Target(models.task("text-classification"), (ResolvedTarget(1),) * 3)
     batch = Batch(models.ids(), torch.ones_like(models.ids()))
-    plain: Any = record(Twin(models.model("bert", dtype=torch.float64)), batch, target, job.passes(split=False)[1])
+    plain: Any = record(
+        InstrumentedModel(models.model("bert", dtype=torch.float64)),
+        batch,
+        target,
+        method_config.passes(split=False)[1],
+    )
     gradients = [signal.gradient for signal in plain.traces[0].attention]
     first, last = (  # eq. 10; the paper counts blocks from the output, so eq. 11 has the last on the left
         (gradient * R).clamp_min(0).mean(1) + torch.eye(9).double()
         for gradient, R in zip(gradients, stored, strict=True)
     )
-    assert_near(attribute(heads=mask, normalise=False), (last @ first)[:, 0], growth=SHARES)
-    assert not torch.allclose(attribute(heads=mask), attribute(heads=mask, normalise=False))
+    assert_near(attribute(heads=mask, normalize=False), (last @ first)[:, 0], growth=SHARES)
+    assert not torch.allclose(attribute(heads=mask), attribute(heads=mask, normalize=False))
 
 
 def test_corruption_of_all_heads_is_transformer_attribution():
@@ -250,13 +262,15 @@ def test_the_answer_of_the_model_never_changes():
     ids = models.ids()
     batch, target = (
         Batch(ids, torch.ones_like(ids)),
-        Target(models.task("text-classification"), (Wanted(1),) * len(ids)),
+        Target(models.task("text-classification"), (ResolvedTarget(1),) * len(ids)),
     )
     plain = record(models.model("bert"), batch, target)
     for variant in ("paper", "released"):
-        job = Job.for_model(METHODS["mask_lrp"], {"heads": SOME, "variant": variant}, models.model("bert"))
-        (gated, _) = job.passes(split=False)
-        masked = record(Twin(models.model("bert", dtype=torch.float64)), batch, target, gated)
+        method_config = MethodConfig.for_model(
+            METHODS["mask_lrp"], {"heads": SOME, "variant": variant}, models.model("bert")
+        )
+        (gated, _) = method_config.passes(split=False)
+        masked = record(InstrumentedModel(models.model("bert", dtype=torch.float64)), batch, target, gated)
         assert_near(masked.output["logits"].float(), plain.output["logits"])
     assert gated.rules is ZPLUS
 
@@ -264,10 +278,12 @@ def test_the_answer_of_the_model_never_changes():
 def test_an_answer_is_explained_from_where_it_stands():
     """The release spreads an answer's relevance over all positions; here only its own row has any in the last block."""
     model, ids = models.model("bert", "question-answering", torch.float64), models.ids(1)
-    job = Job.for_model(METHODS["mask_lrp"], {"heads": SOME}, model)
-    (gated, _) = job.passes(split=False)
-    target = Target(models.task("question-answering"), (models.task("question-answering").want_ids((2, 4), None),))
-    traces = record(Twin(model), Batch(ids, torch.ones_like(ids)), target, gated).traces
+    method_config = MethodConfig.for_model(METHODS["mask_lrp"], {"heads": SOME}, model)
+    (gated, _) = method_config.passes(split=False)
+    target = Target(
+        models.task("question-answering"), (models.task("question-answering").resolve_target_ids((2, 4), None),)
+    )
+    traces = record(InstrumentedModel(model), Batch(ids, torch.ones_like(ids)), target, gated).traces
     assert [trace.rows.nonzero()[:, 1].tolist() for trace in traces] == [[2], [4]]
     for trace in traces:
         rows = trace.attention[-1].relevance.abs().sum((1, 3))[0]  # [query]
@@ -275,10 +291,13 @@ def test_an_answer_is_explained_from_where_it_stands():
 
 
 def test_methods_with_the_same_mask_share_their_pass():
-    jobs = [Job.for_model(METHODS[name], {"heads": SOME}, models.model("bert")) for name in ("mask_lrp", "zplus_lrp")]
-    assert jobs[0].passes(False)[0].key == jobs[1].passes(False)[0].key
-    other = Job.for_model(METHODS["zplus_lrp"], {"heads": ONES}, models.model("bert"))
-    assert other.passes(False)[0].key != jobs[0].passes(False)[0].key
+    method_configs = [
+        MethodConfig.for_model(METHODS[name], {"heads": SOME}, models.model("bert"))
+        for name in ("mask_lrp", "zplus_lrp")
+    ]
+    assert method_configs[0].passes(False)[0].key == method_configs[1].passes(False)[0].key
+    other = MethodConfig.for_model(METHODS["zplus_lrp"], {"heads": ONES}, models.model("bert"))
+    assert other.passes(False)[0].key != method_configs[0].passes(False)[0].key
 
 
 @pytest.mark.parametrize(

@@ -85,13 +85,13 @@ def test_the_first_token_of_an_answer_is_not_read_beside_later_ones():
     explainer = explainer_for("gpt2", "text-generation", dtype=torch.float64)
     prompt = "it"
     assert len(explainer.encode([prompt])[0]) == 1
-    matrix = explainer.explain_answer(prompt, " is a good", "erasure", number="logit", progress=False).matrix
-    alone = explainer.explain_answer(prompt, " is", "erasure", number="logit", progress=False).matrix
+    matrix = explainer.explain_answer(prompt, " is a good", "erasure", quantity="logit", progress=False).matrix
+    alone = explainer.explain_answer(prompt, " is", "erasure", quantity="logit", progress=False).matrix
     single = explainer.explain(prompt, "erasure", target=" is", progress=False).scores
     assert_near(matrix[:1, :1], alone[:, :1])
     assert_near(torch.as_tensor(single), alone[0, :1])
     prompts, answers = [prompt, "it is a"], [" is", " good movie"]
-    beside = explainer.explain_answer(prompts, answers, "erasure", number="logit", progress=False)
+    beside = explainer.explain_answer(prompts, answers, "erasure", quantity="logit", progress=False)
     assert_near(beside[0].matrix, alone)
 
 
@@ -129,10 +129,10 @@ def test_windows_and_padding_on_the_left_are_refused():
     ).all()
 
 
-@pytest.mark.parametrize("how", ["hide", "pad"])
+@pytest.mark.parametrize("removal", ["hide", "pad"])
 @pytest.mark.parametrize("family", ["bert", "gpt2", "llama", "opt", "roberta"])
 @pytest.mark.parametrize("hidden", [0, 2])
-def test_tokens_that_the_mask_hides_move_no_others(family, how, hidden):
+def test_tokens_that_the_mask_hides_move_no_others(family, removal, hidden):
     """As the model counts its positions itself, with the same mask."""
     task = models.default_task(family)
     model, ids = models.model(family, task), models.ids(1, 7)
@@ -140,11 +140,11 @@ def test_tokens_that_the_mask_hides_move_no_others(family, how, hidden):
     mask[0, hidden] = 0
     if hidden == 0 and task == "text-classification":
         with pytest.raises(ValueError, match="pad on the right"):
-            tl.attribute(model, ids, mask, method="erasure", target=1, how=how)
+            tl.attribute(model, ids, mask, method="erasure", target=1, removal=removal)
         return
-    whole, token = (tl.attribute(model, ids, mask, method="erasure", target=models.target(task), how=how)), 4
+    whole, token = (tl.attribute(model, ids, mask, method="erasure", target=models.target(task), removal=removal)), 4
     changed, other = ids.clone(), mask.clone()
-    if how == "hide":
+    if removal == "hide":
         other[0, token] = 0
     else:
         changed[0, token] = models.SMALL["pad_token_id"]

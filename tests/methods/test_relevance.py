@@ -9,13 +9,13 @@ from torch.nn import functional as F
 import tokenlight as tl
 from tests import models
 from tests.rounding import SHARES, assert_near
-from tokenlight.explain.jobs import Job
+from tokenlight.explain.jobs import MethodConfig
 from tokenlight.explain.passes import plan_passes
-from tokenlight.explain.running import run_jobs
+from tokenlight.explain.running import run_configs
 from tokenlight.methods import METHODS
-from tokenlight.model.kept_twins import borrowed_twin
-from tokenlight.model.twin import Twin
-from tokenlight.record.planned_pass import PlannedPass
+from tokenlight.model.kept_twins import borrowed_model
+from tokenlight.model.twin import InstrumentedModel
+from tokenlight.record.planned_pass import PassSpec
 from tokenlight.record.recording import record
 from tokenlight.rules import replacements as rules
 from tokenlight.rules.tables import LRP, ZPLUS
@@ -32,15 +32,17 @@ def uneven():
     return Batch(ids, mask)
 
 
-def attributions(model, task, jobs, foil=None):
+def attributions(model, task, method_configs, foil=None):
     """Of all jobs at once: those with the same rules share a pass."""
-    target = Target(models.task(task), tuple(models.task(task).want_ids(models.target(task), foil) for _ in range(3)))
-    with borrowed_twin(model) as twin:
-        return run_jobs(twin, uneven(), plan_passes(target, jobs))
+    target = Target(
+        models.task(task), tuple(models.task(task).resolve_target_ids(models.target(task), foil) for _ in range(3))
+    )
+    with borrowed_model(model) as instrumented:
+        return run_configs(instrumented, uneven(), plan_passes(target, method_configs))
 
 
 def attribution(model, task, name, foil=None, **options):
-    answer, (result,) = attributions(model, task, [Job(METHODS[name], options)], foil)
+    answer, (result,) = attributions(model, task, [MethodConfig(METHODS[name], options)], foil)
     return answer, result
 
 
@@ -57,8 +59,8 @@ def without_biases(family, task):
 @pytest.mark.parametrize(("family", "task"), models.USUAL)
 def test_without_biases_relevance_sums_to_the_score(family, task):
     names = ("lrp", "alpha_beta_lrp")
-    jobs = [Job(METHODS[name], {"read": "blocks"}) for name in names]
-    answer, results = attributions(without_biases(family, task), task, jobs)
+    method_configs = [MethodConfig(METHODS[name], {"read": "blocks"}) for name in names]
+    answer, results = attributions(without_biases(family, task), task, method_configs)
     for name, result in zip(names, results, strict=True):
         lost = result.extras["bias_share"]
         if family != "opt" or name == "lrp":  # OPT's ReLU leaves units without any positive contribution
@@ -72,11 +74,13 @@ def test_scores_and_reported_shares_add_up_to_the_score(family, task):
         names = CONSERVING
     else:  # of the other heads' operations each meets one of the tables
         names = [CONSERVING[models.COMBINATIONS.index((family, task)) % len(CONSERVING)]]
-    jobs = [Job(METHODS[name], {"read": read}) for name in names for read in ("blocks", "embeddings")]
-    answer, results = attributions(models.model(family, task, torch.float64), task, jobs)
-    for job, result in zip(jobs, results, strict=True):
-        what = f"{job.method.name} {job.options}"
-        assert ("softmax_deficit" in result.extras) == (job.method.name == "attn_lrp")
+    method_configs = [
+        MethodConfig(METHODS[name], {"read": read}) for name in names for read in ("blocks", "embeddings")
+    ]
+    answer, results = attributions(models.model(family, task, torch.float64), task, method_configs)
+    for method_config, result in zip(method_configs, results, strict=True):
+        what = f"{method_config.method.name} {method_config.options}"
+        assert ("softmax_deficit" in result.extras) == (method_config.method.name == "attn_lrp")
         shares = [share for key, share in result.extras.items() if key != "residual"]
         parts = torch.stack([result.scores.sum(1), *shares])
         assert_near(parts.sum(0), answer.score, size=parts, growth=SHARES, what=what)
@@ -115,8 +119,8 @@ def test_single_precision_weights_give_double_precision_rankings(family):
     task = models.default_task(family)
     methods = [METHODS[name] for name in ("zplus_lrp", "partial_lrp", "transformer_attribution")]
     exact = [replace(one, passes=tuple(replace(own, double=False) for own in one.passes)) for one in methods]
-    _, truths = attributions(models.model(family, task, torch.float64), task, [Job(one, {}) for one in exact])
-    _, results = attributions(models.model(family, task), task, [Job(one, {}) for one in methods])
+    _, truths = attributions(models.model(family, task, torch.float64), task, [MethodConfig(one, {}) for one in exact])
+    _, results = attributions(models.model(family, task), task, [MethodConfig(one, {}) for one in methods])
     for method, truth, result in zip(methods, truths, results, strict=True):
         assert_near(result.scores.double(), truth.scores, precision=torch.float32, what=method.name)
 
@@ -125,12 +129,16 @@ def test_transformer_attribution_by_hand_in_one_layer():
     model = models.model("bert", dtype=torch.float64)
     target = Target(
         models.task("text-classification"),
-        tuple(models.task("text-classification").want_ids(1, None) for _ in range(3)),
+        tuple(models.task("text-classification").resolve_target_ids(1, None) for _ in range(3)),
     )
     names = ("transformer_attribution", "partial_lrp")
-    _, (result, _) = run_jobs(Twin(model), uneven(), plan_passes(target, [Job(METHODS[n], {}) for n in names]))
-    ruled = record(Twin(model), uneven(), target, PlannedPass({"attention.grad"}, rules=ZPLUS, unit=True)).traces[0]
-    plain = record(Twin(model), uneven(), target, PlannedPass({"attention.grad"})).traces[0]
+    _, (result, _) = run_configs(
+        InstrumentedModel(model), uneven(), plan_passes(target, [MethodConfig(METHODS[n], {}) for n in names])
+    )
+    ruled = record(
+        InstrumentedModel(model), uneven(), target, PassSpec({"attention.grad"}, rules=ZPLUS, unit=True)
+    ).traces[0]
+    plain = record(InstrumentedModel(model), uneven(), target, PassSpec({"attention.grad"})).traces[0]
     product = torch.eye(9, dtype=torch.float64).expand(3, 9, 9)
     for r, g in zip(ruled.attention, plain.attention, strict=True):
         assert g.grad is not None
@@ -143,10 +151,10 @@ def test_transformer_attribution_by_hand_in_one_layer():
     assert last[:, :, 0].abs().sum() > 0
 
 
-def test_without_row_normalisation_it_is_the_papers_formula():
+def test_without_row_normalization_it_is_the_papers_formula():
     model, ids = models.model("bert", dtype=torch.float64), models.ids()
     code = tl.attribute(model, ids, method="transformer_attribution", target=1)
-    paper = tl.attribute(model, ids, method="transformer_attribution", target=1, normalise=False)
+    paper = tl.attribute(model, ids, method="transformer_attribution", target=1, normalize=False)
     torch.testing.assert_close(code.sum(1), torch.ones(3, dtype=torch.float64))
     assert (paper.sum(1) > 1).all()
 
@@ -169,10 +177,10 @@ def test_a_layers_heads_hold_what_reaches_its_attention():
     """Under z+, what enters the output projection of the last block is what the heads' outputs hold."""
     model, task = models.model("bert", dtype=torch.float64), "text-classification"
     _, result = attribution(model, task, "zplus_lrp", detail=("heads", "layers"))
-    target = Target(models.task(task), tuple(models.task(task).want_ids(1, None) for _ in range(3)))
-    trace = record(
-        model, uneven(), target, PlannedPass({"attention.grad", "values.grad"}, rules=ZPLUS, unit=True)
-    ).traces[0]
+    target = Target(models.task(task), tuple(models.task(task).resolve_target_ids(1, None) for _ in range(3)))
+    trace = record(model, uneven(), target, PassSpec({"attention.grad", "values.grad"}, rules=ZPLUS, unit=True)).traces[
+        0
+    ]
     halves = [signal.relevance.sum((2, 3)) for signal in (trace.attention[-1], trace.values[-1])]
     torch.testing.assert_close(result.maps["heads"][:, -1], halves[0] + halves[1])
     torch.testing.assert_close(halves[0], halves[1])

@@ -19,7 +19,7 @@ from tests.methods.test_common import padded, uneven_rows
 from tests.rounding import assert_near
 from tests.tokenizers_ import explainer_for
 from tokenlight.methods import shapley
-from tokenlight.model.twin import Twin
+from tokenlight.model.twin import InstrumentedModel
 
 BOTH = ["shapley_sampling", "kernel_shap"]
 FAMILIES = ["bert", "roberta", "distilbert", "gpt2"]  # whose eager models keep double precision
@@ -37,7 +37,7 @@ def eager(family: str) -> Any:
     return model
 
 
-def worth_by_hand(family: str, ids: Tensor, how: str) -> Callable[[frozenset[int]], float]:
+def worth_by_hand(family: str, ids: Tensor, removal: str) -> Callable[[frozenset[int]], float]:
     """What the model says where only these tokens are there; positions are written out, so nothing moves."""
     model, length, known = eager(family), len(ids), {}
     inputs: dict[str, Tensor] = {}
@@ -49,7 +49,7 @@ def worth_by_hand(family: str, ids: Tensor, how: str) -> Callable[[frozenset[int
         if there not in known:
             changed, mask = ids[None].clone(), torch.ones(1, length, dtype=torch.long)
             for token in set(range(length)) - there:
-                if how == "pad":
+                if removal == "pad":
                     changed[0, token] = PAD
                 elif token == 0:  # a model has to see something
                     changed[0, token] = START
@@ -82,15 +82,15 @@ def attribute(family: str, ids: Tensor, method: str, mask: Tensor | None = None,
 # --- exact values -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("how", ["hide", "pad"])
+@pytest.mark.parametrize("removal", ["hide", "pad"])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_all_sets_give_the_mean_over_all_orders(family, how):
+def test_all_sets_give_the_mean_over_all_orders(family, removal):
     ids = models.ids(1, 5)
-    worth = worth_by_hand(family, ids[0], how)
+    worth = worth_by_hand(family, ids[0], removal)
     expected = torch.stack([added_in_order(list(order), worth) for order in permutations(range(5))]).mean(0)
     size = max(abs(worth(frozenset(range(k)))) for k in range(6))
-    orders = attribute(family, ids, "shapley_sampling", how=how, permutations=4)[0]
-    fit = attribute(family, ids, "kernel_shap", how=how, samples=30)[0]
+    orders = attribute(family, ids, "shapley_sampling", removal=removal, permutations=4)[0]
+    fit = attribute(family, ids, "kernel_shap", removal=removal, samples=30)[0]
     assert_near(orders, expected, size=size, what="shapley_sampling")
     assert_near(fit, expected, size=size, what="kernel_shap")
 
@@ -110,16 +110,16 @@ def key_by_hand(ids: Tensor, token: int, seed: int, count: int) -> Tensor:
     return torch.rand(count, generator=torch.Generator().manual_seed(read ^ seed), dtype=torch.float64)
 
 
-@pytest.mark.parametrize(("how", "seed"), [("hide", 0), ("hide", 5), ("pad", 0)])
+@pytest.mark.parametrize(("removal", "seed"), [("hide", 0), ("hide", 5), ("pad", 0)])
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
-def test_sampling_equals_a_loop_over_orders_there_and_back(family, how, seed):
+def test_sampling_equals_a_loop_over_orders_there_and_back(family, removal, seed):
     ids, count = models.ids(1, 9), 3
-    worth = worth_by_hand(family, ids[0], how)
+    worth = worth_by_hand(family, ids[0], removal)
     keys = torch.stack([key_by_hand(ids[0], token, seed, count) for token in range(9)])  # [token, permutation]
     orders = [sorted(range(9), key=keys[:, i].tolist().__getitem__) for i in range(count)]
     assert len({tuple(order) for order in orders}) == count
     expected = torch.stack([added_in_order(way, worth) for order in orders for way in (order, order[::-1])]).mean(0)
-    found = attribute(family, ids, "shapley_sampling", permutations=count, how=how, seed=seed)[0]
+    found = attribute(family, ids, "shapley_sampling", permutations=count, removal=removal, seed=seed)[0]
     assert_near(found, expected, size=max(abs(worth(frozenset(range(k)))) for k in range(10)))
 
 
@@ -233,15 +233,15 @@ def test_without_samples_they_grow_with_the_text(tokens, expected):
 # --- both ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("how", ["hide", "pad"])
+@pytest.mark.parametrize("removal", ["hide", "pad"])
 @pytest.mark.parametrize("method", BOTH)
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
-def test_scores_add_up_to_what_all_tokens_change(family, method, how):
+def test_scores_add_up_to_what_all_tokens_change(family, method, removal):
     rows = uneven_rows()
     ids, mask = padded(rows)
-    scores = attribute(family, ids, method, mask, how=how, **models.quick_options(method))
+    scores = attribute(family, ids, method, mask, removal=removal, **models.quick_options(method))
     for row, found in zip(rows, scores, strict=True):
-        worth = worth_by_hand(family, row, how)
+        worth = worth_by_hand(family, row, removal)
         everything, nothing = worth(frozenset(range(len(row)))), worth(frozenset())
         assert abs(everything - nothing) > 1e-3
         assert_near(found.sum(), everything - nothing, size=max(abs(everything), abs(nothing)))
@@ -287,13 +287,13 @@ def test_texts_together_are_as_alone(method, family, task, low_memory):
 @pytest.fixture
 def asked(monkeypatch):
     """The batches that ran."""
-    seen, run = [], Twin.run
+    seen, run = [], InstrumentedModel.run
 
-    def watched(self: Twin, batch: Any, *more: Any, **settings: Any) -> Any:
+    def watched(self: InstrumentedModel, batch: Any, *more: Any, **settings: Any) -> Any:
         seen.append(batch)
         return run(self, batch, *more, **settings)
 
-    monkeypatch.setattr(Twin, "run", watched)
+    monkeypatch.setattr(InstrumentedModel, "run", watched)
     return seen
 
 
@@ -308,10 +308,10 @@ def test_special_tokens_stay(method, asked):
     assert hidden[:, ~e.special].all(1).any()  # all others are gone at once
 
 
-@pytest.mark.parametrize("how", ["hide", "mask"])
+@pytest.mark.parametrize("removal", ["hide", "mask"])
 @pytest.mark.parametrize("method", BOTH)
-def test_every_distinct_input_is_asked_once(method, how, asked):
-    options = {**models.quick_options(method), "how": how, "progress": False}
+def test_every_distinct_input_is_asked_once(method, removal, asked):
+    options = {**models.quick_options(method), "removal": removal, "progress": False}
     explainer_for("bert").explain(TEXTS[1], method, **options)
     inputs = torch.cat([torch.cat([batch.input_ids, batch.attention_mask], 1) for batch in asked[1:]])
     assert len(inputs.unique(dim=0)) == len(inputs) > 30
@@ -329,8 +329,8 @@ def test_a_seed_decides(method):
 @pytest.mark.parametrize("method", BOTH)
 def test_an_extractive_answer_is_start_plus_end(method):
     model, ids = models.model("bert", "question-answering", torch.float64), models.ids(1, 6)
-    wanted = [(1, 3), lambda output: output.start_logits[:, 1], lambda output: output.end_logits[:, 3]]
-    both, start, end = (tl.attribute(model, ids, method=method, target=target) for target in wanted)
+    resolved = [(1, 3), lambda output: output.start_logits[:, 1], lambda output: output.end_logits[:, 3]]
+    both, start, end = (tl.attribute(model, ids, method=method, target=target) for target in resolved)
     assert_near(both, start + end)
 
 
@@ -345,8 +345,8 @@ def test_half_precision(method):
 @pytest.mark.parametrize(
     ("method", "options", "message"),
     [
-        *((method, {"how": "delete"}, "found 'delete'") for method in BOTH),
-        *((method, {"how": "mask"}, "found 'mask'") for method in BOTH),
+        *((method, {"removal": "delete"}, "found 'delete'") for method in BOTH),
+        *((method, {"removal": "mask"}, "found 'mask'") for method in BOTH),
         *((method, {"seed": 0.5}, "seed is a whole number, found 0.5") for method in BOTH),
         ("shapley_sampling", {"permutations": 0}, "permutations is a positive number, found 0"),
         ("shapley_sampling", {"permutations": None}, "permutations is a positive number, found None"),

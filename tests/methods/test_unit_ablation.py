@@ -7,7 +7,7 @@ import torch
 import tokenlight as tl
 from tests import models
 from tests.tokenizers_ import explainer_for
-from tokenlight.methods.unit_ablation import SETTLED, log_odds, sparse_fit
+from tokenlight.methods.unit_ablation import CONVERGED, log_odds, sparse_fit
 from tokenlight.metrics.evaluate import draw_curves
 from tokenlight.metrics.perturbation import Perturbation
 from tokenlight.text.units import units_of
@@ -72,20 +72,20 @@ def test_contextcite_is_the_fit_to_what_the_metrics_ask(explainer, units):
 @pytest.mark.parametrize("method", ["leave_one_out", "contextcite"])
 def test_sources_are_units_and_nothing_else_has_a_score(explainer, method):
     documents = {"last": "The key is here", "first": "It is a good movie."}
-    options = {"documents": documents, "units": "sources", "progress": False}
+    options = {"documents": documents, "units": "documents", "progress": False}
     answer = explainer.explain_answer(TEXT, ANSWER, method, **options)
     e = explainer.explain(TEXT, method, target=ANSWER, **options)
-    assert [one.name for one in e.by_source()] == ["first", "last", "rest of the prompt", "the answer itself"]
-    assert [one.score for one in e.by_source()][2:] == [0, 0]
-    assert answer.total().sources == e.sources
-    drop = e.evaluate(["top_k_drop"], units="sources")["top_k_drop"]
-    best = max(e.by_source()[:2], key=lambda source: source.score)
-    alone = explainer.explain(TEXT, "leave_one_out", target=ANSWER, **options).by_source()
+    assert [one.name for one in e.by_document()] == ["first", "last", "rest of the prompt", "the answer itself"]
+    assert [one.score for one in e.by_document()][2:] == [0, 0]
+    assert answer.total().documents == e.documents
+    drop = e.evaluate(["top_k_drop"], units="documents")["top_k_drop"]
+    best = max(e.by_document()[:2], key=lambda source: source.score)
+    alone = explainer.explain(TEXT, "leave_one_out", target=ANSWER, **options).by_document()
     assert drop == pytest.approx(next(one.score for one in alone if one.name == best.name))
-    curve = draw_curves(explainer, [e], Perturbation(units="sources", grid=None))[0]
+    curve = draw_curves(explainer, [e], Perturbation(units="documents", grid=None))[0]
     assert curve.shares.tolist() == [0, 0.5, 1]
     with pytest.raises(ValueError, match="name them with documents="):
-        explainer.explain(TEXT, method, target=ANSWER, units="sources", progress=False)
+        explainer.explain(TEXT, method, target=ANSWER, units="documents", progress=False)
 
 
 @pytest.mark.parametrize("low_memory", [False, True])
@@ -106,7 +106,7 @@ def test_with_independent_columns_weights_are_cut_by_alpha():
     """All eight sets of three units: columns ±1 that do not know of each other, so each weight is shrunk alone."""
     sets = np.array([[i >> 2 & 1, i >> 1 & 1, i & 1] for i in range(8)], dtype=float)
     outcomes = sets @ np.array([[3.0, 0.1], [-0.5, 0.0], [0.01, 2.0]]) + 7
-    found = sparse_fit(sets, outcomes, 0.1)  # standardised, a weight is half as large: 1.5 - 0.1 = 2.8 / 2
+    found = sparse_fit(sets, outcomes, 0.1)  # standardized, a weight is half as large: 1.5 - 0.1 = 2.8 / 2
     assert found == pytest.approx(np.array([[2.8, 0.0], [-0.3, 0.0], [0.0, 1.8]]))
 
 
@@ -119,12 +119,14 @@ def test_the_fit_is_where_no_weight_can_move(sets, units):
     outcomes = columns @ chance.normal(size=(units, 2)) + chance.normal(size=(sets, 2))
     found = sparse_fit(columns, outcomes, 0.05)
     scale = columns.std(0)
-    centred = (columns - columns.mean(0)) / np.where(scale == 0, 1, scale)
+    centered = (columns - columns.mean(0)) / np.where(scale == 0, 1, scale)
     weights = found * scale[:, None]
-    pull = centred.T @ (outcomes - outcomes.mean(0) - centred @ weights) / sets
+    pull = centered.T @ (outcomes - outcomes.mean(0) - centered @ weights) / sets
     assert (found[0] == 0).all()
     assert (weights != 0).sum() > units / 4
-    allowed = units * SETTLED * np.abs(centred.T @ (outcomes - outcomes.mean(0)) / sets).max()  # the last sweep's moves
+    allowed = (
+        units * CONVERGED * np.abs(centered.T @ (outcomes - outcomes.mean(0)) / sets).max()
+    )  # the last sweep's moves
     assert np.abs(pull - 0.05 * np.sign(weights))[weights != 0].max() < allowed
     assert np.abs(pull).max() < 0.05 + allowed
 

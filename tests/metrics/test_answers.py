@@ -8,7 +8,7 @@ import torch
 import tokenlight as tl
 from tests.tokenizers_ import explainer_for
 from tokenlight.explain.from_scores import from_scores
-from tokenlight.metrics.answers import linear_datamodelling_score, mas, rise, top_k_drop
+from tokenlight.metrics.answers import linear_datamodeling_score, mas, rise, top_k_drop
 from tokenlight.metrics.evaluate import Measure, draw_curves, evaluate
 from tokenlight.metrics.perturbation import Perturbation, steps
 from tokenlight.text.units import random_sets, units_of
@@ -53,9 +53,9 @@ def test_mas_adds_how_far_the_scores_are_from_the_response():
 
 def test_the_linear_score_is_a_rank_correlation_without_the_whole_input():
     curve, left = exp(-9, -3, -1, -2), doubles(99, 1, 30, 2)
-    assert linear_datamodelling_score(curve, left=left) == pytest.approx(1)
-    assert linear_datamodelling_score(curve, left=-left) == pytest.approx(-1)
-    assert linear_datamodelling_score(curve, left=doubles(99, 1, 2, 30)) == pytest.approx(0.5)
+    assert linear_datamodeling_score(curve, left=left) == pytest.approx(1)
+    assert linear_datamodeling_score(curve, left=-left) == pytest.approx(-1)
+    assert linear_datamodeling_score(curve, left=doubles(99, 1, 2, 30)) == pytest.approx(0.5)
 
 
 # --- Units -----------------------------------------------------------------------------------------------------------
@@ -79,7 +79,7 @@ def test_units_are_those_of_the_explanation(explainer, explained, kind):
     shown = [word for word in explained.words() if not word.special] if kind == "words" else explained.sentences()
     assert [tuple(unit) for unit in units_of(row, kind)] == [one.tokens for one in shown]
     assert len(shown) == {"words": 17, "sentences": 3}[kind]
-    changed = steps(row, explained.scores, Perturbation(how="delete", grid=None, units=kind))
+    changed = steps(row, explained.scores, Perturbation(removal="delete", grid=None, units=kind))
     ranked = sorted(shown, key=lambda one: -one.score)
     for k, point in enumerate(changed):
         gone = {token for one in ranked[:k] for token in one.tokens}
@@ -109,7 +109,7 @@ def test_sentences_go_as_a_whole(explainer, explained):
 
 
 def test_random_sets_are_the_same_for_all_methods_and_drawn_anew_by_the_seed(explainer, explained):
-    own = Measure("LDS", units="words").settled
+    own = Measure("LDS", units="words").resolved_perturbation
     one = draw_curves(explainer, [explained, replace(explained, scores=-explained.scores)], own)
     assert torch.equal(one[0].log_probabilities, one[1].log_probabilities)
     assert torch.equal(one[0].left, -one[1].left)
@@ -117,7 +117,7 @@ def test_random_sets_are_the_same_for_all_methods_and_drawn_anew_by_the_seed(exp
     assert not torch.equal(random_sets(9, 64, 0), random_sets(9, 64, 1))
     assert random_sets(500, 64, 0).double().mean() == pytest.approx(0.5, abs=0.02)  # 7 standard deviations
     (values,) = evaluate(explainer, [explained], ["LDS"], units="words")
-    assert values["linear_datamodelling_score"] == linear_datamodelling_score(one[0].probabilities, left=one[0].left)
+    assert values["linear_datamodeling_score"] == linear_datamodeling_score(one[0].probabilities, left=one[0].left)
 
 
 def test_evidence_is_found_by_units(explainer, explained):

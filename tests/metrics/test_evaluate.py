@@ -63,8 +63,8 @@ def test_points_take_the_options_that_concern_them():
 
 
 def test_titles_hold_the_number_that_belongs_to_them():
-    wanted = {"recall_at_k": "Recall@20", "precision_at_k": "Precision@20", "pointing_game": "PG-2"}
-    assert {name: METRICS[name].title_with({}) for name in wanted} == wanted
+    resolved = {"recall_at_k": "Recall@20", "precision_at_k": "Precision@20", "pointing_game": "PG-2"}
+    assert {name: METRICS[name].title_with({}) for name in resolved} == resolved
     assert METRICS["pointing_game"].title_with({"k": 1, "ties": "first"}) == "PG-1"
     assert METRICS["jaccard_top"].title_with({}) == METRICS["jaccard_top"].title
     assert METRICS["jaccard_top"].title_with({"share": 0.5}) == "Jaccard-50%"
@@ -132,7 +132,7 @@ def test_numbers_are_those_of_the_curves():
         }
         assert values == pytest.approx(expected, abs=1e-12)
         assert len(removed[i].probabilities) == 11
-        assert removed[i].perturbation.how == "replace"
+        assert removed[i].perturbation.removal == "replace"
         # Everything gone is nothing kept, and everything kept is the whole input.
         assert float(removed[i].probabilities[-1]) == pytest.approx(float(grown[i].probabilities[1]))
         assert float(removed[i].probabilities[0]) == pytest.approx(float(grown[i].probabilities[-1]))
@@ -142,8 +142,8 @@ def test_measures_are_pure_configuration():
     """AttCAT deletes for AOPC and pads for LOdds: two measures of one list."""
     explainer = double()
     explanations = explainer.explain(TEXTS, "attn_lrp")
-    delete = Perturbation(how="delete", rounding="half_even", share_of="all", distinct=True, skip_last=True)
-    pad = replace(delete, how="replace", token="pad")
+    delete = Perturbation(removal="delete", rounding="half_even", share_of="all", distinct=True, skip_last=True)
+    pad = replace(delete, removal="replace", token="pad")
     found = evaluate(
         explainer,
         explanations,
@@ -168,12 +168,14 @@ def test_measures_are_pure_configuration():
 
 def test_a_perturbation_for_all_is_turned_for_each():
     measure = Measure("insertion", Perturbation(grid=None))
-    assert measure.settled == Perturbation(grid=None, keep="top", empty=True)
-    assert Measure("aopc", Perturbation(keep="top", empty=True)).settled == Perturbation()
-    assert Measure("sufficiency", Perturbation()).settled == Perturbation(keep="top")
+    assert measure.resolved_perturbation == Perturbation(grid=None, keep="top", empty=True)
+    assert Measure("aopc", Perturbation(keep="top", empty=True)).resolved_perturbation == Perturbation()
+    assert Measure("sufficiency", Perturbation()).resolved_perturbation == Perturbation(keep="top")
     explainer = explainer_for("bert")
     explanations = explainer.explain(TEXTS, "random")
-    whole = evaluate(explainer, explanations, ["aopc", "comprehensiveness"], perturbation=Perturbation(how="delete"))
+    whole = evaluate(
+        explainer, explanations, ["aopc", "comprehensiveness"], perturbation=Perturbation(removal="delete")
+    )
     assert all(one["aopc"] == pytest.approx(one["comprehensiveness"]) for one in whole)
 
 
@@ -183,7 +185,9 @@ def test_model_calls_are_shared(monkeypatch):
     seen: list[Any] = []
     make_batch = probability.make_batch
     monkeypatch.setattr(
-        probability, "make_batch", lambda ex, twin, some: seen.extend(some) or make_batch(ex, twin, some)
+        probability,
+        "make_batch",
+        lambda ex, instrumented, some: seen.extend(some) or make_batch(ex, instrumented, some),
     )
     evaluate(explainer, explanations, ("aopc", "log_odds", "deletion"))
     shared = len(seen)
@@ -268,8 +272,8 @@ def test_an_answer_is_measured_where_it_was_explained():
     with torch.no_grad():
         output = explainer.model(**explainer.tokenizer(*QUESTION, return_tensors="pt"))
     start, end = output.start_logits[0].softmax(0), output.end_logits[0].softmax(0)
-    row = explainer.encode([QUESTION])[0]
-    places = [i for i, token in enumerate(row.tokens) if token == "book" and row.segments[i] == 1]
+    tokenized_text = explainer.encode([QUESTION])[0]
+    places = [i for i, token in enumerate(tokenized_text.tokens) if token == "book" and tokenized_text.segments[i] == 1]
     assert len(places) == 2
     for last in places:
         e = explainer.explain(QUESTION, "random", target=(last - 1, last))

@@ -67,8 +67,10 @@ def adding_machine() -> tl.Explainer:
 
 
 def truth(text: str) -> tuple[list[int], torch.Tensor]:
-    row = adding_machine().encode([text])[0]
-    return row.input_ids, torch.tensor([true_weights().get(token, 0.0) for token in row.tokens], dtype=torch.float64)
+    tokenized_text = adding_machine().encode([text])[0]
+    return tokenized_text.input_ids, torch.tensor(
+        [true_weights().get(token, 0.0) for token in tokenized_text.tokens], dtype=torch.float64
+    )
 
 
 @pytest.mark.parametrize("text", [TEXT, "the key is here", "good", "who wrote the book ? [MASK] [MASK]"])
@@ -83,7 +85,7 @@ def test_the_machine_adds(text):
 MEASURES = [
     *(Measure(name) for name, entry in METRICS.items() if entry.kind == "perturbation"),
     *(
-        Measure(name, Perturbation(how="delete", grid=None), name=f"{name}, deleted")
+        Measure(name, Perturbation(removal="delete", grid=None), name=f"{name}, deleted")
         for name, entry in METRICS.items()
         if entry.kind == "perturbation"
     ),
@@ -137,7 +139,7 @@ def test_perfect_evidence_is_perfect():
 def test_methods_that_are_exact_on_sums_find_the_truth(method):
     explainer = adding_machine()
     _, true = truth(TEXT)
-    options: dict[str, Any] = {"how": "mask"} if method == "erasure" else {}
+    options: dict[str, Any] = {"removal": "mask"} if method == "erasure" else {}
     e = explainer.explain(TEXT, method, **options)
     found, expected = (evaluate(explainer, from_scores(explainer, [TEXT], [s])) for s in (e.scores, true))
     assert found[0] == pytest.approx(expected[0], abs=1e-9)

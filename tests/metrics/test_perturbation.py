@@ -9,15 +9,15 @@ import torch
 
 from tests.tokenizers_ import explainer_for
 from tokenlight.metrics.perturbation import BINS, NINTHS, TENTHS, Perturbation, steps
-from tokenlight.text.rows import Row
+from tokenlight.text.rows import TokenizedText
 
-DELETE = Perturbation(how="delete", grid=None)
+DELETE = Perturbation(removal="delete", grid=None)
 
 
-def row(words: int, types: bool = False) -> Row:
+def row(words: int, types: bool = False) -> TokenizedText:
     """[CLS] 10 11 12 ... [SEP]"""
     n = words + 2
-    return Row(
+    return TokenizedText(
         text="text",
         input_ids=[2, *range(10, 10 + words), 3],
         token_type_ids=[0] * 2 + [1] * words if types else None,
@@ -49,7 +49,7 @@ def test_deleting_token_by_token():
 
 
 def test_replacing_moves_nothing():
-    changed = steps(row(4), SCORES, Perturbation(how="replace", token=99, grid=(1, 3)))
+    changed = steps(row(4), SCORES, Perturbation(removal="replace", token=99, grid=(1, 3)))
     assert ids(changed) == [[2, 10, 11, 12, 13, 3], [2, 10, 11, 99, 13, 3], [2, 99, 11, 99, 99, 3]]
     assert all(one.kept == tuple(range(6)) and one.original_ids == (2, 10, 11, 12, 13, 3) for one in changed)
 
@@ -146,7 +146,7 @@ def test_senseless_grids_are_refused(grid):
 
 def test_senseless_combinations_are_refused():
     with pytest.raises(ValueError, match="puts nothing in place"):
-        Perturbation(how="delete", token="pad")
+        Perturbation(removal="delete", token="pad")
     with pytest.raises(ValueError, match="keep='top'"):
         Perturbation(empty=True)
     with pytest.raises(ValueError, match="4 scores for a text of 6 tokens"):
@@ -158,7 +158,7 @@ def test_senseless_combinations_are_refused():
 @pytest.mark.parametrize(
     "settings",
     [
-        {"how": "mask"},  # deleted all the same
+        {"removal": "mask"},  # deleted all the same
         {"token": "zero"},
         {"token": True},
         {"token": 1.5},
@@ -188,13 +188,13 @@ def test_a_grid_may_be_a_list():
 def fitted(family: str, task: str = "text-classification", **settings) -> tuple[str | None, object]:
     explainer = explainer_for(family, task)
     found = Perturbation(**settings).fit(explainer.model, explainer.tokenizer)
-    return found.how, found.token
+    return found.removal, found.token
 
 
 def test_defaults_by_model():
     assert fitted("bert") == ("replace", 4)  # [MASK]
     assert fitted("bert", token="pad") == ("replace", 0)
-    assert fitted("bert", how="delete") == ("delete", None)
+    assert fitted("bert", removal="delete") == ("delete", None)
     assert fitted("bert", "fill-mask") == ("replace", 4)
     assert fitted("gpt2", "text-generation") == ("delete", None)
     assert fitted("gpt2", "text-generation", token="mask") == ("replace", 1)
@@ -204,8 +204,8 @@ def test_defaults_by_model():
 
 def test_a_token_that_the_vocabulary_lacks():
     with pytest.raises(ValueError, match="no mask token"):
-        fitted("llama", "text-generation", how="replace", token="mask")
-    assert fitted("llama", "text-generation", how="replace") == ("replace", 1)  # there is padding
+        fitted("llama", "text-generation", removal="replace", token="mask")
+    assert fitted("llama", "text-generation", removal="replace") == ("replace", 1)  # there is padding
 
 
 def test_padding_inside_a_text_would_end_it_for_some_classifiers():

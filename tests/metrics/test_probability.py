@@ -14,11 +14,11 @@ from tokenlight.metrics import probability
 from tokenlight.metrics.evaluate import draw_curves
 from tokenlight.metrics.perturbation import Perturbation
 from tokenlight.metrics.probability import Asking, log_probabilities
-from tokenlight.tasks.targets import GONE, Goal, Question, squeeze
+from tokenlight.tasks.targets import GONE, ChangedInput, MeasuredTarget, squeeze
 
 TEXTS = ["it is a good movie and they are not bad at all", "the key is here", "ok", "unbelievable films are rarely bad"]
 PAIRS = [("the key is here", "it is a good movie"), ("who wrote the book ?", "the book was written by a young author")]
-EACH = Perturbation(how="delete", grid=None)  # token by token
+EACH = Perturbation(removal="delete", grid=None)  # token by token
 TOKENS: dict[str, Any] = {"[PAD]": "pad", "<|endoftext|>": "pad", "[MASK]": "mask", "<mask>": "mask"}
 
 
@@ -30,13 +30,14 @@ def double(family: str, task: str = "text-classification", **settings: Any) -> t
 def made(explainer: tl.Explainer, texts: Any, target: Any = None, foil: Any = None) -> list[tl.Explanation]:
     """Random scores, so that everything is taken away in a random order."""
     scores = [
-        torch.rand(len(row), generator=torch.Generator().manual_seed(len(row))) for row in explainer.encode(texts)
+        torch.rand(len(tokenized_text), generator=torch.Generator().manual_seed(len(tokenized_text)))
+        for tokenized_text in explainer.encode(texts)
     ]
     return from_scores(explainer, texts, scores, target=target, foil=foil)
 
 
 def one_at_a_time(
-    explainer: tl.Explainer, e: tl.Explanation, how: str, keep: str, read: Any, protected=()
+    explainer: tl.Explainer, e: tl.Explanation, removal: str, keep: str, read: Any, protected=()
 ) -> list[Any]:
     """For each number of tokens the model's own answer to the input that is left; `read(output, places)`, where
     places are the tokens that are left."""
@@ -47,10 +48,10 @@ def one_at_a_time(
     sets = [[]] + [ranking[:k] if keep == "rest" else ranking[k:] for k in range(1, len(ranking) + 1)]
     values = []
     for gone in sets:
-        places = [i for i in range(len(e.tokens)) if how != "delete" or i not in gone]
+        places = [i for i in range(len(e.tokens)) if removal != "delete" or i not in gone]
         inputs = {name: row[places][None] for name, row in encoded.items()}
-        if how != "delete":
-            inputs["input_ids"][0, gone] = explainer.tokenizer.convert_tokens_to_ids(how)
+        if removal != "delete":
+            inputs["input_ids"][0, gone] = explainer.tokenizer.convert_tokens_to_ids(removal)
             if "roberta" in type(explainer.model).__name__.lower():  # or the padding token would move the others
                 first = explainer.model.config.pad_token_id + 1
                 inputs["position_ids"] = torch.arange(first, first + len(places))[None]
@@ -61,34 +62,36 @@ def one_at_a_time(
     return values
 
 
-def check(explainer, texts, how, keep, reader, protected=lambda e: (), **asked) -> None:
-    token = TOKENS.get(how)
-    perturbation = replace(EACH, how="replace" if token else "delete", token=token, keep=keep)
+def check(explainer, texts, removal, keep, reader, protected=lambda e: (), **asked) -> None:
+    token = TOKENS.get(removal)
+    perturbation = replace(EACH, removal="replace" if token else "delete", token=token, keep=keep)
     explanations = made(explainer, texts, **asked)
     found = draw_curves(explainer, explanations, perturbation, asking=Asking(tokens=40))
     for e, curve in zip(explanations, found, strict=True):
-        expected = one_at_a_time(explainer, e, how, keep, reader(e), protected(e))
+        expected = one_at_a_time(explainer, e, removal, keep, reader(e), protected(e))
         torch.testing.assert_close(curve.probabilities, torch.tensor(expected, dtype=torch.float64), rtol=0, atol=1e-12)
         assert len(set(expected)) > 1 or len(expected) < 3
 
 
 @pytest.mark.parametrize("keep", ["rest", "top"])
 @pytest.mark.parametrize(
-    ("family", "how"),
+    ("family", "removal"),
     [
         *(("bert", "delete"), ("bert", "[PAD]"), ("bert", "[MASK]"), ("distilbert", "[PAD]"), ("electra", "delete")),
         *(("roberta", "delete"), ("roberta", "<|endoftext|>"), ("roberta", "<mask>")),
         *(("gpt2", "delete"), ("gpt2", "<mask>")),
     ],
 )
-def test_classification(family, how, keep):
+def test_classification(family, removal, keep):
     explainer = double(family)
-    check(explainer, TEXTS, how, keep, lambda e: lambda out, places: out.logits[0].softmax(-1)[label(e)])
+    check(explainer, TEXTS, removal, keep, lambda e: lambda out, places: out.logits[0].softmax(-1)[label(e)])
 
 
-@pytest.mark.parametrize("how", ["delete", "[MASK]"])
-def test_another_class_than_the_predicted(how):
-    check(double("bert"), TEXTS, how, "rest", lambda e: lambda out, p: out.logits[0].softmax(-1)[1], target="neutral")
+@pytest.mark.parametrize("removal", ["delete", "[MASK]"])
+def test_another_class_than_the_predicted(removal):
+    check(
+        double("bert"), TEXTS, removal, "rest", lambda e: lambda out, p: out.logits[0].softmax(-1)[1], target="neutral"
+    )
 
 
 def test_a_foil_leaves_two_possibilities():
@@ -104,16 +107,16 @@ def test_several_labels_at_once():
 
 
 @pytest.mark.parametrize("keep", ["rest", "top"])
-@pytest.mark.parametrize("how", ["delete", "[PAD]"])
-def test_pairs_keep_their_types(how, keep):
+@pytest.mark.parametrize("removal", ["delete", "[PAD]"])
+def test_pairs_keep_their_types(removal, keep):
     explainer = double("bert")
     assert set(explainer.encode(PAIRS)[0].token_type_ids or ()) == {0, 1}
-    check(explainer, PAIRS, how, keep, lambda e: lambda out, places: out.logits[0].softmax(-1)[label(e)])
+    check(explainer, PAIRS, removal, keep, lambda e: lambda out, places: out.logits[0].softmax(-1)[label(e)])
 
 
 @pytest.mark.parametrize("keep", ["rest", "top"])
-@pytest.mark.parametrize("how", ["delete", "[MASK]"])
-def test_a_masked_word_moves(how, keep):
+@pytest.mark.parametrize("removal", ["delete", "[MASK]"])
+def test_a_masked_word_moves(removal, keep):
     explainer = double("bert", "fill-mask")
     texts = ["they are not bad at all and [MASK] is here", "[MASK] ok"]
     where = [e.tokens.index("[MASK]") for e in made(explainer, texts)]
@@ -123,17 +126,17 @@ def test_a_masked_word_moves(how, keep):
         token = explainer.tokenizer.convert_tokens_to_ids("key")
         return lambda out, places: out.logits[0, places.index(e.position)].softmax(-1)[token]
 
-    check(explainer, texts, how, keep, reader, target="key")
+    check(explainer, texts, removal, keep, reader, target="key")
 
 
-@pytest.mark.parametrize("how", ["delete", "[MASK]"])
-def test_the_labelled_token_stays(how):
+@pytest.mark.parametrize("removal", ["delete", "[MASK]"])
+def test_the_labeled_token_stays(removal):
     explainer = double("bert", "token-classification")
 
     def reader(e):
         return lambda out, places: out.logits[0, places.index(2)].softmax(-1)[1]
 
-    check(explainer, TEXTS[:2], how, "rest", reader, lambda e: (2,), target=(2, 1))
+    check(explainer, TEXTS[:2], removal, "rest", reader, lambda e: (2,), target=(2, 1))
 
 
 @pytest.mark.parametrize("keep", ["rest", "top"])
@@ -171,8 +174,8 @@ def test_a_continuation_of_several_tokens():
 
 
 @pytest.mark.parametrize("keep", ["rest", "top"])
-@pytest.mark.parametrize("how", ["delete", "[MASK]"])
-def test_an_answer_moves_shrinks_and_is_lost(how, keep):
+@pytest.mark.parametrize("removal", ["delete", "[MASK]"])
+def test_an_answer_moves_shrinks_and_is_lost(removal, keep):
     explainer = double("bert", "question-answering")
     answer = "a young author"
     first, last = 12, 14
@@ -188,7 +191,7 @@ def test_an_answer_moves_shrinks_and_is_lost(how, keep):
 
         return read
 
-    check(explainer, PAIRS[1:], how, keep, reader, target=answer)
+    check(explainer, PAIRS[1:], removal, keep, reader, target=answer)
 
 
 def label(e: tl.Explanation) -> int:
@@ -228,10 +231,12 @@ def test_a_decoder_classifier_with_and_without_padding(pad):
 
 def test_equal_inputs_are_asked_once(monkeypatch):
     explainer = explainer_for("bert")
-    seen: list[Question] = []
+    seen: list[ChangedInput] = []
     make_batch = probability.make_batch
     monkeypatch.setattr(
-        probability, "make_batch", lambda ex, twin, some: seen.extend(some) or make_batch(ex, twin, some)
+        probability,
+        "make_batch",
+        lambda ex, instrumented, some: seen.extend(some) or make_batch(ex, instrumented, some),
     )
     e = explainer.explain(TEXTS[0], "raw_attention")
     same = explainer.explain(TEXTS[0], "rollout")
@@ -251,7 +256,7 @@ def test_batches_keep_to_their_budget(monkeypatch):
         return batch
 
     monkeypatch.setattr(probability, "make_batch", spy)
-    draw_curves(explainer, made(explainer, TEXTS), Perturbation(how="delete"), asking=Asking(tokens=50))
+    draw_curves(explainer, made(explainer, TEXTS), Perturbation(removal="delete"), asking=Asking(tokens=50))
     assert all(rows * width <= 50 for rows, width in sizes)
     assert max(rows for rows, width in sizes) > 3
     assert [width for rows, width in sizes] == sorted(width for rows, width in sizes)
@@ -286,7 +291,7 @@ def test_broken_weights_are_named():
     model: Any = explainer.model
     with torch.no_grad():
         model.classifier.bias[0] = float("nan")
-    question = Question((2, 10, 3), (2, 10, 3), None, Goal((0,)))
+    question = ChangedInput((2, 10, 3), (2, 10, 3), None, MeasuredTarget((0,)))
     with pytest.raises(ValueError, match="not finite"):
         log_probabilities(explainer, [question])
     with pytest.raises(ValueError, match="1 or more"):

@@ -1,6 +1,7 @@
 """Shuffled weights: which layers, in which order, on a copy."""
 
 import copy
+from typing import Any
 
 import pytest
 import torch
@@ -51,7 +52,7 @@ class ReadsWeights(torch.nn.Module):
 
 def test_all_weights_of_a_block_are_shuffled_with_it():
     explainer = explainer_for("bert")
-    model = copy.deepcopy(explainer.inner)
+    model: Any = copy.deepcopy(explainer.inner)
     for block in model.bert.encoder.layer:
         block.output.dense = ReadsWeights(block.output.dense)
     parts = dict(parts_from_top(tl.Explainer(model, explainer.tokenizer), TEXTS[0]))
@@ -91,7 +92,7 @@ def test_weights_that_are_read_without_a_call_belong_to_their_block():
 def test_the_explained_target_stays():
     explainer = explainer_for("bert")
     targets: list[object] = []
-    explain = tl.Explainer.explain_jobs
+    explain = tl.Explainer.explain_configs
 
     def spy(self, *args, **asked):
         found = explain(self, *args, **asked)
@@ -99,7 +100,7 @@ def test_the_explained_target_stays():
         return found
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tl.Explainer, "explain_jobs", spy)
+        patch.setattr(tl.Explainer, "explain_configs", spy)
         sanity(explainer, TEXTS, "attcat")
     assert len(targets) == 5
     assert all(one == targets[0] for one in targets)

@@ -8,17 +8,17 @@ from torch import nn
 
 import tokenlight as tl
 from tokenlight.model.attention import attention
-from tokenlight.model.tape import Tape
+from tokenlight.model.tape import Capture
 
 
-def attend(tape: Tape, keys: int) -> torch.Tensor:
+def attend(capture: Capture, keys: int) -> torch.Tensor:
     module = nn.Identity()
-    module.__dict__["tokenlight"] = SimpleNamespace(tape=tape)
+    module.__dict__["tokenlight"] = SimpleNamespace(capture=capture)
     return attention(module, torch.ones(1, 2, 3, 4), torch.ones(1, 2, keys, 4), torch.ones(1, 2, keys, 4), None)[0]
 
 
 def test_keys_that_are_no_tokens_are_refused_where_maps_are_read():
-    assert attend(Tape(), keys=5).shape == (1, 3, 2, 4)
-    assert attend(Tape(keep=frozenset({"attention"})), keys=3).shape == (1, 3, 2, 4)
+    assert attend(Capture(), keys=5).shape == (1, 3, 2, 4)
+    assert attend(Capture(keep=frozenset({"attention"})), keys=3).shape == (1, 3, 2, 4)
     with pytest.raises(tl.UnsupportedModelError, match="5 keys in a text of 3 tokens"):
-        attend(Tape(keep=frozenset({"attention"})), keys=5)
+        attend(Capture(keep=frozenset({"attention"})), keys=5)

@@ -16,13 +16,13 @@ from tests.rounding import assert_near
 from tokenlight.families.tiny_models import tiny_model
 from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.methods.contributions import Layer, contributions
-from tokenlight.model.anatomy import blocks, listed_anatomy, norm_at
-from tokenlight.model.dissecting import anatomies_of, dissect
-from tokenlight.model.tape import Tape
-from tokenlight.model.twin import Twin
-from tokenlight.record.planned_pass import PlannedPass
+from tokenlight.model.anatomy import blocks, listed_structure, norm_at
+from tokenlight.model.dissecting import discover_structure, structures_of
+from tokenlight.model.tape import Capture
+from tokenlight.model.twin import InstrumentedModel
+from tokenlight.record.planned_pass import PassSpec
 from tokenlight.record.recording import record
-from tokenlight.tasks.targets import Target, Wanted
+from tokenlight.tasks.targets import ResolvedTarget, Target
 from tokenlight.text.batches import Batch
 
 JOINED = {  # the module of a block that reads the stream after the attention joined it
@@ -40,22 +40,24 @@ JOINED = {  # the module of a block that reads the stream after the attention jo
     "starcoder2": "post_attention_layernorm",
 }
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # DeBERTa's modelling file uses torch.jit
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # DeBERTa's modeling file uses torch.jit
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("family", models.FAMILIES)
 def test_what_is_listed_would_be_found(family, dtype):
     model = models.model(family, models.default_task(family), dtype)
-    listed = listed_anatomy(model)
+    listed = listed_structure(model)
     assert listed is not None
-    assert set(dissect(Twin(model))) == {replace(listed, second_norm=None)}  # which has to be recorded
+    assert set(discover_structure(InstrumentedModel(model))) == {
+        replace(listed, second_norm=None)
+    }  # which has to be recorded
 
 
 @pytest.mark.parametrize("family", JOINED)
 def test_the_pieces_add_up_to_the_real_state(family):
     model = tiny_model(family, "text-generation").double()
-    assert listed_anatomy(model) is None
+    assert listed_structure(model) is None
     layers, real = layers_and_inputs(model, "text-generation", JOINED[family])
     for layer, state in zip(layers[0], real[0], strict=True):
         assert_near(layer.output, state)
@@ -76,17 +78,17 @@ def layers_and_inputs(
     model: Any, task: str, module: str, output: bool = False
 ) -> tuple[list[list[Layer]], list[Tensor]]:
     """Every block taken apart for two texts; and what a module of the first block reads, or gives, in every call."""
-    ids, twin, found = models.ids(2, 7), Twin(model), list[Tensor]()
-    twin.run(Batch(ids, torch.ones_like(ids)), Tape())  # it has seen how the model runs
-    (name,) = {name for name, _ in twin.model.named_modules() if name.endswith(f".0.{module}")}
-    noted = twin.model.get_submodule(name)
+    ids, instrumented, found = models.ids(2, 7), InstrumentedModel(model), list[Tensor]()
+    instrumented.run(Batch(ids, torch.ones_like(ids)), Capture())  # it has seen how the model runs
+    (name,) = {name for name, _ in instrumented.model.named_modules() if name.endswith(f".0.{module}")}
+    noted = instrumented.model.get_submodule(name)
     if output:
         handle = noted.register_forward_hook(lambda module, args, output: found.append(output.clone()))
     else:
         handle = noted.register_forward_pre_hook(lambda module, args: found.append(args[0].clone()))
     needs = frozenset({"hidden", "attention", "values", "context"})
-    target = Target(models.task(task), (Wanted(1),) * 2)
-    (trace,) = record(twin, Batch(ids, torch.ones_like(ids)), target, PlannedPass(needs)).traces
+    target = Target(models.task(task), (ResolvedTarget(1),) * 2)
+    (trace,) = record(instrumented, Batch(ids, torch.ones_like(ids)), target, PassSpec(needs)).traces
     handle.remove()
     layers: list[list[Layer]] = []
 
@@ -103,23 +105,23 @@ def layers_and_inputs(
 
 def test_blocks_that_do_not_add_up_are_refused():
     model = tiny_model("jetmoe", "text-generation")  # experts bring the heads together
-    assert anatomies_of(model) is None
+    assert structures_of(model) is None
     with pytest.raises(tl.UnsupportedModelError, match="no linear layer that reads the heads' outputs"):
         tl.attribute(model, models.ids(), method="alti", target=7)
-    twin = Twin(tiny_model("arcee", "text-generation"))
-    for name, module in twin.model.named_modules():
+    instrumented = InstrumentedModel(tiny_model("arcee", "text-generation"))
+    for name, module in instrumented.model.named_modules():
         if name.endswith("layers.1.self_attn"):
             module.register_forward_hook(lambda module, args, output: (output[0] + output[0] ** 2, *output[1:]))
-    assert "do not add up" in str(dissect(twin))
+    assert "do not add up" in str(discover_structure(instrumented))
 
 
 def test_tokens_that_reach_each_other_beside_attention_are_noticed():
-    twin = Twin(tiny_model("arcee", "text-generation"))
-    assert not isinstance(dissect(twin), str)
-    for name, module in twin.model.named_modules():
+    instrumented = InstrumentedModel(tiny_model("arcee", "text-generation"))
+    assert not isinstance(discover_structure(instrumented), str)
+    for name, module in instrumented.model.named_modules():
         if name.endswith("layers.1.mlp"):
             module.register_forward_hook(lambda module, args, output: output + 0.01 * output.roll(1, 1))
-    assert "from token to token" in str(dissect(twin))
+    assert "from token to token" in str(discover_structure(instrumented))
 
 
 @pytest.mark.parametrize(("family", "projection"), [("llama", "o_proj"), ("bert", "attention.output.dense")])
@@ -169,7 +171,7 @@ def albert(groups: int) -> Any:
 
 def test_a_block_that_is_called_several_times_is_as_several_blocks():
     shared, apart = albert(1), albert(3)
-    assert dissect(Twin(shared)) == dissect(Twin(apart))
+    assert discover_structure(InstrumentedModel(shared)) == discover_structure(InstrumentedModel(apart))
     for method in ("alti", "alti_logit", "globenc"):
         one, other = (tl.attribute(model, models.ids(), method=method, target=1) for model in (shared, apart))
         assert_near(one, other)
@@ -178,12 +180,12 @@ def test_a_block_that_is_called_several_times_is_as_several_blocks():
 @pytest.mark.parametrize("family", ["albert", "deberta", "deberta-v2", "mpnet"])
 def test_listed_families_with_code_of_their_own_would_be_found_too(family):
     model = tiny_model(family, "text-classification").double()
-    listed = listed_anatomy(model)
+    listed = listed_structure(model)
     assert listed is not None
-    assert set(dissect(Twin(model))) == {replace(listed, second_norm=None)}
-    target = Target(models.task("text-classification"), (Wanted(1),) * 2)
+    assert set(discover_structure(InstrumentedModel(model))) == {replace(listed, second_norm=None)}
+    target = Target(models.task("text-classification"), (ResolvedTarget(1),) * 2)
     ids = models.ids(2, 7)
-    one = PlannedPass(frozenset({"hidden", "second_norm"}))
+    one = PassSpec(frozenset({"hidden", "second_norm"}))
     (trace,) = record(model, Batch(ids, torch.ones_like(ids)), target, one).traces
     for number, block in enumerate(blocks(trace.model)):
         last = norm_at(block, str(listed.second_norm))
@@ -206,7 +208,7 @@ def test_several_states_a_token_are_refused():
 @pytest.mark.parametrize("factor", [0.05, 0.95])
 def test_a_factor_is_found_nearer_than_the_numbers_are_rounded(factor, dtype):
     config = hf.GraniteConfig(**models.DECODER, residual_multiplier=factor)
-    found = anatomies_of(hf.GraniteForCausalLM(config).eval().to(dtype))
+    found = structures_of(hf.GraniteForCausalLM(config).eval().to(dtype))
     assert found is not None
     assert {one.residual_scale for one in found} == {1.0}
     for one in found:

@@ -64,7 +64,9 @@ def test_what_a_sink_takes_is_missing_from_the_row():
     with_maps.set_attn_implementation("eager")
     with_maps.set_experts_implementation("eager")
     maps = with_maps(models.ids(), output_attentions=True).attentions[-1].mean(1)[:, -1].detach()
-    assert_near(found, maps, precision=torch.float32)  # outside of the twin, positions are in single precision
+    assert_near(
+        found, maps, precision=torch.float32
+    )  # outside of the instrumented model, positions are in single precision
     assert (found.sum(1) < 0.95).any()
 
 

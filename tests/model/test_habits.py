@@ -17,10 +17,10 @@ from tests.rounding import assert_near
 from tests.tokenizers_ import model_for, tokenizer_for
 from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.model import habits
-from tokenlight.model.dissecting import known_anatomies
-from tokenlight.model.habits import Habits, habits_of
-from tokenlight.model.kept_twins import borrowed_twin
-from tokenlight.model.twin import Twin
+from tokenlight.model.dissecting import known_structures
+from tokenlight.model.habits import Behavior, behavior_of
+from tokenlight.model.kept_twins import borrowed_model
+from tokenlight.model.twin import InstrumentedModel
 
 
 class BypassForCausalLM(hf.LlamaForCausalLM):
@@ -59,7 +59,9 @@ def mobilebert(vocabulary: int = models.VOCABULARY) -> hf.PreTrainedModel:
 def test_families_keep_no_secrets(family, task):
     model = models.model(family, task)
     last = task == "text-classification" and family not in models.ENCODERS
-    assert habits.rehearse(Twin(model)) == Habits(past_embeddings=0.0, equal_lengths=False, reads_last=last)
+    assert habits.run_probes(InstrumentedModel(model)) == Behavior(
+        past_embeddings=0.0, equal_lengths=False, reads_last=last
+    )
 
 
 @pytest.mark.parametrize("method", ["gradient_x_input", "raw_attention", "erasure"])
@@ -67,7 +69,7 @@ def test_a_model_that_answers_otherwise_than_its_twin_is_refused(method):
     torch.manual_seed(0)
     config = hf.LlamaConfig(**models.DECODER)
     model = TwoWaysForCausalLM(config).eval()
-    with pytest.raises(UnsupportedModelError, match="answers differently from its twin"):
+    with pytest.raises(UnsupportedModelError, match="answers differently from its instrumented model"):
         tl.attribute(model, models.ids(), method=method, target=7)
     model.set_attn_implementation("eager")
     assert tl.attribute(model, models.ids(), method=method, target=7).isfinite().all()
@@ -76,7 +78,7 @@ def test_a_model_that_answers_otherwise_than_its_twin_is_refused(method):
 def test_ids_that_go_past_the_embeddings_are_refused():
     torch.manual_seed(0)
     model, ids = BypassForCausalLM(hf.LlamaConfig(**models.DECODER)).eval(), models.ids()
-    assert habits_of(model).past_embeddings > 0.001
+    assert behavior_of(model).past_embeddings > 0.001
     for name in ("gradient_x_input", "attn_lrp", "attcat", "integrated_gradients"):
         said = r"in other places than its embedding layer.* change \d+% of its answer"
         with pytest.raises(UnsupportedModelError, match=said):
@@ -88,9 +90,9 @@ def test_ids_that_go_past_the_embeddings_are_refused():
 def test_a_model_is_asked_once(monkeypatch):
     model, found = models.model("gemma", "text-generation"), []
     habits.BY_MODEL.pop(model, None)
-    monkeypatch.setattr(habits, "rehearse", lambda twin: found.append(1) or Habits(0.0, False, False))
-    for one in (Twin(model), Twin(model), model, model):
-        habits_of(one)
+    monkeypatch.setattr(habits, "rehearse", lambda instrumented: found.append(1) or Behavior(0.0, False, False))
+    for one in (InstrumentedModel(model), InstrumentedModel(model), model, model):
+        behavior_of(one)
     assert len(found) == 1
     habits.BY_MODEL.pop(model)
 
@@ -98,17 +100,17 @@ def test_a_model_is_asked_once(monkeypatch):
 def test_hooks_are_part_of_what_a_model_does():
     model: Any = copy.deepcopy(models.model("bert"))
     seen: list[torch.Tensor] = []
-    assert habits_of(model).past_embeddings == 0
+    assert behavior_of(model).past_embeddings == 0
     model.register_forward_pre_hook(lambda *call: seen.append(call[2]["input_ids"]), with_kwargs=True)
     model.classifier.register_forward_hook(lambda *call: call[2] + seen[-1][:, 3:4])
-    assert habits_of(model).past_embeddings > 0.001
-    assert habits_of(models.model("bert")).past_embeddings == 0
+    assert behavior_of(model).past_embeddings > 0.001
+    assert behavior_of(models.model("bert")).past_embeddings == 0
 
 
 def test_a_model_that_looks_at_padding_takes_one_text_at_a_time():
     tokenizer = tokenizer_for("bert")
     model = mobilebert(len(tokenizer))
-    assert habits_of(model).equal_lengths
+    assert behavior_of(model).equal_lengths
     explainer = tl.Explainer(model, tokenizer)
     texts = ["a good movie", "it is not a good movie", "the key is not here"]
     for name in ("raw_attention", "gradient_x_input"):
@@ -130,7 +132,7 @@ def test_what_is_read_at_the_last_token_is_seen_whatever_the_head_is_called():
     config = hf.ModernBertDecoderConfig(**models.ENCODER)
     torch.manual_seed(0)
     model = hf.ModernBertDecoderForSequenceClassification(config).eval()
-    assert habits_of(model) == Habits(past_embeddings=0.0, equal_lengths=False, reads_last=True)
+    assert behavior_of(model) == Behavior(past_embeddings=0.0, equal_lengths=False, reads_last=True)
     ids, mask = models.ids(), torch.ones(3, 9, dtype=torch.long)
     mask[1, 6:] = 0  # padded with ordinary ids
     with pytest.raises(ValueError, match=r"another id than config\.pad_token_id"):
@@ -152,11 +154,11 @@ def test_what_was_found_is_forgotten_when_the_model_changes(hooked):
     explainer = tl.Explainer(model, tokenizer_for("bert"))
     texts = ["it is", "it is a good movie and a good film"]
     explainer.explain(texts, "attn_lrp", target=1, progress=False)
-    assert not habits_of(model).equal_lengths
+    assert not behavior_of(model).equal_lengths
     model.bert.pooler = MeanPool()
     together = explainer.explain(texts, "attn_lrp", target=1, progress=False)
     alone = [explainer.explain(text, "attn_lrp", target=1, progress=False) for text in texts]
-    assert habits_of(model).equal_lengths
+    assert behavior_of(model).equal_lengths
     for one, other in zip(together, alone, strict=True):
         assert_near(one.scores, other.scores)
 
@@ -164,7 +166,7 @@ def test_what_was_found_is_forgotten_when_the_model_changes(hooked):
 def test_what_was_found_does_not_keep_a_model_alive():
     model: Any = copy.deepcopy(models.model("bert"))
     model.bert.encoder.register_forward_hook(partial(lambda model, module, args, output: None, model))
-    habits_of(model)
+    behavior_of(model)
     gone = weakref.ref(model)
     del model
     gc.collect()
@@ -186,8 +188,8 @@ def test_blocks_that_were_changed_are_not_taken_for_those_of_their_family():
     model: Any = copy.deepcopy(models.model("bert", dtype=torch.float64))
     for layer in model.bert.encoder.layer:
         layer.attention.output = HalfOfTheStream(layer.attention.output)
-    with borrowed_twin(model) as twin:
-        scales = [anatomy.residual_scale for anatomy in known_anatomies(twin.model)]
+    with borrowed_model(model) as instrumented:
+        scales = [structure.residual_scale for structure in known_structures(instrumented.model)]
     assert scales == pytest.approx([0.5, 0.5])
 
 
@@ -220,8 +222,8 @@ def test_a_patched_class_is_not_taken_for_its_family(monkeypatch):
     model: Any = copy.deepcopy(models.model("bert", dtype=torch.float64))
     kind = type(model.bert.encoder.layer[0].attention.output)
     monkeypatch.setattr(kind, "forward", HalfOfTheStream.forward)
-    with borrowed_twin(model) as twin:
-        scales = [anatomy.residual_scale for anatomy in known_anatomies(twin.model)]
+    with borrowed_model(model) as instrumented:
+        scales = [structure.residual_scale for structure in known_structures(instrumented.model)]
     assert scales == pytest.approx([0.5, 0.5])
 
 

@@ -1,4 +1,5 @@
-"""Twins that are used again: only while a new one would be the same, and without keeping anything alive."""
+"""Instrumented models that are used again: only while a new one would be the same, and without keeping anything
+alive."""
 
 import gc
 import threading
@@ -12,8 +13,8 @@ from torch import nn
 import tokenlight as tl
 from tests import models
 from tokenlight.foundation.errors import UnsupportedModelError
-from tokenlight.model.kept_twins import WAITING, borrowed_twin
-from tokenlight.model.twin import Twin
+from tokenlight.model.kept_twins import WAITING, borrowed_model
+from tokenlight.model.twin import InstrumentedModel
 
 
 def new_model():
@@ -29,8 +30,8 @@ def model():
 
 
 def twin_of(model):
-    with borrowed_twin(model) as twin:
-        return twin
+    with borrowed_model(model) as instrumented:
+        return instrumented
 
 
 def scores(model, method="attn_lrp", **settings):
@@ -43,9 +44,9 @@ def test_the_second_call_takes_the_same_twin(family):
     model, target = models.model(family, task), models.target(task)
     first = tl.attribute(model, models.ids(), method="gradient_x_input", target=target)
     assert model in WAITING
-    twin = WAITING[model].twin
+    instrumented = WAITING[model].instrumented
     assert torch.equal(tl.attribute(model, models.ids(), method="gradient_x_input", target=target), first)
-    assert WAITING[model].twin is twin
+    assert WAITING[model].instrumented is instrumented
 
 
 def halve(model):
@@ -126,7 +127,7 @@ CHANGES = [
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_no_twin_is_out_of_date(model, change):
-    """Scores behind a kept twin are those of a new one."""
+    """Scores behind a kept instrumented model are those of a new one."""
     before = scores(model)
     assert model in WAITING
     change(model)
@@ -137,11 +138,11 @@ def test_no_twin_is_out_of_date(model, change):
 
 
 def test_settings_are_compared(model):
-    twin = twin_of(model)
-    assert twin_of(model) is twin
+    instrumented = twin_of(model)
+    assert twin_of(model) is instrumented
     model.config.id2label = {0: "a", 1: "b", 2: "c"}
     second = twin_of(model)
-    assert second is not twin
+    assert second is not instrumented
     model.config.id2label[0] = "z"
     assert twin_of(model) is not second
 
@@ -155,19 +156,21 @@ def test_a_model_with_hooks_gets_a_new_twin_each_time(model):
 
 
 def test_a_twin_that_remembers_what_it_saw_is_not_used_again(model):
-    with borrowed_twin(model) as twin:
-        vars(next(twin.model.children()))["longest"] = 9  # as modules do that fit themselves to the longest text so far
-    assert twin_of(model) is not twin
+    with borrowed_model(model) as instrumented:
+        vars(next(instrumented.model.children()))["longest"] = (
+            9  # as modules do that fit themselves to the longest text so far
+        )
+    assert twin_of(model) is not instrumented
 
 
 def test_after_an_exception_a_twin_is_not_used_again(model):
-    with pytest.raises(RuntimeError, match="in the middle"), borrowed_twin(model) as twin:
+    with pytest.raises(RuntimeError, match="in the middle"), borrowed_model(model) as instrumented:
         raise RuntimeError("in the middle")
-    assert twin_of(model) is not twin
+    assert twin_of(model) is not instrumented
 
 
 def test_nobody_else_has_a_borrowed_twin(model):
-    with borrowed_twin(model) as one, borrowed_twin(model) as other:
+    with borrowed_model(model) as one, borrowed_model(model) as other:
         assert one is not other
     found = []
     threads = [threading.Thread(target=lambda: found.append(scores(model))) for _ in range(4)]
@@ -181,14 +184,14 @@ def test_nobody_else_has_a_borrowed_twin(model):
 
 def test_a_waiting_twin_keeps_neither_weights_nor_the_model():
     model = new_model()
-    twin = twin_of(model)
-    assert all(parameter.numel() == 0 for parameter in twin.model.parameters())
+    instrumented = twin_of(model)
+    assert all(parameter.numel() == 0 for parameter in instrumented.model.parameters())
     before = model.classifier.weight.untyped_storage()
     alive, weights = weakref.ref(model), weakref.ref(before)
-    model.half()  # the model gives its memory back, and the twin has none of it
+    model.half()  # the model gives its memory back, and the instrumented model has none of it
     del before
     assert weights() is None
-    del model, twin
+    del model, instrumented
     gc.collect()
     assert alive() is None
 
@@ -214,4 +217,4 @@ def test_a_kept_twin_equals_a_new_one_in_every_way_of_running(model):
 
 
 def test_twins_can_still_be_made_by_hand(model):
-    assert Twin(model) is not Twin(model)
+    assert InstrumentedModel(model) is not InstrumentedModel(model)

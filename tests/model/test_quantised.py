@@ -14,8 +14,8 @@ from tests.tokenizers_ import explainer_for
 from tokenlight.explain.footprint import Shape
 from tokenlight.model.fingerprint import fingerprint
 from tokenlight.model.kept_twins import WAITING
-from tokenlight.model.twin import Twin
-from tokenlight.record.recording import NO_SAVING, Saving
+from tokenlight.model.twin import InstrumentedModel
+from tokenlight.record.recording import DEFAULT_RECORD_OPTIONS, RecordOptions
 from tokenlight.runs.model_hash import hash_model
 
 METHODS = (
@@ -73,7 +73,11 @@ def packed_and_plain(family: str) -> tuple[Any, Any]:
 def test_the_estimate_of_memory_counts_weights_unpacked():
     packed, plain = packed_and_plain("llama")
     weights = sum(one.weight.numel() for one in linears(plain))
-    assert [Shape.of(one).waiting for one in (plain, packed, Twin(packed).model)] == [0, 4 * weights, 4 * weights]
+    assert [Shape.of(one).waiting for one in (plain, packed, InstrumentedModel(packed).model)] == [
+        0,
+        4 * weights,
+        4 * weights,
+    ]
 
 
 @pytest.mark.parametrize("family", ["bert", "llama"])
@@ -82,8 +86,10 @@ def test_scores_are_those_of_the_unpacked_weights(family):
     before = [(id(one.weight), one.weight.codes.clone()) for one in linears(packed)]
     methods = [name for name in METHODS if (family, name) != ("llama", "alti")]  # which is for post-norm models
     exact = together(models.model(family), methods, models.ids(), target=1)
-    for saving in (NO_SAVING, Saving(by_block=True, last_logits=True)):
-        found, expected = (together(one, methods, models.ids(), target=1, saving=saving) for one in (packed, plain))
+    for record_options in (DEFAULT_RECORD_OPTIONS, RecordOptions(by_block=True, last_logits=True)):
+        found, expected = (
+            together(one, methods, models.ids(), target=1, record_options=record_options) for one in (packed, plain)
+        )
         for name in methods:
             assert torch.equal(found[name].scores, expected[name].scores), name
             assert not torch.equal(found[name].scores, exact[name].scores), name
@@ -97,7 +103,9 @@ def test_logits_are_those_of_the_unpacked_weights_and_no_twin_waits():
     tl.attribute(packed, models.ids(), method="attcat", target=1)
     assert packed not in WAITING
     assert fingerprint(packed) == fingerprint(plain)
-    assert [name for name, _ in Twin(packed).model.named_modules()] == [name for name, _ in packed.named_modules()]
+    assert [name for name, _ in InstrumentedModel(packed).model.named_modules()] == [
+        name for name, _ in packed.named_modules()
+    ]
 
 
 def test_the_hash_of_a_run_knows_packed_weights():
@@ -122,11 +130,11 @@ def test_changed_codes_are_seen():
 def test_what_is_more_than_packed_weights_is_refused():
     packed, _ = packed_and_plain("bert")
     packed.classifier.weight.act_quant_kwargs = "dynamic"
-    with pytest.raises(tl.UnsupportedModelError, match="Linear is quantised and rounds its input, too"):
+    with pytest.raises(tl.UnsupportedModelError, match="Linear is quantized and rounds its input, too"):
         tl.attribute(packed, models.ids(), method="attcat", target=1)
     packed, _ = packed_and_plain("bert")
     packed.classifier.register_forward_hook(lambda *_: None)
-    with pytest.raises(tl.UnsupportedModelError, match="there are hooks on Linear, which is quantised"):
+    with pytest.raises(tl.UnsupportedModelError, match="there are hooks on Linear, which is quantized"):
         tl.attribute(packed, models.ids(), method="attcat", target=1)
     model: Any = copy.deepcopy(models.model("bert"))
     model.classifier.weight = nn.Parameter(torch.zeros(3, 16, dtype=torch.int8), requires_grad=False)
@@ -135,36 +143,36 @@ def test_what_is_more_than_packed_weights_is_refused():
 
 
 def real_layers(kind: str) -> tuple[Any, Any]:
-    """A Llama quantised by a package that people use, and the same with the weights that it stands for."""
-    quantised: Any = copy.deepcopy(models.model("llama"))
+    """A Llama quantized by a package that people use, and the same with the weights that it stands for."""
+    quantized: Any = copy.deepcopy(models.model("llama"))
     plain: Any = copy.deepcopy(models.model("llama"))
     if kind == "torchao":
         ao = pytest.importorskip("torchao.quantization", reason="torchao is not installed")
-        ao.quantize_(quantised.model, ao.Int8WeightOnlyConfig())
-        weights = [module.weight.dequantize() for module in linears(quantised.model)]
+        ao.quantize_(quantized.model, ao.Int8WeightOnlyConfig())
+        weights = [module.weight.dequantize() for module in linears(quantized.model)]
     else:
         bnb = pytest.importorskip("bitsandbytes", reason="bitsandbytes is not installed")
         weights = []
-        for name, module in list(quantised.model.named_modules()):
+        for name, module in list(quantized.model.named_modules()):
             if type(module) is nn.Linear:
                 layer = bnb.nn.Linear4bit(module.in_features, module.out_features, bias=False, quant_type="nf4")
                 layer.weight = bnb.nn.Params4bit(module.weight.data, requires_grad=False, quant_type="nf4").to("cpu")
-                quantised.model.set_submodule(name, layer)
+                quantized.model.set_submodule(name, layer)
                 weights.append(bnb.functional.dequantize_4bit(layer.weight.data, layer.weight.quant_state))
     for module, weight in zip(linears(plain.model), weights, strict=True):
         module.weight.data.copy_(weight)
-    return quantised, plain
+    return quantized, plain
 
 
 @pytest.mark.parametrize("kind", ["torchao", "bitsandbytes"])
 def test_packages_that_people_use(kind):
-    quantised, plain = real_layers(kind)
-    before = {name: tensor.clone() for name, tensor in quantised.state_dict().items() if type(tensor) is Tensor}
+    quantized, plain = real_layers(kind)
+    before = {name: tensor.clone() for name, tensor in quantized.state_dict().items() if type(tensor) is Tensor}
     for method in ("gradient_x_input", "attn_lrp", "zplus_lrp", "alti_logit"):
-        found, expected = (tl.attribute(one, models.ids(), method=method, target=1) for one in (quantised, plain))
+        found, expected = (tl.attribute(one, models.ids(), method=method, target=1) for one in (quantized, plain))
         assert torch.equal(found, expected)
         assert not torch.equal(expected, tl.attribute(models.model("llama"), models.ids(), method=method, target=1))
-    after = quantised.state_dict()
+    after = quantized.state_dict()
     assert all(torch.equal(tensor, after[name]) for name, tensor in before.items())
 
 
@@ -180,5 +188,5 @@ def test_eight_bits_of_bitsandbytes_are_refused():
     bnb = pytest.importorskip("bitsandbytes", reason="bitsandbytes is not installed")
     model: Any = copy.deepcopy(models.model("llama"))
     model.model.layers[0].self_attn.o_proj = bnb.nn.Linear8bitLt(16, 16, bias=False, has_fp16_weights=False).to("cpu")
-    with pytest.raises(tl.UnsupportedModelError, match="Linear8bitLt is quantised in a way that is more than packed"):
+    with pytest.raises(tl.UnsupportedModelError, match="Linear8bitLt is quantized in a way that is more than packed"):
         tl.attribute(model, models.ids(), method="attn_lrp", target=1)

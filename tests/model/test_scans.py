@@ -14,15 +14,15 @@ from tests import models
 from tests.methods.test_relevance import uneven
 from tests.rounding import assert_near
 from tokenlight.explain.footprint import Shape
-from tokenlight.explain.jobs import Job
+from tokenlight.explain.jobs import MethodConfig
 from tokenlight.explain.passes import plan_passes
-from tokenlight.explain.running import run_jobs
+from tokenlight.explain.running import run_configs
 from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.methods import METHODS
 from tokenlight.model.precision import KeepDouble
-from tokenlight.model.scans import as_scan, has_scans
+from tokenlight.model.scans import as_recurrence, has_recurrences
 from tokenlight.model.settings import largest
-from tokenlight.model.twin import Twin
+from tokenlight.model.twin import InstrumentedModel
 from tokenlight.rules.ledger import Ledger
 from tokenlight.rules.mode import RuleMode
 from tokenlight.rules.tables import LRP
@@ -72,7 +72,7 @@ def needs_a_model_that_runs(made):
 
 
 def needs_scans(made, family):
-    if family not in WRITTEN_OUT and not has_scans(made):
+    if family not in WRITTEN_OUT and not has_recurrences(made):
         pytest.skip("this transformers writes the recurrence out in the layer")
     own_code = inspect.getsource(sys.modules[type(made).__module__])
     if family == "recurrent_gemma" and "scaled_dot_product_attention" in own_code:
@@ -97,10 +97,10 @@ def test_relevance_adds_up(family, dtype):
     made = model(family, dtype)
     needs_scans(made, family)
     names = ("lrp", "attn_lrp", "alpha_beta_lrp", "zplus_lrp")
-    jobs = [Job.for_model(METHODS[name], {}, made) for name in names]
+    method_configs = [MethodConfig.for_model(METHODS[name], {}, made) for name in names]
     task = models.task("text-generation")
-    plan = plan_passes(Target(task, (task.want_ids(7, None),) * 3), jobs)
-    answer, results = run_jobs(Twin(made), uneven(), plan)
+    plan = plan_passes(Target(task, (task.resolve_target_ids(7, None),) * 3), method_configs)
+    answer, results = run_configs(InstrumentedModel(made), uneven(), plan)
     for name, result in zip(names, results, strict=True):
         shares = [result.scores.abs().sum(1), *(part.abs() for part in result.extras.values()), answer.score.abs()]
         assert_near(result.extras["residual"], 0.0, size=torch.stack(shares), precision=dtype)
@@ -119,7 +119,7 @@ def test_the_scan_hands_relevance_along_what_its_constants_let_through():
     write, read = (torch.randn(batch, size, tokens, dtype=torch.float64) for _ in range(2))
     decay, skip = -torch.rand(channels, size, dtype=torch.float64), torch.randn(channels, dtype=torch.float64)
     signals = [x.requires_grad_() for x in (values, step, write, read, gate)]
-    scan = as_scan(modeling_mamba.mamba_selective_scan, "hidden_states")
+    scan = as_recurrence(modeling_mamba.mamba_selective_scan, "hidden_states")
     with RuleMode(LRP, Ledger(batch)):
         result = scan(values, step, decay, write, read, D=skip, z=gate, delta_softplus=True)
     arriving = torch.randn_like(result)
@@ -154,7 +154,7 @@ def test_hiding_a_token_hides_it_or_is_refused():
     deaf.backbone.register_forward_pre_hook(without_mask, with_kwargs=True)
     with pytest.raises(UnsupportedModelError, match="attention_mask hides"):
         tl.attribute(deaf, ids, method="erasure", target=7)
-    assert tl.attribute(deaf, ids, method="erasure", how="pad", target=7).abs().max() > 1e-3
+    assert tl.attribute(deaf, ids, method="erasure", removal="pad", target=7).abs().max() > 1e-3
 
 
 def without_mask(module, args, kwargs):
@@ -170,10 +170,12 @@ def test_the_users_model_calls_what_it_called_before():
     made = model("mamba")
     needs_scans(made, "mamba")
     before = [type(module).forward for module in made.modules()]
-    twin = Twin(made)
+    instrumented = InstrumentedModel(made)
     assert [type(module).forward for module in made.modules()] == before
     assert not any("forward" in vars(module) for module in made.modules())
-    changed = [module for module in twin.model.modules() if has_scans(module) and "forward" in vars(module)]
+    changed = [
+        module for module in instrumented.model.modules() if has_recurrences(module) and "forward" in vars(module)
+    ]
     assert len(changed) == 2
 
 
@@ -194,8 +196,8 @@ def test_gates_inside_a_recurrence_are_constants():
     """RecurrentGemma: the state takes the values times gates that are computed from the same values."""
     from transformers.models.recurrent_gemma.modeling_recurrent_gemma import RecurrentGemmaRglru
 
-    twin = Twin(model("recurrent_gemma"))
-    (layer,) = (module for module in twin.model.modules() if isinstance(module, RecurrentGemmaRglru))
+    instrumented = InstrumentedModel(model("recurrent_gemma"))
+    (layer,) = (module for module in instrumented.model.modules() if isinstance(module, RecurrentGemmaRglru))
     places = torch.arange(5)[None].expand(2, -1)
     values = torch.randn(2, 5, 16, dtype=torch.float64, requires_grad=True)
     with KeepDouble(), RuleMode(LRP, Ledger(2)):

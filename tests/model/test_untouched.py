@@ -13,16 +13,16 @@ import tokenlight as tl
 from tests import models
 from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.methods import METHODS
-from tokenlight.model.habits import habits_of
+from tokenlight.model.habits import behavior_of
 
 
 def fresh(family: str = "bert", task: str | None = None) -> Any:
     return copy.deepcopy(models.model(family, task or models.default_task(family)))
 
 
-def attribute(model: Any, method: str, task: str = "text-classification", **wanted: Any) -> Tensor:
-    wanted = wanted or {"target": models.target(task)}
-    return tl.attribute(model, models.ids(), method=method, **wanted, **models.quick_options(method))
+def attribute(model: Any, method: str, task: str = "text-classification", **resolved: Any) -> Tensor:
+    resolved = resolved or {"target": models.target(task)}
+    return tl.attribute(model, models.ids(), method=method, **resolved, **models.quick_options(method))
 
 
 def state(model: nn.Module) -> dict[str, Any]:
@@ -220,7 +220,7 @@ def test_a_hook_owned_by_a_module_around_the_model_is_not_copied():
 
     model = fresh()
     around = Around(model)
-    habits_of(model)  # a new model is looked at first
+    behavior_of(model)  # a new model is looked at first
     before = around.counter.calls
     attribute(model, "attcat")
     assert around.counter.calls == before + 1
@@ -298,9 +298,9 @@ def test_threads_with_different_methods_on_one_model_do_not_disturb_each_other(f
     names = ["attcat", "integrated_gradients", "generic_attention", "rollout", "erasure", "gradient_l2"]
     alone = {name: attribute(model, name, task) for name in names}
     with ThreadPoolExecutor(6) as pool:
-        jobs = [(name, pool.submit(attribute, model, name, task)) for _ in range(6) for name in names]
-    for name, job in jobs:
-        assert torch.equal(job.result(), alone[name])
+        method_configs = [(name, pool.submit(attribute, model, name, task)) for _ in range(6) for name in names]
+    for name, method_config in method_configs:
+        assert torch.equal(method_config.result(), alone[name])
 
 
 def test_threads_with_the_same_explainer_and_method_agree():
@@ -308,7 +308,7 @@ def test_threads_with_the_same_explainer_and_method_agree():
     alone = attribute(model, "attcat")
     with ThreadPoolExecutor(4) as pool:
         results = [pool.submit(attribute, model, "attcat") for _ in range(20)]
-    assert all(torch.equal(job.result(), alone) for job in results)
+    assert all(torch.equal(method_config.result(), alone) for method_config in results)
 
 
 def test_a_plain_forward_pass_in_another_thread_does_not_notice():

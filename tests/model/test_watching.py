@@ -11,15 +11,15 @@ import tokenlight as tl
 from tests import models
 from tests.rounding import SHARES, assert_near
 from tests.together import together
-from tokenlight.explain.jobs import Job
+from tokenlight.explain.jobs import MethodConfig
 from tokenlight.explain.passes import plan_passes
-from tokenlight.explain.running import run_jobs
+from tokenlight.explain.running import run_configs
 from tokenlight.methods import Attribution, find_method
-from tokenlight.model.kept_twins import borrowed_twin
+from tokenlight.model.kept_twins import borrowed_model
 from tokenlight.model.layout import layout_of
-from tokenlight.model.tape import Tape
-from tokenlight.model.twin import Twin
-from tokenlight.record.recording import NO_SAVING, Saving
+from tokenlight.model.tape import Capture
+from tokenlight.model.twin import InstrumentedModel
+from tokenlight.record.recording import DEFAULT_RECORD_OPTIONS, RecordOptions
 from tokenlight.tasks import task_of
 from tokenlight.tasks.targets import Target
 from tokenlight.text.batches import Batch
@@ -45,7 +45,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "xlm": ("XLMForSequenceClassification", XLM),
 }
 RELEVANCE = ("lrp", "attn_lrp", "zplus_lrp")
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # DeBERTa's modelling file uses torch.jit
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # DeBERTa's modeling file uses torch.jit
 
 
 def model(family: str) -> Any:
@@ -75,8 +75,8 @@ def explain(made: Any, batch: Batch, method: str, **options: Any) -> Tensor:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_answers_maps_and_gradients_are_the_models_own(family):
     made, batch = model(family), padded()
-    twin, tape = Twin(made), Tape(keep=frozenset({"attention", "values", "context"}))
-    answer = twin.run(batch, tape)
+    instrumented, capture = InstrumentedModel(made), Capture(keep=frozenset({"attention", "values", "context"}))
+    answer = instrumented.run(batch, capture)
     leaf, own = run_from_leaf(made, batch)
     single: Any = {"precision": torch.float32} if family in ("bloom", "xlm") else {}  # their own softmax is in no other
     assert_near(answer.logits, own.logits.detach(), **single)
@@ -88,9 +88,9 @@ def test_answers_maps_and_gradients_are_the_models_own(family):
     if family != "falcon":  # its eager attention, which alone returns maps, adds ALiBi twice
         made.config._attn_implementation = "eager"
         maps = made(**batch.inputs(), output_attentions=True).attentions
-        for one, map_ in zip(tape.signals["attention"], maps, strict=True):
+        for one, map_ in zip(capture.signals["attention"], maps, strict=True):
             assert_near(torch.where(real, one, 0.0), torch.where(real, map_, 0.0).detach(), **single)
-    signals = (tape.signals[name] for name in ("attention", "values", "context"))
+    signals = (capture.signals[name] for name in ("attention", "values", "context"))
     for weights, values, context in zip(*signals, strict=True):
         assert_near(weights @ values, context)
 
@@ -123,22 +123,22 @@ def test_falcon_with_alibi_runs_by_the_attention_it_was_loaded_with(settings, im
     made, batch = build("FalconForCausalLM", {**config, **settings}), padded()
     real, own = batch.attention_mask.bool(), made(**batch.inputs()).logits.detach()
     for fused in (True, False):
-        assert_near(Twin(made).run(batch, Tape(fused=fused)).logits[real], own[real])
+        assert_near(InstrumentedModel(made).run(batch, Capture(fused=fused)).logits[real], own[real])
     made.config._attn_implementation = "eager" if implementation == "sdpa" else "sdpa"
     other = made(**batch.inputs()).logits.detach()
-    with borrowed_twin(made) as twin:
-        assert_near(twin.run(batch, Tape()).logits[real], other[real])
+    with borrowed_model(made) as instrumented:
+        assert_near(instrumented.run(batch, Capture()).logits[real], other[real])
 
 
 @pytest.mark.parametrize("method", RELEVANCE)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_relevance_is_conserved(family, method):
     made, batch = model(family), padded()
-    with borrowed_twin(made) as twin:
-        job = Job.for_model(find_method(method), {}, twin.model, None)
-        task = task_of(twin.model)
-        plan = plan_passes(Target(task, (task.want_ids(1, None),) * 2), [job])
-        _, (found,) = run_jobs(twin, batch, plan)
+    with borrowed_model(made) as instrumented:
+        method_config = MethodConfig.for_model(find_method(method), {}, instrumented.model, None)
+        task = task_of(instrumented.model)
+        plan = plan_passes(Target(task, (task.resolve_target_ids(1, None),) * 2), [method_config])
+        _, (found,) = run_configs(instrumented, batch, plan)
     parts = max(float(share.abs().max()) for name, share in found.extras.items() if name != "residual")
     assert_near(found.extras["residual"], 0, size=max(parts, float(found.scores.abs().max())), growth=SHARES)
 
@@ -147,17 +147,19 @@ def test_relevance_is_conserved(family, method):
 def test_a_batch_equals_single_texts_and_blocks_that_run_again(family):
     made, batch = model(family), padded()
     methods = (*RELEVANCE, "attcat", "transformer_attribution", "mask_lrp")
-    layers = len(layout_of(made).blocks) or len(Twin(made).layout.blocks)
+    layers = len(layout_of(made).blocks) or len(InstrumentedModel(made).layout.blocks)
     heads = {"heads": torch.tensor([[1.0, 0.0, 1.0, 0.0]] * layers)}
 
-    def explained(some: Batch, saving: Saving = NO_SAVING) -> dict[str, Attribution]:
-        return together(made, methods, some.input_ids, some.attention_mask, target=1, saving=saving, mask_lrp=heads)
+    def explained(some: Batch, record_options: RecordOptions = DEFAULT_RECORD_OPTIONS) -> dict[str, Attribution]:
+        return together(
+            made, methods, some.input_ids, some.attention_mask, target=1, record_options=record_options, mask_lrp=heads
+        )
 
     found, alone = explained(batch), explained(batch.map(lambda x: x[1:, :6]))
     for name in methods:
         assert_near(found[name].scores[1:, :6], alone[name].scores, growth=SHARES, what=name)
     if layout_of(made).container is None:
-        for name, again in explained(batch, Saving(by_block=True)).items():
+        for name, again in explained(batch, RecordOptions(by_block=True)).items():
             assert_near(again.scores, found[name].scores, growth=SHARES, what=name)
         return
     for name in methods:

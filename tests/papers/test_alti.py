@@ -22,7 +22,7 @@ from tests.methods import test_alti_equations as equations
 from tests.papers.conftest import RunScript
 from tests.rounding import assert_near
 from tests.tokenizers_ import model_for, tokenizer_for
-from tokenlight.explain.jobs import Job
+from tokenlight.explain.jobs import MethodConfig
 from tokenlight.methods import find_method
 from tokenlight.runs.journal import Journal
 
@@ -124,8 +124,8 @@ def test_anisotropy(run_script: RunScript):
 def test_cosines_are_those_of_the_equations():
     """Against y_i and T_i(x_j) written down as in the paper."""
     method = replace(find_method("alti"), name="cosines", function=cosines.cosines)
-    jobs = {of: Job(method, {"of": of}) for of in ("outputs", "vectors")}
-    found = equations.explainer().explain_jobs(equations.TEXT, jobs)
+    method_configs = {of: MethodConfig(method, {"of": of}) for of in ("outputs", "vectors")}
+    found = equations.explainer().explain_configs(equations.TEXT, method_configs)
     for layer in range(len(equations.layers())):
         with torch.no_grad():
             rows, outputs = equations.vectors_of(layer)
@@ -346,7 +346,7 @@ def test_models_of_other_splits_and_data_are_not_taken_for_one_another(tmp_path:
     monkeypatch.chdir(tmp_path)
     for name in (paper.data, "other.tsv"):
         Path(name).write_text("text\n")
-    run = Run("bert-sva", paper, paper.model, tl.Source(paper.data), tmp_path / "table2" / "bert-sva", None, False)
-    other = replace(run, source=tl.Source("other.tsv"))
+    run = Run("bert-sva", paper, paper.model, tl.DataSource(paper.data), tmp_path / "table2" / "bert-sva", None, False)
+    other = replace(run, source=tl.DataSource("other.tsv"))
     runs = [(run, False), (run, True), (other, False), (replace(run, small=True), False)]
     assert len({finetune.name_model(*one) for one in runs}) == len(runs)

@@ -145,7 +145,7 @@ def test_figure_2_shows_the_highest_differences(
     differences = [float(line.partition(": ")[2].partition(" ")[0]) for line in printed]
     assert differences == sorted(differences, reverse=True)
     assert (tmp_path / "figure2" / "llama-1b" / "figure2.png").stat().st_size > 10_000
-    explainer, source = explainer_for("gpt2", "text-generation"), tl.Source(lgd_as_annotated(tmp_path))
+    explainer, source = explainer_for("gpt2", "text-generation"), tl.DataSource(lgd_as_annotated(tmp_path))
     cases = [case for some, _ in sort_cases(explainer, source, ARRAS) for case in some]
     scores = [one.score for one in explain_cases(explainer, cases, "lrp")]
     assert cases
@@ -196,11 +196,11 @@ def test_malformed_rows_are_not_rows_without_a_subject(run_script: RunScript, pa
 
 @pytest.mark.parametrize(("family", "task"), [("bert", "fill-mask"), ("gpt2", "text-generation")])
 def test_exported_tokens_are_those_of_the_benchmark(family: str, task: str, tmp_path: Path):
-    explainer, source = explainer_for(family, task), tl.Source(lgd_as_annotated(tmp_path))
+    explainer, source = explainer_for(family, task), tl.DataSource(lgd_as_annotated(tmp_path))
     assert explainer.task.gap is not None
     sentences, _ = tokenize(explainer.tokenizer, source, explainer.task.gap)
     drafts = [case.draft for some, _ in sort_cases(explainer, source, ALL) for case in some]
-    assert [one.input_ids for one in sentences] == [list(draft.row.input_ids) for draft in drafts]
+    assert [one.input_ids for one in sentences] == [list(draft.tokenized_text.input_ids) for draft in drafts]
     assert [one.subject for one in sentences] == [
         draft.marks.nonzero()[:, 0].tolist() for draft in drafts if draft.marks is not None
     ]

@@ -23,7 +23,7 @@ from tests.tokenizers_ import wordpiece
 LENGTH = 40  # of texts that the file takes
 METHODS = ("gradient_x_input", "attn_lrp", "alti_logit")  # enough to see the table; the recipes have more
 Run = Callable[..., str]
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # DeBERTa's modelling file uses torch.jit
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # DeBERTa's modeling file uses torch.jit
 
 
 @pytest.fixture(autouse=True)

@@ -18,7 +18,7 @@ Run = Callable[..., str]
 
 
 def test_smollm2(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """With a tiny model in place of what transformers reads from a GGUF file, which it calls quantised."""
+    """With a tiny model in place of what transformers reads from a GGUF file, which it calls quantized."""
     explainer = explainer_for("gpt2", "text-generation")
     config = type(explainer.model.config).from_dict(explainer.model.config.to_dict())
     config.quantization_config = {"quant_method": "gguf"}

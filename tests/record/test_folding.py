@@ -4,19 +4,19 @@ import pytest
 import torch
 
 from tests import models
-from tokenlight.explain.jobs import Job
+from tokenlight.explain.jobs import MethodConfig
 from tokenlight.explain.passes import plan_passes
-from tokenlight.explain.running import run_jobs
+from tokenlight.explain.running import run_configs
 from tokenlight.methods import METHODS, Pass, method
-from tokenlight.model.twin import Twin
+from tokenlight.model.twin import InstrumentedModel
 from tokenlight.record.folding import Folding
-from tokenlight.record.recording import NO_SAVING, Saving
+from tokenlight.record.recording import DEFAULT_RECORD_OPTIONS, RecordOptions
 from tokenlight.record.trace import Block, Signal
 from tokenlight.rules.tables import ZPLUS
 from tokenlight.tasks.targets import Target
 from tokenlight.text.batches import Batch
 
-LOW = Saving(by_block=True)
+LOW = RecordOptions(by_block=True)
 
 
 def blocks(count):
@@ -85,16 +85,23 @@ def entry():
         del METHODS[name]
 
 
-def run(entries, saving, twin=None):
+def run(entries, record_options, instrumented=None):
     ids = models.ids(2, 6)
-    target = Target(models.task("text-classification"), (models.task("text-classification").want_ids(1, None),) * 2)
-    twin = twin or Twin(models.model("bert", dtype=torch.float64))
-    jobs = [Job(one, {"heads": None} if "heads" in one.options else {}) for one in entries]
-    return run_jobs(twin, Batch(ids, torch.ones_like(ids)), plan_passes(target, jobs), saving=saving)[1]
+    target = Target(
+        models.task("text-classification"), (models.task("text-classification").resolve_target_ids(1, None),) * 2
+    )
+    instrumented = instrumented or InstrumentedModel(models.model("bert", dtype=torch.float64))
+    method_configs = [MethodConfig(one, {"heads": None} if "heads" in one.options else {}) for one in entries]
+    return run_configs(
+        instrumented,
+        Batch(ids, torch.ones_like(ids)),
+        plan_passes(target, method_configs),
+        record_options=record_options,
+    )[1]
 
 
-@pytest.mark.parametrize("saving", [NO_SAVING, LOW])
-def test_nobody_can_keep_a_block(entry, saving):
+@pytest.mark.parametrize("record_options", [DEFAULT_RECORD_OPTIONS, LOW])
+def test_nobody_can_keep_a_block(entry, record_options):
     """Neither a method that holds on to it, nor one that shares the pass with it."""
 
     def hoarder(trace):
@@ -103,11 +110,11 @@ def test_nobody_can_keep_a_block(entry, saving):
         return first.hidden.value.sum(-1)
 
     with pytest.raises(ValueError, match="before it asks for the next block"):
-        run([entry(hoarder, needs=("hidden",)), METHODS["cat"]], saving)
+        run([entry(hoarder, needs=("hidden",)), METHODS["cat"]], record_options)
 
 
-@pytest.mark.parametrize("saving", [NO_SAVING, LOW])
-def test_one_pass_serves_those_who_read_it_whole_and_those_who_do_not(entry, saving):
+@pytest.mark.parametrize("record_options", [DEFAULT_RECORD_OPTIONS, LOW])
+def test_one_pass_serves_those_who_read_it_whole_and_those_who_do_not(entry, record_options):
     def whole(trace):
         return torch.stack([signal.relevance.sum(-1) for signal in trace.hidden[:-1]]).sum(0)
 
@@ -117,7 +124,7 @@ def test_one_pass_serves_those_who_read_it_whole_and_those_who_do_not(entry, sav
             total = total + block.hidden.relevance.sum(-1)
         return total
 
-    first, second = run([entry(whole, needs=("hidden.grad",)), entry(by_block, needs=("hidden.grad",))], saving)
+    first, second = run([entry(whole, needs=("hidden.grad",)), entry(by_block, needs=("hidden.grad",))], record_options)
     torch.testing.assert_close(first.scores, second.scores)
     assert (first.scores != 0).all()
 
@@ -132,11 +139,11 @@ def test_blocks_of_several_passes_come_together(entry):
         return torch.ones_like(plain.mask, dtype=plain.score.dtype)
 
     passes = (Pass(("attention.grad",), ZPLUS, unit=True, double=True), Pass(("attention.grad",)))
-    for saving in (NO_SAVING, LOW):
-        run([entry(both, passes=passes)], saving)
+    for record_options in (DEFAULT_RECORD_OPTIONS, LOW):
+        run([entry(both, passes=passes)], record_options)
 
 
-class Counting(Twin):
+class Counting(InstrumentedModel):
     """How many blocks ran again."""
 
     count = 0
@@ -148,17 +155,17 @@ class Counting(Twin):
 
 def test_blocks_that_nobody_reads_do_not_run_again():
     for names, expected in ((["partial_lrp"], 1), (["partial_lrp", "zplus_lrp"], 2), (["rollout"], 2)):
-        twin = Counting(models.model("bert"))
-        run([METHODS[name] for name in names], LOW, twin)
-        assert twin.count == expected, names
+        instrumented = Counting(models.model("bert"))
+        run([METHODS[name] for name in names], LOW, instrumented)
+        assert instrumented.count == expected, names
 
 
-@pytest.mark.parametrize("saving", [NO_SAVING, LOW])
+@pytest.mark.parametrize("record_options", [DEFAULT_RECORD_OPTIONS, LOW])
 @pytest.mark.parametrize("name", ["raw_attention", "attention_gradient", "attention_grad_cam", "partial_lrp"])
-def test_a_pass_of_which_only_the_last_block_is_read_gives_the_same(name, saving):
+def test_a_pass_of_which_only_the_last_block_is_read_gives_the_same(name, record_options):
     assert METHODS[name].passes[0].last_block
-    (alone,) = run([METHODS[name]], saving)
-    together = run([METHODS[name], METHODS["transformer_attribution"], METHODS["rollout"]], saving)[0]
+    (alone,) = run([METHODS[name]], record_options)
+    together = run([METHODS[name], METHODS["transformer_attribution"], METHODS["rollout"]], record_options)[0]
     torch.testing.assert_close(alone.scores, together.scores)
     assert alone.scores.abs().max() > 0
 
@@ -172,7 +179,7 @@ def test_blocks_below_the_last_leave_no_graph(entry):
 
     seen = []
     with torch.autograd.graph.saved_tensors_hooks(lambda tensor: seen.append(1) or tensor, lambda tensor: tensor):
-        run([entry(last_only, needs=("attention.grad",), last_block=True)], NO_SAVING)
+        run([entry(last_only, needs=("attention.grad",), last_block=True)], DEFAULT_RECORD_OPTIONS)
         few = len(seen)
-        run([METHODS["attention_x_gradient"]], NO_SAVING)
+        run([METHODS["attention_x_gradient"]], DEFAULT_RECORD_OPTIONS)
     assert 1.6 * few < len(seen) - few  # two blocks instead of one, beside the head

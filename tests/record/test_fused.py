@@ -16,13 +16,13 @@ from tests.rounding import SHARES, assert_near
 from tests.together import together
 from tests.tokenizers_ import explainer_for
 from tokenlight import rules
-from tokenlight.explain.jobs import Job
+from tokenlight.explain.jobs import MethodConfig
 from tokenlight.explain.passes import plan_passes
-from tokenlight.explain.running import run_jobs
+from tokenlight.explain.running import run_configs
 from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.methods import METHODS, Attribution
-from tokenlight.model.kept_twins import borrowed_twin
-from tokenlight.record.recording import Saving
+from tokenlight.model.kept_twins import borrowed_model
+from tokenlight.record.recording import RecordOptions
 from tokenlight.rules.fused import can_fuse
 from tokenlight.tasks.targets import Target
 from tokenlight.text.batches import Batch
@@ -43,13 +43,20 @@ def padded(side: str) -> Batch:
 
 
 def explained(
-    model: Any, task: str, name: str, batch: Batch, saving: Saving, options: Mapping[str, Any] | None = None
+    model: Any,
+    task: str,
+    name: str,
+    batch: Batch,
+    record_options: RecordOptions,
+    options: Mapping[str, Any] | None = None,
 ) -> Attribution:
-    job = Job.for_model(METHODS[name], {**models.quick_options(name), **(options or {})}, model)
-    wanted = models.task(task).want_ids(models.target(task), None)
-    target = Target(models.task(task), (wanted,) * len(batch.input_ids))
-    with borrowed_twin(model) as twin:
-        return run_jobs(twin, batch, plan_passes(target, [job]), saving=saving)[1][0]
+    method_config = MethodConfig.for_model(METHODS[name], {**models.quick_options(name), **(options or {})}, model)
+    resolved = models.task(task).resolve_target_ids(models.target(task), None)
+    target = Target(models.task(task), (resolved,) * len(batch.input_ids))
+    with borrowed_model(model) as instrumented:
+        return run_configs(instrumented, batch, plan_passes(target, [method_config]), record_options=record_options)[1][
+            0
+        ]
 
 
 def assert_same(found: Attribution, expected: Attribution) -> None:
@@ -62,7 +69,7 @@ def assert_same(found: Attribution, expected: Attribution) -> None:
 
 @pytest.mark.parametrize("name", [name for name in METHODS if models.runs_here(name)])
 def test_which_methods_never_look_at_weights(name):
-    found = explained(models.model("bert"), "text-classification", name, padded("right"), Saving())
+    found = explained(models.model("bert"), "text-classification", name, padded("right"), RecordOptions())
     assert found.fused is (name in (*FUSABLE, "random"))
 
 
@@ -73,10 +80,12 @@ def test_every_family_and_head(family, task):
     whole = family in ("bert", "gpt2", "llama") and task == models.default_task(family)
     names = FUSABLE if whole else FUSABLE[first % 3 :: 3]  # others for the next head
     texts, target = (batch.input_ids, batch.attention_mask), models.target(task)
-    expected = together(model, names, *texts, target=target, saving=Saving(fused=False))
+    expected = together(model, names, *texts, target=target, record_options=RecordOptions(fused=False))
     for by_block in (False, True):  # every other method each, others for the next head
         some = names[(first + by_block) % 2 :: 2]
-        for name, found in together(model, some, *texts, target=target, saving=Saving(by_block=by_block)).items():
+        for name, found in together(
+            model, some, *texts, target=target, record_options=RecordOptions(by_block=by_block)
+        ).items():
             assert (found.fused, expected[name].fused) == (family != CAPPED, False)
             assert_same(found, expected[name])
 
@@ -86,9 +95,9 @@ def test_every_family_and_head(family, task):
 def test_padding_on_the_left(family, name):
     model = models.model(family, models.default_task(family), torch.float64)
     batch, task = padded("left"), models.default_task(family)
-    wanted = {"method": name, "target": models.target(task)}
-    expected = tl.attribute(model, batch.input_ids, batch.attention_mask, fused=False, **wanted)
-    assert_near(tl.attribute(model, batch.input_ids, batch.attention_mask, **wanted), expected, growth=SHARES)
+    resolved = {"method": name, "target": models.target(task)}
+    expected = tl.attribute(model, batch.input_ids, batch.attention_mask, fused=False, **resolved)
+    assert_near(tl.attribute(model, batch.input_ids, batch.attention_mask, **resolved), expected, growth=SHARES)
 
 
 @pytest.mark.parametrize("name", FUSABLE)
@@ -96,8 +105,10 @@ def test_single_precision(name):
     for family in ("bert", "llama"):
         task = models.default_task(family)
         model = models.model(family, task)
-        expected = explained(model, task, name, padded("right"), Saving(fused=False))
-        assert_near(explained(model, task, name, padded("right"), Saving()).scores, expected.scores, growth=SHARES)
+        expected = explained(model, task, name, padded("right"), RecordOptions(fused=False))
+        assert_near(
+            explained(model, task, name, padded("right"), RecordOptions()).scores, expected.scores, growth=SHARES
+        )
 
 
 @pytest.mark.parametrize("name", ["lrp", "attn_lrp", "alpha_beta_lrp"])
@@ -106,7 +117,7 @@ def test_head_gates_and_details(name, by_block):
     model = models.model("llama", "text-generation", torch.float64)
     options = {"heads": models.SOME_HEADS, "detail": ("layers", "heads", "neurons"), "layer": 1}
     one, other = (
-        explained(model, "text-generation", name, padded("right"), Saving(by_block=by_block, fused=way), options)
+        explained(model, "text-generation", name, padded("right"), RecordOptions(by_block=by_block, fused=way), options)
         for way in (None, False)
     )
     assert one.fused
@@ -187,7 +198,7 @@ def test_the_largest_tensor_grows_with_the_text_and_not_with_its_square(family, 
         ids, mask = models.ids(2, tokens), torch.ones(2, tokens, dtype=torch.long)
         ids[1, 15:], mask[1, 15:] = 1, 0
         with Largest() as watch:
-            explained(model, task, name, Batch(ids, mask, pad_id=1), Saving(last_logits=True, fused=fused))
+            explained(model, task, name, Batch(ids, mask, pad_id=1), RecordOptions(last_logits=True, fused=fused))
         return watch.numbers
 
     twice = 2 * 41 / 21 if name == "erasure" else 2  # which runs one text more than it has tokens
@@ -226,8 +237,10 @@ def test_what_needs_weights_cannot_be_forced():
 def test_a_hidden_last_token_does_not_see_itself(family):
     """Padding behind a text needs no mask; a last token that is hidden and read does, in whatever parts texts run."""
     batch, model = Batch(models.ids(1), torch.ones(1, 9, dtype=torch.long)), models.model(family, "text-generation")
-    savings = (Saving(fused=False), Saving(), Saving(by_block=True))
-    expected, *others = (explained(model, "text-generation", "erasure", batch, saving) for saving in savings)
+    savings = (RecordOptions(fused=False), RecordOptions(), RecordOptions(by_block=True))
+    expected, *others = (
+        explained(model, "text-generation", "erasure", batch, record_options) for record_options in savings
+    )
     assert expected.scores[0, -1] != 0
     for found in others:
         assert_same(found, expected)

@@ -12,9 +12,9 @@ import tokenlight as tl
 from tests import models
 from tests.rounding import assert_near
 from tokenlight.foundation.errors import UnsupportedModelError
-from tokenlight.record.planned_pass import PlannedPass
-from tokenlight.record.recording import Saving, record
-from tokenlight.tasks.targets import Target, Wanted
+from tokenlight.record.planned_pass import PassSpec
+from tokenlight.record.recording import RecordOptions, record
+from tokenlight.tasks.targets import ResolvedTarget, Target
 from tokenlight.text.batches import Batch
 
 LAYERS = 4
@@ -136,9 +136,9 @@ def tiny(kind: type[ReadsStates]) -> Any:
 
 def recorded(model: Any, needs: set[str], by_block: bool) -> dict[str, list[torch.Tensor]]:
     ids = models.ids(2, 6)
-    target = Target(models.task("text-classification"), (Wanted(index=1),) * 2)
-    batch, plan = Batch(ids, torch.ones_like(ids)), PlannedPass(needs)
-    (trace,) = record(model, batch, target, plan, saving=Saving(by_block=by_block)).traces
+    target = Target(models.task("text-classification"), (ResolvedTarget(index=1),) * 2)
+    batch, plan = Batch(ids, torch.ones_like(ids)), PassSpec(needs)
+    (trace,) = record(model, batch, target, plan, record_options=RecordOptions(by_block=by_block)).traces
     assert trace.embeddings is not None
     signals = {"embeddings": (trace.embeddings,), "hidden": trace.hidden, "attention": trace.attention}
     return {name: [signal.gradient for signal in group] for name, group in signals.items()}
@@ -197,10 +197,10 @@ def test_a_block_that_gives_another_result_the_second_time_is_refused():
 
 def test_a_pass_that_begins_at_the_last_block_sees_who_else_reads_its_input():
     model, ids = tiny(LastLayersForSequenceClassification), models.ids(2, 6)
-    target = Target(models.task("text-classification"), (Wanted(index=1),) * 2)
+    target = Target(models.task("text-classification"), (ResolvedTarget(index=1),) * 2)
     batch = Batch(ids, torch.ones_like(ids))
     whole, from_last = (
-        record(model, batch, target, PlannedPass({"hidden.grad"}, last_block=last)).traces[0].hidden
+        record(model, batch, target, PassSpec({"hidden.grad"}, last_block=last)).traces[0].hidden
         for last in (False, True)
     )
     assert_near(from_last[0].gradient, whole[-2].gradient)

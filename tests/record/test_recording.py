@@ -15,12 +15,12 @@ from tests import models
 from tests.rounding import assert_near
 from tests.together import together
 from tokenlight.model import anatomy
-from tokenlight.model.tape import Tape
-from tokenlight.model.twin import Twin
-from tokenlight.record.planned_pass import PlannedPass
+from tokenlight.model.tape import Capture
+from tokenlight.model.twin import InstrumentedModel
+from tokenlight.record.planned_pass import PassSpec
 from tokenlight.record.probe import Probe
-from tokenlight.record.recording import Saving, record
-from tokenlight.tasks.targets import Target, Wanted
+from tokenlight.record.recording import RecordOptions, record
+from tokenlight.tasks.targets import ResolvedTarget, Target
 from tokenlight.text.batches import Batch
 
 DECODERS = [family for family in models.FAMILIES if family not in models.ENCODERS]
@@ -52,16 +52,16 @@ def label(task: str) -> int:
     return 7 if task in ("text-generation", "fill-mask") else 1
 
 
-def goal(task: str, count: int = 3, position: int = 2) -> Target:
-    wanted = {
-        "text-classification": Wanted(index=label(task)),
-        "text-generation": Wanted(index=label(task)),
-        "question-answering": Wanted(span=(1, 3)),
-    }.get(task, Wanted(index=label(task), position=position))
-    return Target(models.task(task), (wanted,) * count)
+def measured_target(task: str, count: int = 3, position: int = 2) -> Target:
+    resolved = {
+        "text-classification": ResolvedTarget(index=label(task)),
+        "text-generation": ResolvedTarget(index=label(task)),
+        "question-answering": ResolvedTarget(span=(1, 3)),
+    }.get(task, ResolvedTarget(index=label(task), position=position))
+    return Target(models.task(task), (resolved,) * count)
 
 
-WRITTEN_OUT = Saving(fused=False)  # the operations of eager attention, one by one
+WRITTEN_OUT = RecordOptions(fused=False)  # the operations of eager attention, one by one
 
 
 def answers(output: Any) -> dict[str, torch.Tensor]:
@@ -74,7 +74,9 @@ def answers(output: Any) -> dict[str, torch.Tensor]:
 )
 def test_logits_are_bit_equal_to_eager_attention(family, task, needs):
     batch = uneven_batch()
-    recorded = record(models.model(family, task), batch, goal(task), PlannedPass(set(needs)), saving=WRITTEN_OUT).output
+    recorded = record(
+        models.model(family, task), batch, measured_target(task), PassSpec(set(needs)), record_options=WRITTEN_OUT
+    ).output
     with torch.no_grad():
         expected = answers(eager(family, task)(input_ids=batch.input_ids, attention_mask=batch.attention_mask))
     real = batch.attention_mask.bool()
@@ -87,7 +89,7 @@ def test_logits_are_bit_equal_to_eager_attention(family, task, needs):
 @pytest.mark.parametrize(("family", "task"), models.COMBINATIONS)
 def test_score_is_the_wanted_number_of_the_output(family, task):
     batch = uneven_batch()
-    recording = record(models.model(family, task), batch, goal(task))
+    recording = record(models.model(family, task), batch, measured_target(task))
     output = recording.output
     expected = {
         "text-classification": lambda: output["logits"][:, 1],
@@ -103,7 +105,9 @@ def test_score_is_the_wanted_number_of_the_output(family, task):
 @pytest.mark.parametrize("graded", [False, True])
 def test_only_what_is_asked_for_is_kept(signal, graded):
     need = f"{signal}.grad" if graded else signal
-    (trace,) = record(models.model("bert"), uneven_batch(), goal("text-classification"), PlannedPass({need})).traces
+    (trace,) = record(
+        models.model("bert"), uneven_batch(), measured_target("text-classification"), PassSpec({need})
+    ).traces
     kept = {"embeddings": (trace.embeddings,) if trace.embeddings else ()}
     kept |= {name: getattr(trace, name) for name in ("hidden", "attention", "values")}
     assert {name for name, signals in kept.items() if signals} == {signal}
@@ -114,7 +118,9 @@ def test_only_what_is_asked_for_is_kept(signal, graded):
 
 def test_a_value_beside_a_gradient_has_no_gradient_itself():
     needs = ("hidden.grad", "attention")
-    (trace,) = record(models.model("bert"), uneven_batch(), goal("text-classification"), PlannedPass(set(needs))).traces
+    (trace,) = record(
+        models.model("bert"), uneven_batch(), measured_target("text-classification"), PassSpec(set(needs))
+    ).traces
     assert all(s.grad is not None for s in trace.hidden)
     assert all(s.grad is None for s in trace.attention)
 
@@ -122,13 +128,15 @@ def test_a_value_beside_a_gradient_has_no_gradient_itself():
 @pytest.mark.parametrize("need", ["logits", "attention.gradient", "atention.grad"])
 def test_unknown_need_is_named_and_the_known_are_listed(need):
     with pytest.raises(ValueError, match=rf"{need.removesuffix('.grad')}.*embeddings, hidden, attention, values"):
-        record(models.model("bert"), uneven_batch(), goal("text-classification"), PlannedPass({need}))
+        record(models.model("bert"), uneven_batch(), measured_target("text-classification"), PassSpec({need}))
 
 
 @pytest.mark.parametrize("family", models.FAMILIES)
 def test_shapes_of_the_signals(family):
     task = models.default_task(family)
-    (trace,) = record(models.model(family, task), uneven_batch(), goal(task), PlannedPass(set(EVERYTHING))).traces
+    (trace,) = record(
+        models.model(family, task), uneven_batch(), measured_target(task), PassSpec(set(EVERYTHING))
+    ).traces
     assert trace.embeddings is not None
     assert trace.embeddings.value.shape[:2] == (3, 9)
     assert [s.value.shape for s in trace.hidden] == [(3, 9, 16)] * 3
@@ -172,7 +180,7 @@ def test_values_and_gradients_equal_a_plain_autograd_pass(family):
         "text-generation": lambda output: output.logits[torch.arange(3), last, 7],
     }[task]
     expected = plain_pass(family, task, batch, pick)
-    (trace,) = record(models.model(family, task), batch, goal(task), PlannedPass(set(EVERYTHING))).traces
+    (trace,) = record(models.model(family, task), batch, measured_target(task), PassSpec(set(EVERYTHING))).traces
     real = batch.attention_mask.bool()
     for name, tensors in expected.items():
         signals = getattr(trace, name)
@@ -191,7 +199,7 @@ def test_hidden_gradient_equals_finite_differences(family, layer):
     task = models.default_task(family)
     model, batch = eager(family, task, torch.float64), Batch(models.ids(2, 5), torch.ones(2, 5, dtype=torch.long))
     (trace,) = record(
-        models.model(family, task, torch.float64), batch, goal(task, 2), PlannedPass({"hidden.grad"})
+        models.model(family, task, torch.float64), batch, measured_target(task, 2), PassSpec({"hidden.grad"})
     ).traces
     direction, step = torch.randn(2, 5, 16, dtype=torch.float64), STEP
 
@@ -216,11 +224,11 @@ def test_hidden_gradient_equals_finite_differences(family, layer):
 def test_embedding_gradient_equals_finite_differences():
     model, ids = models.model("bert", dtype=torch.float64), models.ids(2, 5)
     batch = Batch(ids, torch.ones_like(ids))
-    recording = record(model, batch, goal("text-classification", 2), PlannedPass({"embeddings.grad"}))
+    recording = record(model, batch, measured_target("text-classification", 2), PassSpec({"embeddings.grad"}))
     signal = recording.traces[0].embeddings
     assert signal is not None
     assert signal.grad is not None
-    probe = Probe(Twin(model), batch, recording.choices)
+    probe = Probe(InstrumentedModel(model), batch, recording.selectors)
     direction, step = torch.randn_like(signal.value), STEP
     with torch.no_grad():
         up, down = (
@@ -238,8 +246,8 @@ def test_extractive_answers_give_a_trace_for_start_and_one_for_end(family):
     recording = record(
         models.model(family, "question-answering"),
         uneven_batch(),
-        goal("question-answering"),
-        PlannedPass({"attention.grad", "row"}),
+        measured_target("question-answering"),
+        PassSpec({"attention.grad", "row"}),
     )
     start, end = recording.traces
     assert torch.equal(start.score, recording.output["start_logits"][:, 1])
@@ -265,7 +273,9 @@ def test_last_hidden_is_the_raw_output_of_the_last_block(family):
         states = model(
             input_ids=batch.input_ids, attention_mask=batch.attention_mask, output_hidden_states=True
         ).hidden_states
-    (trace,) = record(models.model(family, task), batch, goal(task), PlannedPass({"hidden"}), saving=WRITTEN_OUT).traces
+    (trace,) = record(
+        models.model(family, task), batch, measured_target(task), PassSpec({"hidden"}), record_options=WRITTEN_OUT
+    ).traces
     real = batch.attention_mask.bool()
     assert torch.equal(trace.hidden[-1].value[real], seen[0][real])
     if family not in models.ENCODERS:  # transformers gives the state after the final norm there
@@ -276,7 +286,7 @@ def test_last_hidden_is_the_raw_output_of_the_last_block(family):
 def test_decoders_do_not_look_ahead(family):
     batch = uneven_batch()
     (trace,) = record(
-        models.model(family, "text-generation"), batch, goal("text-generation"), PlannedPass({"attention"})
+        models.model(family, "text-generation"), batch, measured_target("text-generation"), PassSpec({"attention"})
     ).traces
     ahead = torch.ones(9, 9).triu(1).bool() & batch.attention_mask[:, None, :, None].bool()
     for signal in trace.attention:
@@ -301,7 +311,10 @@ def test_padding_is_not_attended_to(family, side):
     if side == "left" and family in models.ENCODERS:
         task = "fill-mask"
     (trace,) = record(
-        models.model(family, task), batch, goal(task, position=8 if side == "left" else 2), PlannedPass({"attention"})
+        models.model(family, task),
+        batch,
+        measured_target(task, position=8 if side == "left" else 2),
+        PassSpec({"attention"}),
     ).traces
     real, pad = batch.attention_mask.bool(), ~batch.attention_mask.bool()
     for signal in trace.attention:
@@ -314,7 +327,7 @@ def test_padding_is_not_attended_to(family, side):
 def test_padded_classifiers_read_the_right_token(family):
     batch = uneven_batch()
     model = models.model(family)
-    recording = record(model, batch, goal("text-classification"), PlannedPass({"attention.grad", "row"}))
+    recording = record(model, batch, measured_target("text-classification"), PassSpec({"attention.grad", "row"}))
     for i, length in enumerate((9, 4, 6)):
         with torch.no_grad():
             alone = eager(family, "text-classification")(input_ids=batch.input_ids[i : i + 1, :length]).logits[0]
@@ -387,7 +400,7 @@ def test_gradient_checkpointing_is_off_in_the_twin():
     model.gradient_checkpointing_enable()
     assert torch.equal(explain(model), explain(models.model("bert")))
     assert model.is_gradient_checkpointing
-    assert not Twin(model).model.is_gradient_checkpointing
+    assert not InstrumentedModel(model).model.is_gradient_checkpointing
 
 
 def test_checkpointed_models_with_adapters_that_ask_for_gradients():
@@ -434,10 +447,10 @@ COMPILERS = [compile_all, compile_in_place, compile_a_block, compile_a_forward, 
 def test_compiled_models_are_explained_as_they_were_written(compiled):
     model = compiled(bert())
     forward = vars(model).get("forward")
-    for _ in range(2):  # the second time perhaps with a twin that waited
+    for _ in range(2):  # the second time perhaps with an instrumented model that waited
         assert torch.equal(explain(model), explain(models.model("bert")))
     assert vars(model).get("forward") is forward
-    assert not any(hasattr(module, "_orig_mod") for module in Twin(model).model.modules())
+    assert not any(hasattr(module, "_orig_mod") for module in InstrumentedModel(model).model.modules())
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -464,16 +477,16 @@ def test_what_is_compiled_but_not_the_models_own_is_refused():
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:torch.quantize:UserWarning")  # works, but will go
-def test_dynamically_quantised_models_are_refused():
-    quantised = torch.ao.quantization.quantize_dynamic(bert(), {nn.Linear}, dtype=torch.qint8)
-    with pytest.raises(tl.UnsupportedModelError, match="is quantised: load the model in floating point"):
-        explain(quantised)
+def test_dynamically_quantized_models_are_refused():
+    quantized = torch.ao.quantization.quantize_dynamic(bert(), {nn.Linear}, dtype=torch.qint8)
+    with pytest.raises(tl.UnsupportedModelError, match="is quantized: load the model in floating point"):
+        explain(quantized)
 
 
-def test_models_quantised_by_transformers_are_refused():
+def test_models_quantized_by_transformers_are_refused():
     model = bert()
     model.is_quantized = True
-    with pytest.raises(tl.UnsupportedModelError, match="BertForSequenceClassification is quantised"):
+    with pytest.raises(tl.UnsupportedModelError, match="BertForSequenceClassification is quantized"):
         explain(model)
 
 
@@ -602,9 +615,9 @@ def test_half_precision_runs_and_is_close(family, dtype, monkeypatch):
     rounded = copy.deepcopy(models.model(family, task)).to(dtype)
     exact = copy.deepcopy(rounded).double()
     methods = ("attcat", "generic_attention", "gradient_l2", "integrated_gradients")
-    found, wanted = (together(m, methods, models.ids(), target=label(task)) for m in (rounded, exact))
+    found, resolved = (together(m, methods, models.ids(), target=label(task)) for m in (rounded, exact))
     for name in methods:
-        ours, expected = found[name].scores, wanted[name].scores
+        ours, expected = found[name].scores, resolved[name].scores
         assert ours.isfinite().all(), name
         error = (ours.double() - expected).abs().amax(1) / expected.abs().amax(1)
         assert (error < (0.15 if dtype is torch.bfloat16 else 0.05)).all(), name
@@ -614,8 +627,8 @@ def test_half_precision_runs_and_is_close(family, dtype, monkeypatch):
 def test_double_stays_double_in_families_that_cast_inside(family):
     task, ids = models.default_task(family), models.ids(2, 5)
     model, batch = models.model(family, task, torch.float64), Batch(ids, torch.ones_like(ids))
-    recording = record(model, batch, goal(task, 2), PlannedPass({"embeddings.grad"}))
-    probe = Probe(Twin(model), batch, recording.choices)
+    recording = record(model, batch, measured_target(task, 2), PassSpec({"embeddings.grad"}))
+    probe = Probe(InstrumentedModel(model), batch, recording.selectors)
     signal = recording.traces[0].embeddings
     assert signal is not None
     direction, step = torch.randn_like(signal.value), STEP
@@ -628,9 +641,9 @@ def test_double_stays_double_in_families_that_cast_inside(family):
 def test_probe_asks_for_some_rows_in_any_order():
     model, batch = models.model("bert"), uneven_batch()
     recording = record(
-        model, batch, Target(models.task("text-classification"), tuple(Wanted(index=i) for i in range(3)))
+        model, batch, Target(models.task("text-classification"), tuple(ResolvedTarget(index=i) for i in range(3)))
     )
-    probe = Probe(Twin(model), batch, recording.choices)
+    probe = Probe(InstrumentedModel(model), batch, recording.selectors)
     rows = torch.tensor([2, 0, 2])
     some = probe.rows(rows)
     torch.testing.assert_close(some.score(some.batch), recording.answer.score[rows])
@@ -638,10 +651,10 @@ def test_probe_asks_for_some_rows_in_any_order():
 
 def test_embeddings_put_in_place_of_the_layers_own():
     model, batch = models.model("roberta"), uneven_batch()
-    twin, tape = Twin(model), Tape()
-    expected = twin.run(batch, tape).logits
+    instrumented, capture = InstrumentedModel(model), Capture()
+    expected = instrumented.run(batch, capture).logits
     other = replaced_ids(batch)
-    again = twin.run(other, Tape(embeddings_instead=twin.embed(batch.input_ids))).logits
+    again = instrumented.run(other, Capture(embeddings_instead=instrumented.embed(batch.input_ids))).logits
     assert torch.equal(expected, again)
 
 

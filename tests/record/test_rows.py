@@ -16,20 +16,20 @@ from tests import models
 from tests.rounding import SHARES, assert_near
 from tests.together import together
 from tests.tokenizers_ import explainer_for
-from tokenlight.explain.jobs import Job
-from tokenlight.explain.running import Running
+from tokenlight.explain.jobs import MethodConfig
+from tokenlight.explain.running import RunOptions
 from tokenlight.methods import METHODS, Pass, method
-from tokenlight.model.twin import Twin
+from tokenlight.model.twin import InstrumentedModel
 from tokenlight.record.pass_memory import PassMemory
-from tokenlight.record.planned_pass import PlannedPass
-from tokenlight.record.recording import NO_SAVING, Saving, record
-from tokenlight.record.rows import NoRow, mix_of
+from tokenlight.record.planned_pass import PassSpec
+from tokenlight.record.recording import DEFAULT_RECORD_OPTIONS, RecordOptions, record
+from tokenlight.record.rows import NoQueryPosition, mix_of
 from tokenlight.record.trace import Trace
 from tokenlight.rules.tables import LRP
-from tokenlight.tasks.targets import Target, Wanted
+from tokenlight.tasks.targets import ResolvedTarget, Target
 from tokenlight.text.batches import Batch
 
-READERS = [name for name, entry in METHODS.items() if entry.reads_row]
+READERS = [name for name, entry in METHODS.items() if entry.reads_query_position]
 OTHERS = ["attn_lrp", "zplus_lrp", "attcat", "gradient_x_input", "logit", "erasure"]
 POOLED = {**models.ENCODER, "num_key_value_heads": 4}
 EVERY_TOKEN = [(f, t) for f, t in models.COMBINATIONS if t in ("token-classification", "fill-mask") and f != "gpt_neox"]
@@ -64,9 +64,9 @@ def test_a_function_is_read_where_the_target_of_its_token_is(family, task):
 @pytest.mark.parametrize("name", READERS)
 def test_a_function_is_read_at_its_token_with_low_memory(name):
     model, (ids, mask) = models.model("bert", "token-classification"), padded()
-    wanted = {"method": name, **models.quick_options(name)}
-    named = tl.attribute(model, ids, mask, target=(3, 2), **wanted)
-    low = tl.attribute(model, ids, mask, target=reading(3, 2), low_memory=True, **wanted)
+    resolved = {"method": name, **models.quick_options(name)}
+    named = tl.attribute(model, ids, mask, target=(3, 2), **resolved)
+    low = tl.attribute(model, ids, mask, target=reading(3, 2), low_memory=True, **resolved)
     torch.testing.assert_close(low, named, rtol=1e-4, atol=1e-6)
 
 
@@ -128,7 +128,7 @@ def test_methods_that_read_rows_name_those_that_do_not(name):
 
 def test_padding_has_no_row():
     ids, mask = padded()
-    with pytest.raises(NoRow, match="token 6 of a text, which is padding"):
+    with pytest.raises(NoQueryPosition, match="token 6 of a text, which is padding"):
         mix_of(torch.ones(ids.shape), Batch(ids, mask))
 
 
@@ -185,25 +185,25 @@ def test_classifiers_are_read_where_their_gradient_is(reads):
 
 
 @pytest.mark.parametrize("reads", CLASSIFIERS)
-@pytest.mark.parametrize("saving", [NO_SAVING, Saving(by_block=True)])
-def test_all_passes_agree_on_the_rows(reads, saving):
+@pytest.mark.parametrize("record_options", [DEFAULT_RECORD_OPTIONS, RecordOptions(by_block=True)])
+def test_all_passes_agree_on_the_rows(reads, record_options):
     model, (ids, mask) = classifier(reads), padded()
     weights = weights_by_hand(model, ids, mask)
-    target = Target(models.task("text-classification"), (Wanted(1),) * 3)
+    target = Target(models.task("text-classification"), (ResolvedTarget(1),) * 3)
     needs = [{"row"}, {"attention", "row"}, {"attention.grad", "row"}]
-    passes = [PlannedPass(set[str](), one, last_block=last) for one in needs for last in (False, True)]
-    passes += [PlannedPass({"row"}, split=True)]
+    passes = [PassSpec(set[str](), one, last_block=last) for one in needs for last in (False, True)]
+    passes += [PassSpec({"row"}, split=True)]
     if reads != "late mean":  # EuroBERT's head has an operation without a rule
-        passes += [PlannedPass({"attention.grad", "row"}, rules=LRP)]
+        passes += [PassSpec({"attention.grad", "row"}, rules=LRP)]
     for one in passes:
-        (trace,) = record(model, Batch(ids, mask), target, one, saving=saving).traces
+        (trace,) = record(model, Batch(ids, mask), target, one, record_options=record_options).traces
         assert_near(trace.rows, weights, precision=INSIDE)
 
 
 @pytest.mark.parametrize("low_memory", [False, True])
 def test_plain_passes_show_the_rows_to_those_under_rules(monkeypatch, low_memory):
-    model, runs, run = models.model("bert"), [], Twin.run
-    monkeypatch.setattr(Twin, "run", lambda *args, **kwargs: runs.append(1) or run(*args, **kwargs))
+    model, runs, run = models.model("bert"), [], InstrumentedModel.run
+    monkeypatch.setattr(InstrumentedModel, "run", lambda *args, **kwargs: runs.append(1) or run(*args, **kwargs))
     for name, passes in {"raw_attention": 1, "generic_attention": 1, "transformer_attribution": 2}.items():
         runs.clear()
         tl.attribute(model, models.ids(), method=name, target=1, low_memory=low_memory)
@@ -212,10 +212,10 @@ def test_plain_passes_show_the_rows_to_those_under_rules(monkeypatch, low_memory
 
 def test_a_batch_of_texts_that_are_read_as_a_mix_equals_single_texts():
     model, (ids, mask) = classifier("mean of a text"), padded()
-    names, saving = readers(model), Saving(by_block=True, last_logits=True)
+    names, record_options = readers(model), RecordOptions(by_block=True, last_logits=True)
     batch = together(model, names, ids, mask, target=1, foil=2)
     alone = together(model, names, ids[1:2, :6], target=1, foil=2)
-    low = together(model, names, ids, mask, target=1, foil=2, saving=saving)
+    low = together(model, names, ids, mask, target=1, foil=2, record_options=record_options)
     sides = [together(model, names, ids, mask, target=label) for label in (1, 2)]
     for name, one in batch.items():
         size = torch.stack([side[name].scores for side in sides])  # of what is subtracted, which may nearly cancel
@@ -278,8 +278,10 @@ def test_remembered_passes_know_their_row():
     explainer, memory = explainer_for("bert", "token-classification"), PassMemory()
     target, text = reading(2, 1), "the key is not here"
     for name in ("grad_sam", "generic_attention", "grad_sam"):
-        jobs = {name: Job(METHODS[name], {})}
-        found = explainer.explain_jobs(text, jobs, target=target, running=Running(memory=memory))[name]
+        method_configs = {name: MethodConfig(METHODS[name], {})}
+        found = explainer.explain_configs(text, method_configs, target=target, run_options=RunOptions(memory=memory))[
+            name
+        ]
         assert torch.equal(found.scores, explainer.explain(text, name, target=(2, 1)).scores)
 
 

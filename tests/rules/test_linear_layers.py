@@ -170,13 +170,15 @@ def test_options_that_contradict_each_other_are_refused(method, options, message
 
 
 def test_methods_with_the_same_rule_share_a_pass():
-    from tokenlight.explain.jobs import Job
+    from tokenlight.explain.jobs import MethodConfig
     from tokenlight.methods import METHODS
 
-    one, two = (Job(METHODS["lrp"], {"epsilon": 0.1, **more}).passes(False)[0] for more in ({}, {"read": "embeddings"}))
+    one, two = (
+        MethodConfig(METHODS["lrp"], {"epsilon": 0.1, **more}).passes(False)[0] for more in ({}, {"read": "embeddings"})
+    )
     assert one.key == two.key
-    assert one.key != Job(METHODS["lrp"], {"epsilon": 0.2}).passes(False)[0].key
-    assert Job(METHODS["lrp"], {"epsilon": 0}).passes(False)[0].rules is rules.LRP
+    assert one.key != MethodConfig(METHODS["lrp"], {"epsilon": 0.2}).passes(False)[0].key
+    assert MethodConfig(METHODS["lrp"], {"epsilon": 0}).passes(False)[0].rules is rules.LRP
 
 
 SPELLINGS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {  # of x [text, token, in] and weight [out, in]

@@ -167,7 +167,7 @@ def test_every_activation_of_transformers_is_one_operation(key):
     class Wrapped(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.formula = [ACT2FN[key].double()]  # in a list: no part of the model, so nobody recognises it
+            self.formula = [ACT2FN[key].double()]  # in a list: no part of the model, so nobody recognizes it
 
         def forward(self, x: Tensor) -> Tensor:
             return activation(x, self.formula[0])

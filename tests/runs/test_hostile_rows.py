@@ -24,8 +24,8 @@ from tokenlight.bench.protocol import Protocol
 from tokenlight.corpus import explain_dataset
 from tokenlight.corpus.settings import CorpusSettings
 from tokenlight.data.examples import Example
-from tokenlight.data.source import Source
-from tokenlight.explain.jobs import Job
+from tokenlight.data.source import DataSource
+from tokenlight.explain.jobs import MethodConfig
 from tokenlight.foundation.blame import UNEXPECTED
 from tokenlight.methods import find_method
 from tokenlight.metrics.evaluate import Measure
@@ -127,7 +127,7 @@ def mixed(kind: str, bad: list[Any]) -> tuple[list[Any], list[int]]:
 
 
 def check_corpus(kind: str, source: Any, rows: list[Any], places: list[int], folder: Path, **settings: Any) -> None:
-    chosen = CorpusSettings(part_rows=40, tokens=128, **settings)
+    chosen = CorpusSettings(chunk_rows=40, tokens=128, **settings)
     done = tl.explain_dataset(explainer_for(kind), source, folder, [METHOD], settings=chosen, progress=False)
     bad = [json.loads(line) for line in (folder / "bad_rows.jsonl").read_text().splitlines()]
     assert [row["reason"] for row in bad if UNEXPECTED in row["reason"]] == []
@@ -168,7 +168,7 @@ def test_a_file_of_hostile_rows(kind, tmp_path):
     lines = [json.dumps(row).encode() for row in rows]
     broken = [b"", b"{", b"[", b'"text"', b"\xff\xfe\x00", b"[" * 5000, b"1" * 5000, b'{"text": "caf\xe9"}', b"nul"]
     file.write_bytes(b"\n".join([*lines, *broken]) + b"\n")
-    check_corpus(kind, Source(file), [*rows, *broken], places, tmp_path / "out")
+    check_corpus(kind, DataSource(file), [*rows, *broken], places, tmp_path / "out")
 
 
 def check_bench(kind: str, rows: list[Any], places: list[int], folder: Path) -> None:
@@ -289,7 +289,7 @@ def test_a_row_that_only_one_method_fails_on_is_measured_by_none(tmp_path, monke
     real = measuring.explain
 
     def explain(plan: Any, model: Any, targets: Any, foils: Any) -> Any:
-        if "attn_lrp" in model.jobs and any("movie 2" in row.text for row in model.rows):
+        if "attn_lrp" in model.method_configs and any("movie 2" in row.text for row in model.rows):
             raise ValueError("attn_lrp fails")
         return real(plan, model, targets, foils)
 
@@ -327,7 +327,9 @@ def test_a_row_that_cannot_be_written_is_set_aside(tmp_path):
         {"text": "they are bad", "name": "\ud800"},
         {"text": "ok", "name": "c"},
     ]
-    done = tl.explain_dataset(explainer_for("text-classification"), Source(rows, id="name"), tmp_path, progress=False)
+    done = tl.explain_dataset(
+        explainer_for("text-classification"), DataSource(rows, id="name"), tmp_path, progress=False
+    )
     assert (done.explained, done.bad, done.unexpected) == (2, 1, 0)
     row = json.loads((tmp_path / "bad_rows.jsonl").read_text())
     assert row["row"] == 1
@@ -337,9 +339,9 @@ def test_a_row_that_cannot_be_written_is_set_aside(tmp_path):
 def test_sorting_out_sets_aside_rows_that_a_method_cannot_explain(monkeypatch):
     """As `tokenlight calibrate` does before it begins."""
     explainer, rows = explainer_for("text-classification"), [(i, Example(str(i), text)) for i, text in enumerate(TEXTS)]
-    jobs = {METHOD: Job.for_model(find_method(METHOD), {}, explainer.inner)}
+    method_configs = {METHOD: MethodConfig.for_model(find_method(METHOD), {}, explainer.inner)}
     monkeypatch.setattr(tl.Explainer, "explain_rows", failing(rows_of_explainer, RuntimeError("a bug"), "movie 5"))
-    cases, rest = sort_out(explainer, Protocol("p", (Measure("aopc"),)), rows, jobs)
+    cases, rest = sort_out(explainer, Protocol("p", (Measure("aopc"),)), rows, method_configs)
     assert [case.draft.number for case in cases] == [0, 1, 2, 3, 4, 6, 7, 8, 9, 10, 11]
     assert [(record["row"], record["where"], record["bad"][: len(UNEXPECTED)]) for record in rest] == [
         (5, "example 5", UNEXPECTED)
@@ -373,7 +375,7 @@ def write_labels(path: Path, labels: list[int]) -> Path:
 @pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl", "parquet"])
 def test_a_label_in_data_means_the_same_in_every_format(ending, tmp_path):
     path, explainer = write_labels(tmp_path / f"rows.{ending}", [1, 2, 3]), numbered_labels()
-    tl.explain_dataset(explainer, Source(path, target="label"), tmp_path / "corpus", [METHOD], progress=False)
+    tl.explain_dataset(explainer, DataSource(path, target="label"), tmp_path / "corpus", [METHOD], progress=False)
     assert pandas.read_parquet(tmp_path / "corpus" / "parts")["target"].tolist() == ["1", "2", "3"]
     tl.benchmark(explainer, path, [METHOD], ["aopc"], output=tmp_path / "bench", progress=False, erasure=False)
     records = [json.loads(line) for line in (tmp_path / "bench" / "results-00000.jsonl").read_text().splitlines()]

@@ -158,7 +158,7 @@ def test_bad_rows_can_be_refused(write):
 
 def test_the_first_call_may_be_in_a_later_part(write, monkeypatch, tmp_path):
     """Rows that are bad by themselves come first: the metric is not called for them."""
-    monkeypatch.setattr(benchmark, "PART_ROWS", 2)
+    monkeypatch.setattr(benchmark, "CHUNK_ROWS", 2)
     path = write(METRIC, "raise ValueError('no')")
     texts = ["", "", *TEXTS[:2]]
     with pytest.raises(
@@ -258,8 +258,8 @@ def test_where_code_is_the_callers(tmp_path):
         assert found == (f"{name}:2 in fail" if own else None)
 
 
-def test_a_neighbour_with_a_longer_name_is_not_the_package():
+def test_a_neighbor_with_a_longer_name_is_not_the_package():
     from tokenlight.foundation import blame
 
-    neighbour = blame.OURS.rstrip(os.sep) + "_metrics" + os.sep + "own.py"
-    assert not neighbour.startswith(blame.OURS)
+    neighbor = blame.OURS.rstrip(os.sep) + "_metrics" + os.sep + "own.py"
+    assert not neighbor.startswith(blame.OURS)

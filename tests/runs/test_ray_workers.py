@@ -12,7 +12,7 @@ from tests.corpus.test_explain_dataset import METHODS, contents, explain, phrase
 from tests.runs.in_workers import DiesOnce, Refuses
 from tests.tokenizers_ import explainer_for
 from tokenlight.bench import benchmark as bench_run
-from tokenlight.data.parts import Part
+from tokenlight.data.parts import Chunk
 from tokenlight.model import anatomy
 from tokenlight.runs.workers import Workers
 
@@ -76,7 +76,7 @@ def test_the_benchmark_gives_the_same_from_a_worker_of_ray(tmp_path, monkeypatch
     """What a worker gets and gives went through Ray's store; how Ray hands it out is tested above."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(ray_engine.RayWorkers, "run", run_here)
-    monkeypatch.setattr(bench_run, "PART_ROWS", 4)
+    monkeypatch.setattr(bench_run, "CHUNK_ROWS", 4)
     texts = Path("few.tsv")
     texts.write_text("text\n" + "".join(f"{text}\n" for text in [*phrases(9), "", *phrases(4)]))
     settings = {"metrics": ["aopc"], "erasure": False, "progress": False}
@@ -89,7 +89,7 @@ def test_the_benchmark_gives_the_same_from_a_worker_of_ray(tmp_path, monkeypatch
 
 @pytest.mark.usefixtures("cluster")
 def test_what_goes_wrong_is_said_as_without_ray():
-    parts = [Part(number, ()) for number in range(3)]
+    parts = [Chunk(number, ()) for number in range(3)]
     results = ray_engine.find_workers(Workers("ray", 1)).run(Refuses(), partial(iter, parts), lambda rows: None)
     assert next(results) == 0
     with pytest.raises(OSError, match="the disk is full"):

@@ -17,7 +17,7 @@ from tests.tokenizers_ import explainer_for
 from tokenlight.foundation.progress import at_each_part, at_each_pass
 from tokenlight.results.explained_answer import ExplainedAnswer
 from tokenlight.serve import explaining
-from tokenlight.serve.questions import WriteAsked
+from tokenlight.serve.questions import WriteRequest
 from tokenlight.serve.waiting_line import Stopped
 from tokenlight.serve.writing import answer_write
 from tokenlight.views.drawable_answer import packed
@@ -77,7 +77,7 @@ def test_writing_stops_with_the_token_after_which_nobody_waits(client):
             raise Stopped
 
     with pytest.raises(Stopped), at_each_pass(stop_at_three):
-        answer_write(client.session, WriteAsked(PROMPT["text"], tokens=8), said.append)
+        answer_write(client.session, WriteRequest(PROMPT["text"], tokens=8), said.append)
     assert len(said) == 3
 
 
@@ -225,9 +225,9 @@ def test_a_conversation_with_passages(client):
         assert found["explanation"]["matrix"] == packed(whole.matrix)
         assert [block["role"] for block in found["explanation"]["blocks"]][:3] == [one["role"] for one in TALK]
         (told,) = lines(talking, "explain", asked)
-        spans = [tuple(source["span"]) for source in told["explanation"]["sources"]]
+        spans = [tuple(source["span"]) for source in told["explanation"]["documents"]]
         assert [TALK[2]["content"][start:end] for start, end in spans] == PASSAGES
-        assert [source["segment"] for source in told["explanation"]["sources"]] == [2, 2, 2]
+        assert [source["segment"] for source in told["explanation"]["documents"]] == [2, 2, 2]
         assert "passage 1 is not in the prompt" in ask(talking, "explain", {**asked, "documents": ["no"]}, 422)["error"]
         again = [
             *TALK[:2],
@@ -235,6 +235,6 @@ def test_a_conversation_with_passages(client):
             *TALK[1:],
         ]  # passages that stand in an earlier turn
         (told,) = lines(talking, "explain", {**asked, "messages": again})
-        assert [source["segment"] for source in told["explanation"]["sources"]] == [4, 4, 4]
+        assert [source["segment"] for source in told["explanation"]["documents"]] == [4, 4, 4]
         written = lines(talking, "write", {"messages": TALK, "tokens": 3})[-1]
         assert tuple(written["ids"]) == explainer.generate(TALK, max_new_tokens=3, do_sample=False).ids

@@ -22,10 +22,10 @@ from tokenlight.methods import METHODS
 from tokenlight.metrics.curves import aopc, log_odds
 from tokenlight.metrics.evaluate import draw_curves
 from tokenlight.metrics.perturbation import Perturbation
-from tokenlight.record.planned_pass import PlannedPass
+from tokenlight.record.planned_pass import PassSpec
 from tokenlight.record.recording import record
 from tokenlight.serve import explaining, session, waiting_line
-from tokenlight.tasks.targets import Target, Wanted
+from tokenlight.tasks.targets import ResolvedTarget, Target
 
 HOSTILE = [
     "<img src=x onerror=alert(1)>",
@@ -239,7 +239,7 @@ def test_explanations_are_the_librarys(clients, kind):
 
 
 @pytest.mark.parametrize(
-    ("kind", "goal"),
+    ("kind", "measured_target"),
     [
         ("text-classification", {"target": "positive", "foil": "negative"}),
         ("text-classification", {"target": 2, "foil": 0}),
@@ -251,11 +251,11 @@ def test_explanations_are_the_librarys(clients, kind):
         ("text-generation", {"target": " are", "foil": " is"}),
     ],
 )
-def test_target_and_foil(clients, kind, goal):
-    question = {**QUESTIONS[kind], **goal}
+def test_target_and_foil(clients, kind, measured_target):
+    question = {**QUESTIONS[kind], **measured_target}
     (event,) = explained(clients[kind], {**question, "methods": ["attn_lrp"]}).values()
-    target = goal.get("target", tuple(goal.get("target_span", ())))
-    foil = goal.get("foil", tuple(goal.get("foil_span", ())) or None)
+    target = measured_target.get("target", tuple(measured_target.get("target_span", ())))
+    foil = measured_target.get("foil", tuple(measured_target.get("foil_span", ())) or None)
     target = (question["position"], target) if "position" in question else target
     expected = clients[kind].session.explainer.explain(text_of(question), "attn_lrp", target=target, foil=foil)
     assert event["explanation"]["scores"] == pytest.approx(expected.scores.tolist(), rel=1e-4, abs=1e-6)
@@ -496,8 +496,8 @@ def test_attention_of_one_head(client, monkeypatch):
     said = ask(client, "attention", {"text": TEXT, "layer": 1, "head": 2})
     explainer = client.session.explainer
     batch = explainer.collate(explainer.encode([TEXT]))
-    wanted = Target(models.task("text-classification"), (Wanted(),))
-    (trace,) = record(explainer.model, batch, wanted, PlannedPass({"attention"})).traces
+    resolved = Target(models.task("text-classification"), (ResolvedTarget(),))
+    (trace,) = record(explainer.model, batch, resolved, PassSpec({"attention"})).traces
     expected = trace.attention[1].value[0, 2]
     assert torch.allclose(torch.tensor(said["attention"]), expected, atol=5.1e-5)
     assert len(said["tokens"]) == len(said["attention"])
@@ -537,9 +537,9 @@ def test_curves_are_the_librarys(clients, kind):
 @pytest.mark.parametrize(
     ("name", "perturbation"),
     [
-        ("mask", Perturbation(how="replace", token="mask")),
-        ("pad", Perturbation(how="replace", token="pad")),
-        ("delete", Perturbation(how="delete")),
+        ("mask", Perturbation(removal="replace", token="mask")),
+        ("pad", Perturbation(removal="replace", token="pad")),
+        ("delete", Perturbation(removal="delete")),
     ],
 )
 def test_curves_by_each_way_of_taking_away(client, name, perturbation):
@@ -566,12 +566,12 @@ def test_tokens_that_go(clients, kind, perturbation):
     e = explainer.explain(text_of(question), "erasure", target=target)
     eligible = [i for i, special in enumerate(e.special.tolist()) if not special and i != e.position]
     ranked = sorted(eligible, key=lambda i: -e.scores[i])
-    how = (
-        Perturbation(how="delete", grid=(1, 2))
+    removal = (
+        Perturbation(removal="delete", grid=(1, 2))
         if perturbation == "delete"
-        else Perturbation(how="replace", token="mask", grid=(1, 2))
+        else Perturbation(removal="replace", token="mask", grid=(1, 2))
     )
-    (curve,) = draw_curves(explainer, [e], how)
+    (curve,) = draw_curves(explainer, [e], removal)
     for k in (0, 1, 2):
         said = ask(client, "remove", {**question, "gone": ranked[:k], "perturbation": perturbation})
         assert said["target_probability"] == pytest.approx(float(curve.probabilities[k]), rel=1e-4)
@@ -657,13 +657,13 @@ def test_what_was_found_in_time_is_told(monkeypatch):
     clock = Clock().watched_by(monkeypatch, waiting_line.__name__)
     with in_process(small_explainer(), seconds=60.0) as client:
         explained(client, {"text": TEXT, "methods": ["lrp"]})  # known: needs no pass
-        real = explaining.explain_inquiry
+        real = explaining.explain_request
 
         def slowly(*args, **kwargs):
             clock.now += 61.0
             return real(*args, **kwargs)
 
-        monkeypatch.setattr(explaining, "explain_inquiry", slowly)
+        monkeypatch.setattr(explaining, "explain_request", slowly)
         events = lines(client, "explain", {"text": TEXT, "methods": ["lrp", "attcat", "erasure"]})
         assert [(event["event"], event["method"]) for event in events] == [
             ("result", "lrp"),

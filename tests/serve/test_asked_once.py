@@ -1,4 +1,4 @@
-"""A request is read once: its text tokenised, its target looked up, and never again for what follows from it."""
+"""A request is read once: its text tokenized, its target looked up, and never again for what follows from it."""
 
 import pytest
 
@@ -17,15 +17,15 @@ REQUESTS = {
 @pytest.mark.parametrize("request_", REQUESTS)
 @pytest.mark.parametrize("kind", ["text-classification", "question-answering", "token-classification"])
 def test_a_request_is_read_once(kind, request_, monkeypatch):
-    explainer, tokenised, wanted = small_explainer(kind), [], []
+    explainer, tokenized, resolved = small_explainer(kind), [], []
     tokenizer, task = type(explainer.tokenizer), type(explainer.task)
-    call, want = tokenizer.__call__, task.want
-    monkeypatch.setattr(tokenizer, "__call__", lambda *a, **k: tokenised.append(a) or call(*a, **k))
-    monkeypatch.setattr(task, "want", lambda *a: wanted.append(a) or want(*a))
+    call, resolve_target = tokenizer.__call__, task.resolve_target
+    monkeypatch.setattr(tokenizer, "__call__", lambda *a, **k: tokenized.append(a) or call(*a, **k))
+    monkeypatch.setattr(task, "want", lambda *a: resolved.append(a) or resolve_target(*a))
     with in_process(explainer) as client:
-        tokenised.clear()  # what the page shows first was read before
-        wanted.clear()
+        tokenized.clear()  # what the page shows first was read before
+        resolved.clear()
         response = client.post(f"/api/{request_}", json=QUESTIONS[kind] | REQUESTS[request_])
     assert response.status_code == 200, response.text
     assert '"failed"' not in response.text
-    assert (len(tokenised), len(wanted)) == (1, 1)
+    assert (len(tokenized), len(resolved)) == (1, 1)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.browser import SENTENCE, colours, expect, explain, scores
+from tests.browser import SENTENCE, colors, expect, explain, scores
 from tests.browser import chromium as chromium
 from tests.browser import page as page
 from tests.browser import served as served
@@ -40,15 +40,15 @@ def test_as_many_heatmaps_as_methods_over_the_original_text(page: Any) -> None:
     expect(page.locator("#heatmaps .heatmap")).to_have_count(3)
 
 
-def test_the_strongest_word_has_the_strongest_shade_and_the_sign_is_the_colour(page: Any) -> None:
+def test_the_strongest_word_has_the_strongest_shade_and_the_sign_is_the_color(page: Any) -> None:
     explain(page, methods=THREE)
     for method in THREE:
         words = page.locator(f'#heatmaps .heatmap[data-method="{method}"] .word')
-        distance = [sum(abs(a - b) for a, b in zip(c, PAPER, strict=True)) for c in colours(words)]
+        distance = [sum(abs(a - b) for a, b in zip(c, PAPER, strict=True)) for c in colors(words)]
         found = scores(page, method)
         strongest = max(range(len(found)), key=lambda i: abs(found[i]))
         assert distance[strongest] == max(distance) > 200
-        for score, (red, _, blue) in zip(found, colours(words), strict=True):
+        for score, (red, _, blue) in zip(found, colors(words), strict=True):
             if abs(score) > 0.1 * max(map(abs, found)):
                 assert (blue > red) == (score > 0)
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.browser import chromium as chromium
-from tests.browser import colours, expect, new_tab, serve
+from tests.browser import colors, expect, new_tab, serve
 from tests.browser import window as window
 from tests.serving import small_explainer
 
@@ -21,7 +21,7 @@ def served(chromium: Any) -> Any:
 
 
 def shades(page: Any) -> list[tuple[int, ...]]:
-    return colours(page.locator(".answer-prompt .word"))
+    return colors(page.locator(".answer-prompt .word"))
 
 
 def test_write_an_answer_and_ask_why(window: Any, served: Any) -> None:
@@ -30,7 +30,7 @@ def test_write_an_answer_and_ask_why(window: Any, served: Any) -> None:
         page.click("#add-passage")
         page.fill('[data-passage="0"] textarea', "The keys to the cabinet.")
         page.fill("#text", "who wrote")
-        expect(page.locator("#headmap")).to_be_hidden()  # 270 grey heads are not what one asks a language model for
+        expect(page.locator("#headmap")).to_be_hidden()  # 270 gray heads are not what one asks a language model for
         page.locator("#writing summary").click()
         page.fill("#tokens", "5")
         page.click("#write")  # streams in, and is explained

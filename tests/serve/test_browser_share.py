@@ -1,4 +1,4 @@
-"""Links, files, comparisons, cancelling, and the other kinds of models, in a real browser."""
+"""Links, files, comparisons, canceling, and the other kinds of models, in a real browser."""
 
 import json
 from pathlib import Path
@@ -261,14 +261,14 @@ def test_explain_tries_again_what_has_failed(window: Any, served: Served) -> Non
         expect(page.locator("#waiting .failed")).to_have_count(0)
 
 
-@pytest.mark.parametrize("end", ["cancelled", "failed"])
+@pytest.mark.parametrize("end", ["canceled", "failed"])
 def test_the_heatmap_of_another_mask_does_not_stay_where_the_new_one_never_came(
     window: Any, served: Served, end: str
 ) -> None:
     with new_tab(window, served.url, forgiven="Failed to load resource") as tab:
         page = tab.page
         explain(page, methods=("mask_lrp", "attcat"))
-        hold = end == "cancelled"
+        hold = end == "canceled"
         page.route("**/api/explain", lambda route: hold or route.fulfill(status=503, json={"error": "too many"}))
         page.locator('.head[data-layer="3"][data-head="5"]').click()
         if hold:

@@ -11,7 +11,7 @@ from tests.browser import (
     WIDE,
     Served,
     choose,
-    colours,
+    colors,
     contrast,
     expect,
     explain,
@@ -186,15 +186,15 @@ def test_contrast(chromium: Any, served: Served, scheme: str) -> None:
         page.select_option("#first-method", "attcat")
         page.select_option("#second-method", "attn_lrp")
         expect(page.locator("#difference")).to_be_visible()
-        (card,) = colours(page.locator("#heatmaps-card"))
+        (card,) = colors(page.locator("#heatmaps-card"))
         assert (max(card) < 60) == (scheme == "dark")
         for selector in (".word", ".sample", "#explain", '.chip[aria-pressed="true"]', '.head[aria-selected="true"]'):
             words = page.locator(f"{selector}:visible")
             assert words.count() > 0
-            for back, ink in zip(colours(words), colours(words, "color"), strict=True):
+            for back, ink in zip(colors(words), colors(words, "color"), strict=True):
                 assert contrast(back, ink) >= 4.5, (selector, back, ink)
         for selector in (".quiet", "h2", "h3", ".special", ".remark", ".note", "label", ".paper", ".example"):
-            for ink in set(colours(page.locator(f".card {selector}:visible"), "color")):
+            for ink in set(colors(page.locator(f".card {selector}:visible"), "color")):
                 assert contrast(card, ink) >= 4.5, (selector, ink)
 
 

@@ -9,8 +9,8 @@ import torch
 import tokenlight as tl
 from tests.models import SOME_HEADS
 from tests.tokenizers_ import explainer_for
-from tokenlight.explain.jobs import Job
-from tokenlight.explain.running import Running
+from tokenlight.explain.jobs import MethodConfig
+from tokenlight.explain.running import RunOptions
 from tokenlight.foundation.progress import at_each_pass
 from tokenlight.methods import METHODS
 from tokenlight.record.pass_memory import PassMemory
@@ -26,20 +26,22 @@ def explainer() -> tl.Explainer:
 
 def explain(explainer: tl.Explainer, memory: PassMemory | None, method: str, text: Any = TEXT, **settings: Any) -> Any:
     """The result, and how many passes it took."""
-    goal = {name: settings.pop(name) for name in ("target", "foil") if name in settings}
+    measured_target = {name: settings.pop(name) for name in ("target", "foil") if name in settings}
     passes: list[int] = []
-    jobs = {"it": Job.for_model(METHODS[method], settings, explainer.inner)}
+    method_configs = {"it": MethodConfig.for_model(METHODS[method], settings, explainer.inner)}
     with at_each_pass(lambda: passes.append(1)):
-        found = explainer.explain_jobs(text, jobs, running=Running(progress=False, memory=memory), **goal)["it"]
+        found = explainer.explain_configs(
+            text, method_configs, run_options=RunOptions(progress=False, memory=memory), **measured_target
+        )["it"]
     return found, len(passes)
 
 
 @pytest.mark.parametrize("foil", [None, "negative"])
 def test_another_mask_needs_no_forward_pass_and_gives_the_same(explainer, foil):
-    memory, goal = PassMemory(), {"target": "positive", "foil": foil}
-    _, first = explain(explainer, memory, "mask_lrp", heads=SOME_HEADS, **goal)
-    found, second = explain(explainer, memory, "mask_lrp", heads=1 - SOME_HEADS, **goal)
-    expected, plain = explain(explainer, None, "mask_lrp", heads=1 - SOME_HEADS, **goal)
+    memory, measured_target = PassMemory(), {"target": "positive", "foil": foil}
+    _, first = explain(explainer, memory, "mask_lrp", heads=SOME_HEADS, **measured_target)
+    found, second = explain(explainer, memory, "mask_lrp", heads=1 - SOME_HEADS, **measured_target)
+    expected, plain = explain(explainer, None, "mask_lrp", heads=1 - SOME_HEADS, **measured_target)
     assert found == expected
     assert (first, second, plain) == (2, 0, 2)
 

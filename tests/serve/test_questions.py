@@ -7,12 +7,12 @@ import pytest
 
 from tokenlight.serve.checks import CHARACTERS, Refused
 from tokenlight.serve.questions import (
-    AttentionAsked,
-    CurvesAsked,
-    DownloadAsked,
-    ExplainAsked,
-    Question,
-    RemoveAsked,
+    AttentionRequest,
+    CurvesRequest,
+    DownloadRequest,
+    ExplainRequest,
+    PageRequest,
+    RemoveRequest,
     parse,
 )
 
@@ -23,25 +23,25 @@ def body(**parts: Any) -> bytes:
 
 def test_a_question_is_what_it_says():
     full = body(second="b", target="positive", foil=0, position=3, target_span=None, foil_span=None)
-    assert parse(full, Question) == Question("a text", "b", "positive", 0, 3)
-    assert parse(body(target_span=[2, 4]), Question).target_span == (2, 4)
+    assert parse(full, PageRequest) == PageRequest("a text", "b", "positive", 0, 3)
+    assert parse(body(target_span=[2, 4]), PageRequest).target_span == (2, 4)
 
 
 def test_methods_are_found_by_any_of_their_names_and_asked_once():
-    asked = parse(body(methods=["AttCAT", "attcat", "lrp"], heads=[[0, 1], [0.5, 1]], layers=True), ExplainAsked)
+    asked = parse(body(methods=["AttCAT", "attcat", "lrp"], heads=[[0, 1], [0.5, 1]], layers=True), ExplainRequest)
     assert asked.methods == ("attcat", "lrp")
     assert asked.heads == ((0.0, 1.0), (0.5, 1.0))
     assert asked.layers is True
 
 
 def test_requests_about_the_same_share_their_question():
-    one = parse(body(methods=["lrp"], target=1), ExplainAsked)
-    two = parse(body(layer=1, head=2, target=1), AttentionAsked)
-    assert one.question == two.question == parse(body(target=1), Question)
+    one = parse(body(methods=["lrp"], target=1), ExplainRequest)
+    two = parse(body(layer=1, head=2, target=1), AttentionRequest)
+    assert one.question == two.question == parse(body(target=1), PageRequest)
 
 
 def test_tokens_that_go_are_sorted_and_distinct():
-    assert parse(body(gone=[3, 1, 3]), RemoveAsked).gone == (1, 3)
+    assert parse(body(gone=[3, 1, 3]), RemoveRequest).gone == (1, 3)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_tokens_that_go_are_sorted_and_distinct():
 )
 def test_what_is_no_question_at_all(sent, says):
     with pytest.raises(Refused, match=says):
-        parse(sent, Question)
+        parse(sent, PageRequest)
 
 
 @pytest.mark.parametrize(
@@ -94,37 +94,37 @@ def test_what_is_no_question_at_all(sent, says):
 )
 def test_parts_of_a_question_that_are_wrong(parts, says):
     with pytest.raises(Refused, match=says) as caught:
-        parse(body(**parts), Question)
+        parse(body(**parts), PageRequest)
     assert len(str(caught.value)) < 300
 
 
 @pytest.mark.parametrize(
     ("kind", "parts", "says"),
     [
-        (ExplainAsked, {}, "missing methods"),
-        (ExplainAsked, {"methods": []}, "1 to 100 entries, found 0"),
-        (ExplainAsked, {"methods": "lrp"}, "methods is a list, found a text"),
-        (ExplainAsked, {"methods": [1]}, "methods are names"),
-        (ExplainAsked, {"methods": ["lpr"]}, "there is no method 'lpr'. Did you mean 'lrp'"),
-        (ExplainAsked, {"methods": ["lrp"], "layers": 1}, "layers is true or false"),
-        (ExplainAsked, {"methods": ["lrp"], "heads": 1}, "heads is a list"),
-        (ExplainAsked, {"methods": ["lrp"], "heads": []}, "found 0"),
-        (ExplainAsked, {"methods": ["lrp"], "heads": [[2]]}, "from 0 to 1, one row a layer; found 2"),
-        (ExplainAsked, {"methods": ["lrp"], "heads": [[-0.1]]}, "found -0.1"),
-        (ExplainAsked, {"methods": ["lrp"], "heads": [["1"]]}, 'found "1"'),
-        (ExplainAsked, {"methods": ["lrp"], "heads": [[True]]}, "found true"),
-        (ExplainAsked, {"methods": ["lrp"], "heads": [[[1]]]}, "found a list"),
-        (ExplainAsked, {"methods": ["lrp"], "masked": "lrp"}, "masked is a list"),
-        (ExplainAsked, {"methods": ["lrp"], "masked": ["lpr"]}, "there is no method 'lpr'"),
-        (ExplainAsked, {"methods": ["lrp"], "format": "html"}, 'unknown "format"'),
-        (CurvesAsked, {"methods": ["lrp"], "perturbation": "burn"}, "one of mask, pad, delete"),
-        (DownloadAsked, {"methods": ["lrp"]}, "missing format"),
-        (DownloadAsked, {"methods": ["lrp"], "format": "../x"}, "one of html, latex, json"),
-        (AttentionAsked, {"layer": 1}, "missing head"),
-        (AttentionAsked, {"layer": -1, "head": 0}, "from 0 up"),
-        (RemoveAsked, {}, "missing gone"),
-        (RemoveAsked, {"gone": [1.5]}, "whole number"),
-        (RemoveAsked, {"gone": ["a"]}, "whole number"),
+        (ExplainRequest, {}, "missing methods"),
+        (ExplainRequest, {"methods": []}, "1 to 100 entries, found 0"),
+        (ExplainRequest, {"methods": "lrp"}, "methods is a list, found a text"),
+        (ExplainRequest, {"methods": [1]}, "methods are names"),
+        (ExplainRequest, {"methods": ["lpr"]}, "there is no method 'lpr'. Did you mean 'lrp'"),
+        (ExplainRequest, {"methods": ["lrp"], "layers": 1}, "layers is true or false"),
+        (ExplainRequest, {"methods": ["lrp"], "heads": 1}, "heads is a list"),
+        (ExplainRequest, {"methods": ["lrp"], "heads": []}, "found 0"),
+        (ExplainRequest, {"methods": ["lrp"], "heads": [[2]]}, "from 0 to 1, one row a layer; found 2"),
+        (ExplainRequest, {"methods": ["lrp"], "heads": [[-0.1]]}, "found -0.1"),
+        (ExplainRequest, {"methods": ["lrp"], "heads": [["1"]]}, 'found "1"'),
+        (ExplainRequest, {"methods": ["lrp"], "heads": [[True]]}, "found true"),
+        (ExplainRequest, {"methods": ["lrp"], "heads": [[[1]]]}, "found a list"),
+        (ExplainRequest, {"methods": ["lrp"], "masked": "lrp"}, "masked is a list"),
+        (ExplainRequest, {"methods": ["lrp"], "masked": ["lpr"]}, "there is no method 'lpr'"),
+        (ExplainRequest, {"methods": ["lrp"], "format": "html"}, 'unknown "format"'),
+        (CurvesRequest, {"methods": ["lrp"], "perturbation": "burn"}, "one of mask, pad, delete"),
+        (DownloadRequest, {"methods": ["lrp"]}, "missing format"),
+        (DownloadRequest, {"methods": ["lrp"], "format": "../x"}, "one of html, latex, json"),
+        (AttentionRequest, {"layer": 1}, "missing head"),
+        (AttentionRequest, {"layer": -1, "head": 0}, "from 0 up"),
+        (RemoveRequest, {}, "missing gone"),
+        (RemoveRequest, {"gone": [1.5]}, "whole number"),
+        (RemoveRequest, {"gone": ["a"]}, "whole number"),
     ],
 )
 def test_requests_that_are_wrong(kind, parts, says):
@@ -135,4 +135,4 @@ def test_requests_that_are_wrong(kind, parts, says):
 def test_strengths_that_are_next_to_nothing_are_nothing():
     """Subnormal numbers would overflow where somebody divides by them."""
     body = json.dumps({"text": "a", "methods": ["attn_lrp"], "heads": [[1e-320, 1e-9, 0.5]]}).encode()
-    assert parse(body, ExplainAsked).heads == ((0.0, 0.0, 0.5),)
+    assert parse(body, ExplainRequest).heads == ((0.0, 0.0, 0.5),)

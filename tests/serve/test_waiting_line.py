@@ -9,8 +9,8 @@ import pytest
 from tests import models
 from tests.waiting import GIVE_UP, Clock, until
 from tokenlight.foundation.progress import at_each_pass, pass_begins
-from tokenlight.model.tape import Tape
-from tokenlight.model.twin import Twin
+from tokenlight.model.tape import Capture
+from tokenlight.model.twin import InstrumentedModel
 from tokenlight.serve import waiting_line
 from tokenlight.serve.cache import Cache, size_of
 from tokenlight.serve.events import Progress, Waiting
@@ -204,7 +204,7 @@ def test_closing_stops_the_work_and_tells_those_who_wait():
 
 def run_twin() -> None:
     ids = models.ids()
-    Twin(models.model("bert")).run(Batch(ids, ids.new_ones(ids.shape)), Tape())
+    InstrumentedModel(models.model("bert")).run(Batch(ids, ids.new_ones(ids.shape)), Capture())
 
 
 def test_every_forward_pass_rings_for_all_who_listen():

@@ -11,7 +11,7 @@ from tests.serving import in_process
 from tests.tokenizers_ import tokenizer_for
 from tokenlight import tasks
 from tokenlight.tasks import register
-from tokenlight.tasks.labels import Labelled
+from tokenlight.tasks.labels import Labeled
 from tokenlight.tasks.task import Field, Fields
 from tokenlight.text.rows import Text
 
@@ -29,7 +29,7 @@ def next_sentence(monkeypatch):
 
     @register
     @dataclass(frozen=True)
-    class NextSentence(Labelled):
+    class NextSentence(Labeled):
         """Does the second text follow the first?"""
 
         name = "next-sentence"

@@ -13,7 +13,7 @@ from tests.rounding import assert_near, tolerance
 from tests.tokenizers_ import LABELS, byte_bpe, explainer_for, metaspace_bpe, model_for, unigram, wordpiece
 from tokenlight.tasks.extractive_answers import answer_span, best_span
 from tokenlight.tasks.labels import read_labels
-from tokenlight.tasks.targets import Wanted
+from tokenlight.tasks.targets import ResolvedTarget
 from tokenlight.tasks.vocabulary import token_index
 
 NEAR = tolerance(torch.float32, 5.0, operations=200)  # between two forward passes; logits are numbers up to 5
@@ -151,7 +151,7 @@ def test_a_model_without_names_has_default_ones():
 def test_numeric_names_win_over_indices_in_data_and_a_number_in_python_is_an_index():
     task = explainer_for_labels({0: "1", 1: "2", 2: "3"}).task
     assert [task.read_target(value) for value in (1, "1", 3, "3")] == [0, 0, 2, 2]
-    assert [task.gold(value, Wanted()) for value in (1, "1")] == [0, 0]
+    assert [task.gold(value, ResolvedTarget()) for value in (1, "1")] == [0, 0]
     assert [task.index(value) for value in (1, "1", 2)] == [1, 0, 2]
     assert task.read_target(0) == task.read_target("0") == 0  # no label has this name
     with pytest.raises(ValueError, match="no label '4'"):
@@ -160,8 +160,8 @@ def test_numeric_names_win_over_indices_in_data_and_a_number_in_python_is_an_ind
 
 def test_minus_one_is_a_gold_label_only_where_a_label_has_this_name():
     signs = explainer_for_labels({0: "-1", 1: "0", 2: "1"}).task
-    assert [signs.gold(value, Wanted()) for value in (-1, "-1", 0, 1)] == [0, 0, 1, 2]
-    assert [explainer_for("bert").task.gold(value, Wanted()) for value in (-1, "-1", None)] == [None] * 3
+    assert [signs.gold(value, ResolvedTarget()) for value in (-1, "-1", 0, 1)] == [0, 0, 1, 2]
+    assert [explainer_for("bert").task.gold(value, ResolvedTarget()) for value in (-1, "-1", None)] == [None] * 3
 
 
 @pytest.mark.parametrize("task", ["fill-mask", "text-generation", "question-answering"])
@@ -177,8 +177,8 @@ def test_a_regression_with_several_outputs_has_no_softmax():
     assert e.score == pytest.approx(float(values[2]), abs=NEAR)
     assert e.probability is None
     assert e.prediction == ", ".join(f"{name} {value:.4g}" for name, value in zip(LABELS.values(), values, strict=True))
-    row = explainer.encode([TEXT])[0]
-    candidates = explainer.task.candidates(row, {"logits": values[None].detach()}, Wanted())
+    tokenized_text = explainer.encode([TEXT])[0]
+    candidates = explainer.task.candidates(tokenized_text, {"logits": values[None].detach()}, ResolvedTarget())
     assert [(one.name, one.probability) for one in candidates] == [(name, None) for name in LABELS.values()]
     assert [one.value for one in candidates] == pytest.approx(values.tolist())
     with pytest.raises(ValueError, match="no probability to measure"):
@@ -525,8 +525,12 @@ def test_a_label_beyond_the_outputs_is_refused():
     model.config.id2label = {**LABELS, 3: "more", 4: "most"}
     explainer = tl.Explainer(model, explainer_for("bert").tokenizer)
     task: Any = explainer.task
-    assert task.gold(2, Wanted()) == 2
-    for read in (lambda: task.gold("most", Wanted()), lambda: task.gold(4, Wanted()), lambda: task.index("most")):
+    assert task.gold(2, ResolvedTarget()) == 2
+    for read in (
+        lambda: task.gold("most", ResolvedTarget()),
+        lambda: task.gold(4, ResolvedTarget()),
+        lambda: task.index("most"),
+    ):
         with pytest.raises(ValueError, match=r"'most' is output 4 in config.id2label, .* only 3 outputs"):
             read()
 
@@ -553,11 +557,11 @@ PARTY = "They left the party, part of the art was by art-lovers, and the art's a
 )
 def test_an_answer_is_found_as_a_whole_word(answer, context, start):
     explainer = qa()
-    row = explainer.encode([(QUESTION, context)])[0]
-    first, last = answer_span(row, answer)
+    tokenized_text = explainer.encode([(QUESTION, context)])[0]
+    first, last = answer_span(tokenized_text, answer)
     words = (start, start + len(answer))
-    assert words[0] <= row.spans[first][0] <= words[0] + 1
-    assert words[1] - 1 <= row.spans[last][1] <= words[1]
+    assert words[0] <= tokenized_text.spans[first][0] <= words[0] + 1
+    assert words[1] - 1 <= tokenized_text.spans[last][1] <= words[1]
 
 
 @pytest.mark.parametrize("answer", ["art", "oung auth", "e book"])

@@ -38,35 +38,37 @@ def written(row):
 
 def test_every_token_is_of_a_message_or_of_the_template(explainer):
     tokenizer = explainer.tokenizer
-    row = chat_row(tokenizer, read_chat([*CHAT, {"role": "user", "content": "who?"}]), replies=True)
+    tokenized_text = chat_row(tokenizer, read_chat([*CHAT, {"role": "user", "content": "who?"}]), replies=True)
     whole = tokenizer.apply_chat_template([*CHAT, {"role": "user", "content": "who?"}], tokenize=False)
-    assert row.input_ids == tokenizer(whole + "<assistant>\n", add_special_tokens=False)["input_ids"]
+    assert tokenized_text.input_ids == tokenizer(whole + "<assistant>\n", add_special_tokens=False)["input_ids"]
     contents = ["user: the keys\n\nare here", "a good movie", "who?"]
-    assert written(row) == [text.replace(" ", "") for text in contents]
-    assert [segment is None for segment in row.segments] == row.special
+    assert written(tokenized_text) == [text.replace(" ", "") for text in contents]
+    assert [segment is None for segment in tokenized_text.segments] == tokenized_text.special
 
 
 @pytest.mark.parametrize("content", ["  the keys\n", "user"])  # stripped by the template; the same word as its role
 def test_spans_point_into_the_message_as_it_was_given(explainer, content):
     tokenizer = deepcopy(explainer.tokenizer)
     tokenizer.chat_template = STRIPS
-    row = chat_row(tokenizer, Chat(("user",), (content,)), replies=True)
-    starts = [start for segment, (start, _) in zip(row.segments, row.spans, strict=True) if segment == 0]
+    tokenized_text = chat_row(tokenizer, Chat(("user",), (content,)), replies=True)
+    starts = [
+        start for segment, (start, _) in zip(tokenized_text.segments, tokenized_text.spans, strict=True) if segment == 0
+    ]
     assert content[starts[0] :].startswith(content.strip()[0])
-    assert written(row) == ["".join(content.split())]
+    assert written(tokenized_text) == ["".join(content.split())]
 
 
 def test_a_word_belongs_to_its_message_though_the_blank_before_it_is_of_another(explainer):
     tokenizer = deepcopy(explainer.tokenizer)
     tokenizer.chat_template = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
-    row = chat_row(tokenizer, Chat(("user", "user"), ("the keys ", "are here")), replies=False)
-    assert "▁are" in row.tokens
-    assert written(row) == ["thekeys", "arehere"]
+    tokenized_text = chat_row(tokenizer, Chat(("user", "user"), ("the keys ", "are here")), replies=False)
+    assert "▁are" in tokenized_text.tokens
+    assert written(tokenized_text) == ["thekeys", "arehere"]
 
 
 def test_a_last_message_of_the_assistant_goes_on(explainer):
-    row = chat_row(explainer.tokenizer, read_chat(CHAT), replies=True)
-    assert explainer.tokenizer.decode(row.input_ids).endswith("a good movie")
+    tokenized_text = chat_row(explainer.tokenizer, read_chat(CHAT), replies=True)
+    assert explainer.tokenizer.decode(tokenized_text.input_ids).endswith("a good movie")
     assert explainer.tokenizer.decode(chat_row(explainer.tokenizer, read_chat(CHAT), replies=False).input_ids).endswith(
         "a good movie\n"
     )
@@ -99,15 +101,15 @@ def test_an_answer_to_a_chat(explainer):
 
 
 def test_a_chat_that_is_too_long_loses_its_oldest_words(explainer):
-    row = chat_row(explainer.tokenizer, read_chat(CHAT), replies=True)
-    cut = fit(row, len(row) - 3, "start")
+    tokenized_text = chat_row(explainer.tokenizer, read_chat(CHAT), replies=True)
+    cut = fit(tokenized_text, len(tokenized_text) - 3, "start")
     assert cut.truncated == 3
     assert [i for i, s in zip(cut.input_ids, cut.segments, strict=True) if s is None] == [
-        i for i, s in zip(row.input_ids, row.segments, strict=True) if s is None
+        i for i, s in zip(tokenized_text.input_ids, tokenized_text.segments, strict=True) if s is None
     ]
-    assert cut.segments.count(1) == row.segments.count(1)
+    assert cut.segments.count(1) == tokenized_text.segments.count(1)
     with pytest.raises(ValueError, match="template alone fills"):
-        fit(row, 5, "start")
+        fit(tokenized_text, 5, "start")
 
 
 def test_what_is_no_chat_is_refused(explainer):

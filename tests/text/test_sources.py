@@ -8,23 +8,23 @@ import torch
 
 from tests.tokenizers_ import explainer_for
 from tokenlight.text.rows import Chat
-from tokenlight.text.sources import Source, find_sources
+from tokenlight.text.sources import Document, find_documents
 
 PROMPT = "The keys are here. It is a good movie.\n\nwho wrote the book ?"
 CHAT = Chat(("system", "user"), ("be good", PROMPT))
 
 
 def test_sources_are_named_in_many_ways():
-    keys, movie = Source("document 2", 0, (0, 18)), Source("document 1", 0, (19, 38))
-    assert find_sources(PROMPT, ["It is a good movie.\n", "The keys are here."]) == (keys, movie)
-    assert find_sources(CHAT, {"movie": "It is a good movie."}) == (Source("movie", 1, (19, 38)),)
-    assert find_sources(PROMPT, [(0, 18)]) == (Source("document 1", 0, (0, 18)),)
-    assert find_sources(CHAT, [(1, 0, 18)]) == (Source("document 1", 1, (0, 18)),)
-    assert find_sources(PROMPT, lambda text: [(0, 3)]) == (Source("part 1", 0, (0, 3)),)
-    assert [one.span for one in find_sources(PROMPT, "paragraphs")] == [(0, 40), (40, 60)]
-    assert [one.name for one in find_sources(CHAT, "turns")] == ["system 1", "user 2"]
-    assert len(find_sources(CHAT, "sentences")) == 4
-    assert find_sources(PROMPT, None) == ()
+    keys, movie = Document("document 2", 0, (0, 18)), Document("document 1", 0, (19, 38))
+    assert find_documents(PROMPT, ["It is a good movie.\n", "The keys are here."]) == (keys, movie)
+    assert find_documents(CHAT, {"movie": "It is a good movie."}) == (Document("movie", 1, (19, 38)),)
+    assert find_documents(PROMPT, [(0, 18)]) == (Document("document 1", 0, (0, 18)),)
+    assert find_documents(CHAT, [(1, 0, 18)]) == (Document("document 1", 1, (0, 18)),)
+    assert find_documents(PROMPT, lambda text: [(0, 3)]) == (Document("part 1", 0, (0, 3)),)
+    assert [one.span for one in find_documents(PROMPT, "paragraphs")] == [(0, 40), (40, 60)]
+    assert [one.name for one in find_documents(CHAT, "turns")] == ["system 1", "user 2"]
+    assert len(find_documents(CHAT, "sentences")) == 4
+    assert find_documents(PROMPT, None) == ()
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_sources_are_named_in_many_ways():
 )
 def test_what_is_no_source_is_refused(documents, message):
     with pytest.raises(ValueError, match=message):
-        find_sources(PROMPT, documents)
+        find_documents(PROMPT, documents)
 
 
 @pytest.mark.parametrize(
@@ -63,11 +63,11 @@ def test_what_is_no_source_is_refused(documents, message):
 )
 def test_what_names_no_source_is_said(documents, message):
     with pytest.raises(TypeError, match=message):
-        find_sources(PROMPT, documents)
+        find_documents(PROMPT, documents)
 
 
 def test_spans_of_any_integer_type_can_be_saved():
-    (source,) = find_sources(PROMPT, [np.array([0, 3])])  # type: ignore[list-item]
+    (source,) = find_documents(PROMPT, [np.array([0, 3])])  # type: ignore[list-item]
     assert json.dumps(source.span) == "[0, 3]"
 
 
@@ -75,25 +75,25 @@ def test_sources_and_everything_else_add_up_to_all_scores():
     explainer = explainer_for("llama", "text-generation", dtype=torch.float64)
     documents = {"keys": "The keys are here.", "movie": "It is a good movie."}
     answer = explainer.explain_answer(PROMPT, "a young author. The key", documents=documents, progress=False)
-    table = answer.by_source()
+    table = answer.by_document()
     names = ["keys", "movie", "rest of the prompt", "beginning of the text", "the answer itself"]
-    assert [one.name for one in table.sources] == names
+    assert [one.name for one in table.documents] == names
     assert [part.text for part in table.parts] == ["a young author.", "The key"]
     torch.testing.assert_close(table.scores.sum(), answer.matrix.sum())
     second = answer.of(sentence=1)
     keys = [i for i, (start, _) in enumerate(second.spans) if i and start < 18]
     assert float(table.scores[1, 0]) == pytest.approx(float(second.scores[keys].sum()))
     assert table.strongest(1).score == pytest.approx(float(table.scores[1, :2].max()))
-    assert [one.name for one in answer.by_source("paragraphs").sources][:2] == ["paragraph 1", "paragraph 2"]
+    assert [one.name for one in answer.by_document("paragraphs").documents][:2] == ["paragraph 1", "paragraph 2"]
     explained = explainer.explain(PROMPT, documents="sentences")
-    assert sum(one.score for one in explained.by_source()) == pytest.approx(float(explained.scores.sum()))
+    assert sum(one.score for one in explained.by_document()) == pytest.approx(float(explained.scores.sum()))
 
 
 def test_each_text_of_a_list_has_its_own_sources():
     explainer = explainer_for("llama", "text-generation")
     both = explainer.explain([PROMPT, "the key is here"], documents=[["The keys are here."], ["the key"]])
-    assert [one.sources[0].span for one in both] == [(0, 18), (0, 7)]
+    assert [one.documents[0].span for one in both] == [(0, 18), (0, 7)]
     several = explainer.explain_all("the key is here", ["lrp", "attn_lrp"], documents=["the key"])
-    assert [one.sources[0].span for one in several.values()] == [(0, 7), (0, 7)]
+    assert [one.documents[0].span for one in several.values()] == [(0, 7), (0, 7)]
     with pytest.raises(ValueError, match="documents for 1 texts"):
         explainer.explain([PROMPT, "the key is here"], documents=[["the key"]])

@@ -7,7 +7,7 @@ import pytest
 
 from tests.tokenizers_ import TOKENIZERS
 from tokenlight.text.encoding import encode
-from tokenlight.text.rows import Row, parts
+from tokenlight.text.rows import TokenizedText, parts
 from tokenlight.text.words import find_whole, group_tokens, is_word_border, number_words
 
 MIXED = "It isn't naïve – 東京 😀 ok"
@@ -26,22 +26,24 @@ TEXTS = [
 ]
 
 
-def row_of(name: str, *texts: str) -> Row:
+def row_of(name: str, *texts: str) -> TokenizedText:
     text = texts[0] if len(texts) == 1 else (texts[0], texts[1])
     return encode(TOKENIZERS[name](), [text], None)[0]
 
 
-def groups_of(row: Row) -> list[list[int]]:
-    return group_tokens(parts(row.text), row.segments, row.spans, row.special)
+def groups_of(tokenized_text: TokenizedText) -> list[list[int]]:
+    return group_tokens(
+        parts(tokenized_text.text), tokenized_text.segments, tokenized_text.spans, tokenized_text.special
+    )
 
 
-def words_of(row: Row) -> list[str]:
+def words_of(tokenized_text: TokenizedText) -> list[str]:
     """The characters of each word, special tokens left out."""
     words = []
-    for group in groups_of(row):
-        if not row.special[group[0]]:
-            text = parts(row.text)[row.segments[group[0]] or 0]
-            words.append(text[row.spans[group[0]][0] : row.spans[group[-1]][1]])
+    for group in groups_of(tokenized_text):
+        if not tokenized_text.special[group[0]]:
+            text = parts(tokenized_text.text)[tokenized_text.segments[group[0]] or 0]
+            words.append(text[tokenized_text.spans[group[0]][0] : tokenized_text.spans[group[-1]][1]])
     return words
 
 
@@ -73,45 +75,45 @@ def test_pieces_merge_to_whole_words(name):
 
 @pytest.mark.parametrize("name", TOKENIZERS)
 def test_the_parts_of_a_pair_are_kept_apart(name):
-    row = row_of(name, "the key", "the book")
-    assert words_of(row) == ["the", "key", "the", "book"]
-    for group in groups_of(row):
-        assert len({row.segments[i] for i in group}) == 1
+    tokenized_text = row_of(name, "the key", "the book")
+    assert words_of(tokenized_text) == ["the", "key", "the", "book"]
+    for group in groups_of(tokenized_text):
+        assert len({tokenized_text.segments[i] for i in group}) == 1
 
 
 @pytest.mark.parametrize("text", TEXTS)
 @pytest.mark.parametrize("name", TOKENIZERS)
 def test_every_token_is_in_exactly_one_word_in_order(name, text):
-    row = row_of(name, text)
-    assert [i for group in groups_of(row) for i in group] == list(range(len(row)))
-    assert all(groups_of(row))
+    tokenized_text = row_of(name, text)
+    assert [i for group in groups_of(tokenized_text) for i in group] == list(range(len(tokenized_text)))
+    assert all(groups_of(tokenized_text))
 
 
 @pytest.mark.parametrize("text", TEXTS)
 @pytest.mark.parametrize("name", TOKENIZERS)
 def test_every_character_of_every_token_lies_in_exactly_one_word(name, text):
-    row = row_of(name, text)
+    tokenized_text = row_of(name, text)
     owners: dict[int, set[int]] = {}
-    for number, group in enumerate(groups_of(row)):
+    for number, group in enumerate(groups_of(tokenized_text)):
         for i in group:
-            for character in range(*row.spans[i]):
+            for character in range(*tokenized_text.spans[i]):
                 owners.setdefault(character, set()).add(number)
     assert all(len(words) == 1 for words in owners.values())
-    covered = {character for i in range(len(row)) for character in range(*row.spans[i])}
+    covered = {character for i in range(len(tokenized_text)) for character in range(*tokenized_text.spans[i])}
     assert set(owners) == covered
 
 
 @pytest.mark.parametrize("text", TEXTS)
 @pytest.mark.parametrize("name", TOKENIZERS)
 def test_a_special_token_is_a_word_of_its_own(name, text):
-    row = row_of(name, text)
-    for group in groups_of(row):
-        assert len(group) == 1 or not any(row.special[i] for i in group)
+    tokenized_text = row_of(name, text)
+    for group in groups_of(tokenized_text):
+        assert len(group) == 1 or not any(tokenized_text.special[i] for i in group)
 
 
 def test_a_mask_inside_a_text_is_a_word_of_its_own():
-    row = row_of("wordpiece", "the [MASK]s are")
-    assert [[row.tokens[i] for i in group] for group in groups_of(row)] == [
+    tokenized_text = row_of("wordpiece", "the [MASK]s are")
+    assert [[tokenized_text.tokens[i] for i in group] for group in groups_of(tokenized_text)] == [
         *(["[CLS]"], ["the"], ["[MASK]"], ["s"], ["are"], ["[SEP]"])
     ]
 

@@ -27,9 +27,9 @@ def answer() -> ExplainedAnswer:
     return explainer.explain_answer(PROMPT, ANSWER, "attn_lrp", documents=PASSAGES, progress=False)
 
 
-def printed(answer: ExplainedAnswer, colour: bool = False, width: int = 80) -> str:
-    system = "truecolor" if colour else None
-    console = Console(file=io.StringIO(), force_terminal=colour, color_system=system, width=width)
+def printed(answer: ExplainedAnswer, color: bool = False, width: int = 80) -> str:
+    system = "truecolor" if color else None
+    console = Console(file=io.StringIO(), force_terminal=color, color_system=system, width=width)
     show_answer(answer, console)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
@@ -40,7 +40,7 @@ def test_under_each_sentence_stands_its_strongest_source(answer):
     assert all(len(line) <= 80 for line in lines)
     for number, sentence in enumerate(("The author is here.", "It is not bad at all.")):
         place = next(i for i, line in enumerate(lines) if line.strip() == f"{number + 1}. {sentence}")
-        best = max(answer.of(sentence=number).by_source()[:2], key=lambda source: abs(source.score))
+        best = max(answer.of(sentence=number).by_document()[:2], key=lambda source: abs(source.score))
         assert lines[place + 1].strip().startswith(f"{best.score:+.3g} {best.name}: ".replace("-", "−"))
 
 
@@ -103,8 +103,8 @@ def test_answers_without_characters_and_sentences_without_tokens_are_drawn(answe
     spans[first + 1 :] = [(len(ANSWER), len(ANSWER))] * (len(answer) - 1)
     whole = replace(answer, spans=spans)
     for one, count in ((ended, 1), (whole, len([some for some in whole.sentences() if some]))):
-        assert one.by_source().scores.shape[0] == count
-        assert one.by_source().scores.sum() == pytest.approx(float(one.matrix.sum()), rel=1e-4)
+        assert one.by_document().scores.shape[0] == count
+        assert one.by_document().scores.sum() == pytest.approx(float(one.matrix.sum()), rel=1e-4)
         assert "Shares" in printed(one)
         assert "</html>" in one.to_html()
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from tests.browser import chromium as chromium
-from tests.browser import colours, new_window
+from tests.browser import colors, new_window
 from tests.tokenizers_ import explainer_for
 from tests.views.test_interactive import Elements
 from tokenlight.results.explained_answer import ExplainedAnswer
@@ -123,7 +123,7 @@ def drawn(chromium: Any, answer: ExplainedAnswer, tmp_path_factory: Any) -> Iter
 
 
 def painted(page: Any, side: str) -> list[tuple[int, ...]]:
-    return colours(page.locator(f".turn-{side} .turn-text .word"))
+    return colors(page.locator(f".turn-{side} .turn-text .word"))
 
 
 def expected(answer: ExplainedAnswer, scores: torch.Tensor, side: int) -> list[tuple[int, ...]]:
@@ -135,7 +135,7 @@ def expected(answer: ExplainedAnswer, scores: torch.Tensor, side: int) -> list[t
 
 
 def close(found: list[tuple[int, ...]], wanted: list[tuple[int, ...]]) -> bool:
-    """The browser has 200 shades of each colour."""
+    """The browser has 200 shades of each color."""
     return len(found) == len(wanted) and all(
         abs(one - other) <= 1 for pair in zip(found, wanted, strict=True) for one, other in zip(*pair, strict=True)
     )

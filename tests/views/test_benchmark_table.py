@@ -32,13 +32,13 @@ def test_terminal(folder):
     plain = shown(folder, width=200)
     assert "a/model on data/dev.tsv: 200 examples, protocol clean" in plain
     assert re.search(r"good +0\.\d{3}\* \[0\.\d{3}, 0\.\d{3}\] +−0\.\d{3}\* \[−0", plain)
-    assert re.search(r"twin +0\.\d{3}† ", plain)
+    assert re.search(r"instrumented model +0\.\d{3}† ", plain)
     assert "AOPC ↑" in plain
     assert "LOdds ↓" in plain
     assert plain.index("controls") < plain.index("random ") < plain.index("inverse of good")
-    coloured = shown(folder, width=200, force_terminal=True, color_system="truecolor")
-    assert "*" not in coloured
-    assert "\x1b[1;32m0." in coloured
+    colored = shown(folder, width=200, force_terminal=True, color_system="truecolor")
+    assert "*" not in colored
+    assert "\x1b[1;32m0." in colored
     narrow = shown(folder, width=60)
     assert max(map(len, narrow.splitlines())) <= 60
     assert "…" not in shown(folder, width=44)  # broken into lines, not cut
@@ -49,7 +49,7 @@ def test_markdown(folder):
     rows = [line for line in lines if line.startswith("|")]
     assert rows[0] == "| method | AOPC ↑ | LOdds ↓ |"
     assert all(len(re.findall(r"(?<!\\)\|", row)) == 4 for row in rows)
-    assert rows[2].startswith(r"| Twin \| of it | 0.")
+    assert rows[2].startswith(r"| InstrumentedModel \| of it | 0.")
     assert rows[3].startswith(r"| Good & \<b\>\_new\_\</b\> | **0.")
     assert "†" in rows[2]
     assert rows[5] == "| *controls* | | |"

@@ -34,7 +34,7 @@ def test_methods_that_need_the_same_share_a_row():
 
 def test_what_works_and_what_does_not():
     findings = (Finding("lrp", 0.0123, 1_500_000), Finding("alti", 0.2, 0), Finding("logit", 0, 0, "no [b]row[/b]"))
-    check = ModelCheck("bert", checks=(Check("logits", 1e-8, 1e-6, "the twin's beside the model's own"),))
+    check = ModelCheck("bert", checks=(Check("logits", 1e-8, 1e-6, "the instrumented model's beside the model's own"),))
     found = Examination("BertModel", "fill-mask", 17_100_000, 68_400_000, "torch.float32", "cpu", 19, findings, check)
     assert lines(examination_table(found)) == [
         "BertModel, fill-mask, 17.1 M weights (68 MB, torch.float32); one text of 19 tokens on cpu",
@@ -44,5 +44,5 @@ def test_what_works_and_what_does_not():
         "logit no: no [b]row[/b]",
         "",
         "Checked against the model itself, as in docs/families.md:",
-        "logits: ok 1e-08 (the twin's beside the model's own)",
+        "logits: ok 1e-08 (the instrumented model's beside the model's own)",
     ]

@@ -1,4 +1,4 @@
-"""Colours that can be read and told apart, in light and dark rooms; said once in Python and once for the browser."""
+"""Colors that can be read and told apart, in light and dark rooms; said once in Python and once for the browser."""
 
 import re
 from dataclasses import astuple, fields
@@ -7,7 +7,7 @@ import pytest
 
 from tokenlight.views import curve_chart, document
 from tokenlight.views.interactive import static
-from tokenlight.views.palette import DARK, LIGHT, Colour, Theme, ink, luminance, rgb, shade, tint
+from tokenlight.views.palette import DARK, LIGHT, Color, Theme, ink, luminance, rgb, shade, tint
 
 THEMES = {"light": LIGHT, "dark": DARK}
 TEXT, GRAPHICS = 4.5, 3.0  # WCAG AA: contrast of letters, and of lines and edges that mean something
@@ -16,28 +16,28 @@ KINDS = ("syntactic", "positional", "both", "unknown", "accent")
 VARIABLE = re.compile(r"--([\w-]+):\s*(#[0-9a-f]{3,6})")
 
 
-def contrast(one: Colour, other: Colour) -> float:
+def contrast(one: Color, other: Color) -> float:
     light, dark = sorted((luminance(one), luminance(other)), reverse=True)
     return (light + 0.05) / (dark + 0.05)
 
 
-def variables(style: str) -> dict[str, Colour]:
-    return {name: rgb(long_form(colour)) for name, colour in VARIABLE.findall(style)}
+def variables(style: str) -> dict[str, Color]:
+    return {name: rgb(long_form(color)) for name, color in VARIABLE.findall(style)}
 
 
-def long_form(colour: str) -> str:
-    return colour if len(colour) == 7 else "#" + "".join(2 * digit for digit in colour[1:])
+def long_form(color: str) -> str:
+    return color if len(color) == 7 else "#" + "".join(2 * digit for digit in color[1:])
 
 
-def page_colours(name: str) -> dict[str, Colour]:
+def page_colors(name: str) -> dict[str, Color]:
     """Of style.css; what the dark theme does not say is as in the light one."""
     light, dark = static("style.css").split("prefers-color-scheme: dark", 1)
     found = variables(light)
     return found if name == "light" else found | variables(dark.split("* { box-sizing", 1)[0])
 
 
-def document_colours(name: str) -> dict[str, Colour]:
-    return variables(document.LIGHT_COLOURS if name == "light" else document.DARK_COLOURS)
+def document_colors(name: str) -> dict[str, Color]:
+    return variables(document.LIGHT_COLORS if name == "light" else document.DARK_COLORS)
 
 
 @pytest.mark.parametrize("name", THEMES)
@@ -46,7 +46,7 @@ def test_the_browser_mixes_the_same_shades(name: str) -> None:
     assert block is not None
     written = {part: tuple(map(int, numbers.split(","))) for part, numbers in re.findall(r"(\w+): \[(.*?)\]", block[1])}
     assert written == dict(zip((one.name for one in fields(Theme)), astuple(THEMES[name]), strict=True))
-    assert page_colours(name)["card"] == document_colours(name)["paper"] == THEMES[name].paper
+    assert page_colors(name)["card"] == document_colors(name)["paper"] == THEMES[name].paper
 
 
 @pytest.mark.parametrize("theme", THEMES.values(), ids=THEMES)
@@ -59,29 +59,29 @@ def test_letters_can_be_read_on_every_shade(theme: Theme) -> None:
 
 @pytest.mark.parametrize("name", THEMES)
 def test_letters_of_pages_can_be_read(name: str) -> None:
-    for colours, papers in ((page_colours(name), ("card", "page")), (document_colours(name), ("paper", "page"))):
+    for colors, papers in ((page_colors(name), ("card", "page")), (document_colors(name), ("paper", "page"))):
         for letters in LETTERS:
             for paper in papers:
-                if letters in colours:
-                    assert contrast(colours[letters], colours[paper]) >= TEXT, (letters, paper)
+                if letters in colors:
+                    assert contrast(colors[letters], colors[paper]) >= TEXT, (letters, paper)
 
 
 @pytest.mark.parametrize("name", THEMES)
 def test_controls_and_kinds_of_heads_can_be_seen(name: str) -> None:
-    colours = page_colours(name)
-    assert contrast(colours["edge"], colours["card"]) >= GRAPHICS
+    colors = page_colors(name)
+    assert contrast(colors["edge"], colors["card"]) >= GRAPHICS
     for kind in KINDS:
-        assert contrast(colours[kind], colours[f"on-{kind}"]) >= TEXT, kind
+        assert contrast(colors[kind], colors[f"on-{kind}"]) >= TEXT, kind
 
 
 @pytest.mark.parametrize("name", THEMES)
 def test_curves_can_be_seen_and_are_the_same_in_reports(name: str) -> None:
-    """On the page the names of curves are written in their colours."""
-    colours, paper = page_colours(name), THEMES[name].paper
-    here = [colours[f"c{i}"] for i in range(10)]
-    dark = curve_chart.DARK_COLOURS
-    there = [rgb(one if name == "light" else dark[one]) for one in curve_chart.COLOURS]
-    controls = [rgb(one if name == "light" else dark[one]) for one in curve_chart.CONTROL_COLOURS]
+    """On the page the names of curves are written in their colors."""
+    colors, paper = page_colors(name), THEMES[name].paper
+    here = [colors[f"c{i}"] for i in range(10)]
+    dark = curve_chart.DARK_COLORS
+    there = [rgb(one if name == "light" else dark[one]) for one in curve_chart.COLORS]
+    controls = [rgb(one if name == "light" else dark[one]) for one in curve_chart.CONTROL_COLORS]
     assert here == there
     assert len(set(here)) == len(here)
     assert all(contrast(one, paper) >= TEXT for one in here)

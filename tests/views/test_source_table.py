@@ -9,7 +9,7 @@ import torch
 from rich.console import Console
 
 from tokenlight.results.passage import Passage
-from tokenlight.results.source_table import SourceTable
+from tokenlight.results.source_table import DocumentTable
 from tokenlight.views.palette import SUPPORT, css, shade
 from tokenlight.views.source_table import show_table, strengths
 
@@ -18,17 +18,17 @@ HOSTILE = "<b>x</b> & \x1b[31m $100_{2}"
 
 
 @pytest.fixture
-def table() -> SourceTable:
-    sources = [
+def table() -> DocumentTable:
+    documents = [
         Passage("Boats stay in the harbour.", -1.5, (0, 1), 0, (0, 26), "Harbour"),
         Passage("It opened in 1992.", 4.25, (2, 3), 0, (27, 45), "Museum"),
         Passage("", 28.75, (), None, (0, 0), "the answer itself"),
     ]
     parts = [Passage("It opened then.", 3.25, (), None, (0, 15)), Passage("Boats stay.", 28.25, (), None, (16, 27))]
-    return SourceTable(parts, sources, torch.tensor(SCORES))
+    return DocumentTable(parts, documents, torch.tensor(SCORES))
 
 
-def printed(table: SourceTable, width: int) -> str:
+def printed(table: DocumentTable, width: int) -> str:
     console = Console(file=io.StringIO(), width=width, color_system=None)
     show_table(table, console)
     assert isinstance(console.file, io.StringIO)
@@ -63,7 +63,7 @@ def test_nothing_of_a_text_is_code(table):
     hostile = replace(
         table,
         parts=[replace(part, text=HOSTILE) for part in table.parts],
-        sources=[replace(source, name=HOSTILE, text=HOSTILE) for source in table.sources],
+        documents=[replace(source, name=HOSTILE, text=HOSTILE) for source in table.documents],
     )
     assert "<b>" not in hostile.to_html()
     assert "\x1b" not in printed(hostile, 80) + printed(hostile, 30)
@@ -83,9 +83,9 @@ def test_the_figure_says_the_same(table, tmp_path):
     table.save_figure(tmp_path / "sources.png")
     assert (tmp_path / "sources.svg").stat().st_size > 1000
     assert (tmp_path / "sources.png").read_bytes().startswith(b"\x89PNG")
-    from tokenlight.views.source_figure import source_figure
+    from tokenlight.views.source_figure import document_figure
 
-    (axes,) = source_figure(table).axes
+    (axes,) = document_figure(table).axes
     written = [text.get_text().replace("\n", " ") for text in axes.texts]
     assert written == [
         *("It opened then.", "+0.5", "+4", "−1.25", "Boats stay.", "−2", "+0.25", "+30"),
@@ -95,9 +95,9 @@ def test_the_figure_says_the_same(table, tmp_path):
 
 def test_dollars_of_a_figure_are_dollars(table, tmp_path):
     from tokenlight.views.figure import save
-    from tokenlight.views.source_figure import source_figure
+    from tokenlight.views.source_figure import document_figure
 
-    figure = source_figure(replace(table, parts=[replace(table.parts[0], text="It cost $5 or $6."), table.parts[1]]))
+    figure = document_figure(replace(table, parts=[replace(table.parts[0], text="It cost $5 or $6."), table.parts[1]]))
     save(figure, tmp_path / "sources.png")
     drawn = figure.axes[0].texts[0]
     assert drawn.get_text() == "It cost $5 or $6."

@@ -1,4 +1,4 @@
-"""Terminal and HTML: nothing of a text can break out, and the strongest word is the strongest in colour."""
+"""Terminal and HTML: nothing of a text can break out, and the strongest word is the strongest in color."""
 
 import dataclasses
 import io
@@ -33,15 +33,15 @@ def explanation(text: Any = TEXT, scores: list[float] | None = None, **changes: 
     return dataclasses.replace(e, **changes)
 
 
-def printed(explanations: list[tl.Explanation], colour: bool, width: int = 200) -> str:
-    system = "truecolor" if colour else None
-    console = Console(file=io.StringIO(), force_terminal=colour, color_system=system, width=width, record=True)
+def printed(explanations: list[tl.Explanation], color: bool, width: int = 200) -> str:
+    system = "truecolor" if color else None
+    console = Console(file=io.StringIO(), force_terminal=color, color_system=system, width=width, record=True)
     terminal.show(explanations, console)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
 
-def without_colour_codes(text: str) -> str:
+def without_color_codes(text: str) -> str:
     return re.sub(r"\x1b\[[0-9;]*m", "", text)
 
 
@@ -103,10 +103,10 @@ def test_headline_and_what_was_explained():
     assert explained(dataclasses.replace(e, task="question-answering")) == "positive, logits 3.21"
 
 
-# --- Colours --------------------------------------------------------------------------------------------------------
+# --- Colors --------------------------------------------------------------------------------------------------------
 
 
-def test_shade_goes_from_paper_to_the_full_colours():
+def test_shade_goes_from_paper_to_the_full_colors():
     assert shade(0) == PAPER
     assert (shade(1), shade(-1)) == (SUPPORT, AGAINST)
     assert (shade(7), shade(-7)) == (SUPPORT, AGAINST)
@@ -116,8 +116,8 @@ def test_shade_goes_from_paper_to_the_full_colours():
 
 @pytest.mark.parametrize("strength", [k / 10 for k in range(-10, 11)])
 def test_ink_can_be_read_on_its_background(strength):
-    def luminance(colour: tuple[int, int, int]) -> float:
-        parts = [c / 255 for c in colour]
+    def luminance(color: tuple[int, int, int]) -> float:
+        parts = [c / 255 for c in color]
         linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
         return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
@@ -129,63 +129,63 @@ def test_ink_can_be_read_on_its_background(strength):
 # --- Terminal -------------------------------------------------------------------------------------------------------
 
 
-def test_without_colour_the_strong_words_carry_numbers():
-    out = printed([explanation()], colour=False)
+def test_without_color_the_strong_words_carry_numbers():
+    out = printed([explanation()], color=False)
     assert "it[+0.25] is[-0.50] a good[+1.00] movie[-0.30]" in out
     assert "\x1b" not in out
     assert "attcat" in out
     assert "positive, logit" in out
 
 
-def test_with_colour_the_strongest_word_has_the_strongest_shade():
-    out = printed([explanation()], colour=True)
+def test_with_color_the_strongest_word_has_the_strongest_shade():
+    out = printed([explanation()], color=True)
     red, green, blue = SUPPORT
     assert f"48;2;{red};{green};{blue}mgood" in out
-    backgrounds = {word: colour for colour, word in re.findall(r"48;2;(\d+;\d+;\d+)m(\w+)", out)}
-    darkness = {word: 765 - sum(map(int, colour.split(";"))) for word, colour in backgrounds.items()}
+    backgrounds = {word: color for color, word in re.findall(r"48;2;(\d+;\d+;\d+)m(\w+)", out)}
+    darkness = {word: 765 - sum(map(int, color.split(";"))) for word, color in backgrounds.items()}
     assert max(darkness, key=lambda word: darkness[word]) == "good"
-    assert set(darkness) == {"it", "is", "good", "movie"}  # 'a' is too weak for a colour
-    assert TEXT in without_colour_codes(out)
+    assert set(darkness) == {"it", "is", "good", "movie"}  # 'a' is too weak for a color
+    assert TEXT in without_color_codes(out)
 
 
-@pytest.mark.parametrize("colour", [False, True])
-def test_control_characters_do_not_reach_the_terminal(colour):
+@pytest.mark.parametrize("color", [False, True])
+def test_control_characters_do_not_reach_the_terminal(color):
     e = explanation(NASTY, prediction=NASTY, target=NASTY, foil=NASTY, notes=(f"note {NASTY}",))
     e = dataclasses.replace(e, method="attn_lrp")  # whose signs need no word of caution
-    out = without_colour_codes(printed([e], colour))
+    out = without_color_codes(printed([e], color))
     assert all(character.isprintable() or character == "\n" for character in out)
     assert "red" in out
-    assert len(out.splitlines()) == (4 if colour else 3)  # header, one method, one note; a terminal's legend
+    assert len(out.splitlines()) == (4 if color else 3)  # header, one method, one note; a terminal's legend
 
 
 def test_markup_of_rich_in_a_text_is_not_interpreted():
-    for colour in (False, True):
+    for color in (False, True):
         e = explanation("[red]not[/red] [bold", prediction="[blink]x", notes=("see [link=x]here[/link]",))
         e = dataclasses.replace(e, scores=torch.zeros_like(e.scores))  # no numbers between the brackets
-        out = without_colour_codes(printed([e], colour))
+        out = without_color_codes(printed([e], color))
         for raw in ("[red]not[/red] [bold", "[blink]x", "[link=x]here[/link]"):
             assert raw in out
 
 
 def test_several_methods_stand_under_one_header():
     e = explanation()
-    out = printed([e, dataclasses.replace(e, method="a_longer_name")], colour=False)
+    out = printed([e, dataclasses.replace(e, method="a_longer_name")], color=False)
     assert out.count("the model says") == 1
     lines = [line for line in out.splitlines() if TEXT.split()[0] in line and "[CLS]" in line]
     assert len(lines) == 2
     assert lines[0].index("[CLS]") == lines[1].index("[CLS]")
 
 
-@pytest.mark.parametrize("colour", [False, True])
-def test_a_note_is_printed_once(colour):
+@pytest.mark.parametrize("color", [False, True])
+def test_a_note_is_printed_once(color):
     e = explanation(notes=("the text was too long",))
-    assert without_colour_codes(printed([e, e], colour)).count("note: the text was too long") == 1
+    assert without_color_codes(printed([e, e], color)).count("note: the text was too long") == 1
 
 
-@pytest.mark.parametrize("colour", [False, True])
-def test_a_note_of_several_texts_is_printed_once_below_them(colour):
+@pytest.mark.parametrize("color", [False, True])
+def test_a_note_of_several_texts_is_printed_once_below_them(color):
     one, two = explanation(notes=("long",)), explanation("the key", notes=("long", "rare"))
-    lines = without_colour_codes(printed([one, two], colour)).splitlines()
+    lines = without_color_codes(printed([one, two], color)).splitlines()
     places = {line: place for place, line in enumerate(lines) if line.startswith("note: ")}
     assert sum(line == "note: long" for line in lines) == 1
     assert places["note: rare"] < places["note: long"]
@@ -194,11 +194,11 @@ def test_a_note_of_several_texts_is_printed_once_below_them(colour):
     assert "" in lines[:last]  # between the texts
 
 
-def test_a_terminal_without_colour_by_choice_has_numbers():
+def test_a_terminal_without_color_by_choice_has_numbers():
     console = Console(file=io.StringIO(), force_terminal=True, color_system="truecolor", no_color=True, width=200)
     terminal.show([explanation()], console)
     assert isinstance(console.file, io.StringIO)
-    assert "good[+1.00]" in without_colour_codes(console.file.getvalue())
+    assert "good[+1.00]" in without_color_codes(console.file.getvalue())
 
 
 @pytest.mark.parametrize("no_color", [False, True])
@@ -207,7 +207,7 @@ def test_lines_are_wrapped_between_words_and_no_special_token_stands_alone(width
     console = Console(file=io.StringIO(), force_terminal=True, color_system="truecolor", no_color=no_color, width=width)
     terminal.print_explanations([explanation()], console)
     assert isinstance(console.file, io.StringIO)
-    lines = without_colour_codes(console.file.getvalue()).splitlines()
+    lines = without_color_codes(console.file.getvalue()).splitlines()
     first = next(i for i, line in enumerate(lines) if "[CLS]" in line)
     last = next(i for i, line in enumerate(lines) if "[SEP]" in line)
     assert lines[last].strip() != "[SEP]"
@@ -354,7 +354,7 @@ def test_the_strongest_word_has_the_strongest_shade_in_html():
     assert f"background:{css(shade(-0.5))}" in str(words[1]["style"])
 
 
-def test_special_tokens_are_grey_in_html():
+def test_special_tokens_are_gray_in_html():
     reader = Reader(explanation().to_html())
     assert [attributes.get("class") for _, attributes in reader.tags].count("special added") == 2
 

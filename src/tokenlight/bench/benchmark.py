@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, get_args
 
 from tokenlight.bench.measuring import MeasuringPlan
-from tokenlight.bench.options import BadRows, Perturb
+from tokenlight.bench.options import BadRows, RemovalName
 from tokenlight.bench.protocol import Protocol
 from tokenlight.bench.protocol import protocol as find_protocol
 from tokenlight.bench.shown_examples import FILE as SHOWN
@@ -20,9 +20,9 @@ from tokenlight.bench.shown_examples import keep_shown, read_shown
 from tokenlight.bench.stored_results import FORMAT, VERSION
 from tokenlight.bench.tabulate import INVERSE, STAGES, best_method, read_table
 from tokenlight.data.examples import Example
-from tokenlight.data.parts import in_parts
+from tokenlight.data.parts import in_chunks
 from tokenlight.data.reading_examples import COLUMNS, first_example, read_examples
-from tokenlight.data.source import Data, Source, as_source
+from tokenlight.data.source import Data, DataSource, as_source
 from tokenlight.explain.explainer import Explainer
 from tokenlight.explain.one_run import refuse_to_write_out
 from tokenlight.foundation.blame import OWN_CODE, UNEXPECTED, describe_own_code, in_own_code, refuse_own_code
@@ -39,30 +39,30 @@ from tokenlight.runs.method_specs import (
     DEFAULT_METHODS,
     MethodSpec,
     choose_methods,
-    describe_job,
+    describe_config,
     is_ready,
     parse_measure,
 )
 from tokenlight.runs.model_hash import describe_model
-from tokenlight.runs.run_folder import claim, describe_run, refuse_folder_of_data, settle_run, warn_of_changed_data
+from tokenlight.runs.run_folder import check_settings, claim, describe_run, refuse_folder_of_data, warn_of_changed_data
 from tokenlight.runs.workers import THIS_PROCESS, Workers
 from tokenlight.views.benchmark_report import VIEWS, write_views
 
-PART_ROWS = 32  # rows that are done together, and lost together when the process is killed
-ANSWER_METRICS = ("top_k_drop:k=1", "linear_datamodelling_score:")  # of units, which are named behind them
+CHUNK_ROWS = 32  # rows that are done together, and lost together when the process is killed
+ANSWER_METRICS = ("top_k_drop:k=1", "linear_datamodeling_score:")  # of units, which are named behind them
 EVIDENCE_OF_ANSWERS = ("pointing_game:k=1", "mean_reciprocal_rank:")
 EVIDENCE_METRICS = ("pointing_game", "mean_reciprocal_rank", "relevance_mass", "per_token_accuracy")
 
 
 def bench(
     explainer: Explainer,
-    source: Data | Source,
+    source: Data | DataSource,
     methods: Sequence[str | MethodSpec] | None = None,
     metrics: Sequence[str | Measure] | None = None,
     *,
     protocol: str | Protocol | None = None,
     output: str | Path | None = None,
-    perturb: Perturb | None = None,
+    removal: RemovalName | None = None,
     heads: HeadsLike = None,
     erasure: bool = True,
     fused: bool | None = None,
@@ -73,7 +73,8 @@ def bench(
 ) -> Table:
     """Methods × metrics with intervals, and the controls: random scores, erasure, the inverse of the best method.
 
-    `source` is a file, "hf:NAME" or a list of texts or examples; a `Source` says which columns and how many rows are
+    `source` is a file, "hf:NAME" or a list of texts or examples; a `DataSource` says which columns and how many rows
+    are
     read. A method is a name, which may carry options ("mask_lrp:variant=released"), and so is a metric; `protocol` is a
     paper's protocol, used instead of metrics. Results go to the folder `output`, where a run that was stopped
     continues. `seed_models` differ from the model in their random seed; how similar their explanations are is measured
@@ -90,7 +91,7 @@ def bench(
     example = first_example(data, explainer.task.gap)
     if example is not None and example.reply is not None and not explainer.task.reads_on:
         raise ValueError(f"answers are what language models write; this is a {explainer.task.name} model")
-    judge = settle_protocol(protocol, metrics, perturb, example, bool(seed_models))
+    judge = resolve_protocol(protocol, metrics, removal, example, bool(seed_models))
     models = [explainer, *seed_models]
     if seed_models and judge.random_runs > 1:
         raise ValueError("random_runs and seed models both decide the seed of random scores: use one of them")
@@ -99,24 +100,26 @@ def bench(
     fitted = [judge.fit(one) for one in models]
     check_models(fitted, judge)
     judge = replace(judge, measures=tuple(fit_measure(one, fitted[0]) for one in judge.measures))
-    jobs = [{spec.label: spec.job(one.inner, heads, seed) for spec in specs} for seed, one in enumerate(fitted)]
-    for job in jobs[0].values():
-        job.passes(split=False)  # an option with a wrong value is refused before anything is written
+    method_configs = [
+        {spec.label: spec.method_config(one.inner, heads, seed) for spec in specs} for seed, one in enumerate(fitted)
+    ]
+    for method_config in method_configs[0].values():
+        method_config.passes(split=False)  # an option with a wrong value is refused before anything is written
     if fused:
-        refuse_to_write_out(jobs[0].values())
+        refuse_to_write_out(method_configs[0].values())
     run_of = {spec.label: spec.run_of for spec in specs if spec.run_of}
-    seeds = tuple(zip(fitted[1:], jobs[1:], strict=True))
-    plan = MeasuringPlan(fitted[0], judge, jobs[0], seeds, fused=fused, run_of=run_of)
+    seeds = tuple(zip(fitted[1:], method_configs[1:], strict=True))
+    plan = MeasuringPlan(fitted[0], judge, method_configs[0], seeds, fused=fused, run_of=run_of)
     with ExitStack() as stack:
         place = stack.enter_context(open_place(workers, explainer))
         folder = Path(output or stack.enter_context(TemporaryDirectory()))
         refuse_folder_of_data(folder, data)
         stack.enter_context(claim(folder))
-        settle_run(folder, describe(models, data, specs, plan), (*VIEWS, SHOWN))
+        check_settings(folder, describe(models, data, specs, plan), (*VIEWS, SHOWN))
         return Runner(folder, plan, data, bad_rows, progress, place).run()
 
 
-def with_examples(source: Source) -> Source:
+def with_examples(source: DataSource) -> DataSource:
     """Texts in memory become examples."""
     if isinstance(source.data, str | Path):
         return source
@@ -133,7 +136,7 @@ class Runner:
 
     folder: Path
     plan: MeasuringPlan
-    data: Source
+    data: DataSource
     bad_rows: BadRows
     progress: bool
     place: Place
@@ -155,10 +158,10 @@ class Runner:
         done = self.recover(journal, plan)
         self.refuse_bad(journal.records())  # a run that skipped them may be continued by one that refuses them
         read = partial(read_examples, self.data, plan.explainer.task.gap)
-        parts = partial(in_parts, read, PART_ROWS, done, self.data.row_numbers)
+        parts = partial(in_chunks, read, CHUNK_ROWS, done, self.data.row_numbers)
         total = self.data.count() if self.progress else None
         label = "turning round" if plan.inverse else "measuring"
-        with counting(label, total, min(len(done) * PART_ROWS, total or 0), self.progress, at_once=True) as advance:
+        with counting(label, total, min(len(done) * CHUNK_ROWS, total or 0), self.progress, at_once=True) as advance:
             missing = (group for group in count() if group not in done)
             measured = any("methods" in record for record in journal.records())
             for group, found in zip(missing, self.place.run(plan, parts, advance), strict=False):
@@ -179,7 +182,7 @@ class Runner:
         done, damage = journal.recover()
         warn_of_damage(journal.path, damage)
         stored = (set(record["methods"]) for record in journal.records() if "methods" in record)
-        if plan.inverse and any(labels != set(plan.jobs) for labels in stored):
+        if plan.inverse and any(labels != set(plan.method_configs) for labels in stored):
             journal.path.unlink()
             return frozenset()
         return done
@@ -215,25 +218,25 @@ def warn_of_bugs(table: Table) -> None:
 
 def inverse_of(plan: MeasuringPlan, best: str) -> MeasuringPlan:
     """The plan with the best method alone, turned round."""
-    seeds = tuple((explainer, {INVERSE + best: jobs[best]}) for explainer, jobs in plan.seeds)
-    return replace(plan, jobs={INVERSE + best: plan.jobs[best]}, seeds=seeds, inverse=True)
+    seeds = tuple((explainer, {INVERSE + best: method_configs[best]}) for explainer, method_configs in plan.seeds)
+    return replace(plan, method_configs={INVERSE + best: plan.method_configs[best]}, seeds=seeds, inverse=True)
 
 
-def settle_protocol(
+def resolve_protocol(
     given: str | Protocol | None,
     metrics: Sequence[str | Measure] | None,
-    perturb: Perturb | None,
+    removal: RemovalName | None,
     example: Example | None,
     seeds: bool,
 ) -> Protocol:
     """The paper's, or the clean one with the metrics that were named or that suit the data."""
     if given is not None:
-        if metrics or perturb:
+        if metrics or removal:
             raise ValueError("a protocol says itself what is measured and how: leave metrics and perturb out")
         judge = find_protocol(given) if isinstance(given, str) else given
     else:
         named = metrics or suiting_metrics(example)
-        judge = Protocol("clean", tuple(with_change(parse_measure(one), perturb) for one in named))
+        judge = Protocol("clean", tuple(with_removal(parse_measure(one), removal) for one in named))
     asked = [m.label for m in judge.measures if m.entry.compares == "models"]
     if asked and not seeds:
         raise ValueError(f"{', '.join(asked)} compares models that differ in their seed: name others as seed models")
@@ -244,7 +247,7 @@ def settle_protocol(
 
 def suiting_metrics(example: Example | None) -> tuple[str, ...]:
     if example is not None and example.reply is not None:
-        units = "units=sources" if example.sources else "units=sentences"
+        units = "units=sources" if example.documents else "units=sentences"
         named = (*ANSWER_METRICS, *(EVIDENCE_OF_ANSWERS if example.rests_on else ()))
         return tuple(one + units if one.endswith(":") else f"{one},{units}" for one in named)
     if example is not None and example.evidence:
@@ -252,18 +255,18 @@ def suiting_metrics(example: Example | None) -> tuple[str, ...]:
     return (*DEFAULT_METRICS, "recall_at_k") if example is not None and example.answer else DEFAULT_METRICS
 
 
-def with_change(measure: Measure, perturb: Perturb | None) -> Measure:
+def with_removal(measure: Measure, removal: RemovalName | None) -> Measure:
     """The measure with tokens deleted, or replaced by the padding or the mask token; its grid stays."""
-    if perturb is None or measure.entry.kind != "perturbation":
+    if removal is None or measure.entry.kind != "perturbation":
         return measure
-    return replace(measure, perturbation=measure.settled.by(perturb))
+    return replace(measure, perturbation=measure.resolved_perturbation.by(removal))
 
 
 def fit_measure(measure: Measure, explainer: Explainer) -> Measure:
     """With everything settled that depends on the model, so that a stored run says what was done."""
     if measure.entry.kind != "perturbation":
         return measure
-    return replace(measure, perturbation=measure.settled.fit(explainer.inner, explainer.tokenizer))
+    return replace(measure, perturbation=measure.resolved_perturbation.fit(explainer.inner, explainer.tokenizer))
 
 
 def defaults_for(models: Sequence[Explainer], heads: HeadsLike) -> list[str] | None:
@@ -284,11 +287,11 @@ def check_models(models: Sequence[Explainer], judge: Protocol) -> None:
 
 
 def describe(
-    models: Sequence[Explainer], data: Source, specs: Sequence[MethodSpec], plan: MeasuringPlan
+    models: Sequence[Explainer], data: DataSource, specs: Sequence[MethodSpec], plan: MeasuringPlan
 ) -> dict[str, Any]:
     """Everything that the results depend on."""
     methods = {
-        spec.label: {"title": spec.title, "control": spec.control, **describe_job(plan.jobs[spec.label])}
+        spec.label: {"title": spec.title, "control": spec.control, **describe_config(plan.method_configs[spec.label])}
         | ({"run_of": spec.run_of} if spec.run_of else {})
         for spec in specs
     }
@@ -298,6 +301,6 @@ def describe(
         "seed_models": [describe_model(one) for one in models[1:]],
         "protocol": json.loads(json.dumps(judge, default=sorted)),
         "fused": plan.fused,
-        "chunk": PART_ROWS,
+        "chunk": CHUNK_ROWS,
     }
     return describe_run((FORMAT, VERSION), models[0], data.describe(COLUMNS), methods, more)

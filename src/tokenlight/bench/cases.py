@@ -11,21 +11,21 @@ from tokenlight.bench.marking import find_marks, mark, marked_span
 from tokenlight.bench.protocol import Protocol
 from tokenlight.data.examples import MASK_MARK, BadRow, Example, NumberedRow, fill_mask
 from tokenlight.data.fitting import misfit
-from tokenlight.explain.answering import ids_of
+from tokenlight.explain.answering import answer_ids
 from tokenlight.explain.explainer import Explainer
-from tokenlight.explain.jobs import Job
-from tokenlight.explain.running import Running
+from tokenlight.explain.jobs import MethodConfig
+from tokenlight.explain.running import RunOptions
 from tokenlight.foundation.blame import reason_to_skip
-from tokenlight.metrics.perturbation import takeable
-from tokenlight.model.tape import Tape
-from tokenlight.model.twin import Twin
-from tokenlight.record.choices import Choice
+from tokenlight.metrics.perturbation import removable_units
+from tokenlight.model.tape import Capture
+from tokenlight.model.twin import InstrumentedModel
+from tokenlight.record.choices import OutputSelector
 from tokenlight.runs.halving import by_halves
 from tokenlight.runs.journal import Record
-from tokenlight.tasks.targets import Target, Wanted, chosen_indices
+from tokenlight.tasks.targets import ResolvedTarget, Target, chosen_indices
 from tokenlight.tasks.task import Task
 from tokenlight.text.encoding import encode_each
-from tokenlight.text.rows import Row
+from tokenlight.text.rows import TokenizedText
 
 BATCH = 32  # texts that run together
 
@@ -36,9 +36,9 @@ class CaseDraft:
 
     number: int
     example: Example
-    row: Row
+    tokenized_text: TokenizedText
     gold: int | None  # class, or the right token
-    wanted: Wanted
+    resolved: ResolvedTarget
     marks: Tensor | None  # [token] bool: the gold answer or the evidence
 
 
@@ -64,19 +64,25 @@ class Case:
 
 
 def sort_out(
-    explainer: Explainer, protocol: Protocol, rows: Sequence[NumberedRow], jobs: Mapping[str, Job] | None = None
+    explainer: Explainer,
+    protocol: Protocol,
+    rows: Sequence[NumberedRow],
+    method_configs: Mapping[str, MethodConfig] | None = None,
 ) -> tuple[list[Case], list[Record]]:
     """The cases, and records of what is not measured: bad rows, and examples that the protocol sets aside.
 
-    A row on which anything fails is a bad one, and spoils no other. With `jobs`, so is one that they cannot explain.
+    A row on which anything fails is a bad one, and spoils no other. With `method_configs`, so is one that they cannot
+    explain.
     """
 
     def do(some: Sequence[NumberedRow]) -> list[tuple[list[Case], list[Record]]]:
-        cases, records = sort_out_together(explainer, protocol, some, Twin(explainer.model))
-        if jobs and cases:
+        cases, records = sort_out_together(explainer, protocol, some, InstrumentedModel(explainer.model))
+        if method_configs and cases:
             targets, foils = [case.target for case in cases], [case.foil for case in cases]
-            running = Running(progress=False)
-            explainer.explain_rows([c.draft.row for c in cases], jobs, target=targets, foil=foils, running=running)
+            running = RunOptions(progress=False)
+            explainer.explain_rows(
+                [c.draft.tokenized_text for c in cases], method_configs, target=targets, foil=foils, run_options=running
+            )
         return [(cases, records)]
 
     def set_aside(row: NumberedRow, error: Exception, reason: str) -> tuple[list[Case], list[Record]]:
@@ -87,22 +93,22 @@ def sort_out(
 
 
 def sort_out_together(
-    explainer: Explainer, protocol: Protocol, rows: Sequence[NumberedRow], twin: Twin
+    explainer: Explainer, protocol: Protocol, rows: Sequence[NumberedRow], instrumented: InstrumentedModel
 ) -> tuple[list[Case], list[Record]]:
-    """The same, all at once. `twin` is of the explainer's model."""
+    """The same, all at once. `instrumented` is of the explainer's model."""
     drafts, records = make_drafts(explainer, protocol, rows)
-    answers = ask_model(explainer, protocol, drafts, twin)
+    answers = ask_model(explainer, protocol, drafts, instrumented)
     kept: list[tuple[CaseDraft, Answer, Record]] = []
     for one, answer in zip(drafts, answers, strict=True):
-        record = describe(explainer, one, answer) | {"set_aside": doubt(explainer, protocol, one, answer)}
+        record = describe(explainer, one, answer) | {"set_aside": reason_to_set_aside(explainer, protocol, one, answer)}
         if record["set_aside"] is None:
             kept.append((one, answer, record))
         else:
             records.append(record)
     labels = [class_of(explainer, one) for one, _, _ in kept]
-    given = protocol.targets(explainer, [one.row for one, _, _ in kept], labels, twin)
+    given = protocol.targets(explainer, [one.tokenized_text for one, _, _ in kept], labels, instrumented)
     cases = [
-        Case(one, answer.target if target is None else target, one.wanted.foil, record)
+        Case(one, answer.target if target is None else target, one.resolved.foil, record)
         for target, (one, answer, record) in zip(given, kept, strict=True)
     ]
     return cases, records
@@ -146,26 +152,26 @@ def with_own_targets(task: Task, example: Example) -> Example:
 
 
 def make_draft(
-    explainer: Explainer, protocol: Protocol, number: int, example: Example, row: Row | Exception
+    explainer: Explainer, protocol: Protocol, number: int, example: Example, tokenized_text: TokenizedText | Exception
 ) -> CaseDraft | Record:
     """The example in tokens and indices; or a record that says why it is not measured. What is wrong is raised."""
-    if isinstance(row, Exception):
-        raise row
-    row = replace(row, sources=example.sources)
-    if example.target is not None and (reason := misfit(example, row, explainer.tokenizer)):
-        return {"row": number, "id": example.id, "tokens": len(row), "set_aside": reason}
+    if isinstance(tokenized_text, Exception):
+        raise tokenized_text
+    tokenized_text = replace(tokenized_text, documents=example.documents)
+    if example.target is not None and (reason := misfit(example, tokenized_text, explainer.tokenizer)):
+        return {"row": number, "id": example.id, "tokens": len(tokenized_text), "set_aside": reason}
     if example.reply is not None:
-        return draft_answer(explainer.task, number, example, row, example.reply)
-    wanted = explainer.task.want(row, example.target, example.foil)
-    gold = explainer.task.gold(example.label, wanted)
-    return CaseDraft(number, example, row, gold, wanted, find_marks(protocol, row, example))
+        return draft_answer(explainer.task, number, example, tokenized_text, example.reply)
+    resolved = explainer.task.resolve_target(tokenized_text, example.target, example.foil)
+    gold = explainer.task.gold(example.label, resolved)
+    return CaseDraft(number, example, tokenized_text, gold, resolved, find_marks(protocol, tokenized_text, example))
 
 
-def draft_answer(task: Task, number: int, example: Example, row: Row, reply: str) -> CaseDraft:
+def draft_answer(task: Task, number: int, example: Example, tokenized_text: TokenizedText, reply: str) -> CaseDraft:
     """A prompt whose answer is explained as a whole; what does not fit is a ValueError."""
-    wanted = task.want(row, ids_of(task, row, reply), None)
-    marks = mark(row, [(one.segment, one.span) for one in example.rests_on])
-    return CaseDraft(number, example, row, None, wanted, marks)
+    resolved = task.resolve_target(tokenized_text, answer_ids(task, tokenized_text, reply), None)
+    marks = mark(tokenized_text, [(one.segment, one.span) for one in example.rests_on])
+    return CaseDraft(number, example, tokenized_text, None, resolved, marks)
 
 
 def unusable(number: int, example: Example, error: Exception) -> Record:
@@ -182,41 +188,49 @@ def bad(number: int, row: BadRow) -> Record:
     return {"row": number, "where": row.where, "bad": row.reason}
 
 
-def ask_model(explainer: Explainer, protocol: Protocol, drafts: Sequence[CaseDraft], twin: Twin) -> list[Answer]:
+def ask_model(
+    explainer: Explainer, protocol: Protocol, drafts: Sequence[CaseDraft], instrumented: InstrumentedModel
+) -> list[Answer]:
     """One pass over all texts, similar lengths together. Where the data has the model's answer, nothing is asked."""
-    found = {i: given_answer(one) for i, one in enumerate(drafts) if one.wanted.answer}
+    found = {i: given_answer(one) for i, one in enumerate(drafts) if one.resolved.answer}
     asked = [i for i in range(len(drafts)) if i not in found]
     for group in explainer.batches(
-        [drafts[i].row for i in asked], BATCH, [drafts[i].wanted.foil is not None for i in asked]
+        [drafts[i].tokenized_text for i in asked], BATCH, [drafts[i].resolved.foil is not None for i in asked]
     ):
         places = [asked[i] for i in group]
         some = [drafts[i] for i in places]
-        batch = protocol.measured(explainer.collate([one.row for one in some], twin.device))
-        with torch.inference_mode(), torch.autocast(twin.device.type, enabled=False):
-            output = twin.run(batch, Tape())
-            choices = Target(explainer.task, tuple(one.wanted for one in some)).choose(output, batch, twin.model)
+        batch = protocol.measured(explainer.collate([one.tokenized_text for one in some], instrumented.device))
+        with torch.inference_mode(), torch.autocast(instrumented.device.type, enabled=False):
+            output = instrumented.run(batch, Capture())
+            selectors = Target(explainer.task, tuple(one.resolved for one in some)).select(
+                output, batch, instrumented.model
+            )
         for place, i in enumerate(places):
-            found[i] = read_answer(explainer, drafts[i], output, choices, place)
+            found[i] = read_answer(explainer, drafts[i], output, selectors, place)
     return [found[i] for i in range(len(drafts))]
 
 
 def given_answer(one: CaseDraft) -> Answer:
-    return Answer(one.example.reply or "", None, one.wanted.answer, None, None)
+    return Answer(one.example.reply or "", None, one.resolved.answer, None, None)
 
 
-def read_answer(explainer: Explainer, one: CaseDraft, output: Any, choices: tuple[Choice, ...], place: int) -> Answer:
-    prediction, probability = explainer.task.prediction(one.row, output, one.wanted, place)
-    goal = explainer.task.goal(*chosen_indices(choices, place), one.wanted.position)
-    if goal.span is not None:
-        right = None if one.marks is None else goal.span == marked_span(one.marks)
-        return Answer(prediction, probability, goal.target, None, right)
-    if one.wanted.foil is not None:
-        difference = choices[0].score(output)[place].double()
-        return Answer(prediction, probability, goal.target, float(difference.sigmoid()), bool(difference > 0))
+def read_answer(
+    explainer: Explainer, one: CaseDraft, output: Any, selectors: tuple[OutputSelector, ...], place: int
+) -> Answer:
+    prediction, probability = explainer.task.prediction(one.tokenized_text, output, one.resolved, place)
+    measured_target = explainer.task.measured_target(*chosen_indices(selectors, place), one.resolved.position)
+    if measured_target.span is not None:
+        right = None if one.marks is None else measured_target.span == marked_span(one.marks)
+        return Answer(prediction, probability, measured_target.target, None, right)
+    if one.resolved.foil is not None:
+        difference = selectors[0].score(output)[place].double()
+        return Answer(
+            prediction, probability, measured_target.target, float(difference.sigmoid()), bool(difference > 0)
+        )
     if one.gold is None:
-        return Answer(prediction, probability, goal.target, None, None)
-    chance, right = explainer.task.gold_chance(one.row, output, one.wanted, one.gold, place)
-    return Answer(prediction, probability, goal.target, chance, right)
+        return Answer(prediction, probability, measured_target.target, None, None)
+    chance, right = explainer.task.gold_chance(one.tokenized_text, output, one.resolved, one.gold, place)
+    return Answer(prediction, probability, measured_target.target, chance, right)
 
 
 def class_of(explainer: Explainer, one: CaseDraft) -> int | None:
@@ -224,9 +238,9 @@ def class_of(explainer: Explainer, one: CaseDraft) -> int | None:
     return one.gold if explainer.task.compares_classes else None
 
 
-def doubt(explainer: Explainer, protocol: Protocol, one: CaseDraft, answer: Answer) -> str | None:
+def reason_to_set_aside(explainer: Explainer, protocol: Protocol, one: CaseDraft, answer: Answer) -> str | None:
     """Why an example is not measured."""
-    reason = protocol.keep(one.row, label=one.gold, probability=answer.gold_probability, right=answer.right)
+    reason = protocol.keep(one.tokenized_text, label=one.gold, probability=answer.gold_probability, right=answer.right)
     reason = reason or unmeasurable(protocol, one)
     if reason is not None or not protocol.needs_marks or one.marks is not None:
         return reason
@@ -237,16 +251,16 @@ def doubt(explainer: Explainer, protocol: Protocol, one: CaseDraft, answer: Answ
 
 def unmeasurable(protocol: Protocol, one: CaseDraft) -> str | None:
     """Texts of which nothing can be taken away, and marks on tokens that do not count."""
-    read = () if one.wanted.position is None else (one.wanted.position,)
-    curves = [measure.settled for measure in protocol.measures if measure.entry.kind == "perturbation"]
-    if not one.row.sources and any(
-        "sources" in (measure.units, measure.settled.units) for measure in protocol.measures
+    read = () if one.resolved.position is None else (one.resolved.position,)
+    curves = [measure.resolved_perturbation for measure in protocol.measures if measure.entry.kind == "perturbation"]
+    if not one.tokenized_text.documents and any(
+        "documents" in (measure.units, measure.resolved_perturbation.units) for measure in protocol.measures
     ):
         return "no documents are named"
-    if not all(takeable(one.row, perturbation, read) for perturbation in curves):
+    if not all(removable_units(one.tokenized_text, perturbation, read) for perturbation in curves):
         return "no token can be taken away"
     of_words = [m for m in protocol.measures if m.entry.needs == "marks" and m.eligible == "words"]
-    if of_words and one.marks is not None and one.marks[torch.tensor(one.row.special)].any():
+    if of_words and one.marks is not None and one.marks[torch.tensor(one.tokenized_text.special)].any():
         return "a special token is marked"
     return None
 
@@ -256,8 +270,8 @@ def describe(explainer: Explainer, one: CaseDraft, answer: Answer) -> Record:
     return {
         "row": one.number,
         "id": one.example.id,
-        "tokens": len(one.row),
-        "cut": one.row.truncated,
+        "tokens": len(one.tokenized_text),
+        "cut": one.tokenized_text.truncated,
         "label": None if one.gold is None else explainer.task.name_of(one.gold),
         "prediction": answer.prediction,
         "probability": answer.probability,

@@ -8,21 +8,21 @@ from torch import Tensor
 from tokenlight.bench.protocol import Protocol
 from tokenlight.data.examples import Example, Span
 from tokenlight.syntax.align import segment_tokens, tokens_of
-from tokenlight.text.rows import Row
+from tokenlight.text.rows import TokenizedText
 
 
-def find_marks(protocol: Protocol, row: Row, example: Example) -> Tensor | None:
+def find_marks(protocol: Protocol, tokenized_text: TokenizedText, example: Example) -> Tensor | None:
     """[token] bool; None where nothing is marked, or not all of it is among the tokens."""
     if example.answer is not None:
-        return protocol.answer_marks(row, example.answer)
-    return mark(row, [(0, span) for span in example.evidence])
+        return protocol.answer_marks(tokenized_text, example.answer)
+    return mark(tokenized_text, [(0, span) for span in example.evidence])
 
 
-def mark(row: Row, places: Sequence[tuple[int, Span]]) -> Tensor | None:
+def mark(tokenized_text: TokenizedText, places: Sequence[tuple[int, Span]]) -> Tensor | None:
     """The same for spans in parts of the text."""
-    marks = torch.zeros(len(row), dtype=torch.bool)
+    marks = torch.zeros(len(tokenized_text), dtype=torch.bool)
     for segment, span in places:
-        found = tokens_of(segment_tokens(row, segment), span)
+        found = tokens_of(segment_tokens(tokenized_text, segment), span)
         if found is None:
             return None
         marks[found[0] : found[1] + 1] = True

@@ -1,4 +1,5 @@
-"""All methods and all measures on one part of the data: tokenised and explained together, with one twin a model."""
+"""All methods and all measures on one part of the data: tokenized and explained together, with one instrumented model
+a model."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -11,20 +12,20 @@ from tokenlight.bench.cases import Case, bad_row, in_order, sort_out_together
 from tokenlight.bench.protocol import Protocol, other_class
 from tokenlight.bench.robustness import likeness_of
 from tokenlight.data.examples import NumberedRow
-from tokenlight.data.parts import Part
+from tokenlight.data.parts import Chunk
 from tokenlight.explain.explainer import Explainer
-from tokenlight.explain.jobs import Job
-from tokenlight.explain.running import Running
+from tokenlight.explain.jobs import MethodConfig
+from tokenlight.explain.running import RunOptions
 from tokenlight.foundation.blame import is_unforeseen, own_code, refuse_own_code
 from tokenlight.metrics.evaluate import Curve, Measure, compare, count_marked, measure_curve, trace_curves
 from tokenlight.metrics.perturbation import Perturbation
 from tokenlight.metrics.probability import Asking
-from tokenlight.model.twin import Twin
+from tokenlight.model.twin import InstrumentedModel
 from tokenlight.results.explanation import Explanation
 from tokenlight.runs.engines import Tell
 from tokenlight.runs.halving import by_halves
 from tokenlight.runs.journal import Record
-from tokenlight.text.rows import Row
+from tokenlight.text.rows import TokenizedText
 
 EXPLAINED_AT_ONCE = 4096  # tokens, padding included
 SEVERAL = 10  # rows with unforeseen errors, and none without, that no row can be blamed for
@@ -32,7 +33,7 @@ Explained = dict[str, list[Explanation]]  # label -> for each case
 
 
 @dataclass(frozen=True)
-class MeasuredPart:
+class MeasuredChunk:
     """A record for every row in order, and the explanations behind them."""
 
     records: list[Record]
@@ -51,8 +52,8 @@ class MeasuringPlan:
 
     explainer: Explainer  # as the protocol reads texts
     protocol: Protocol
-    jobs: Mapping[str, Job]  # by label
-    seeds: tuple[tuple[Explainer, Mapping[str, Job]], ...] = ()  # models to compare with
+    method_configs: Mapping[str, MethodConfig]  # by label
+    seeds: tuple[tuple[Explainer, Mapping[str, MethodConfig]], ...] = ()  # models to compare with
     inverse: bool = False  # the methods' scores turned round: the control that should be worst
     fused: bool | None = None  # attention as one operation; None: wherever no method needs its weights
     run_of: Mapping[str, str] = field(default_factory=dict)  # label of a run -> label of its line in the table
@@ -61,8 +62,8 @@ class MeasuringPlan:
     def explainers(self) -> list[Explainer]:
         return [self.explainer, *(explainer for explainer, _ in self.seeds)]
 
-    def do(self, part: Part, tell: Tell) -> MeasuredPart:
-        found = measure_part(self, part)
+    def do(self, part: Chunk, tell: Tell) -> MeasuredChunk:
+        found = measure_chunk(self, part)
         tell(len(part.rows))
         return found
 
@@ -82,15 +83,15 @@ class MeasuringPlan:
 
 @dataclass(frozen=True)
 class ReadyModel:
-    """A model for the time of one part: its twin, and the cases' texts in its tokens."""
+    """A model for the time of one part: its instrumented model, and the cases' texts in its tokens."""
 
     explainer: Explainer
-    jobs: Mapping[str, Job]
-    twin: Twin
-    rows: list[Row]
+    method_configs: Mapping[str, MethodConfig]
+    instrumented: InstrumentedModel
+    tokenized_texts: list[TokenizedText]
 
 
-def measure_part(plan: MeasuringPlan, part: Part) -> MeasuredPart:
+def measure_chunk(plan: MeasuringPlan, part: Chunk) -> MeasuredChunk:
     """The rows of a part; one on which anything fails is set aside with the reason, and spoils no other.
 
     If the first part shows nothing but unforeseen errors, on several rows, the first of them is raised: then no row is
@@ -106,14 +107,14 @@ def measure_part(plan: MeasuringPlan, part: Part) -> MeasuredPart:
     return found
 
 
-def measure_rows(plan: MeasuringPlan, rows: Sequence[NumberedRow], unforeseen: list[Exception]) -> MeasuredPart:
+def measure_rows(plan: MeasuringPlan, rows: Sequence[NumberedRow], unforeseen: list[Exception]) -> MeasuredChunk:
     """`unforeseen` gets the first errors that may be bugs, ours or the caller's."""
 
-    def set_aside(row: NumberedRow, error: Exception, reason: str) -> MeasuredPart:
+    def set_aside(row: NumberedRow, error: Exception, reason: str) -> MeasuredChunk:
         may_be_bug = is_unforeseen(error) or own_code(error) is not None
         if may_be_bug and len(unforeseen) < SEVERAL:  # they hold what was in memory when they were raised
             unforeseen.append(error)
-        return MeasuredPart([bad_row(row, reason)], [], {})
+        return MeasuredChunk([bad_row(row, reason)], [], {})
 
     found = by_halves(rows, lambda some: [measure_together(plan, some)], set_aside)
     explained: Explained = {}
@@ -121,19 +122,21 @@ def measure_rows(plan: MeasuringPlan, rows: Sequence[NumberedRow], unforeseen: l
         for label, results in part.explained.items():
             explained.setdefault(label, []).extend(results)
     records = [record for part in found for record in part.records]
-    return MeasuredPart(records, [case for part in found for case in part.cases], explained)
+    return MeasuredChunk(records, [case for part in found for case in part.cases], explained)
 
 
-def measure_together(plan: MeasuringPlan, rows: Sequence[NumberedRow]) -> MeasuredPart:
-    twin = Twin(plan.explainer.model)
-    cases, records = sort_out_together(plan.explainer, plan.protocol, rows, twin)
+def measure_together(plan: MeasuringPlan, rows: Sequence[NumberedRow]) -> MeasuredChunk:
+    instrumented = InstrumentedModel(plan.explainer.model)
+    cases, records = sort_out_together(plan.explainer, plan.protocol, rows, instrumented)
     explained: Explained = {}
     if cases:
-        model = ReadyModel(plan.explainer, plan.jobs, twin, [case.draft.row for case in cases])
+        model = ReadyModel(
+            plan.explainer, plan.method_configs, instrumented, [case.draft.tokenized_text for case in cases]
+        )
         explained = explain_cases(plan, model, cases, [case.target for case in cases])
         records += measure_cases(plan, model, cases, explained)
         refuse_unstorable(records)
-    return MeasuredPart(list(in_order(records)), cases, explained)
+    return MeasuredChunk(list(in_order(records)), cases, explained)
 
 
 def refuse_unstorable(records: Sequence[Record]) -> None:
@@ -150,24 +153,24 @@ def explain_cases(plan: MeasuringPlan, model: ReadyModel, cases: Sequence[Case],
 
 
 def explain(plan: MeasuringPlan, model: ReadyModel, targets: Any, foils: Any) -> Explained:
-    longest = max(len(row) for row in model.rows)
+    longest = max(len(tokenized_text) for tokenized_text in model.tokenized_texts)
     found = model.explainer.explain_rows(
-        model.rows,
-        model.jobs,
+        model.tokenized_texts,
+        model.method_configs,
         target=targets,
         foil=foils,
-        running=Running(
+        run_options=RunOptions(
             batch_size=max(1, min(32, EXPLAINED_AT_ONCE // longest)),
             progress=False,
             fused=plan.fused,
             prepare=plan.protocol.prepare(model.explainer.tokenizer),
-            twin=model.twin,
+            instrumented=model.instrumented,
         ),
     )
     adjusted = {label: [plan.protocol.adjust(e) for e in results] for label, results in found.items()}
     if not plan.inverse:
         return adjusted
-    absolute = any(measure.settled.absolute for measure in plan.measures("curves"))
+    absolute = any(measure.resolved_perturbation.absolute for measure in plan.measures("curves"))
     return {label: [turn_round(e, absolute) for e in results] for label, results in adjusted.items()}
 
 
@@ -211,15 +214,15 @@ def draw(
     return trace_curves(
         model.explainer,
         [e for results in explained.values() for e in results],
-        [measure.settled for measure in plan.measures("curves")],
+        [measure.resolved_perturbation for measure in plan.measures("curves")],
         [case.target for case in cases] * times,
         [case.foil for case in cases] * times,
-        Asking(twin=model.twin, rows=model.rows * times),
+        Asking(instrumented=model.instrumented, tokenized_texts=model.tokenized_texts * times),
     )
 
 
 def curve_values(plan: MeasuringPlan, curves: Mapping[Perturbation, Curve]) -> dict[str, float]:
-    return {m.label: measure_curve(m, curves[m.settled]) for m in plan.measures("curves")}
+    return {m.label: measure_curve(m, curves[m.resolved_perturbation]) for m in plan.measures("curves")}
 
 
 def curve_points(plan: MeasuringPlan, curves: Mapping[Perturbation, Curve]) -> dict[str, list[float]]:
@@ -227,7 +230,7 @@ def curve_points(plan: MeasuringPlan, curves: Mapping[Perturbation, Curve]) -> d
     names: dict[Perturbation, str] = {}
     for measure in plan.measures("curves"):
         if measure.entry.points is not None:
-            names.setdefault(measure.settled, measure.label)
+            names.setdefault(measure.resolved_perturbation, measure.label)
     return {name: [float(f"{p:.6g}") for p in curves[one].probabilities.tolist()] for one, name in names.items()}
 
 
@@ -263,6 +266,11 @@ def explained_by_seeds(plan: MeasuringPlan, cases: Sequence[Case]) -> list[Expla
     """The other models' own predictions, explained."""
     texts = [case.draft.example.text for case in cases]
     return [
-        explain(plan, ReadyModel(explainer, jobs, Twin(explainer.model), explainer.encode(texts)), None, None)
-        for explainer, jobs in plan.seeds
+        explain(
+            plan,
+            ReadyModel(explainer, method_configs, InstrumentedModel(explainer.model), explainer.encode(texts)),
+            None,
+            None,
+        )
+        for explainer, method_configs in plan.seeds
     ]

@@ -3,4 +3,4 @@
 from typing import Literal
 
 BadRows = Literal["skip", "refuse"]
-Perturb = Literal["delete", "pad", "mask"]  # how tokens are taken away
+RemovalName = Literal["delete", "pad", "mask"]  # how tokens are taken away

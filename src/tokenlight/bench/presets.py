@@ -16,7 +16,7 @@ from tokenlight.tasks.next_token import NextToken
 
 # AttCAT and Mask-LRP take tokens away alike.
 DELETE = Perturbation(
-    how="delete",
+    removal="delete",
     grid=NINTHS,
     share_of="all",
     rounding="half_even",
@@ -24,7 +24,7 @@ DELETE = Perturbation(
     skip_last=True,
     zero_types=True,
 )
-PAD = replace(DELETE, how="replace", token="pad")
+PAD = replace(DELETE, removal="replace", token="pad")
 EVERY_DELETE, EVERY_PAD = replace(DELETE, eligible="all"), replace(PAD, eligible="all")
 
 # Their code sets [CLS] to 0 in these, and not in CAT and AttCAT.
@@ -71,8 +71,8 @@ ATTCAT_SQUAD = Protocol(
     lost_answer="first token",
 )
 # Equations 13 to 15, section 5.3.
-DELETE_WRITTEN = Perturbation(how="delete", grid=TENTHS_FROM_0)
-PAD_WRITTEN = Perturbation(how="replace", token="pad", grid=TENTHS_FROM_0)
+DELETE_WRITTEN = Perturbation(removal="delete", grid=TENTHS_FROM_0)
+PAD_WRITTEN = Perturbation(removal="replace", token="pad", grid=TENTHS_FROM_0)
 ATTCAT_WRITTEN = Protocol(
     "attcat_written",
     (Measure("aopc", DELETE_WRITTEN), Measure("log_odds", PAD_WRITTEN), KENDALL),
@@ -120,8 +120,8 @@ ENVELOPE = {"envelope": True, "plus_one": True}
 ALTI = Protocol(
     "alti",
     (
-        Measure("comprehensiveness", Perturbation(how="delete", grid=BINS), ENVELOPE),
-        Measure("sufficiency", Perturbation(how="delete", grid=BINS, keep="top", empty=True), ENVELOPE),
+        Measure("comprehensiveness", Perturbation(removal="delete", grid=BINS), ENVELOPE),
+        Measure("sufficiency", Perturbation(removal="delete", grid=BINS, keep="top", empty=True), ENVELOPE),
     ),
     tasks=(Classification.name, MaskedToken.name),
     longest=200,
@@ -130,8 +130,8 @@ ALTI = Protocol(
 ALTI_WRITTEN = Protocol(
     "alti_written",
     (
-        Measure("comprehensiveness", Perturbation(how="delete", grid=ALTI_BINS), {"plus_one": True}),
-        Measure("sufficiency", Perturbation(how="delete", grid=ALTI_BINS, keep="top"), {"plus_one": True}),
+        Measure("comprehensiveness", Perturbation(removal="delete", grid=ALTI_BINS), {"plus_one": True}),
+        Measure("sufficiency", Perturbation(removal="delete", grid=ALTI_BINS, keep="top"), {"plus_one": True}),
     ),
     tasks=(Classification.name, MaskedToken.name),
 )

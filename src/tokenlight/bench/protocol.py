@@ -12,13 +12,13 @@ from tokenlight.data.examples import Span
 from tokenlight.explain.explainer import Explainer
 from tokenlight.metrics.evaluate import Measure, check_labels, named
 from tokenlight.metrics.perturbation import Perturbation
-from tokenlight.model.tape import Tape
-from tokenlight.model.twin import Twin
+from tokenlight.model.tape import Capture
+from tokenlight.model.twin import InstrumentedModel
 from tokenlight.results.explanation import Explanation
 from tokenlight.syntax.align import segment_tokens, tokens_of
 from tokenlight.tasks.extractive_answers import LooseAnswers
 from tokenlight.text.batches import Batch
-from tokenlight.text.rows import Row
+from tokenlight.text.rows import TokenizedText
 
 BATCH = 32  # texts that run together
 
@@ -102,15 +102,20 @@ class Protocol:
         return change
 
     def keep(
-        self, row: Row, *, label: int | None = None, probability: float | None = None, right: bool | None = None
+        self,
+        tokenized_text: TokenizedText,
+        *,
+        label: int | None = None,
+        probability: float | None = None,
+        right: bool | None = None,
     ) -> str | None:
         """Why an example is set aside; None where it is not.
 
         `label` is the gold class, `probability` its probability in the measured pass, `right` whether the model
         prefers it (or the right word to the wrong one). What the protocol does not ask for may be None.
         """
-        total = len(row) + row.truncated
-        if len(row) < self.shortest:
+        total = len(tokenized_text) + tokenized_text.truncated
+        if len(tokenized_text) < self.shortest:
             return f"fewer than {self.shortest} tokens"
         if self.longest is not None and total > self.longest:
             return f"more than {self.longest} tokens"
@@ -123,30 +128,36 @@ class Protocol:
         return "predicted wrongly" if self.only_right and not right else None
 
     def targets(
-        self, explainer: Explainer, rows: Sequence[Row], labels: Sequence[int | None] = (), twin: Twin | None = None
+        self,
+        explainer: Explainer,
+        tokenized_texts: Sequence[TokenizedText],
+        labels: Sequence[int | None] = (),
+        instrumented: InstrumentedModel | None = None,
     ) -> list[Any]:
         """target= of `explain_rows` and `evaluate` for each row; None stands for what the model predicts.
 
-        `twin`, if there is one, is of this model.
+        `instrumented`, if there is one, is of this model.
         """
         if self.target == "gold":
             return list(labels)
         if self.target == "predicted":
-            return [None] * len(rows)
-        return self._peaks(explainer, rows, twin or Twin(explainer.model))
+            return [None] * len(tokenized_texts)
+        return self._peaks(explainer, tokenized_texts, instrumented or InstrumentedModel(explainer.model))
 
-    def _peaks(self, explainer: Explainer, rows: Sequence[Row], twin: Twin) -> list[tuple[int, int]]:
+    def _peaks(
+        self, explainer: Explainer, tokenized_texts: Sequence[TokenizedText], instrumented: InstrumentedModel
+    ) -> list[tuple[int, int]]:
         """The tokens with the highest start and end logit of the explained pass, among all tokens of the row."""
         change = self.prepare(explainer.tokenizer)
         found: dict[int, tuple[int, int]] = {}
-        for places in explainer.batches(list(rows), BATCH, [False] * len(rows)):
-            batch = explainer.collate([rows[i] for i in places], twin.device)
-            with torch.inference_mode(), torch.autocast(twin.device.type, enabled=False):
-                output = twin.run(change(batch) if change else batch, Tape())
+        for places in explainer.batches(list(tokenized_texts), BATCH, [False] * len(tokenized_texts)):
+            batch = explainer.collate([tokenized_texts[i] for i in places], instrumented.device)
+            with torch.inference_mode(), torch.autocast(instrumented.device.type, enabled=False):
+                output = instrumented.run(change(batch) if change else batch, Capture())
             for place, i in enumerate(places):
-                start, end = (output[side][place, : len(rows[i])] for side in ("start_logits", "end_logits"))
+                start, end = (output[side][place, : len(tokenized_texts[i])] for side in ("start_logits", "end_logits"))
                 found[i] = int(start.argmax()), int(end.argmax())
-        return [found[i] for i in range(len(rows))]
+        return [found[i] for i in range(len(tokenized_texts))]
 
     def adjust(self, explanation: Explanation) -> Explanation:
         """The explanation with the scores that the paper's code goes on with."""
@@ -157,10 +168,10 @@ class Protocol:
             scores = torch.cat([scores.new_zeros(1), scores[1:]])
         return explanation if scores is explanation.scores else replace(explanation, scores=scores)
 
-    def answer_marks(self, row: Row, answer: Span) -> Tensor | None:
+    def answer_marks(self, tokenized_text: TokenizedText, answer: Span) -> Tensor | None:
         """[token] bool: the gold answer, given in characters of the context; None where it was cut off."""
-        marks = torch.zeros(len(row), dtype=torch.bool)
-        context = segment_tokens(row, 1)
+        marks = torch.zeros(len(tokenized_text), dtype=torch.bool)
+        context = segment_tokens(tokenized_text, 1)
         whole = bool(context.tokens) and answer[1] <= context.ends[-1]
         found = tokens_of(context, answer) if whole else None
         if found is not None:

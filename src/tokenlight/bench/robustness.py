@@ -6,7 +6,7 @@ from itertools import combinations, permutations
 from statistics import fmean
 
 from tokenlight.explain.explainer import Explainer
-from tokenlight.explain.running import Running
+from tokenlight.explain.running import RunOptions
 from tokenlight.metrics import metrics_between
 from tokenlight.metrics.evaluate import Measure, compare
 from tokenlight.results.explanation import Explanation
@@ -42,8 +42,10 @@ def robustness(
     (listed, _), specs = texts_of(texts), [MethodSpec.parse(one) for one in methods]
     measures = [one if isinstance(one, Measure) else Measure(one) for one in metrics or metrics_between("models")]
     explained = [
-        e.explain_jobs(
-            listed, {spec.label: spec.job(e.inner, seed=i) for spec in specs}, running=Running(progress=progress)
+        e.explain_configs(
+            listed,
+            {spec.label: spec.method_config(e.inner, seed=i) for spec in specs},
+            run_options=RunOptions(progress=progress),
         )
         for i, e in enumerate(explainers)
     ]

@@ -23,10 +23,10 @@ def keep_shown(folder: Path, cases: Sequence[Case], explained: Mapping[str, Sequ
     before = len(stored)
     for i, case in enumerate(cases):
         number = str(case.draft.number)
-        if len(stored) < MOST and number not in stored and len(case.draft.row) <= LONGEST:
+        if len(stored) < MOST and number not in stored and len(case.draft.tokenized_text) <= LONGEST:
             stored[number] = [plain(results[i], label) for label, results in explained.items()]
     if not stored and cases:  # all are long: the shortest is better than none
-        i = min(range(len(cases)), key=lambda i: len(cases[i].draft.row))
+        i = min(range(len(cases)), key=lambda i: len(cases[i].draft.tokenized_text))
         stored[str(cases[i].draft.number)] = [plain(results[i], label) for label, results in explained.items()]
     if len(stored) > before:
         write_whole(path, json.dumps(stored, ensure_ascii=False) + "\n")

@@ -6,7 +6,7 @@ from typing import Any
 from tokenlight.bench.cases import with_own_mask
 from tokenlight.data.examples import Example
 from tokenlight.data.reading_examples import read_examples
-from tokenlight.data.source import Source
+from tokenlight.data.source import DataSource
 from tokenlight.explain.explainer import Explainer
 from tokenlight.masks.choosing import HeadsLike
 from tokenlight.metrics.sanity import sanity
@@ -28,7 +28,7 @@ def check_methods(
     return found
 
 
-def texts_of(source: Source, explainer: Explainer) -> list[Text]:
+def texts_of(source: DataSource, explainer: Explainer) -> list[Text]:
     """The texts alone; bad rows are refused, since there is no table to count them in."""
     texts = []
     for row in read_examples(source, explainer.task.gap):

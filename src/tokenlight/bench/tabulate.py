@@ -151,7 +151,7 @@ def make_panels(results: Results, columns: tuple[Column, ...], seed: int) -> tup
     panels = []
     for measure, column in zip(results.measures, columns, strict=True):
         if measure.entry.points is not None:
-            name = names.setdefault(measure.settled, measure.label)
+            name = names.setdefault(measure.resolved_perturbation, measure.label)
             panels.append(make_panel(results, results.curves[name], measure, column, seed))
     return tuple(panels)
 
@@ -183,9 +183,9 @@ def exact_points(points: Array) -> Array:
 
 def places_of(measure: Measure, points: int) -> tuple[str, tuple[float, ...]]:
     """The share (in %) or number of units at each point."""
-    change = measure.settled
+    change = measure.resolved_perturbation
     kept = measure.entry.needs == "kept"
-    what = "alone" if kept else ("replaced" if change.how != "delete" else "removed")
+    what = "alone" if kept else ("replaced" if change.removal != "delete" else "removed")
     first = [0.0] if not kept or change.empty else []
     grid = [k for k in change.grid or () if not (change.distinct and k == 0)]
     if not grid or isinstance(grid[0], int):

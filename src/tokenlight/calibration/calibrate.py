@@ -48,7 +48,7 @@ def calibrate(
 
     Tokens are taken away from every text in random `orders`, in `points` groups, by the `perturbation` (default: what
     the metrics do). Strengths in [0, 1] then follow the slope of the correlation between the tokens' scores and what
-    the answer lost by them. Each of the `folds` of the texts is evaluated under strengths learnt from the others: when
+    the answer lost by them. Each of the `folds` of the texts is evaluated under strengths learned from the others: when
     they gain no more (or after `steps`), the search ends, and if their gain may be chance, every head stays lit.
     `target` and `foil` are as in `explain`; a text that occurs twice counts once. The mask keeps the syntactic and
     positional groups of `heads` (default: the model's own) for comparison. With a `checkpoint`, a run that was stopped
@@ -63,12 +63,12 @@ def calibrate(
     calibration = Calibration(explainer, relevance_method(method), *distinct(explainer, texts, target, foil), settings)
     divided, _ = (
         calibration.folds,
-        calibration.goals,
+        calibration.measured_targets,
     )  # what is wrong with the texts is said before anything is measured
     store = Checkpoint.open(
         None if checkpoint is None else Path(checkpoint),
         {} if checkpoint is None else calibration.describe(),
-        list(map(len, calibration.rows)),
+        list(map(len, calibration.tokenized_texts)),
     )
     effects = calibration.measure(store, progress)
     search = calibration.search(effects, steps, store, progress)
@@ -113,17 +113,20 @@ def as_mask(explainer: Explainer, strengths: Tensor, groups: HeadMask | None, ma
 
 
 def distinct(explainer: Explainer, texts: Any, target: Any, foil: Any) -> tuple[list[Text], list[Any], list[Any]]:
-    """Each text with its target and foil once: a copy among the texts held back would judge what it was learnt from.
+    """Each text with its target and foil once: a copy among the texts held back would judge what it was learned from.
 
     Texts with the same tokens, such as one with a blank at its end, are copies.
     """
     if isinstance(texts, str | tuple):
         raise TypeError("calibration needs a list of texts, 50 to 500 for example; found a single one")
     listed, _ = texts_of(texts)
-    goals = (spread(target, len(listed), "target"), spread(foil, len(listed), "foil"))
+    measured_targets = (spread(target, len(listed), "target"), spread(foil, len(listed), "foil"))
     found: dict[str, tuple[Text, Any, Any]] = {}
-    for row, text, *goal in zip(explainer.encode(listed), listed, *goals, strict=True):
-        found.setdefault(repr((row.input_ids, row.token_type_ids, goal)), (text, goal[0], goal[1]))
+    for tokenized_text, text, *measured_target in zip(explainer.encode(listed), listed, *measured_targets, strict=True):
+        found.setdefault(
+            repr((tokenized_text.input_ids, tokenized_text.token_type_ids, measured_target)),
+            (text, measured_target[0], measured_target[1]),
+        )
     kept, targets, foils = (list(column) for column in zip(*found.values(), strict=True))
     return kept, targets, foils
 

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from tokenlight.explain.explainer import Explainer
-from tokenlight.metrics.perturbation import Perturbation, change, takeable
+from tokenlight.metrics.perturbation import Perturbation, change, removable_units
 from tokenlight.metrics.probability import Asking, ask, log_probabilities
-from tokenlight.model.twin import Twin
-from tokenlight.tasks.targets import Goal, Question
-from tokenlight.text.rows import Row
+from tokenlight.model.twin import InstrumentedModel
+from tokenlight.tasks.targets import ChangedInput, MeasuredTarget
+from tokenlight.text.rows import TokenizedText
 
 FLOOR = 1e-9  # of a probability and of its complement: log-odds stay finite
 Order = list[list[int]]  # groups of tokens, in the order in which they go
@@ -33,18 +33,18 @@ class Effects:
 
 def standard(values: Tensor) -> Tensor:
     """Mean 0, length 1; all 0, without a slope, where the values are constant."""
-    centred = values - values.mean()
-    size = torch.linalg.vector_norm(centred.detach())
+    centered = values - values.mean()
+    size = torch.linalg.vector_norm(centered.detach())
     if size == 0:
         return torch.zeros_like(values)
-    return centred / torch.linalg.vector_norm(centred)
+    return centered / torch.linalg.vector_norm(centered)
 
 
 def measure_effects(
     explainer: Explainer,
-    twin: Twin,
-    rows: Sequence[Row],
-    goals: Sequence[Goal],
+    instrumented: InstrumentedModel,
+    tokenized_texts: Sequence[TokenizedText],
+    measured_targets: Sequence[MeasuredTarget],
     names: Sequence[str],
     perturbation: Perturbation,
     orders: int,
@@ -57,21 +57,21 @@ def measure_effects(
     on its name alone, so that rows can be measured in parts.
     """
     plans = [
-        list(random_orders(row, goal, name, perturbation, orders, points))
-        for row, goal, name in zip(rows, goals, names, strict=True)
+        list(random_orders(tokenized_text, measured_target, name, perturbation, orders, points))
+        for tokenized_text, measured_target, name in zip(tokenized_texts, measured_targets, names, strict=True)
     ]
     questions = [
         question
-        for row, goal, plan in zip(rows, goals, plans, strict=True)
+        for tokenized_text, measured_target, plan in zip(tokenized_texts, measured_targets, plans, strict=True)
         for order in plan
-        for question in ask_along(explainer, row, goal, order, perturbation)
+        for question in ask_along(explainer, tokenized_text, measured_target, order, perturbation)
     ]
-    found = log_probabilities(explainer, questions, Asking(twin=twin)).exp()
+    found = log_probabilities(explainer, questions, Asking(instrumented=instrumented)).exp()
     log_odds = torch.logit(found.clamp(FLOOR, 1 - FLOOR))
     lines = iter(log_odds.split([len(order) + 1 for plan in plans for order in plan]))
     return [
-        share_out(len(row), [(order, -next(lines).diff()) for order in plan])
-        for row, plan in zip(rows, plans, strict=True)
+        share_out(len(tokenized_text), [(order, -next(lines).diff()) for order in plan])
+        for tokenized_text, plan in zip(tokenized_texts, plans, strict=True)
     ]
 
 
@@ -87,9 +87,16 @@ def share_out(length: int, measured: Sequence[tuple[Order, Tensor]]) -> Effects:
 
 
 def random_orders(
-    row: Row, goal: Goal, name: str, perturbation: Perturbation, orders: int, points: int
+    tokenized_text: TokenizedText,
+    measured_target: MeasuredTarget,
+    name: str,
+    perturbation: Perturbation,
+    orders: int,
+    points: int,
 ) -> Iterator[Order]:
-    tokens = [token for unit in takeable(row, perturbation, goal.protected) for token in unit]
+    tokens = [
+        token for unit in removable_units(tokenized_text, perturbation, measured_target.protected) for token in unit
+    ]
     chance = random.Random(name)
     parts = min(points, len(tokens))
     cuts = [round(i * len(tokens) / parts) for i in range(parts + 1)]
@@ -99,10 +106,14 @@ def random_orders(
 
 
 def ask_along(
-    explainer: Explainer, row: Row, goal: Goal, order: Order, perturbation: Perturbation
-) -> Iterator[Question]:
+    explainer: Explainer,
+    tokenized_text: TokenizedText,
+    measured_target: MeasuredTarget,
+    order: Order,
+    perturbation: Perturbation,
+) -> Iterator[ChangedInput]:
     """The whole row, then without the first group, without the first two, and so on."""
     gone: list[int] = []
     for group in [[], *order]:
         gone = gone + group
-        yield ask(explainer, change(row, gone, perturbation, 0.0), goal)
+        yield ask(explainer, change(tokenized_text, gone, perturbation, 0.0), measured_target)

@@ -18,14 +18,14 @@ from tokenlight.explain.explainer import Explainer
 from tokenlight.foundation.progress import counting
 from tokenlight.methods import Method
 from tokenlight.metrics.evaluate import Measure, evaluate
-from tokenlight.metrics.goals import goals_of
-from tokenlight.metrics.perturbation import Perturbation, takeable
+from tokenlight.metrics.goals import measured_targets_of
+from tokenlight.metrics.perturbation import Perturbation, removable_units
 from tokenlight.model.settings import layers_and_heads
-from tokenlight.model.twin import Twin
+from tokenlight.model.twin import InstrumentedModel
 from tokenlight.results.explanation import Explanation
 from tokenlight.runs.model_hash import hash_model
-from tokenlight.tasks.targets import Goal
-from tokenlight.text.rows import Row, Text
+from tokenlight.tasks.targets import MeasuredTarget
+from tokenlight.text.rows import Text, TokenizedText
 
 CHUNK = 16  # texts that are measured between two looks at the disk
 TAUGHT_BY = 128  # texts, at most, that a step looks at: drawn anew for each, so a step's cost does not grow with them
@@ -63,11 +63,11 @@ class Calibration:
     settings: CalibrationSettings
 
     @cached_property
-    def twin(self) -> Twin:
-        return Twin(self.explainer.model)
+    def instrumented(self) -> InstrumentedModel:
+        return InstrumentedModel(self.explainer.model)
 
     @cached_property
-    def rows(self) -> list[Row]:
+    def tokenized_texts(self) -> list[TokenizedText]:
         return self.explainer.encode(self.texts)
 
     @cached_property
@@ -76,14 +76,18 @@ class Calibration:
         return self._explain(range(len(self.texts)), None)
 
     @cached_property
-    def goals(self) -> list[Goal]:
+    def measured_targets(self) -> list[MeasuredTarget]:
         """Whose probability is measured; texts of which nothing can be taken away are found here already."""
-        nothing = [None] * len(self.rows)
-        goals = goals_of(self.explainer, self.twin, self.rows, self.plain, nothing, nothing)
-        for row, goal in zip(self.rows, goals, strict=True):
-            if not takeable(row, self.settings.perturbation, goal.protected):
-                raise ValueError(f"no token of {row.text!r} can be taken away: all are special or read by the target")
-        return goals
+        nothing = [None] * len(self.tokenized_texts)
+        measured_targets = measured_targets_of(
+            self.explainer, self.instrumented, self.tokenized_texts, self.plain, nothing, nothing
+        )
+        for tokenized_text, measured_target in zip(self.tokenized_texts, measured_targets, strict=True):
+            if not removable_units(tokenized_text, self.settings.perturbation, measured_target.protected):
+                raise ValueError(
+                    f"no token of {tokenized_text.text!r} can be taken away: all are special or read by the target"
+                )
+        return measured_targets
 
     @cached_property
     def folds(self) -> list[list[int]]:
@@ -106,20 +110,27 @@ class Calibration:
 
     def measure(self, store: Checkpoint, progress: bool) -> list[Effects]:
         """The effects of every text; those that the checkpoint holds are not measured again."""
-        names = [f"{self.settings.seed} {i}" for i in range(len(self.rows))]
-        how = (self.settings.perturbation, self.settings.orders, self.settings.points)
-        with counting("measuring", len(self.rows), len(store.effects), progress) as advance:
-            while (done := len(store.effects)) < len(self.rows):
+        names = [f"{self.settings.seed} {i}" for i in range(len(self.tokenized_texts))]
+        removal = (self.settings.perturbation, self.settings.orders, self.settings.points)
+        with counting("measuring", len(self.tokenized_texts), len(store.effects), progress) as advance:
+            while (done := len(store.effects)) < len(self.tokenized_texts):
                 some = slice(done, done + CHUNK)
-                found = measure_effects(self.explainer, self.twin, self.rows[some], self.goals[some], names[some], *how)
+                found = measure_effects(
+                    self.explainer,
+                    self.instrumented,
+                    self.tokenized_texts[some],
+                    self.measured_targets[some],
+                    names[some],
+                    *removal,
+                )
                 store.add(found)
                 advance(len(found))
         return store.effects
 
     def batches(self, effects: Sequence[Effects], places: Sequence[int]) -> list[MeasuredBatch]:
         """Some of the texts, with what was measured."""
-        some = [Measured(self.rows[i], self._wanted(i), effects[i]) for i in places]
-        return measured_batches(self.explainer, self.twin, some)
+        some = [Measured(self.tokenized_texts[i], self._resolve_target(i), effects[i]) for i in places]
+        return measured_batches(self.explainer, self.instrumented, some)
 
     def search(self, effects: Sequence[Effects], steps: int, store: Checkpoint, progress: bool) -> Search:
         """Climb until texts that were not seen gain no more, or for so many steps."""
@@ -152,13 +163,13 @@ class Calibration:
 
     def slope(self, effects: Sequence[Effects], places: Sequence[int], strengths: Tensor) -> Tensor:
         """[layer, head]"""
-        return agreement_and_slope(self.twin, self.batches(effects, places), self.method, strengths)[1]
+        return agreement_and_slope(self.instrumented, self.batches(effects, places), self.method, strengths)[1]
 
     def judge(self, unseen: Sequence[Sequence[MeasuredBatch]], strengths: Sequence[Tensor]) -> Tensor:
         """[text] agreement, each fold under strengths of its own."""
         found = torch.zeros(len(self.texts), dtype=torch.float64)
         for fold, batches, own in zip(self.folds, unseen, strengths, strict=True):
-            found[fold] = agreements(self.twin, batches, self.method, own)
+            found[fold] = agreements(self.instrumented, batches, self.method, own)
         return found
 
     def faithfulness(self, strengths: Sequence[Tensor] | None) -> float:
@@ -170,8 +181,8 @@ class Calibration:
         found = evaluate(self.explainer, explained, [Measure("aopc", self.settings.perturbation)])
         return sum(one["aopc"] for one in found) / len(found)
 
-    def _wanted(self, place: int) -> Any:
-        return self.explainer.task.want(self.rows[place], self.targets[place], self.foils[place])
+    def _resolve_target(self, place: int) -> Any:
+        return self.explainer.task.resolve_target(self.tokenized_texts[place], self.targets[place], self.foils[place])
 
     def _explain(self, places: Sequence[int], strengths: Tensor | None) -> list[Explanation]:
         texts, targets, foils = ([of[i] for i in places] for of in (self.texts, self.targets, self.foils))

@@ -22,11 +22,11 @@ def explain_answer(
     explainer: "Explainer", prompt: "Prompt", answer: "AnswerLike", method: str, **settings: Any
 ) -> "ExplainedAnswer":
     """With a bar for the answer's tokens, where it takes long."""
-    from tokenlight.explain.answering import ids_of
+    from tokenlight.explain.answering import answer_ids
     from tokenlight.foundation.progress import at_each_part, counting
     from tokenlight.methods import find_method
 
-    tokens = len(ids_of(explainer.task, explainer.encode([prompt])[0], answer))
+    tokens = len(answer_ids(explainer.task, explainer.encode([prompt])[0], answer))
     total = None if find_method(method).asks_model else tokens  # those come back to every token again and again
     with counting("explaining", total) as advance, at_each_part(lambda: advance(1)):
         return explainer.explain_answer(prompt, answer, method, progress=False, **settings)

@@ -21,7 +21,7 @@ from tokenlight.cli.shared_options import (
     MethodSpecsOption,
     ModelArgument,
     PairOption,
-    PerturbOption,
+    RemovalOption,
     SampleOption,
     SampleSeedOption,
     SplitOption,
@@ -34,7 +34,7 @@ from tokenlight.cli.writing import refuse_checkpoint
 from tokenlight.runs.workers import Workers
 
 if TYPE_CHECKING:
-    from tokenlight.data.source import Source
+    from tokenlight.data.source import DataSource
     from tokenlight.results.table import Table
 
 
@@ -69,7 +69,7 @@ def bench(
     label: Annotated[str | None, typer.Option(help="The column with the gold label.")] = None,
     split: SplitOption = None,
     kind: KindOption = None,
-    perturb: PerturbOption = None,
+    removal: RemovalOption = None,
     heads: HeadsOption = None,
     erasure: Annotated[bool, typer.Option(help="Erasure as a control: one forward pass for every token.")] = True,
     seed_model: Annotated[list[str] | None, typer.Option(help="Repeat; models that differ in their seed.")] = None,
@@ -83,7 +83,7 @@ def bench(
     """Compare methods by metrics on your own model and data. A run that was stopped continues with the same command."""
     from tokenlight.bench.shown_examples import read_shown
     from tokenlight.bench.tabulate import read_table
-    from tokenlight.data.source import Source
+    from tokenlight.data.source import DataSource
     from tokenlight.views.benchmark_report import write_views
     from tokenlight.views.benchmark_table import show_table
 
@@ -91,7 +91,7 @@ def bench(
         if data is None:
             if not (Path(model) / "run.json").is_file():
                 raise ValueError("name the data to measure on, or a folder with results to show")
-            chosen = (output, method, metric, preset, limit, sample, text, pair, label, split, kind, perturb, heads)
+            chosen = (output, method, metric, preset, limit, sample, text, pair, label, split, kind, removal, heads)
             chosen += (
                 seed_model,
                 fused,
@@ -109,7 +109,7 @@ def bench(
         else:
             folder = output
             refuse_checkpoint(folder)
-            source = Source(
+            source = DataSource(
                 data,
                 text=text,
                 pair=pair,
@@ -131,7 +131,7 @@ def bench(
                 metrics=metric,
                 protocol=preset,
                 output=output,
-                perturb=perturb,
+                removal=removal,
                 heads=heads,
                 erasure=erasure,
                 fused=fused,
@@ -144,7 +144,7 @@ def bench(
 
 def run_bench(
     model: str,
-    source: "Source",
+    source: "DataSource",
     task: str | None,
     seeds: list[str],
     trust_remote_code: bool = False,
@@ -200,9 +200,9 @@ def sanity(
     trust_remote_code: TrustOption = False,
     device: DeviceOption = None,
 ) -> None:
-    """Do scores depend on what the model has learnt? Its layers are shuffled from the top down."""
+    """Do scores depend on what the model has learned? Its layers are shuffled from the top down."""
     from tokenlight.bench.shuffled_models import check_methods, texts_of
-    from tokenlight.data.source import Source
+    from tokenlight.data.source import DataSource
     from tokenlight.explain.explainer import DEFAULT_METHOD
     from tokenlight.runs.method_specs import MethodSpec
     from tokenlight.views.shuffled_layers import sanity_figure, sanity_table
@@ -215,7 +215,7 @@ def sanity(
         specs = [MethodSpec.parse(one) for one in method or [DEFAULT_METHOD]]
         explainer = load_model(model, task, trust_remote_code, device)
         limit = FIRST_ROWS if limit is None and sample is None else limit
-        source = Source(data, text=text, pair=pair, kind=kind, split=split, limit=limit, sample=sample, seed=seed)
+        source = DataSource(data, text=text, pair=pair, kind=kind, split=split, limit=limit, sample=sample, seed=seed)
         found = check_methods(explainer, texts_of(source, explainer), specs, heads, absolute=absolute, seed=seed)
         wide_console().print(sanity_table(found))
         if figure is not None:

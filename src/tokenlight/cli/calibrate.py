@@ -16,7 +16,7 @@ from tokenlight.cli.shared_options import (
     KindOption,
     ModelArgument,
     PairOption,
-    PerturbOption,
+    RemovalOption,
     SampleOption,
     SplitOption,
     TaskOption,
@@ -42,7 +42,7 @@ def calibrate(
         typer.Option(min=1, help="Only the first so many rows; 50 to 500 are best. Default: 200, or the sample."),
     ] = None,
     sample: SampleOption = None,
-    perturb: PerturbOption = None,
+    removal: RemovalOption = None,
     folds: Annotated[
         int, typer.Option(min=2, help="Parts of the texts; each is judged by a search over the others.")
     ] = 4,
@@ -66,8 +66,8 @@ def calibrate(
     from tokenlight.calibration.calibrate import calibrate as run
     from tokenlight.calibration.calibrate import relevance_method
     from tokenlight.data.reading_examples import read_examples
-    from tokenlight.data.source import Source
-    from tokenlight.explain.jobs import Job
+    from tokenlight.data.source import DataSource
+    from tokenlight.explain.jobs import MethodConfig
     from tokenlight.metrics.evaluate import Measure
     from tokenlight.metrics.perturbation import Perturbation
     from tokenlight.views.head_map import head_map
@@ -80,18 +80,18 @@ def calibrate(
         check_folder_of(output)
         relevance_method(method)
         limit = FIRST_ROWS if limit is None and sample is None else limit
-        source = Source(texts, text=text, pair=pair, kind=kind, split=split, limit=limit, sample=sample, seed=seed)
+        source = DataSource(texts, text=text, pair=pair, kind=kind, split=split, limit=limit, sample=sample, seed=seed)
         explainer = load_model(model, task, trust_remote_code, device)
-        perturbation = Perturbation() if perturb is None else Perturbation().by(perturb)
+        perturbation = Perturbation() if removal is None else Perturbation().by(removal)
         judge = Protocol("calibration", (Measure("aopc", perturbation),))
         rows = list(enumerate(read_examples(source, explainer.task.gap)))
-        plain = {method: Job.for_model(relevance_method(method), {"heads": None}, explainer.inner)}
+        plain = {method: MethodConfig.for_model(relevance_method(method), {"heads": None}, explainer.inner)}
         cases, aside = sort_out(explainer, judge, rows, plain)
         for reason, rows in Counter(str(row.get("bad") or row.get("set_aside")) for row in aside).items():
             say(f"{describe_count(rows, 'row')} skipped: {reason}", err=True)
         mask = run(
             explainer,
-            [case.draft.row.text for case in cases],
+            [case.draft.tokenized_text.text for case in cases],
             method,
             target=[case.target for case in cases],
             foil=[case.foil for case in cases],

@@ -6,11 +6,11 @@ from pathlib import Path
 
 from tokenlight.views.method_table import MethodRow
 
-FILE = Path(__file__).with_name("catalogue.json")  # `make catalogue` writes it from the registries
+FILE = Path(__file__).with_name("catalogue.json")  # `make catalog` writes it from the registries
 
 
 @dataclass(frozen=True)
-class Catalogue:
+class Catalog:
     """The registries, as far as the table of methods and shell completion speak of them."""
 
     methods: tuple[MethodRow, ...]
@@ -19,9 +19,9 @@ class Catalogue:
     tasks: tuple[str, ...]
 
 
-def read_catalogue() -> Catalogue:
+def read_catalog() -> Catalog:
     found = json.loads(FILE.read_text(encoding="utf-8"))
-    return Catalogue(
+    return Catalog(
         tuple(MethodRow(**row) for row in found["methods"]),
         found["metrics"],
         tuple(found["protocols"]),

@@ -18,19 +18,19 @@ from tokenlight.cli.shared_options import (
     Format,
     FusedOption,
     MethodSpecsOption,
-    NumberOption,
+    QuantityOption,
     TaskOption,
     TrustOption,
 )
 from tokenlight.cli.writing import check_folder_of, confirm, format_for, print_document
-from tokenlight.explain.numbers import DEFAULT_NUMBER
+from tokenlight.explain.numbers import DEFAULT_QUANTITY
 from tokenlight.foundation.files import write_whole
 
 if TYPE_CHECKING:
-    from tokenlight.explain.jobs import Job
+    from tokenlight.explain.jobs import MethodConfig
     from tokenlight.results.explanation import Explanation
     from tokenlight.runs.method_specs import MethodSpec
-    from tokenlight.text.sources import Source
+    from tokenlight.text.sources import Document
 
 
 @app.command()
@@ -50,7 +50,7 @@ def explain(
         typer.Option(help="What a language model answered; default: the assistant's message that ends the chat."),
     ] = None,
     documents: DocumentsOption = None,
-    number: NumberOption = DEFAULT_NUMBER,
+    quantity: QuantityOption = DEFAULT_QUANTITY,
     position: Annotated[
         int | None, typer.Option(help="The token to explain, where the model answers for each.")
     ] = None,
@@ -70,7 +70,7 @@ def explain(
     """Explain what a model says about a text, or why a language model gave an answer."""
     from tokenlight.data.answers import split_reply
     from tokenlight.explain.explainer import DEFAULT_METHOD
-    from tokenlight.explain.running import Running
+    from tokenlight.explain.running import RunOptions
     from tokenlight.runs.method_specs import MethodSpec
     from tokenlight.text.documents import named_spans, with_documents
 
@@ -79,13 +79,13 @@ def explain(
         prompt = read_prompt(text, messages)
         if answer is None and target is None:
             prompt, answer = split_reply(prompt)
-        prompt, sources = with_documents(prompt, read_documents(documents or ()))
+        prompt, placed_documents = with_documents(prompt, read_documents(documents or ()))
         if answer is not None:
             refuse_with_answer(specs, target=target, foil=foil, context=context, position=position)
             check_output(output, format)
             options: dict[str, Any] = {} if heads is None else {"heads": heads}
             options |= {"low_memory": low_memory, "fused": fused, **specs[0].options}
-            options |= {"number": number, "documents": named_spans(sources) or None}
+            options |= {"quantity": quantity, "documents": named_spans(placed_documents) or None}
             found = explain_answer(
                 load_model(model, task, trust_remote_code, device), prompt, answer, specs[0].name, **options
             )
@@ -94,24 +94,26 @@ def explain(
         shape = format_for(output, format)
         check_folder_of(output)
         explainer = load_model(model, task, trust_remote_code, device)
-        goal = explainer.task.compose(target, position)
+        measured_target = explainer.task.compose(target, position)
         words = prompt if context is None else (prompt, context)
-        jobs = jobs_of(specs, explainer.inner, heads)
-        running = Running(low_memory=low_memory, fused=fused)
-        results = explainer.explain_jobs(words, jobs, target=goal, foil=foil, running=running)
-        write([named(one, label, sources) for label, one in results.items()], shape, output)
+        method_configs = configs_of(specs, explainer.inner, heads)
+        running = RunOptions(low_memory=low_memory, fused=fused)
+        results = explainer.explain_configs(
+            words, method_configs, target=measured_target, foil=foil, run_options=running
+        )
+        write([named(one, label, placed_documents) for label, one in results.items()], shape, output)
 
 
-def jobs_of(specs: "Sequence[MethodSpec]", model: Any, heads: str | None) -> "dict[str, Job]":
+def configs_of(specs: "Sequence[MethodSpec]", model: Any, heads: str | None) -> "dict[str, MethodConfig]":
     """By label; `heads` is for the methods that take some and do not name their own."""
     if heads is not None and not any("heads" in spec.entry.options for spec in specs):
         raise ValueError(f"{', '.join(spec.label for spec in specs)} cannot use a head mask: leave --heads out")
-    return {spec.label: spec.job(model, heads) for spec in specs}
+    return {spec.label: spec.method_config(model, heads) for spec in specs}
 
 
-def named(found: "Explanation", label: str, sources: "Sequence[Source]") -> "Explanation":
+def named(found: "Explanation", label: str, documents: "Sequence[Document]") -> "Explanation":
     """Under the label that the command line gave: a method may be there twice, with other options."""
-    return replace(found, method=label, sources=tuple(sources))
+    return replace(found, method=label, documents=tuple(documents))
 
 
 def refuse_with_answer(specs: "Sequence[MethodSpec]", **others: Any) -> None:
@@ -146,11 +148,11 @@ def demo(
 @app.command()
 def methods() -> None:
     """List all methods."""
-    from tokenlight.cli.catalogue import read_catalogue
+    from tokenlight.cli.catalogue import read_catalog
     from tokenlight.views.method_table import method_table
 
     console = wide_console()
-    console.print(method_table(read_catalogue().methods, console.width))
+    console.print(method_table(read_catalog().methods, console.width))
 
 
 @app.command()

@@ -16,8 +16,8 @@ from tokenlight.cli.shared_options import (
     KindOption,
     LimitOption,
     MethodSpecsOption,
-    NumberOption,
     PairOption,
+    QuantityOption,
     SampleOption,
     SampleSeedOption,
     SplitOption,
@@ -28,7 +28,7 @@ from tokenlight.cli.shared_options import (
 )
 from tokenlight.cli.writing import refuse_checkpoint
 from tokenlight.corpus.settings import CorpusSettings, Each, ScoreType
-from tokenlight.explain.numbers import DEFAULT_NUMBER
+from tokenlight.explain.numbers import DEFAULT_QUANTITY
 from tokenlight.foundation.files import write_whole
 from tokenlight.foundation.sizes import describe_count
 from tokenlight.runs.workers import Engine, Workers
@@ -62,7 +62,7 @@ def explain_file(
     each: Annotated[
         Each, typer.Option(help="Of answers: what is explained on its own, at the cost of a backward pass.")
     ] = "sentence",
-    number: NumberOption = DEFAULT_NUMBER,
+    quantity: QuantityOption = DEFAULT_QUANTITY,
     kind: KindOption = None,
     split: SplitOption = None,
     limit: LimitOption = None,
@@ -80,7 +80,7 @@ def explain_file(
         int | None,
         typer.Option(min=1, help="Tokens that run together, padding included; default: as suits the device."),
     ] = None,
-    part_rows: Annotated[
+    chunk_rows: Annotated[
         int, typer.Option(min=1, help="Rows of one file; a run that is stopped does no more than these again.")
     ] = 1000,
     low_memory: Annotated[bool, typer.Option(help="Less memory, more time, the same scores.")] = False,
@@ -101,7 +101,7 @@ def explain_file(
     """
     from tokenlight.corpus.explain_dataset import explain_dataset
     from tokenlight.data.reading_texts import check_corpus
-    from tokenlight.data.source import Source
+    from tokenlight.data.source import DataSource
     from tokenlight.explain.explainer import DEFAULT_METHOD
     from tokenlight.runs.method_specs import MethodSpec
 
@@ -113,11 +113,11 @@ def explain_file(
         columns |= {"answer": answer_column, "documents": documents_column}
         try:
             methods = [MethodSpec.parse(one) for one in method or [DEFAULT_METHOD]]  # before the model: that is slow
-            texts = Source(source, **columns, kind=kind, split=split, limit=limit, sample=sample, seed=seed)
+            texts = DataSource(source, **columns, kind=kind, split=split, limit=limit, sample=sample, seed=seed)
             check_corpus(texts)
             chosen = Workers(engine, workers, threads)
             settings = CorpusSettings(
-                part_rows=part_rows,
+                chunk_rows=chunk_rows,
                 tokens=tokens,
                 window=window,
                 overlap=overlap,
@@ -126,7 +126,7 @@ def explain_file(
                 target=target,
                 foil=foil,
                 each=each,
-                number=number,
+                quantity=quantity,
                 low_memory=low_memory,
                 fused=fused,
             )
@@ -147,9 +147,9 @@ def explain_file(
                 err=True,
             )
         if summary:
-            from tokenlight.corpus.summary import summarise
+            from tokenlight.corpus.summary import summarize
 
-            show(summarise(output), 10, output / "summary.csv")
+            show(summarize(output), 10, output / "summary.csv")
 
 
 def default_device(engine: Engine) -> str | None:
@@ -177,7 +177,7 @@ def corpus(
     figure: Annotated[Path | None, typer.Option(help="Draw the words here: png, svg or pdf.")] = None,
 ) -> None:
     """The words that support each label more than others do, over a whole corpus."""
-    from tokenlight.corpus.summary import summarise
+    from tokenlight.corpus.summary import summarize
     from tokenlight.views.corpus_words import comparison_table, summary_csv, summary_figure
     from tokenlight.views.figure import check_figure_name, save
 
@@ -185,7 +185,7 @@ def corpus(
         if figure is not None:
             check_figure_name(figure)
         # Words that are used less often are needed where the other checkpoint's are looked up.
-        found = summarise(folder, method, 1 if other else min_uses)
+        found = summarize(folder, method, 1 if other else min_uses)
         for one in (folder,) if other is None else (folder, other):
             say_unfinished(one)
         if other is None:
@@ -193,7 +193,7 @@ def corpus(
             if not any(label.words for one in found for label in one.labels):
                 say(f"no word is used {min_uses} times or more: lower --min-uses", err=True)
         else:
-            others = {one.method: one for one in summarise(other, method)}
+            others = {one.method: one for one in summarize(other, method)}
             both = [(one, others[one.method]) for one in found if one.method in others]
             if not both:
                 raise ValueError(f"{folder} and {other} were not explained with the same method")

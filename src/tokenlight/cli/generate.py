@@ -11,8 +11,8 @@ from tokenlight.cli.app import app, readable_errors
 from tokenlight.cli.completion import complete_method
 from tokenlight.cli.loading import load_model
 from tokenlight.cli.prompts import DocumentsOption, MessagesOption, read_documents, read_prompt
-from tokenlight.cli.shared_options import DeviceOption, FusedOption, ModelArgument, NumberOption, TrustOption
-from tokenlight.explain.numbers import DEFAULT_NUMBER
+from tokenlight.cli.shared_options import DeviceOption, FusedOption, ModelArgument, QuantityOption, TrustOption
+from tokenlight.explain.numbers import DEFAULT_QUANTITY
 
 
 @app.command()
@@ -30,7 +30,7 @@ def generate(
     documents: DocumentsOption = None,
     explain: Annotated[str, typer.Option(help="The method.", autocompletion=complete_method)] = "attn_lrp",
     answer: Annotated[str | None, typer.Option(help="An answer that you have already; default: the model's.")] = None,
-    number: NumberOption = DEFAULT_NUMBER,
+    quantity: QuantityOption = DEFAULT_QUANTITY,
     tokens: Annotated[int, typer.Option(min=1, help="The most that it writes.")] = 60,
     temperature: Annotated[
         float | None, typer.Option(min=0, help="Draw tokens by chance; default: the likeliest ones.")
@@ -57,15 +57,15 @@ def generate(
         explainer = load_model(model, None, trust_remote_code, device)
         if isinstance(asked, str) and not plain and explainer.tokenizer.chat_template:
             asked = Chat((USER,), (asked,))
-        text, sources = with_documents(asked, passages)
+        text, placed_documents = with_documents(asked, passages)
         if answer is None:
             drawing = {"do_sample": False} if not temperature else {"do_sample": True, "temperature": temperature}
             written = explainer.generate(text, seed=seed, max_new_tokens=tokens, **drawing, **streaming(explainer))
         else:
             written = answer
         settings = {
-            "number": number,
-            "documents": named_spans(sources) or None,
+            "quantity": quantity,
+            "documents": named_spans(placed_documents) or None,
             "low_memory": low_memory,
             "fused": fused,
         }

@@ -23,7 +23,7 @@ from tokenlight.cli.writing import check_folder_of, confirm
 
 if TYPE_CHECKING:
     from tokenlight.explain.explainer import Explainer
-    from tokenlight.heads.parsed_texts import ParseSource
+    from tokenlight.heads.parsed_texts import ParsedTextSource
     from tokenlight.masks.statistics import HeadStatistics
 
 
@@ -82,7 +82,7 @@ def heads(
     device: DeviceOption = None,
 ) -> None:
     """Find the heads that follow syntax or position, and write them as a mask for `explain --heads`."""
-    from tokenlight.data.source import Source
+    from tokenlight.data.source import DataSource
     from tokenlight.heads.parsed_texts import parse_source
     from tokenlight.masks.head_mask import HeadMask
     from tokenlight.views.head_map import head_map
@@ -102,7 +102,9 @@ def heads(
             check_folder_of(output)
             if kind is None and parser is not None and parser != Parser.spacy:
                 kind = parser.value
-            data = Source(texts, text=text, pair=pair, kind=kind, split=split, limit=limit, sample=sample, seed=seed)
+            data = DataSource(
+                texts, text=text, pair=pair, kind=kind, split=split, limit=limit, sample=sample, seed=seed
+            )
             source = parse_source(data, parser and parser.value, spacy=spacy)
             counts = count(
                 load_model(model, task, trust_remote_code, device), source, output, relation, direction.value
@@ -122,7 +124,7 @@ def heads(
 
 
 def count(
-    explainer: "Explainer", source: "ParseSource", output: Path, relations: list[str] | None, direction: str
+    explainer: "Explainer", source: "ParsedTextSource", output: Path, relations: list[str] | None, direction: str
 ) -> "HeadStatistics":
     from tokenlight.heads.count import count_heads
     from tokenlight.masks.statistics import RELATIONS

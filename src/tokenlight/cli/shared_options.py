@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from tokenlight.bench.options import Perturb
+from tokenlight.bench.options import RemovalName
 from tokenlight.cli.completion import complete_method, complete_task
-from tokenlight.explain.numbers import Number
+from tokenlight.explain.numbers import Quantity
 from tokenlight.runs.workers import Engine
 
 
@@ -57,7 +57,9 @@ FusedOption = Annotated[
     bool | None,
     typer.Option("--fused/--written-out", help="Attention as one operation or not; default: where it can be."),
 ]
-NumberOption = Annotated[
-    Number, typer.Option(help="What is explained of a token of an answer: its logit, or how likely it is.")
+QuantityOption = Annotated[
+    Quantity, typer.Option(help="What is explained of a token of an answer: its logit, or how likely it is.")
 ]
-PerturbOption = Annotated[Perturb | None, typer.Option(help="How tokens are taken away; default: as suits the model.")]
+RemovalOption = Annotated[
+    RemovalName | None, typer.Option(help="How tokens are taken away; default: as suits the model.")
+]

@@ -1,10 +1,10 @@
-"""Writes the catalogue of the command line from the registries: `make catalogue`."""
+"""Writes the catalog of the command line from the registries: `make catalog`."""
 
 import json
 from dataclasses import asdict, fields
 
 from tokenlight.bench.protocol import PROTOCOLS
-from tokenlight.cli.catalogue import FILE, Catalogue
+from tokenlight.cli.catalogue import FILE, Catalog
 from tokenlight.foundation.files import write_whole
 from tokenlight.methods import METHODS
 from tokenlight.metrics import METRICS
@@ -14,9 +14,9 @@ from tokenlight.views.method_table import MethodRow
 COLUMNS = [field.name for field in fields(MethodRow)]
 
 
-def current_catalogue() -> Catalogue:
+def current_catalog() -> Catalog:
     """As the registries are now."""
-    return Catalogue(
+    return Catalog(
         tuple(MethodRow(**{column: getattr(entry, column) for column in COLUMNS}) for entry in METHODS.values()),
         {name: entry.title for name, entry in METRICS.items()},
         tuple(PROTOCOLS),
@@ -24,9 +24,9 @@ def current_catalogue() -> Catalogue:
     )
 
 
-def write_catalogue() -> None:
-    write_whole(FILE, json.dumps(asdict(current_catalogue()), ensure_ascii=False, indent=1) + "\n")
+def write_catalog() -> None:
+    write_whole(FILE, json.dumps(asdict(current_catalog()), ensure_ascii=False, indent=1) + "\n")
 
 
 if __name__ == "__main__":
-    write_catalogue()
+    write_catalog()

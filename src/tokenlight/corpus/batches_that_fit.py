@@ -8,7 +8,7 @@ from tokenlight.foundation.blame import reason_to_skip
 from tokenlight.foundation.torch_internals import is_out_of_memory
 from tokenlight.runs.halving import by_halves
 from tokenlight.text.batches import length_batches
-from tokenlight.text.rows import Row
+from tokenlight.text.rows import TokenizedText
 
 Found = TypeVar("Found")
 
@@ -21,7 +21,7 @@ class Failure:
 
 
 def in_batches(
-    rows: Sequence[Row],
+    tokenized_texts: Sequence[TokenizedText],
     tokens: int,
     exact: bool,
     run: Callable[[list[int]], Sequence[Found]],
@@ -33,18 +33,21 @@ def in_batches(
     `tell` hears of every batch that is done. With `strict`, unforeseen errors are raised.
     """
     found: dict[int, Found | Failure] = {}
-    for batch in length_batches([len(row) for row in rows], tokens, exact):
-        found |= zip(batch, attempt(batch, rows, run, strict), strict=True)
+    for batch in length_batches([len(tokenized_text) for tokenized_text in tokenized_texts], tokens, exact):
+        found |= zip(batch, attempt(batch, tokenized_texts, run, strict), strict=True)
         tell(batch)
-    return [found[i] for i in range(len(rows))]
+    return [found[i] for i in range(len(tokenized_texts))]
 
 
 def attempt(
-    batch: list[int], rows: Sequence[Row], run: Callable[[list[int]], Sequence[Found]], strict: bool = False
+    batch: list[int],
+    tokenized_texts: Sequence[TokenizedText],
+    run: Callable[[list[int]], Sequence[Found]],
+    strict: bool = False,
 ) -> list[Found | Failure]:
     def failure(place: int, error: Exception, reason: str) -> Found | Failure:
         if is_out_of_memory(error):
-            reason = f"its {len(rows[place])} tokens do not fit in memory"
+            reason = f"its {len(tokenized_texts[place])} tokens do not fit in memory"
         return Failure(reason)
 
     return by_halves(batch, lambda places: run(list(places)), failure, strict)

@@ -7,29 +7,29 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tokenlight.corpus.explaining_parts import explain_part
+from tokenlight.corpus.explaining_parts import explain_chunk
 from tokenlight.corpus.first_texts import try_out
 from tokenlight.corpus.plan import ExplainingPlan
 from tokenlight.corpus.settings import DEFAULT_SETTINGS, CorpusSettings
-from tokenlight.data.parts import Part, in_parts
+from tokenlight.data.parts import Chunk, in_chunks
 from tokenlight.data.reading_texts import COLUMNS, check_corpus, read_texts
-from tokenlight.data.source import Data, Source, as_source
+from tokenlight.data.source import Data, DataSource, as_source
 from tokenlight.explain.explainer import DEFAULT_METHOD, Explainer
-from tokenlight.explain.jobs import Job
+from tokenlight.explain.jobs import MethodConfig
 from tokenlight.explain.one_run import refuse_to_write_out
 from tokenlight.foundation.blame import describe_own_code
 from tokenlight.foundation.extras import from_extra
 from tokenlight.masks.choosing import HeadsLike
 from tokenlight.runs.engines import Place, Tell, open_place
-from tokenlight.runs.method_specs import MethodSpec, describe_job
+from tokenlight.runs.method_specs import MethodSpec, describe_config
 from tokenlight.runs.pace import pacing
 from tokenlight.runs.run_folder import (
     RUN_FILE,
+    check_settings,
     claim,
     describe_run,
     read_run,
     refuse_folder_of_data,
-    settle_run,
     warn_of_changed_data,
 )
 from tokenlight.runs.workers import THIS_PROCESS, Workers
@@ -65,17 +65,17 @@ class ShardWriter:
     def explainers(self) -> tuple[Explainer, ...]:
         return (self.plan.explainer,)
 
-    def do(self, part: Part, tell: Tell) -> None:
+    def do(self, part: Chunk, tell: Tell) -> None:
         """`tell` hears of the rows on the way."""
-        from tokenlight.corpus.shards import shard_path, write_part
+        from tokenlight.corpus.shards import shard_path, write_chunk
 
         if not shard_path(self.folder, part.number).exists():  # else a worker wrote it that died before it could say so
-            write_part(self.folder, explain_part(self.plan, part, tell), self.plan.settings, self.about)
+            write_chunk(self.folder, explain_chunk(self.plan, part, tell), self.plan.settings, self.about)
 
 
 def explain_dataset(
     explainer: Explainer,
-    source: Data | Source,
+    source: Data | DataSource,
     output: str | Path,
     methods: Sequence[str | MethodSpec] = (DEFAULT_METHOD,),
     *,
@@ -87,7 +87,7 @@ def explain_dataset(
     """Explain every text of a corpus with one or more methods into Parquet files in the folder `output`.
 
     `source` is a file (Parquet, JSON lines, CSV, TSV, text), a folder of such files, "hf:NAME" or a sequence of texts,
-    pairs or rows; a `Source` says which columns are read. By default the prediction is explained; `settings` name a
+    pairs or rows; a `DataSource` says which columns are read. By default the prediction is explained; `settings` name a
     target, windows for long texts, and how results are written. If a run is killed, the same call continues it.
     `Workers("ray")` spread the parts over processes or machines. docs/scale.md says more.
     """
@@ -95,34 +95,34 @@ def explain_dataset(
     check_corpus(corpus)
     refuse_folder_of_data(folder, corpus)
     check_model(settings, explainer)
-    jobs = make_jobs(explainer, methods, heads)
+    method_configs = make_configs(explainer, methods, heads)
     if settings.fused:
-        refuse_to_write_out(jobs.values())
+        refuse_to_write_out(method_configs.values())
     workers = replace(workers, threads=workers.threads or stored_threads(folder))
     with open_place(workers, explainer) as place:
-        plan = ExplainingPlan(explainer, jobs, settings, place.device)
+        plan = ExplainingPlan(explainer, method_configs, settings, place.device)
         if not has_results(folder):
             try_out(plan, corpus)
         with claim(folder):
             check_folder(folder)
-            settle_run(folder, describe(plan, corpus, place))
+            check_settings(folder, describe(plan, corpus, place))
             # What is stored, so that all shards say the same, also of a run that goes on under another path.
             writer = ShardWriter(plan, folder.resolve(), read_run(folder))
             return replace(write_shards(writer, corpus, place, progress), folder=folder)
 
 
-def write_shards(writer: ShardWriter, source: Source, place: Place, progress: bool) -> ExplainedCorpus:
+def write_shards(writer: ShardWriter, source: DataSource, place: Place, progress: bool) -> ExplainedCorpus:
     """Of the parts whose shard is not there yet."""
     from tokenlight.corpus import shards as shards
 
-    folder, size = writer.folder, writer.plan.settings.part_rows
+    folder, size = writer.folder, writer.plan.settings.chunk_rows
     shards.sweep(folder)
     damaged = shards.remove_damaged(folder)
     done = frozenset(shards.shards(folder))
     if not shards.is_finished(folder):
         (folder / shards.DONE).unlink(missing_ok=True)
         total, before = source.count() if progress else None, len(done) * size
-        parts = partial(in_parts, partial(read_texts, source), size, done, source.row_numbers)
+        parts = partial(in_chunks, partial(read_texts, source), size, done, source.row_numbers)
         with pacing(total, before if total is None else min(before, total), progress) as advance:
             for _ in place.run(writer, parts, advance, ordered=False):
                 pass  # what was made of the part is on the disk
@@ -132,7 +132,7 @@ def write_shards(writer: ShardWriter, source: Source, place: Place, progress: bo
     else:
         shards.write_bad_rows(folder)
     found = shards.shards(folder).values()
-    counts = sum(map(shards.read_counts, found), shards.PartCounts())
+    counts = sum(map(shards.read_counts, found), shards.ChunkCounts())
     unexpected, own = shards.reasons_of_bugs(folder)
     if (unexpected or own) and not counts.explained:
         raise RuntimeError(f"none of {counts.rows} rows could be explained: {(unexpected or own)[0]}")
@@ -163,7 +163,9 @@ def write_shards(writer: ShardWriter, source: Source, place: Place, progress: bo
     )
 
 
-def make_jobs(explainer: Explainer, methods: Sequence[str | MethodSpec], heads: HeadsLike) -> dict[str, Job]:
+def make_configs(
+    explainer: Explainer, methods: Sequence[str | MethodSpec], heads: HeadsLike
+) -> dict[str, MethodConfig]:
     """By label; an option with a wrong value is refused before anything is written."""
     if isinstance(methods, str):
         raise TypeError(f"methods is a list of names, found {methods!r}")
@@ -171,10 +173,10 @@ def make_jobs(explainer: Explainer, methods: Sequence[str | MethodSpec], heads: 
     labels = [spec.label for spec in specs]
     if not labels or len(set(labels)) < len(labels):
         raise ValueError(f"name at least one method, and each once; found {', '.join(labels) or 'none'}")
-    jobs = {spec.label: spec.job(explainer.inner, heads) for spec in specs}
-    for job in jobs.values():
-        job.passes(split=False)
-    return jobs
+    method_configs = {spec.label: spec.method_config(explainer.inner, heads) for spec in specs}
+    for method_config in method_configs.values():
+        method_config.passes(split=False)
+    return method_configs
 
 
 def check_model(settings: CorpusSettings, explainer: Explainer) -> None:
@@ -216,7 +218,7 @@ def has_results(folder: Path) -> bool:
     return any(folder.glob("parts/*.parquet"))
 
 
-def describe(plan: ExplainingPlan, source: Source, place: Place) -> dict[str, Any]:
+def describe(plan: ExplainingPlan, source: DataSource, place: Place) -> dict[str, Any]:
     """Everything that the results depend on."""
     settings = plan.settings
     settled = {
@@ -230,7 +232,7 @@ def describe(plan: ExplainingPlan, source: Source, place: Place) -> dict[str, An
             (FORMAT, VERSION),
             plan.explainer,
             {**source.describe(COLUMNS), "bytes": sum(path.stat().st_size for path in source.files)},
-            {label: describe_job(job) for label, job in plan.jobs.items()},
+            {label: describe_config(method_config) for label, method_config in plan.method_configs.items()},
             {"settings": {**asdict(settings), **settled}},
             libraries=["pyarrow"],
         )

@@ -13,21 +13,21 @@ from tokenlight.corpus.batches_that_fit import Failure, in_batches, or_failure
 from tokenlight.corpus.plan import AnswerScores, ExplainedText, ExplainingPlan, ReadAnswer
 from tokenlight.corpus.settings import Each
 from tokenlight.data.examples import Example
-from tokenlight.explain.answering import ask_about, log_probabilities, said_of
+from tokenlight.explain.answering import answer_request, facts_of_answer, log_probabilities
 from tokenlight.explain.assembling import assemble
 from tokenlight.explain.in_batches import explain_in_batches
-from tokenlight.explain.inquiry import Inquiry
-from tokenlight.explain.jobs import Job
-from tokenlight.explain.running import Running
+from tokenlight.explain.inquiry import Request
+from tokenlight.explain.jobs import MethodConfig
+from tokenlight.explain.running import RunOptions
 from tokenlight.methods import Attribution
-from tokenlight.model.twin import Twin
+from tokenlight.model.twin import InstrumentedModel
 from tokenlight.record.recording import Answer
 from tokenlight.results.explanation import Explanation, keep_precision
 from tokenlight.results.passage import Passage
 from tokenlight.runs.engines import Tell
 from tokenlight.text import passages
-from tokenlight.text.rows import Row, parts
-from tokenlight.text.sources import Source
+from tokenlight.text.rows import TokenizedText, parts
+from tokenlight.text.sources import Document
 
 if TYPE_CHECKING:
     from tokenlight.explain.explainer import Explainer
@@ -41,21 +41,21 @@ class AnswerDraft:
 
     number: int
     example: Example
-    inquiry: Inquiry
+    request: Request
     answer: ReadAnswer
 
 
-def draft_answer(plan: ExplainingPlan, number: int, example: Example, prompt: Row) -> AnswerDraft:
+def draft_answer(plan: ExplainingPlan, number: int, example: Example, prompt: TokenizedText) -> AnswerDraft:
     settings = plan.settings
     if (settings.target, settings.foil, example.target, example.foil) != (None, None, None, None):
         raise ValueError("an answer to a prompt is explained by itself: leave target and foil out")
     assert example.reply is not None, "only prompts with answers come here"
-    prompt = replace(prompt, sources=example.sources)
-    inquiry = ask_about(plan.explainer.task, prompt, example.reply, settings.number == "log_probability")
-    text, spans = answer_text(inquiry.read), inquiry.read.spans[len(prompt) :]
+    prompt = replace(prompt, documents=example.documents)
+    request = answer_request(plan.explainer.task, prompt, example.reply, settings.quantity == "log_probability")
+    text, spans = answer_text(request.read), request.read.spans[len(prompt) :]
     parts, cuts = cut_answer(text, spans, settings.each)
-    read = ReadAnswer(text, inquiry.read.tokens[len(prompt) :], spans, cuts)
-    return AnswerDraft(number, example, replace(inquiry, wanted=replace(inquiry.wanted, parts=parts)), read)
+    read = ReadAnswer(text, request.read.tokens[len(prompt) :], spans, cuts)
+    return AnswerDraft(number, example, replace(request, resolved=replace(request.resolved, parts=parts)), read)
 
 
 def cut_answer(text: str, spans: Sequence[Span], each: Each) -> tuple[tuple[int, ...], list[Span]]:
@@ -71,17 +71,19 @@ def cut_answer(text: str, spans: Sequence[Span], each: Each) -> tuple[tuple[int,
 
 
 def explain_answers(
-    plan: ExplainingPlan, twin: Twin, drafts: Sequence[AnswerDraft], tell: Tell, strict: bool
+    plan: ExplainingPlan, instrumented: InstrumentedModel, drafts: Sequence[AnswerDraft], tell: Tell, strict: bool
 ) -> list[ExplainedText | Failure]:
     def run(places: list[int]) -> list[dict[str, tuple[Explanation, AnswerScores]]]:
         chosen = plan.settings
-        running = Running(len(places), chosen.low_memory, progress=False, fused=chosen.fused, twin=twin)
-        asked = [drafts[i].inquiry for i in places]
-        found = explain_in_batches(plan.explainer, asked, plan.jobs, running, assemble_parts)
+        running = RunOptions(
+            len(places), chosen.low_memory, progress=False, fused=chosen.fused, instrumented=instrumented
+        )
+        asked = [drafts[i].request for i in places]
+        found = explain_in_batches(plan.explainer, asked, plan.method_configs, running, assemble_parts)
         return [{label: results[i] for label, results in found.items()} for i in range(len(places))]
 
-    rows = [draft.inquiry.read for draft in drafts]
-    found = in_batches(rows, plan.tokens, plan.equal_lengths, run, lambda places: tell(len(places)), strict)
+    tokenized_texts = [draft.request.read for draft in drafts]
+    found = in_batches(tokenized_texts, plan.tokens, plan.equal_lengths, run, lambda places: tell(len(places)), strict)
     return [or_failure(partial(finish, plan, draft, one), strict) for draft, one in zip(drafts, found, strict=True)]
 
 
@@ -99,30 +101,35 @@ def finish(
         {label: whole for label, (whole, _) in found.items()},
         answer=draft.answer,
         by_part={
-            label: replace(scores, by_source=by_source(whole, scores.matrix, draft.example.sources))
+            label: replace(scores, by_document=by_document(whole, scores.matrix, draft.example.documents))
             for label, (whole, scores) in found.items()
         },
     )
 
 
-def by_source(whole: Explanation, matrix: Tensor, sources: tuple[Source, ...]) -> list[list[Passage]]:
+def by_document(whole: Explanation, matrix: Tensor, documents: tuple[Document, ...]) -> list[list[Passage]]:
     """For each part of the answer the scores of the documents, and of everything else; none without documents."""
     length = len(whole.tokens)
     parts = [
-        replace(whole, scores=row[:length], sources=sources, extras={"answer_share": float(row[length:].sum())})
+        replace(whole, scores=row[:length], documents=documents, extras={"answer_share": float(row[length:].sum())})
         for row in matrix
     ]
-    return [part.by_source() for part in parts] if sources else []
+    return [part.by_document() for part in parts] if documents else []
 
 
 def assemble_parts(
-    explainer: "Explainer", inquiry: Inquiry, job: Job, answer: Answer, attribution: Attribution, place: int
+    explainer: "Explainer",
+    request: Request,
+    method_config: MethodConfig,
+    answer: Answer,
+    attribution: Attribution,
+    place: int,
 ) -> tuple[Explanation, AnswerScores]:
     """The prompt's explanation, added up over the answer's parts, and what there is to say of the parts."""
-    row, ids, parts = inquiry.read, inquiry.wanted.answer, torch.tensor(inquiry.wanted.parts)
-    numbers, logits = said_of(answer, place, len(ids))
-    matrix = keep_precision(attribution.scores[place, : int(parts.max()) + 1, : len(row)])
-    whole = assemble(explainer, inquiry, job, answer, added_up(attribution), place)
+    tokenized_text, ids, parts = request.read, request.resolved.answer, torch.tensor(request.resolved.parts)
+    numbers, logits = facts_of_answer(answer, place, len(ids))
+    matrix = keep_precision(attribution.scores[place, : int(parts.max()) + 1, : len(tokenized_text)])
+    whole = assemble(explainer, request, method_config, answer, added_up(attribution), place)
     scores = AnswerScores(
         log_probabilities=log_probabilities(logits, ids).cpu(),
         numbers=torch.zeros(len(matrix), dtype=torch.float64).index_add_(0, parts, numbers.cpu().double()),
@@ -137,6 +144,6 @@ def added_up(attribution: Attribution) -> Attribution:
     return replace(attribution, scores=attribution.scores.sum(1), extras=extras, maps={})
 
 
-def answer_text(row: Row) -> str:
+def answer_text(tokenized_text: TokenizedText) -> str:
     """Of a row that an answer was put behind."""
-    return parts(row.text)[-1]
+    return parts(tokenized_text.text)[-1]

@@ -10,19 +10,19 @@ from torch import Tensor
 
 from tokenlight.corpus.batches_that_fit import Failure, in_batches, or_failure
 from tokenlight.corpus.explaining_answers import AnswerDraft, draft_answer, explain_answers
-from tokenlight.corpus.plan import ExplainedPart, ExplainedText, ExplainingPlan, NumberedBadRow
+from tokenlight.corpus.plan import ExplainedChunk, ExplainedText, ExplainingPlan, NumberedBadRow
 from tokenlight.corpus.windows import Window, cut, mean_logits, merge
 from tokenlight.data.examples import BadRow, Example
-from tokenlight.data.parts import Part
-from tokenlight.explain.running import Running
+from tokenlight.data.parts import Chunk
+from tokenlight.explain.running import RunOptions
 from tokenlight.foundation.blame import reason_to_skip
-from tokenlight.model.tape import Tape
-from tokenlight.model.twin import Twin
+from tokenlight.model.tape import Capture
+from tokenlight.model.twin import InstrumentedModel
 from tokenlight.results.explanation import Explanation
 from tokenlight.runs.engines import Tell
-from tokenlight.tasks.targets import Wanted
+from tokenlight.tasks.targets import ResolvedTarget
 from tokenlight.text.encoding import encode, encode_each
-from tokenlight.text.rows import Row, Text
+from tokenlight.text.rows import Text, TokenizedText
 
 
 @dataclass(frozen=True)
@@ -31,39 +31,42 @@ class TextDraft:
 
     number: int
     example: Example
-    whole: Row
+    whole: TokenizedText
     windows: list[Window]
     target: Any
     foil: Any
 
 
-def explain_part(
-    plan: ExplainingPlan, part: Part, tell: Tell = lambda rows: None, strict: bool = False
-) -> ExplainedPart:
+def explain_chunk(
+    plan: ExplainingPlan, part: Chunk, tell: Tell = lambda rows: None, strict: bool = False
+) -> ExplainedChunk:
     """Texts of similar length run together; all methods share their passes. `tell` hears how many rows are done.
 
     A row on which anything fails is set aside with the reason; with `strict`, unforeseen errors are raised.
     """
     drafts, bad = make_drafts(plan, part, strict)
     tell(len(bad))
-    twin = Twin(plan.explainer.model)
+    instrumented = InstrumentedModel(plan.explainer.model)
     plain = [draft for draft in drafts if isinstance(draft, TextDraft)]
     answered = [draft for draft in drafts if isinstance(draft, AnswerDraft)]
-    found = [*explain_texts(plan, twin, plain, tell, strict), *explain_answers(plan, twin, answered, tell, strict)]
+    found = [
+        *explain_texts(plan, instrumented, plain, tell, strict),
+        *explain_answers(plan, instrumented, answered, tell, strict),
+    ]
     texts: list[ExplainedText] = []
     for draft, text in zip([*plain, *answered], found, strict=True):
         if isinstance(text, Failure):
             bad.append(set_aside(draft.number, draft.example, text.reason))
         else:
             texts.append(text)
-    return ExplainedPart(part.number, sorted(texts, key=lambda one: one.number), sorted(bad, key=lambda one: one[0]))
+    return ExplainedChunk(part.number, sorted(texts, key=lambda one: one.number), sorted(bad, key=lambda one: one[0]))
 
 
 def explain_texts(
-    plan: ExplainingPlan, twin: Twin, drafts: Sequence[TextDraft], tell: Tell, strict: bool
+    plan: ExplainingPlan, instrumented: InstrumentedModel, drafts: Sequence[TextDraft], tell: Tell, strict: bool
 ) -> list[ExplainedText | Failure]:
-    answers = ask_about_windows(plan, twin, drafts, strict)
-    results = explain_windows(plan, twin, drafts, answers, tell, strict)
+    answers = ask_about_windows(plan, instrumented, drafts, strict)
+    results = explain_windows(plan, instrumented, drafts, answers, tell, strict)
     return [
         or_failure(partial(put_together, plan, draft, answer, result), strict)
         for draft, answer, result in zip(drafts, answers, results, strict=True)
@@ -71,40 +74,42 @@ def explain_texts(
 
 
 def make_drafts(
-    plan: ExplainingPlan, part: Part, strict: bool
+    plan: ExplainingPlan, part: Chunk, strict: bool
 ) -> tuple[list[TextDraft | AnswerDraft], list[NumberedBadRow]]:
     """The texts in tokens, and what cannot be read."""
     bad = [(number, row) for number, row in part.rows if isinstance(row, BadRow)]
     good = [(number, row) for number, row in part.rows if isinstance(row, Example)]
     drafts: list[TextDraft | AnswerDraft] = []
     encoded = encode_each(partial(encode_texts, plan), [example.text for _, example in good])
-    for (number, example), row in zip(good, encoded, strict=True):
+    for (number, example), tokenized_text in zip(good, encoded, strict=True):
         try:
-            drafts.append(make_draft(plan, number, example, row))
+            drafts.append(make_draft(plan, number, example, tokenized_text))
         except Exception as error:
             bad.append(set_aside(number, example, reason_to_skip(error, strict)))
     return drafts, bad
 
 
-def encode_texts(plan: ExplainingPlan, texts: Sequence[Text]) -> list[Row]:
+def encode_texts(plan: ExplainingPlan, texts: Sequence[Text]) -> list[TokenizedText]:
     """Cut off where they are too long, unless they are read in windows."""
     if plan.settings.window is None:
         return plan.explainer.encode(texts)
     return encode(plan.explainer.tokenizer, texts, None)
 
 
-def make_draft(plan: ExplainingPlan, number: int, example: Example, row: Row | Exception) -> TextDraft | AnswerDraft:
-    if isinstance(row, Exception):
-        raise row
+def make_draft(
+    plan: ExplainingPlan, number: int, example: Example, tokenized_text: TokenizedText | Exception
+) -> TextDraft | AnswerDraft:
+    if isinstance(tokenized_text, Exception):
+        raise tokenized_text
     if example.reply is not None:
-        return draft_answer(plan, number, example, row)
+        return draft_answer(plan, number, example, tokenized_text)
     settings = plan.settings
     task = plan.explainer.task
     target = settings.target if example.target is None else task.read_target(example.target)
     foil = settings.foil if example.foil is None else task.read_target(example.foil)
-    task.want(row, target, foil)
-    windows = cut(row, settings.window or len(row), settings.shared_tokens)
-    return TextDraft(number, example, row, windows, target, foil)
+    task.resolve_target(tokenized_text, target, foil)
+    windows = cut(tokenized_text, settings.window or len(tokenized_text), settings.shared_tokens)
+    return TextDraft(number, example, tokenized_text, windows, target, foil)
 
 
 def set_aside(number: int, example: Example, reason: str) -> NumberedBadRow:
@@ -112,18 +117,18 @@ def set_aside(number: int, example: Example, reason: str) -> NumberedBadRow:
 
 
 def ask_about_windows(
-    plan: ExplainingPlan, twin: Twin, drafts: Sequence[TextDraft], strict: bool
+    plan: ExplainingPlan, instrumented: InstrumentedModel, drafts: Sequence[TextDraft], strict: bool
 ) -> list[Tensor | Failure | None]:
     """[label] logits of the whole text where it is read in windows, so that all of them explain the same label."""
     owners = [d for d, draft in enumerate(drafts) if len(draft.windows) > 1 for _ in draft.windows]
-    rows = [one.row for draft in drafts if len(draft.windows) > 1 for one in draft.windows]
+    tokenized_texts = [one.tokenized_text for draft in drafts if len(draft.windows) > 1 for one in draft.windows]
 
     def run(places: list[int]) -> list[Tensor]:
-        batch = plan.explainer.collate([rows[i] for i in places], twin.device)
-        with torch.inference_mode(), torch.autocast(twin.device.type, enabled=False):
-            return list(twin.run(batch, Tape())["logits"].cpu())
+        batch = plan.explainer.collate([tokenized_texts[i] for i in places], instrumented.device)
+        with torch.inference_mode(), torch.autocast(instrumented.device.type, enabled=False):
+            return list(instrumented.run(batch, Capture())["logits"].cpu())
 
-    asked = in_batches(rows, plan.tokens, plan.equal_lengths, run, strict=strict)
+    asked = in_batches(tokenized_texts, plan.tokens, plan.equal_lengths, run, strict=strict)
     by_draft: dict[int, list[Tensor | Failure]] = {}
     for owner, logits in zip(owners, asked, strict=True):
         by_draft.setdefault(owner, []).append(logits)
@@ -137,7 +142,7 @@ def average(logits: Sequence[Tensor | Failure]) -> Tensor | Failure:
 
 def explain_windows(
     plan: ExplainingPlan,
-    twin: Twin,
+    instrumented: InstrumentedModel,
     drafts: Sequence[TextDraft],
     answers: Sequence[Tensor | Failure | None],
     tell: Tell,
@@ -145,7 +150,7 @@ def explain_windows(
 ) -> list[list[dict[str, Explanation] | Failure]]:
     """For every draft its windows' explanations."""
     units = [
-        (d, one.row, settle_target(draft, answer), draft.foil)
+        (d, one.tokenized_text, resolve_draft_target(draft, answer), draft.foil)
         for d, (draft, answer) in enumerate(zip(drafts, answers, strict=True))
         for one in draft.windows
     ]
@@ -153,23 +158,27 @@ def explain_windows(
     def run(places: list[int]) -> list[dict[str, Explanation]]:
         _, rows, targets, foils = zip(*(units[i] for i in places), strict=True)
         chosen = plan.settings
-        running = Running(len(places), chosen.low_memory, progress=False, fused=chosen.fused, twin=twin)
-        found = plan.explainer.explain_rows(rows, plan.jobs, target=list(targets), foil=list(foils), running=running)
+        running = RunOptions(
+            len(places), chosen.low_memory, progress=False, fused=chosen.fused, instrumented=instrumented
+        )
+        found = plan.explainer.explain_rows(
+            rows, plan.method_configs, target=list(targets), foil=list(foils), run_options=running
+        )
         # Maps, which some options ask for, are not written; those of a whole part would not fit in memory.
         return [{label: replace(results[i], maps={}) for label, results in found.items()} for i in range(len(places))]
 
     def finished(places: list[int]) -> None:
         tell(sum(1 / len(drafts[units[i][0]].windows) for i in places))
 
-    rows = [row for _, row, _, _ in units]
+    tokenized_texts = [tokenized_text for _, tokenized_text, _, _ in units]
     sorted_out: list[list[dict[str, Explanation] | Failure]] = [[] for _ in drafts]
-    found = in_batches(rows, plan.tokens, plan.equal_lengths, run, finished, strict)
+    found = in_batches(tokenized_texts, plan.tokens, plan.equal_lengths, run, finished, strict)
     for (d, *_), result in zip(units, found, strict=True):
         sorted_out[d].append(result)
     return sorted_out
 
 
-def settle_target(draft: TextDraft, answer: Tensor | Failure | None) -> Any:
+def resolve_draft_target(draft: TextDraft, answer: Tensor | Failure | None) -> Any:
     """Several windows explain what the model says about all of them."""
     return int(answer.argmax()) if draft.target is None and isinstance(answer, Tensor) else draft.target
 
@@ -198,7 +207,7 @@ def merge_windows(
 ) -> dict[str, Explanation]:
     """By label, with what the model says about the whole text."""
     output = {"logits": logits[None]}
-    prediction, probability = plan.explainer.task.prediction(draft.whole, output, Wanted(), 0)
+    prediction, probability = plan.explainer.task.prediction(draft.whole, output, ResolvedTarget(), 0)
     said = {"prediction": prediction, "probability": probability}
     return {
         label: replace(merge(draft.whole, draft.windows, [one[label] for one in found]), **said) for label in found[0]

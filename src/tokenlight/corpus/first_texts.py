@@ -2,31 +2,31 @@
 
 from itertools import islice
 
-from tokenlight.corpus.explaining_parts import explain_part, make_drafts
+from tokenlight.corpus.explaining_parts import explain_chunk, make_drafts
 from tokenlight.corpus.plan import ExplainingPlan
 from tokenlight.data.examples import BadRow
-from tokenlight.data.parts import Part
+from tokenlight.data.parts import Chunk
 from tokenlight.data.reading_texts import read_texts
-from tokenlight.data.source import Source
+from tokenlight.data.source import DataSource
 from tokenlight.foundation.blame import in_own_code, reason_to_skip, refuse_own_code
 
 READ, TRIED = 1000, 10  # rows, and those among them on which the model runs
 
 
-def try_out(plan: ExplainingPlan, source: Source) -> None:
+def try_out(plan: ExplainingPlan, source: DataSource) -> None:
     """Raise what is wrong with the first texts, unless one of them can be explained."""
     bad: list[BadRow] = []
     own: list[str] = []
     unforeseen: Exception | None = None
     tried = 0
     for row in islice(read_texts(source), READ):
-        part = Part(0, ((0, row),))
+        part = Chunk(0, ((0, row),))
         counts = True  # unless nothing but the row is wrong, which is found without the model
         try:
             drafts, reasons = make_drafts(plan, part, strict=True)
             counts = bool(drafts)
             if drafts:
-                explained = explain_part(plan, part, strict=True)
+                explained = explain_chunk(plan, part, strict=True)
                 if explained.texts:
                     return
                 reasons = explained.bad

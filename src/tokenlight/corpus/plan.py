@@ -9,8 +9,8 @@ from torch import Tensor
 from tokenlight.corpus.settings import CorpusSettings
 from tokenlight.data.examples import BadRow, Example
 from tokenlight.explain.explainer import Explainer
-from tokenlight.explain.jobs import Job
-from tokenlight.model.habits import habits_of
+from tokenlight.explain.jobs import MethodConfig
+from tokenlight.model.habits import behavior_of
 from tokenlight.results.explanation import Explanation
 from tokenlight.results.passage import Passage
 
@@ -23,7 +23,7 @@ class ExplainingPlan:
     """What is done to every part."""
 
     explainer: Explainer
-    jobs: Mapping[str, Job]  # by label
+    method_configs: Mapping[str, MethodConfig]  # by label
     settings: CorpusSettings
     device: str = "cpu"
 
@@ -34,7 +34,7 @@ class ExplainingPlan:
 
     @property
     def equal_lengths(self) -> bool:
-        return habits_of(self.explainer.inner).equal_lengths
+        return behavior_of(self.explainer.inner).equal_lengths
 
     def refusal(self, label: str, scores: Tensor) -> str | None:
         """Why scores cannot be written."""
@@ -61,7 +61,7 @@ class AnswerScores:
     log_probabilities: Tensor  # [token of the answer]
     numbers: Tensor  # [part] what is explained
     matrix: Tensor  # [part, token]: first the prompt's tokens, then the answer's
-    by_source: Sequence[Sequence[Passage]] = ()  # for each part the documents and the rest, where there are any
+    by_document: Sequence[Sequence[Passage]] = ()  # for each part the documents and the rest, where there are any
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class ExplainedText:
 
 
 @dataclass(frozen=True)
-class ExplainedPart:
+class ExplainedChunk:
     """Every row of a part is in one of the two, in order."""
 
     number: int

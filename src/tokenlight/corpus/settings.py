@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from tokenlight.explain.numbers import DEFAULT_NUMBER, Number, check_number
+from tokenlight.explain.numbers import DEFAULT_QUANTITY, Quantity, check_quantity
 
 ScoreType = Literal["float32", "float16"]
 Each = Literal["answer", "sentence", "token"]
@@ -14,7 +14,7 @@ TOKENS = {"cpu": 512, "cuda": 8192}  # more do not make a processor faster, but 
 class CorpusSettings:
     """How the texts of a corpus are read, explained and written."""
 
-    part_rows: int = 1000  # rows in a part; an unfinished part is done again when a run is resumed
+    chunk_rows: int = 1000  # rows in a part; an unfinished part is done again when a run is resumed
     tokens: int | None = None  # that run together, padding included; None: what suits the device
     window: int | None = None  # tokens; longer texts are read in windows. None: they are cut off
     overlap: int | None = None  # tokens that windows share; None: a quarter of them
@@ -24,11 +24,11 @@ class CorpusSettings:
     foil: str | int | None = None
     low_memory: bool = False
     each: Each = "sentence"  # for answers: what is explained separately, each at the cost of a backward pass
-    number: Number = DEFAULT_NUMBER  # what is explained of each token of an answer
+    quantity: Quantity = DEFAULT_QUANTITY  # what is explained of each token of an answer
     fused: bool | None = None  # attention as one operation; None: wherever no method needs its weights
 
     def __post_init__(self) -> None:
-        for name in ("part_rows", "tokens", "window"):
+        for name in ("chunk_rows", "tokens", "window"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} is a positive number, found {value}")
@@ -36,7 +36,7 @@ class CorpusSettings:
             raise ValueError(f"dtype is 'float32' or 'float16', found {self.dtype!r}")
         if self.each not in get_args(Each):
             raise ValueError(f"each is 'answer', 'sentence' or 'token', found {self.each!r}")
-        check_number(self.number)
+        check_quantity(self.quantity)
         if self.window is None and self.overlap is not None:
             raise ValueError("an overlap is one of windows: say how many tokens a window has")
         if self.window is not None and not 0 <= self.shared_tokens < self.window:
@@ -44,7 +44,7 @@ class CorpusSettings:
 
     @property
     def shared_tokens(self) -> int:
-        """Of neighbouring windows."""
+        """Of neighboring windows."""
         return (self.window or 0) // 4 if self.overlap is None else self.overlap
 
     def tokens_on(self, device: str) -> int:

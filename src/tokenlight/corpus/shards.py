@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy
 
-from tokenlight.corpus.plan import ExplainedPart, ExplainedText
+from tokenlight.corpus.plan import ExplainedChunk, ExplainedText
 from tokenlight.corpus.settings import CorpusSettings
 from tokenlight.data.examples import BadRow
 from tokenlight.foundation.blame import UNEXPECTED, in_own_code, reason_to_skip
@@ -36,7 +36,7 @@ DTYPES = {"float32": pyarrow.float32(), "float16": pyarrow.float16()}
 
 
 @dataclass(frozen=True)
-class PartCounts:
+class ChunkCounts:
     """What became of the rows of a part, or of several."""
 
     rows: int = 0
@@ -44,9 +44,9 @@ class PartCounts:
     bad: int = 0
     too_small: int = 0  # scores that are not 0 but below what their type stores in full precision, or stored as 0
 
-    def __add__(self, other: "PartCounts") -> "PartCounts":
+    def __add__(self, other: "ChunkCounts") -> "ChunkCounts":
         mine, theirs = astuple(self), astuple(other)
-        return PartCounts(*(one + two for one, two in zip(mine, theirs, strict=True)))
+        return ChunkCounts(*(one + two for one, two in zip(mine, theirs, strict=True)))
 
 
 def columns(dtype: str) -> list[tuple[str, pyarrow.DataType]]:
@@ -92,16 +92,16 @@ def answer_columns(dtype: str) -> list[tuple[str, pyarrow.DataType]]:
         ("part_ends", places),
         ("part_numbers", pyarrow.list_(pyarrow.float64())),
         ("part_scores", pyarrow.list_(scores)),
-        ("source_names", pyarrow.list_(text)),
-        ("source_scores", pyarrow.list_(scores)),
+        ("document_names", pyarrow.list_(text)),
+        ("document_scores", pyarrow.list_(scores)),
     ]
 
 
-def write_part(folder: Path, part: ExplainedPart, settings: CorpusSettings, about: Mapping[str, Any]) -> PartCounts:
+def write_chunk(folder: Path, part: ExplainedChunk, settings: CorpusSettings, about: Mapping[str, Any]) -> ChunkCounts:
     """The skipped rows first, the shard last: a shard that is there says that its part is done."""
     part, table = writable(part, settings)
     too_small = sum(count_too_small(text, settings) for text in part.texts)
-    counts = PartCounts(len(part.texts) + len(part.bad), len(part.texts), len(part.bad), too_small)
+    counts = ChunkCounts(len(part.texts) + len(part.bad), len(part.texts), len(part.bad), too_small)
     aside = bad_path(folder, part.number)
     if part.bad:
         lines = "".join(
@@ -127,7 +127,7 @@ def table_of(texts: Sequence[ExplainedText], settings: CorpusSettings) -> pyarro
     return pyarrow.table(values, schema=pyarrow.schema(names))
 
 
-def writable(part: ExplainedPart, settings: CorpusSettings) -> tuple[ExplainedPart, pyarrow.Table]:
+def writable(part: ExplainedChunk, settings: CorpusSettings) -> tuple[ExplainedChunk, pyarrow.Table]:
     """The part and its table. A text that Parquet cannot hold, such as one whose id has half a character, is bad."""
     try:
         return part, table_of(part.texts, settings)
@@ -215,8 +215,8 @@ def answer_record(text: ExplainedText, label: str, settings: CorpusSettings) -> 
         "part_ends": part_ends,
         "part_numbers": scores.numbers.numpy(),
         "part_scores": as_list(found["part_scores"]),
-        "source_names": [one.name for one in scores.by_source[0]] if scores.by_source else None,
-        "source_scores": as_list(found["source_scores"]),
+        "document_names": [one.name for one in scores.by_document[0]] if scores.by_document else None,
+        "document_scores": as_list(found["document_scores"]),
     }
 
 
@@ -224,11 +224,11 @@ def answer_scores(text: ExplainedText, label: str, settings: CorpusSettings) -> 
     """The columns of an answer that hold scores, before they are rounded to the type that they are stored in."""
     assert text.answer is not None
     scores = text.by_part[label]
-    by_source = numpy.array([[one.score for one in some] for some in scores.by_source])  # [part, source]
+    by_document = numpy.array([[one.score for one in some] for some in scores.by_document])  # [part, source]
     return {
         "answer_scores": scores.matrix.sum(0)[-len(text.answer.tokens) :].numpy(),
         "part_scores": None if settings.each == "answer" else scores.matrix.numpy(),  # then it is in the others
-        "source_scores": by_source if scores.by_source else None,
+        "document_scores": by_document if scores.by_document else None,
     }
 
 
@@ -317,20 +317,20 @@ def shards(folder: Path) -> dict[int, Path]:
     return numbered
 
 
-def read_counts(path: Path) -> PartCounts:
+def read_counts(path: Path) -> ChunkCounts:
     """From the file's footer alone."""
     try:
         metadata = pyarrow.parquet.read_metadata(path).metadata or {}
         counts = json.loads(metadata[PART])
     except (pyarrow.ArrowInvalid, KeyError, ValueError) as error:
         raise ValueError(f"{path} is damaged or not ours ({error}): delete it, then the same call writes it") from error
-    return PartCounts(counts["rows"], counts["explained"], counts["bad"], counts.get("too_small", 0))
+    return ChunkCounts(counts["rows"], counts["explained"], counts["bad"], counts.get("too_small", 0))
 
 
-def finish(folder: Path) -> PartCounts:
+def finish(folder: Path) -> ChunkCounts:
     """All skipped rows in one file, and the mark that nothing is missing, with counts."""
     found = shards(folder)
-    counts = sum(map(read_counts, found.values()), PartCounts())
+    counts = sum(map(read_counts, found.values()), ChunkCounts())
     if missing := set(range(len(found))) - set(found):
         raise ValueError(f"{folder / PARTS} holds parts beyond the end of the data, or lacks part {min(missing)}")
 
@@ -343,19 +343,19 @@ def finish(folder: Path) -> PartCounts:
 def write_bad_rows(folder: Path) -> None:
     """All skipped rows in one file, unless it is there and holds just these."""
     path, expected = folder / BAD_ROWS, hashlib.sha256()
-    for lines in bad_rows_of_parts(folder):
+    for lines in bad_rows_of_chunks(folder):
         expected.update(lines)
     if path.exists() and hash_file(path) == expected.hexdigest():
         return
 
     def gather(part: Path) -> None:
         with part.open("wb") as file:
-            file.writelines(bad_rows_of_parts(folder))
+            file.writelines(bad_rows_of_chunks(folder))
 
     write_new(path, gather)
 
 
-def bad_rows_of_parts(folder: Path) -> Iterator[bytes]:
+def bad_rows_of_chunks(folder: Path) -> Iterator[bytes]:
     """The skipped rows of each part, in order; their files are hashed, as the shards are."""
     for number in shards(folder):
         if (path := bad_path(folder, number)).exists():
@@ -364,7 +364,7 @@ def bad_rows_of_parts(folder: Path) -> Iterator[bytes]:
 
 def reasons_of_bugs(folder: Path) -> tuple[list[str], list[str]]:
     """Of the rows that were set aside because of a bug: of ours, and in the caller's own code."""
-    reasons = [json.loads(line)["reason"] for lines in bad_rows_of_parts(folder) for line in lines.splitlines()]
+    reasons = [json.loads(line)["reason"] for lines in bad_rows_of_chunks(folder) for line in lines.splitlines()]
     return [reason for reason in reasons if UNEXPECTED in reason], in_own_code(reasons)
 
 

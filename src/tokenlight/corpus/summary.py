@@ -65,7 +65,7 @@ class Tally:
         return tuple(sorted(found, key=lambda one: (-one.distinctness, -one.strength, one.word)))
 
 
-def summarise(folder: str | Path, method: str | None = None, min_uses: int = 1) -> list[CorpusSummary]:
+def summarize(folder: str | Path, method: str | None = None, min_uses: int = 1) -> list[CorpusSummary]:
     """A summary for each method of an explained corpus, or for one; of an unfinished one what is there."""
     about = read_run(Path(folder))
     if about.get("format") != FORMAT:

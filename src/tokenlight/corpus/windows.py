@@ -7,38 +7,38 @@ import torch
 from torch import Tensor
 
 from tokenlight.results.explanation import Explanation
-from tokenlight.text.rows import Chat, Row
+from tokenlight.text.rows import Chat, TokenizedText
 
 
 @dataclass(frozen=True)
 class Window:
     """A part of a text as the model reads it, with the special tokens of the whole."""
 
-    row: Row
+    tokenized_text: TokenizedText
     places: list[int]  # of its tokens in the whole row
     weights: list[float]  # what its scores count for where windows overlap
 
 
-def cut(row: Row, size: int, overlap: int) -> list[Window]:
+def cut(tokenized_text: TokenizedText, size: int, overlap: int) -> list[Window]:
     """Windows of at most `size` tokens, special tokens included; of a pair the second text is cut, the first repeated.
 
-    Neighbours share `overlap` tokens; the last window is moved back to be full, so it may share more.
+    Neighbors share `overlap` tokens; the last window is moved back to be full, so it may share more.
     """
-    if len(row) <= size:
-        return [Window(row, list(range(len(row))), [1.0] * len(row))]
-    if isinstance(row.text, Chat):
+    if len(tokenized_text) <= size:
+        return [Window(tokenized_text, list(range(len(tokenized_text))), [1.0] * len(tokenized_text))]
+    if isinstance(tokenized_text.text, Chat):
         raise ValueError("a chat is not read in windows: shorten it, or explain it whole")
-    last = 1 if isinstance(row.text, tuple) else 0
-    moving = [i for i, segment in enumerate(row.segments) if segment == last]
-    room = size - (len(row) - len(moving))
+    last = 1 if isinstance(tokenized_text.text, tuple) else 0
+    moving = [i for i, segment in enumerate(tokenized_text.segments) if segment == last]
+    room = size - (len(tokenized_text) - len(moving))
     if room <= overlap:
         what = "the first text of the pair and the special tokens leave" if last else "the special tokens leave"
         raise ValueError(f"{what} {max(room, 0)} of {size} tokens to a window, which must be more than the overlap")
     end = len(moving) - room
-    return [window(row, moving, start, room) for start in [*range(0, end, room - overlap), end]]
+    return [window(tokenized_text, moving, start, room) for start in [*range(0, end, room - overlap), end]]
 
 
-def window(row: Row, moving: list[int], start: int, room: int) -> Window:
+def window(tokenized_text: TokenizedText, moving: list[int], start: int, room: int) -> Window:
     """A token counts the more, the farther it is from where its window is cut: there it is read without its context."""
     inside = dict(zip(moving[start : start + room], range(room), strict=True))
     cut_left, cut_right = start > 0, start + room < len(moving)
@@ -51,12 +51,14 @@ def window(row: Row, moving: list[int], start: int, room: int) -> Window:
         return float(min(left, right))
 
     others = set(moving) - set(inside)
-    places = [i for i in range(len(row)) if i not in others]
-    parts = {name: [values[i] for i in places] for name, values in vars(row).items() if isinstance(values, list)}
-    return Window(replace(row, **parts), places, [weight(i) for i in places])
+    places = [i for i in range(len(tokenized_text)) if i not in others]
+    parts = {
+        name: [values[i] for i in places] for name, values in vars(tokenized_text).items() if isinstance(values, list)
+    }
+    return Window(replace(tokenized_text, **parts), places, [weight(i) for i in places])
 
 
-def merge(whole: Row, windows: Sequence[Window], found: Sequence[Explanation]) -> Explanation:
+def merge(whole: TokenizedText, windows: Sequence[Window], found: Sequence[Explanation]) -> Explanation:
     """One explanation of the whole text: scores averaged by weight, the explained number averaged over windows.
 
     What the model says about the whole text is for the caller to fill in.

@@ -28,7 +28,7 @@ class Columns:
     answers: str | None = None
 
 
-def settle_columns(
+def resolve_columns(
     found: Sequence[str], text: str | None, pair: tuple[str, str] | None, label: str | None, source: str
 ) -> Columns:
     """The columns that the caller named; common names for the rest."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from tokenlight.text.rows import Text
-from tokenlight.text.sources import Source
+from tokenlight.text.sources import Document
 
 MASK_MARK = "***mask***"  # stands for any tokenizer's mask token, as in Goldberg's file
 Span = tuple[int, int]  # characters
@@ -19,13 +19,13 @@ class Example:
     label: str | int | None = None  # gold class: name or index as found in the data
     answer: Span | None = None  # the gold answer in the context
     reply: str | None = None  # what a language model answered to the text
-    sources: tuple[Source, ...] = ()  # the documents in the prompt
+    documents: tuple[Document, ...] = ()  # the documents in the prompt
     # What is explained, where the data says it. Language models: the right token, with the blank before it where the
     # text has one, and the wrong one.
     target: str | int | None = None
     foil: str | int | None = None
     evidence: tuple[Span, ...] = ()  # in the text: the words that decide
-    rests_on: tuple[Source, ...] = ()  # in the prompt: what makes the reply the right one
+    rests_on: tuple[Document, ...] = ()  # in the prompt: what makes the reply the right one
     group: str | None = None  # what results may be split by, such as the number of attractors
     where: str = field(default="", compare=False, repr=False)  # its place in the data
 

@@ -4,10 +4,10 @@ from typing import Any
 
 from tokenlight.data.examples import Example
 from tokenlight.tasks.vocabulary import token_index
-from tokenlight.text.rows import Row
+from tokenlight.text.rows import TokenizedText
 
 
-def misfit(example: Example, row: Row, tokenizer: Any) -> str | None:
+def misfit(example: Example, tokenized_text: TokenizedText, tokenizer: Any) -> str | None:
     """Why a tokenizer cannot take an example."""
     try:
         forms = {token_index(form, tokenizer, len(tokenizer)) for form in (example.target, example.foil)}
@@ -15,7 +15,7 @@ def misfit(example: Example, row: Row, tokenizer: Any) -> str | None:
         return "a form of the word is not one token"
     if len(forms) < 2:
         return "both forms are the same token"
-    ordinary = [span for span, special in zip(row.spans, row.special, strict=True) if not special]
+    ordinary = [span for span, special in zip(tokenized_text.spans, tokenized_text.special, strict=True) if not special]
     evidence = [s for s in ordinary if any(s[0] < end and start < s[1] for start, end in example.evidence)]
     if example.evidence and not evidence:
         return "the evidence has no token"

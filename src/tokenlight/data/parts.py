@@ -8,19 +8,19 @@ from tokenlight.data.examples import BadRow, Example, NumberedRow
 
 
 @dataclass(frozen=True)
-class Part:
+class Chunk:
     """Rows with their numbers in the data."""
 
     number: int  # of the part
     rows: tuple[NumberedRow, ...]
 
 
-def in_parts(
+def in_chunks(
     read: Callable[[], Iterator[Example | BadRow]],
     size: int,
     done: Collection[int] = (),
     row_numbers: Callable[[], Iterable[int]] = count,
-) -> Iterator[Part]:
+) -> Iterator[Chunk]:
     """All rows, `size` at a time, without the parts that are done; `row_numbers` says which rows of the data they are.
 
     A part is known by its place among the parts, so a run that goes on must read the same rows.
@@ -31,4 +31,4 @@ def in_parts(
         if not some:
             return
         if number not in done:
-            yield Part(number, some)
+            yield Chunk(number, some)

@@ -6,25 +6,25 @@ from functools import partial
 from itertools import islice
 
 from tokenlight.data.answers import EVIDENCE, answer_columns, read_evidence
-from tokenlight.data.columns import Columns, read_row, settle_columns
+from tokenlight.data.columns import Columns, read_row, resolve_columns
 from tokenlight.data.examples import BadRow, Example, TableRow
 from tokenlight.data.minimal_pairs import pair_columns, read_pair
 from tokenlight.data.reading_texts import TextColumns, describe_other_number, has_free_columns
 from tokenlight.data.reading_texts import read_row as read_prompt
 from tokenlight.data.row_readers import CASE, Rows
-from tokenlight.data.source import Column, Source
+from tokenlight.data.source import Column, DataSource
 from tokenlight.data.subject_verb import ANNOTATED, read_annotated, read_case
 from tokenlight.foundation.blame import reason_to_skip
 from tokenlight.tasks import TASKS
 from tokenlight.text.rows import Gap
-from tokenlight.text.sources import find_sources
+from tokenlight.text.sources import find_documents
 
 Reader = Callable[[TableRow], Example | BadRow]
 COLUMNS: tuple[Column, ...] = ("label",)  # that are read beside the texts
 PREVIEW = 100  # rows among which the first good one is looked for
 
 
-def read_examples(source: Source, gap: Gap | None = "end") -> Iterator[Example | BadRow]:
+def read_examples(source: DataSource, gap: Gap | None = "end") -> Iterator[Example | BadRow]:
     """Examples and bad rows in their order.
 
     Data for language models becomes prefixes, or with gap="inside" texts with MASK_MARK; gap=None is for models that
@@ -34,7 +34,7 @@ def read_examples(source: Source, gap: Gap | None = "end") -> Iterator[Example |
     return source.select(all_examples(source, gap))
 
 
-def all_examples(source: Source, gap: Gap | None) -> Iterator[Example | BadRow]:
+def all_examples(source: DataSource, gap: Gap | None) -> Iterator[Example | BadRow]:
     row = None
     for table in source.tables("surrogateescape"):  # of bytes that are not UTF-8, only their own row is bad
         for row in table_examples(table, partial(choose_reader, source=source, gap=gap), has_free_columns(source)):
@@ -81,7 +81,7 @@ def texts_of(reader: Reader) -> tuple[str, ...]:
     return columns.texts if isinstance(columns, Columns) else (CASE,)
 
 
-def choose_reader(found: list[str], source: Source, gap: Gap | None) -> Reader:
+def choose_reader(found: list[str], source: DataSource, gap: Gap | None) -> Reader:
     """How rows with these columns are read: as verbs and subjects, minimal pairs, prompts with answers, or texts."""
     if found == [CASE]:
         return partial(read_case, gap=check_gap(gap, source))
@@ -94,10 +94,10 @@ def choose_reader(found: list[str], source: Source, gap: Gap | None) -> Reader:
     answered = answer_columns(found, None, None, source.name) if named == (None, None, None) else None
     if answered is not None:
         return partial(read_answered, source=source, columns=TextColumns(answered[:1], answered[1]))
-    return partial(read_row, columns=settle_columns(found, *named, source.name))
+    return partial(read_row, columns=resolve_columns(found, *named, source.name))
 
 
-def read_answered(row: TableRow, source: Source, columns: TextColumns) -> Example | BadRow:
+def read_answered(row: TableRow, source: DataSource, columns: TextColumns) -> Example | BadRow:
     """A prompt with its answer, its documents, and the evidence for the answer."""
     found = read_prompt(source, row, columns)
     if isinstance(found, BadRow):
@@ -106,19 +106,19 @@ def read_answered(row: TableRow, source: Source, columns: TextColumns) -> Exampl
         return BadRow(row.where, "there is no answer to the prompt")
     try:
         evidence = read_evidence(row.values.get(EVIDENCE))
-        return replace(found, rests_on=find_sources(found.text, evidence or None))
+        return replace(found, rests_on=find_documents(found.text, evidence or None))
     except ValueError as error:
         return BadRow(row.where, str(error))
 
 
-def check_gap(gap: Gap | None, source: Source) -> Gap:
+def check_gap(gap: Gap | None, source: DataSource) -> Gap:
     if gap is None:
         tasks = " and ".join(name for name, task in TASKS.items() if task.gap is not None)
         raise ValueError(f"{source.name} holds words to predict, for models of the tasks {tasks}")
     return gap
 
 
-def first_example(source: Source, gap: Gap | None) -> Example | None:
+def first_example(source: DataSource, gap: Gap | None) -> Example | None:
     """An example of the data, to see what it holds; an empty source is an error here already."""
     some = islice(read_examples(source, gap), PREVIEW)
     return next((row for row in some if isinstance(row, Example)), None)

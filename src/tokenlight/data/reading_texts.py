@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tokenlight.data.answers import answer_columns, documents_of, split_reply
-from tokenlight.data.columns import LABELS, settle_columns, text_problem
+from tokenlight.data.columns import LABELS, resolve_columns, text_problem
 from tokenlight.data.examples import BadRow, Example, TableRow
 from tokenlight.data.row_readers import AGREEMENT, READERS, Rows
-from tokenlight.data.source import Column, Source
+from tokenlight.data.source import Column, DataSource
 from tokenlight.foundation.blame import reason_to_skip
 from tokenlight.text.chats import read_chat
 from tokenlight.text.documents import with_documents
@@ -18,7 +18,7 @@ COLUMNS: tuple[Column, ...] = ("id", "target", "foil", "answer", "documents")  #
 VALUES: tuple[Column, ...] = ("id", "target", "foil")  # each a name or a number
 
 
-def check_corpus(source: Source) -> None:
+def check_corpus(source: DataSource) -> None:
     """Refuse what is no corpus to explain."""
     source.refuse_columns(COLUMNS, "explaining a corpus")
     if (source.answer or source.documents) and (source.target or source.foil or source.pair):
@@ -29,7 +29,7 @@ def check_corpus(source: Source) -> None:
             raise ValueError(f"{path}: a corpus of kind {kind!r} cannot be explained; kinds: {able}")
 
 
-def read_texts(source: Source) -> Iterator[Example | BadRow]:
+def read_texts(source: DataSource) -> Iterator[Example | BadRow]:
     """Texts and bad rows in their order."""
     check_corpus(source)
     # Bytes that are not UTF-8 come through as marks, so that only their own row is bad.
@@ -45,7 +45,7 @@ class TextColumns:
     answer: str | None = None
 
 
-def table_texts(source: Source, rows: Rows) -> Iterator[Example | BadRow]:
+def table_texts(source: DataSource, rows: Rows) -> Iterator[Example | BadRow]:
     """The rows, read by the columns that the first one has which has texts; in JSON, others may have other columns."""
     settled: dict[tuple[str, ...], TextColumns] = {}  # by the columns of a row
     columns: TextColumns | None = None
@@ -80,12 +80,12 @@ def describe_other_number(columns: Sequence[str], texts: int) -> str:
     return f"has {found} ({', '.join(columns)}), where the rows before it have {expected}: keep these in separate files"
 
 
-def has_free_columns(source: Source) -> bool:
+def has_free_columns(source: DataSource) -> bool:
     """Every row says for itself which columns it has."""
     return source.in_memory or any(source.kind_of(path) == "jsonl" for path in source.files)
 
 
-def text_columns(source: Source, found: list[str], where: str) -> TextColumns:
+def text_columns(source: DataSource, found: list[str], where: str) -> TextColumns:
     """All named columns must be there."""
     for name in (source.id, source.target, source.foil, source.documents):
         if name is not None and name not in found:
@@ -95,17 +95,17 @@ def text_columns(source: Source, found: list[str], where: str) -> TextColumns:
         return TextColumns(answered[:1], answered[1])
     # Which of several columns holds the labels is no question here.
     known = [name for name in found if name.lower() not in LABELS or name in (source.text, *(source.pair or ()))]
-    return TextColumns(settle_columns(known, source.text, source.pair, None, where).texts)
+    return TextColumns(resolve_columns(known, source.text, source.pair, None, where).texts)
 
 
-def read_row(source: Source, row: TableRow, columns: TextColumns) -> Example | BadRow:
+def read_row(source: DataSource, row: TableRow, columns: TextColumns) -> Example | BadRow:
     try:
         return read_answer(source, row, columns, read_text(source, row, columns))
     except Exception as error:
         return BadRow(row.where, reason_to_skip(error))
 
 
-def read_text(source: Source, row: TableRow, columns: TextColumns) -> Example:
+def read_text(source: DataSource, row: TableRow, columns: TextColumns) -> Example:
     parts = [read_value(row, name) for name in columns.texts]
     text: Any = parts[0] if len(parts) == 1 else tuple(parts)
     found = Example(row.id, text, where=row.where)
@@ -136,7 +136,7 @@ def read_value(row: TableRow, column: str) -> str | Chat:
     return text
 
 
-def read_answer(source: Source, row: TableRow, columns: TextColumns, example: Example) -> Example:
+def read_answer(source: DataSource, row: TableRow, columns: TextColumns, example: Example) -> Example:
     """The answer to a prompt, in its own column or as the last message of a chat; and the documents of the prompt."""
     text, reply = example.text, None
     if isinstance(text, tuple):
@@ -149,8 +149,8 @@ def read_answer(source: Source, row: TableRow, columns: TextColumns, example: Ex
         reply = read_value(row, columns.answer or "")
     if not isinstance(reply, str):
         raise ValueError(f"{columns.answer}: expected the answer as a text, found messages")
-    text, sources = with_documents(text, documents_of(row.values, source.documents, row.where))
-    return replace(example, text=text, reply=reply, sources=sources)
+    text, documents = with_documents(text, documents_of(row.values, source.documents, row.where))
+    return replace(example, text=text, reply=reply, documents=documents)
 
 
 def value_problem(value: object) -> str | None:

@@ -24,7 +24,7 @@ OTHERS: tuple[Column, ...] = ("label", "id", "target", "foil", "answer", "docume
 
 
 @dataclass(frozen=True)
-class Source:
+class DataSource:
     """What is read: a file, a folder of files of one kind, "hf:NAME", or texts, pairs, rows or examples in memory.
 
     Columns have to be named only if their names are not common ones. `kind` is for a file whose name does not say what
@@ -179,5 +179,5 @@ def is_whole(number: object) -> bool:
     return isinstance(number, int) and not isinstance(number, bool)
 
 
-def as_source(given: Data | Source) -> Source:
-    return given if isinstance(given, Source) else Source(given)
+def as_source(given: Data | DataSource) -> DataSource:
+    return given if isinstance(given, DataSource) else DataSource(given)

@@ -67,7 +67,7 @@ def treebank_case(sentence: TreebankSentence, verb: int) -> AgreementCase | BadR
     if len(subjects) != 1:
         return BadRow(where, "several subjects" if subjects else "no nsubj")
     subject = subjects[0]
-    reason = doubt(sentence, verb, subject)
+    reason = reason_to_set_aside(sentence, verb, subject)
     if reason is not None:
         return BadRow(where, reason)
     text = sentence.parse.text
@@ -100,7 +100,7 @@ def subjects_of(sentence: TreebankSentence, verb: int) -> list[int]:
     return [i for i, word in enumerate(words) if word.head == holder and word.relation == "nsubj"]
 
 
-def doubt(sentence: TreebankSentence, verb: int, subject: int) -> str | None:
+def reason_to_set_aside(sentence: TreebankSentence, verb: int, subject: int) -> str | None:
     """Why this subject would not be good evidence for the form of this verb."""
     verb_says, subject_says = features(sentence.columns[verb]), features(sentence.columns[subject])
     if {verb_says.get("Person", "3"), subject_says.get("Person", "3")} != {"3"}:

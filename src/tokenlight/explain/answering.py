@@ -8,22 +8,22 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from tokenlight.explain.inquiry import Inquiry
-from tokenlight.explain.jobs import Job
+from tokenlight.explain.inquiry import Request
+from tokenlight.explain.jobs import MethodConfig
 from tokenlight.explain.remarks import answer_notes, input_notes, is_signed, merge_notes
 from tokenlight.foundation.versions import library_versions
 from tokenlight.masks.choosing import model_name
 from tokenlight.methods import Attribution
 from tokenlight.model.copying import private_copy
 from tokenlight.model.placement import device_of
-from tokenlight.record.choices import Continuation
+from tokenlight.record.choices import ContinuationSelector
 from tokenlight.record.recording import Answer
 from tokenlight.results.explained_answer import Alternative, ExplainedAnswer
 from tokenlight.results.explanation import keep_precision
-from tokenlight.tasks.targets import TargetLike, Wanted
+from tokenlight.tasks.targets import ResolvedTarget, TargetSpec
 from tokenlight.tasks.task import Task
 from tokenlight.text.answers import follow, refuse_too_long
-from tokenlight.text.rows import Chat, Row, parts
+from tokenlight.text.rows import Chat, TokenizedText, parts
 
 if TYPE_CHECKING:
     from tokenlight.explain.explainer import Explainer
@@ -53,12 +53,14 @@ class Generated:
 AnswerLike = str | Generated | tuple[int, ...]
 
 
-def generate(explainer: "Explainer", row: Row, seed: int | None, settings: Mapping[str, Any]) -> Generated:
+def generate(
+    explainer: "Explainer", tokenized_text: TokenizedText, seed: int | None, settings: Mapping[str, Any]
+) -> Generated:
     """By transformers' own `generate`, on the model as it was given, or on a copy without dropout."""
     task, model = explainer.task, cast(Any, explainer.model)  # an adapter's class may be around it
     if not task.reads_on:
         raise ValueError(f"only language models write answers; this is a {task.name} model")
-    if isinstance(row.text, tuple):
+    if isinstance(tokenized_text.text, tuple):
         raise ValueError("a language model continues one text or a chat; found a pair")
     if any(module.training for module in explainer.inner.modules()):
         model = cast(Any, evaluating_copy(explainer.inner))
@@ -68,8 +70,8 @@ def generate(explainer: "Explainer", row: Row, seed: int | None, settings: Mappi
         raise ValueError(
             f"{type(model).__name__} cannot write: transformers gives it no generate(); use explain_answer"
         )
-    ids = torch.tensor([row.input_ids], device=device_of(explainer.inner.get_input_embeddings()))
-    settings = with_defaults(explainer, row, settings)
+    ids = torch.tensor([tokenized_text.input_ids], device=device_of(explainer.inner.get_input_embeddings()))
+    settings = with_defaults(explainer, tokenized_text, settings)
     with torch.no_grad(), torch.random.fork_rng(enabled=seed is not None):
         if seed is not None:
             torch.manual_seed(seed)
@@ -77,11 +79,13 @@ def generate(explainer: "Explainer", row: Row, seed: int | None, settings: Mappi
     whole = getattr(found, "sequences", found)
     if len(whole) != 1:
         raise ValueError(f"one answer at a time: num_return_sequences= asks for {len(whole)}")
-    written = tuple(whole[0, len(row) :].tolist())
+    written = tuple(whole[0, len(tokenized_text) :].tolist())
     if not written:
         raise ValueError("the model wrote nothing: allow more with max_new_tokens=")
-    assert not isinstance(row.text, tuple), "refused above"
-    return Generated(row.text, explainer.tokenizer.decode(list(written), skip_special_tokens=True), written, explainer)
+    assert not isinstance(tokenized_text.text, tuple), "refused above"
+    return Generated(
+        tokenized_text.text, explainer.tokenizer.decode(list(written), skip_special_tokens=True), written, explainer
+    )
 
 
 def evaluating_copy(model: PreTrainedModel) -> PreTrainedModel:
@@ -102,7 +106,7 @@ def refuse_tiny_temperature(temperature: Any) -> None:
         )
 
 
-def with_defaults(explainer: "Explainer", row: Row, settings: Mapping[str, Any]) -> dict[str, Any]:
+def with_defaults(explainer: "Explainer", tokenized_text: TokenizedText, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of `generate`; the model writes no more than it can read again."""
     found: dict[str, Any] = {"pad_token_id": explainer.tokenizer.pad_token_id, **settings}
     if "custom_generate" in found:  # otherwise transformers asks on standard input whether to run its code
@@ -116,8 +120,8 @@ def with_defaults(explainer: "Explainer", row: Row, settings: Mapping[str, Any])
         found["max_new_tokens"] = NEW_TOKENS
     limit = explainer.task.max_length
     if limit is not None:
-        refuse_too_long(row, (0,), limit)
-        rooms = {"max_new_tokens": limit - len(row), "max_length": limit}
+        refuse_too_long(tokenized_text, (0,), limit)
+        rooms = {"max_new_tokens": limit - len(tokenized_text), "max_length": limit}
         config = found.get("generation_config") or own
         set_by_config = {name: getattr(config, name, None) for name in rooms if name not in found}
         for name, room in rooms.items():
@@ -128,34 +132,41 @@ def with_defaults(explainer: "Explainer", row: Row, settings: Mapping[str, Any])
     return found
 
 
-def ask_about(task: Task, row: Row, answer: AnswerLike, against_all: bool) -> Inquiry:
+def answer_request(task: Task, tokenized_text: TokenizedText, answer: AnswerLike, against_all: bool) -> Request:
     """All tokens of an answer, one by one."""
     if not task.reads_on:
         raise ValueError(f"answers are what language models write; this is a {task.name} model")
-    wanted = Wanted(answer=ids_of(task, row, answer), each=True, against_all=against_all)
-    return Inquiry(row, wanted, named=True, read=task.read_on(row, wanted))
+    resolved = ResolvedTarget(answer=answer_ids(task, tokenized_text, answer), each=True, against_all=against_all)
+    return Request(tokenized_text, resolved, named=True, read=task.read_on(tokenized_text, resolved))
 
 
-def ask_about_part(
-    task: Task, row: Row, ids: Sequence[int], part: tuple[int, int], target: TargetLike = None, foil: TargetLike = None
-) -> Inquiry:
+def answer_part_request(
+    task: Task,
+    tokenized_text: TokenizedText,
+    ids: Sequence[int],
+    part: tuple[int, int],
+    target: TargetSpec = None,
+    foil: TargetSpec = None,
+) -> Request:
     """Some tokens of an answer together, or another target in their place, given what was written before them."""
     start, end = part
     if not 0 <= start < end <= len(ids):
         raise ValueError(f"the answer has the tokens 0 to {len(ids) - 1}: there is no part from {start} up to {end}")
     given = tuple(ids[:start])
     itself = ids[start] if end == start + 1 else tuple(ids[start:end])
-    wanted = task.want(row, itself if target is None else target, foil)
-    if wanted.index is not None and foil is None:
-        wanted = task.want(row, (wanted.index,), None)  # a single token of an answer is explained as several are
-    if given and wanted.foil_answer:
+    resolved = task.resolve_target(tokenized_text, itself if target is None else target, foil)
+    if resolved.index is not None and foil is None:
+        resolved = task.resolve_target(
+            tokenized_text, (resolved.index,), None
+        )  # a single token of an answer is explained as several are
+    if given and resolved.foil_answer:
         raise ValueError("two continuations can be compared only right after the prompt: name one token each")
-    behind = given + wanted.answer
-    read = follow(row, behind, task.tokenizer) if behind else row
-    return Inquiry(row, wanted, named=True, given=given, read=read)
+    behind = given + resolved.answer
+    read = follow(tokenized_text, behind, task.tokenizer) if behind else tokenized_text
+    return Request(tokenized_text, resolved, named=True, given=given, read=read)
 
 
-def ids_of(task: Task, row: Row, answer: AnswerLike) -> tuple[int, ...]:
+def answer_ids(task: Task, tokenized_text: TokenizedText, answer: AnswerLike) -> tuple[int, ...]:
     if isinstance(answer, Generated):
         answer = answer.ids
     if isinstance(answer, str):
@@ -166,40 +177,48 @@ def ids_of(task: Task, row: Row, answer: AnswerLike) -> tuple[int, ...]:
     ids = tuple(task.index(i) for i in answer)
     if not ids:
         raise ValueError("expected an answer, found an empty one")
-    refuse_too_long(row, ids, task.max_length)
+    refuse_too_long(tokenized_text, ids, task.max_length)
     return ids
 
 
 def assemble_answer(
-    explainer: "Explainer", inquiry: Inquiry, job: Job, answer: Answer, attribution: Attribution, place: int
+    explainer: "Explainer",
+    request: Request,
+    method_config: MethodConfig,
+    answer: Answer,
+    attribution: Attribution,
+    place: int,
 ) -> ExplainedAnswer:
     """The answer at this place of the batch; every part of the attribution is a token of it."""
-    task, row, ids = explainer.task, inquiry.read, inquiry.wanted.answer
-    numbers, logits = said_of(answer, place, len(ids))
-    prompt, text = inquiry.row.text, parts(row.text)[-1]
+    task, tokenized_text, ids = explainer.task, request.read, request.resolved.answer
+    numbers, logits = facts_of_answer(answer, place, len(ids))
+    prompt, text = request.tokenized_text.text, parts(tokenized_text.text)[-1]
     assert not isinstance(prompt, tuple), "refused when the answer was put behind it"
-    matrix = keep_precision(attribution.scores[place, : len(ids), : len(row)])
+    matrix = keep_precision(attribution.scores[place, : len(ids), : len(tokenized_text)])
     extras = {name: value[place, : len(ids)].cpu().to(matrix.dtype) for name, value in attribution.extras.items()}
-    notes = [*input_notes(task, inquiry.row, job, False), *merge_notes(task, inquiry.row, ids)]
-    notes += answer_notes(job, numbers.cpu(), matrix, extras, explainer.inner.dtype)
+    notes = [
+        *input_notes(task, request.tokenized_text, method_config, False),
+        *merge_notes(task, request.tokenized_text, ids),
+    ]
+    notes += answer_notes(method_config, numbers.cpu(), matrix, extras, explainer.inner.dtype)
     return ExplainedAnswer(
         prompt=prompt,
         answer=text,
-        tokens=row.tokens,
-        special=torch.tensor(row.special),
-        segments=row.segments,
-        spans=row.spans,
+        tokens=tokenized_text.tokens,
+        special=torch.tensor(tokenized_text.special),
+        segments=tokenized_text.segments,
+        spans=tokenized_text.spans,
         ids=ids,
-        sources=inquiry.row.sources,
+        documents=request.tokenized_text.documents,
         matrix=matrix,
         numbers=numbers.cpu().to(matrix.dtype),
         log_probabilities=log_probabilities(logits, ids).cpu().to(matrix.dtype),
         alternatives=likeliest(task, logits),
-        method=job.method.name,
-        options={**job.described_options, **inquiry.number},
+        method=method_config.method.name,
+        options={**method_config.described_options, **request.quantity},
         model=model_name(explainer.inner),
         task=task.name,
-        signed=is_signed(job, task, None),
+        signed=is_signed(method_config, task, None),
         extras=extras,
         notes=tuple(notes),
         versions=library_versions(),
@@ -208,10 +227,10 @@ def assemble_answer(
     )
 
 
-def said_of(answer: Answer, place: int, count: int) -> tuple[Tensor, Tensor]:
+def facts_of_answer(answer: Answer, place: int, count: int) -> tuple[Tensor, Tensor]:
     """For each token of the text at this place of the batch: the explained number [step], and logits [step, index]."""
-    asked = answer.choices[0]
-    assert isinstance(asked, Continuation), "an answer is asked about step by step"
+    asked = answer.selectors[0]
+    assert isinstance(asked, ContinuationSelector), "an answer is asked about step by step"
     output = {"logits": answer.output["logits"][place, None]}
     numbers = asked.map(lambda part: part[place, None]).numbers(output)[0, :count]  # of this text alone
     return numbers, output["logits"][0, :count].double()

@@ -1,4 +1,4 @@
-"""Explaining token ids: for those who tokenise themselves."""
+"""Explaining token ids: for those who tokenize themselves."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,20 +9,20 @@ from transformers import PreTrainedModel
 
 from tokenlight.explain.footprint import shape_of
 from tokenlight.explain.free_memory import refuse_too_large
-from tokenlight.explain.jobs import Job, Option
+from tokenlight.explain.jobs import MethodConfig, Option
 from tokenlight.explain.passes import plan_passes
-from tokenlight.explain.running import Running, run_jobs
+from tokenlight.explain.running import RunOptions, run_configs
 from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.foundation.torch_internals import is_out_of_memory
 from tokenlight.methods import Attribution, find_method
 from tokenlight.model import inputs, pooling
-from tokenlight.model.habits import habits_of
-from tokenlight.model.kept_twins import borrowed_twin
+from tokenlight.model.habits import behavior_of
+from tokenlight.model.kept_twins import borrowed_model
 from tokenlight.model.settings import embedding_rows, padding_id
-from tokenlight.model.twin import Twin
+from tokenlight.model.twin import InstrumentedModel
 from tokenlight.rules.mode import RuleTable
 from tokenlight.tasks import task_of
-from tokenlight.tasks.targets import Target, Targets, Wanted, shared_function, spread
+from tokenlight.tasks.targets import ResolvedTarget, Target, TargetSpecs, shared_function, spread
 from tokenlight.text.batches import Batch
 
 
@@ -33,8 +33,8 @@ def attribute(
     token_type_ids: Tensor | None = None,
     *,
     method: str,
-    target: Targets | Tensor = None,
-    foil: Targets | Tensor = None,
+    target: TargetSpecs | Tensor = None,
+    foil: TargetSpecs | Tensor = None,
     rules: RuleTable | None = None,
     low_memory: bool = False,
     fused: bool | None = None,
@@ -49,8 +49,8 @@ def attribute(
     method needs the attention weights.
     """
     inputs = (input_ids, attention_mask, token_type_ids)
-    running = Running(low_memory=low_memory, fused=fused)
-    return attribute_ids(model, *inputs, method, options, target, foil, rules, running).scores
+    run_options = RunOptions(low_memory=low_memory, fused=fused)
+    return attribute_ids(model, *inputs, method, options, target, foil, rules, run_options).scores
 
 
 def attribute_ids(
@@ -60,28 +60,32 @@ def attribute_ids(
     token_type_ids: Tensor | None,
     method: str,
     options: dict[str, Option],
-    target: Targets | Tensor = None,
-    foil: Targets | Tensor = None,
+    target: TargetSpecs | Tensor = None,
+    foil: TargetSpecs | Tensor = None,
     rules: RuleTable | None = None,
-    running: Running = Running(),  # noqa: B008  # frozen
+    run_options: RunOptions = RunOptions(),  # noqa: B008  # frozen
 ) -> Attribution:
     """Everything that a method finds, not its scores alone."""
-    with borrowed_twin(model) as twin:
-        job = Job.for_model(find_method(method), options, twin.model, rules)
-        batch = raw_batch(input_ids, attention_mask, token_type_ids, twin).map(lambda t: t.to(twin.device))
+    with borrowed_model(model) as instrumented:
+        method_config = MethodConfig.for_model(find_method(method), options, instrumented.model, rules)
+        batch = raw_batch(input_ids, attention_mask, token_type_ids, instrumented).map(
+            lambda t: t.to(instrumented.device)
+        )
         targets, foils = (spread(plain(x), len(input_ids), n) for x, n in ((target, "target"), (foil, "foil")))
         function = shared_function(targets, foils)
-        task = task_of(twin.model)
-        wanted = [Wanted() if function else task.want_ids(t, f) for t, f in zip(targets, foils, strict=True)]
-        plan = plan_passes(Target(task, tuple(wanted), function), [job])
-        refuse_too_large(shape_of(twin), plan, input_ids.shape, running.saving, twin.device)
-        with refusing_too_many_tokens(twin.model, input_ids.shape[1]):
-            _, (attribution,) = run_jobs(twin, batch, plan, saving=running.saving)
+        task = task_of(instrumented.model)
+        resolved = [
+            ResolvedTarget() if function else task.resolve_target_ids(t, f) for t, f in zip(targets, foils, strict=True)
+        ]
+        plan = plan_passes(Target(task, tuple(resolved), function), [method_config])
+        refuse_too_large(shape_of(instrumented), plan, input_ids.shape, run_options.record_options, instrumented.device)
+        with refusing_too_many_tokens(instrumented.model, input_ids.shape[1]):
+            _, (attribution,) = run_configs(instrumented, batch, plan, record_options=run_options.record_options)
     return attribution
 
 
-def raw_batch(ids: Tensor, mask: Tensor | None, types: Tensor | None, twin: Twin) -> Batch:
-    model = twin.model
+def raw_batch(ids: Tensor, mask: Tensor | None, types: Tensor | None, instrumented: InstrumentedModel) -> Batch:
+    model = instrumented.model
     for name, tensor in {"input_ids": ids, "attention_mask": mask, "token_type_ids": types}.items():
         optional = name != "input_ids" and tensor is None
         if not optional and (not isinstance(tensor, Tensor) or tensor.ndim != 2 or tensor.shape != ids.shape):
@@ -98,7 +102,7 @@ def raw_batch(ids: Tensor, mask: Tensor | None, types: Tensor | None, twin: Twin
     pad = padding_id(model)
     batch = Batch(ids, mask, types, pad_id=None if pad == pooling.NO_PADDING else pad, start_id=start_id(model))
     if not mask.all():
-        refuse_padding(twin, batch)
+        refuse_padding(instrumented, batch)
     if mask[:, 0].all():
         return batch
     return inputs.count_from_first(model, batch)  # padding on the left would shift them
@@ -157,14 +161,14 @@ def start_id(model: PreTrainedModel) -> int | None:
     return next((i for i in ids if isinstance(i, int) and 0 <= i < embedding_rows(model)), None)
 
 
-def refuse_padding(twin: Twin, batch: Batch) -> None:
+def refuse_padding(instrumented: InstrumentedModel, batch: Batch) -> None:
     """Where padded rows get other answers than alone."""
-    model, habits = twin.model, habits_of(twin)
-    name, last = type(model).__name__, pooling.classifies(model) and habits.reads_last
+    model, behavior = instrumented.model, behavior_of(instrumented)
+    name, last = type(model).__name__, pooling.classifies(model) and behavior.reads_last
     if last and padding_id(model) == pooling.NO_PADDING:
         if not batch.attention_mask[:, -1].all():
             raise ValueError(f"{name} has no padding id to find the end of a row by: set config.pad_token_id")
-    elif habits.equal_lengths:
+    elif behavior.equal_lengths:
         raise UnsupportedModelError(
             f"{name} looks at padding: in a batch with longer rows, a row gets another answer than on its own. "
             "Give rows of equal length, one call for each length"
@@ -180,5 +184,5 @@ def refuse_padding(twin: Twin, batch: Batch) -> None:
         raise ValueError(f"{name} does not read the last token: pad on the right, not on the left")
 
 
-def plain(target: Targets | Tensor) -> Targets:
+def plain(target: TargetSpecs | Tensor) -> TargetSpecs:
     return target.tolist() if isinstance(target, Tensor) else target

@@ -9,16 +9,16 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from tokenlight.explain.attribute import attribute_ids, raw_batch
-from tokenlight.explain.jobs import Job
+from tokenlight.explain.jobs import MethodConfig
 from tokenlight.explain.nudging import nudge, nudged
 from tokenlight.explain.passes import plan_passes
 from tokenlight.explain.plain_model import PlainModel, target_of
 from tokenlight.foundation.blame import is_refusal, located, one_line
 from tokenlight.foundation.errors import NothingToRead
 from tokenlight.methods import METHODS, Attribution
-from tokenlight.model.tape import Tape
-from tokenlight.model.twin import Twin
-from tokenlight.record.planned_pass import PlannedPass
+from tokenlight.model.tape import Capture
+from tokenlight.model.twin import InstrumentedModel
+from tokenlight.record.planned_pass import PassSpec
 from tokenlight.record.recording import record
 from tokenlight.results.model_check import Check, ModelCheck, Outcome
 from tokenlight.tasks import task_of
@@ -64,7 +64,7 @@ class Checking:
         working = tuple(name for name, outcome in outcomes.items() if outcome.verdict == "works")
         checks: list[Check] = []
         if working:
-            common = (self.logits, self.gradient, self.attention, self.ids_past_embedding, self.rows_read)
+            common = (self.logits, self.gradient, self.attention, self.ids_past_embedding, self.query_weights)
             checks += [attempt(check, working) for check in common]
             for name in working:
                 checks += [attempt(self.conservation, (name,)), attempt(self.batch_as_single, (name,))]
@@ -131,7 +131,7 @@ class Checking:
 
     @cached_property
     def batch(self) -> Batch:
-        return raw_batch(*self.padded(self.rows[:1]), None, Twin(self.model))
+        return raw_batch(*self.padded(self.rows[:1]), None, InstrumentedModel(self.model))
 
     @property
     def tolerance(self) -> float:
@@ -150,9 +150,9 @@ class Checking:
 
     def logits(self, working: tuple[str, ...]) -> Check:
         expected = self.plain.answers(self.batch)
-        found = Twin(self.model).run(self.batch, Tape())
+        found = InstrumentedModel(self.model).run(self.batch, Capture())
         apart = max(difference(found[name], part) for name, part in expected.items())
-        return Check("logits", apart, self.tolerance, "the twin's beside the model's own", working)
+        return Check("logits", apart, self.tolerance, "the instrumented model's beside the model's own", working)
 
     def gradient(self, working: tuple[str, ...]) -> Check | None:
         if GRADIENT not in working:
@@ -167,7 +167,7 @@ class Checking:
             return None
         expected = self.plain.attention(self.batch)
         target = target_of(self.model, self.last, 1)
-        trace = record(self.model, self.batch, target, PlannedPass(frozenset({"attention"}))).traces[0]
+        trace = record(self.model, self.batch, target, PassSpec(frozenset({"attention"}))).traces[0]
         found = [signal.value for signal in trace.attention]
         if [one.shape for one in found] != [one.shape for one in expected]:
             shapes = f"{[list(one.shape) for one in expected]} beside {[list(one.shape) for one in found]}"
@@ -178,7 +178,7 @@ class Checking:
     def ids_past_embedding(self, working: tuple[str, ...]) -> Check | None:
         """The answer may depend on ids through the embedding layer alone, where it is followed back to it."""
         target = target_of(self.model, self.last, 1)
-        plans = {name: plan_passes(target, [Job(METHODS[name], {})]) for name in working}
+        plans = {name: plan_passes(target, [MethodConfig(METHODS[name], {})]) for name in working}
         working = tuple(name for name, plan in plans.items() if plan.follows_embeddings)
         if not working:
             return None
@@ -186,14 +186,14 @@ class Checking:
         share = self.plain.past_embedding(self.batch, other, target)
         return Check("ids past the embedding", share, 1e-4, f"{share:.0%} of the answer", working)
 
-    def rows_read(self, working: tuple[str, ...]) -> Check | None:
+    def query_weights(self, working: tuple[str, ...]) -> Check | None:
         """Where the head reads, beside where tokenlight reads maps."""
-        readers = tuple(name for name in working if METHODS[name].reads_row)
+        readers = tuple(name for name in working if METHODS[name].reads_query_position)
         if not readers:
             return None
         target = target_of(self.model, self.last, 1)
-        lengths = self.plain.rows_read(self.batch, target)
-        traces = record(self.model, self.batch, target, PlannedPass(frozenset({"row"}))).traces
+        lengths = self.plain.query_weights(self.batch, target)
+        traces = record(self.model, self.batch, target, PassSpec(frozenset({"row"}))).traces
         ours = torch.stack([trace.rows[0] for trace in traces])  # [part, token]
         read, maps = (tokens.nonzero()[:, 0].tolist() for tokens in (lengths[0], ours.sum(0)))
         apart = 1.0 if read != maps else 0.0 if len(traces) > 1 else difference(ours, lengths / lengths.sum())

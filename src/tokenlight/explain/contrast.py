@@ -6,22 +6,27 @@ from typing import TYPE_CHECKING, Any
 
 from tokenlight.explain.assembling import assemble
 from tokenlight.explain.in_batches import explain_in_batches
-from tokenlight.explain.inquiry import Inquiry
-from tokenlight.explain.jobs import Job
-from tokenlight.explain.running import Running
+from tokenlight.explain.inquiry import Request
+from tokenlight.explain.jobs import MethodConfig
+from tokenlight.explain.running import RunOptions
 from tokenlight.results.explanation import Explanation
 
 if TYPE_CHECKING:
     from tokenlight.explain.explainer import Explainer
 
 
-def explain_inquiries(
-    explainer: "Explainer", inquiries: Sequence[Inquiry], jobs: Mapping[str, Job], running: Running
+def explain_requests(
+    explainer: "Explainer",
+    requests: Sequence[Request],
+    method_configs: Mapping[str, MethodConfig],
+    run_options: RunOptions,
 ) -> dict[str, list[Explanation]]:
     """For every job its explanations of all texts."""
-    apart = [one.apart(explainer.task) for one in inquiries]
-    found = explain_in_batches(explainer, [one for parts in apart for one in parts], jobs, running, assemble)
-    return {name: differences_of(results, map(len, apart)) for name, results in found.items()}
+    split_foil = [one.split_foil(explainer.task) for one in requests]
+    found = explain_in_batches(
+        explainer, [one for parts in split_foil for one in parts], method_configs, run_options, assemble
+    )
+    return {name: differences_of(results, map(len, split_foil)) for name, results in found.items()}
 
 
 def differences_of(results: Sequence[Explanation], counts: Iterable[int]) -> list[Explanation]:

@@ -10,14 +10,14 @@ from tokenlight.explain.checking import check_model
 from tokenlight.explain.explainer import Explainer
 from tokenlight.explain.footprint import Shape, need_of_plan
 from tokenlight.explain.free_memory import free_memory, largest_batch
-from tokenlight.explain.jobs import Job
+from tokenlight.explain.jobs import MethodConfig
 from tokenlight.explain.passes import plan_passes
 from tokenlight.foundation.progress import track
 from tokenlight.methods import METHODS
-from tokenlight.model.twin import Twin
-from tokenlight.record.recording import Saving
+from tokenlight.model.twin import InstrumentedModel
+from tokenlight.record.recording import RecordOptions
 from tokenlight.results.examination import Examination, Finding, Need, Outlook
-from tokenlight.tasks.targets import Target, Wanted
+from tokenlight.tasks.targets import ResolvedTarget, Target
 from tokenlight.text.rows import Text
 
 BATCH, LONG = 32, 512  # texts of a batch and their tokens in the outlook, where nothing else is asked for
@@ -29,20 +29,20 @@ def foresee(explainer: Explainer, tokens: int | None = None) -> Outlook:
     if tokens is not None and limit is not None and tokens > limit:
         raise ValueError(f"the model reads {limit} tokens at most, found {tokens}: give fewer tokens")
     tokens = tokens or min(limit or LONG, LONG)
-    twin = Twin(explainer.model)
-    model, shape, free = twin.model, Shape.of(twin.model), free_memory(twin.device)
-    target = Target(explainer.task, (Wanted(),) * BATCH)
+    instrumented = InstrumentedModel(explainer.model)
+    model, shape, free = instrumented.model, Shape.of(instrumented.model), free_memory(instrumented.device)
+    target = Target(explainer.task, (ResolvedTarget(),) * BATCH)
     found = []
     for entry in METHODS.values():
         if not entry.fits(model):
             continue
-        job = Job(entry, {"heads": None} if "heads" in entry.options else {})  # masks change no size
-        plan = plan_passes(target, [job])
-        ways = [Saving(by_block=low, last_logits=True) for low in (False, True)]
+        method_config = MethodConfig(entry, {"heads": None} if "heads" in entry.options else {})  # masks change no size
+        plan = plan_passes(target, [method_config])
+        ways = [RecordOptions(by_block=low, last_logits=True) for low in (False, True)]
         needs = [need_of_plan(shape, plan, BATCH, tokens, way) for way in ways]
         fits = [None if free is None else largest_batch(shape, plan, tokens, way, free) for way in ways]
         found.append(Need(entry.name, needs[0], needs[1], fits[0], fits[1]))
-    return Outlook(tokens, BATCH, shape.weights, str(twin.device), free, tuple(found))
+    return Outlook(tokens, BATCH, shape.weights, str(instrumented.device), free, tuple(found))
 
 
 def examine(explainer: Explainer) -> Examination:
@@ -66,7 +66,7 @@ def examine(explainer: Explainer) -> Examination:
 
 def two_rows(explainer: Explainer, text: Text) -> tuple[Tensor, Tensor]:
     """The tokens of a text, and fewer of them: a batch of both has padding."""
-    whole = torch.tensor(explainer.encode([text])[0].input_ids, device=Twin(explainer.model).device)
+    whole = torch.tensor(explainer.encode([text])[0].input_ids, device=InstrumentedModel(explainer.model).device)
     return whole, whole[: max(len(whole) * 3 // 4, 1)]
 
 

@@ -6,17 +6,17 @@ from typing import Any, overload
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from tokenlight.explain.answering import AnswerLike, Generated, ask_about, assemble_answer, generate
-from tokenlight.explain.contrast import explain_inquiries
+from tokenlight.explain.answering import AnswerLike, Generated, answer_request, assemble_answer, generate
+from tokenlight.explain.contrast import explain_requests
 from tokenlight.explain.in_batches import explain_in_batches
-from tokenlight.explain.inquiry import inquire
-from tokenlight.explain.jobs import Job, Option, jobs_for
-from tokenlight.explain.numbers import DEFAULT_NUMBER, Number, check_number
+from tokenlight.explain.inquiry import resolve_requests
+from tokenlight.explain.jobs import MethodConfig, Option, configs_for
+from tokenlight.explain.numbers import DEFAULT_QUANTITY, Quantity, check_quantity
 from tokenlight.explain.portrait import line_about, table_about
-from tokenlight.explain.running import Running
+from tokenlight.explain.running import RunOptions
 from tokenlight.methods import find_method
 from tokenlight.model.copying import unwrap
-from tokenlight.model.habits import habits_of
+from tokenlight.model.habits import behavior_of
 from tokenlight.model.settings import embedding_rows, padding_id
 from tokenlight.results.collections import ExplanationDict, ExplanationList
 from tokenlight.results.explained_answer import ExplainedAnswer
@@ -24,15 +24,15 @@ from tokenlight.results.explanation import Explanation
 from tokenlight.results.handing_on import Form
 from tokenlight.rules.mode import RuleTable
 from tokenlight.tasks import task_of_class
-from tokenlight.tasks.targets import Targets
+from tokenlight.tasks.targets import TargetSpecs
 from tokenlight.tasks.task import Task
 from tokenlight.text.batches import Batch, collate
 from tokenlight.text.chats import Messages, Prompt, Prompts, texts_of
-from tokenlight.text.rows import Row, Text, Texts, is_whole
-from tokenlight.text.sources import Documents, sources_for, with_sources
+from tokenlight.text.rows import Text, Texts, TokenizedText, is_whole
+from tokenlight.text.sources import Documents, attach_documents, documents_for
 
 DEFAULT_METHOD = "attn_lrp"
-RUNNING = Running()
+DEFAULT_RUN_OPTIONS = RunOptions()
 
 
 class Explainer:
@@ -68,8 +68,8 @@ class Explainer:
         texts: Texts | list[Messages],
         method: str = ...,
         *,
-        target: Targets = ...,
-        foil: Targets = ...,
+        target: TargetSpecs = ...,
+        foil: TargetSpecs = ...,
         documents: Documents | Sequence[Documents] | None = ...,
         rules: RuleTable | None = ...,
         batch_size: int = ...,
@@ -85,8 +85,8 @@ class Explainer:
         texts: Text | Messages,
         method: str = ...,
         *,
-        target: Targets = ...,
-        foil: Targets = ...,
+        target: TargetSpecs = ...,
+        foil: TargetSpecs = ...,
         documents: Documents | Sequence[Documents] | None = ...,
         rules: RuleTable | None = ...,
         batch_size: int = ...,
@@ -101,8 +101,8 @@ class Explainer:
         texts: Text | Messages | Texts | list[Messages],
         method: str = DEFAULT_METHOD,
         *,
-        target: Targets = None,
-        foil: Targets = None,
+        target: TargetSpecs = None,
+        foil: TargetSpecs = None,
         documents: Documents | Sequence[Documents] | None = None,
         rules: RuleTable | None = None,
         batch_size: int = 32,
@@ -124,9 +124,11 @@ class Explainer:
         scores are means (docs/contexts.md).
         """
         chosen = find_method(method)
-        jobs = {chosen.name: Job.for_model(chosen, options, self.inner, rules)}
-        running = Running(batch_size, low_memory, progress, fused)
-        results = self.explain_jobs(texts, jobs, target=target, foil=foil, documents=documents, running=running)
+        method_configs = {chosen.name: MethodConfig.for_model(chosen, options, self.inner, rules)}
+        run_options = RunOptions(batch_size, low_memory, progress, fused)
+        results = self.explain_configs(
+            texts, method_configs, target=target, foil=foil, documents=documents, run_options=run_options
+        )
         return results[chosen.name]
 
     @overload
@@ -135,8 +137,8 @@ class Explainer:
         texts: Texts | list[Messages],
         methods: Sequence[str] | None = ...,
         *,
-        target: Targets = ...,
-        foil: Targets = ...,
+        target: TargetSpecs = ...,
+        foil: TargetSpecs = ...,
         documents: Documents | Sequence[Documents] | None = ...,
         batch_size: int = ...,
         low_memory: bool = ...,
@@ -151,8 +153,8 @@ class Explainer:
         texts: Text | Messages,
         methods: Sequence[str] | None = ...,
         *,
-        target: Targets = ...,
-        foil: Targets = ...,
+        target: TargetSpecs = ...,
+        foil: TargetSpecs = ...,
         documents: Documents | Sequence[Documents] | None = ...,
         batch_size: int = ...,
         low_memory: bool = ...,
@@ -166,8 +168,8 @@ class Explainer:
         texts: Text | Messages | Texts | list[Messages],
         methods: Sequence[str] | None = None,
         *,
-        target: Targets = None,
-        foil: Targets = None,
+        target: TargetSpecs = None,
+        foil: TargetSpecs = None,
         documents: Documents | Sequence[Documents] | None = None,
         batch_size: int = 32,
         low_memory: bool = False,
@@ -179,63 +181,67 @@ class Explainer:
 
         An option is passed to every method that has it. The other keywords are those of `explain`.
         """
-        jobs = jobs_for(self.inner, methods, options)
-        running = Running(batch_size, low_memory, progress, fused)
-        return self.explain_jobs(texts, jobs, target=target, foil=foil, documents=documents, running=running)
+        method_configs = configs_for(self.inner, methods, options)
+        run_options = RunOptions(batch_size, low_memory, progress, fused)
+        return self.explain_configs(
+            texts, method_configs, target=target, foil=foil, documents=documents, run_options=run_options
+        )
 
     @overload
-    def explain_jobs(
+    def explain_configs(
         self,
         texts: Texts | list[Messages],
-        jobs: Mapping[str, Job],
+        method_configs: Mapping[str, MethodConfig],
         *,
-        target: Targets = ...,
-        foil: Targets = ...,
+        target: TargetSpecs = ...,
+        foil: TargetSpecs = ...,
         documents: Documents | Sequence[Documents] | None = ...,
-        running: Running = ...,
+        run_options: RunOptions = ...,
     ) -> dict[str, list[Explanation]]: ...
 
     @overload
-    def explain_jobs(
+    def explain_configs(
         self,
         texts: Text | Messages,
-        jobs: Mapping[str, Job],
+        method_configs: Mapping[str, MethodConfig],
         *,
-        target: Targets = ...,
-        foil: Targets = ...,
+        target: TargetSpecs = ...,
+        foil: TargetSpecs = ...,
         documents: Documents | Sequence[Documents] | None = ...,
-        running: Running = ...,
+        run_options: RunOptions = ...,
     ) -> dict[str, Explanation]: ...
 
-    def explain_jobs(
+    def explain_configs(
         self,
         texts: Text | Messages | Texts | list[Messages],
-        jobs: Mapping[str, Job],
+        method_configs: Mapping[str, MethodConfig],
         *,
-        target: Targets = None,
-        foil: Targets = None,
+        target: TargetSpecs = None,
+        foil: TargetSpecs = None,
         documents: Documents | Sequence[Documents] | None = None,
-        running: Running = RUNNING,
+        run_options: RunOptions = DEFAULT_RUN_OPTIONS,
     ) -> dict[str, Explanation] | dict[str, list[Explanation]]:
         """Explain with methods whose options differ, under names of your own; {name: result}."""
         listed, single = texts_of(texts)
-        rows = with_sources(self.encode(listed), sources_for(listed, single, documents))
-        results = self.explain_rows(rows, jobs, target=target, foil=foil, running=running)
+        tokenized_texts = attach_documents(self.encode(listed), documents_for(listed, single, documents))
+        results = self.explain_rows(tokenized_texts, method_configs, target=target, foil=foil, run_options=run_options)
         if single:
             return ExplanationDict({name: result[0] for name, result in results.items()})
         return ExplanationDict({name: ExplanationList(result) for name, result in results.items()})
 
     def explain_rows(
         self,
-        rows: Sequence[Row],
-        jobs: Mapping[str, Job],
+        tokenized_texts: Sequence[TokenizedText],
+        method_configs: Mapping[str, MethodConfig],
         *,
-        target: Targets = None,
-        foil: Targets = None,
-        running: Running = RUNNING,
+        target: TargetSpecs = None,
+        foil: TargetSpecs = None,
+        run_options: RunOptions = DEFAULT_RUN_OPTIONS,
     ) -> dict[str, list[Explanation]]:
         """The same for token rows, such as windows of a long text."""
-        return explain_inquiries(self, inquire(self.task, rows, target, foil), jobs, running)
+        return explain_requests(
+            self, resolve_requests(self.task, tokenized_texts, target, foil), method_configs, run_options
+        )
 
     def generate(self, prompt: Prompt, *, seed: int | None = None, **settings: Any) -> Generated:
         """Let the model write an answer to a prompt; call `.explain()` on the result to see why.
@@ -264,7 +270,7 @@ class Explainer:
         answers: AnswerLike | Sequence[AnswerLike],
         method: str = DEFAULT_METHOD,
         *,
-        number: Number = DEFAULT_NUMBER,
+        quantity: Quantity = DEFAULT_QUANTITY,
         through: bool | Form = False,
         documents: Documents | Sequence[Documents] | None = None,
         rules: RuleTable | None = None,
@@ -277,44 +283,49 @@ class Explainer:
         """Explain every token of an answer by all tokens before it; lists in, a list out.
 
         An answer is a text, what `generate` returned, or a tuple of token ids. One forward pass reads prompt and
-        answer; each token of the answer takes a backward pass. `number` says what is explained for each token: its
+        answer; each token of the answer takes a backward pass. `quantity` says what is explained for each token: its
         "logit", or with "log_probability" its logit minus the mean of all logits, weighted by their probabilities,
         which has the gradient of the log-probability. With `through`, the share of the answer's own tokens is passed
         on to the prompt, as by `ExplainedAnswer.through`; True means its form "exact". `documents` names sources in
-        the prompt, for `by_source`: a list of texts that occur in it, a dict that also names them, spans, a function
+        the prompt, for `by_document`: a list of texts that occur in it, a dict that also names them, spans, a function
         that divides a text into spans, or "sentences", "paragraphs" or "turns"; for a list of prompts, a list of
         these. The other keywords are those of `explain`.
         """
-        check_number(number)
+        check_quantity(quantity)
         texts, single = texts_of(prompts)
         listed: Any = [answers] if single else list(answers)  # type: ignore[arg-type]
         if len(listed) != len(texts):
             raise ValueError(f"{len(listed)} answers for {len(texts)} prompts")
-        rows = with_sources(self.encode(texts), sources_for(texts, single, documents))
+        tokenized_texts = attach_documents(self.encode(texts), documents_for(texts, single, documents))
         chosen = find_method(method)
-        job = Job.for_model(chosen, options, self.inner, rules)
-        against_all = number == "log_probability"
-        asked = [ask_about(self.task, row, one, against_all) for row, one in zip(rows, listed, strict=True)]
-        running = Running(batch_size, low_memory, progress, fused)
-        found = explain_in_batches(self, asked, {chosen.name: job}, running, assemble_answer)[chosen.name]
+        method_config = MethodConfig.for_model(chosen, options, self.inner, rules)
+        against_all = quantity == "log_probability"
+        asked = [
+            answer_request(self.task, tokenized_text, one, against_all)
+            for tokenized_text, one in zip(tokenized_texts, listed, strict=True)
+        ]
+        run_options = RunOptions(batch_size, low_memory, progress, fused)
+        found = explain_in_batches(self, asked, {chosen.name: method_config}, run_options, assemble_answer)[chosen.name]
         if through:
             found = [one.through("exact" if through is True else through) for one in found]
         return found[0] if single else found
 
-    def encode(self, texts: Sequence[Text]) -> list[Row]:
+    def encode(self, texts: Sequence[Text]) -> list[TokenizedText]:
         """The texts as token rows, cut to what the model takes."""
         return self.task.encode(texts)
 
-    def collate(self, rows: Sequence[Row], device: torch.device | str = "cpu") -> Batch:
+    def collate(self, tokenized_texts: Sequence[TokenizedText], device: torch.device | str = "cpu") -> Batch:
         """Token rows as a padded batch."""
-        return collate(rows, self.tokenizer, device, padding_id(self.inner), embedding_rows(self.inner))
+        return collate(tokenized_texts, self.tokenizer, device, padding_id(self.inner), embedding_rows(self.inner))
 
-    def batches(self, rows: Sequence[Row], batch_size: int, kinds: Sequence[Hashable]) -> list[list[int]]:
+    def batches(
+        self, tokenized_texts: Sequence[TokenizedText], batch_size: int, kinds: Sequence[Hashable]
+    ) -> list[list[int]]:
         """Row numbers, texts of similar length together; questions of different kinds are kept apart."""
         if not is_whole(batch_size) or batch_size < 1:
             raise ValueError(f"batch_size is a positive whole number, found {batch_size!r}")
-        if len(set(map(len, rows))) > 1 and habits_of(self.inner).equal_lengths:
+        if len(set(map(len, tokenized_texts))) > 1 and behavior_of(self.inner).equal_lengths:
             batch_size = 1
-        order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
+        order = sorted(range(len(tokenized_texts)), key=lambda i: len(tokenized_texts[i]))
         groups = [[i for i in order if kinds[i] == kind] for kind in dict.fromkeys(kinds)]
         return [group[i : i + batch_size] for group in groups for i in range(0, len(group), batch_size)]

@@ -12,15 +12,15 @@ from weakref import WeakKeyDictionary
 from transformers import PreTrainedModel
 
 from tokenlight.explain.block_graph import Counts, is_foreign, kept_by_block
-from tokenlight.explain.jobs import Job
+from tokenlight.explain.jobs import MethodConfig
 from tokenlight.explain.passes import PassPlan
 from tokenlight.foundation.transformers_internals import knows_fused_attention
 from tokenlight.model import anatomy
 from tokenlight.model.quantised import unpacked_weights
 from tokenlight.model.settings import largest
-from tokenlight.model.twin import Twin
-from tokenlight.record.planned_pass import PlannedPass
-from tokenlight.record.recording import Saving
+from tokenlight.model.twin import InstrumentedModel
+from tokenlight.record.planned_pass import PassSpec
+from tokenlight.record.recording import RecordOptions
 from tokenlight.tasks import task_of_class
 from tokenlight.tasks.task import Task
 
@@ -83,15 +83,15 @@ class Shape:
         return rows * tokens * (numbers + counts.maps * self.heads * tokens * one_map)
 
 
-def shape_of(twin: Twin) -> Shape:
-    """Found out once; all but its precision stays what it is as long as there is the twin."""
-    known = SHAPES.get(twin)
-    if known is None or known.precision != twin.dtype.itemsize:
-        known = SHAPES[twin] = Shape.of(twin.model)
+def shape_of(instrumented: InstrumentedModel) -> Shape:
+    """Found out once; all but its precision stays what it is as long as there is the instrumented model."""
+    known = SHAPES.get(instrumented)
+    if known is None or known.precision != instrumented.dtype.itemsize:
+        known = SHAPES[instrumented] = Shape.of(instrumented.model)
     return known
 
 
-SHAPES: WeakKeyDictionary[Twin, Shape] = WeakKeyDictionary()
+SHAPES: WeakKeyDictionary[InstrumentedModel, Shape] = WeakKeyDictionary()
 PASSING = Counts(states=6, inner=3, maps=4)  # what a block holds for a moment, forward or backward
 MAPS_ALONE = 2.5  # instead, of a block that runs on its own
 
@@ -111,7 +111,7 @@ class Need:
         return int(self.graph + self.passing + self.inputs + self.block + self.trace)
 
 
-def need_of_pass(shape: Shape, one: PlannedPass, rows: int, tokens: int, saving: Saving) -> Need:
+def need_of_pass(shape: Shape, one: PassSpec, rows: int, tokens: int, record_options: RecordOptions) -> Need:
     """One recorded pass on a batch of `rows` texts of `tokens` tokens."""
     precision = 8 if one.double else shape.precision
     graded = one.graded
@@ -122,7 +122,7 @@ def need_of_pass(shape: Shape, one: PlannedPass, rows: int, tokens: int, saving:
     def signals(names: Iterable[str]) -> float:
         return sum(size(Counts(states=SIZES[name][0], maps=SIZES[name][1])) for name in names)
 
-    fused, cut = shape.fusable and saving.fuses(one), saving.cuts(one)
+    fused, cut = shape.fusable and record_options.fuses(one), record_options.cuts(one)
     kept = kept_by_block(one.rules, shape.gated, fused)
     exact = one.double and (one.split or is_foreign(one.rules))  # nothing that would be in single precision
     held = 1 if cut or one.last_block else shape.blocks
@@ -140,35 +140,49 @@ def need_of_pass(shape: Shape, one: PlannedPass, rows: int, tokens: int, saving:
     trace = blocks * (signals(values) + parts * signals(read & graded)) + 2 * size(Counts(states=1))
     block = signals(one.signals - read - {"attention"}) + signals(graded - read) if cut else 0.0
     maps = 0 if fused else MAPS_ALONE if cut else PASSING.maps
-    passing = size(replace(PASSING, maps=maps)) + logits_of(shape, rows, tokens, precision, saving)
+    passing = size(replace(PASSING, maps=maps)) + logits_of(shape, rows, tokens, precision, record_options)
     if one.double:
         passing += 4 * shape.largest * 4 / shape.precision
     return Need(graph, passing, inputs, block, trace)
 
 
-def logits_of(shape: Shape, rows: int, tokens: int, precision: int, saving: Saving) -> float:
+def logits_of(shape: Shape, rows: int, tokens: int, precision: int, record_options: RecordOptions) -> float:
     """Bytes of the answers; texts of a batch are taken to be of equal length."""
-    alone = shape.task.logits_for == "text" or (shape.task.logits_for == "last token" and saving.last_logits)
+    alone = shape.task.logits_for == "text" or (shape.task.logits_for == "last token" and record_options.last_logits)
     at = shape.steps if alone else tokens
     return LOGIT_COPIES * rows * at * shape.vocabulary * max(4, precision)
 
 
-def need_of_plan(shape: Shape, plan: PassPlan, rows: int, tokens: int, saving: Saving) -> int:
+def need_of_plan(shape: Shape, plan: PassPlan, rows: int, tokens: int, record_options: RecordOptions) -> int:
     """Bytes beside the weights at the worst moment."""
     if plan.target.function is not None:
-        saving = replace(saving, last_logits=False)
-    shape = replace(shape, steps=max(1, *(len(wanted.answer) for wanted in plan.target.wanted)))
-    if not saving.by_block:
-        rows = max(rows, *(job.contexts.together(rows, tokens) for job in plan.jobs if job.contexts), 0)
+        record_options = replace(record_options, last_logits=False)
+    shape = replace(shape, steps=max(1, *(len(resolved.answer) for resolved in plan.target.resolved)))
+    if not record_options.by_block:
+        rows = max(
+            rows,
+            *(
+                method_config.contexts.together(rows, tokens)
+                for method_config in plan.method_configs
+                if method_config.contexts
+            ),
+            0,
+        )
     groups = [[plan.passes[key] for key in keys] for keys in plan.groups]
-    worst = [need_of_group(shape, passes, rows, tokens, saving) for passes in groups]
-    worst += [need_of_probe(shape, job, rows, tokens, saving) for job in plan.jobs if job.method.asks_model]
+    worst = [need_of_group(shape, passes, rows, tokens, record_options) for passes in groups]
+    worst += [
+        need_of_probe(shape, method_config, rows, tokens, record_options)
+        for method_config in plan.method_configs
+        if method_config.method.asks_model
+    ]
     return int(max(worst))
 
 
-def need_of_group(shape: Shape, passes: Sequence[PlannedPass], rows: int, tokens: int, saving: Saving) -> float:
+def need_of_group(
+    shape: Shape, passes: Sequence[PassSpec], rows: int, tokens: int, record_options: RecordOptions
+) -> float:
     """Passes that are read together: all traces so far, and one pass under way; in the end, what methods make of it."""
-    needs = [need_of_pass(shape, one, rows, tokens, saving) for one in passes]
+    needs = [need_of_pass(shape, one, rows, tokens, record_options) for one in passes]
     held = sum(need.inputs + need.block for need in needs)
     worst = 0.0
     for need in needs:
@@ -178,11 +192,13 @@ def need_of_group(shape: Shape, passes: Sequence[PlannedPass], rows: int, tokens
     return max(worst, held + shape.bytes(Counts(maps=maps), rows, tokens, shape.precision))
 
 
-def need_of_probe(shape: Shape, job: Job, rows: int, tokens: int, saving: Saving) -> int:
+def need_of_probe(
+    shape: Shape, method_config: MethodConfig, rows: int, tokens: int, record_options: RecordOptions
+) -> int:
     """A method that asks the model again, many changed texts at once."""
-    asks = job.method.asks
-    together = rows if saving.by_block else asks.together(job.full_options, rows, tokens)
-    one = PlannedPass({"embeddings.grad"} if asks.gradient else frozenset())
+    asks = method_config.method.asks
+    together = rows if record_options.by_block else asks.together(method_config.full_options, rows, tokens)
+    one = PassSpec({"embeddings.grad"} if asks.gradient else frozenset())
     return need_of_pass(
-        shape, one, together, tokens, replace(saving, fused=False) if asks.written_out else saving
+        shape, one, together, tokens, replace(record_options, fused=False) if asks.written_out else record_options
     ).total

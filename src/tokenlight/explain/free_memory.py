@@ -8,7 +8,7 @@ import torch
 from tokenlight.explain.footprint import Shape, need_of_plan
 from tokenlight.explain.passes import PassPlan
 from tokenlight.foundation.sizes import describe_bytes
-from tokenlight.record.recording import Saving
+from tokenlight.record.recording import RecordOptions
 
 ALWAYS_FITS = 128 * 2**20  # bytes; not worth a look at what is free
 MARGIN = 2  # estimates are above the true need by less than this, wherever it was measured: what fits is not refused
@@ -47,37 +47,40 @@ def free_in_group(folder: Path = Path("/sys/fs/cgroup")) -> int | None:
     return None if limit == "max" else int(limit) - used + int(statistics.get("inactive_file", 0))
 
 
-def refuse_too_large(shape: Shape, plan: PassPlan, size: Sequence[int], saving: Saving, device: torch.device) -> None:
+def refuse_too_large(
+    shape: Shape, plan: PassPlan, size: Sequence[int], record_options: RecordOptions, device: torch.device
+) -> None:
     """Say so before a batch of `size` (texts, tokens) takes more memory than there is."""
     rows, tokens = size
-    need = need_of_plan(shape, plan, rows, tokens, saving)
+    need = need_of_plan(shape, plan, rows, tokens, record_options)
     if need <= ALWAYS_FITS:
         return
     free = free_memory(device)
     if free is None or need <= MARGIN * free:
         return
     ways = ["shorter texts", "weights in half precision"]
-    if not saving.by_block:
-        saved = need_of_plan(shape, plan, rows, tokens, Saving(True, saving.last_logits))
+    if not record_options.by_block:
+        saved = need_of_plan(shape, plan, rows, tokens, RecordOptions(True, record_options.last_logits))
         if saved < need:
             ways.insert(0, f"low_memory=True (about {describe_bytes(saved)})")
-    fitting = largest_batch(shape, plan, tokens, saving, free)
+    fitting = largest_batch(shape, plan, tokens, record_options, free)
     if 0 < fitting < rows:
         ways.insert(0, f"batch_size={fitting}")
     raise MemoryError(
-        f"{' + '.join(job.method.name for job in plan.jobs)} on {rows} texts of {tokens} tokens needs about "
+        f"{' + '.join(method_config.method.name for method_config in plan.method_configs)} on {rows} "
+        f"texts of {tokens} tokens needs about "
         f"{describe_bytes(need)} in addition to the weights; {describe_bytes(free)} are free on {device}. "
         f"Ways out: {', '.join(ways)}"
     )
 
 
-def largest_batch(shape: Shape, plan: PassPlan, tokens: int, saving: Saving, free: int) -> int:
+def largest_batch(shape: Shape, plan: PassPlan, tokens: int, record_options: RecordOptions, free: int) -> int:
     """How many texts of `tokens` tokens fit at once; 0 if not even one."""
     low, high = 0, 1
-    while need_of_plan(shape, plan, high, tokens, saving) <= free and high < 2**20:
+    while need_of_plan(shape, plan, high, tokens, record_options) <= free and high < 2**20:
         low, high = high, 2 * high
     while high - low > 1:
         middle = (low + high) // 2
-        fits = need_of_plan(shape, plan, middle, tokens, saving) <= free
+        fits = need_of_plan(shape, plan, middle, tokens, record_options) <= free
         low, high = (middle, high) if fits else (low, middle)
     return low

@@ -8,16 +8,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tokenlight.explain.contrast import explain_inquiries
+from tokenlight.explain.contrast import explain_requests
 from tokenlight.explain.explainer import Explainer
-from tokenlight.explain.inquiry import inquire
-from tokenlight.explain.jobs import Job
+from tokenlight.explain.inquiry import resolve_requests
+from tokenlight.explain.jobs import MethodConfig
 from tokenlight.explain.remarks import input_notes
-from tokenlight.explain.running import Running
+from tokenlight.explain.running import RunOptions
 from tokenlight.methods import METHODS
 from tokenlight.results.collections import ExplanationList
 from tokenlight.results.explanation import Explanation, keep_precision
-from tokenlight.tasks.targets import Targets
+from tokenlight.tasks.targets import TargetSpecs
 from tokenlight.text.chats import texts_of
 from tokenlight.text.rows import Text, Texts
 
@@ -30,8 +30,8 @@ def from_scores(
     texts: Text,
     scores: ScoresLike,
     *,
-    target: Targets = ...,
-    foil: Targets = ...,
+    target: TargetSpecs = ...,
+    foil: TargetSpecs = ...,
     method: str = ...,
     signed: bool = ...,
 ) -> Explanation: ...
@@ -43,8 +43,8 @@ def from_scores(
     texts: Texts,
     scores: Iterable[ScoresLike],
     *,
-    target: Targets = ...,
-    foil: Targets = ...,
+    target: TargetSpecs = ...,
+    foil: TargetSpecs = ...,
     method: str = ...,
     signed: bool = ...,
 ) -> list[Explanation]: ...
@@ -55,8 +55,8 @@ def from_scores(
     texts: Text | Texts,
     scores: ScoresLike | Iterable[ScoresLike],
     *,
-    target: Targets = None,
-    foil: Targets = None,
+    target: TargetSpecs = None,
+    foil: TargetSpecs = None,
     method: str = "outside",
     signed: bool = True,
 ) -> Explanation | list[Explanation]:
@@ -66,24 +66,27 @@ def from_scores(
     """
     listed, single = texts_of(texts)
     given: list[Any] = [scores] if single else list(scores)
-    rows = explainer.encode(listed)
-    if len(given) != len(rows):
-        raise ValueError(f"{len(given)} rows of scores for {len(rows)} texts")
+    tokenized_texts = explainer.encode(listed)
+    if len(given) != len(tokenized_texts):
+        raise ValueError(f"{len(given)} rows of scores for {len(tokenized_texts)} texts")
     if not isinstance(method, str):
         raise TypeError(f"method is a name for these scores, found {type(method).__name__}: {method!r}")
     tensors = [read_scores(values) for values in given]
-    for row, tensor in zip(rows, tensors, strict=True):
-        if tensor.shape != (len(row),) or not torch.isfinite(tensor).all():
-            raise ValueError(f"expected {len(row)} finite scores, for the tokens {row.tokens}; found {tensor.tolist()}")
+    for tokenized_text, tensor in zip(tokenized_texts, tensors, strict=True):
+        if tensor.shape != (len(tokenized_text),) or not torch.isfinite(tensor).all():
+            raise ValueError(
+                f"expected {len(tokenized_text)} finite scores, for the tokens "
+                f"{tokenized_text.tokens}; found {tensor.tolist()}"
+            )
         if not signed and bool((tensor < 0).any()):
             raise ValueError(f"signed=False says that no score is negative; found {tensor.tolist()}")
-    control = Job(METHODS["random"], {})  # costs the prediction only
-    inquiries = inquire(explainer.task, rows, target, foil)
-    said = explain_inquiries(explainer, inquiries, {"said": control}, Running(progress=False))["said"]
+    control = MethodConfig(METHODS["random"], {})  # costs the prediction only
+    requests = resolve_requests(explainer.task, tokenized_texts, target, foil)
+    said = explain_requests(explainer, requests, {"said": control}, RunOptions(progress=False))["said"]
     changes = {"method": method, "options": {}, "signed": signed}
     made = ExplanationList(
-        replace(e, scores=tensor, notes=tuple(input_notes(explainer.task, row, control, False)), **changes)
-        for e, row, tensor in zip(said, rows, tensors, strict=True)
+        replace(e, scores=tensor, notes=tuple(input_notes(explainer.task, tokenized_text, control, False)), **changes)
+        for e, tokenized_text, tensor in zip(said, tokenized_texts, tensors, strict=True)
     )
     return made[0] if single else made
 

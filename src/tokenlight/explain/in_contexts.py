@@ -10,20 +10,20 @@ from tokenlight.explain.one_run import run_once
 from tokenlight.explain.passes import PassPlan
 from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.methods import Attribution
-from tokenlight.methods.perturbation import replacement, take_away
-from tokenlight.model.habits import habits_of
+from tokenlight.methods.perturbation import remove_tokens, replacement
+from tokenlight.model.habits import behavior_of
 from tokenlight.model.hiding import sees_hidden
 from tokenlight.model.inputs import fix_positions
 from tokenlight.model.pooling import NO_PADDING, classifies
 from tokenlight.model.settings import padding_id
-from tokenlight.model.twin import Twin
-from tokenlight.record.choices import Choice, repeat_choices
-from tokenlight.record.recording import Saving
+from tokenlight.model.twin import InstrumentedModel
+from tokenlight.record.choices import OutputSelector, repeat_selectors
+from tokenlight.record.recording import RecordOptions
 from tokenlight.text.batches import Batch
-from tokenlight.text.contexts import Contexts, Gap
+from tokenlight.text.contexts import Contexts, Removal
 
 WHOLE = 1.0  # what the whole text weighs beside a pair of contexts
-SETTLED = 0.04  # the error's share of what scores vary by: about 0.98 is the correlation with what more contexts give
+CONVERGED = 0.04  # the error's share of what scores vary by: about 0.98 is the correlation with what more contexts give
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Changed:
     """Texts with gaps, and where their scores belong."""
 
     batch: Batch
-    choices: tuple[Choice, ...]
+    selectors: tuple[OutputSelector, ...]
     left: Tensor  # [batch, token] bool: those that are still there
     places: Tensor | None = None  # [batch, token] where each of them stands now; None: where it was
 
@@ -46,40 +46,47 @@ class Changed:
 
 
 def run_in_contexts(
-    twin: Twin,
+    instrumented: InstrumentedModel,
     batch: Batch,
     plan: PassPlan,
     contexts: Contexts,
-    choices: tuple[Choice, ...],
+    selectors: tuple[OutputSelector, ...],
     whole: Sequence[Attribution],
-    saving: Saving,
+    record_options: RecordOptions,
     each: bool,
 ) -> list[Attribution]:
     """What the jobs of a plan find in the mean; `whole` is what they find on the whole texts."""
-    present = contexts_of(batch, contexts, choices)  # [context, batch, token]
-    gaps = contexts.gaps or gaps_for(twin, batch)
+    present = contexts_of(batch, contexts, selectors)  # [context, batch, token]
+    removal = contexts.removal or removals_for(instrumented, batch)
     samples = [Samples.beside(one, present, batch.attention_mask.bool()) for one in whole]
-    at_once = present.shape[1] if saving.by_block else contexts.together(*present.shape[1:])
+    at_once = present.shape[1] if record_options.by_block else contexts.together(*present.shape[1:])
     rows = torch.arange(present.shape[1], device=present.device)
     for first in range(0, contexts.count, contexts.round):
         last = first + contexts.round
-        for number, gap in enumerate(gaps):
-            of_gap = [c for c in range(first, last) if c // 2 % len(gaps) == number]
+        for number, gap in enumerate(removal):
+            of_gap = [c for c in range(first, last) if c // 2 % len(removal) == number]
             texts = torch.cartesian_prod(rows.new_tensor(of_gap), rows)  # [changed text, (context, row)]
             # Where a text is too short to lose anything, its scores are known.
             texts = texts[~present[texts[:, 0], texts[:, 1]].all(1)]
-            together = 1 if gap == "delete" and reads_one_by_one(twin) else at_once
+            together = 1 if gap == "delete" and reads_one_by_one(instrumented) else at_once
             for context, row in (some.unbind(1) for some in texts.split(together) if len(some)):
-                changed = with_gaps(twin, batch, choices, row, ~present[context, row], gap)
-                _, found = run_once(twin, changed.batch, plan, saving=saving, each=each, chosen=changed.choices)
+                changed = with_removed_units(instrumented, batch, selectors, row, ~present[context, row], gap)
+                _, found = run_once(
+                    instrumented,
+                    changed.batch,
+                    plan,
+                    record_options=record_options,
+                    each=each,
+                    chosen=changed.selectors,
+                )
                 for own, one in zip(samples, found, strict=True):
                     own.note(context, row, changed.back(one.scores), one.extras)
         for own in samples:
             own.count(first, last, rows)
-        rows = rows[~torch.stack([own.settled for own in samples]).all(0)[rows]]
+        rows = rows[~torch.stack([own.converged for own in samples]).all(0)[rows]]
         if not len(rows):
             break
-    return [own.averaged(contexts.until_settled) for own in samples]
+    return [own.averaged(contexts.until_converged) for own in samples]
 
 
 @dataclass
@@ -92,7 +99,7 @@ class Samples:
     scores: Tensor  # [context, batch, (part,) token]
     residuals: Tensor | None  # [context, batch, (part)]
     pairs: Tensor  # [pair, batch] bool: those that count
-    settled: Tensor  # [batch] bool
+    converged: Tensor  # [batch] bool
 
     @classmethod
     def beside(cls, whole: Attribution, present: Tensor, real: Tensor) -> "Samples":
@@ -114,15 +121,15 @@ class Samples:
 
     def count(self, first: int, last: int, rows: Tensor) -> None:
         """These contexts of these texts count, unless the scores had settled before: then others ask for more."""
-        self.pairs[first // 2 : last // 2, rows[~self.settled[rows]]] = True
+        self.pairs[first // 2 : last // 2, rows[~self.converged[rows]]] = True
         mean, error = self._mean_and_error()
         free = ~self.present.all(0)  # [batch, token]
         for row in rows.tolist():
             scores, errors = mean[row][..., free[row]], error[row][..., free[row]]
             noise = float(errors.square().mean()) if errors.numel() else 0.0
-            self.settled[row] |= noise <= SETTLED * float(scores.var(correction=0) if scores.numel() else 0.0)
+            self.converged[row] |= noise <= CONVERGED * float(scores.var(correction=0) if scores.numel() else 0.0)
 
-    def averaged(self, until_settled: bool) -> Attribution:
+    def averaged(self, until_converged: bool) -> Attribution:
         """What is conserved is conserved in each context, so of all residuals the largest is the one to know."""
         mean, error = self._mean_and_error()
         like, pairs = self.whole.scores, self.pairs.sum(0)
@@ -134,7 +141,7 @@ class Samples:
             maps["standard_error"] = error.to(like)
             lengths = self.real.sum(1).view(-1, *(1,) * (error.ndim - 2))  # padding has no error
             extras["standard_error"] = (error.square().sum(-1) / lengths).sqrt().to(like)
-        if until_settled:
+        if until_converged:
             extras["contexts"] = (2 * pairs).to(like).view(-1, *(1,) * (like.ndim - 2)).expand(like.shape[:-1])
         return Attribution(mean.to(like), extras, maps, self.whole.fused)
 
@@ -156,66 +163,77 @@ class Samples:
         return mean, (away / (number - 1).clamp_min(1) * number).sqrt() / (number + WHOLE)
 
 
-def contexts_of(batch: Batch, contexts: Contexts, choices: Sequence[Choice]) -> Tensor:
+def contexts_of(batch: Batch, contexts: Contexts, selectors: Sequence[OutputSelector]) -> Tensor:
     """[context, batch, token] bool: what is there; padding counts as there."""
-    units = units_to_take(batch, choices)
+    units = units_to_take(batch, selectors)
     present = torch.ones(contexts.count, *units.shape, dtype=torch.bool)
     for row, (ids, real, numbers) in enumerate(zip(batch.input_ids, batch.attention_mask.bool(), units, strict=True)):
         present[:, row, real.cpu()] = contexts.present(ids[real], numbers[real])
     return present.to(units.device)
 
 
-def units_to_take(batch: Batch, choices: Sequence[Choice]) -> Tensor:
+def units_to_take(batch: Batch, selectors: Sequence[OutputSelector]) -> Tensor:
     """[batch, token] the number of each token's unit; -1 for what stays: added tokens, and those that are read."""
     if "tokens" in batch.units:
         free = batch.units["tokens"] >= 0
     else:
         free = batch.attention_mask.bool() if batch.special is None else ~batch.special & batch.attention_mask.bool()
     read = torch.zeros_like(free)
-    for choice in choices:
-        for places in (choice.row, choice.foil_row, choice.position, choice.reads_at):
+    for selector in selectors:
+        for places in (selector.row, selector.foil_query_position, selector.position, selector.reads_at):
             if places is not None:
                 read.scatter_(1, places.reshape(len(read), -1).to(read.device), True)
     free = free & ~read
     return torch.where(free, free.cumsum(1) - 1, -1)
 
 
-def gaps_for(twin: Twin, batch: Batch) -> tuple[Gap, ...]:
+def removals_for(instrumented: InstrumentedModel, batch: Batch) -> tuple[Removal, ...]:
     """What suits the model: the tokens that an encoder's vocabulary has for nothing; else nothing at all."""
-    reads_by_padding = classifies(twin.model) and habits_of(twin).reads_last
+    reads_by_padding = classifies(instrumented.model) and behavior_of(instrumented).reads_last
     if reads_by_padding or batch.mask_id is None:
         return ("delete",)
     return ("mask",) if batch.pad_id is None else ("pad", "mask")
 
 
-def reads_one_by_one(twin: Twin) -> bool:
+def reads_one_by_one(instrumented: InstrumentedModel) -> bool:
     """Whether texts of unequal lengths, as deletion leaves them, cannot share a batch."""
-    habits = habits_of(twin)
-    no_end = classifies(twin.model) and habits.reads_last and padding_id(twin.model) == NO_PADDING
-    return habits.equal_lengths or no_end
+    behavior = behavior_of(instrumented)
+    no_end = classifies(instrumented.model) and behavior.reads_last and padding_id(instrumented.model) == NO_PADDING
+    return behavior.equal_lengths or no_end
 
 
-def with_gaps(twin: Twin, batch: Batch, choices: tuple[Choice, ...], rows: Tensor, gone: Tensor, gap: Gap) -> Changed:
+def with_removed_units(
+    instrumented: InstrumentedModel,
+    batch: Batch,
+    selectors: tuple[OutputSelector, ...],
+    rows: Tensor,
+    gone: Tensor,
+    gap: Removal,
+) -> Changed:
     """These rows of the batch without some of their tokens [row, token]."""
-    choices = repeat_choices(choices, rows)
+    selectors = repeat_selectors(selectors, rows)
     left = batch.attention_mask[rows].bool() & ~gone
     if gap == "delete":
-        if any(choice.function is not None for choice in choices):
+        if any(selector.function is not None for selector in selectors):
             raise ValueError("a target that is a function of the output may count tokens: use gaps other than 'delete'")
-        known = padding_id(twin.model)  # some models find the end of a text by it, whatever the mask says
+        known = padding_id(instrumented.model)  # some models find the end of a text by it, whatever the mask says
         padded = batch if known in (None, NO_PADDING) else replace(batch, pad_id=known)
         short, places = padded.map(lambda tensor: tensor[rows]).without(gone)
-        moved = tuple(choice.moved(places) for choice in choices)
-        return Changed(fix_positions(twin.model, short), moved, left, places)
-    some = fix_positions(twin.model, batch).map(lambda tensor: tensor[rows])  # a gap must not move other tokens
-    if gap == "hide" and sees_hidden(twin):
+        moved = tuple(selector.moved(places) for selector in selectors)
+        return Changed(fix_positions(instrumented.model, short), moved, left, places)
+    some = fix_positions(instrumented.model, batch).map(lambda tensor: tensor[rows])  # a gap must not move other tokens
+    if gap == "hide" and sees_hidden(instrumented):
         raise UnsupportedModelError(
-            f"{type(twin.model).__name__} reads tokens that attention_mask hides: use gaps other than 'hide'"
+            f"{type(instrumented.model).__name__} reads tokens that attention_mask hides: use gaps other than 'hide'"
         )
     if gap != "hide":
         token = replacement(batch, gap)
         if token is None:
-            raise ValueError(f"gaps={gap!r}: the vocabulary has no {gap} token here; take 'delete' or 'hide'")
-        if token == padding_id(twin.model) and classifies(twin.model) and habits_of(twin).reads_last:
-            raise ValueError("this classifier finds the end of a text by the padding token: take gaps='delete'")
-    return Changed(take_away(twin, some, gone, gap), choices, left)
+            raise ValueError(f"removal={gap!r}: the vocabulary has no {gap} token here; take 'delete' or 'hide'")
+        if (
+            token == padding_id(instrumented.model)
+            and classifies(instrumented.model)
+            and behavior_of(instrumented).reads_last
+        ):
+            raise ValueError("this classifier finds the end of a text by the padding token: take removal='delete'")
+    return Changed(remove_tokens(instrumented, some, gone, gap), selectors, left)

@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 from tokenlight.masks.choosing import HeadsLike, choose_heads, has_heads
 from tokenlight.masks.head_mask import HeadMask
 from tokenlight.methods import METHODS, Method, Pass, find_method
-from tokenlight.record.planned_pass import PlannedPass
+from tokenlight.record.planned_pass import PassSpec
 from tokenlight.rules.mode import RuleTable
 from tokenlight.text.contexts import Contexts
 
@@ -18,7 +18,7 @@ Option = HeadsLike | Sequence[str] | bool | int | float  # what a method's own k
 
 
 @dataclass(frozen=True)
-class Job:
+class MethodConfig:
     """A method with its options, and the user's own rule table if there is one."""
 
     method: Method
@@ -45,24 +45,24 @@ class Job:
     @classmethod
     def for_model(
         cls, method: Method, options: Mapping[str, Any], model: PreTrainedModel, rules: RuleTable | None = None
-    ) -> "Job":
+    ) -> "MethodConfig":
         """With the heads that the options name, or that the method takes by default, looked up and checked."""
         method.check_options(options)
         if "heads" in method.options:
             options = {**options, "heads": choose_heads(options.get("heads", method.options["heads"]), model)}
         return cls(method, options, rules)
 
-    def passes(self, split: bool) -> list[PlannedPass]:
+    def passes(self, split: bool) -> list[PassSpec]:
         """The method's passes, each with what the options or the user say."""
         return [self._plan(one, split) for one in self.method.passes]
 
-    def _plan(self, one: Pass, split: bool) -> PlannedPass:
+    def _plan(self, one: Pass, split: bool) -> PassSpec:
         options = self.full_options
         table, double = one.rules_with(options), one.double
         if table is not None and self.rules is not None:  # only our own tables can mix precisions
             table, double = self.rules, False
         needs = frozenset(one.needs_with(options))
-        return PlannedPass(
+        return PassSpec(
             needs=frozenset() if self.method.folds else needs,
             in_passing=needs if self.method.folds else frozenset(),
             rules=table,
@@ -94,7 +94,9 @@ class Job:
         return own if self.contexts is None else {**own, **self.contexts.described}
 
 
-def jobs_for(model: PreTrainedModel, methods: Sequence[str] | None, options: Mapping[str, Option]) -> dict[str, Job]:
+def configs_for(
+    model: PreTrainedModel, methods: Sequence[str] | None, options: Mapping[str, Option]
+) -> dict[str, MethodConfig]:
     """A job for each method, with those of the options that it has."""
     if isinstance(methods, str):
         raise TypeError(f"methods is a list of names; for one method call explain(..., method={methods!r})")
@@ -112,6 +114,6 @@ def jobs_for(model: PreTrainedModel, methods: Sequence[str] | None, options: Map
         if not any(name in entry.all_options for entry in chosen):
             raise TypeError(f"none of the methods {', '.join(e.name for e in chosen)} has an option '{name}'")
     return {
-        entry.name: Job.for_model(entry, {n: v for n, v in known.items() if n in entry.all_options}, model)
+        entry.name: MethodConfig.for_model(entry, {n: v for n, v in known.items() if n in entry.all_options}, model)
         for entry in chosen
     }

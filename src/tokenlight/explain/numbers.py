@@ -2,11 +2,11 @@
 
 from typing import Literal, get_args
 
-Number = Literal["logit", "log_probability"]
-NUMBERS: tuple[Number, ...] = get_args(Number)
-DEFAULT_NUMBER: Number = "log_probability"  # orders sentences better: docs/answers-results.md
+Quantity = Literal["logit", "log_probability"]
+QUANTITIES: tuple[Quantity, ...] = get_args(Quantity)
+DEFAULT_QUANTITY: Quantity = "log_probability"  # orders sentences better: docs/answers-results.md
 
 
-def check_number(number: str) -> None:
-    if number not in NUMBERS:
-        raise ValueError(f"number is one of {', '.join(NUMBERS)}; found {number!r}")
+def check_quantity(quantity: str) -> None:
+    if quantity not in QUANTITIES:
+        raise ValueError(f"number is one of {', '.join(QUANTITIES)}; found {quantity!r}")

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tokenlight.explain.jobs import Job
-from tokenlight.record.planned_pass import Key, PlannedPass
+from tokenlight.explain.jobs import MethodConfig
+from tokenlight.record.planned_pass import Key, PassSpec
 from tokenlight.tasks.targets import Target
 
 
@@ -13,13 +13,13 @@ class PassPlan:
     """What runs on a batch to explain this target with these jobs."""
 
     target: Target
-    jobs: Sequence[Job]
-    passes: Mapping[Key, PlannedPass]  # the distinct ones
+    method_configs: Sequence[MethodConfig]
+    passes: Mapping[Key, PassSpec]  # the distinct ones
     reads: Sequence[Sequence[Key]]  # for every job the passes that it reads
 
     @property
-    def readers(self) -> list[tuple[Job, Sequence[Key]]]:
-        return list(zip(self.jobs, self.reads, strict=True))
+    def readers(self) -> list[tuple[MethodConfig, Sequence[Key]]]:
+        return list(zip(self.method_configs, self.reads, strict=True))
 
     @property
     def groups(self) -> list[list[Key]]:
@@ -36,7 +36,7 @@ class PassPlan:
     @property
     def follows_embeddings(self) -> bool:
         """Whether anybody asks how the answer depends on the embeddings, or on states that come from them."""
-        asked = any(job.method.asks.gradient for job in self.jobs)
+        asked = any(method_config.method.asks.gradient for method_config in self.method_configs)
         return asked or any(one.follows_embeddings for one in self.passes.values())
 
     @property
@@ -45,17 +45,17 @@ class PassPlan:
         return any(one.double for one in self.passes.values())
 
 
-def plan_passes(target: Target, jobs: Sequence[Job]) -> PassPlan:
-    passes: dict[Key, PlannedPass] = {}
+def plan_passes(target: Target, method_configs: Sequence[MethodConfig]) -> PassPlan:
+    passes: dict[Key, PassSpec] = {}
     reads: list[list[Key]] = []
-    for job in jobs:
-        own = job.passes(job.method.explains_apart(target.task, target.foiled))
+    for method_config in method_configs:
+        own = method_config.passes(method_config.method.explains_apart(target.task, target.foiled))
         for one in own:
             known = passes.get(one.key)
             passes[one.key] = one if known is None else known.together(one)
         reads.append([one.key for one in own])
-        if any(one.reads_row for one in own):
+        if any(one.reads_query_position for one in own):
             for one in own:
                 if one.rules is None:  # it shows the row to those under rules, which would have to ask the model again
                     passes[one.key] = passes[one.key].together(replace(one, in_passing=one.in_passing | {"row"}))
-    return PassPlan(target, jobs, passes, reads)
+    return PassPlan(target, method_configs, passes, reads)

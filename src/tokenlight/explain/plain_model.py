@@ -47,8 +47,8 @@ class PlainModel:
     def score(self, batch: Batch, target: Target) -> Tensor:
         """[batch] what is explained"""
         output = self.run(batch)
-        choices = target.choose(output, batch, self.model)
-        return torch.stack([choice.score(output) for choice in choices]).sum(0)
+        selectors = target.select(output, batch, self.model)
+        return torch.stack([selector.score(output) for selector in selectors]).sum(0)
 
     def gradient_x_input(self, batch: Batch, target: Target) -> Tensor:
         """[batch, token, dim] by plain autograd, from what the embedding layer gives; summed over `dim` it is the
@@ -88,7 +88,7 @@ class PlainModel:
                 without = self.score(changed, target)
         return float((without - first).abs().max() / (second - first).abs().max())
 
-    def rows_read(self, batch: Batch, target: Target) -> Tensor:
+    def query_weights(self, batch: Batch, target: Target) -> Tensor:
         """[batch, token] how much the score depends on each state after the last block: the length of its gradient."""
         states: list[Tensor] = []
         blocks = members_of_lists(self.model)
@@ -100,8 +100,8 @@ class PlainModel:
         for hook in hooks:
             hook.remove()
         shape = batch.input_ids.shape
-        wanted = [state for state in states if state.shape[:2] in (shape, shape[::-1]) and state.requires_grad]
-        (gradient,) = torch.autograd.grad(score.sum(), wanted[-1], materialize_grads=True)
+        resolved = [state for state in states if state.shape[:2] in (shape, shape[::-1]) and state.requires_grad]
+        (gradient,) = torch.autograd.grad(score.sum(), resolved[-1], materialize_grads=True)
         lengths = torch.linalg.vector_norm(gradient.double(), dim=-1)
         return lengths if lengths.shape == shape else lengths.T  # some put tokens before the batch
 
@@ -135,4 +135,4 @@ def answering(modules: Sequence[nn.Module], answer: Tensor) -> Iterator[None]:
 def target_of(model: PreTrainedModel, last: int, rows: int) -> Target:
     """Something to explain on any rows of more than `last` tokens."""
     task = task_of(model)
-    return Target(task, (task.want_ids(task.trial_target(last), None),) * rows)
+    return Target(task, (task.resolve_target_ids(task.trial_target(last), None),) * rows)

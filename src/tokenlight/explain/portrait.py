@@ -14,7 +14,7 @@ def line_about(task: Task) -> str:
 
 
 def table_about(task: Task) -> str:
-    """HTML; its colours are those of the notebook, light or dark."""
+    """HTML; its colors are those of the notebook, light or dark."""
     rows = "".join(
         f'<tr><th style="text-align:left">{name}</th><td style="text-align:left">{escape(fact)}</td></tr>'
         for name, fact in facts_about(task).items()

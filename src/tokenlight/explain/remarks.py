@@ -8,50 +8,59 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from tokenlight.explain.jobs import Job
+from tokenlight.explain.jobs import MethodConfig
 from tokenlight.masks.head_mask import HeadMask
 from tokenlight.tasks.task import Task
-from tokenlight.text.rows import Chat, Row, Source, parts
+from tokenlight.text.rows import Chat, Document, TokenizedText, parts
 
 NOTICEABLE = 1e-4  # the share of what is explained
 NOTHING = 1e-12  # below it, a score has no shares
 SHOWN = 4  # tokens that a note names
 
 
-def input_notes(task: Task, row: Row, job: Job, targeted: bool) -> Iterator[str]:
+def input_notes(
+    task: Task, tokenized_text: TokenizedText, method_config: MethodConfig, targeted: bool
+) -> Iterator[str]:
     """What a reader should know of what went in."""
-    if row.truncated:
-        end = "oldest" if isinstance(row.text, Chat) else "first" if task.cut == "start" else "last"
-        yield f"the text was too long: its {end} {row.truncated} tokens were cut off"
-        yield from unread_sources(row)
-    if targeted and not job.method.class_specific:
-        yield f"{job.method.name} does not depend on the target"
-    if isinstance(heads := job.options.get("heads"), HeadMask):
-        opened = opened_layers(job)
+    if tokenized_text.truncated:
+        end = "oldest" if isinstance(tokenized_text.text, Chat) else "first" if task.cut == "start" else "last"
+        yield f"the text was too long: its {end} {tokenized_text.truncated} tokens were cut off"
+        yield from unread_documents(tokenized_text)
+    if targeted and not method_config.method.class_specific:
+        yield f"{method_config.method.name} does not depend on the target"
+    if isinstance(heads := method_config.options.get("heads"), HeadMask):
+        opened = opened_layers(method_config)
         also = f", and all heads of the {opened} of {len(heads.lit)} layers without a lit one" if opened else ""
-        yield f"{job.method.name}: relevance flows through {heads}{also}"
-    if job.full_options.get("units", "tokens") != "tokens":
-        yield f"{job.method.name}: what the {job.full_options['units']} score is spread evenly over their tokens"
-    if job.contexts is not None:
+        yield f"{method_config.method.name}: relevance flows through {heads}{also}"
+    if method_config.full_options.get("units", "tokens") != "tokens":
+        units = method_config.full_options["units"]
+        yield f"{method_config.method.name}: what the {units} score is spread evenly over their tokens"
+    if method_config.contexts is not None:
         how_many = (
-            "as many contexts as it took to settle" if job.contexts.until_settled else f"{job.contexts.count} contexts"
+            "as many contexts as it took to settle"
+            if method_config.contexts.until_converged
+            else f"{method_config.contexts.count} contexts"
         )
-        yield f"{job.method.name}: the mean over {how_many} and the whole text (docs/contexts.md)"
+        yield f"{method_config.method.name}: the mean over {how_many} and the whole text (docs/contexts.md)"
         if task.reads_on:
             measured = "for next tokens, means over contexts were measured to be less faithful than a single pass"
             yield f"{measured}: take contexts=0"
-    if job.rules is not None:
+    if method_config.rules is not None:
         yield "explained with a rule table of the caller's own"
 
 
-def unread_sources(row: Row) -> Iterator[str]:
+def unread_documents(tokenized_text: TokenizedText) -> Iterator[str]:
     """Sources that were cut off with a part of the text: 0 would be taken for what the model made of them."""
     lost: dict[str, list[str]] = {"": [], " in part": []}
-    for source in row.sources:
-        spans = [span for segment, span in zip(row.segments, row.spans, strict=True) if segment == source.segment]
+    for source in tokenized_text.documents:
+        spans = [
+            span
+            for segment, span in zip(tokenized_text.segments, tokenized_text.spans, strict=True)
+            if segment == source.segment
+        ]
         start, end = source.span
-        before = text_between(row, source, start, min((first for first, _ in spans), default=end))
-        behind = text_between(row, source, max((last for _, last in spans), default=end), end)
+        before = text_between(tokenized_text, source, start, min((first for first, _ in spans), default=end))
+        behind = text_between(tokenized_text, source, max((last for _, last in spans), default=end), end)
         if not any(start <= first < end for first, _ in spans):
             lost[""].append(source.name)
         elif before or behind:
@@ -61,15 +70,15 @@ def unread_sources(row: Row) -> Iterator[str]:
             yield f"the model did not read all sources; cut off{how_much}: {', '.join(names)}"
 
 
-def text_between(row: Row, source: Source, start: int, end: int) -> str:
+def text_between(tokenized_text: TokenizedText, source: Document, start: int, end: int) -> str:
     """Of the text that a source stands in, without blanks."""
-    return parts(row.text)[source.segment][start : max(start, end)].strip()
+    return parts(tokenized_text.text)[source.segment][start : max(start, end)].strip()
 
 
-def merge_notes(task: Task, row: Row, answer: Sequence[int]) -> Iterator[str]:
+def merge_notes(task: Task, tokenized_text: TokenizedText, answer: Sequence[int]) -> Iterator[str]:
     """Where the tokenizer would cut the text and the tokens behind it otherwise, if they were one text."""
     roles = set(task.tokenizer.all_special_ids)
-    before = list(dropwhile(roles.__contains__, row.input_ids))  # what a tokenizer puts in front is no text
+    before = list(dropwhile(roles.__contains__, tokenized_text.input_ids))  # what a tokenizer puts in front is no text
 
     def again(ids: list[int]) -> list[int]:
         return task.tokenizer.encode(task.tokenizer.decode(ids), add_special_tokens=False)
@@ -81,21 +90,21 @@ def merge_notes(task: Task, row: Row, answer: Sequence[int]) -> Iterator[str]:
 
 
 def result_notes(
-    job: Job, score: float, scores: Tensor, extras: Mapping[str, float], precision: torch.dtype
+    method_config: MethodConfig, score: float, scores: Tensor, extras: Mapping[str, float], precision: torch.dtype
 ) -> Iterator[str]:
     """What a reader should know of what came out, computed in this precision."""
-    yield from (warning.text for warning in result_warnings(job, score, scores, extras, precision))
+    yield from (warning.text for warning in result_warnings(method_config, score, scores, extras, precision))
 
 
 def answer_notes(
-    job: Job, numbers: Tensor, matrix: Tensor, extras: Mapping[str, Tensor], precision: torch.dtype
+    method_config: MethodConfig, numbers: Tensor, matrix: Tensor, extras: Mapping[str, Tensor], precision: torch.dtype
 ) -> Iterator[str]:
     """The same for the tokens of an answer [step] and their scores [step, token]: each warning once, for the worst."""
     worst: dict[str, tuple[ScoreWarning, int]] = {}
     count: Counter[str] = Counter()
     for step, (number, scores) in enumerate(zip(numbers.tolist(), matrix, strict=True)):
         own = {name: float(values[step]) for name, values in extras.items() if values.ndim == 1}
-        for warning in result_warnings(job, number, scores, own, precision):
+        for warning in result_warnings(method_config, number, scores, own, precision):
             count[warning.code] += 1
             if warning.code not in worst or warning.size > worst[warning.code][0].size:
                 worst[warning.code] = warning, step
@@ -113,9 +122,9 @@ class ScoreWarning(NamedTuple):
 
 
 def result_warnings(
-    job: Job, score: float, scores: Tensor, extras: Mapping[str, float], precision: torch.dtype
+    method_config: MethodConfig, score: float, scores: Tensor, extras: Mapping[str, float], precision: torch.dtype
 ) -> Iterator[ScoreWarning]:
-    name, largest = job.method.name, float(scores.abs().max())
+    name, largest = method_config.method.name, float(scores.abs().max())
     missed, residual = abs(extras.get("completeness", 0.0)), abs(extras.get("residual", 0.0))
     if missed > 0.05 * max(abs(score), largest):
         yield ScoreWarning(
@@ -126,41 +135,51 @@ def result_warnings(
         cause = f"rounding to {precision}, or " if half else ""
         text = f"scores and shares miss {residual:.2g} of the whole: {cause}the rules do not cover this target"
         yield ScoreWarning("residual", residual, text)
-    masked = isinstance(heads := job.options.get("heads"), HeadMask)  # dark heads stop relevance, which is no rounding
+    masked = isinstance(
+        heads := method_config.options.get("heads"), HeadMask
+    )  # dark heads stop relevance, which is no rounding
     if masked and not heads.count:
         instead = (
-            "relevance flows through all heads" if opened_layers(job) else "only the residual stream carries relevance"
+            "relevance flows through all heads"
+            if opened_layers(method_config)
+            else "only the residual stream carries relevance"
         )
         yield ScoreWarning("no head", 0.0, f"no head is lit: {instead}")
-    dropped = abs(extras.get("masked_share", 0.0)) / max(explained_whole(job, score), NOTHING)
+    dropped = abs(extras.get("masked_share", 0.0)) / max(explained_whole(method_config, score), NOTHING)
     if masked and heads.calibrated is None and dropped > 0.5:  # calibrated strengths hold back what disturbs
         text = f"the head mask drops {dropped:.0%} of the relevance: few heads are lit, or none in some layers"
-        remedy = ". empty='all' keeps it" if job.full_options.get("empty") == "drop" else ""
+        remedy = ". empty='all' keeps it" if method_config.full_options.get("empty") == "drop" else ""
         yield ScoreWarning("dropped", dropped, text + remedy)
-    if job.method.signed and not masked and 0 < largest < NOTICEABLE * abs(score):
+    if method_config.method.signed and not masked and 0 < largest < NOTICEABLE * abs(score):
         text = f"no score of {name} reaches {NOTICEABLE:g} of what it explains: there is little but rounding"
-        cause = ". A norm right behind the embeddings does that: take read='blocks'" if reads_embeddings(job) else ""
+        cause = (
+            ". A norm right behind the embeddings does that: take read='blocks'"
+            if reads_embeddings(method_config)
+            else ""
+        )
         yield ScoreWarning("rounding", abs(score), text + cause)
     if not largest:
         yield ScoreWarning("zero", 0.0, f"every score of {name} is 0 on this text")
 
 
-def opened_layers(job: Job) -> int:
+def opened_layers(method_config: MethodConfig) -> int:
     """How many layers have no lit head and let relevance flow through all of theirs instead."""
-    gates = job.method.passes[0].gates_with(job.full_options) if job.method.passes else None
+    gates = (
+        method_config.method.passes[0].gates_with(method_config.full_options) if method_config.method.passes else None
+    )
     return int(gates.dark_layers.sum()) if gates is not None and gates.empty == "all" else 0
 
 
-def explained_whole(job: Job, score: float) -> float:
+def explained_whole(method_config: MethodConfig, score: float) -> float:
     """What the relevance of all tokens would add up to: the score, or 1 where it starts from 1."""
-    return 1.0 if job.method.passes and job.method.passes[0].unit else abs(score)
+    return 1.0 if method_config.method.passes and method_config.method.passes[0].unit else abs(score)
 
 
-def reads_embeddings(job: Job) -> bool:
-    return job.full_options.get("read") == "embeddings"
+def reads_embeddings(method_config: MethodConfig) -> bool:
+    return method_config.full_options.get("read") == "embeddings"
 
 
-def is_signed(job: Job, task: Task, foil: str | None) -> bool:
+def is_signed(method_config: MethodConfig, task: Task, foil: str | None) -> bool:
     """Differences of two explanations have a sign; lengths have none."""
-    apart = job.method.explains_apart(task, foil is not None)
-    return apart or (job.method.signed and job.full_options.get("reduce", "sum") == "sum")
+    apart = method_config.method.explains_apart(task, foil is not None)
+    return apart or (method_config.method.signed and method_config.full_options.get("reduce", "sum") == "sum")

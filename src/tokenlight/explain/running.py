@@ -7,19 +7,19 @@ import torch
 from torch import Tensor
 
 from tokenlight.explain.in_contexts import run_in_contexts
-from tokenlight.explain.jobs import Job
+from tokenlight.explain.jobs import MethodConfig
 from tokenlight.explain.one_run import run_once
 from tokenlight.explain.passes import PassPlan, plan_passes
 from tokenlight.methods import Attribution
-from tokenlight.model.twin import Twin
+from tokenlight.model.twin import InstrumentedModel
 from tokenlight.record.pass_memory import PassMemory
-from tokenlight.record.recording import NO_SAVING, Answer, Saving
+from tokenlight.record.recording import DEFAULT_RECORD_OPTIONS, Answer, RecordOptions
 from tokenlight.text.batches import Batch
 from tokenlight.text.contexts import Contexts
 
 
 @dataclass(frozen=True)
-class Running:
+class RunOptions:
     """How jobs run over many texts."""
 
     batch_size: int = 32
@@ -28,49 +28,62 @@ class Running:
     fused: bool | None = None  # attention as one operation; None: wherever no method or rule needs its weights
     prepare: Callable[[Batch], Batch] | None = None  # changes what the passes see, as the protocols of some papers do
     memory: PassMemory | None = None  # for those who ask about one text again and again
-    twin: Twin | None = None  # of the explainer's model, where there is one already
+    instrumented: InstrumentedModel | None = None  # of the explainer's model, where there is one already
 
     @property
-    def saving(self) -> Saving:
-        return Saving(by_block=self.low_memory, last_logits=True, fused=self.fused)
+    def record_options(self) -> RecordOptions:
+        return RecordOptions(by_block=self.low_memory, last_logits=True, fused=self.fused)
 
 
-def run_jobs(
-    twin: Twin,
+def run_configs(
+    instrumented: InstrumentedModel,
     batch: Batch,
     plan: PassPlan,
     *,
     memory: PassMemory | None = None,
     graph: bool = False,
-    saving: Saving = NO_SAVING,
+    record_options: RecordOptions = DEFAULT_RECORD_OPTIONS,
     each: bool = False,
 ) -> tuple[Answer, list[Attribution]]:
     """What the model answers, and what every job of the plan finds. `graph` and `each` are as in `run_once`."""
-    groups = by_contexts(plan.jobs) or {None: []}
+    groups = by_contexts(plan.method_configs) or {None: []}
     if graph and any(groups):
         raise ValueError("scores over contexts cannot be differentiated: leave contexts out")
     answer: Answer | None = None
     found: dict[int, Attribution] = {}
     # The caller's inference mode or autocast must not change what is computed.
-    with torch.inference_mode(False), torch.autocast(twin.device.type, enabled=False):
+    with torch.inference_mode(False), torch.autocast(instrumented.device.type, enabled=False):
         batch = batch.map(Tensor.clone)
         for contexts, numbers in groups.items():
-            some = plan if len(groups) == 1 else plan_passes(plan.target, [plan.jobs[number] for number in numbers])
-            chosen = None if answer is None else answer.choices
+            some = (
+                plan
+                if len(groups) == 1
+                else plan_passes(plan.target, [plan.method_configs[number] for number in numbers])
+            )
+            chosen = None if answer is None else answer.selectors
             said, results = run_once(
-                twin, batch, some, memory=memory, graph=graph, saving=saving, each=each, chosen=chosen
+                instrumented,
+                batch,
+                some,
+                memory=memory,
+                graph=graph,
+                record_options=record_options,
+                each=each,
+                chosen=chosen,
             )
             if contexts is not None:
-                results = run_in_contexts(twin, batch, some, contexts, said.choices, results, saving, each)
+                results = run_in_contexts(
+                    instrumented, batch, some, contexts, said.selectors, results, record_options, each
+                )
             answer = answer or said
             found |= zip(numbers, results, strict=True)
     assert answer is not None, "there is a group"
-    return answer, [found[number] for number in range(len(plan.jobs))]
+    return answer, [found[number] for number in range(len(plan.method_configs))]
 
 
-def by_contexts(jobs: Sequence[Job]) -> dict[Contexts | None, list[int]]:
+def by_contexts(method_configs: Sequence[MethodConfig]) -> dict[Contexts | None, list[int]]:
     """The numbers of the jobs that are asked in the same contexts; those that are asked in none come first."""
     groups: dict[Contexts | None, list[int]] = {}
-    for number in sorted(range(len(jobs)), key=lambda number: jobs[number].contexts is not None):
-        groups.setdefault(jobs[number].contexts, []).append(number)
+    for number in sorted(range(len(method_configs)), key=lambda number: method_configs[number].contexts is not None):
+        groups.setdefault(method_configs[number].contexts, []).append(number)
     return groups

@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from tokenlight.tasks.labels import Labelled
+from tokenlight.tasks.labels import Labeled
 from tokenlight.tasks.task import Task
 
 SHOWN_NAMES = 3  # of weights that are missing or not known
@@ -35,7 +35,7 @@ def read_weights(
     """
     found, report = from_pretrained(model, task, settings)
     if wrong := list(report["mismatched_keys"]):
-        outputs = head_outputs(wrong, found.config.num_labels) if issubclass(task, Labelled) else None
+        outputs = head_outputs(wrong, found.config.num_labels) if issubclass(task, Labeled) else None
         if outputs is None or says_labels(model, shared, settings):
             raise misfit(model, wrong)
         found, report = from_pretrained(model, task, {**settings, "num_labels": outputs})

@@ -20,13 +20,13 @@ PRIVATE = 0o600
 LOOKED_AT = 1 << 16  # bytes at a time
 
 
-def settle(file: IO[Any]) -> None:
+def sync_file(file: IO[Any]) -> None:
     """On the disk, not only on its way there."""
     file.flush()
     os.fsync(file.fileno())
 
 
-def settle_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """The names of its files are on the disk too."""
     if os.name == "posix":
         handle = os.open(folder, os.O_RDONLY)
@@ -63,11 +63,11 @@ def replacing(path: str | Path) -> Iterator[Path]:
             os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, PRIVATE))
         yield part
         with part.open("rb+") as file:
-            settle(file)
+            sync_file(file)
         if (old := stat_if_there(target) or before) is not None:
             keep_permissions(old, part)
         os.replace(part, target)
-        settle_folder(target.parent)
+        sync_folder(target.parent)
     except OSError as error:
         if not is_full_disk(error):
             raise

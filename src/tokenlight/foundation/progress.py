@@ -14,10 +14,10 @@ from tokenlight.foundation.notebook import NotebookBar, in_notebook
 
 Item = TypeVar("Item")
 PATIENCE = 2.0  # seconds
-Bell = ContextVar[Callable[[], None] | None]
-FORWARD: Bell = ContextVar("tokenlight_forward", default=None)
-BACKWARD: Bell = ContextVar("tokenlight_backward", default=None)
-STEP: Bell = ContextVar("tokenlight_step", default=None)
+PassCallback = ContextVar[Callable[[], None] | None]
+FORWARD: PassCallback = ContextVar("tokenlight_forward", default=None)
+BACKWARD: PassCallback = ContextVar("tokenlight_backward", default=None)
+STEP: PassCallback = ContextVar("tokenlight_step", default=None)
 
 
 def track(items: Sequence[Item], label: str, sizes: Iterable[int] | None = None, show: bool = True) -> Iterator[Item]:
@@ -107,33 +107,33 @@ class TerminalBar:
 
 def at_each_pass(call: Callable[[], None]) -> AbstractContextManager[None]:
     """Inside, `call` is called before every forward pass of this thread: to count them, or to stop them by raising."""
-    return hung(FORWARD, call)
+    return with_callback(FORWARD, call)
 
 
 def at_each_part(call: Callable[[], None]) -> AbstractContextManager[None]:
     """The same before every backward pass: a target of many parts, such as an answer, has one for each."""
-    return hung(BACKWARD, call)
+    return with_callback(BACKWARD, call)
 
 
 def at_each_step(call: Callable[[], None]) -> AbstractContextManager[None]:
     """The same before every step of a computation beside the model's passes, such as one maximum flow."""
-    return hung(STEP, call)
+    return with_callback(STEP, call)
 
 
 @contextmanager
-def hung(bell: Bell, call: Callable[[], None]) -> Iterator[None]:
-    outer = bell.get()
+def with_callback(callback: PassCallback, call: Callable[[], None]) -> Iterator[None]:
+    outer = callback.get()
 
     def ring() -> None:
         if outer is not None:
             outer()
         call()
 
-    token = bell.set(ring)
+    token = callback.set(ring)
     try:
         yield
     finally:
-        bell.reset(token)
+        callback.reset(token)
 
 
 def pass_begins() -> None:

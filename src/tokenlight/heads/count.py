@@ -20,16 +20,16 @@ from tokenlight.foundation.sizes import describe_count
 from tokenlight.masks.choosing import model_name
 from tokenlight.masks.statistics import RELATIONS, HeadStatistics
 from tokenlight.model.fingerprint import fingerprint
-from tokenlight.model.habits import habits_of
+from tokenlight.model.habits import behavior_of
 from tokenlight.model.settings import layers_and_heads
-from tokenlight.model.tape import Tape
-from tokenlight.model.twin import Twin
+from tokenlight.model.tape import Capture
+from tokenlight.model.twin import InstrumentedModel
 from tokenlight.runs.model_hash import hash_model
 from tokenlight.syntax.align import Pair, align
 from tokenlight.syntax.parses import Parse
 from tokenlight.text.batches import length_batches
 from tokenlight.text.encoding import encode_each
-from tokenlight.text.rows import Row
+from tokenlight.text.rows import TokenizedText
 
 CHUNK = 1024  # texts that are sorted by length together, and counted or not counted as a whole
 TOKEN_BUDGET = 2048  # tokens of a batch, padding included
@@ -37,7 +37,7 @@ DIRECTIONS = ("dependent-head", "head-dependent")
 
 
 @dataclass
-class StrongestTape(Tape):
+class StrongestCapture(Capture):
     """Keeps of the attention only where each query looks most: [batch, head, query] for every layer."""
 
     strongest: list[Tensor] = field(default_factory=list)
@@ -78,10 +78,10 @@ def count_heads(
     more = {} if checkpoint is None else {"labels": as_lists(relations), "sha256": hash_model(explainer)}
     if checkpoint is not None and Path(checkpoint).exists():
         counts = resume(Path(checkpoint), empty, more)
-    twin = Twin(explainer.model)
+    instrumented = InstrumentedModel(explainer.model)
     with counting("counting heads", total, counts.texts, progress) as advance:
         for chunk in chunks(parses(counts.texts) if callable(parses) else islice(parses, counts.texts, None)):
-            counts = counts + count_chunk(explainer, twin, chunk, labels, empty)
+            counts = counts + count_chunk(explainer, instrumented, chunk, labels, empty)
             if checkpoint is not None:
                 write_whole(Path(checkpoint), json.dumps({**counts.to_dict(rare=0), **more}))
             advance(len(chunk))
@@ -138,27 +138,38 @@ def nothing(explainer: Explainer, relations: tuple[str, ...], direction: str, so
 
 
 def count_chunk(
-    explainer: Explainer, twin: Twin, chunk: list[Parse], labels: Mapping[str, int], empty: HeadStatistics
+    explainer: Explainer,
+    instrumented: InstrumentedModel,
+    chunk: list[Parse],
+    labels: Mapping[str, int],
+    empty: HeadStatistics,
 ) -> HeadStatistics:
     """The counts of some texts alone."""
     read = encode_each(explainer.encode, [parse.text for parse in chunk])
-    placed = [(parse, row) for parse, row in zip(chunk, read, strict=True) if isinstance(row, Row)]
+    placed = [
+        (parse, tokenized_text)
+        for parse, tokenized_text in zip(chunk, read, strict=True)
+        if isinstance(tokenized_text, TokenizedText)
+    ]
     warn_of_unread(read)
     if not placed:
         return replace(empty, texts=len(chunk))
-    rows = [row for _, row in placed]
-    aligned = [align(parse, row, labels, empty.direction) for parse, row in placed]
+    tokenized_texts = [tokenized_text for _, tokenized_text in placed]
+    aligned = [align(parse, tokenized_text, labels, empty.direction) for parse, tokenized_text in placed]
     pairs = [found for found, _ in aligned]
-    longest = max(map(len, rows))
+    longest = max(map(len, tokenized_texts))
     hits = torch.zeros_like(empty.hits)
     offsets = torch.zeros(
         *hits.shape[1:], 2 * longest - 1, dtype=torch.long
     )  # [layer, head, key - query + longest - 1]
-    exact = habits_of(explainer.inner).equal_lengths  # beside a longer text, such a model attends otherwise
-    for indices in length_batches(list(map(len, rows)), TOKEN_BUDGET, exact):
-        batch, tape = explainer.collate([rows[i] for i in indices], twin.device), StrongestTape(fused=False)
-        twin.run(batch, tape)
-        strongest = torch.stack(tape.strongest).transpose(1, 2).cpu()  # [layer, head, batch, query]
+    exact = behavior_of(explainer.inner).equal_lengths  # beside a longer text, such a model attends otherwise
+    for indices in length_batches(list(map(len, tokenized_texts)), TOKEN_BUDGET, exact):
+        batch, capture = (
+            explainer.collate([tokenized_texts[i] for i in indices], instrumented.device),
+            StrongestCapture(fused=False),
+        )
+        instrumented.run(batch, capture)
+        strongest = torch.stack(capture.strongest).transpose(1, 2).cpu()  # [layer, head, batch, query]
         add_offsets(offsets, strongest, batch.attention_mask.bool().cpu())
         add_hits(hits, strongest, [pairs[i] for i in indices])
     distances = tuple(
@@ -170,13 +181,13 @@ def count_chunk(
         hits=hits,
         distances=distances,
         offsets={int(i) - longest + 1: offsets[..., i] for i in offsets.sum((0, 1)).nonzero()[:, 0]},
-        tokens=sum(map(len, rows)),
+        tokens=sum(map(len, tokenized_texts)),
         texts=len(chunk),  # also those without a token: counting goes on behind what was read
         cut_off=sum(missed for _, missed in aligned),
     )
 
 
-def warn_of_unread(read: Sequence[Row | Exception]) -> None:
+def warn_of_unread(read: Sequence[TokenizedText | Exception]) -> None:
     """Texts that the tokenizer or the model cannot read count for nothing."""
     reasons = [reason_to_skip(error, strict=True) for error in read if isinstance(error, Exception)]
     if reasons:

@@ -10,7 +10,7 @@ from pathlib import Path
 from tokenlight.data.examples import BadRow
 from tokenlight.data.reading_examples import read_examples
 from tokenlight.data.sampling import draw_numbers, pick
-from tokenlight.data.source import Data, Source
+from tokenlight.data.source import Data, DataSource
 from tokenlight.foundation.sizes import describe_count
 from tokenlight.syntax.parses import SPACY_PIPELINE, Parse, conllu_parses, jsonl_parses, spacy_parses
 from tokenlight.text.rows import Text
@@ -19,10 +19,10 @@ PARSERS = ("spacy", "conllu", "jsonl")
 
 
 @dataclass(frozen=True)
-class ParseSource:
+class ParsedTextSource:
     """Texts or parses that can be read from any place on."""
 
-    source: Source
+    source: DataSource
     parser: str
     spacy: str = SPACY_PIPELINE  # the pipeline that parses texts
 
@@ -69,20 +69,20 @@ class ParseSource:
 
 
 def parse_source(
-    data: Data | Source,
+    data: Data | DataSource,
     parser: str | None = None,
     column: str | None = None,
     limit: int | None = None,
     spacy: str | None = None,
-) -> ParseSource:
+) -> ParsedTextSource:
     """Without a parser: treebanks and parsed JSON lines hold their parses, any other text goes to spaCy.
 
     `spacy` is the name or the path of a spaCy pipeline, such as "en_core_web_trf". `column` and `limit` are for data
-    that are not a `Source`, which names its columns and rows itself.
+    that are not a `DataSource`, which names its columns and rows itself.
     """
-    if not isinstance(data, Source):
+    if not isinstance(data, DataSource):
         kind = parser if parser in ("conllu", "jsonl") else None
-        data = Source(data, text=column, limit=limit, kind=kind)
+        data = DataSource(data, text=column, limit=limit, kind=kind)
     parser = guess_parser(data) if parser is None else parser
     if parser not in PARSERS:
         raise ValueError(f"a parser is one of {', '.join(PARSERS)}; found {parser!r}")
@@ -90,10 +90,10 @@ def parse_source(
         raise ValueError(f"{data.name}: expected one file with parses in the format {parser!r}")
     if spacy is not None and parser != "spacy":
         raise ValueError(f"{data.name} holds parses ({parser}), and needs no spaCy pipeline {spacy!r}: leave it out")
-    return ParseSource(data, parser, spacy or SPACY_PIPELINE)
+    return ParsedTextSource(data, parser, spacy or SPACY_PIPELINE)
 
 
-def guess_parser(source: Source) -> str:
+def guess_parser(source: DataSource) -> str:
     kinds: dict[str, Callable[[Path], bool]] = {"conllu": lambda path: True, "jsonl": holds_parses}
     for path in source.files[:1]:
         kind = source.kind_of(path)
@@ -108,12 +108,12 @@ def holds_parses(path: Path) -> bool:
         return '"parsed"' in file.read(1 << 16)
 
 
-def short_name(source: Source) -> str:
+def short_name(source: DataSource) -> str:
     """Of a file or a folder, without where it lies."""
     return Path(source.name).name if source.files else source.name
 
 
-def read_texts(source: Source) -> Iterator[Text]:
+def read_texts(source: DataSource) -> Iterator[Text]:
     """Of the rows that have one; a warning counts the others."""
     bad: list[BadRow] = []
     for example in read_examples(source):

@@ -119,12 +119,12 @@ class HeadMask:
 
     def __str__(self) -> str:
         if self.calibrated is not None:
-            how = f"calibrated for {self.made.get('method')} on {self.made.get('texts')} texts"
+            removal = f"calibrated for {self.made.get('method')} on {self.made.get('texts')} texts"
             strong = f"{int(self.strong.sum())} of {self.lit.numel()} heads at half strength or more"
-            return f"{strong} ({how}; {self.explained} of them syntactic or positional)"
+            return f"{strong} ({removal}; {self.explained} of them syntactic or positional)"
         groups = ", ".join(f"{int((getattr(self, g) > 0).sum())} {g}" for g in ("syntactic", "positional"))
-        how = self.made.get("by", "unknown")
-        return f"{self.count} of {self.lit.numel()} heads ({groups}; by {how})"
+        removal = self.made.get("by", "unknown")
+        return f"{self.count} of {self.lit.numel()} heads ({groups}; by {removal})"
 
     def save(self, path: str | Path) -> None:
         """A readable JSON file that records model, texts, counts and thresholds."""

@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 from tokenlight.foundation.registry import import_all, look_up
 from tokenlight.model.scans import attends_alone
 from tokenlight.model.tape import FROM_ATTENTION
-from tokenlight.model.twin import Twin
+from tokenlight.model.twin import InstrumentedModel
 from tokenlight.rules.gates import Gates
 from tokenlight.rules.mode import RuleTable
 from tokenlight.tasks.task import Task
@@ -66,7 +66,9 @@ class Asking:
     together: Callable[[Mapping[str, Any], int, int], int]  # options, texts, tokens of each -> changed texts at once
     gradient: bool = False  # every pass is also one backward, to the embeddings
     # Embeddings [batch, token, dim] whose score the method needs, too: they run beside the text in its own first pass.
-    baseline: Callable[[Twin, Batch, Mapping[str, Any]], Tensor | None] = lambda twin, batch, options: None
+    baseline: Callable[[InstrumentedModel, Batch, Mapping[str, Any]], Tensor | None] = (
+        lambda instrumented, batch, options: None
+    )
     written_out: bool = False  # every pass writes attention out: the fused operation gives nobody its scores
     parts: bool = False  # the method finds scores [part, batch, token], of all parts of a target from the same passes
 
@@ -109,7 +111,7 @@ class Method:
         return {**self.options, **({} if self.asks_model else {**NONE, **self.averaged})}
 
     @property
-    def reads_row(self) -> bool:
+    def reads_query_position(self) -> bool:
         """Whether, by default, it reads [query, key] maps at the token whose output is explained."""
         return any("row" in one.needs_with(self.options) for one in self.passes)
 
@@ -147,7 +149,7 @@ class Method:
 
         A foil that is read at a row of its own needs a pass of its own, too, where methods that know it read rows.
         """
-        own_row = task.foil_has_own_row and self.class_specific and self.reads_row
+        own_row = task.foil_has_own_query_position and self.class_specific and self.reads_query_position
         return foiled and (self.split or own_row)
 
     def check_options(self, options: Mapping[str, Any]) -> None:

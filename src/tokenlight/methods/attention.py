@@ -111,9 +111,9 @@ def flows_from(position: int, capacities: np.ndarray) -> np.ndarray:
     return np.array(flows)
 
 
-def roll_down(row: Tensor, layer: Tensor, normalise: bool = True) -> Tensor:
-    """A row [batch, 1, query] through a layer's map [batch, query, key] plus identity, whose rows are normalised."""
+def roll_down(row: Tensor, layer: Tensor, normalize: bool = True) -> Tensor:
+    """A row [batch, 1, query] through a layer's map [batch, query, key] plus identity, whose rows are normalized."""
     row = row.to(layer)
-    if normalise:
+    if normalize:
         row = row / (layer.sum(-1) + 1)[:, None]
     return row + row @ layer

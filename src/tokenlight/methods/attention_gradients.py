@@ -9,17 +9,17 @@ from tokenlight.record.folding import Fold
 from tokenlight.record.trace import Trace
 
 NEEDS = ("attention.grad",)
-WITH_ROW = (*NEEDS, "row")
+WITH_QUERY = (*NEEDS, "row")
 
 
-@method(title="Grads", paper="Qiang et al. 2022 (AttCAT), figure 2", signed=True, needs=WITH_ROW, last_block=True)
+@method(title="Grads", paper="Qiang et al. 2022 (AttCAT), figure 2", signed=True, needs=WITH_QUERY, last_block=True)
 def attention_gradient(trace: Trace) -> Fold[Tensor]:
     """Gradient of the last layer's attention, mean over heads."""
     last = yield
     return trace.read_row(last.attention.gradient.mean(1))
 
 
-@method(title="AttGrads", paper="Qiang et al. 2022 (AttCAT), figure 2", signed=True, needs=WITH_ROW)
+@method(title="AttGrads", paper="Qiang et al. 2022 (AttCAT), figure 2", signed=True, needs=WITH_QUERY)
 def attention_x_gradient(trace: Trace) -> Fold[Tensor]:
     """Attention times gradient, summed over layers: sum_l E_h(A * G)."""
     layers: list[Tensor] = []
@@ -51,7 +51,7 @@ def attention_cam(trace: Trace) -> Fold[Tensor]:
     title="GradCAM",
     paper="Chefer et al. 2021b, baseline",
     signed=False,
-    needs=WITH_ROW,
+    needs=WITH_QUERY,
     last_block=True,
     aliases=("Grad-CAM",),
 )
@@ -72,14 +72,14 @@ def attention_grad_cam(trace: Trace) -> Fold[Tensor]:
     title="GAE",
     paper="Chefer et al. 2021a",
     signed=False,
-    needs=WITH_ROW,
+    needs=WITH_QUERY,
     aliases=("Generic Attention Explainability",),
 )
 def generic_attention(trace: Trace) -> Fold[Tensor]:
     """Product over layers of (I + E_h((A * G)+)), later layers on the left."""
     row = trace.first_row()
     while block := (yield):
-        row = roll_down(row, block.attention.relevance.clamp_min(0).mean(1), normalise=False)
+        row = roll_down(row, block.attention.relevance.clamp_min(0).mean(1), normalize=False)
     return row[:, 0]
 
 

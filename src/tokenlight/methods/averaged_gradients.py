@@ -18,7 +18,7 @@ from tokenlight.methods.gradients import (
     steps_together,
 )
 from tokenlight.model.habits import ids_without_role
-from tokenlight.model.twin import Twin
+from tokenlight.model.twin import InstrumentedModel
 from tokenlight.record.probe import Probe
 from tokenlight.text import draws
 from tokenlight.text.batches import Batch
@@ -50,7 +50,7 @@ def smooth_grad(probe: Probe, *, steps: int = 50, noise: float = 0.1, seed: int 
     noise: the standard deviation, as a share of the range (largest minus smallest number) of the token's embedding.
     """
     check_noise(noise)
-    embeddings = probe.twin.embed(probe.batch.input_ids)  # [batch, token, dim]
+    embeddings = probe.instrumented.embed(probe.batch.input_ids)  # [batch, token, dim]
     spread = noise * (embeddings.amax(-1) - embeddings.amin(-1))[..., None]
     scores = embeddings.new_zeros(len(probe.parts), *embeddings.shape[:2])
     for some in steps_at_once(probe, steps):
@@ -72,7 +72,7 @@ def smooth_grad(probe: Probe, *, steps: int = 50, noise: float = 0.1, seed: int 
         together=lambda options, texts, tokens: texts * steps_together(options, texts),
         gradient=True,
         parts=True,
-        baseline=lambda twin, batch, options: fixed_baseline(twin, batch, options["baseline"]),
+        baseline=lambda instrumented, batch, options: fixed_baseline(instrumented, batch, options["baseline"]),
     ),
 )
 def expected_gradients(probe: Probe, *, steps: int = 50, baseline: str | int = DRAWN, seed: int = 0) -> Attribution:
@@ -81,10 +81,10 @@ def expected_gradients(probe: Probe, *, steps: int = 50, baseline: str | int = D
     baseline: "vocabulary" puts another token of the vocabulary at every place and step; or, as in integrated_gradients,
     "mask", "pad", "zero" or a token id.
     """
-    embeddings = probe.twin.embed(probe.batch.input_ids)  # [batch, token, dim]
+    embeddings = probe.instrumented.embed(probe.batch.input_ids)  # [batch, token, dim]
     alphas = random_shares(check_steps(steps), seed).to(embeddings)
-    fixed = fixed_baseline(probe.twin, probe.batch, baseline)
-    vocabulary = torch.tensor(ids_without_role(probe.twin.model))
+    fixed = fixed_baseline(probe.instrumented, probe.batch, baseline)
+    vocabulary = torch.tensor(ids_without_role(probe.instrumented.model))
     scores = embeddings.new_zeros(len(probe.parts), *embeddings.shape[:2])
     full = probe.scores_as_they_are()  # [part, batch]
     start = torch.zeros_like(full) if fixed is None else probe.scores_at_baseline(fixed)  # the mean over all baselines
@@ -99,9 +99,9 @@ def expected_gradients(probe: Probe, *, steps: int = 50, baseline: str | int = D
     return Attribution(scores, {"completeness": scores.sum(-1) - (full - start)})
 
 
-def fixed_baseline(twin: Twin, batch: Batch, baseline: str | int) -> Tensor | None:
+def fixed_baseline(instrumented: InstrumentedModel, batch: Batch, baseline: str | int) -> Tensor | None:
     """[batch, token, dim], or None where it is another one at every step."""
-    return None if baseline == DRAWN else baseline_embeddings(twin, batch, baseline)
+    return None if baseline == DRAWN else baseline_embeddings(instrumented, batch, baseline)
 
 
 def random_shares(steps: int, seed: int) -> Tensor:
@@ -127,7 +127,7 @@ def random_texts(probe: Probe, vocabulary: Tensor, seed: int, some: slice) -> Te
 
     drawn = torch.stack([draws.by_token(probe.batch, seed, step, draw) for step in steps_in(some)]).to(ids)
     texts = torch.where(probe.batch.own, drawn, ids)
-    return probe.twin.embed(texts.flatten(0, 1)).unflatten(0, texts.shape[:2])
+    return probe.instrumented.embed(texts.flatten(0, 1)).unflatten(0, texts.shape[:2])
 
 
 def steps_in(some: slice) -> range:

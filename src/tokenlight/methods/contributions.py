@@ -15,7 +15,7 @@ from torch import Tensor
 from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.model import anatomy
 from tokenlight.model.anatomy import Norm
-from tokenlight.model.dissecting import known_anatomies
+from tokenlight.model.dissecting import known_structures
 from tokenlight.model.layout import layout_of
 from tokenlight.record.trace import Block, Trace
 
@@ -104,7 +104,7 @@ Matrix = Callable[[Layer], Tensor]  # of one text: [query, key]
 class Joined:
     """How a block brings heads together, for all texts of a batch at once."""
 
-    anatomy: anatomy.Anatomy
+    structure: anatomy.BlockStructure
     weight: Tensor  # W_O with the linear parts of the norms around it [head, head dim, dim]
     gate: Tensor | None  # on the heads' outputs [batch, token, head, head dim]
     head_scale: Tensor  # what a norm of the heads' outputs divides by, as a factor [batch, token]; 1 without one
@@ -112,7 +112,7 @@ class Joined:
     norms: tuple[Norm | None, ...]  # of the branch, behind the sum, at the block's end
 
 
-def join_heads(known: anatomy.Anatomy, module: torch.nn.Module, block: Block, second: bool) -> Joined:
+def join_heads(known: anatomy.BlockStructure, module: torch.nn.Module, block: Block, second: bool) -> Joined:
     # Lengths are sums of squares: half precision would overflow.
     dtype = torch.promote_types(block.hidden.value.dtype, torch.float32)
     context = block.context.value.to(dtype)  # [batch, head, token, head dim]
@@ -139,7 +139,7 @@ def join_heads(known: anatomy.Anatomy, module: torch.nn.Module, block: Block, se
 
 def contributions(trace: Trace, matrix: Matrix, second: bool = False) -> Callable[[Block], Tensor]:
     """What gives the `matrix` of a block, [batch, query, key]; with `second`, seen after the block's last norm."""
-    known, modules = known_anatomies(trace.model), layout_of(trace.model).holders(trace.model)
+    known, modules = known_structures(trace.model), layout_of(trace.model).holders(trace.model)
     if second and any(one.second_norm is None for one in known):
         name = type(trace.model).__name__
         if any(one.norm is None for one in known):
@@ -162,8 +162,8 @@ def contributions(trace: Trace, matrix: Matrix, second: bool = False) -> Callabl
 
 def layer_of(block: Block, joined: Joined, row: int, mask: Tensor) -> Layer:
     real = slice(None) if bool(mask.all()) else mask.nonzero()[:, 0]  # a slice copies nothing
-    dtype, factor = joined.weight.dtype, joined.anatomy.scale
-    state = block.hidden.value[row, real].to(dtype) * joined.anatomy.residual_scale  # [token, dim]
+    dtype, factor = joined.weight.dtype, joined.structure.scale
+    state = block.hidden.value[row, real].to(dtype) * joined.structure.residual_scale  # [token, dim]
     branch_output, scale = joined.output[row, real], joined.head_scale[row, real]
     branch, norm, second = joined.norms
     if branch is not None:
@@ -195,12 +195,12 @@ def behind(layer: Layer, norm: Norm, before: Tensor, after: Tensor) -> Layer:
 def alti_matrix(layer: Layer, norm: str) -> Tensor:
     """[query, key] contributions by closeness to the output, rows sum to 1 (Ferrando et al. 2022, eq. 9 and 10)."""
     size = torch.linalg.vector_norm(layer.output, {"l1": 1, "l2": 2}[norm], dim=-1, keepdim=True)
-    return normalise((size - layer.distances(norm)).clamp_min(0) * reached(layer))
+    return normalize((size - layer.distances(norm)).clamp_min(0) * reached(layer))
 
 
 def norm_matrix(layer: Layer) -> Tensor:
     """[query, key] contributions by length, rows sum to 1 (Kobayashi et al. 2021)."""
-    return normalise(layer.vector_lengths() * reached(layer))
+    return normalize(layer.vector_lengths() * reached(layer))
 
 
 def reached(layer: Layer) -> Tensor:
@@ -208,7 +208,7 @@ def reached(layer: Layer) -> Tensor:
     return (layer.attention.sum(0) > 0) | torch.eye(len(layer.output), dtype=torch.bool, device=layer.output.device)
 
 
-def normalise(matrix: Tensor) -> Tensor:
+def normalize(matrix: Tensor) -> Tensor:
     """Rows sum to 1; a row without any contribution keeps its own position."""
     sums = matrix.sum(-1, keepdim=True)
     own = torch.eye(len(matrix), dtype=matrix.dtype, device=matrix.device)

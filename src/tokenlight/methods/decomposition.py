@@ -13,7 +13,7 @@ from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.methods import Attribution, Pass, details, method
 from tokenlight.methods.attention import layer_maps
 from tokenlight.methods.contributions import Layer, Matrix, alti_matrix, contributions, norm_matrix, reached
-from tokenlight.model.dissecting import anatomies_of, known_anatomies
+from tokenlight.model.dissecting import known_structures, structures_of
 from tokenlight.record.folding import Fold
 from tokenlight.record.trace import Block, Trace
 from tokenlight.rules.tables import STREAM
@@ -28,17 +28,17 @@ def mixing_needs(options: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def is_post_norm(model: PreTrainedModel) -> bool:
-    known = anatomies_of(model)
+    known = structures_of(model)
     return known is not None and all(one.norm is not None for one in known)
 
 
 def has_second_norm(model: PreTrainedModel) -> bool:
-    known = anatomies_of(model)
+    known = structures_of(model)
     return known is not None and all(one.second_norm is not None for one in known)
 
 
 def is_known(model: PreTrainedModel) -> bool:
-    return anatomies_of(model) is not None
+    return structures_of(model) is not None
 
 
 @method(
@@ -64,7 +64,7 @@ def value_norms(trace: Trace, *, layers: bool = False, position: int | None = No
     needs=lambda options: mixing_needs({**options, "second_norm": True}),
 )
 def globenc(trace: Trace, *, layers: bool = False, position: int | None = None) -> Fold[Attribution]:
-    """As value_norms, measured after the block's second norm; rows are not normalised. Post-norm encoders only."""
+    """As value_norms, measured after the block's second norm; rows are not normalized. Post-norm encoders only."""
     return (yield from mix(trace, length_matrix, layers, position, second=True))
 
 
@@ -121,7 +121,9 @@ def mix(trace: Trace, matrix: Matrix, layers: bool, position: int | None, second
             f"position {position} is not a token of every text; the shortest has {trace.batch.lengths.min()}"
         )
     if position is not None:
-        trace = replace(trace, rows_read=F.one_hot(torch.full_like(trace.batch.last, position), trace.mask.shape[1]))
+        trace = replace(
+            trace, query_weights=F.one_hot(torch.full_like(trace.batch.last, position), trace.mask.shape[1])
+        )
     row, matrices, matrix_of = trace.first_row(), [], contributions(trace, matrix, second)
     while block := (yield):
         every = matrix_of(block)
@@ -179,6 +181,6 @@ def length_matrix(layer: Layer) -> Tensor:
 
 def post_norm(trace: Trace) -> Trace:
     """The same trace, if the model is one that norm-based methods are defined for."""
-    if any(one.norm is None for one in known_anatomies(trace.model)):
+    if any(one.norm is None for one in known_structures(trace.model)):
         raise ValueError(f"{type(trace.model).__name__} has no norm after its attention: it is not a post-norm model")
     return trace

@@ -13,7 +13,7 @@ from tokenlight.methods import Asking, Attribution, Pass, details, method
 from tokenlight.methods.attention_gradients import mean_queries
 from tokenlight.model.activations import rectifies_only
 from tokenlight.model.settings import embedding_rows
-from tokenlight.model.twin import Twin
+from tokenlight.model.twin import InstrumentedModel
 from tokenlight.record.folding import Fold
 from tokenlight.record.probe import Probe
 from tokenlight.record.trace import Block, Signal, Trace
@@ -163,7 +163,7 @@ def alone(options: Mapping[str, Any]) -> bool:
         together=lambda options, texts, tokens: texts * steps_together(options, texts),
         gradient=True,
         parts=True,
-        baseline=lambda twin, batch, options: baseline_embeddings(twin, batch, options["baseline"]),
+        baseline=lambda instrumented, batch, options: baseline_embeddings(instrumented, batch, options["baseline"]),
     ),
     aliases=("IG",),
 )
@@ -179,8 +179,8 @@ def integrated_gradients(
 
     baseline: "mask", "pad", "zero" or a token id; None takes the first of these that the vocabulary has.
     """
-    origin = baseline_embeddings(probe.twin, probe.batch, baseline)
-    way = probe.twin.embed(probe.batch.input_ids) - origin  # [batch, token, dim]
+    origin = baseline_embeddings(probe.instrumented, probe.batch, baseline)
+    way = probe.instrumented.embed(probe.batch.input_ids) - origin  # [batch, token, dim]
     points, weights = (of_steps.to(way) for of_steps in quadrature_rule(steps, quadrature))
     signed = way.new_zeros(len(probe.parts), *way.shape[:2])  # [part, batch, token]
     # Lengths are taken of the mean gradient as a whole; sums need no vector for every token of every part.
@@ -239,7 +239,7 @@ def check_count(count: Any, option: str) -> int:
     return count
 
 
-def baseline_embeddings(twin: Twin, batch: Batch, baseline: str | int | None) -> Tensor:
+def baseline_embeddings(instrumented: InstrumentedModel, batch: Batch, baseline: str | int | None) -> Tensor:
     """[batch, token, dim]: special tokens stay, every other token is replaced."""
     ids: dict[object, int | None] = {"mask": batch.mask_id, "pad": batch.pad_id}
     if baseline is None:
@@ -247,17 +247,17 @@ def baseline_embeddings(twin: Twin, batch: Batch, baseline: str | int | None) ->
     token = baseline if isinstance(baseline, int) else ids.get(baseline)
     special = torch.zeros_like(batch.input_ids).bool() if batch.special is None else batch.special
     if baseline == "zero":
-        return twin.embed(batch.input_ids) * special[:, :, None]
+        return instrumented.embed(batch.input_ids) * special[:, :, None]
     if baseline in batch.unembedded:
         refuse_unembedded_role(str(baseline), batch.unembedded[str(baseline)])
     if token is None:
         raise ValueError(
             f"no baseline {baseline!r} here: choose 'mask' or 'pad' (if the vocabulary has it), 'zero', an id"
         )
-    vocabulary = embedding_rows(twin.model)
+    vocabulary = embedding_rows(instrumented.model)
     if not 0 <= token < vocabulary:
         raise ValueError(f"baseline {token} is outside the vocabulary of {vocabulary} tokens")
-    return twin.embed(torch.where(special, batch.input_ids, token))
+    return instrumented.embed(torch.where(special, batch.input_ids, token))
 
 
 def signal_at(trace: Trace, read: str) -> Signal:

@@ -11,7 +11,7 @@ from torch import Tensor
 from tokenlight.methods import Asking, Attribution, method
 from tokenlight.methods.gradients import check_count
 from tokenlight.methods.perturbation import CHUNK
-from tokenlight.methods.shapley import Game, play
+from tokenlight.methods.shapley import Game, shapley_values
 from tokenlight.record.choices import probability_minus_foil
 from tokenlight.record.probe import Probe
 from tokenlight.text import draws
@@ -43,7 +43,7 @@ def lime(
     samples: int = 1000,
     units: Units = "tokens",
     output: str = PROBABILITY,
-    how: str = "hide",
+    removal: str = "hide",
     seed: int = 0,
 ) -> Attribution:
     """Weights of a ridge regression of the probability on which tokens are there, near the text by its kernel.
@@ -74,7 +74,7 @@ def lime(
         return of_tokens(weights, unit_of) / size
 
     asked = probe.measuring(probability_minus_foil) if output == PROBABILITY else probe
-    scores = play(asked, how, values)[0].to(dtype)
+    scores = shapley_values(asked, removal, values)[0].to(dtype)
     return Attribution(scores, maps={"standard_error": errors.to(scores.device)})
 
 

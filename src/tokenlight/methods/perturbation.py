@@ -11,8 +11,8 @@ from tokenlight.methods import NEVER, Asking, method
 from tokenlight.model.habits import sees_later_tokens
 from tokenlight.model.hiding import hide_tokens, reads_padding_at_hidden, sees_hidden
 from tokenlight.model.inputs import fix_positions
-from tokenlight.model.twin import Twin
-from tokenlight.record.choices import Choice
+from tokenlight.model.twin import InstrumentedModel
+from tokenlight.record.choices import OutputSelector
 from tokenlight.record.probe import Probe
 from tokenlight.text import draws
 from tokenlight.text.batches import Batch, refuse_unembedded_role
@@ -33,63 +33,64 @@ CHUNK = 64  # changed texts that run together
     control="erasure (a costly reference)",
     aliases=("Occlusion",),
 )
-def erasure(probe: Probe, *, how: str = "hide") -> Tensor:
-    """How far the score falls without the token: how="hide" hides it from attention, "mask" or "pad" replace it.
+def erasure(probe: Probe, *, removal: str = "hide") -> Tensor:
+    """How far the score falls without the token: removal="hide" hides it from attention, "mask" or "pad" replace it.
 
     Where hiding would leave nothing to attend to, the first token is replaced by that of an empty text instead.
     """
-    check_how(probe, how)
+    check_removal(probe, removal)
     probe = with_fixed_positions(probe)
     full = probe.scores_as_they_are()  # [part, batch]
     scores = full.new_zeros(len(full), *probe.batch.input_ids.shape)
     rows, tokens = probe.batch.attention_mask.nonzero().unbind(1)
     gone = torch.zeros(len(rows), scores.shape[-1], dtype=torch.bool, device=rows.device)
     gone[torch.arange(len(rows)), tokens] = True
-    by_length = how == "hide" and is_padded(probe.batch) and reads_padding_at_hidden(probe.twin)
-    scores[:, rows, tokens] = full[:, rows] - scores_without(probe, rows, gone, how, by_length)
+    by_length = removal == "hide" and is_padded(probe.batch) and reads_padding_at_hidden(probe.instrumented)
+    scores[:, rows, tokens] = full[:, rows] - scores_without(probe, rows, gone, removal, by_length)
     return scores
 
 
-def check_how(probe: Probe, how: str) -> None:
+def check_removal(probe: Probe, removal: str) -> None:
     """Whether tokens can be taken away like this."""
-    if how != "hide" and replacement(probe.batch, how) is None:
-        raise ValueError(f"how is 'hide', or 'mask' or 'pad' where the vocabulary has it; found {how!r}")
-    if how == "hide" and sees_hidden(probe.twin):
+    if removal != "hide" and replacement(probe.batch, removal) is None:
+        raise ValueError(f"how is 'hide', or 'mask' or 'pad' where the vocabulary has it; found {removal!r}")
+    if removal == "hide" and sees_hidden(probe.instrumented):
         raise UnsupportedModelError(
-            f"{type(probe.twin.model).__name__} reads tokens that attention_mask hides: hiding them takes nothing, or "
-            "not all, away. Replace them instead: how='mask' or how='pad', where the vocabulary has it"
+            f"{type(probe.instrumented.model).__name__} reads tokens that attention_mask hides: "
+            "hiding them takes nothing, or "
+            "not all, away. Replace them instead: removal='mask' or removal='pad', where the vocabulary has it"
         )
 
 
 def with_fixed_positions(probe: Probe) -> Probe:
     """A token that is gone must not move the others."""
-    return replace(probe, batch=fix_positions(probe.twin.model, probe.batch))
+    return replace(probe, batch=fix_positions(probe.instrumented.model, probe.batch))
 
 
 def is_padded(batch: Batch) -> bool:
     return not bool(batch.attention_mask.all())
 
 
-def scores_without(probe: Probe, rows: Tensor, gone: Tensor, how: str, by_length: bool) -> Tensor:
+def scores_without(probe: Probe, rows: Tensor, gone: Tensor, removal: str, by_length: bool) -> Tensor:
     """[part, change] of rows of the batch [change] without these of their tokens [change, token], many at once.
 
     With `by_length` only changes of texts of one length run together, and without padding: where a token that is
     hidden may look nowhere, it looks everywhere.
     """
-    scores = scores_of_changes(probe, rows, gone, how, by_length)
-    if how != "hide":
+    scores = scores_of_changes(probe, rows, gone, removal, by_length)
+    if removal != "hide":
         return scores
     blind = torch.stack([sees_nothing(probe, part, rows, gone) for part in probe.parts])  # [part, change]
     if blind.any():
         changes = blind.any(0).nonzero()[:, 0]
         empty = begin_with_empty_text(probe)
         first = torch.nn.functional.one_hot(probe.batch.first[rows[changes]], gone.shape[1]).bool()
-        replaced = scores_of_changes(empty, rows[changes], gone[changes] & ~first, how, by_length)
+        replaced = scores_of_changes(empty, rows[changes], gone[changes] & ~first, removal, by_length)
         scores[:, changes] = torch.where(blind[:, changes], replaced, scores[:, changes])
     return scores
 
 
-def scores_of_changes(probe: Probe, rows: Tensor, gone: Tensor, how: str, by_length: bool) -> Tensor:
+def scores_of_changes(probe: Probe, rows: Tensor, gone: Tensor, removal: str, by_length: bool) -> Tensor:
     """[part, change]"""
     found: list[Tensor] = []
     lengths = probe.batch.lengths[rows] if by_length else torch.zeros_like(rows)
@@ -98,11 +99,13 @@ def scores_of_changes(probe: Probe, rows: Tensor, gone: Tensor, how: str, by_len
         asked = probe.rows(rows[some])
         width = needed_width(asked) if by_length else gone.shape[1]
         batch = asked.batch.map(lambda tensor, width=width: tensor[:, :width])
-        found.append(replace(asked, batch=batch).scores(take_away(asked.twin, batch, gone[some, :width], how)))
+        found.append(
+            replace(asked, batch=batch).scores(remove_tokens(asked.instrumented, batch, gone[some, :width], removal))
+        )
     return torch.cat(found, 1)[:, torch.cat(places).argsort()]
 
 
-def sees_nothing(probe: Probe, part: tuple[Choice, ...], rows: Tensor, gone: Tensor) -> Tensor:
+def sees_nothing(probe: Probe, part: tuple[OutputSelector, ...], rows: Tensor, gone: Tensor) -> Tensor:
     """[change] whether a token that this part of the target is read at has no visible token to attend to.
 
     Attention with every key hidden is uniform over all of them, hidden tokens and padding included.
@@ -111,9 +114,9 @@ def sees_nothing(probe: Probe, part: tuple[Choice, ...], rows: Tensor, gone: Ten
     if not first_is_gone.any():  # every token that may be read still attends to the first one
         return first_is_gone
     visible = probe.batch.attention_mask[rows].bool() & ~gone
-    if sees_later_tokens(probe.twin):
+    if sees_later_tokens(probe.instrumented):
         return ~visible.any(1)
-    read = [probe.first_read_by_function(choice) if choice.function else choice.first_read for choice in part]
+    read = [probe.first_read_by_function(selector) if selector.function else selector.first_read for selector in part]
     earliest = [position.to(rows.device)[rows] for position in read if position is not None]
     blind = [~visible.cumsum(1).gather(1, position[:, None])[:, 0].bool() for position in earliest]
     return torch.stack([~visible.any(1), *blind]).any(0)
@@ -130,7 +133,8 @@ def empty_text(batch: Batch) -> int:
     known = (i for i in (batch.start_id, batch.pad_id, batch.mask_id) if i is not None)
     if (token := next(known, None)) is None:
         raise ValueError(
-            "how='hide' hides all tokens of a text at once, and the vocabulary has no token that an empty text begins "
+            "removal='hide' hides all tokens of a text at once, and the vocabulary has no token that "
+            "an empty text begins "
             "with: name one in the model's configuration (bos_token_id or pad_token_id)"
         )
     return token
@@ -138,23 +142,23 @@ def empty_text(batch: Batch) -> int:
 
 def needed_width(probe: Probe) -> int:
     """Up to the last token of any text, or to the last one that is read: an answer's own tokens may be hidden."""
-    read = [int(choice.reads_at.max()) for choice in probe.choices if choice.reads_at is not None]
+    read = [int(selector.reads_at.max()) for selector in probe.selectors if selector.reads_at is not None]
     return max(int(probe.batch.last.max()), *read, 0) + 1
 
 
-def take_away(twin: Twin, batch: Batch, gone: Tensor, how: str) -> Batch:
+def remove_tokens(instrumented: InstrumentedModel, batch: Batch, gone: Tensor, removal: str) -> Batch:
     """The batch without these tokens [batch, token]: hidden from attention, or replaced."""
-    if how == "hide":
-        return hide_tokens(twin, batch, gone)
-    token = replacement(batch, how)
+    if removal == "hide":
+        return hide_tokens(instrumented, batch, gone)
+    token = replacement(batch, removal)
     assert token is not None
     return replace(batch, input_ids=batch.input_ids.masked_fill(gone, token))
 
 
-def replacement(batch: Batch, how: str) -> int | None:
-    if how in batch.unembedded:
-        refuse_unembedded_role(how, batch.unembedded[how])
-    return {"mask": batch.mask_id, "pad": batch.pad_id}.get(how)
+def replacement(batch: Batch, removal: str) -> int | None:
+    if removal in batch.unembedded:
+        refuse_unembedded_role(removal, batch.unembedded[removal])
+    return {"mask": batch.mask_id, "pad": batch.pad_id}.get(removal)
 
 
 @method(

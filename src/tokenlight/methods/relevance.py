@@ -70,7 +70,7 @@ def stopping_gates(options: Mapping[str, Any]) -> Gates | None:
 
 
 def conserving_gates(options: Mapping[str, Any]) -> Gates | None:
-    """Mask-LRP's two normalisations: the lit heads of a block take what arrives at all of them."""
+    """Mask-LRP's two normalizations: the lit heads of a block take what arrives at all of them."""
     gates = stopping_gates(options)
     return gates and replace(gates, conserve=True, empty=options["empty"])
 
@@ -138,7 +138,7 @@ def context_lrp(
 ) -> Attribution:
     """AttnLRP in the mean over eight contexts, with random halves of the text taken away; more faithful on classifiers.
 
-    `contexts` and `gaps` are options of every method that reads recorded passes (docs/contexts.md).
+    `contexts` and `removal` are options of every method that reads recorded passes (docs/contexts.md).
     """
     return read_relevance(trace, read, detail, layer)
 
@@ -248,17 +248,17 @@ def partial_lrp(trace: Trace) -> Fold[Tensor]:
     aliases=("Transformer Attribution", "Trans. Attr."),
 )
 def transformer_attribution(
-    relevance: Trace, plain: Trace, *, normalise: bool = True, heads: Any = None, empty: str = "all"
+    relevance: Trace, plain: Trace, *, normalize: bool = True, heads: Any = None, empty: str = "all"
 ) -> PairFold[Tensor]:
     """Attention relevance times attention gradient, positive part, rolled out over all layers.
 
-    normalise=False leaves out the row normalisation, as in the paper's formula but not in its code. With `heads`,
+    normalize=False leaves out the row normalization, as in the paper's formula but not in its code. With `heads`,
     relevance flows only through those, as in mask_lrp, which explains `empty` as well.
     """
     row = relevance.first_row()
     while blocks := (yield):
         stored, gradient = blocks[0].attention.relevance, blocks[1].attention.gradient
-        row = roll_down(row, positive_part(stored, gradient), normalise)
+        row = roll_down(row, positive_part(stored, gradient), normalize)
     return row[:, 0]
 
 
@@ -288,7 +288,7 @@ def mask_lrp(
     heads: Any = "own",
     variant: str = "paper",
     empty: str = "all",
-    normalise: bool = True,
+    normalize: bool = True,
 ) -> PairFold[Attribution]:
     """TransAtt with relevance flowing only through heads that follow syntax or position.
 
@@ -296,7 +296,7 @@ def mask_lrp(
     a block without a lit head: "all" lets it pass through all heads of that block, as without a mask, "residual" gives
     it to the residual branch, "drop" drops it. variant="released" is what the authors' code computes: a block's mask
     acts only on the blocks below it, every stored relevance is doubled, and what dark heads receive is lost whatever
-    `empty` says. normalise=False leaves out the row normalisation, as in the paper's eq. 10 and 11.
+    `empty` says. normalize=False leaves out the row normalization, as in the paper's eq. 10 and 11.
     """
     row = relevance.first_row()
     while blocks := (yield):
@@ -305,7 +305,7 @@ def mask_lrp(
             stored = block.attention.relevance
         else:
             stored = block.attention.value * (block.gated.gradient @ block.values.value.mT)
-        row = roll_down(row, positive_part(stored, gradient), normalise)
+        row = roll_down(row, positive_part(stored, gradient), normalize)
     return Attribution(row[:, 0], {"masked_share": torch.zeros_like(relevance.score) + relevance.masked_share})
 
 

@@ -18,7 +18,7 @@ from tokenlight.methods.gradients import check_count
 from tokenlight.methods.perturbation import (
     CHUNK,
     begin_with_empty_text,
-    check_how,
+    check_removal,
     is_padded,
     scores_without,
     with_fixed_positions,
@@ -56,7 +56,7 @@ def sets_in_orders(permutations: Any, tokens: int) -> int:
     asks=asking(lambda options, tokens: sets_in_orders(options["permutations"], tokens), parts=True),
     aliases=("Shapley Value Sampling",),
 )
-def shapley_sampling(probe: Probe, *, permutations: int = 10, how: str = "hide", seed: int = 0) -> Tensor:
+def shapley_sampling(probe: Probe, *, permutations: int = 10, removal: str = "hide", seed: int = 0) -> Tensor:
     """What a token adds to those before it, mean over random orders, each there and back; exact for short texts.
 
     how: as in erasure, what it means that a token is not there.
@@ -70,7 +70,7 @@ def shapley_sampling(probe: Probe, *, permutations: int = 10, how: str = "hide",
             return exact_values(game)
         return mean_over_orders(game, there_and_back(keys[game.row, game.tokens.cpu()].T))
 
-    return play(probe, how, values)
+    return shapley_values(probe, removal, values)
 
 
 @method(
@@ -82,7 +82,7 @@ def shapley_sampling(probe: Probe, *, permutations: int = 10, how: str = "hide",
     asks=asking(lambda options, tokens: sets_wanted(options["samples"], tokens) + 2, parts=False),
     aliases=("KernelSHAP",),
 )
-def kernel_shap(probe: Probe, *, samples: int | None = None, how: str = "hide", seed: int = 0) -> Tensor:
+def kernel_shap(probe: Probe, *, samples: int | None = None, removal: str = "hide", seed: int = 0) -> Tensor:
     """The additive model of the score that fits random sets of tokens best, weighted by the Shapley kernel.
 
     samples: sets, each with its complement; None takes 16 for each token, at least 512. how: as in erasure.
@@ -93,7 +93,7 @@ def kernel_shap(probe: Probe, *, samples: int | None = None, how: str = "hide", 
         generator = draws.of_text(batch.input_ids[0][batch.attention_mask[0].bool()], seed)
         return weighted_fit(game, *kernel_sets(game.size, sets_wanted(samples, game.size), generator))
 
-    return play(probe, how, values)[0]
+    return shapley_values(probe, removal, values)[0]
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class Game:
     probe: Probe  # the text, and the text with another beginning
     row: int  # of the batch that the text is from
     tokens: Tensor  # [player] the places of its own tokens
-    how: str
+    removal: str
     opens: bool  # where the first token is gone, the other beginning is there
 
     @property
@@ -131,41 +131,42 @@ class Game:
         if self.opens:
             rows += gone[:, self.tokens[0]]
             gone[:, self.tokens[0]] = False
-        alone = self.how == "hide" and is_padded(self.probe.batch)
-        return scores_without(self.probe, rows, gone, self.how, alone).double().cpu()
+        alone = self.removal == "hide" and is_padded(self.probe.batch)
+        return scores_without(self.probe, rows, gone, self.removal, alone).double().cpu()
 
 
-def play(probe: Probe, how: str, values: Callable[[Game], Tensor]) -> Tensor:
+def shapley_values(probe: Probe, removal: str, values: Callable[[Game], Tensor]) -> Tensor:
     """[part, batch, token] from the values [part, player] that are found for each text."""
-    check_how(probe, how)
-    if how == "hide" and has_windows(probe.twin.model) and bool((probe.batch.first > 0).any()):
+    check_removal(probe, removal)
+    if removal == "hide" and has_windows(probe.instrumented.model) and bool((probe.batch.first > 0).any()):
         raise ValueError(
-            f"{type(probe.twin.model).__name__} attends within windows: where all of one is hidden, it would attend to "
-            "padding on the left. Pad on the right, or replace tokens: how='mask' or how='pad'"
+            f"{type(probe.instrumented.model).__name__} attends within windows: where all of one is "
+            "hidden, it would attend to "
+            "padding on the left. Pad on the right, or replace tokens: removal='mask' or removal='pad'"
         )
     full = probe.scores_as_they_are()
     scores = full.new_zeros(len(full), *probe.batch.input_ids.shape)
     fixed = with_fixed_positions(probe)
     for row in range(len(probe.batch.input_ids)):
-        game = game_of(fixed, row, how)
+        game = game_of(fixed, row, removal)
         if game.size:
             scores[:, row, game.tokens] = values(game).to(scores)
     return scores
 
 
-def game_of(probe: Probe, row: int, how: str) -> Game:
+def game_of(probe: Probe, row: int, removal: str) -> Game:
     """Where all tokens of a text would be hidden, its beginning is replaced: a model has to see something.
 
     A token that may look nowhere looks everywhere, even at what is hidden.
     """
     batch, tokens = probe.batch, probe.batch.own[row].nonzero()[:, 0]
     twice = probe.rows(torch.tensor([row, row], device=batch.input_ids.device))
-    opens = how == "hide" and len(tokens) > 0 and bool(tokens[0] == batch.first[row])
+    opens = removal == "hide" and len(tokens) > 0 and bool(tokens[0] == batch.first[row])
     if opens:
         empty = begin_with_empty_text(twice).batch.input_ids
         ids = torch.stack([twice.batch.input_ids[0], empty[1]])
         twice = replace(twice, batch=replace(twice.batch, input_ids=ids))
-    return Game(twice, row, tokens, how, opens)
+    return Game(twice, row, tokens, removal, opens)
 
 
 def all_sets(players: int) -> Tensor:

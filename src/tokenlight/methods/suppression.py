@@ -12,7 +12,7 @@ from tokenlight.methods import Asking, method
 from tokenlight.methods.perturbation import CHUNK
 from tokenlight.model.hiding import hides_in_attention
 from tokenlight.model.scans import attends_alone
-from tokenlight.model.twin import Twin
+from tokenlight.model.twin import InstrumentedModel
 from tokenlight.record.choices import log_probability_minus_foil
 from tokenlight.record.probe import Probe
 
@@ -49,7 +49,7 @@ def atman(
     explained number.
     """
     check_options(factor, similarity, output)
-    refuse_other_ways(probe.twin)
+    refuse_other_ways(probe.instrumented)
     dtype = probe.scores_as_they_are().dtype
     asked = probe.measuring(log_probability_minus_foil) if output == LOG_PROBABILITY else probe
     full = asked.scores_as_they_are()  # [part, batch]
@@ -75,7 +75,7 @@ def kinship(probe: Probe, similarity: float | None) -> Tensor:
     itself = torch.eye(ids.shape[1], dtype=torch.float64, device=ids.device).expand(len(ids), -1, -1)
     if similarity is None:
         return itself
-    directions = F.normalize(probe.twin.embed(ids).double(), dim=-1)
+    directions = F.normalize(probe.instrumented.embed(ids).double(), dim=-1)
     cosines = (directions @ directions.mT).clamp(-1, 1).to(ids.device)
     cosines = cosines.where(cosines >= similarity - ROUNDING, 0.0)
     return itself.where(itself > 0, cosines)
@@ -92,10 +92,11 @@ def check_options(factor: float, similarity: float | None, output: str) -> None:
         raise ValueError(f"output is {LOG_PROBABILITY!r} or {SCORE!r}, found {output!r}")
 
 
-def refuse_other_ways(twin: Twin) -> None:
-    if not hides_in_attention(twin):
+def refuse_other_ways(instrumented: InstrumentedModel) -> None:
+    if not hides_in_attention(instrumented):
         raise UnsupportedModelError(
-            f"in {type(twin.model).__name__}, tokens reach each other or the answer by other ways than attention "
+            f"in {type(instrumented.model).__name__}, tokens reach each other or the answer by other "
+            "ways than attention "
             "between them (a recurrence, a convolution, a mean over tokens, a choice of keys), or their attention "
             "scores cannot be changed: suppressing these would not suppress a token. Take erasure or shapley_sampling"
         )

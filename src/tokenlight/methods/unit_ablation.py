@@ -13,14 +13,17 @@ from torch import Tensor
 
 from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.methods import Asking, method
-from tokenlight.model.habits import habits_of
+from tokenlight.model.habits import behavior_of
 from tokenlight.model.inputs import fix_positions
 from tokenlight.record.probe import Probe
 from tokenlight.tasks import task_of
 from tokenlight.text.units import Units, random_sets
 
 CHUNK, TOKENS = 64, 8192  # changed texts, and their tokens, that run together
-SWEEPS, SETTLED = 10_000, 1e-7  # of the sparse fit: at most so often, until weights move by no more of the largest pull
+SWEEPS, CONVERGED = (
+    10_000,
+    1e-7,
+)  # of the sparse fit: at most so often, until weights move by no more of the largest pull
 OUTPUTS = 2**24  # numbers that the model may answer with at once: 128 MB in double precision
 
 
@@ -67,14 +70,16 @@ def contextcite(
 ) -> Tensor:
     """Weights of a sparse linear model of ln(p / (1 − p)), fitted to texts with random halves of their units deleted.
 
-    As in the release: standardised columns, the outcome divided by the number of the answer's tokens, L1 penalty α.
+    As in the release: standardized columns, the outcome divided by the number of the answer's tokens, L1 penalty α.
     """
     numbers = numbers_of(probe, units)
     kept = [random_sets(int(line.max()) + 1, ablations, seed) for line in numbers]  # [ablation, unit] of each text
     rows = torch.arange(len(numbers), device=numbers.device).repeat_interleave(ablations)
     gone = torch.cat([~sets.to(line.device)[:, line] & (line >= 0) for sets, line in zip(kept, numbers, strict=True)])
     found = log_odds(log_probabilities(probe, rows, gone)).view(len(numbers), ablations, -1).cpu()
-    tokens = torch.stack([torch.as_tensor(one.tokens).expand(len(numbers)) for one in probe.choices], 1).double().cpu()
+    tokens = (
+        torch.stack([torch.as_tensor(one.tokens).expand(len(numbers)) for one in probe.selectors], 1).double().cpu()
+    )
     fits = [
         tokens[row] * torch.from_numpy(sparse_fit(sets.double().numpy(), (found[row] / tokens[row]).numpy(), alpha))
         for row, sets in enumerate(kept)
@@ -85,7 +90,7 @@ def contextcite(
 
 def numbers_of(probe: Probe, units: Units) -> Tensor:
     """[batch, token] the number of each token's unit, -1 where it is in none."""
-    batch, model = probe.batch, probe.twin.model
+    batch, model = probe.batch, probe.instrumented.model
     if not task_of(model).reads_on:
         raise UnsupportedModelError(
             f"{type(model).__name__} is not a language model: units are deleted to see how likely an answer remains. "
@@ -111,10 +116,10 @@ def log_probabilities(probe: Probe, rows: Tensor, gone: Tensor) -> Tensor:
 def ask(probe: Probe, rows: Tensor, gone: Tensor) -> Tensor:
     """[change, part], similar lengths together."""
     lengths = (probe.batch.attention_mask[rows].bool() & ~gone).sum(1)
-    exact = habits_of(probe.twin).equal_lengths
+    exact = behavior_of(probe.instrumented).equal_lengths
     found: dict[int, Tensor] = {}
-    steps = 1 if probe.choices[0].reads_at is None else probe.choices[0].reads_at[0].numel()
-    most = max(1, OUTPUTS // (steps * probe.twin.model.config.get_text_config().vocab_size))
+    steps = 1 if probe.selectors[0].reads_at is None else probe.selectors[0].reads_at[0].numel()
+    most = max(1, OUTPUTS // (steps * probe.instrumented.model.config.get_text_config().vocab_size))
     for group in lengths.unique() if exact else [None]:
         places = lengths.argsort(dim=0, stable=True) if group is None else (lengths == group).nonzero()[:, 0]
         for some in places.split(min(most, at_once(len(rows), gone.shape[1]))):
@@ -124,7 +129,7 @@ def ask(probe: Probe, rows: Tensor, gone: Tensor) -> Tensor:
 
 def shortened(probe: Probe, gone: Tensor) -> Probe:
     """The question on the texts that are left; where nothing is left to go on from, on the token for an empty text."""
-    batch, read = probe.batch, probe.choices[0].reads_at
+    batch, read = probe.batch, probe.selectors[0].reads_at
     if read is None:
         raise ValueError("a function of the output has no probability: name a target")
     first = read.reshape(len(gone), -1)[:, :1]
@@ -137,8 +142,8 @@ def shortened(probe: Probe, gone: Tensor) -> Probe:
         batch = replace(batch, input_ids=batch.input_ids.index_put(place, batch.input_ids.new_tensor(batch.start_id)))
         gone = gone.index_put(place, gone.new_tensor(False))
     short, places = batch.without(gone)
-    choices = tuple(choice.moved(places) for choice in probe.choices)
-    return replace(probe, batch=fix_positions(probe.twin.model, short), choices=choices)
+    selectors = tuple(selector.moved(places) for selector in probe.selectors)
+    return replace(probe, batch=fix_positions(probe.instrumented.model, short), selectors=selectors)
 
 
 def spread(numbers: Tensor, places: Sequence[tuple[int, int]], values: Tensor) -> Tensor:
@@ -157,18 +162,18 @@ def log_odds(log_p: Tensor) -> Tensor:
 
 
 def sparse_fit(columns: np.ndarray, outcomes: np.ndarray, alpha: float) -> np.ndarray:
-    """Weights [unit, part] that minimise |y − Xw|² / 2n + α |w|₁ for each part, with an intercept, on standardised
+    """Weights [unit, part] that minimize |y − Xw|² / 2n + α |w|₁ for each part, with an intercept, on standardized
     columns [set, unit] and outcomes [set, part]; by coordinate descent (Friedman et al. 2010)."""
     scale = columns.std(0)
-    centred = (columns - columns.mean(0)) / np.where(scale == 0, 1, scale)
-    products = centred.T @ centred / len(centred)  # [unit, unit]; 1 on the diagonal, 0 for a column that is constant
-    target = centred.T @ (outcomes - outcomes.mean(0)) / len(centred)  # [unit, part]
+    centered = (columns - columns.mean(0)) / np.where(scale == 0, 1, scale)
+    products = centered.T @ centered / len(centered)  # [unit, unit]; 1 on the diagonal, 0 for a column that is constant
+    target = centered.T @ (outcomes - outcomes.mean(0)) / len(centered)  # [unit, part]
     weights = np.zeros_like(target)
     for _ in range(SWEEPS):
         before = weights.copy()
         for unit in np.flatnonzero(scale):
             pull = target[unit] - products[unit] @ weights + weights[unit]
             weights[unit] = np.sign(pull) * np.maximum(np.abs(pull) - alpha, 0)
-        if np.abs(weights - before).max() <= SETTLED * np.abs(target).max():
+        if np.abs(weights - before).max() <= CONVERGED * np.abs(target).max():
             return weights / np.where(scale == 0, 1, scale)[:, None]
     raise ValueError(f"the sparse fit did not settle in {SWEEPS} sweeps: take more ablations, or a larger alpha")

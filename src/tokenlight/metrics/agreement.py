@@ -83,7 +83,7 @@ def kendall(one: Tensor, two: Tensor) -> float:
 
 
 def correlation(one: Tensor, two: Tensor) -> float:
-    """Cosine of two centred rows."""
+    """Cosine of two centered rows."""
     size_one, size_two = float(one.square().sum()), float(two.square().sum())
     if size_one == 0 or size_two == 0:
         return float(size_one == size_two)

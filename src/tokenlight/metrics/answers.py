@@ -10,7 +10,7 @@ from tokenlight.metrics.evidence import positive
 from tokenlight.metrics.perturbation import TWENTIETHS, Perturbation
 
 TINY = torch.finfo(torch.float64).tiny  # stands for a probability of 0, which has no logarithm
-PADDED = Perturbation(how="replace", token="pad", grid=TWENTIETHS)  # as FlashTrace's release takes tokens away
+PADDED = Perturbation(removal="replace", token="pad", grid=TWENTIETHS)  # as FlashTrace's release takes tokens away
 
 
 @metric(
@@ -39,7 +39,7 @@ def top_k_drop(curve: Tensor, *, k: int = 1, steps: int = 1) -> float:
     perturbation=Perturbation(ablations=64, seed=1),  # other sets than the method ContextCite is fitted to
     bounds=(-1, 1),
 )
-def linear_datamodelling_score(curve: Tensor, *, left: Tensor) -> float:
+def linear_datamodeling_score(curve: Tensor, *, left: Tensor) -> float:
     """Spearman correlation, over random sets of units, of the remaining scores with the target's probability.
 
     ContextCite (arXiv 2409.00729), section 3: `left`, the sum of the scores of the units that were not taken away,

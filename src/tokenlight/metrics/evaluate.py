@@ -10,13 +10,13 @@ from torch import Tensor
 from tokenlight.explain.explainer import Explainer
 from tokenlight.metrics import Metric, find_metric
 from tokenlight.metrics.evidence import check_marks
-from tokenlight.metrics.goals import goals_of
+from tokenlight.metrics.goals import measured_targets_of
 from tokenlight.metrics.perturbation import Changed, Perturbation, steps
 from tokenlight.metrics.probability import ASKING, TOKENS, Asking, ask, log_probabilities
-from tokenlight.model.twin import Twin
+from tokenlight.model.twin import InstrumentedModel
 from tokenlight.results.explanation import Explanation
-from tokenlight.tasks.targets import Goal, Targets, spread
-from tokenlight.text.rows import Row
+from tokenlight.tasks.targets import MeasuredTarget, TargetSpecs, spread
+from tokenlight.text.rows import TokenizedText
 from tokenlight.text.units import Units, check_units, units_of
 
 DEFAULT_METRICS = ("aopc", "log_odds", "comprehensiveness", "sufficiency")
@@ -43,7 +43,7 @@ class Measure:
         return self.name or self.entry.name
 
     @property
-    def settled(self) -> Perturbation:
+    def resolved_perturbation(self) -> Perturbation:
         """The perturbation, turned the way that the metric reads it."""
         own = self.entry.perturbation
         found = self.perturbation or own
@@ -107,8 +107,8 @@ def evaluate(
     units: Units | None = None,
     marks: Sequence[Tensor] | None = None,
     others: Sequence[Explanation | Tensor] | None = None,
-    target: Targets = None,
-    foil: Targets = None,
+    target: TargetSpecs = None,
+    foil: TargetSpecs = None,
     tokens: int = TOKENS,
     progress: bool = False,
 ) -> list[dict[str, float]]:
@@ -134,14 +134,14 @@ def evaluate(
             raise ValueError(f"{', '.join(lacking)} needs {needs}=: one for each explanation")
         if given is not None and len(given) != len(explanations):
             raise ValueError(f"{len(given)} {needs} for {len(explanations)} explanations")
-    wanted = [measure.settled for measure in measures if measure.entry.kind == "perturbation"]
-    drawn = trace_curves(explainer, explanations, wanted, target, foil, Asking(tokens, progress))
+    resolved = [measure.resolved_perturbation for measure in measures if measure.entry.kind == "perturbation"]
+    drawn = trace_curves(explainer, explanations, resolved, target, foil, Asking(tokens, progress))
     results: list[dict[str, float]] = []
     for i, explanation in enumerate(explanations):
         found = {}
         for measure in measures:
             if measure.entry.kind == "perturbation":
-                found[measure.label] = measure_curve(measure, drawn[measure.settled][i])
+                found[measure.label] = measure_curve(measure, drawn[measure.resolved_perturbation][i])
             else:
                 given = marks if measure.entry.needs == "marks" else others
                 second = None if given is None else given[i]
@@ -155,13 +155,13 @@ def draw_curves(
     explanations: Sequence[Explanation],
     perturbation: Perturbation | None = None,
     *,
-    target: Targets = None,
-    foil: Targets = None,
+    target: TargetSpecs = None,
+    foil: TargetSpecs = None,
     asking: Asking = ASKING,
 ) -> list[Curve]:
     """The whole curve of each explanation."""
-    wanted = perturbation or Perturbation()
-    return trace_curves(explainer, explanations, [wanted], target, foil, asking)[wanted]
+    resolved = perturbation or Perturbation()
+    return trace_curves(explainer, explanations, [resolved], target, foil, asking)[resolved]
 
 
 def named(metric: str, perturbation: Perturbation | None) -> Measure:
@@ -180,52 +180,65 @@ def check_labels(measures: Sequence[Measure]) -> None:
 def trace_curves(
     explainer: Explainer,
     explanations: Sequence[Explanation],
-    wanted: Sequence[Perturbation],
-    target: Targets = None,
-    foil: Targets = None,
+    resolved: Sequence[Perturbation],
+    target: TargetSpecs = None,
+    foil: TargetSpecs = None,
     asking: Asking = ASKING,
 ) -> dict[Perturbation, list[Curve]]:
     """For each perturbation the curves of all explanations, from one collection of questions to the model."""
-    if not wanted:
+    if not resolved:
         return {}
-    twin = asking.twin or Twin(explainer.model)
-    rows = rows_of(explainer, explanations, asking.rows)
-    targets, foils = spread(target, len(rows), "target"), spread(foil, len(rows), "foil")
-    goals = goals_of(explainer, twin, rows, explanations, targets, foils)
-    fitted = {one: one.fit(explainer.inner, explainer.tokenizer) for one in dict.fromkeys(wanted)}
+    instrumented = asking.instrumented or InstrumentedModel(explainer.model)
+    tokenized_texts = rows_of(explainer, explanations, asking.tokenized_texts)
+    targets, foils = spread(target, len(tokenized_texts), "target"), spread(foil, len(tokenized_texts), "foil")
+    measured_targets = measured_targets_of(explainer, instrumented, tokenized_texts, explanations, targets, foils)
+    fitted = {one: one.fit(explainer.inner, explainer.tokenizer) for one in dict.fromkeys(resolved)}
     lines = [
-        steps(row, e.scores, one, goal.protected)
+        steps(tokenized_text, e.scores, one, measured_target.protected)
         for one in fitted.values()
-        for row, e, goal in zip(rows, explanations, goals, strict=True)
+        for tokenized_text, e, measured_target in zip(tokenized_texts, explanations, measured_targets, strict=True)
     ]
-    asked: list[Goal] = goals * len(fitted)
-    questions = [ask(explainer, point, goal) for line, goal in zip(lines, asked, strict=True) for point in line]
-    found = log_probabilities(explainer, questions, replace(asking, twin=twin)).split([len(line) for line in lines])
+    asked: list[MeasuredTarget] = measured_targets * len(fitted)
+    questions = [
+        ask(explainer, point, measured_target)
+        for line, measured_target in zip(lines, asked, strict=True)
+        for point in line
+    ]
+    found = log_probabilities(explainer, questions, replace(asking, instrumented=instrumented)).split(
+        [len(line) for line in lines]
+    )
     drawn = iter(zip(found, lines, asked, strict=True))
     return {
-        wanted_one: [make_curve(*next(drawn), settled) for _ in explanations] for wanted_one, settled in fitted.items()
+        wanted_one: [make_curve(*next(drawn), resolved_perturbation) for _ in explanations]
+        for wanted_one, resolved_perturbation in fitted.items()
     }
 
 
-def make_curve(found: Tensor, line: Sequence[Changed], goal: Goal, settled: Perturbation) -> Curve:
+def make_curve(
+    found: Tensor, line: Sequence[Changed], measured_target: MeasuredTarget, resolved_perturbation: Perturbation
+) -> Curve:
     shares, left = torch.tensor([(point.share, point.left) for point in line], dtype=torch.float64).unbind(1)
-    return Curve(found, shares, left, goal.steps, settled)
+    return Curve(found, shares, left, measured_target.steps, resolved_perturbation)
 
 
-def rows_of(explainer: Explainer, explanations: Sequence[Explanation], known: Sequence[Row] | None = None) -> list[Row]:
-    """The texts as this model reads them, each tokenised once, or not again where they are known."""
+def rows_of(
+    explainer: Explainer, explanations: Sequence[Explanation], known: Sequence[TokenizedText] | None = None
+) -> list[TokenizedText]:
+    """The texts as this model reads them, each tokenized once, or not again where they are known."""
     check_explanations(explanations)
     if known is None:
         distinct = list(dict.fromkeys(e.text for e in explanations))
         read = dict(zip(distinct, explainer.encode(distinct), strict=True))
         known = [read[e.text] for e in explanations]
-    for row, e in zip(known, explanations, strict=True):
-        if row.tokens != e.tokens:
+    for tokenized_text, e in zip(known, explanations, strict=True):
+        if tokenized_text.tokens != e.tokens:
             raise ValueError(
-                f"the explanation has the tokens {e.tokens}, but this model reads {row.tokens}: "
+                f"the explanation has the tokens {e.tokens}, but this model reads {tokenized_text.tokens}: "
                 "evaluate it with the model that was explained"
             )
-    return [replace(row, sources=e.sources) for row, e in zip(known, explanations, strict=True)]
+    return [
+        replace(tokenized_text, documents=e.documents) for tokenized_text, e in zip(known, explanations, strict=True)
+    ]
 
 
 def check_explanations(explanations: Any) -> None:

@@ -10,12 +10,12 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from tokenlight.metrics.ranking import check_scores, order, share_up
-from tokenlight.model.habits import habits_of
+from tokenlight.model.habits import behavior_of
 from tokenlight.model.pooling import classifies
 from tokenlight.model.settings import embedding_rows, padding_id
 from tokenlight.tasks import task_of_class
 from tokenlight.text.batches import has_embedding, refuse_unembedded_role
-from tokenlight.text.rows import Row
+from tokenlight.text.rows import TokenizedText
 from tokenlight.text.units import Units, check_units, random_sets, units_of
 
 # Shares of the text, so that long and short texts count alike, up to all of it, where every order ends alike.
@@ -30,7 +30,7 @@ NINTHS = tuple(i / 9 for i in range(10))  # the AttCAT and Mask-LRP releases: li
 Grid = tuple[float, ...] | tuple[int, ...] | None
 FLAG = (False, True)
 CHOICES: dict[str, tuple[Any, ...]] = {  # of the settings of a perturbation that are words or switches
-    "how": ("delete", "replace", None),
+    "removal": ("delete", "replace", None),
     "share_of": ("eligible", "all"),
     "rounding": ("up", "half_even"),
     "eligible": ("words", "all"),
@@ -43,13 +43,14 @@ CHOICES: dict[str, tuple[Any, ...]] = {  # of the settings of a perturbation tha
 class Perturbation:
     """How units are taken away. The defaults are the clean definition; the other settings are what the releases do.
 
-    With `how=None`, `fit` decides: tokens are replaced by the mask token if the vocabulary has one, else by the padding
+    With `removal=None`, `fit` decides: tokens are replaced by the mask token if the vocabulary has one, else by the
+    padding
     token, else deleted; models that read from left to right (causal LMs, decoder classifiers) delete. Deleting moves
     the tokens after it; replacing moves nothing, and the model attends to the replacement. A unit is taken away as a
     whole; its score is the sum over its tokens.
     """
 
-    how: Literal["delete", "replace"] | None = None
+    removal: Literal["delete", "replace"] | None = None
     token: Literal["mask", "pad"] | int | None = None  # what replaces: by role, or a token id
     grid: Grid = TENTHS  # shares, or numbers of units; None: unit by unit
     units: Units = "tokens"  # what goes as a whole
@@ -77,8 +78,8 @@ class Perturbation:
         check_units(self.units)
         if self.units != "tokens" and (self.skip_last or self.share_of == "all" or self.eligible == "all"):
             raise ValueError("skip_last, share_of='all' and eligible='all' are for units='tokens'")
-        if self.how == "delete" and self.token is not None:
-            raise ValueError(f"how='delete' puts nothing in place, so token={self.token!r} has no meaning")
+        if self.removal == "delete" and self.token is not None:
+            raise ValueError(f"removal='delete' puts nothing in place, so token={self.token!r} has no meaning")
         if self.empty and self.keep == "rest":
             raise ValueError("empty=True is for keep='top'; without its top 0 tokens an input is whole")
 
@@ -98,23 +99,25 @@ class Perturbation:
     def by(self, name: str) -> "Perturbation":
         """The same, with tokens deleted ("delete"), or replaced by the padding ("pad") or the mask token ("mask")."""
         if name == "delete":
-            return replace(self, how="delete", token=None)
+            return replace(self, removal="delete", token=None)
         if name == "pad" or name == "mask":
-            return replace(self, how="replace", token=name)
+            return replace(self, removal="replace", token=name)
         raise ValueError(f"tokens are taken away by 'delete', 'pad' or 'mask', found {name!r}")
 
     def fit(self, model: PreTrainedModel, tokenizer: Any) -> "Perturbation":
         """With how and token settled for this model; a token becomes its id."""
-        reads_by_padding = classifies(model) and habits_of(model).reads_last
+        reads_by_padding = classifies(model) and behavior_of(model).reads_last
         causal = task_of_class(type(model).__name__).reads_on
         named = {"mask": tokenizer.mask_token_id, "pad": tokenizer.pad_token_id}
         ids = {role: i if has_embedding(i, embedding_rows(model)) else None for role, i in named.items()}
-        how, token = self.how, self.token
-        if how is None:
-            how = "delete" if causal or reads_by_padding or not any(i is not None for i in ids.values()) else "replace"
-            how = "replace" if token is not None else how
-        if how == "delete":
-            return replace(self, how=how)
+        removal, token = self.removal, self.token
+        if removal is None:
+            removal = (
+                "delete" if causal or reads_by_padding or not any(i is not None for i in ids.values()) else "replace"
+            )
+            removal = "replace" if token is not None else removal
+        if removal == "delete":
+            return replace(self, removal=removal)
         if token is None:
             token = "pad" if ids["mask"] is None else "mask"
         chosen = ids[token] if isinstance(token, str) else token
@@ -123,13 +126,15 @@ class Perturbation:
         if isinstance(token, int) and not has_embedding(token, embedding_rows(model)):
             raise ValueError(f"token={token} has no embedding: the model's are for 0 to {embedding_rows(model) - 1}")
         if chosen is None:
-            raise ValueError(f"the vocabulary has no {token} token: use how='delete', or give the id of another token")
+            raise ValueError(
+                f"the vocabulary has no {token} token: use removal='delete', or give the id of another token"
+            )
         if reads_by_padding and chosen == padding_id(model):
             raise ValueError(
                 "this classifier finds the end of a text by the padding token, so that cannot stand inside it: "
-                "use how='delete', or another token"
+                "use removal='delete', or another token"
             )
-        return replace(self, how=how, token=chosen)
+        return replace(self, removal=removal, token=chosen)
 
 
 def check_choices(perturbation: Perturbation) -> None:
@@ -160,33 +165,48 @@ class Changed:
     left: float = 0.0  # the sum of the scores of units that are there
 
 
-def takeable(row: Row, perturbation: Perturbation, protected: Sequence[int] = ()) -> list[list[int]]:
+def removable_units(
+    tokenized_text: TokenizedText, perturbation: Perturbation, protected: Sequence[int] = ()
+) -> list[list[int]]:
     """The tokens of each unit that may go; never the one whose output is read."""
-    whole = [[i] for i in range(len(row))] if perturbation.eligible == "all" else units_of(row, perturbation.units)
+    whole = (
+        [[i] for i in range(len(tokenized_text))]
+        if perturbation.eligible == "all"
+        else units_of(tokenized_text, perturbation.units)
+    )
     left = [[i for i in unit if i not in protected] for unit in whole]
     return [unit for unit in left if unit]
 
 
-def steps(row: Row, scores: Tensor, perturbation: Perturbation, protected: Sequence[int] = ()) -> list[Changed]:
+def steps(
+    tokenized_text: TokenizedText, scores: Tensor, perturbation: Perturbation, protected: Sequence[int] = ()
+) -> list[Changed]:
     """The whole row and then every point of the grid, or random sets, for a perturbation that `fit` has settled."""
-    if len(scores) != len(row):
-        raise ValueError(f"{len(scores)} scores for a text of {len(row)} tokens")
-    units = takeable(row, perturbation, protected)
+    if len(scores) != len(tokenized_text):
+        raise ValueError(f"{len(scores)} scores for a text of {len(tokenized_text)} tokens")
+    units = removable_units(tokenized_text, perturbation, protected)
     if not units:
-        raise ValueError(f"no {perturbation.units[:-1]} of {row.text!r} can be taken away")
+        raise ValueError(f"no {perturbation.units[:-1]} of {tokenized_text.text!r} can be taken away")
     values = check_scores(scores).tolist()
     of_units = [sum(values[i] for i in unit) for unit in units]
     top = perturbation.keep == "top"
     changed = []
-    for gone, share in [(set[int](), 1.0 if top else 0.0), *removals(row, scores, units, of_units, perturbation)]:
+    for gone, share in [
+        (set[int](), 1.0 if top else 0.0),
+        *removals(tokenized_text, scores, units, of_units, perturbation),
+    ]:
         tokens = sorted(token for number in gone for token in units[number])
         left = sum(score for number, score in enumerate(of_units) if number not in gone)
-        changed.append(replace(change(row, tokens, perturbation, share), left=left))
+        changed.append(replace(change(tokenized_text, tokens, perturbation, share), left=left))
     return changed
 
 
 def removals(
-    row: Row, scores: Tensor, units: Sequence[Sequence[int]], of_units: Sequence[float], perturbation: Perturbation
+    tokenized_text: TokenizedText,
+    scores: Tensor,
+    units: Sequence[Sequence[int]],
+    of_units: Sequence[float],
+    perturbation: Perturbation,
 ) -> list[tuple[set[int], float]]:
     """At each point the numbers of the units that are gone, and the share that counts."""
     every = set(range(len(units)))
@@ -198,21 +218,21 @@ def removals(
         last = order(scores, absolute=perturbation.absolute)[-1]
         ranking = [number for number in ranking if last not in units[number]]
     found = []
-    for k in perturbation.counts(len(units), len(row)):
+    for k in perturbation.counts(len(units), len(tokenized_text)):
         top = set(ranking[:k])
         found.append((every - top if perturbation.keep == "top" else top, len(top) / len(units)))
     return found
 
 
-def change(row: Row, gone: Sequence[int], perturbation: Perturbation, share: float) -> Changed:
+def change(tokenized_text: TokenizedText, gone: Sequence[int], perturbation: Perturbation, share: float) -> Changed:
     """The row with some tokens deleted or replaced."""
     token = perturbation.token
-    if perturbation.how is None or (perturbation.how == "replace" and not isinstance(token, int)):
+    if perturbation.removal is None or (perturbation.removal == "replace" and not isinstance(token, int)):
         raise ValueError("settle the perturbation for the model first: perturbation.fit(model, tokenizer)")
     out = set(gone)
-    kept = tuple(i for i in range(len(row)) if perturbation.how == "replace" or i not in out)
-    ids = tuple(token if i in out and isinstance(token, int) else row.input_ids[i] for i in kept)
+    kept = tuple(i for i in range(len(tokenized_text)) if perturbation.removal == "replace" or i not in out)
+    ids = tuple(token if i in out and isinstance(token, int) else tokenized_text.input_ids[i] for i in kept)
     types = None
-    if row.token_type_ids is not None:
-        types = tuple(0 if perturbation.zero_types else row.token_type_ids[i] for i in kept)
-    return Changed(ids, types, kept, tuple(row.input_ids[i] for i in kept), share)
+    if tokenized_text.token_type_ids is not None:
+        types = tuple(0 if perturbation.zero_types else tokenized_text.token_type_ids[i] for i in kept)
+    return Changed(ids, types, kept, tuple(tokenized_text.input_ids[i] for i in kept), share)

@@ -1,4 +1,4 @@
-"""Do scores depend on what the model has learnt? Its weights are shuffled from the top down (Adebayo et al. 2018)."""
+"""Do scores depend on what the model has learned? Its weights are shuffled from the top down (Adebayo et al. 2018)."""
 
 import copy
 from collections.abc import Mapping, Sequence
@@ -9,18 +9,18 @@ import torch
 from torch import nn
 
 from tokenlight.explain.explainer import DEFAULT_METHOD, Explainer
-from tokenlight.explain.jobs import Job, Option
-from tokenlight.explain.running import Running
+from tokenlight.explain.jobs import MethodConfig, Option
+from tokenlight.explain.running import RunOptions
 from tokenlight.foundation.progress import track
 from tokenlight.masks.head_mask import HeadMask
 from tokenlight.methods import find_method
 from tokenlight.metrics.agreement import spearman
 from tokenlight.metrics.evaluate import rows_of
-from tokenlight.metrics.goals import goals_of
+from tokenlight.metrics.goals import measured_targets_of
 from tokenlight.model import anatomy, inputs
-from tokenlight.model.twin import Twin
+from tokenlight.model.twin import InstrumentedModel
 from tokenlight.results.explanation import Explanation
-from tokenlight.tasks.targets import TargetLike, Targets, spread
+from tokenlight.tasks.targets import TargetSpec, TargetSpecs, spread
 from tokenlight.text.chats import texts_of
 from tokenlight.text.rows import Text
 
@@ -30,7 +30,7 @@ def sanity(
     texts: Sequence[Text],
     method: str = DEFAULT_METHOD,
     *,
-    target: Targets = None,
+    target: TargetSpecs = None,
     absolute: bool = False,
     seed: int = 0,
     progress: bool = False,
@@ -39,11 +39,13 @@ def sanity(
     """(layer, mean Spearman similarity to the model's own scores) as layer after layer is shuffled, from the head down.
 
     What is explained stays what the model itself predicts. `absolute` compares |scores|. The weights of a copy are
-    shuffled, each tensor in itself, so that only what was learnt is lost; the model is left as it is.
+    shuffled, each tensor in itself, so that only what was learned is lost; the model is left as it is.
     """
     listed, _ = texts_of(texts)
-    jobs = {method: job_for_any_model(explainer, method, options)}
-    own = explainer.explain_jobs(listed, jobs, target=target, running=Running(progress=progress))[method]
+    method_configs = {method: config_for_any_model(explainer, method, options)}
+    own = explainer.explain_configs(listed, method_configs, target=target, run_options=RunOptions(progress=progress))[
+        method
+    ]
     model = copy.deepcopy(explainer.inner)
     targets = fixed_targets(explainer, own, target)
     shuffled = Explainer(model, explainer.tokenizer)
@@ -53,19 +55,21 @@ def sanity(
     for name, parameters in track(layers, "shuffling", show=progress):
         for parameter in parameters:
             shuffle(parameter, generator)
-        again = shuffled.explain_jobs(listed, jobs, target=targets, running=Running(progress=False))[method]
+        again = shuffled.explain_configs(
+            listed, method_configs, target=targets, run_options=RunOptions(progress=False)
+        )[method]
         pairs = [alike(one, two, absolute) for one, two in zip(own, again, strict=True)]
         similarities.append((name, sum(pairs) / len(pairs)))
     return similarities
 
 
-def job_for_any_model(explainer: Explainer, method: str, options: Mapping[str, Option]) -> Job:
+def config_for_any_model(explainer: Explainer, method: str, options: Mapping[str, Option]) -> MethodConfig:
     """With the head mask of the model itself, without its fingerprint: the shuffled copies are explained through it."""
-    job = Job.for_model(find_method(method), options, explainer.inner)
-    mask = job.options.get("heads")
+    method_config = MethodConfig.for_model(find_method(method), options, explainer.inner)
+    mask = method_config.options.get("heads")
     if not isinstance(mask, HeadMask):
-        return job
-    return replace(job, options={**job.options, "heads": replace(mask, model=None, fingerprint=())})
+        return method_config
+    return replace(method_config, options={**method_config.options, "heads": replace(mask, model=None, fingerprint=())})
 
 
 def alike(one: Explanation, two: Explanation, absolute: bool) -> float:
@@ -74,14 +78,16 @@ def alike(one: Explanation, two: Explanation, absolute: bool) -> float:
     return spearman(first, second)
 
 
-def fixed_targets(explainer: Explainer, own: Sequence[Explanation], target: Targets) -> list[TargetLike]:
+def fixed_targets(explainer: Explainer, own: Sequence[Explanation], target: TargetSpecs) -> list[TargetSpec]:
     """What was explained, in indices: another model would predict something else."""
-    rows = rows_of(explainer, own)
-    targets = spread(target, len(rows), "target")
+    tokenized_texts = rows_of(explainer, own)
+    targets = spread(target, len(tokenized_texts), "target")
     if callable(targets[0]):
         return targets
-    goals = goals_of(explainer, Twin(explainer.model), rows, own, targets, [None] * len(rows))
-    return [goal.target for goal in goals]
+    measured_targets = measured_targets_of(
+        explainer, InstrumentedModel(explainer.model), tokenized_texts, own, targets, [None] * len(tokenized_texts)
+    )
+    return [measured_target.target for measured_target in measured_targets]
 
 
 def parts_from_top(explainer: Explainer, text: Text) -> list[tuple[str, list[nn.Parameter]]]:

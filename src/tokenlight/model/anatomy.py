@@ -18,48 +18,48 @@ def blocks(model: PreTrainedModel) -> list[nn.Module]:
 
 
 @dataclass(frozen=True)
-class Anatomy:
+class BlockStructure:
     """Where a block keeps what decompositions need, as paths inside the block."""
 
     projection: str  # the attention's output projection
     norm: str | None = None  # post-norm families: after the attention joined the residual stream ...
     second_norm: str | None = None  # ... and after the MLP did
-    branch_norm: str | None = None  # normalises the attention's output before it joins
+    branch_norm: str | None = None  # normalizes the attention's output before it joins
     scale: float = 1.0  # ... times this
     residual_scale: float = 1.0  # the stream's own factor where they join
-    heads_norm: str | None = None  # normalises the heads' outputs, all together, before they are projected
+    heads_norm: str | None = None  # normalizes the heads' outputs, all together, before they are projected
     gated: bool = False  # the heads' outputs are multiplied with a gate, number by number, before they are projected
 
 
-BERT_LIKE = Anatomy("attention.output.dense", "attention.output.LayerNorm", "output.LayerNorm")
+BERT_LIKE = BlockStructure("attention.output.dense", "attention.output.LayerNorm", "output.LayerNorm")
 BERT_COPIES = ("ernie", "data2vec-text", "layoutlm", "markuplm", "deberta", "deberta-v2")
-LLAMA_LIKE = Anatomy("self_attn.o_proj")
-SANDWICH = Anatomy("self_attn.o_proj", branch_norm="post_attention_layernorm")
-ANATOMIES = {
+LLAMA_LIKE = BlockStructure("self_attn.o_proj")
+SANDWICH = BlockStructure("self_attn.o_proj", branch_norm="post_attention_layernorm")
+BLOCK_STRUCTURES = {
     **dict.fromkeys(("bert", "roberta", "xlm-roberta", "camembert", "electra", *BERT_COPIES), BERT_LIKE),
-    "albert": Anatomy("attention.dense", "attention.LayerNorm", "full_layer_layer_norm"),
-    "mpnet": Anatomy("attention.attn.o", "attention.LayerNorm", "output.LayerNorm"),
-    "distilbert": Anatomy("attention.out_lin", "sa_layer_norm", "output_layer_norm"),
-    "gpt2": Anatomy("attn.c_proj"),
-    "opt": Anatomy("self_attn.out_proj"),
-    "opt, post-norm": Anatomy("self_attn.out_proj", "self_attn_layer_norm", "final_layer_norm"),
-    "gpt_neox": Anatomy("attention.dense"),
+    "albert": BlockStructure("attention.dense", "attention.LayerNorm", "full_layer_layer_norm"),
+    "mpnet": BlockStructure("attention.attn.o", "attention.LayerNorm", "output.LayerNorm"),
+    "distilbert": BlockStructure("attention.out_lin", "sa_layer_norm", "output_layer_norm"),
+    "gpt2": BlockStructure("attn.c_proj"),
+    "opt": BlockStructure("self_attn.out_proj"),
+    "opt, post-norm": BlockStructure("self_attn.out_proj", "self_attn_layer_norm", "final_layer_norm"),
+    "gpt_neox": BlockStructure("attention.dense"),
     **dict.fromkeys(("llama", "mistral", "mixtral", "qwen2", "qwen3", "gemma", "phi3"), LLAMA_LIKE),
     **dict.fromkeys(("olmo2", "gemma2", "gemma3_text"), SANDWICH),
 }
 
 
-def listed_anatomy(model: PreTrainedModel) -> Anatomy | None:
+def listed_structure(model: PreTrainedModel) -> BlockStructure | None:
     """Of families whose blocks are not found out (`dissecting.py`)."""
     kind = model.config.model_type
     if kind == "opt" and not model.config.do_layer_norm_before:
         kind = "opt, post-norm"
-    return ANATOMIES.get(kind)
+    return BLOCK_STRUCTURES.get(kind)
 
 
-def known_anatomy(model: PreTrainedModel) -> Anatomy:
+def known_structure(model: PreTrainedModel) -> BlockStructure:
     """Of a family that is listed, whose weights can be read."""
-    found = listed_anatomy(model)
+    found = listed_structure(model)
     if found is None:
         raise UnsupportedModelError(f"'{model.config.model_type}' is not listed in tokenlight/model/anatomy.py")
     refuse_spread(model)
@@ -76,7 +76,7 @@ def refuse_spread(model: PreTrainedModel) -> None:
 
 
 def second_norm(model: PreTrainedModel, block: nn.Module) -> nn.Module | None:
-    found = listed_anatomy(model)
+    found = listed_structure(model)
     return block.get_submodule(found.second_norm) if found and found.second_norm else None
 
 
@@ -95,25 +95,25 @@ def projection(block: nn.Module, path: str, heads: int, width: int) -> tuple[Ten
 
 @dataclass(frozen=True)
 class Norm:
-    """A norm as a linear map with a scale per position: weight * centre(x) / size(x) + bias."""
+    """A norm as a linear map with a scale per position: weight * center(x) / size(x) + bias."""
 
     weight: Tensor
     bias: Tensor | None
     eps: float
-    centred: bool  # LayerNorm takes the mean away, RMSNorm does not
+    centered: bool  # LayerNorm takes the mean away, RMSNorm does not
 
     def linear(self, x: Tensor) -> Tensor:
         """The part that does not depend on the size of x."""
-        return self.weight * (x - x.mean(-1, keepdim=True) if self.centred else x)
+        return self.weight * (x - x.mean(-1, keepdim=True) if self.centered else x)
 
     def linear_before(self, weight: Tensor) -> Tensor:
         """`linear` and a layer behind it in one matrix, [in, out] as `weight`: linear(x) @ weight = x @ this."""
         scaled = self.weight[:, None] * weight
-        return scaled - scaled.mean(0) if self.centred else scaled
+        return scaled - scaled.mean(0) if self.centered else scaled
 
     def size(self, x: Tensor) -> Tensor:
         """[..., 1]"""
-        x = x - x.mean(-1, keepdim=True) if self.centred else x
+        x = x - x.mean(-1, keepdim=True) if self.centered else x
         return (x.square().mean(-1, keepdim=True) + self.eps).sqrt()
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -148,9 +148,9 @@ def probed_norm(module: Any, width: int) -> Norm | None:
         return None
     # Some compute in float32 whatever the weights are in.
     near = 100 * max(torch.finfo(y.dtype).eps, torch.finfo(torch.float32).eps) * (y.abs().max() + 1)
-    for centred in (True, False):
+    for centered in (True, False):
         for offset in (0, 1) if weight is not None else (0,):  # Gemma stores the weight minus 1
-            norm = Norm(like if not offset else like + offset, bias, eps, centred)
+            norm = Norm(like if not offset else like + offset, bias, eps, centered)
             if bool(((norm(x) - y).abs() <= near).all()):
                 return norm
     return None

@@ -1,8 +1,9 @@
-"""The two attention functions. Registered with transformers, so no modelling code is copied or patched.
+"""The two attention functions. Registered with transformers, so no modeling code is copied or patched.
 
 Both compute what eager attention computes, for every family: grouped-query heads, any mask. The one writes the weights
 out, which some methods read and some rules need. The other leaves them to torch's fused kernels, whose memory grows
-with the length of a text, not with its square. What both see goes to the tape of the twin they run in (`twin.py`).
+with the length of a text, not with its square. What both see goes to the capture of the instrumented model they run
+in (`twin.py`).
 """
 
 from functools import partial
@@ -14,7 +15,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 
 from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.foundation.transformers_internals import additive_mask, boolean_mask, looks_everywhere
-from tokenlight.model.tape import Tape
+from tokenlight.model.tape import Capture
 from tokenlight.rules.marks import mark_heads
 from tokenlight.rules.points import add_sinks, attend, mask_scores, mix_values, query_key
 
@@ -47,13 +48,13 @@ def attention(
     **kwargs: Any,  # transformers owns this signature
 ) -> tuple[Tensor, Tensor]:
     """Softmax attention, written out in operations that relevance rules can replace."""
-    tape, key, value = prepare(module, query, key, value, kwargs)
-    context, weights = attend_written_out(tape, query, key, value, attention_mask, scaling, softcap, s_aux)
-    return finish(tape, context), weights
+    capture, key, value = prepare(module, query, key, value, kwargs)
+    context, weights = attend_written_out(capture, query, key, value, attention_mask, scaling, softcap, s_aux)
+    return finish(capture, context), weights
 
 
 def attend_written_out(
-    tape: Tape,
+    capture: Capture,
     query: Tensor,
     key: Tensor,  # [batch, head, key, dim]
     value: Tensor,
@@ -68,8 +69,8 @@ def attend_written_out(
     if softcap is not None:
         scores = torch.tanh(scores / softcap) * softcap
     scores = scores if bias is None else scores + bias
-    mask = hide_keys(tape, mask, scores)
-    scores = suppress_keys(tape, scores, mask)
+    mask = hide_keys(capture, mask, scores)
+    scores = suppress_keys(capture, scores, mask)
     if mask is not None:
         scores = mask_scores(scores, mask)
     if s_aux is not None:
@@ -77,7 +78,7 @@ def attend_written_out(
     weights = nn.functional.softmax(scores, dim=-1, dtype=torch.promote_types(scores.dtype, torch.float32))
     if s_aux is not None:
         weights = weights[..., :-1]  # the rest goes nowhere: a row adds up to less than 1
-    weights = note_weights(tape, weights.to(value.dtype))
+    weights = note_weights(capture, weights.to(value.dtype))
     return mix_values(weights, value), weights
 
 
@@ -97,26 +98,26 @@ def fused_attention(
     computed = attention_mask is not None and attention_mask.requires_grad  # from the input: a signal beside the scores
     if softcap is not None or s_aux is not None or computed:
         raise CannotFuse
-    tape, key, value = prepare(module, query, key, value, kwargs)
-    tape.count_attention()
+    capture, key, value = prepare(module, query, key, value, kwargs)
+    capture.count_attention()
     causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
     mask = None if attention_mask is None else made_once(attention_mask).to(query.dtype)
     causal = causal and mask is None and query.shape[2] > 1
-    if tape.hidden is not None:
-        mask = hide_keys(tape, causal_mask(query, key) if causal else mask, query)
+    if capture.hidden is not None:
+        mask = hide_keys(capture, causal_mask(query, key) if causal else mask, query)
         causal = False
-    return finish(tape, attend(query, key, value, mask, scale_of(query, scaling), causal)), None
+    return finish(capture, attend(query, key, value, mask, scale_of(query, scaling), causal)), None
 
 
 def prepare(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, others: dict[str, Any]
-) -> tuple[Tape, Tensor, Tensor]:
-    """The tape, keys and values, one for every head."""
+) -> tuple[Capture, Tensor, Tensor]:
+    """The capture, keys and values, one for every head."""
     refuse_unknown_terms(module, others)
-    tape = module.__dict__["tokenlight"].tape
-    refuse_other_keys(module, tape, query.shape[2], key.shape[2])
+    capture = module.__dict__["tokenlight"].capture
+    refuse_other_keys(module, capture, query.shape[2], key.shape[2])
     key, value = one_per_head(query, key, value)
-    return tape, key, tape.add("values", value)
+    return capture, key, capture.add("values", value)
 
 
 def one_per_head(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
@@ -125,12 +126,12 @@ def one_per_head(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Ten
     return (key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)) if groups > 1 else (key, value)
 
 
-def hide_keys(tape: Tape, mask: Tensor | None, like: Tensor) -> Tensor | None:
-    """The mask [batch, 1, query, key] that is added to scores, with the hidden tokens of the tape among the keys."""
-    if tape.hidden is None:
+def hide_keys(capture: Capture, mask: Tensor | None, like: Tensor) -> Tensor | None:
+    """The mask [batch, 1, query, key] that is added to scores, with the hidden tokens of the capture among the keys."""
+    if capture.hidden is None:
         return mask
-    mask = like.new_zeros(1, 1, 1, tape.hidden.shape[1]) if mask is None else mask
-    return fill_hidden(tape.hidden, mask)
+    mask = like.new_zeros(1, 1, 1, capture.hidden.shape[1]) if mask is None else mask
+    return fill_hidden(capture.hidden, mask)
 
 
 def fill_hidden(hidden: Tensor, scores: Tensor) -> Tensor:
@@ -139,16 +140,16 @@ def fill_hidden(hidden: Tensor, scores: Tensor) -> Tensor:
     return scores.masked_fill(keys, torch.finfo(scores.dtype).min)
 
 
-def suppress_keys(tape: Tape, scores: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Scores [batch, head, query, key] or [batch x head, query, key], times the factors of the tape's keys.
+def suppress_keys(capture: Capture, scores: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Scores [batch, head, query, key] or [batch x head, query, key], times the factors of the capture's keys.
 
     `mask` will be added to them; where it is in them already, numbers as low as its own are left as they are.
     """
-    if tape.key_factors is None:
+    if capture.key_factors is None:
         return scores
-    factors = at_keys(tape.key_factors, scores).to(scores.dtype)
+    factors = at_keys(capture.key_factors, scores).to(scores.dtype)
     seen = scores > MASKED if mask is None else (scores > MASKED) & (mask > MASKED)
-    if tape.shift_scores:
+    if capture.shift_scores:
         least = scores.masked_fill(~seen, torch.inf).amin(-1, keepdim=True)
         scores = torch.where(seen, scores - least, scores)
     return torch.where(seen, scores * factors, scores)
@@ -169,23 +170,23 @@ def causal_mask(query: Tensor, key: Tensor) -> Tensor:
     return query.new_zeros(1, 1, *ahead.shape).masked_fill_(ahead, torch.finfo(query.dtype).min)
 
 
-def note_weights(tape: Tape, weights: Tensor) -> Tensor:
+def note_weights(capture: Capture, weights: Tensor) -> Tensor:
     """[batch, head, query, key]"""
-    tape.count_attention()
-    return tape.add("attention", weights)
+    capture.count_attention()
+    return capture.add("attention", weights)
 
 
-def note_context(tape: Tape, context: Tensor) -> Tensor:
+def note_context(capture: Capture, context: Tensor) -> Tensor:
     """The heads' outputs [batch, head, query, dim], noted and gated."""
-    context = mark_heads(tape.add("context", context))
-    if tape.gates is not None:
-        context = tape.gates(context, layer=tape.block)
-    return tape.add("gated", context)
+    context = mark_heads(capture.add("context", context))
+    if capture.gates is not None:
+        context = capture.gates(context, layer=capture.block)
+    return capture.add("gated", context)
 
 
-def finish(tape: Tape, context: Tensor) -> Tensor:
+def finish(capture: Capture, context: Tensor) -> Tensor:
     """The same, as blocks want them: [batch, query, head, dim]."""
-    return note_context(tape, context).transpose(1, 2).contiguous()
+    return note_context(capture, context).transpose(1, 2).contiguous()
 
 
 def scale_of(query: Tensor, scaling: float | None) -> float:
@@ -201,9 +202,9 @@ def refuse_unknown_terms(module: nn.Module, kwargs: dict[str, Any]) -> None:
             )
 
 
-def refuse_other_keys(module: nn.Module, tape: Tape, queries: int, keys: int) -> None:
-    """Keys that are no tokens (several compressed into one, learnt ones): a map of them says nothing by token."""
-    if queries != keys and tape.keep & {"attention", "values"}:
+def refuse_other_keys(module: nn.Module, capture: Capture, queries: int, keys: int) -> None:
+    """Keys that are no tokens (several compressed into one, learned ones): a map of them says nothing by token."""
+    if queries != keys and capture.keep & {"attention", "values"}:
         raise UnsupportedModelError(
             f"{type(module).__name__} attends to {keys} keys in a text of {queries} tokens: its maps are not "
             "[token, token], which this method reads. Choose a method that reads none, such as gradient_x_input or "

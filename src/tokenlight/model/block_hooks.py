@@ -1,4 +1,5 @@
-"""What a twin does around every block: its states go to the tape; graphs begin and end there where a tape says so."""
+"""What an instrumented model does around every block: its states go to the capture; graphs begin and end there where
+a capture says so."""
 
 from collections.abc import Iterable
 from typing import Any, Protocol
@@ -14,7 +15,7 @@ from tokenlight.model import anatomy
 from tokenlight.model.layout import Layout
 from tokenlight.model.tape import (
     BlockCall,
-    Tape,
+    Capture,
     begin_graph_at,
     state_in,
     state_out,
@@ -25,14 +26,14 @@ from tokenlight.model.tape import (
 from tokenlight.rules.ledger import LEDGER
 
 
-class HasTape(Protocol):
-    tape: Tape  # of the run that is under way
+class HasCapture(Protocol):
+    capture: Capture  # of the run that is under way
 
 
 class BlockHooks:
     """Hooks on the blocks of a layout; a block that is called several times has them once."""
 
-    def __init__(self, owner: HasTape, model: PreTrainedModel, layout: Layout):
+    def __init__(self, owner: HasCapture, model: PreTrainedModel, layout: Layout):
         self._owner, self._layout, self._last = owner, layout, len(layout.blocks) - 1
         self._names: dict[nn.Module, str] = dict(zip(layout.modules(model), layout.blocks, strict=True))
         self._handles: list[RemovableHandle] = []
@@ -77,15 +78,15 @@ class BlockHooks:
             handle.remove()
 
     @property
-    def _tape(self) -> Tape:
-        return self._owner.tape
+    def _capture(self) -> Capture:
+        return self._owner.capture
 
     def _begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self._tape.begin_block(self._names[module])
-        self._tape.in_last_block = self._tape.block >= self._last
+        self._capture.begin_block(self._names[module])
+        self._capture.in_last_block = self._capture.block >= self._last
 
     def _begin_open(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if self._tape.cut or self._tape.last_block:
+        if self._capture.cut or self._capture.last_block:
             raise UnsupportedModelError(
                 f"low_memory: a block of this model is spread over several modules ({type(module).__name__} is one), "
                 "so it cannot run on its own; leave it off"
@@ -93,27 +94,27 @@ class BlockHooks:
         self._begin(module, args, kwargs)
 
     def _cut_before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if not self._tape.cut:
+        if not self._capture.cut:
             return None
         call = BlockCall(args, kwargs)
         if any(part is not call.state and part.requires_grad for part in tensors_in([*args, *kwargs.values()])):
             raise UnsupportedModelError(
                 f"low_memory: {type(module).__name__} reads more of the input than the state before it; leave it off"
             )
-        tape, state = self._tape, self._layout.turned(call.state)
-        if any(earlier.state is state for earlier in tape.block_calls):
+        capture, state = self._capture, self._layout.to_batch_first(call.state)
+        if any(earlier.state is state for earlier in capture.block_calls):
             raise UnsupportedModelError(
                 f"low_memory: two blocks read the same state ({type(module).__name__} is the second); leave it off"
             )
-        tape.block_calls.append(call.with_state(state))
+        capture.block_calls.append(call.with_state(state))
         # The block's graph begins here and is dropped when the block ends, unless something inside was stored.
         bare = without_graph(state)
-        tape.block_inputs.append(begin_signal(bare) if tape.differentiable and not tape.head_only else bare)
-        call = call.with_state(self._layout.turned(bare))
+        capture.block_inputs.append(begin_signal(bare) if capture.differentiable and not capture.head_only else bare)
+        call = call.with_state(self._layout.to_batch_first(bare))
         return call.args, call.kwargs
 
     def _cut_after(self, module: nn.Module, args: Any, output: Any) -> Any:
-        if not self._tape.cut:
+        if not self._capture.cut:
             return None
         state = state_out(output)
         extras = [] if isinstance(output, Tensor) else list(tensors_in(output[1:]))
@@ -121,59 +122,59 @@ class BlockHooks:
             raise UnsupportedModelError(
                 f"low_memory: {type(module).__name__} hands on more than one tensor; leave it off"
             )
-        begun = self._tape.block_inputs[-1]
+        begun = self._capture.block_inputs[-1]
         with without_torch_functions():
             others = [leaf for leaf in leaves_below(state) if leaf is not begun and not is_callers_own(leaf)]
         if any(leaf.requires_grad for leaf in others):
             raise UnsupportedModelError(
                 f"low_memory: {type(module).__name__} reads more of the input than the state before it; leave it off"
             )
-        leaf = self._tape.last_output = begin_graph_at(self._layout.turned(state))
-        self._tape.block_outputs.append(leaf)
-        return with_state(output, self._layout.turned(leaf))
+        leaf = self._capture.last_output = begin_graph_at(self._layout.to_batch_first(state))
+        self._capture.block_outputs.append(leaf)
+        return with_state(output, self._layout.to_batch_first(leaf))
 
     def _note_state(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         inside_block(True)
         state = state_in(args, kwargs)
         if state is None:
             return None
-        noted = self._layout.turned(state)
-        self._tape.add("hidden", noted)
+        noted = self._layout.to_batch_first(state)
+        self._capture.add("hidden", noted)
         if not self._layout.time_first:
             return None
-        call = BlockCall(args, kwargs).with_state(self._layout.turned(noted))  # what is noted is on the way
+        call = BlockCall(args, kwargs).with_state(self._layout.to_batch_first(noted))  # what is noted is on the way
         return call.args, call.kwargs
 
     def _end(self, module: nn.Module, args: Any, output: Any) -> None:
         inside_block(False)
-        self._tape.inside = False
+        self._capture.inside = False
 
     def _note_projected(self, module: nn.Module, args: tuple[Any, ...]) -> None:
-        self._tape.add("projected", args[0])
+        self._capture.add("projected", args[0])
 
     def _note_second_norm(self, module: nn.Module, args: tuple[Any, ...]) -> None:
-        self._tape.add("second_norm", args[0])
+        self._capture.add("second_norm", args[0])
 
     def _before_last(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        tape = self._tape
-        if not (tape.in_last_block and tape.last_block and tape.differentiable):
+        capture = self._capture
+        if not (capture.in_last_block and capture.last_block and capture.differentiable):
             return None
         call = BlockCall(args, kwargs)
-        call = call.with_state(self._layout.turned(begin_graph_at(self._layout.turned(call.state))))
+        call = call.with_state(self._layout.to_batch_first(begin_graph_at(self._layout.to_batch_first(call.state))))
         return call.args, call.kwargs
 
     def _after_last(self, module: nn.Module, args: Any, output: Any) -> Any:
         state = state_out(output)
-        if not self._tape.in_last_block or state is None:
+        if not self._capture.in_last_block or state is None:
             return None
-        state = self._tape.last_output = self._layout.turned(state)
-        self._tape.add("hidden", state)
-        if self._tape.head_only and not self._tape.cut:
-            leaf = F.normalize(state.detach(), dim=-1) if self._tape.shrunk else state
-            state = self._tape.last_output = begin_graph_at(leaf)
+        state = self._capture.last_output = self._layout.to_batch_first(state)
+        self._capture.add("hidden", state)
+        if self._capture.head_only and not self._capture.cut:
+            leaf = F.normalize(state.detach(), dim=-1) if self._capture.shrunk else state
+            state = self._capture.last_output = begin_graph_at(leaf)
         elif not self._layout.time_first:
             return None
-        return with_state(output, self._layout.turned(state))
+        return with_state(output, self._layout.to_batch_first(state))
 
 
 def inside_block(inside: bool) -> None:

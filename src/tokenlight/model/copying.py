@@ -11,7 +11,7 @@ from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.foundation.torch_internals import compiled_forward, drop_backward_hooks, hooks_on, inside_compiled
 from tokenlight.foundation.transformers_internals import set_experts
 from tokenlight.model import placement, pooling
-from tokenlight.model.quantised import dequantised, is_quantised
+from tokenlight.model.quantised import dequantized, is_quantized
 from tokenlight.model.settings import padding_id
 
 COMPILED = torch.jit.ScriptFunction  # cannot be copied, and holds nothing that a copy would change
@@ -77,11 +77,11 @@ def refuse_inexact(model: PreTrainedModel) -> None:
                 "and yours must stay as they are. Apply the norm once, and set max_norm to None"
             )
         if type(module).__module__.startswith("torch.ao."):
-            raise UnsupportedModelError(f"{type(module).__name__} is quantised: load the model in floating point")
-    packed = {id(p) for module in model.modules() if is_quantised(module) for p in module.parameters(recurse=False)}
+            raise UnsupportedModelError(f"{type(module).__name__} is quantized: load the model in floating point")
+    packed = {id(p) for module in model.modules() if is_quantized(module) for p in module.parameters(recurse=False)}
     plain = [p for p in model.parameters() if id(p) not in packed]
     if (getattr(model, "is_quantized", False) and not packed) or not all(p.is_floating_point() for p in plain):
-        raise UnsupportedModelError(f"{name} is quantised: load it in floating point, for example dtype=torch.bfloat16")
+        raise UnsupportedModelError(f"{name} is quantized: load it in floating point, for example dtype=torch.bfloat16")
     if any(parameter.is_inference() for parameter in model.parameters()):
         raise UnsupportedModelError(
             f"{name} was made in torch.inference_mode(), so it has no gradients: load it outside"
@@ -96,8 +96,8 @@ def private_copy(model: PreTrainedModel, *, own_experts: bool = False) -> PreTra
 
     Experts run in operations of torch, one by one, or with `own_experts` as the model runs them.
     """
-    quantised = [module for module in model.modules() if is_quantised(module)]
-    packed = {id(p) for module in quantised for p in module.parameters(recurse=False)}
+    quantized = [module for module in model.modules() if is_quantized(module)]
+    packed = {id(p) for module in quantized for p in module.parameters(recurse=False)}
     shared: dict[int, Any] = {
         id(p): nn.Parameter(p.detach(), requires_grad=False) for p in model.parameters() if id(p) not in packed
     }
@@ -111,12 +111,12 @@ def private_copy(model: PreTrainedModel, *, own_experts: bool = False) -> PreTra
         # Most of a module is a dozen empty collections; handing out new ones is much faster than copying them.
         shared |= {id(x): type(x)() for x in vars(module).values() if isinstance(x, dict | set) and not x}
         shared |= placement.shared_with_copy(module, shared)
-    shared |= {id(module): dequantised(module) for module in quantised}
+    shared |= {id(module): dequantized(module) for module in quantized}
     for module in reversed(list(model.modules())):  # from the inside: wrappers may lie around one another
         if (inside := inside_compiled(module)) is not None:
             shared[id(module)] = copy.deepcopy(inside, shared)
-    twin = copy.deepcopy(model, shared).eval()
-    for module in twin.modules():  # forward hooks are part of what the model computes, backward hooks are not
+    instrumented = copy.deepcopy(model, shared).eval()
+    for module in instrumented.modules():  # forward hooks are part of what the model computes, backward hooks are not
         drop_backward_hooks(module)
         if compiled_forward(module) is not None:
             del module.__dict__["forward"]  # what is left is the same function of the class
@@ -127,11 +127,11 @@ def private_copy(model: PreTrainedModel, *, own_experts: bool = False) -> PreTra
         if isinstance(config := getattr(module, "config", None), PreTrainedConfig) and not own_experts:
             set_experts(config)
     for name, setting in {"output_attentions": False, "output_hidden_states": False, "use_cache": False}.items():
-        setattr(twin.config, name, setting)
-    settings = twin.config.get_text_config()
-    if pooling.classifies(twin) and padding_id(twin) is None:
+        setattr(instrumented.config, name, setting)
+    settings = instrumented.config.get_text_config()
+    if pooling.classifies(instrumented) and padding_id(instrumented) is None:
         settings.pad_token_id = pooling.NO_PADDING  # otherwise transformers takes such texts one at a time only
-    return twin
+    return instrumented
 
 
 def configs_of(model: PreTrainedModel) -> list[PreTrainedConfig]:

@@ -21,26 +21,26 @@ from transformers import PreTrainedModel
 from tokenlight.foundation.accelerate_internals import hooks_of
 from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.foundation.torch_internals import hooks_on
-from tokenlight.model.anatomy import Anatomy, blocks, listed_anatomy, refuse_spread
+from tokenlight.model.anatomy import BlockStructure, blocks, listed_structure, refuse_spread
 from tokenlight.model.habits import LONG, plain_ids
-from tokenlight.model.joints import Joint, Piece, find_joint, linear_layers, same
-from tokenlight.model.kept_twins import FactSnapshot, borrowed_twin
-from tokenlight.model.tape import Tape, state_in, state_out
-from tokenlight.model.twin import Twin
+from tokenlight.model.joints import Piece, StructureMatch, find_structure, linear_layers, same
+from tokenlight.model.kept_twins import FactSnapshot, borrowed_model
+from tokenlight.model.tape import Capture, state_in, state_out
+from tokenlight.model.twin import InstrumentedModel
 from tokenlight.text.batches import Batch
 
-Anatomies = tuple[Anatomy, ...]  # of every call of a block
+BlockStructures = tuple[BlockStructure, ...]  # of every call of a block
 # With a snapshot of the model that they are true of; in words why there are none.
-FOUND: WeakKeyDictionary[PreTrainedModel, tuple[FactSnapshot, Anatomies | str]] = WeakKeyDictionary()
+FOUND: WeakKeyDictionary[PreTrainedModel, tuple[FactSnapshot, BlockStructures | str]] = WeakKeyDictionary()
 CHANGED = 2  # the token that is another in further passes
 
 
-def anatomies_of(model: PreTrainedModel) -> Anatomies | None:
+def structures_of(model: PreTrainedModel) -> BlockStructures | None:
     found = look_inside(model)
     return None if isinstance(found, str) else found
 
 
-def known_anatomies(model: PreTrainedModel) -> Anatomies:
+def known_structures(model: PreTrainedModel) -> BlockStructures:
     """As of a model whose weights can be read."""
     found = look_inside(model)
     if isinstance(found, str):
@@ -49,18 +49,22 @@ def known_anatomies(model: PreTrainedModel) -> Anatomies:
     return found
 
 
-def look_inside(model: PreTrainedModel) -> Anatomies | str:
-    twin = model.__dict__.get("tokenlight")  # of a model that is a twin's
-    original = twin.original if isinstance(twin, Twin) else model
-    listed = listed_anatomy(model)
+def look_inside(model: PreTrainedModel) -> BlockStructures | str:
+    instrumented = model.__dict__.get("tokenlight")  # of a model that is an instrumented model's
+    original = instrumented.original if isinstance(instrumented, InstrumentedModel) else model
+    listed = listed_structure(model)
     if listed and all(is_unchanged(module) for block in blocks(original) for module in block.modules()):
         return (listed,) * len(blocks(original))
     known = FOUND.get(original)
-    if known is None or not known[0].holds(original):
+    if known is None or not known[0].is_current(original):
         snapshot = FactSnapshot(original)
         try:
-            with nullcontext(twin) if isinstance(twin, Twin) else borrowed_twin(model) as running:
-                known = snapshot, with_second_norm(dissect(running), listed)
+            with (
+                nullcontext(instrumented)
+                if isinstance(instrumented, InstrumentedModel)
+                else borrowed_model(model) as running
+            ):
+                known = snapshot, with_second_norm(discover_structure(running), listed)
         except UnsupportedModelError as error:
             known = snapshot, f"cannot be recorded: {error}"
         FOUND[original] = known
@@ -75,16 +79,16 @@ def is_unchanged(module: nn.Module) -> bool:
     return packages <= {"torch", "transformers"} and not replaced and not hooks_on(module)
 
 
-def note_gated_projections(twin: Twin) -> None:
-    """Where a gate lies on the heads' outputs, what is projected is noted by the twin's further runs."""
-    known = anatomies_of(twin.model) or ()
-    holders = twin.layout.holders(twin.model)
-    twin.note_projections(
+def note_gated_projections(instrumented: InstrumentedModel) -> None:
+    """Where a gate lies on the heads' outputs, what is projected is noted by the instrumented model's further runs."""
+    known = structures_of(instrumented.model) or ()
+    holders = instrumented.layout.holders(instrumented.model)
+    instrumented.note_projections(
         holder.get_submodule(one.projection) for holder, one in zip(holders, known, strict=False) if one.gated
     )
 
 
-def with_second_norm(found: Anatomies | str, listed: Anatomy | None) -> Anatomies | str:
+def with_second_norm(found: BlockStructures | str, listed: BlockStructure | None) -> BlockStructures | str:
     """The last norm of a family that is listed, where its blocks are as they are listed."""
     alike = listed is not None and set(found) == {replace(listed, second_norm=None)}
     return tuple(listed for _ in found) if alike and listed is not None else found
@@ -99,45 +103,45 @@ class Run:
     pieces: list[list[Piece]]  # of every block, in the order in which they ended
 
 
-def dissect(twin: Twin) -> Anatomies | str:
+def discover_structure(instrumented: InstrumentedModel) -> BlockStructures | str:
     """Of every call of a block, or why there are none."""
-    run(twin)  # only now the twin knows how the model runs
-    first = run(twin)
+    run(instrumented)  # only now the instrumented model knows how the model runs
+    first = run(instrumented)
     if len(first.context) != len(first.pieces):
         return "do not have one attention each"
     if any(state.ndim != 3 for state in first.hidden):
         return "hand on more than one state a token, not [batch, token, dim]"
-    other = run(twin, Held([change(context) for context in first.context]), changed=True)
+    other = run(instrumented, Held([change(context) for context in first.context]), changed=True)
     if not by_token(first, other):
         return "carry something from token to token beside attention, as a convolution does"
-    joints = find_joints(first)
+    joints = find_structures(first)
     if isinstance(joints, str):
-        joints = find_joints(first, behind_gates(twin, first))
+        joints = find_structures(first, behind_gates(instrumented, first))
     if isinstance(joints, str):
         return joints
     if not all(joint.norm for joint in joints):
-        return tuple(joint.anatomy for joint in joints)
+        return tuple(joint.structure for joint in joints)
     norms = [{joint.norm.path: joint.norm.after} for joint in joints if joint.norm]
-    behind = run(twin, Held([change(context) for context in first.context]), norms)
+    behind = run(instrumented, Held([change(context) for context in first.context]), norms)
     post_norm = [same(*states) for states in zip(behind.hidden[1:], first.hidden[1:], strict=True)]
     if any(post_norm) and not all(post_norm):
         return "are post-norm in part"
-    return tuple(joint.behind_norm if all(post_norm) else joint.anatomy for joint in joints)
+    return tuple(joint.behind_norm if all(post_norm) else joint.structure for joint in joints)
 
 
-def find_joints(run: Run, gated: list[set[str]] | None = None) -> list[Joint] | str:
+def find_structures(run: Run, gated: list[set[str]] | None = None) -> list[StructureMatch] | str:
     """Of every block, with the linear layers that read heads' outputs behind a gate; or why there are none."""
-    joints: list[Joint] = []
+    joints: list[StructureMatch] = []
     for n, inside in enumerate(run.pieces):
         behind_gate = gated[n] if gated else set()
-        found = find_joint(inside, run.hidden[n], run.context[n], run.hidden[n + 1], behind_gate)
+        found = find_structure(inside, run.hidden[n], run.context[n], run.hidden[n + 1], behind_gate)
         if isinstance(found, str):
             return found
         joints.append(found)
     return joints
 
 
-def behind_gates(twin: Twin, first: Run) -> list[set[str]]:
+def behind_gates(instrumented: InstrumentedModel, first: Run) -> list[set[str]]:
     """Of every block, the linear layers that read heads' outputs times a gate, number by number.
 
     In a run with other heads' outputs, what these layers give is held, so that everything else is as it was; what they
@@ -150,7 +154,7 @@ def behind_gates(twin: Twin, first: Run) -> list[set[str]]:
     ]
     changed = [context * factor for context, factor in zip(first.context, factors, strict=True)]
     held = [{layer.path: layer.after for layer in found} for found in layers]
-    second = run(twin, Held(changed), held)
+    second = run(instrumented, Held(changed), held)
     found: list[set[str]] = []
     for before, after, factor in zip(layers, second.pieces, factors, strict=True):
         read = {piece.path: piece.before for piece in after}
@@ -163,7 +167,7 @@ def behind_gates(twin: Twin, first: Run) -> list[set[str]]:
 
 @dataclass
 class Held:
-    """Heads' outputs that go in place of a run's own, block after block; where a tape has its gates."""
+    """Heads' outputs that go in place of a run's own, block after block; where a capture has its gates."""
 
     contexts: list[Tensor]
 
@@ -172,38 +176,43 @@ class Held:
 
 
 def run(
-    twin: Twin, held: Held | None = None, results: list[dict[str, Tensor]] | None = None, changed: bool = False
+    instrumented: InstrumentedModel,
+    held: Held | None = None,
+    results: list[dict[str, Tensor]] | None = None,
+    changed: bool = False,
 ) -> Run:
     """The model on a few tokens; with heads' outputs that are held, with what some modules give (by block and path),
     with another embedding at one token."""
-    pieces: list[list[Piece]] = [[] for _ in twin.layout.blocks]
-    tape = Tape(keep=frozenset({"hidden", "context"}), gates=held)  # type: ignore[arg-type]
+    pieces: list[list[Piece]] = [[] for _ in instrumented.layout.blocks]
+    capture = Capture(keep=frozenset({"hidden", "context"}), gates=held)  # type: ignore[arg-type]
     handles = []
-    for block in set(twin.layout.holders(twin.model)):
+    for block in set(instrumented.layout.holders(instrumented.model)):
         for path, module in block.named_modules():
             if path:
-                hook = note(tape, pieces, path, results)
+                hook = note(capture, pieces, path, results)
                 handles.append(module.register_forward_hook(hook, with_kwargs=True))
     try:
-        with torch.inference_mode(False), torch.autocast(twin.device.type, enabled=False):
-            ids = torch.tensor([plain_ids(twin.model, LONG)], device=twin.device)
+        with torch.inference_mode(False), torch.autocast(instrumented.device.type, enabled=False):
+            ids = torch.tensor([plain_ids(instrumented.model, LONG)], device=instrumented.device)
             if changed:
-                tape.embeddings_instead = change(twin.embed(ids), axis=1)
-            twin.run_uncounted(Batch(ids, torch.ones_like(ids)), tape)
+                capture.embeddings_instead = change(instrumented.embed(ids), axis=1)
+            instrumented.run_uncounted(Batch(ids, torch.ones_like(ids)), capture)
     finally:
         for handle in handles:
             handle.remove()
-    return Run(tape.signals["hidden"], tape.signals["context"], pieces)
+    return Run(capture.signals["hidden"], capture.signals["context"], pieces)
 
 
-def note(tape: Tape, into: list[list[Piece]], path: str, results: list[dict[str, Tensor]] | None) -> Callable[..., Any]:
+def note(
+    capture: Capture, into: list[list[Piece]], path: str, results: list[dict[str, Tensor]] | None
+) -> Callable[..., Any]:
     def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
         before, after = state_in(args, kwargs), state_out(output)
-        if not tape.inside or before is None or after is None:
+        if not capture.inside or before is None or after is None:
             return None
         # Copies: what a module gives may be written over later.
-        into[tape.block].append(Piece(path, module, before.detach().clone(), after.detach().clone()))
-        held = None if results is None else results[tape.block].get(path)
+        into[capture.block].append(Piece(path, module, before.detach().clone(), after.detach().clone()))
+        held = None if results is None else results[capture.block].get(path)
         return None if held is None else held.view_as(after).clone()
 
     return hook

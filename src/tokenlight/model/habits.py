@@ -18,13 +18,13 @@ from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.foundation.torch_internals import is_out_of_memory
 from tokenlight.model.copying import private_copy
 from tokenlight.model.inputs import accepted_inputs
-from tokenlight.model.kept_twins import FactSnapshot, TensorState, borrowed_twin
+from tokenlight.model.kept_twins import FactSnapshot, TensorState, borrowed_model
 from tokenlight.model.pooling import classifies
 from tokenlight.model.precision import KeepDouble
 from tokenlight.model.protected_buffers import ProtectBuffers
 from tokenlight.model.settings import padding_id
-from tokenlight.model.tape import Tape
-from tokenlight.model.twin import Twin
+from tokenlight.model.tape import Capture
+from tokenlight.model.twin import InstrumentedModel
 from tokenlight.text.batches import Batch
 
 SHORT, LONG = 4, 7  # tokens
@@ -34,7 +34,7 @@ FINE, ROUGH = 0.1, 0.5
 
 
 @dataclass(frozen=True)
-class Habits:
+class Behavior:
     """How a model treats ids, padding and tokens."""
 
     past_embeddings: float  # the share of its answer that changes with the ids while the embeddings are held
@@ -52,102 +52,111 @@ class Habits:
             )
 
 
-BY_MODEL: WeakKeyDictionary[PreTrainedModel, tuple[FactSnapshot, Habits]] = WeakKeyDictionary()
-BY_TWIN: WeakKeyDictionary[Twin, tuple[TensorState, Habits]] = WeakKeyDictionary()  # whose model has the same modules
+BY_MODEL: WeakKeyDictionary[PreTrainedModel, tuple[FactSnapshot, Behavior]] = WeakKeyDictionary()
+BY_INSTRUMENTED: WeakKeyDictionary[InstrumentedModel, tuple[TensorState, Behavior]] = (
+    WeakKeyDictionary()
+)  # whose model has the same modules
 
 
-def habits_of(model: PreTrainedModel | Twin) -> Habits:
+def behavior_of(model: PreTrainedModel | InstrumentedModel) -> Behavior:
     """Found out once for each model, and again when its modules, hooks, settings or numbers have changed."""
-    if isinstance(model, Twin):
-        known = BY_TWIN.get(model)
-        if known is None or not known[0].holds():
-            known = BY_TWIN[model] = TensorState(model.original), habits_of_model(model)
+    if isinstance(model, InstrumentedModel):
+        known = BY_INSTRUMENTED.get(model)
+        if known is None or not known[0].is_current():
+            known = BY_INSTRUMENTED[model] = TensorState(model.original), behavior_of_model(model)
         return known[1]
-    return habits_of_model(model)
+    return behavior_of_model(model)
 
 
-def habits_of_model(model: PreTrainedModel | Twin) -> Habits:
-    original = model.original if isinstance(model, Twin) else model
+def behavior_of_model(model: PreTrainedModel | InstrumentedModel) -> Behavior:
+    original = model.original if isinstance(model, InstrumentedModel) else model
     known = BY_MODEL.get(original)
-    if known is None or not known[0].holds(original):
+    if known is None or not known[0].is_current(original):
         snapshot = FactSnapshot(original)
-        with nullcontext(model) if isinstance(model, Twin) else borrowed_twin(model) as twin:
-            known = BY_MODEL[original] = snapshot, look_at_habits(twin)
+        with nullcontext(model) if isinstance(model, InstrumentedModel) else borrowed_model(model) as instrumented:
+            known = BY_MODEL[original] = snapshot, probe_behavior(instrumented)
     return known[1]
 
 
-def look_at_habits(twin: Twin) -> Habits:
+def probe_behavior(instrumented: InstrumentedModel) -> Behavior:
     try:
-        return rehearse(twin)
+        return run_probes(instrumented)
     except RuntimeError as error:
         if is_out_of_memory(error):
             raise
         raise UnsupportedModelError(
-            f"{type(twin.model).__name__} does not run on a text of {SHORT} or {LONG} tokens, which is how tokenlight "
+            f"{type(instrumented.model).__name__} does not run on a text of {SHORT} or {LONG} tokens, "
+            "which is how tokenlight "
             f"finds out what it does with ids and padding ({error})"
         ) from error
 
 
-def rehearse(twin: Twin) -> Habits:
-    with torch.inference_mode(False), torch.autocast(twin.device.type, enabled=False):
-        first, other, *rest = torch.tensor(plain_ids(twin.model, 2 * SHORT + LONG), device=twin.device).split(SHORT)
-        held = twin.embed(first[None]).repeat(2, 1, 1)
+def run_probes(instrumented: InstrumentedModel) -> Behavior:
+    with torch.inference_mode(False), torch.autocast(instrumented.device.type, enabled=False):
+        first, other, *rest = torch.tensor(
+            plain_ids(instrumented.model, 2 * SHORT + LONG), device=instrumented.device
+        ).split(SHORT)
+        held = instrumented.embed(first[None]).repeat(2, 1, 1)
         together = torch.stack([first, other])
         batch = Batch(together, torch.ones_like(together))
         try:
-            tape = Tape(
-                differentiable=classifies(twin.model), head_only=classifies(twin.model), embeddings_instead=held
+            capture = Capture(
+                differentiable=classifies(instrumented.model),
+                head_only=classifies(instrumented.model),
+                embeddings_instead=held,
             )
-            alone = twin.run_uncounted(batch, tape, ProtectBuffers(twin.model))
+            alone = instrumented.run_uncounted(batch, capture, ProtectBuffers(instrumented.model))
         except UnsupportedModelError:  # blocks that do not follow one another have no last state
-            tape = Tape(embeddings_instead=held)
-            alone = twin.run_uncounted(batch, tape, ProtectBuffers(twin.model))
-        last, longer = reads_last(alone, tape), torch.cat(rest)
+            capture = Capture(embeddings_instead=held)
+            alone = instrumented.run_uncounted(batch, capture, ProtectBuffers(instrumented.model))
+        last, longer = reads_last(alone, capture), torch.cat(rest)
         padded = longer.roll(1)  # the mask hides any id; only those who look for the end of a text need the right one
         padded[:SHORT] = first
         if last:
-            padded[SHORT:] = max(0, padding_id(twin.model) or 0)
-        mask = torch.ones(2, LONG, dtype=torch.long, device=twin.device)
+            padded[SHORT:] = max(0, padding_id(instrumented.model) or 0)
+        mask = torch.ones(2, LONG, dtype=torch.long, device=instrumented.device)
         mask[0, SHORT:] = 0
-        beside = twin.run_uncounted(Batch(torch.stack([padded, longer]), mask), Tape())
-        refuse_changing_answers(twin, batch)
-        refuse_other_answers(twin, batch, alone)
-        return Habits(bypass(alone), differs(alone, beside), last)
+        beside = instrumented.run_uncounted(Batch(torch.stack([padded, longer]), mask), Capture())
+        refuse_changing_answers(instrumented, batch)
+        refuse_other_answers(instrumented, batch, alone)
+        return Behavior(bypass(alone), differs(alone, beside), last)
 
 
-def refuse_changing_answers(twin: Twin, batch: Batch) -> None:
+def refuse_changing_answers(instrumented: InstrumentedModel, batch: Batch) -> None:
     """A model that draws random numbers or counts its calls gives every pass of a method another answer to explain."""
-    one, other = (twin.run_uncounted(batch, Tape(), ProtectBuffers(twin.model)) for _ in range(2))
+    one, other = (instrumented.run_uncounted(batch, Capture(), ProtectBuffers(instrumented.model)) for _ in range(2))
     apart = furthest(one, other)
     if apart > min(1000 * precision_of(one), 0.01):
         raise UnsupportedModelError(
-            f"{type(twin.model).__name__} gives another answer when it is asked the same again (by {apart:.2g} of it): "
+            f"{type(instrumented.model).__name__} gives another answer when it is asked the same "
+            f"again (by {apart:.2g} of it): "
             "it draws random numbers or remembers earlier calls, in a module or a hook. Make it give the same answer "
             "each time, for example by F.dropout(..., training=self.training)"
         )
 
 
-def refuse_other_answers(twin: Twin, batch: Batch, alone: Any) -> None:
+def refuse_other_answers(instrumented: InstrumentedModel, batch: Batch, alone: Any) -> None:
     """The model itself may run by another implementation of attention and experts, which must say the same."""
-    own = own_answers(twin, batch)
+    own = own_answers(instrumented, batch)
     if own is None:
         return
-    ways = [alone, twin.run_uncounted(batch, Tape(fused=False))] if twin.fusable else [alone]
+    ways = [alone, instrumented.run_uncounted(batch, Capture(fused=False))] if instrumented.fusable else [alone]
     apart = max(furthest(own, one) for one in ways)
-    if apart > (ROUGH if twin.dtype.itemsize < 4 else FINE):
+    if apart > (ROUGH if instrumented.dtype.itemsize < 4 else FINE):
         raise UnsupportedModelError(
-            f"{type(twin.model).__name__} answers differently from its twin (by {apart:.0%}), which runs the family's "
+            f"{type(instrumented.model).__name__} answers differently from its instrumented model (by "
+            f"{apart:.0%}), which runs the family's "
             "own code of attention and experts in plain operations: implementations of transformers disagree. Load it "
             'with attn_implementation="eager" and experts_implementation="eager", or '
             "use another version of transformers"
         )
 
 
-def own_answers(twin: Twin, batch: Batch) -> Any:
+def own_answers(instrumented: InstrumentedModel, batch: Batch) -> Any:
     """What the model says as it was loaded; None where that does not run on these few tokens, or in this precision."""
     try:
-        copy = private_copy(twin.original, own_experts=True)
-        with torch.no_grad(), KeepDouble() if twin.dtype == torch.float64 else nullcontext():
+        copy = private_copy(instrumented.original, own_experts=True)
+        with torch.no_grad(), KeepDouble() if instrumented.dtype == torch.float64 else nullcontext():
             return copy(**{name: part for name, part in batch.inputs().items() if name in accepted_inputs(copy)})
     except Exception as error:
         if is_out_of_memory(error):
@@ -155,27 +164,27 @@ def own_answers(twin: Twin, batch: Batch) -> Any:
         return None
 
 
-SEES_LATER: WeakKeyDictionary[Twin, bool] = WeakKeyDictionary()
+SEES_LATER: WeakKeyDictionary[InstrumentedModel, bool] = WeakKeyDictionary()
 
 
-def sees_later_tokens(twin: Twin) -> bool:
+def sees_later_tokens(instrumented: InstrumentedModel) -> bool:
     """Whether the output at a token depends on tokens after it; True where the output has no token axis.
 
     Two texts that differ in their last token alone have the same outputs before it in a causal model.
     """
-    if twin not in SEES_LATER:
-        with torch.inference_mode(False), torch.autocast(twin.device.type, enabled=False):
-            *text, other = plain_ids(twin.model, LONG + 1)
-            ids = torch.tensor([text, [*text[:-1], other]], device=twin.device)
-            output = twin.run_uncounted(Batch(ids, torch.ones_like(ids)), Tape())
-        by_token = {name: part[:, :-1] for name, part in answers_in(output) if for_each_token(twin, part)}
-        SEES_LATER[twin] = not by_token or bypass(by_token) > 0
-    return SEES_LATER[twin]
+    if instrumented not in SEES_LATER:
+        with torch.inference_mode(False), torch.autocast(instrumented.device.type, enabled=False):
+            *text, other = plain_ids(instrumented.model, LONG + 1)
+            ids = torch.tensor([text, [*text[:-1], other]], device=instrumented.device)
+            output = instrumented.run_uncounted(Batch(ids, torch.ones_like(ids)), Capture())
+        by_token = {name: part[:, :-1] for name, part in answers_in(output) if for_each_token(instrumented, part)}
+        SEES_LATER[instrumented] = not by_token or bypass(by_token) > 0
+    return SEES_LATER[instrumented]
 
 
-def for_each_token(twin: Twin, answers: Tensor) -> bool:
+def for_each_token(instrumented: InstrumentedModel, answers: Tensor) -> bool:
     """Whether the second axis of answers to a text of LONG tokens is that of its tokens, and not so many labels."""
-    return answers.shape[1] == LONG and not classifies(twin.model)
+    return answers.shape[1] == LONG and not classifies(instrumented.model)
 
 
 def plain_ids(model: PreTrainedModel, count: int) -> list[int]:
@@ -226,10 +235,10 @@ def precision_of(output: Any, rows: int = 2) -> float:
     return max((torch.finfo(part.dtype).eps for _, part in answers_in(output, rows)), default=0.0)
 
 
-def reads_last(output: Any, tape: Tape) -> bool:
+def reads_last(output: Any, capture: Capture) -> bool:
     logits = output.get("logits")
-    if not tape.head_only or not isinstance(logits, Tensor) or tape.last_output is None:
+    if not capture.head_only or not isinstance(logits, Tensor) or capture.last_output is None:
         return False
-    (gradient,) = torch.autograd.grad(logits.sum(), tape.last_output, materialize_grads=True)
+    (gradient,) = torch.autograd.grad(logits.sum(), capture.last_output, materialize_grads=True)
     read = (gradient != 0).any(-1)  # [batch, token]
     return bool(read[:, -1].all() and not read[:, :-1].any())

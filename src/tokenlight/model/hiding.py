@@ -28,19 +28,19 @@ from tokenlight.model.habits import (
     relative,
 )
 from tokenlight.model.settings import padding_id
-from tokenlight.model.tape import Tape
-from tokenlight.model.twin import Twin
+from tokenlight.model.tape import Capture
+from tokenlight.model.twin import InstrumentedModel
 from tokenlight.text.batches import Batch
 
 HIDDEN = 2  # the token that is hidden in the probes
-IN_ATTENTION: WeakKeyDictionary[Twin, bool] = WeakKeyDictionary()
-SEES_HIDDEN: WeakKeyDictionary[Twin, bool] = WeakKeyDictionary()
+IN_ATTENTION: WeakKeyDictionary[InstrumentedModel, bool] = WeakKeyDictionary()
+SEES_HIDDEN: WeakKeyDictionary[InstrumentedModel, bool] = WeakKeyDictionary()
 
 
-def hide_tokens(twin: Twin, batch: Batch, gone: Tensor) -> Batch:
+def hide_tokens(instrumented: InstrumentedModel, batch: Batch, gone: Tensor) -> Batch:
     """The batch with these tokens [batch, token] hidden, in the way that is exact for this model."""
     gone = gone & batch.attention_mask.bool()
-    return hidden_by(batch, gone, in_attention=hides_in_attention(twin))
+    return hidden_by(batch, gone, in_attention=hides_in_attention(instrumented))
 
 
 def hidden_by(batch: Batch, gone: Tensor, in_attention: bool) -> Batch:
@@ -49,36 +49,40 @@ def hidden_by(batch: Batch, gone: Tensor, in_attention: bool) -> Batch:
     return replace(batch, attention_mask=seen, hides=True, hidden_in_attention=gone if in_attention else None)
 
 
-def hides_in_attention(twin: Twin) -> bool:
+def hides_in_attention(instrumented: InstrumentedModel) -> bool:
     """Whether tokens have no effect on others once the attention functions skip them."""
-    if twin not in IN_ATTENTION:
+    if instrumented not in IN_ATTENTION:
         selection = KeySelection(LONG)
         try:
             with selection:
-                sees = tells_others(twin, in_attention=True)
+                sees = tells_others(instrumented, in_attention=True)
         except CannotHide:
             sees = True
-        IN_ATTENTION[twin] = not sees and not selection.found
-    return IN_ATTENTION[twin]
+        IN_ATTENTION[instrumented] = not sees and not selection.found
+    return IN_ATTENTION[instrumented]
 
 
-def sees_hidden(twin: Twin) -> bool:
+def sees_hidden(instrumented: InstrumentedModel) -> bool:
     """Whether a hidden token still has an effect on others: some recurrences never look at the mask."""
-    if twin not in SEES_HIDDEN:
-        SEES_HIDDEN[twin] = not hides_in_attention(twin) and tells_others(twin, in_attention=False)
-    return SEES_HIDDEN[twin]
+    if instrumented not in SEES_HIDDEN:
+        SEES_HIDDEN[instrumented] = not hides_in_attention(instrumented) and tells_others(
+            instrumented, in_attention=False
+        )
+    return SEES_HIDDEN[instrumented]
 
 
-def tells_others(twin: Twin, in_attention: bool) -> bool:
+def tells_others(instrumented: InstrumentedModel, in_attention: bool) -> bool:
     """Of two texts that differ in a hidden token alone, the answers must be equal, but for those at that token."""
-    with torch.inference_mode(False), torch.autocast(twin.device.type, enabled=False):
-        *text, other = plain_ids(twin.model, LONG + 1)
-        ids = torch.tensor([text, text], device=twin.device)
+    with torch.inference_mode(False), torch.autocast(instrumented.device.type, enabled=False):
+        *text, other = plain_ids(instrumented.model, LONG + 1)
+        ids = torch.tensor([text, text], device=instrumented.device)
         ids[1, HIDDEN] = other
         gone = torch.zeros_like(ids, dtype=torch.bool)
         gone[:, HIDDEN] = True
-        output = twin.run_uncounted(hidden_by(Batch(ids, torch.ones_like(ids)), gone, in_attention), Tape())
-    answers = {name: elsewhere(part) if for_each_token(twin, part) else part for name, part in answers_in(output)}
+        output = instrumented.run_uncounted(hidden_by(Batch(ids, torch.ones_like(ids)), gone, in_attention), Capture())
+    answers = {
+        name: elsewhere(part) if for_each_token(instrumented, part) else part for name, part in answers_in(output)
+    }
     return bypass(answers) > 0
 
 
@@ -110,21 +114,21 @@ class KeySelection(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def reads_padding_at_hidden(twin: Twin) -> bool:
+def reads_padding_at_hidden(instrumented: InstrumentedModel) -> bool:
     """Whether what is read at a hidden token depends on padding: where it may look nowhere, it looks everywhere.
 
     Each row hides one of its tokens, alone and beside padding. In a decoder the first token is such a one wherever it
     is hidden, but nobody reads there: its answers are left out.
     """
-    with torch.inference_mode(False), torch.autocast(twin.device.type, enabled=False):
-        ids = torch.tensor([plain_ids(twin.model, LONG)] * SHORT, device=twin.device)
-        ids[:, SHORT:] = max(0, padding_id(twin.model) or 0)
+    with torch.inference_mode(False), torch.autocast(instrumented.device.type, enabled=False):
+        ids = torch.tensor([plain_ids(instrumented.model, LONG)] * SHORT, device=instrumented.device)
+        ids[:, SHORT:] = max(0, padding_id(instrumented.model) or 0)
         mask = torch.ones_like(ids)
         mask[:, SHORT:] = 0
-        gone = torch.eye(SHORT, LONG, dtype=torch.bool, device=twin.device)
-        whole = hide_tokens(twin, Batch(ids, mask), gone)
+        gone = torch.eye(SHORT, LONG, dtype=torch.bool, device=instrumented.device)
+        whole = hide_tokens(instrumented, Batch(ids, mask), gone)
         widths = [whole.map(lambda tensor, width=width: tensor[:, :width]) for width in (SHORT, LONG)]
-        alone, beside = (dict(answers_in(twin.run_uncounted(one, Tape()), SHORT)) for one in widths)
+        alone, beside = (dict(answers_in(instrumented.run_uncounted(one, Capture()), SHORT)) for one in widths)
     pairs = [(one, beside[name]) for name, one in alone.items() if name in beside]
-    cut = [(one[:, 1:], two[:, 1:SHORT]) if for_each_token(twin, two) else (one, two) for one, two in pairs]
+    cut = [(one[:, 1:], two[:, 1:SHORT]) if for_each_token(instrumented, two) else (one, two) for one, two in pairs]
     return max((relative(one, two) for one, two in cut), default=0.0) > precision_of(alone, SHORT) ** 0.5

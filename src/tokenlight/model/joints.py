@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from tokenlight.model.anatomy import Anatomy, probed_norm
+from tokenlight.model.anatomy import BlockStructure, probed_norm
 from tokenlight.model.linear_layers import affine_map
 
 
@@ -25,15 +25,15 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class Joint:
+class StructureMatch:
     """Where a block's attention joins the stream."""
 
-    anatomy: Anatomy
+    structure: BlockStructure
     norm: Piece | None  # one that reads the stream behind it
 
     @property
-    def behind_norm(self) -> Anatomy:
-        return self.anatomy if self.norm is None else replace(self.anatomy, norm=self.norm.path)
+    def behind_norm(self) -> BlockStructure:
+        return self.structure if self.norm is None else replace(self.structure, norm=self.norm.path)
 
 
 def linear_layers(pieces: list[Piece], state: Tensor, context: Tensor) -> list[Piece]:
@@ -48,14 +48,14 @@ def linear_layers(pieces: list[Piece], state: Tensor, context: Tensor) -> list[P
     ]
 
 
-def find_joint(
+def find_structure(
     pieces: list[Piece], state: Tensor, context: Tensor, output: Tensor, behind_gate: set[str]
-) -> Joint | str:
+) -> StructureMatch | str:
     heads = context.transpose(1, 2).flatten(2)  # [batch, token, head * dim]
     pieces = [piece.shaped(state) for piece in pieces]
     readers = projections(pieces, heads)
     readers += [Projection(piece, None, gated=True) for piece in pieces if piece.path in behind_gate]
-    found = [joint for projection in readers for joint in joints_of(pieces, projection, state, output)]
+    found = [joint for projection in readers for joint in structure_matches(pieces, projection, state, output)]
     if found:
         return found[0]
     if not readers:
@@ -80,22 +80,25 @@ def projections(pieces: list[Piece], heads: Tensor) -> list[Projection]:
         Projection(piece, norm)
         for norm in (None, *norms)
         for piece in reversed(pieces)
-        if holds(piece.before, heads if norm is None else norm.after) and affine_map(piece.module, heads.shape[-1])
+        if is_explained_by(piece.before, heads if norm is None else norm.after)
+        and affine_map(piece.module, heads.shape[-1])
     ]
 
 
-def holds(one: Tensor, other: Tensor) -> bool:
+def is_explained_by(one: Tensor, other: Tensor) -> bool:
     """The same numbers, perhaps with batch and tokens in one axis."""
     return one.numel() == other.numel() and same(one.reshape(other.shape), other)
 
 
-def joints_of(pieces: list[Piece], projection: Projection, state: Tensor, output: Tensor) -> list[Joint]:
+def structure_matches(
+    pieces: list[Piece], projection: Projection, state: Tensor, output: Tensor
+) -> list[StructureMatch]:
     """All that add up; none for a projection that gives no state."""
     if projection.piece.after.numel() != state.numel():
         return []
     straight = projection.piece.after.reshape(state.shape)
     norms = [piece for piece in pieces if is_norm_of(piece, straight)]
-    found: list[Joint] = []
+    found: list[StructureMatch] = []
     for norm in (*norms, None):
         branch = straight if norm is None else norm.after
         paths = {
@@ -108,17 +111,19 @@ def joints_of(pieces: list[Piece], projection: Projection, state: Tensor, output
         for piece, (own, joining) in readers:
             alone = [one.path for one in pieces].count(piece.path) == 1
             reader = piece if alone and is_norm_of(piece, piece.before) else None
-            found.append(Joint(Anatomy(**paths, scale=joining, residual_scale=own), reader))
+            found.append(StructureMatch(BlockStructure(**paths, scale=joining, residual_scale=own), reader))
         if readers:
             continue
         beside = [piece.after for piece in pieces if not same(piece.after, branch)]  # an MLP beside the attention
         sums = [factors for other in beside if (factors := fit(output, state, branch, other))]
-        found += [Joint(Anatomy(**paths, scale=joining, residual_scale=own), None) for own, joining, _ in sums]
+        found += [
+            StructureMatch(BlockStructure(**paths, scale=joining, residual_scale=own), None) for own, joining, _ in sums
+        ]
     return sorted(found, key=lambda joint: joint.norm is None)
 
 
 def is_norm_of(piece: Piece, state: Tensor) -> bool:
-    """Whether it normalises this state."""
+    """Whether it normalizes this state."""
     if piece.before.shape != state.shape or piece.after.shape != state.shape or any(piece.module.children()):
         return False
     if same(piece.after, state) or not same(piece.before, state):

@@ -1,9 +1,11 @@
-"""Twins that wait for the next call, without weights, as long as the model is what it was.
+"""Instrumented models that wait for the next call, without weights, as long as the model is what it was.
 
-A twin takes a good part of the time that a short text takes. It can be used again if a new one would be the same: the
+An instrumented model takes a good part of the time that a short text takes. It can be used again if a new one would
+be the same: the
 same modules with the same attributes and settings, the same weights in the same places. The weights themselves are
-taken from the model anew each time, so that a waiting twin does not keep what the model has moved or converted. A model
-with anything whose changes could not be seen, such as hooks, gets a new twin each time.
+taken from the model anew each time, so that a waiting instrumented model does not keep what the model has moved or
+converted. A model
+with anything whose changes could not be seen, such as hooks, gets a new instrumented model each time.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -23,8 +25,8 @@ from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel
 
 from tokenlight.foundation.torch_internals import HOOKS, WEIGHTS, changes_of, hook_numbers, weights_in
 from tokenlight.model.copying import unwrap
-from tokenlight.model.quantised import Dequantised
-from tokenlight.model.twin import Twin
+from tokenlight.model.quantised import Dequantized
+from tokenlight.model.twin import InstrumentedModel
 
 Weights = dict[str, nn.Parameter | None]
 VALUES = methodcaller("values")
@@ -59,7 +61,7 @@ class Snapshot:
         self._sizes, self._names = list(map(len, groups)), list(chain.from_iterable(groups))
         self._held = list(chain.from_iterable(group.values() for group in groups))
 
-    def holds(self, model: nn.Module) -> bool:
+    def is_current(self, model: nn.Module) -> bool:
         """Whether everything about the same model is still as it was."""
         groups = self._groups.values()
         return (
@@ -109,7 +111,7 @@ class LooseSnapshot:
         self._watched_modules = [ref(module) for module in model.modules()]
         self._state = self._read(model)
 
-    def holds(self, model: PreTrainedModel) -> bool:
+    def is_current(self, model: PreTrainedModel) -> bool:
         modules = list(model.modules())
         return (
             len(modules) == len(self._watched_modules)
@@ -131,7 +133,7 @@ class TensorState:
         self._tensors = [*model.parameters(), *model.buffers()]
         self._was = self._read()
 
-    def holds(self) -> bool:
+    def is_current(self) -> bool:
         return self._read() == self._was
 
     def _read(self) -> list[tuple[int, int]]:
@@ -148,8 +150,8 @@ class FactSnapshot:
         except CannotCompare:
             self._structure = LooseSnapshot(model)
 
-    def holds(self, model: PreTrainedModel) -> bool:
-        return self._structure.holds(model) and self._state.holds()
+    def is_current(self, model: PreTrainedModel) -> bool:
+        return self._structure.is_current(model) and self._state.is_current()
 
 
 def describe(value: Any) -> Any:
@@ -185,27 +187,31 @@ def is_fixed(value: Any) -> bool:
 
 @dataclass(frozen=True)
 class Waiting:
-    """A twin, and how it and the model were when it was made."""
+    """An instrumented model, and how it and the model were when it was made."""
 
-    twin: Twin
+    instrumented: InstrumentedModel
     model_was: Snapshot
-    twin_was: Snapshot
+    instrumented_was: Snapshot
 
-    places: list[tuple[Weights, Weights, Weights]]  # of each module's weights in the twin and the model; and of none
+    places: list[
+        tuple[Weights, Weights, Weights]
+    ]  # of each module's weights in the instrumented model and the model; and of none
     weights: list[nn.Parameter]  # of the model
 
     @classmethod
     def made_for(cls, model: PreTrainedModel) -> "Waiting":
-        twin = Twin(model)
-        if any(isinstance(module, Dequantised) for module in twin.model.modules()):
+        instrumented = InstrumentedModel(model)
+        if any(isinstance(module, Dequantized) for module in instrumented.model.modules()):
             raise CannotCompare("packed weights")
-        was = Snapshot(model)  # first: it refuses models whose modules do not match those of the twin, such as compiled
-        own = Snapshot(twin.model, without=("forward", "tokenlight", WEIGHTS, *HOOKS))
-        modules = zip(twin.model.modules(), model.modules(), strict=True)
+        was = Snapshot(
+            model
+        )  # first: it refuses models whose modules do not match those of the instrumented model, such as compiled
+        own = Snapshot(instrumented.model, without=("forward", "tokenlight", WEIGHTS, *HOOKS))
+        modules = zip(instrumented.model.modules(), model.modules(), strict=True)
         places = [(weights_in(a), weights_in(b)) for a, b in modules if weights_in(b)]
         nothing = [{name: weight if weight is None else NO_WEIGHT for name, weight in a.items()} for a, _ in places]
         triples = [(a, b, none) for (a, b), none in zip(places, nothing, strict=True)]
-        return cls(twin, was, own, triples, list(model.parameters()))
+        return cls(instrumented, was, own, triples, list(model.parameters()))
 
     def take_weights(self) -> None:
         views: dict[int, nn.Parameter | None] = {id(None): None}  # weights that are tied stay so
@@ -221,7 +227,7 @@ class Waiting:
 
     def fits(self, model: PreTrainedModel) -> bool:
         """Before the weights are taken."""
-        if not self.model_was.holds(model):
+        if not self.model_was.is_current(model):
             return False
         return not any(map(torch.is_inference, self.weights))
 
@@ -232,22 +238,22 @@ LOCK = Lock()
 
 
 @contextmanager
-def borrowed_twin(model: nn.Module) -> Iterator[Twin]:
-    """A twin for one call; nobody else has it at the same time."""
+def borrowed_model(model: nn.Module) -> Iterator[InstrumentedModel]:
+    """An instrumented model for one call; nobody else has it at the same time."""
     inner = unwrap(model)
-    waiting = waiting_twin(inner)
+    waiting = cached_model(inner)
     if waiting is None:
-        yield Twin(inner)
+        yield InstrumentedModel(inner)
         return
-    yield waiting.twin  # after an exception it is not used again
-    waiting.twin.rest()
-    if waiting.twin_was.holds(waiting.twin.model):  # some modules remember what they have seen
+    yield waiting.instrumented  # after an exception it is not used again
+    waiting.instrumented.rest()
+    if waiting.instrumented_was.is_current(waiting.instrumented.model):  # some modules remember what they have seen
         waiting.drop_weights()
         with LOCK:
             WAITING[inner] = waiting
 
 
-def waiting_twin(model: PreTrainedModel) -> Waiting | None:
+def cached_model(model: PreTrainedModel) -> Waiting | None:
     """With weights; None for a model that cannot be compared with what it was."""
     with LOCK:
         waiting = WAITING.pop(model, None)

@@ -1,7 +1,7 @@
 """How a model runs: which modules are its blocks, in which order they are called, and where attention is.
 
 Most families derive their blocks from one class of transformers, run each once, and call attention once in it. For the
-others it is found out by a rehearsal (`rehearsal.py`).
+others it is found out by a layout discovery (`rehearsal.py`).
 """
 
 from collections.abc import Set
@@ -33,12 +33,12 @@ class Layout:
     # place and ends where the next one begins, the last one where this module ends.
     container: str | None = None
 
-    def turned(self, state: Tensor) -> Tensor:
+    def to_batch_first(self, state: Tensor) -> Tensor:
         """From the model's order to [batch, token, dim], or back."""
         return state.transpose(0, 1) if self.time_first else state
 
     def expected(self) -> dict[str, Any]:
-        """What the tape of a run finds (`Tape.found`)."""
+        """What the capture of a run finds (`Capture.found`)."""
         return {
             "embeddings": 1,
             "blocks": list(self.blocks),
@@ -87,8 +87,8 @@ def plain_layout(model: PreTrainedModel) -> Layout:
 
 
 def layout_of(model: PreTrainedModel) -> Layout:
-    """What a rehearsal found, or else what is usual."""
-    return REHEARSED.get(model) or plain_layout(model)
+    """What a layout discovery found, or else what is usual."""
+    return DISCOVERED_LAYOUTS.get(model) or plain_layout(model)
 
 
-REHEARSED: WeakKeyDictionary[PreTrainedModel, Layout] = WeakKeyDictionary()
+DISCOVERED_LAYOUTS: WeakKeyDictionary[PreTrainedModel, Layout] = WeakKeyDictionary()

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
 from tokenlight.foundation.torch_internals import hooks_on
-from tokenlight.model.quantised import Dequantised
+from tokenlight.model.quantised import Dequantized
 
 Affine = tuple[Tensor, Tensor | None]  # x @ weight [in, out] + bias [out]
 
@@ -17,9 +17,9 @@ def affine_map(module: nn.Module, width: int) -> Affine | None:
 
     An adapter or a hook around a linear layer is a part of what it does, so the weights inside are not all of it.
     """
-    plain = isinstance(module, nn.Linear | Conv1D | Dequantised) and not hooks_on(module)
+    plain = isinstance(module, nn.Linear | Conv1D | Dequantized) and not hooks_on(module)
     found = stored(module) if plain else seen(module, width)
-    return found if found is not None and does(module, found, width) else None
+    return found if found is not None and reproduces(module, found, width) else None
 
 
 def stored(module: Any) -> Affine:
@@ -38,7 +38,7 @@ def seen(module: nn.Module, width: int) -> Affine | None:
     return None if bias is None or rows is None or bias.shape[1:] != rows.shape[1:] else (rows - bias, bias[0])
 
 
-def does(module: nn.Module, found: Affine, width: int) -> bool:
+def reproduces(module: nn.Module, found: Affine, width: int) -> bool:
     """Whether a module computes this map: on two vectors that nobody has chosen."""
     weight, bias = found
     if weight.ndim != 2 or len(weight) != width:

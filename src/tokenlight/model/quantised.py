@@ -1,4 +1,5 @@
-"""Linear layers with packed weights (8 or 4 bits): in the twin, plain ones around the weights that they stand for."""
+"""Linear layers with packed weights (8 or 4 bits): in the instrumented model, plain ones around the weights that they
+stand for."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +14,7 @@ from tokenlight.foundation.torch_internals import hooks_on, weights_in
 WAY_OUT = "load the model in floating point, or give what model.dequantize() makes of it"
 
 
-class Dequantised(nn.Module):
+class Dequantized(nn.Module):
     """The same function as a layer whose weights are packed and whose values are not rounded.
 
     It reads the user's layer and changes nothing in it. Weights are unpacked whenever they are asked for, so that those
@@ -25,7 +26,7 @@ class Dequantised(nn.Module):
 
     def __init__(self, layer: nn.Module, unpack: Callable[[], Tensor], computed_in: torch.dtype | None):
         super().__init__()
-        self.__dict__["layer"] = layer  # not a module of the twin
+        self.__dict__["layer"] = layer  # not a module of the instrumented model
         self.unpack, self.computed_in = unpack, computed_in
 
     @property
@@ -59,7 +60,7 @@ def unpacked(tensor: Tensor) -> Tensor:
     return tensor.dequantize() if is_packed(tensor) else tensor
 
 
-def is_quantised(module: nn.Module) -> bool:
+def is_quantized(module: nn.Module) -> bool:
     """Whether its own weights are packed."""
     kind = type(module).__module__
     own = weights_in(module).values()
@@ -70,30 +71,30 @@ PACKED = (torch.uint8, torch.int8)
 
 
 def unpacked_weights(model: nn.Module) -> int:
-    """How many numbers the packed weights stand for: of a model, or of its twin."""
-    layers: list[Any] = [m.__dict__["layer"] for m in model.modules() if isinstance(m, Dequantised)]
-    layers += [module for module in model.modules() if is_quantised(module)]
+    """How many numbers the packed weights stand for: of a model, or of its instrumented model."""
+    layers: list[Any] = [m.__dict__["layer"] for m in model.modules() if isinstance(m, Dequantized)]
+    layers += [module for module in model.modules() if is_quantized(module)]
     return sum(layer.in_features * layer.out_features for layer in layers)
 
 
-def dequantised(module: nn.Module) -> Dequantised:
-    """A plain layer for a quantised one, or the reason why there is none."""
+def dequantized(module: nn.Module) -> Dequantized:
+    """A plain layer for a quantized one, or the reason why there is none."""
     name = type(module).__name__
     if hooks_on(module) or "forward" in vars(module):
-        raise UnsupportedModelError(f"there are hooks on {name}, which is quantised: remove them, or {WAY_OUT}")
+        raise UnsupportedModelError(f"there are hooks on {name}, which is quantized: remove them, or {WAY_OUT}")
     weight: Any = weights_in(module).get("weight")
     if type(module) is nn.Linear and is_packed(weight):
         if getattr(weight, "act_quant_kwargs", None) is not None:
             raise UnsupportedModelError(
-                f"{name} is quantised and rounds its input, too, which has no gradient: {WAY_OUT}"
+                f"{name} is quantized and rounds its input, too, which has no gradient: {WAY_OUT}"
             )
-        return Dequantised(module, weight.dequantize, None)
+        return Dequantized(module, weight.dequantize, None)
     if name == "Linear4bit" and getattr(weight, "quant_state", None) is not None:
         return four_bits(module, weight)
-    raise UnsupportedModelError(f"{name} is quantised in a way that is more than packed weights: {WAY_OUT}")
+    raise UnsupportedModelError(f"{name} is quantized in a way that is more than packed weights: {WAY_OUT}")
 
 
-def four_bits(module: Any, weight: Any) -> Dequantised:
+def four_bits(module: Any, weight: Any) -> Dequantized:
     """A layer of bitsandbytes."""
     from bitsandbytes.functional import dequantize_4bit  # type: ignore[import-not-found]
 
@@ -103,4 +104,4 @@ def four_bits(module: Any, weight: Any) -> Dequantised:
             "it again and explain before you run it, or give what model.dequantize() makes of it"
         )
     computed_in = module.compute_dtype if module.compute_type_is_set else None
-    return Dequantised(module, lambda: dequantize_4bit(weight.data, weight.quant_state), computed_in)
+    return Dequantized(module, lambda: dequantize_4bit(weight.data, weight.quant_state), computed_in)

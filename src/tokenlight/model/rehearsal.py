@@ -25,12 +25,12 @@ from tokenlight.model.inputs import accepted_inputs
 from tokenlight.model.layout import Layout
 from tokenlight.model.precision import KeepDouble
 from tokenlight.model.protected_buffers import ProtectBuffers
-from tokenlight.model.tape import Tape, state_in, state_out, tensors_in
-from tokenlight.model.watching import Watch
+from tokenlight.model.tape import Capture, state_in, state_out, tensors_in
+from tokenlight.model.watching import AttentionDetector
 from tokenlight.rules.origins import running_module
 from tokenlight.text.batches import Batch
 
-ROWS, TOKENS = 2, 7  # of the rehearsal; numbers that no other axis of a state is likely to have
+ROWS, TOKENS = 2, 7  # of the layout discovery; numbers that no other axis of a state is likely to have
 
 
 @dataclass(eq=False)
@@ -44,7 +44,7 @@ class Call:
 
 
 @dataclass
-class RehearsalTape(Tape):
+class DiscoveryCapture(Capture):
     """Notes which modules run, one inside the other, and where attention is called."""
 
     running: list[Call] = field(default_factory=list)
@@ -66,7 +66,7 @@ class NoBlocks(UnsupportedModelError):
     """Neither modules that transformers marks as blocks nor attention in a module of a list."""
 
 
-def rehearse(model: PreTrainedModel) -> Layout:
+def discover_layout(model: PreTrainedModel) -> Layout:
     """Attention through the interface, where the family knows it; otherwise as its own code computes it, watched.
 
     The model that runs is a copy: some remember what they have seen.
@@ -83,26 +83,31 @@ def rehearse(model: PreTrainedModel) -> Layout:
 
 
 def run_through(model: PreTrainedModel, watched: bool) -> Layout:
-    tape = RehearsalTape(shape=(ROWS, TOKENS))
-    with torch.inference_mode(False), torch.no_grad(), NoLeaves(), Watch(tape) if watched else nullcontext():
+    capture = DiscoveryCapture(shape=(ROWS, TOKENS))
+    with (
+        torch.inference_mode(False),
+        torch.no_grad(),
+        NoLeaves(),
+        AttentionDetector(capture) if watched else nullcontext(),
+    ):
         copy = private_copy(model)
-        prepare(copy, tape, watched)
+        prepare(copy, capture, watched)
         modules = set(copy.modules())
         with ProtectBuffers(copy):
             answer = run(copy)
         refuse_rebuilt(copy, modules)
-        found, attention_in = find_blocks(copy, tape), list(tape.attention_in)
+        found, attention_in = find_blocks(copy, capture), list(capture.attention_in)
         for block in {call.module for call in found}:
             block.register_forward_hook(spoil_extras)
         again = run(copy)
         chained = all(same(one.output, two.state) for one, two in pairwise(found))
-        container = None if chained else find_container(copy, tape, found, answer)
+        container = None if chained else find_container(copy, capture, found, answer)
     if not found:
         raise NoBlocks(
             f"{type(model).__name__} has no blocks that tokenlight can find: no module that transformers marks as one, "
             "and no attention in a module of a list"
         )
-    time_first = embeds_time_first(copy, tape)
+    time_first = embeds_time_first(copy, capture)
     inside = [sum(call in path for path in attention_in) for call in found]
     states = [state for call in found for state in (call.state, call.output)]
     order = {False: (ROWS, TOKENS), True: (TOKENS, ROWS)}
@@ -119,12 +124,14 @@ def run_through(model: PreTrainedModel, watched: bool) -> Layout:
     )
 
 
-def find_container(model: PreTrainedModel, tape: RehearsalTape, found: list[Call], answer: list[Tensor]) -> str | None:
+def find_container(
+    model: PreTrainedModel, capture: DiscoveryCapture, found: list[Call], answer: list[Tensor]
+) -> str | None:
     """The module that holds blocks whose parts lie apart, as XLM's; None where states between them are not all.
 
     What a block begins with reads the whole state if, with this state of one text, any other text has its answer.
     """
-    around = [path[:-1] for path in tape.calls if path[-1] in found]
+    around = [path[:-1] for path in capture.calls if path[-1] in found]
     container = next((one for one in reversed(around[0]) if all(one in path for path in around)), None)
     states = [call.state for call in found]
     if container is None or container.output is None or len({call.module for call in found}) < len(found):
@@ -173,10 +180,12 @@ class NoLeaves(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def embeds_time_first(model: PreTrainedModel, tape: RehearsalTape) -> bool:
+def embeds_time_first(model: PreTrainedModel, capture: DiscoveryCapture) -> bool:
     """Whether embeddings are [token, batch, dim]; anything but that and [batch, token, dim] is refused."""
     layers = embedding_layers(model)
-    found = {None if call.output is None else call.output.shape[:2] for *_, call in tape.calls if call.module in layers}
+    found = {
+        None if call.output is None else call.output.shape[:2] for *_, call in capture.calls if call.module in layers
+    }
     if found == {(TOKENS, ROWS)}:
         return True
     if found - {(ROWS, TOKENS)}:
@@ -186,18 +195,18 @@ def embeds_time_first(model: PreTrainedModel, tape: RehearsalTape) -> bool:
     return False
 
 
-def prepare(model: PreTrainedModel, tape: RehearsalTape, watched: bool) -> None:
+def prepare(model: PreTrainedModel, capture: DiscoveryCapture, watched: bool) -> None:
     for config in configs_of(model):
         set_attention(config, written_attention_of(config) if watched else WRITTEN_OUT)
-    holder = Holder(tape)
+    holder = Holder(capture)
     for name, module in model.named_modules():
-        module.__dict__["tokenlight"] = holder  # how the attention function finds the tape
-        hook(tape, name, module)
+        module.__dict__["tokenlight"] = holder  # how the attention function finds the capture
+        hook(capture, name, module)
 
 
 @dataclass
 class Holder:
-    tape: Tape
+    capture: Capture
 
 
 def run(model: PreTrainedModel, first: int = 0) -> list[Tensor]:
@@ -208,7 +217,7 @@ def run(model: PreTrainedModel, first: int = 0) -> list[Tensor]:
     accepted = accepted_inputs(model)
     given = {name: part for name, part in Batch(ids, torch.ones_like(ids)).inputs().items() if name in accepted}
     try:
-        with KeepDouble() if model.dtype == torch.float64 else nullcontext():  # as in a twin
+        with KeepDouble() if model.dtype == torch.float64 else nullcontext():  # as in an instrumented model
             return list(tensors_in(model(**given, return_dict=True).values()))
     except UnsupportedModelError:
         raise
@@ -228,24 +237,24 @@ def is_number(part: Any) -> bool:
     return isinstance(part, Tensor) and part.is_floating_point()
 
 
-def hook(tape: RehearsalTape, name: str, module: nn.Module) -> None:
+def hook(capture: DiscoveryCapture, name: str, module: nn.Module) -> None:
     def begin(module: nn.Module, args: Any, kwargs: Any) -> None:
-        tape.begin(Call(name, module, state_in(args, kwargs)))
+        capture.begin(Call(name, module, state_in(args, kwargs)))
 
     module.register_forward_pre_hook(begin, with_kwargs=True)
-    module.register_forward_hook(lambda module, args, output: tape.end(output))
+    module.register_forward_hook(lambda module, args, output: capture.end(output))
 
 
-def find_blocks(model: PreTrainedModel, tape: RehearsalTape) -> list[Call]:
+def find_blocks(model: PreTrainedModel, capture: DiscoveryCapture) -> list[Call]:
     """Those of transformers' own kind that ran; without any, the members of lists in which attention is called."""
-    marked = [path[-1] for path in tape.calls if [is_block(call.module) for call in path].count(True) == 1]
+    marked = [path[-1] for path in capture.calls if [is_block(call.module) for call in path].count(True) == 1]
     marked = [call for call in marked if is_block(call.module)]  # a block in a block is a part of it
     if marked:
         return marked
     listed = {id(one) for module in model.modules() if isinstance(module, nn.ModuleList) for one in module}
-    inside = [[call for call in path if id(call.module) in listed] for path in tape.attention_in]
+    inside = [[call for call in path if id(call.module) in listed] for path in capture.attention_in]
     kinds = {type(path[-1].module) for path in inside if path}  # others of their kind are blocks without attention
-    return [path[-1] for path in tape.calls if type(path[-1].module) in kinds and id(path[-1].module) in listed]
+    return [path[-1] for path in capture.calls if type(path[-1].module) in kinds and id(path[-1].module) in listed]
 
 
 def same(one: Tensor | None, two: Tensor | None) -> bool:

@@ -1,6 +1,7 @@
 """State spaces and linear attention: the recurrence over all tokens as one operation, which rules can replace.
 
-transformers writes it as a function of each modelling file, which the layers call by its name. In a twin, such a layer
+transformers writes it as a function of each modeling file, which the layers call by its name. In an instrumented
+model, such a layer
 runs the same code, but finds `scan` of rules/points.py under that name, with the function inside. Where a module is the
 recurrence, all of the module is the operation. Nothing is copied, and neither the file nor the class changes.
 """
@@ -29,7 +30,7 @@ WRITTEN: dict[str, str] = {
 }
 # Modules that are a recurrence, by what their own code calls on themselves.
 WRITTEN_BY_MODULES: dict[str, str] = {
-    RECURRENT_GEMMA_SCAN: "activations",  # whose gates and discretisation are computed from the same
+    RECURRENT_GEMMA_SCAN: "activations",  # whose gates and discretization are computed from the same
     XLSTM_SCAN: "value",
 }
 OTHER_KINDS = {"linear_attention", "conv", "mamba", "mamba2", "hybrid", "recurrent"}  # of layers: not attention alone
@@ -39,7 +40,7 @@ DECAY = (
 GATE = "z"  # an argument that Mamba's scan multiplies its result with
 
 
-def scans_in(module: nn.Module) -> list[str]:
+def recurrences_in(module: nn.Module) -> list[str]:
     """The names of the recurrences that a module's own code calls."""
     return [name for name in names_in(module) if name in WRITTEN]
 
@@ -56,14 +57,14 @@ def names_in(module: nn.Module) -> tuple[str, ...]:
     return () if code is None else code.co_names
 
 
-def has_scans(model: nn.Module) -> bool:
+def has_recurrences(model: nn.Module) -> bool:
     """Whether a recurrence over the tokens is an operation that rules can replace."""
-    return any(scans_in(module) or written_by(module) for module in model.modules())
+    return any(recurrences_in(module) or written_by(module) for module in model.modules())
 
 
 def has_states(model: nn.Module) -> bool:
     """Whether tokens reach each other by a recurrence, in all blocks or in some, or beside attention."""
-    return has_scans(model) or any(hasattr(module, DECAY) for module in model.modules())
+    return has_recurrences(model) or any(hasattr(module, DECAY) for module in model.modules())
 
 
 def attends_alone(model: PreTrainedModel) -> bool:
@@ -74,33 +75,36 @@ def attends_alone(model: PreTrainedModel) -> bool:
     return largest(config, "num_attention_heads") > 0 and not others and not has_states(model)
 
 
-def make_scans_replaceable(module: nn.Module) -> None:
-    """In a module of a twin."""
-    names, written = scans_in(module), written_by(module)
+def make_recurrences_replaceable(module: nn.Module) -> None:
+    """In a module of an instrumented model."""
+    names, written = recurrences_in(module), written_by(module)
     if "forward" in vars(module):
         return
     if written is not None:
-        module.forward = as_scan(module.forward, written, recurrence)
+        module.forward = as_recurrence(module.forward, written, recurrence)
     elif names:
         forward: Any = type(module).forward
-        module.forward = calling_scan(forward, names).__get__(module)
+        module.forward = calling_recurrence(forward, names).__get__(module)
 
 
-def calling_scan(forward: FunctionType, names: list[str]) -> FunctionType:
+def calling_recurrence(forward: FunctionType, names: list[str]) -> FunctionType:
     """The same code, with `scan` in place of these functions; a decorator around it stays around it."""
     inner: Any = getattr(forward, "__wrapped__", None)
     if inner is None:
         space = forward.__globals__
-        space, cells = {**space, **{name: as_scan(space[name], WRITTEN[name]) for name in names}}, forward.__closure__
+        space, cells = (
+            {**space, **{name: as_recurrence(space[name], WRITTEN[name]) for name in names}},
+            forward.__closure__,
+        )
     else:
-        space, changed = forward.__globals__, CellType(calling_scan(inner, names))
+        space, changed = forward.__globals__, CellType(calling_recurrence(inner, names))
         cells = tuple(changed if cell.cell_contents is inner else cell for cell in forward.__closure__ or ())
     made = FunctionType(forward.__code__, space, forward.__name__, forward.__defaults__, cells)
     made.__kwdefaults__ = forward.__kwdefaults__
     return made
 
 
-def as_scan(function: Callable[..., Any], written: str, point: Callable[..., Any] = scan) -> Callable[..., Any]:
+def as_recurrence(function: Callable[..., Any], written: str, point: Callable[..., Any] = scan) -> Callable[..., Any]:
     """A recurrence as an operation that rules know. The gate is a product like any other, behind it."""
     signature = inspect.signature(function)
 

@@ -1,4 +1,4 @@
-"""What a twin writes while it runs."""
+"""What an instrumented model writes while it runs."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -57,8 +57,8 @@ def with_state(output: Any, state: Tensor) -> Any:
 
 
 @dataclass
-class Tape:
-    """What the twin writes while it runs; filled by its hooks and by the attention function."""
+class Capture:
+    """What the instrumented model writes while it runs; filled by its hooks and by the attention function."""
 
     keep: frozenset[str] = frozenset()
     differentiable: bool = False

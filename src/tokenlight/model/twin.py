@@ -1,9 +1,8 @@
-"""A private twin of the user's model: the same weights in memory, modules and configuration of its own.
+"""The instrumented model: a private copy of the user's model that shares its weights and carries our hooks.
 
-Everything tokenlight does to a model (hooks, attention function, frozen weights, eval mode) it does to a twin.
-So the user's model is never touched, not even for a moment, and threads cannot disturb each other.
-A twin costs a few milliseconds and no memory; it is never out of date, because it is made for one call, or used again
-after a look at the whole model (`kept_twins.py`).
+Hooks, attention functions, frozen weights and eval mode are set on modules and a configuration of the copy's own, so the
+user's model never changes, not even temporarily, and threads cannot interfere. A copy takes a few milliseconds and no
+memory for weights. It is made for one call, or reused after every module of the user's model was found unchanged.
 """
 
 from collections.abc import Iterable, Iterator
@@ -25,13 +24,13 @@ from tokenlight.model.activations import is_written_out
 from tokenlight.model.attention import FUSED, FUSED_HIDING, WRITTEN_OUT, CannotFuse, UnknownTerm
 from tokenlight.model.block_hooks import BlockHooks
 from tokenlight.model.copying import configs_of, embedding_layers, private_copy, refuse_inexact, unwrap
-from tokenlight.model.layout import REHEARSED, Layout, is_usual, plain_layout
+from tokenlight.model.layout import DISCOVERED_LAYOUTS, Layout, is_usual, plain_layout
 from tokenlight.model.own_errors import refusing_what_we_break
 from tokenlight.model.precision import KeepDouble
-from tokenlight.model.rehearsal import rehearse
-from tokenlight.model.scans import has_states, make_scans_replaceable
-from tokenlight.model.tape import BlockCall, Tape
-from tokenlight.model.watching import Watch
+from tokenlight.model.rehearsal import discover_layout
+from tokenlight.model.scans import has_states, make_recurrences_replaceable
+from tokenlight.model.tape import BlockCall, Capture
+from tokenlight.model.watching import AttentionDetector
 from tokenlight.rules.mode import RuleMode
 from tokenlight.rules.points import activation
 from tokenlight.text.batches import Batch
@@ -42,11 +41,11 @@ COMPUTED_AGAIN = (
 )
 
 
-class Twin:
-    """Runs the model on a batch and returns its output together with the tape."""
+class InstrumentedModel:
+    """Runs the model on a batch and returns its output together with the capture."""
 
     model: PreTrainedModel
-    tape: Tape
+    capture: Capture
     layout: Layout  # what is expected of every run
 
     def __init__(self, model: PreTrainedModel):
@@ -60,22 +59,22 @@ class Twin:
         self._scans = has_states(self.model)
         self._fusable = knows_fused_attention(self.model)
         self._accepted = inputs.accepted_inputs(self.model)
-        self.tape = Tape()
+        self.capture = Capture()
         self._prepare_modules()
         self._hooks: BlockHooks | None = None
-        self._rehearsed = False
-        known = REHEARSED.get(model)
+        self._layout_discovered = False
+        known = DISCOVERED_LAYOUTS.get(model)
         if known is not None and known.container is not None:
             known = None  # a hook since then may lead past the states between blocks that are no modules
         if known is None and not is_usual(self.model):
-            self._rehearse()
+            self._discover_layout()
         else:
             self._follow(known or plain_layout(self.model))
         self.rest()
 
     @property
     def original(self) -> PreTrainedModel:
-        """The model that it is a twin of."""
+        """The model that it is an instrumented model of."""
         original = self._original()
         assert original is not None, "the model is gone"
         return original
@@ -96,23 +95,23 @@ class Twin:
     def run(
         self,
         batch: Batch,
-        tape: Tape,
+        capture: Capture,
         rules: AbstractContextManager[Any] | None = None,
         *,
         read_at: Tensor | None = None,
     ) -> Any:
-        """One forward pass, under a rule mode if given; the tape holds what it was asked to keep.
+        """One forward pass, under a rule mode if given; the capture holds what it was asked to keep.
 
         With `read_at` [batch], a causal language model computes the logits of these positions alone, if its forward
         allows that; they are then [batch, vocabulary]. With [batch, step] they are always [batch, step, vocabulary].
         """
         pass_begins()
-        return self.run_uncounted(batch, tape, rules, read_at=read_at)
+        return self.run_uncounted(batch, capture, rules, read_at=read_at)
 
     def run_uncounted(
         self,
         batch: Batch,
-        tape: Tape,
+        capture: Capture,
         rules: AbstractContextManager[Any] | None = None,
         *,
         read_at: Tensor | None = None,
@@ -123,58 +122,62 @@ class Twin:
         if read_at is not None and "logits_to_keep" in self._accepted:
             # Every version of transformers takes positions that all texts share: those that any of them is read at.
             inputs["logits_to_keep"], place = read_at.unique(return_inverse=True)
-        tape.hides, tape.hidden = batch.hides, batch.hidden_in_attention
-        tape.key_factors, tape.shift_scores = batch.key_factors, batch.shift_scores
-        tape.fused = tape.fused and batch.key_factors is None  # the fused operation gives nobody its scores
-        output = self._run_as_expected(inputs, tape, rules)
+        capture.hides, capture.hidden = batch.hides, batch.hidden_in_attention
+        capture.key_factors, capture.shift_scores = batch.key_factors, batch.shift_scores
+        capture.fused = capture.fused and batch.key_factors is None  # the fused operation gives nobody its scores
+        output = self._run_as_expected(inputs, capture, rules)
         if place is not None:
-            with torch.set_grad_enabled(tape.differentiable):
+            with torch.set_grad_enabled(capture.differentiable):
                 output["logits"] = pick(output["logits"], place)
-        tape.refuse_overwritten()
+        capture.refuse_overwritten()
         return output
 
-    def fuses(self, tape: Tape) -> bool:
-        """Whether attention is one operation in a run with this tape."""
-        return tape.may_fuse and self.fusable
+    def fuses(self, capture: Capture) -> bool:
+        """Whether attention is one operation in a run with this capture."""
+        return capture.may_fuse and self.fusable
 
     def run_block(
-        self, number: int, call: BlockCall, tape: Tape, rules: AbstractContextManager[Any] | None = None
+        self, number: int, call: BlockCall, capture: Capture, rules: AbstractContextManager[Any] | None = None
     ) -> Tensor:
         """One block on its own, as it was called before."""
-        tape.block = number - 1
-        with self._writing(tape, rules):
-            call = call.with_state(self.layout.turned(call.state))
+        capture.block = number - 1
+        with self._writing(capture, rules):
+            call = call.with_state(self.layout.to_batch_first(call.state))
             output = self.model.get_submodule(self.layout.blocks[number])(*call.args, **call.kwargs)
             if isinstance(rules, RuleMode):
                 rules.look_at_output(output)
-            state = self.layout.turned(output if isinstance(output, Tensor) else output[0])
-        if tape.attentions != [self.layout.attentions[number]]:
+            state = self.layout.to_batch_first(output if isinstance(output, Tensor) else output[0])
+        if capture.attentions != [self.layout.attentions[number]]:
             raise UnsupportedModelError(f"block {number} of {type(self.model).__name__} runs differently a second time")
         return state
 
     @contextmanager
-    def _writing(self, tape: Tape, rules: AbstractContextManager[Any] | None) -> Iterator[None]:
-        """Inside, hooks write to this tape."""
-        self.tape = tape
-        watched, fused = self.layout.watched, FUSED_HIDING if tape.hides else FUSED
+    def _writing(self, capture: Capture, rules: AbstractContextManager[Any] | None) -> Iterator[None]:
+        """Inside, hooks write to this capture."""
+        self.capture = capture
+        watched, fused = self.layout.watched, FUSED_HIDING if capture.hides else FUSED
         if watched:
             self._attend_as_loaded()
         else:
-            self._attend_by(fused if self.fuses(tape) else WRITTEN_OUT)
+            self._attend_by(fused if self.fuses(capture) else WRITTEN_OUT)
         try:
             with (
-                torch.set_grad_enabled(tape.differentiable),
-                KeepDouble() if tape.double or self.dtype == torch.float64 else nullcontext(),
+                torch.set_grad_enabled(capture.differentiable),
+                KeepDouble() if capture.double or self.dtype == torch.float64 else nullcontext(),
                 keeping_what_was_computed(COMPUTED_AGAIN) if isinstance(rules, RuleMode) else nullcontext(),
                 rules or nullcontext(),
-                Watch(tape) if watched else nullcontext(),  # the last one in sees what is called before the others
+                AttentionDetector(capture)
+                if watched
+                else nullcontext(),  # the last one in sees what is called before the others
             ):
                 yield
         finally:
-            self.tape = Tape()  # a twin holds itself through its modules: what it has recorded must not wait for that
+            self.capture = (
+                Capture()
+            )  # an instrumented model holds itself through its modules: what it has recorded must not wait for that
 
     def note_projections(self, projections: Iterable[nn.Module]) -> None:
-        """From now on, tapes that keep "projected" hold what these modules read."""
+        """From now on, captures that keep "projected" hold what these modules read."""
         if self._hooks is not None:
             self._hooks.note_projections(projections)
 
@@ -192,58 +195,60 @@ class Twin:
 
     def embed(self, input_ids: Tensor) -> Tensor:
         """[batch, token] -> [batch, token, dim]: what the embedding layer gives for these ids."""
-        self.tape = Tape()
+        self.capture = Capture()
         with torch.no_grad():
             return self.model.get_input_embeddings()(input_ids)
 
-    def _run_as_expected(self, inputs: dict[str, Tensor], tape: Tape, rules: AbstractContextManager[Any] | None) -> Any:
-        """A block, an attention call or an embedding that went past the tape would be missing from the result."""
-        self.layout.refuse_missing(self.model, tape.reads, beside_attention=self._scans)
+    def _run_as_expected(
+        self, inputs: dict[str, Tensor], capture: Capture, rules: AbstractContextManager[Any] | None
+    ) -> Any:
+        """A block, an attention call or an embedding that went past the capture would be missing from the result."""
+        self.layout.refuse_missing(self.model, capture.reads, beside_attention=self._scans)
         if rules is not None and not self.layout.by_text:
             raise UnsupportedModelError(
                 f"the blocks of {type(self.model).__name__} do not read states [batch, token, dim]: relevance cannot "
                 "be kept apart by text; methods that use plain gradients work"
             )
-        tape.shape = (inputs["input_ids"].shape[0], inputs["input_ids"].shape[1])
+        capture.shape = (inputs["input_ids"].shape[0], inputs["input_ids"].shape[1])
         try:
-            output = self._forward(inputs, tape, rules)
+            output = self._forward(inputs, capture, rules)
         except UnknownTerm:
-            if self._rehearsed:
+            if self._layout_discovered:
                 raise
         else:
-            found, expected = tape.found(), self.layout.expected()
+            found, expected = capture.found(), self.layout.expected()
             if found == expected:
                 return output
-            if self._rehearsed:
+            if self._layout_discovered:
                 raise UnsupportedModelError(
                     f"{type(self.model).__name__} does not run as expected: saw {found}, expected {expected}"
                 )
-        self._rehearse()  # it is none of the usual ones
-        tape.clear()
-        return self._run_as_expected(inputs, tape, rules)
+        self._discover_layout()  # it is none of the usual ones
+        capture.clear()
+        return self._run_as_expected(inputs, capture, rules)
 
-    def _rehearse(self) -> None:
-        REHEARSED[self.original] = rehearse(self.original)
-        self._rehearsed = True
-        self._follow(REHEARSED[self.original])
+    def _discover_layout(self) -> None:
+        DISCOVERED_LAYOUTS[self.original] = discover_layout(self.original)
+        self._layout_discovered = True
+        self._follow(DISCOVERED_LAYOUTS[self.original])
 
     def _follow(self, layout: Layout) -> None:
         if self._hooks is not None:
             self._hooks.remove()
-        self.layout = REHEARSED[self.model] = layout
+        self.layout = DISCOVERED_LAYOUTS[self.model] = layout
         self._hooks = BlockHooks(self, self.model, layout)
 
-    def _forward(self, inputs: dict[str, Tensor], tape: Tape, rules: AbstractContextManager[Any] | None) -> Any:
+    def _forward(self, inputs: dict[str, Tensor], capture: Capture, rules: AbstractContextManager[Any] | None) -> Any:
         try:
-            with refusing_what_we_break(self.model, lambda: self._run_plainly(inputs)), self._writing(tape, rules):
+            with refusing_what_we_break(self.model, lambda: self._run_plainly(inputs)), self._writing(capture, rules):
                 output = self._call(inputs)
                 if isinstance(rules, RuleMode):
                     rules.look_at_output(output)
                 return output
         except CannotFuse:  # the first attention of the model said so
             self._fusable = False
-        tape.clear()
-        return self._forward(inputs, tape, rules)
+        capture.clear()
+        return self._forward(inputs, capture, rules)
 
     def _run_plainly(self, inputs: dict[str, Tensor]) -> None:
         with torch.no_grad():
@@ -261,8 +266,8 @@ class Twin:
 
     def _prepare_modules(self) -> None:
         for module in self.model.modules():
-            module.__dict__["tokenlight"] = self  # how the attention function finds the tape
-            make_scans_replaceable(module)
+            module.__dict__["tokenlight"] = self  # how the attention function finds the capture
+            make_recurrences_replaceable(module)
             if is_written_out(module):
                 module.forward = partial(activation, formula=module.forward)  # one operation for the rules
         for layer in embedding_layers(self.model):
@@ -271,18 +276,20 @@ class Twin:
             layer.register_forward_hook(self._on_embeddings)
 
     def _on_embeddings(self, module: nn.Module, args: Any, output: Any) -> Tensor:
-        tape = self.tape
+        capture = self.capture
         if not isinstance(output, Tensor) or output.ndim != 3:
             raise UnsupportedModelError(f"the embedding layer {type(module).__name__} does not give one vector a token")
-        tensor = self.layout.turned(output) if tape.embeddings_instead is None else tape.embeddings_instead
-        if tape.double:
+        tensor = (
+            self.layout.to_batch_first(output) if capture.embeddings_instead is None else capture.embeddings_instead
+        )
+        if capture.double:
             tensor = tensor.double()
-        if tape.differentiable and not tape.head_only and not tape.last_block:
+        if capture.differentiable and not capture.head_only and not capture.last_block:
             tensor = begin_signal(tensor.detach())  # the leaf: everything after it has a gradient
-        tape.embedded += 1
-        tensor = tape.add("embeddings", tensor)
-        ours = tape.embeddings_instead is not None or tensor.requires_grad
-        tensor = self.layout.turned(tensor)
+        capture.embedded += 1
+        tensor = capture.add("embeddings", tensor)
+        ours = capture.embeddings_instead is not None or tensor.requires_grad
+        tensor = self.layout.to_batch_first(tensor)
         return tensor.clone(memory_format=torch.contiguous_format) if ours else tensor  # some models write into it
 
 

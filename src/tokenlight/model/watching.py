@@ -25,7 +25,7 @@ from tokenlight.model.attention import (
     one_per_head,
     suppress_keys,
 )
-from tokenlight.model.tape import Tape
+from tokenlight.model.tape import Capture
 from tokenlight.rules.in_place import IN_PLACE
 from tokenlight.rules.marks import name_of
 from tokenlight.rules.origins import running_module
@@ -41,14 +41,14 @@ LEAVES_IN_SHAPE: Functions = {
 }
 
 
-class Watch(TorchFunctionMode):
-    """Notes attention on a tape. Entered after a rule mode it sees calls first, and hands on to the rules."""
+class AttentionDetector(TorchFunctionMode):
+    """Notes attention on a capture. Entered after a rule mode it sees calls first, and hands on to the rules."""
 
-    tape: Tape
+    capture: Capture
 
-    def __init__(self, tape: Tape):
+    def __init__(self, capture: Capture):
         super().__init__()
-        self.tape = tape
+        self.capture = capture
 
     def __torch_function__(
         self,
@@ -62,7 +62,7 @@ class Watch(TorchFunctionMode):
             refuse_written_weights(func)
         if func is F.scaled_dot_product_attention:
             fused = FusedCall(*args, **kwargs)
-            if fused.is_between(self.tape.shape[1]):
+            if fused.is_between(self.capture.shape[1]):
                 return self._attend(fused)
         if func in MULTIPLIED or func is torch.einsum:
             mixing = self._mixing(func, args)
@@ -83,30 +83,30 @@ class Watch(TorchFunctionMode):
     def _softmax(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor:
         scores, *rest = args if args else (kwargs["input"],)
         others = {name: value for name, value in kwargs.items() if name != "input"}
-        tokens = self.tape.shape[1]
-        if self.tape.hidden is not None and scores.shape[-2:] == (tokens, tokens):
-            scores = fill_hidden(self.tape.hidden, scores)
-        if self.tape.key_factors is not None and scores.shape[-2:] == (tokens, tokens):
-            scores = suppress_keys(self.tape, scores)
+        tokens = self.capture.shape[1]
+        if self.capture.hidden is not None and scores.shape[-2:] == (tokens, tokens):
+            scores = fill_hidden(self.capture.hidden, scores)
+        if self.capture.key_factors is not None and scores.shape[-2:] == (tokens, tokens):
+            scores = suppress_keys(self.capture, scores)
         result = func(scores, *rest, **others)
         result.tokenlight_map = True
         return result
 
     def _attend(self, call: "FusedCall") -> Tensor:
         key, value = one_per_head(call.query, call.key, call.value)
-        value = self.tape.add("values", value)
+        value = self.capture.add("values", value)
         mask, bias = call.mask_and_bias()
-        context, _ = attend_written_out(self.tape, call.query, key, value, mask, call.scale, bias=bias)
-        return note_context(self.tape, context)
+        context, _ = attend_written_out(self.capture, call.query, key, value, mask, call.scale, bias=bias)
+        return note_context(self.capture, context)
 
     def _mix(self, mixing: "Mixing") -> Tensor:
-        values = self.tape.add("values", mixing.values)
-        weights = note_weights(self.tape, mixing.weights)
-        return mixing.back(note_context(self.tape, mix_values(weights, values)))
+        values = self.capture.add("values", mixing.values)
+        weights = note_weights(self.capture, mixing.weights)
+        return mixing.back(note_context(self.capture, mix_values(weights, values)))
 
     def _mixing(self, func: Callable[..., Any], args: Sequence[Any]) -> "Mixing | None":
         equation, weights, values = args if func is torch.einsum and len(args) == 3 else ("", *args[:2])
-        batch, tokens = self.tape.shape
+        batch, tokens = self.capture.shape
         if not is_map(weights) or weights.shape[-2:] != (tokens, tokens) or not isinstance(values, Tensor):
             return None
         if equation:

@@ -17,7 +17,7 @@ Distribution = Literal["softmax", "sigmoid", "none"]  # how logits become probab
 
 
 @dataclass(frozen=True)
-class Choice:
+class OutputSelector:
     """One output number per example, maybe minus another; fixed, so it can be read again on changed inputs."""
 
     row: Tensor | None  # [batch] the token that it is read at, where the task knows it; None: the gradient tells
@@ -26,18 +26,18 @@ class Choice:
     position: Tensor | None = None  # [batch] token axis of the logits, where they have one
     field: str = "logits"
     of_tokens: bool = False  # index and foil are places in the text
-    foil_row: Tensor | None = None  # [batch] that of a foil on its own; None: as of the target
+    foil_query_position: Tensor | None = None  # [batch] that of a foil on its own; None: as of the target
     function: OutputFunction | None = None  # the caller's own
     distribution: Distribution = "softmax"
     among: Tensor | None = None  # [batch, token] bool: the tokens that the softmax is over, where it is over tokens
     sign: int = 1  # -1 for a foil on its own
 
-    def split(self) -> "tuple[Choice, ...]":
+    def split(self) -> "tuple[OutputSelector, ...]":
         """Target and foil as choices of their own."""
         if self.foil is None:
             return (self,)
-        row = self.row if self.foil_row is None else self.foil_row
-        alone = replace(self, foil=None, foil_row=None)
+        row = self.row if self.foil_query_position is None else self.foil_query_position
+        alone = replace(self, foil=None, foil_query_position=None)
         return alone, replace(alone, index=self.foil, row=row, sign=-1)
 
     def score(self, output: Any) -> Tensor:
@@ -78,7 +78,7 @@ class Choice:
 
     def moved(self, places: Tensor) -> Self:
         """The same on a batch whose tokens stand at other places: [batch, token] says where each is now."""
-        names = ("row", "position", "foil_row", *(("index", "foil") if self.of_tokens else ()))
+        names = ("row", "position", "foil_query_position", *(("index", "foil") if self.of_tokens else ()))
         found = {name: getattr(self, name) for name in names}
         return replace(self, **{n: new_places(places, old) for n, old in found.items() if old is not None})
 
@@ -118,7 +118,7 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Continuation(Choice):
+class ContinuationSelector(OutputSelector):
     """Tokens that follow a text, one after the other: the sum of their numbers, each read at the token before it.
 
     The logits are [batch, step, index]: those of the steps alone. A text with fewer tokens to go on has weights of 0.
@@ -129,10 +129,10 @@ class Continuation(Choice):
     weight: Tensor = field(kw_only=True)  # [batch, step]: 1 for what is explained, or 0
     against_all: bool = False  # each logit minus the mean of all, weighted by their probabilities
 
-    def split(self) -> tuple[Choice, ...]:
+    def split(self) -> tuple[OutputSelector, ...]:
         return (self,)
 
-    def apart(self, parts: Tensor) -> "tuple[Continuation, ...]":
+    def apart(self, parts: Tensor) -> "tuple[ContinuationSelector, ...]":
         """Each part on its own; `parts` [batch, step] says which one a token belongs to, counted from 0."""
         return tuple(
             replace(self, weight=self.weight * (parts == part).to(self.weight)) for part in range(int(parts.max()) + 1)
@@ -204,7 +204,7 @@ class Continuation(Choice):
         return replace(batch, attention_mask=batch.attention_mask * (places <= last))
 
 
-class Asked(Protocol):
+class SelectableTarget(Protocol):
     """What a recording needs to know of a target."""
 
     def reads_at(self, batch: Batch) -> Tensor | None:
@@ -212,22 +212,22 @@ class Asked(Protocol):
         has answered. With steps the logits are always those of these tokens alone."""
         ...
 
-    def choose(self, output: Any, batch: Batch, model: PreTrainedModel) -> tuple[Choice, ...]:
+    def select(self, output: Any, batch: Batch, model: PreTrainedModel) -> tuple[OutputSelector, ...]:
         """The parts whose scores add up to what is explained."""
         ...
 
 
 @dataclass(frozen=True)
-class Settled:
+class FixedTarget:
     """A target that was chosen before: the same numbers again, whatever the model says now."""
 
-    choices: tuple[Choice, ...]
+    selectors: tuple[OutputSelector, ...]
 
     def reads_at(self, batch: Batch) -> Tensor | None:
-        return self.choices[0].reads_at
+        return self.selectors[0].reads_at
 
-    def choose(self, output: Any, batch: Batch, model: PreTrainedModel) -> tuple[Choice, ...]:
-        return self.choices
+    def select(self, output: Any, batch: Batch, model: PreTrainedModel) -> tuple[OutputSelector, ...]:
+        return self.selectors
 
 
 def logits_at(logits: Tensor, position: Tensor) -> Tensor:
@@ -235,33 +235,33 @@ def logits_at(logits: Tensor, position: Tensor) -> Tensor:
     return logits if logits.ndim == 2 else logits[torch.arange(len(logits), device=logits.device), position]
 
 
-def log_probabilities(choices: Sequence[Choice], output: Any) -> Tensor:
+def log_probabilities(selectors: Sequence[OutputSelector], output: Any) -> Tensor:
     """[batch, choice]; the tokens of one answer are looked up once."""
-    first = choices[0]
-    if not isinstance(first, Continuation):
-        return torch.stack([choice.log_probability(output) for choice in choices], 1)
+    first = selectors[0]
+    if not isinstance(first, ContinuationSelector):
+        return torch.stack([selector.log_probability(output) for selector in selectors], 1)
     found = first.log_probabilities(output)  # [batch, step]
-    weights = [choice.weight for choice in choices if isinstance(choice, Continuation)]
+    weights = [selector.weight for selector in selectors if isinstance(selector, ContinuationSelector)]
     return torch.stack([(found * weight.to(found)).sum(1) for weight in weights], 1)
 
 
-def log_probability_apart(choices: Sequence[Choice], output: Any) -> tuple[Tensor, Tensor | None]:
+def log_probability_apart(selectors: Sequence[OutputSelector], output: Any) -> tuple[Tensor, Tensor | None]:
     """[batch] the log-probability of the target, and that of the foil where there is one: start and end together."""
-    sides = [choice.split() for choice in choices]
+    sides = [selector.split() for selector in selectors]
     target = torch.stack([side[0].log_probability(output) for side in sides]).sum(0)
     foils = [side[1].log_probability(output) for side in sides if len(side) > 1]
     return target, torch.stack(foils).sum(0) if foils else None
 
 
-def probability_minus_foil(choices: Sequence[Choice], output: Any) -> Tensor:
+def probability_minus_foil(selectors: Sequence[OutputSelector], output: Any) -> Tensor:
     """[batch] the probability of the target, minus that of the foil."""
-    target, foil = log_probability_apart(choices, output)
+    target, foil = log_probability_apart(selectors, output)
     return target.exp() if foil is None else target.exp() - foil.exp()
 
 
-def log_probability_minus_foil(choices: Sequence[Choice], output: Any) -> Tensor:
+def log_probability_minus_foil(selectors: Sequence[OutputSelector], output: Any) -> Tensor:
     """[batch] the log-probability of the target, minus that of the foil."""
-    target, foil = log_probability_apart(choices, output)
+    target, foil = log_probability_apart(selectors, output)
     return target if foil is None else target - foil
 
 
@@ -270,6 +270,6 @@ def new_places(places: Tensor, old: Tensor) -> Tensor:
     return places.to(old.device).gather(1, old.reshape(len(old), -1)).view_as(old)
 
 
-def repeat_choices(choices: Sequence[Choice], rows: Tensor) -> tuple[Choice, ...]:
+def repeat_selectors(selectors: Sequence[OutputSelector], rows: Tensor) -> tuple[OutputSelector, ...]:
     """The same choices for the batch rows `rows`, in that order."""
-    return tuple(choice.map(lambda tensor: tensor[rows.to(tensor.device)]) for choice in choices)
+    return tuple(selector.map(lambda tensor: tensor[rows.to(tensor.device)]) for selector in selectors)

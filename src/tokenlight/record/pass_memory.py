@@ -7,8 +7,8 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from tokenlight.foundation.torch_internals import changes_of
-from tokenlight.record.choices import Asked
-from tokenlight.record.planned_pass import Key, PlannedPass
+from tokenlight.record.choices import SelectableTarget
+from tokenlight.record.planned_pass import Key, PassSpec
 from tokenlight.record.recording import OpenPass, Recording
 from tokenlight.record.trace import Signal, Trace
 from tokenlight.text.batches import Batch
@@ -27,7 +27,7 @@ class PassMemory:
     _graph: tuple[Key, OpenPass] | None = None
     _passes: dict[Key, tuple[Set[str], Recording]] = field(default_factory=dict)
 
-    def open(self, model: nn.Module, batch: Batch, target: Asked) -> None:
+    def open(self, model: nn.Module, batch: Batch, target: SelectableTarget) -> None:
         """Say what is asked from now on."""
         weights = [(parameter.data_ptr(), changes_of(parameter)) for parameter in model.parameters()]
         rows = {name: tensor.tolist() for name, tensor in batch.inputs().items()}
@@ -36,24 +36,24 @@ class PassMemory:
             self._passes.clear()
             self._graph, self._question = None, question
 
-    def recall(self, one: PlannedPass, model: PreTrainedModel) -> Recording | None:
+    def recall(self, one: PassSpec, model: PreTrainedModel) -> Recording | None:
         """The same pass, if it was kept with all that is needed of it; with a model whose weights can be read."""
         held, recording = self._passes.get(one.key, (frozenset(), None))
         if recording is None or not one.all_needs <= held:
             return None
         return replace(recording, traces=tuple(replace(trace, model=model) for trace in recording.traces))
 
-    def keep(self, one: PlannedPass, recording: Recording) -> None:
+    def keep(self, one: PassSpec, recording: Recording) -> None:
         answer = sum(tensor.nbytes for tensor in recording.output.values())
         if sum(map(trace_bytes, recording.traces)) + answer <= self.limit:
             self._passes[one.key] = (one.all_needs, recording)
 
-    def recall_graph(self, one: PlannedPass) -> OpenPass | None:
+    def recall_graph(self, one: PassSpec) -> OpenPass | None:
         """A pass that differs in its head mask alone, with its graph."""
         key, opened = self._graph or ((), None)
         return opened if key == one.graph_key else None
 
-    def keep_graph(self, one: PlannedPass, opened: OpenPass) -> None:
+    def keep_graph(self, one: PassSpec, opened: OpenPass) -> None:
         self._graph = (one.graph_key, opened)
 
 

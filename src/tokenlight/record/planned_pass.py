@@ -11,7 +11,7 @@ Key = tuple[object, ...]  # same key, same pass
 
 
 @dataclass(frozen=True)
-class PlannedPass:
+class PassSpec:
     """A pass to record, and all that is needed of it.
 
     A need is the name of a signal ("attention"), of a signal with its gradient ("attention.grad"), or "row": the token
@@ -64,7 +64,7 @@ class PlannedPass:
         return self.rules is not None or bool(self.graded & {"embeddings", "hidden"})
 
     @property
-    def reads_row(self) -> bool:
+    def reads_query_position(self) -> bool:
         return "row" in self.all_needs
 
     @property
@@ -72,7 +72,7 @@ class PlannedPass:
         """Whether attention may be one operation: nobody reads its weights, and the rules have one for all of it."""
         return "attention" not in self.signals and can_fuse(self.rules)
 
-    def together(self, other: "PlannedPass") -> "PlannedPass":
+    def together(self, other: "PassSpec") -> "PassSpec":
         """The same pass for the readers of both."""
         return replace(
             self,
@@ -81,7 +81,7 @@ class PlannedPass:
             last_block=self.last_block and other.last_block,
         )
 
-    def keeping_all(self) -> "PlannedPass":
+    def keeping_all(self) -> "PassSpec":
         """The same pass for readers who come again."""
         return replace(self, needs=self.all_needs, in_passing=frozenset(), last_block=False)
 

@@ -9,14 +9,14 @@ from torch import Tensor
 
 from tokenlight.foundation.progress import part_begins
 from tokenlight.model.own_errors import refusing_what_we_break
-from tokenlight.model.tape import Tape
-from tokenlight.model.twin import Twin
+from tokenlight.model.tape import Capture
+from tokenlight.model.twin import InstrumentedModel
 from tokenlight.record.blockwise import Blockwise
-from tokenlight.record.choices import Choice, Settled, log_probabilities, repeat_choices
-from tokenlight.record.recording import NO_SAVING, Saving, check_finite, differentiate
+from tokenlight.record.choices import FixedTarget, OutputSelector, log_probabilities, repeat_selectors
+from tokenlight.record.recording import DEFAULT_RECORD_OPTIONS, RecordOptions, check_finite, differentiate
 from tokenlight.text.batches import Batch
 
-Measure = Callable[[tuple[Choice, ...], Any], Tensor]  # a part of a target, the model's output -> [batch]
+Measure = Callable[[tuple[OutputSelector, ...], Any], Tensor]  # a part of a target, the model's output -> [batch]
 
 
 @dataclass(frozen=True)
@@ -27,10 +27,10 @@ class Probe:
     method that asks for `scores` and `gradients` explains many parts for little more than one.
     """
 
-    twin: Twin
+    instrumented: InstrumentedModel
     batch: Batch
-    choices: tuple[Choice, ...]
-    saving: Saving = NO_SAVING
+    selectors: tuple[OutputSelector, ...]
+    record_options: RecordOptions = DEFAULT_RECORD_OPTIONS
     at_once: int | None = None  # texts that may run together; None: all
     known: Tensor | None = None  # [part, batch] the explained numbers, where the model has said them already
     known_at_baseline: Tensor | None = None  # [part, batch] the same for the baseline of the one method that asks
@@ -41,25 +41,25 @@ class Probe:
     @property
     def fused(self) -> bool:
         """Whether attention is one operation."""
-        return self.twin.fuses(Tape(fused=self.saving.may_fuse))
+        return self.instrumented.fuses(Capture(fused=self.record_options.may_fuse))
 
     @property
-    def parts(self) -> tuple[tuple[Choice, ...], ...]:
+    def parts(self) -> tuple[tuple[OutputSelector, ...], ...]:
         """The choices whose numbers are added up."""
-        return tuple((choice,) for choice in self.choices) if self.each else (self.choices,)
+        return tuple((selector,) for selector in self.selectors) if self.each else (self.selectors,)
 
     def of_each(self) -> "list[Probe]":
         """For each part a probe of its own."""
         known = [None] * len(self.parts) if self.known is None else self.known.split(1)
         alone = replace(self, known_at_baseline=None, each=False)
-        return [replace(alone, choices=part, known=one) for part, one in zip(self.parts, known, strict=True)]
+        return [replace(alone, selectors=part, known=one) for part, one in zip(self.parts, known, strict=True)]
 
     def measuring(self, measure: Measure) -> "Probe":
         """The same question, where `scores` are this function of the output, such as a probability.
 
         A target without a probability (a regression, the caller's own function) keeps its explained number.
         """
-        if not all(choice.has_probability for choice in self.choices):
+        if not all(selector.has_probability for selector in self.selectors):
             return self
         changed = replace(self, measure=measure, known=None, known_at_baseline=None)
         return changed if self.output is None else replace(changed, known=changed.scores_in(self.output))
@@ -67,9 +67,9 @@ class Probe:
     def rows(self, rows: Tensor) -> "Probe":
         """The same question for some rows of the batch, in any order, repeated at will."""
         known = None if self.known is None else self.known[:, rows.to(self.known.device)]
-        choices = repeat_choices(self.choices, rows)
+        selectors = repeat_selectors(self.selectors, rows)
         batch = self.batch.map(lambda t: t[rows])
-        return replace(self, batch=batch, choices=choices, known=known, known_at_baseline=None, output=None)
+        return replace(self, batch=batch, selectors=selectors, known=known, known_at_baseline=None, output=None)
 
     # The number of a target as a whole
 
@@ -107,15 +107,15 @@ class Probe:
         """[part, batch] where the embeddings are those of the method's baseline"""
         return self.scores_at(embeddings) if self.known_at_baseline is None else self.known_at_baseline
 
-    def first_read_by_function(self, choice: Choice) -> Tensor | None:
+    def first_read_by_function(self, selector: OutputSelector) -> Tensor | None:
         """[batch] the first token whose logits the caller's own function reads; None: the logits have no token axis."""
-        assert choice.function is not None
+        assert selector.function is not None
         output = self._output()
         if output["logits"].ndim != 3:
             return None
         logits = output["logits"] = output["logits"].detach().requires_grad_()
         with torch.enable_grad():
-            score = choice.function(output)
+            score = selector.function(output)
             (gradient,) = torch.autograd.grad(score.sum(), logits, materialize_grads=True)
         read = (gradient != 0).any(-1)  # [batch, token]
         return torch.where(read.any(1), read.int().argmax(1), self.batch.first)
@@ -123,8 +123,8 @@ class Probe:
     def log_probabilities(self) -> Tensor:
         """[batch, choice] of words of the vocabulary, on the batch as it is, whatever number is explained."""
         if self.output is not None:
-            return log_probabilities(self.choices, self.output)
-        return torch.cat([log_probabilities(some.choices, some._output()) for some, _ in self._together()])
+            return log_probabilities(self.selectors, self.output)
+        return torch.cat([log_probabilities(some.selectors, some._output()) for some, _ in self._together()])
 
     def gradients(self, embeddings: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """For each part its score [batch] and its gradient [batch, token, dim] where the embeddings are these."""
@@ -153,13 +153,13 @@ class Probe:
         return torch.stack([measure(part, output) for part in self.parts]).detach()
 
     def _output(self, embeddings: Tensor | None = None) -> Any:
-        tape = Tape(embeddings_instead=embeddings, fused=self.fused)
-        return self.twin.run(self.batch, tape, read_at=self._read_at)
+        capture = Capture(embeddings_instead=embeddings, fused=self.fused)
+        return self.instrumented.run(self.batch, capture, read_at=self._read_at)
 
     def _gradients(self, embeddings: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        cut, only = self.saving.by_block, frozenset({"embeddings"})
-        tape = Tape(keep=only, differentiable=True, embeddings_instead=embeddings, cut=cut, fused=self.fused)
-        output = self.twin.run(self.batch, tape, read_at=self._read_at)
+        cut, only = self.record_options.by_block, frozenset({"embeddings"})
+        capture = Capture(keep=only, differentiable=True, embeddings_instead=embeddings, cut=cut, fused=self.fused)
+        output = self.instrumented.run(self.batch, capture, read_at=self._read_at)
         for number, part in enumerate(self.parts):
             part_begins()
             last = number + 1 == len(self.parts)
@@ -167,20 +167,20 @@ class Probe:
                 score = total(part, output)
                 start = torch.ones_like(score)
                 if cut:
-                    signals = Blockwise(self.twin, tape, only, only, only).all_signals(score, start, last)
+                    signals = Blockwise(self.instrumented, capture, only, only, only).all_signals(score, start, last)
                 else:
-                    with refusing_what_we_break(self.twin.model):
-                        signals = differentiate(score, start, tape, only, last, graph=False)
+                    with refusing_what_we_break(self.instrumented.model):
+                        signals = differentiate(score, start, capture, only, last, graph=False)
             (found,) = signals["embeddings"]
             yield score.detach(), found.gradient
 
     @property
     def _read_at(self) -> Tensor | None:
-        return self.saving.places(Settled(self.choices).reads_at(self.batch))
+        return self.record_options.places(FixedTarget(self.selectors).reads_at(self.batch))
 
 
-def total(choices: tuple[Choice, ...], output: Any) -> Tensor:
+def total(selectors: tuple[OutputSelector, ...], output: Any) -> Tensor:
     """[batch]"""
-    found = torch.stack([choice.outcome(output) for choice in choices]).sum(0)
+    found = torch.stack([selector.outcome(output) for selector in selectors]).sum(0)
     check_finite(found)
     return found

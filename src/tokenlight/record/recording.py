@@ -13,12 +13,12 @@ from tokenlight.foundation.progress import part_begins
 from tokenlight.foundation.torch_internals import saved_buffers, storage_of
 from tokenlight.model.dissecting import note_gated_projections
 from tokenlight.model.own_errors import refusing_what_we_break
-from tokenlight.model.tape import SIGNALS, Tape
-from tokenlight.model.twin import Twin
+from tokenlight.model.tape import SIGNALS, Capture
+from tokenlight.model.twin import InstrumentedModel
 from tokenlight.record.blockwise import Blockwise
-from tokenlight.record.choices import Asked, Choice
-from tokenlight.record.planned_pass import PlannedPass
-from tokenlight.record.rows import RowsRead
+from tokenlight.record.choices import OutputSelector, SelectableTarget
+from tokenlight.record.planned_pass import PassSpec
+from tokenlight.record.rows import QueryWeights
 from tokenlight.record.trace import Block, SignalGroups, Trace, flat, with_gradients
 from tokenlight.rules.gates import Gatekeeper
 from tokenlight.rules.ledger import Ledger, Waiting
@@ -28,7 +28,7 @@ from tokenlight.text.batches import Batch
 
 
 @dataclass(frozen=True)
-class Saving:
+class RecordOptions:
     """How passes save memory."""
 
     by_block: bool = False  # keep the graph of one block at a time; each block runs again in the backward pass
@@ -39,11 +39,11 @@ class Saving:
     def may_fuse(self) -> bool:
         return self.fused is not False
 
-    def cuts(self, one: PlannedPass) -> bool:
+    def cuts(self, one: PassSpec) -> bool:
         """Whether blocks of the pass run again: for gradients, or for those who read block by block."""
         return self.by_block and bool(one.graded or one.in_passing)
 
-    def fuses(self, one: PlannedPass) -> bool:
+    def fuses(self, one: PassSpec) -> bool:
         """Whether attention is one operation, in a model that knows it."""
         return self.may_fuse and one.can_fuse
 
@@ -55,15 +55,15 @@ class Saving:
         return read if self.last_logits or (read is not None and read.ndim == 2) else None
 
 
-NO_SAVING = Saving()
-PLAIN = PlannedPass()
+DEFAULT_RECORD_OPTIONS = RecordOptions()
+PLAIN = PassSpec()
 
 
 @dataclass(frozen=True)
 class Answer:
     """What the model said, and what is explained of it."""
 
-    choices: tuple[Choice, ...]
+    selectors: tuple[OutputSelector, ...]
     output: dict[str, Tensor]
     score: Tensor  # [batch] what is explained
 
@@ -73,14 +73,14 @@ class Recording:
     """A trace for each part of the target, and the model's answer."""
 
     traces: tuple[Trace, ...]
-    choices: tuple[Choice, ...]
+    selectors: tuple[OutputSelector, ...]
     output: dict[str, Tensor]
     fused: bool = False  # attention was one operation
 
     @property
     def answer(self) -> Answer:
         score = torch.stack([trace.sign * trace.score for trace in self.traces]).sum(0)
-        return Answer(self.choices, self.output, score)
+        return Answer(self.selectors, self.output, score)
 
     def parts(self) -> "Iterator[Part]":
         """As of a pass that is still open."""
@@ -132,38 +132,38 @@ class OpenPass:
     """A forward pass; from each part of its target, a backward pass can follow. One that is `repeatable` keeps its
     graph for further backward passes."""
 
-    choices: tuple[Choice, ...]
+    selectors: tuple[OutputSelector, ...]
     output: dict[str, Tensor]
     fused: bool  # attention was one operation
 
     def __init__(
         self,
-        twin: Twin,
+        instrumented: InstrumentedModel,
         batch: Batch,
-        target: Asked,
-        one: PlannedPass = PLAIN,
+        target: SelectableTarget,
+        one: PassSpec = PLAIN,
         *,
         graph: bool = False,
-        saving: Saving = NO_SAVING,
+        record_options: RecordOptions = DEFAULT_RECORD_OPTIONS,
         repeatable: bool = False,
-        rows: RowsRead | None = None,  # of other passes over the batch, which agree on them
+        rows: QueryWeights | None = None,  # of other passes over the batch, which agree on them
     ):
         if unknown := one.signals - set(SIGNALS):
             raise ValueError(f"unknown signals {sorted(unknown)}; there are {', '.join(SIGNALS)}")
-        self._twin, self._batch, self._plan, self._graph, self._repeatable = twin, batch, one, graph, repeatable
-        cut = saving.cuts(one)
+        self._twin, self._batch, self._plan, self._graph, self._repeatable = instrumented, batch, one, graph, repeatable
+        cut = record_options.cuts(one)
         if cut and graph:
             raise ValueError("gradients that can be differentiated need the whole graph: leave low_memory off")
-        shows_rows = one.reads_row and one.rules is None  # rules bend the gradient that tells them
-        self._tape = Tape(
+        shows_rows = one.reads_query_position and one.rules is None  # rules bend the gradient that tells them
+        self._capture = Capture(
             keep=one.signals & {"embeddings"} if cut else one.signals,
             differentiable=bool(one.graded) or shows_rows,
             head_only=shows_rows and not one.graded,
             double=one.double,
             gates=one.gates and Gatekeeper(one.gates),
-            fused=saving.fuses(one) and not graph,  # it has no second derivative
+            fused=record_options.fuses(one) and not graph,  # it has no second derivative
             cut=cut,
-            last_block=one.last_block and not cut and twin.layout.container is None,
+            last_block=one.last_block and not cut and instrumented.layout.container is None,
         )
         self._ledger = Ledger(len(batch.input_ids), exact=one.split and one.double)
         # Down to the embeddings, the backward pass comes by every constant, and can say in the end what it met there.
@@ -172,37 +172,38 @@ class OpenPass:
         rules = one.rules
         if rules is not None:
             # Only rules for matrix products ask which buffers are weights.
-            kept = saved_buffers(twin.model) if weigh in rules else ()
+            kept = saved_buffers(instrumented.model) if weigh in rules else ()
             buffers = {storage_of(x) for x in kept if x.ndim > 1 and x.dtype != torch.bool}
             self._mode = RuleMode(rules, self._ledger, waiting, only_our_leaves=True, buffers=buffers)
         if "projected" in one.signals:
-            note_gated_projections(twin)
-        read_at = saving.places(target.reads_at(batch))
-        self._answer = twin.run(batch, self._tape, self._mode, read_at=read_at)
-        self.fused = check_fused(twin, self._tape, saving)
+            note_gated_projections(instrumented)
+        read_at = record_options.places(target.reads_at(batch))
+        self._answer = instrumented.run(batch, self._capture, self._mode, read_at=read_at)
+        self.fused = check_fused(instrumented, self._capture, record_options)
         self.output = {name: part.detach() for name, part in self._answer.items() if isinstance(part, Tensor)}
-        self.choices = target.choose(self._answer, batch, twin.model)
-        self._rows = RowsRead() if rows is None else rows
-        if one.reads_row:
-            shown = (self._answer, self._tape.last_output) if shows_rows else ()
-            self._rows.find(twin, batch, self._parts, one.split, *shown)
+        self.selectors = target.select(self._answer, batch, instrumented.model)
+        self._rows = QueryWeights() if rows is None else rows
+        if one.reads_query_position:
+            shown = (self._answer, self._capture.last_output) if shows_rows else ()
+            self._rows.find(instrumented, batch, self._parts, one.split, *shown)
 
-    def again(self, twin: Twin, one: PlannedPass) -> "OpenPass":
-        """The same for another pass with this graph, through other heads perhaps; `twin` has weights to be read."""
-        self._twin, self._plan = twin, one
-        if one.gates is not None and self._tape.gates is not None:
-            self._tape.gates.gates = one.gates
+    def again(self, instrumented: InstrumentedModel, one: PassSpec) -> "OpenPass":
+        """The same for another pass with this graph, through other heads perhaps; `instrumented` has weights to be
+        read."""
+        self._twin, self._plan = instrumented, one
+        if one.gates is not None and self._capture.gates is not None:
+            self._capture.gates.gates = one.gates
         return self
 
     @property
-    def _parts(self) -> tuple[Choice, ...]:
+    def _parts(self) -> tuple[OutputSelector, ...]:
         if not self._plan.split:
-            return self.choices
-        return tuple(part for choice in self.choices for part in choice.split())
+            return self.selectors
+        return tuple(part for selector in self.selectors for part in selector.split())
 
     def parts(self) -> Iterator[Part]:
         """Each must be closed before the next."""
-        one, tape, parts = self._plan, self._tape, self._parts
+        one, capture, parts = self._plan, self._capture, self._parts
         waiting = None if self._mode is None else self._mode.waiting
         for i, part in enumerate(parts):
             part_begins()
@@ -213,42 +214,43 @@ class OpenPass:
             # Relevance that starts from 1 is gradient x input divided by the score; an exact 0 has none to give.
             start = torch.where(score == 0, 0.0, 1 / score).detach() if one.unit else torch.ones_like(score)
             last = i + 1 == len(parts) and not self._repeatable
-            row = self._rows.of(i, one.split) if one.reads_row else None
-            first = len(tape.blocks) - 1 if tape.last_block else 0
+            row = self._rows.of(i, one.split) if one.reads_query_position else None
+            first = len(capture.blocks) - 1 if capture.last_block else 0
             trace = Trace(part.seen(self._batch), score.detach(), row, part.sign, self._twin.model, self._ledger, first)
-            if tape.cut:
-                blockwise = Blockwise(self._twin, tape, one.signals, one.graded, one.kept, self._mode)
+            if capture.cut:
+                blockwise = Blockwise(self._twin, capture, one.signals, one.graded, one.kept, self._mode)
                 yield CutPart(trace, blockwise, score, start, last)
             else:
                 with refusing_what_we_break(self._twin.model):
-                    signals = differentiate(score, start, tape, one.graded, last, self._graph, waiting)
+                    signals = differentiate(score, start, capture, one.graded, last, self._graph, waiting)
                 yield WholePart(trace.with_signals(signals, self._ledger.copy()))
 
 
 def record(
-    model: PreTrainedModel | Twin,
+    model: PreTrainedModel | InstrumentedModel,
     batch: Batch,
-    target: Asked,
-    one: PlannedPass = PLAIN,
+    target: SelectableTarget,
+    one: PassSpec = PLAIN,
     *,
     graph: bool = False,
-    saving: Saving = NO_SAVING,
-    rows: RowsRead | None = None,
+    record_options: RecordOptions = DEFAULT_RECORD_OPTIONS,
+    rows: QueryWeights | None = None,
 ) -> Recording:
     """Run the model on a batch as the pass says, and keep the signals that it needs.
 
-    With `graph`, gradients can themselves be differentiated for the gates. `saving` says how memory is saved; the
+    With `graph`, gradients can themselves be differentiated for the gates. `record_options` says how memory is saved;
+    the
     results are the same.
     """
-    twin = model if isinstance(model, Twin) else Twin(model)
-    opened = OpenPass(twin, batch, target, one, graph=graph, saving=saving, rows=rows)
-    return Recording(tuple(part.close() for part in opened.parts()), opened.choices, opened.output, opened.fused)
+    instrumented = model if isinstance(model, InstrumentedModel) else InstrumentedModel(model)
+    opened = OpenPass(instrumented, batch, target, one, graph=graph, record_options=record_options, rows=rows)
+    return Recording(tuple(part.close() for part in opened.parts()), opened.selectors, opened.output, opened.fused)
 
 
 def differentiate(
     score: Tensor,
     start: Tensor,
-    tape: Tape,
+    capture: Capture,
     graded: frozenset[str],
     last: bool,
     graph: bool,
@@ -258,9 +260,9 @@ def differentiate(
 
     Constants that wait take their shares of it, in the order of the backward pass.
     """
-    tensors = flat(tape.signals, graded)
+    tensors = flat(capture.signals, graded)
     if not tensors:
-        return with_gradients(tape.signals, graded, ())
+        return with_gradients(capture.signals, graded, ())
     waiting = (waiting or [])[::-1]
     places = [*tensors, *(edge for edge, _ in waiting)]
     keep = {"retain_graph": graph or not last, "create_graph": graph}
@@ -269,14 +271,14 @@ def differentiate(
         if grad is not None:
             share.take(grad)
     gradients = [torch.zeros_like(x) if grad is None else grad for x, grad in zip(tensors, found, strict=False)]
-    return with_gradients(tape.signals, graded, gradients)
+    return with_gradients(capture.signals, graded, gradients)
 
 
-def check_fused(twin: Twin, tape: Tape, saving: Saving) -> bool:
-    """Whether attention was one operation in a run with this tape; an error where that was asked for and was not."""
-    fused = twin.fuses(tape)
-    if saving.fused and not fused:
-        raise UnsupportedModelError(f"{type(twin.model).__name__} has no fused attention: leave fused=True out")
+def check_fused(instrumented: InstrumentedModel, capture: Capture, record_options: RecordOptions) -> bool:
+    """Whether attention was one operation in a run with this capture; an error where that was asked for and was not."""
+    fused = instrumented.fuses(capture)
+    if record_options.fused and not fused:
+        raise UnsupportedModelError(f"{type(instrumented.model).__name__} has no fused attention: leave fused=True out")
     return fused
 
 

@@ -7,18 +7,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tokenlight.model.tape import Tape
-from tokenlight.model.twin import Twin
-from tokenlight.record.choices import Choice
+from tokenlight.model.tape import Capture
+from tokenlight.model.twin import InstrumentedModel
+from tokenlight.record.choices import OutputSelector
 from tokenlight.text.batches import Batch
 
 
-class NoRow(ValueError):
+class NoQueryPosition(ValueError):
     """What is explained is not read from real tokens, so there are no rows of [query, key] maps for it."""
 
 
 @dataclass
-class RowsRead:
+class QueryWeights:
     """The rows of [query, key] maps at which the parts of a target are read; found once for all passes over a batch.
 
     Rows are weights [batch, token] that sum to 1: in proportion to the length of the part's gradient at each token's
@@ -33,9 +33,9 @@ class RowsRead:
 
     def find(
         self,
-        twin: Twin,
+        instrumented: InstrumentedModel,
         batch: Batch,
-        parts: Sequence[Choice],
+        parts: Sequence[OutputSelector],
         split: bool,
         output: Any = None,
         last: Tensor | None = None,
@@ -52,21 +52,21 @@ class RowsRead:
             ):  # the start or end of an answer, without its foil; some heads read the question, too
                 part = replace(part, foil=None)
             if last is None:
-                output, last = run_head(twin, batch)
+                output, last = run_head(instrumented, batch)
             lengths = gradient_lengths(part, output, last)
             if not lengths.any(1).all():  # a head that is saturated, whose gradient shows at smaller states
-                shrunk = gradient_lengths(part, *run_head(twin, batch, shrunk=True))
+                shrunk = gradient_lengths(part, *run_head(instrumented, batch, shrunk=True))
                 lengths = torch.where(lengths.any(1, keepdim=True), lengths, shrunk)
             self._found[place, split] = mix_of(lengths, batch)
 
 
-def run_head(twin: Twin, batch: Batch, shrunk: bool = False) -> tuple[Any, Tensor | None]:
+def run_head(instrumented: InstrumentedModel, batch: Batch, shrunk: bool = False) -> tuple[Any, Tensor | None]:
     """Output and last states, with a graph between them and none below."""
-    tape = Tape(differentiable=True, head_only=True, shrunk=shrunk)
-    return twin.run(batch, tape), tape.last_output
+    capture = Capture(differentiable=True, head_only=True, shrunk=shrunk)
+    return instrumented.run(batch, capture), capture.last_output
 
 
-def gradient_lengths(part: Choice, output: Any, last: Tensor | None) -> Tensor:
+def gradient_lengths(part: OutputSelector, output: Any, last: Tensor | None) -> Tensor:
     """[batch, token] of the part's score at the last states."""
     assert last is not None, "every model has a last block"
     with torch.enable_grad():
@@ -80,8 +80,8 @@ def mix_of(lengths: Tensor, batch: Batch) -> Tensor:
     lengths = lengths.to(batch.input_ids.device)
     for found, real in zip(lengths, batch.attention_mask.bool(), strict=True):
         if not found.any():
-            raise NoRow("what is explained reads no token of a text: its gradient is 0")
+            raise NoQueryPosition("what is explained reads no token of a text: its gradient is 0")
         if found[~real].any():
             place = int((found * ~real).nonzero()[0])
-            raise NoRow(f"what is explained reads token {place} of a text, which is padding")
+            raise NoQueryPosition(f"what is explained reads token {place} of a text, which is padding")
     return lengths / lengths.sum(1, keepdim=True)

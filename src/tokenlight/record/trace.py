@@ -120,9 +120,11 @@ class Trace:
 
     batch: Batch
     score: Tensor  # [batch] what is explained
-    rows_read: Tensor | None  # [batch, token] which query rows [query, key] maps are read at; None: nobody asked for it
+    query_weights: (
+        Tensor | None
+    )  # [batch, token] which query rows [query, key] maps are read at; None: nobody asked for it
     sign: int  # -1 for the trace of a foil
-    model: PreTrainedModel  # the twin's: weights to read, never to change
+    model: PreTrainedModel  # the instrumented model's: weights to read, never to change
     ledger: Ledger  # where relevance went that did not reach the input, under a rule table
     first_block: int = 0  # whose signals are here: 0, or the number of the last block if nobody reads another
     embeddings: Signal | None = None  # [batch, token, dim] output of get_input_embeddings()
@@ -190,9 +192,9 @@ class Trace:
         """[batch, token] whose outputs the explained number is read from, as weights that sum to 1: the mix of query
         rows that [query, key] maps are read at. Mostly a single token has it all; where several numbers are added up,
         each has 1."""
-        if self.rows_read is None:
+        if self.query_weights is None:
             raise ValueError('the row was not asked for: a method that reads one names "row" among its needs')
-        return self.rows_read
+        return self.query_weights
 
     def first_row(self) -> Tensor:
         """[batch, 1, token]: the weights. What comes out of them through all layers' maps, the last one first, is the

@@ -32,7 +32,7 @@ def write_parquet(plain: dict[str, Any], path: Path) -> None:
     columns[SCORES] = pyarrow.array(lower_part(plain["matrix"], len(plain["tokens"]) - count), pyarrow.list_(number))
     about = {name: value for name, value in plain.items() if name not in (*BY_TOKEN, "matrix")}
     table = pyarrow.table(columns).replace_schema_metadata({ABOUT: json.dumps(about, ensure_ascii=False)})
-    # The bytes of scores side by side: signs and exponents of neighbours are alike, their last digits are not.
+    # The bytes of scores side by side: signs and exponents of neighbors are alike, their last digits are not.
     ways = {"use_dictionary": ["token"], "use_byte_stream_split": [f"{SCORES}.list.element"], "compression": "zstd"}
     with replacing(path) as part:
         pyarrow.parquet.write_table(table, part, **ways)

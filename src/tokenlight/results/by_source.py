@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from tokenlight.results.passage import Passage
 from tokenlight.text.rows import Chat, parts
-from tokenlight.text.sources import Source
+from tokenlight.text.sources import Document
 
 if TYPE_CHECKING:
     from tokenlight.results.explanation import Explanation
@@ -14,7 +14,7 @@ REST, BEGINNING, ANSWER = "rest of the prompt", "beginning of the text", "the an
 TEMPLATE, ADDED = "template", "special tokens"
 
 
-def members(explanation: "Explanation", source: Source) -> tuple[int, ...]:
+def members(explanation: "Explanation", source: Document) -> tuple[int, ...]:
     """The tokens that begin in a source; a line break's own token at its end is one of them."""
     start, end = source.span
     return tuple(
@@ -24,22 +24,22 @@ def members(explanation: "Explanation", source: Source) -> tuple[int, ...]:
     )
 
 
-def passages_of(explanation: "Explanation", sources: Sequence[Source]) -> list[Passage]:
+def passages_of(explanation: "Explanation", documents: Sequence[Document]) -> list[Passage]:
     texts = parts(explanation.text)
     return [
         sum_up(explanation, members(explanation, one), texts[one.segment][slice(*one.span)].strip(), one)
-        for one in sources
+        for one in documents
     ]
 
 
-def sum_up(explanation: "Explanation", tokens: Sequence[int], text: str, source: Source) -> Passage:
+def sum_up(explanation: "Explanation", tokens: Sequence[int], text: str, source: Document) -> Passage:
     score = float(explanation.scores[list(tokens)].sum())
     return Passage(text, score, tuple(tokens), source.segment, source.span, source.name)
 
 
 def remainder(explanation: "Explanation") -> list[Passage]:
     """What no source has: other words, the first token if it is an added one, further added tokens, the answer."""
-    taken = {token for source in explanation.sources for token in members(explanation, source)}
+    taken = {token for source in explanation.documents for token in members(explanation, source)}
     added = TEMPLATE if isinstance(explanation.text, Chat) else ADDED
     groups: dict[str, list[int]] = {REST: [], BEGINNING: [], added: []}
     for token, segment in enumerate(explanation.segments):

@@ -14,11 +14,11 @@ from tokenlight.results import answer_parquet, saved
 from tokenlight.results.answer_parts import TokenNumbers, tokens_by_sentence, tokens_in_part
 from tokenlight.results.explanation import Explanation, printable, read_saved
 from tokenlight.results.handing_on import Form, hand_on, magnified
-from tokenlight.results.source_table import SourceTable
+from tokenlight.results.source_table import DocumentTable
 from tokenlight.text import passages
 from tokenlight.text.chats import plain_text, read_text
 from tokenlight.text.rows import Chat, parts
-from tokenlight.text.sources import Documents, Source, find_sources, plain_sources, read_sources
+from tokenlight.text.sources import Document, Documents, documents_from_plain, find_documents, plain_documents
 
 if TYPE_CHECKING:
     from tokenlight.explain.explainer import Explainer
@@ -60,7 +60,7 @@ class ExplainedAnswer:
     model: str  # its name or path
     task: str  # as transformers' pipelines call it
     signed: bool = True  # whether scores can be negative
-    sources: tuple[Source, ...] = ()  # the parts of the prompt that were named as such
+    documents: tuple[Document, ...] = ()  # the parts of the prompt that were named as such
     extras: Mapping[str, Tensor] = field(default_factory=dict)  # each [token of the answer]
     notes: tuple[str, ...] = ()  # what a reader should know
     versions: Mapping[str, str] = field(default_factory=dict)  # of tokenlight, torch, transformers and Python
@@ -129,7 +129,7 @@ class ExplainedAnswer:
             task=self.task,
             model=self.model,
             signed=self.signed,
-            sources=self.sources,
+            documents=self.documents,
             indices=ids if together else (),  # tokens with others between them have no probability of their own
             given=self.ids[: chosen[0]],
             extras={**extras, "answer_share": float(rows[length:].sum())},
@@ -139,16 +139,16 @@ class ExplainedAnswer:
             explainer=self.explainer,
         )
 
-    def by_source(self, documents: Documents | None = None) -> SourceTable:
+    def by_document(self, documents: Documents | None = None) -> DocumentTable:
         """Which passage made the model say this sentence? A score for each sentence of the answer and each source.
 
         Without `documents`, the sources are those that the answer was explained with, or else the prompt's sentences.
         """
-        sources = find_sources(self.prompt, documents) if documents is not None else self.sources
-        known = replace(self, sources=sources or find_sources(self.prompt, "sentences"))
+        found = find_documents(self.prompt, documents) if documents is not None else self.documents
+        known = replace(self, documents=found or find_documents(self.prompt, "sentences"))
         cut = zip(passages.sentences(self.answer) or [(0, 0)], self.sentences(), strict=True)
-        rows = [(span, known.of(tokens=tokens).by_source()) for span, tokens in cut if tokens]
-        return SourceTable.of(self.answer, [span for span, _ in rows], [row for _, row in rows])
+        rows = [(span, known.of(tokens=tokens).by_document()) for span, tokens in cut if tokens]
+        return DocumentTable.of(self.answer, [span for span, _ in rows], [row for _, row in rows])
 
     def through(self, form: Form = "exact", *, hops: int | None = None) -> "ExplainedAnswer":
         """The same answer with the scores of its own tokens passed on to the prompt.
@@ -222,7 +222,7 @@ class ExplainedAnswer:
             "spans": [list(span) for span in self.spans],
             "ids": list(self.ids),
             "prompt": plain_text(self.prompt),
-            "sources": plain_sources(self.sources),
+            "documents": plain_documents(self.documents),
             "alternatives": [[vars(one) for one in some] for some in self.alternatives],
             "options": json.loads(json.dumps(dict(self.options))),  # tuples are lists there
             "extras": {name: values.tolist() for name, values in self.extras.items()},
@@ -234,7 +234,7 @@ class ExplainedAnswer:
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> "ExplainedAnswer":
         """The inverse of `to_dict`."""
-        kept, dtype = read_saved(plain, "answer", FORMAT, VERSION, saved_fields(), {"sources": []})
+        kept, dtype = read_saved(plain, "answer", FORMAT, VERSION, saved_fields(), {"documents": []})
         with saved.converting("answer"):
             return cls._from_fields(kept, dtype)
 
@@ -249,7 +249,7 @@ class ExplainedAnswer:
             "spans": [tuple(span) for span in kept["spans"]],
             "ids": tuple(kept["ids"]),
             "prompt": read_text(kept["prompt"]),
-            "sources": read_sources(kept["sources"]),
+            "documents": documents_from_plain(kept["documents"]),
             "alternatives": [[Alternative(**one) for one in some] for some in kept["alternatives"]],
             "extras": {name: saved.read_tensor(name, values, dtype) for name, values in kept["extras"].items()},
             "notes": tuple(kept["notes"]),

@@ -15,11 +15,11 @@ from tokenlight.foundation.files import write_whole
 from tokenlight.results import saved
 from tokenlight.results.by_source import passages_of, remainder
 from tokenlight.results.passage import Passage, Word
-from tokenlight.tasks.targets import TargetLike
+from tokenlight.tasks.targets import TargetSpec
 from tokenlight.text import passages
 from tokenlight.text.chats import plain_text, read_text
 from tokenlight.text.rows import Chat, Text, parts
-from tokenlight.text.sources import Source, find_sources, plain_sources, read_sources
+from tokenlight.text.sources import Document, documents_from_plain, find_documents, plain_documents
 from tokenlight.text.units import Units
 from tokenlight.text.words import group_tokens, readable
 
@@ -65,7 +65,7 @@ class Explanation:
     position: int | None = None  # the token that was explained, where there is one
     indices: tuple[int, ...] = ()  # the target as the model counts: a label, a token id, or an answer's first and last
     foil_indices: tuple[int, ...] = ()  # the same of the foil
-    sources: tuple[Source, ...] = ()  # the parts of the text that were named as such
+    documents: tuple[Document, ...] = ()  # the parts of the text that were named as such
     given: tuple[int, ...] = ()  # token ids between the text and the target, where that is a later part of an answer
     extras: Mapping[str, float] = field(default_factory=dict)  # numbers about the scores, such as a residual
     maps: Mapping[str, Tensor] = field(default_factory=dict)  # what was asked for with detail=; axes in MAP_AXES
@@ -124,18 +124,18 @@ class Explanation:
 
     def turns(self) -> list[Passage]:
         """The messages of a chat; for other inputs, the texts they consist of."""
-        return passages_of(self, find_sources(self.text, "turns"))
+        return passages_of(self, find_documents(self.text, "turns"))
 
-    def by_source(self) -> list[Passage]:
+    def by_document(self) -> list[Passage]:
         """The sources, followed by everything else that has a score, so that nothing is left out."""
-        return [*passages_of(self, self.sources), *remainder(self)]
+        return [*passages_of(self, self.documents), *remainder(self)]
 
     def top(self, k: int = 5) -> list[Word]:
         """The k words with the highest scores, without special tokens and line breaks."""
         return sorted((word for word in self.words() if word.counts), key=lambda word: -word.score)[:k]
 
     def show(self) -> None:
-        """Print the text with its scores, in colour where the terminal has it; in a notebook, show it as HTML."""
+        """Print the text with its scores, in color where the terminal has it; in a notebook, show it as HTML."""
         from tokenlight.views.terminal import show
 
         show(self)
@@ -163,7 +163,7 @@ class Explanation:
             "foil_indices": list(self.foil_indices),
             "given": list(self.given),
             "text": plain_text(self.text),
-            "sources": plain_sources(self.sources),
+            "documents": plain_documents(self.documents),
             "options": json.loads(json.dumps(dict(self.options))),  # tuples are lists there
             "extras": dict(self.extras),
             "maps": {name: values.tolist() for name, values in self.maps.items()},
@@ -175,7 +175,7 @@ class Explanation:
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> "Explanation":
         """The inverse of `to_dict`."""
-        later = {"given": [], "sources": []}  # older files have none
+        later = {"given": [], "documents": []}  # older files have none
         fields, dtype = read_saved(plain, "explanation", FORMAT, VERSION, saved_fields(), later)
         with saved.converting("explanation"):
             return cls._from_fields(fields, dtype)
@@ -192,7 +192,7 @@ class Explanation:
             "foil_indices": tuple(fields["foil_indices"]),
             "given": tuple(fields["given"]),
             "text": read_text(fields["text"]),
-            "sources": read_sources(fields["sources"]),
+            "documents": documents_from_plain(fields["documents"]),
             "maps": {name: saved.read_tensor(name, values, dtype) for name, values in fields["maps"].items()},
             "notes": tuple(fields["notes"]),
         }
@@ -218,8 +218,8 @@ class Explanation:
         units: Units | None = None,
         marks: Tensor | None = None,
         others: "Explanation | Tensor | None" = None,
-        target: TargetLike = None,
-        foil: TargetLike = None,
+        target: TargetSpec = None,
+        foil: TargetSpec = None,
     ) -> dict[str, float]:
         """How faithful this result is: {metric: value}. See `tokenlight.evaluate`, which does the same for lists.
 

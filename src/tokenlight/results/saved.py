@@ -51,9 +51,9 @@ def check_texts(fields: Mapping[str, Any], names: Sequence[str]) -> None:
         expect(isinstance(fields[name], str), name, "a text", fields[name])
 
 
-def check_optional(fields: Mapping[str, Any], names: Sequence[str], holds: Callable[[Any], bool], what: str) -> None:
+def check_optional(fields: Mapping[str, Any], names: Sequence[str], is_valid: Callable[[Any], bool], what: str) -> None:
     for name in names:
-        expect(fields[name] is None or holds(fields[name]), name, f"{what} or null", fields[name])
+        expect(fields[name] is None or is_valid(fields[name]), name, f"{what} or null", fields[name])
 
 
 def check_mappings(fields: Mapping[str, Any], names: Sequence[str]) -> None:
@@ -67,24 +67,24 @@ def check_tokens(fields: Mapping[str, Any], texts: Sequence[str]) -> int:
     are_texts = isinstance(tokens, list) and all(isinstance(one, str) for one in tokens)
     expect(are_texts, "tokens", "a list of texts", tokens)
     count = len(tokens)
-    for name, holds, what in (
+    for name, is_valid, what in (
         ("special", lambda one: isinstance(one, bool), "true or false"),
         ("segments", lambda one: one is None or (is_whole(one) and 0 <= one < len(texts)), "the number of a text"),
         ("spans", is_span, "two numbers, first and end"),
     ):
-        check_list(fields, name, count, holds, what)
+        check_list(fields, name, count, is_valid, what)
     for segment, (_, end) in zip(fields["segments"], fields["spans"], strict=True):
         longest = 0 if segment is None else len(texts[segment])
         expect(segment is None or end <= longest, "spans", f"characters up to {longest}", end)
     return count
 
 
-def check_list(fields: Mapping[str, Any], name: str, count: int, holds: Callable[[Any], bool], what: str) -> None:
+def check_list(fields: Mapping[str, Any], name: str, count: int, is_valid: Callable[[Any], bool], what: str) -> None:
     value = fields[name]
     expect(isinstance(value, list), name, "a list", value)
     expect(len(value) == count, name, f"{count} entries, one for each token", len(value))
     for one in value:
-        expect(holds(one), name, what, one)
+        expect(is_valid(one), name, what, one)
 
 
 def read_tensor(name: str, values: Any, dtype: torch.dtype) -> Tensor:
@@ -112,7 +112,7 @@ def is_span(value: Any) -> bool:
     return isinstance(value, list) and len(value) == 2 and all(map(is_whole, value)) and 0 <= value[0] <= value[1]
 
 
-def expect(holds: bool, name: str, what: str, found: Any) -> None:
-    if not holds:
+def expect(is_valid: bool, name: str, what: str, found: Any) -> None:
+    if not is_valid:
         shown = repr(found)
         raise ValueError(f"{name}: expected {what}, found {shown if len(shown) <= 60 else shown[:60] + ' ...'}")

@@ -11,16 +11,16 @@ from tokenlight.results.passage import Passage
 
 
 @dataclass(frozen=True, eq=False)
-class SourceTable:
+class DocumentTable:
     """Rows are sentences of the answer. Columns are sources, followed by everything else that has a share."""
 
     parts: list[Passage]  # a sentence's score is the sum of its row
-    sources: list[Passage]  # a source's score is the sum of its column
+    documents: list[Passage]  # a source's score is the sum of its column
     scores: Tensor  # [sentence, source]
 
     @classmethod
-    def of(cls, answer: str, spans: Sequence[tuple[int, int]], found: Sequence[Sequence[Passage]]) -> "SourceTable":
-        """From what `Explanation.by_source` says of each sentence; all of them name the same sources."""
+    def of(cls, answer: str, spans: Sequence[tuple[int, int]], found: Sequence[Sequence[Passage]]) -> "DocumentTable":
+        """From what `Explanation.by_document` says of each sentence; all of them name the same sources."""
         scores = torch.tensor([[source.score for source in row] for row in found], dtype=torch.float64)
         sums = scores.sum(0).tolist()
         parts = [
@@ -31,9 +31,9 @@ class SourceTable:
 
     def strongest(self, part: int) -> Passage:
         """The source with the highest score for a sentence, with that score; other columns do not count."""
-        named = [i for i, source in enumerate(self.sources) if source.segment is not None]
+        named = [i for i, source in enumerate(self.documents) if source.segment is not None]
         best = max(named, key=lambda i: float(self.scores[part, i]))
-        return replace(self.sources[best], score=float(self.scores[part, best]))
+        return replace(self.documents[best], score=float(self.scores[part, best]))
 
     def show(self) -> None:
         """Print the table; in a narrow terminal, the strongest sources under each sentence."""
@@ -61,6 +61,6 @@ class SourceTable:
     def save_figure(self, path: str | Path) -> None:
         """The same as PNG, SVG or PDF, depending on the ending of the name."""
         from tokenlight.views.figure import save
-        from tokenlight.views.source_figure import source_figure
+        from tokenlight.views.source_figure import document_figure
 
-        save(source_figure(self), path)
+        save(document_figure(self), path)

@@ -25,7 +25,7 @@ class Ledger:
     branch: list[Tensor] = field(default_factory=list)  # branches that were cut off: each block's MLP
     heads: list[Tensor] = field(default_factory=list)  # what head gates stopped
     sink: list[Tensor] = field(default_factory=list)  # what attention sinks take
-    inside_block: bool = False  # set by the twin while a block runs
+    inside_block: bool = False  # set by the instrumented model while a block runs
     disordered: bool = False  # there are signals that carry owners
     owners: Tensor | None = None  # of what goes into the operation that runs, where it is not in order
     scratch: Scratch = field(default_factory=Scratch)
@@ -59,7 +59,7 @@ class Ledger:
         return replace(self, **entries, scratch=Scratch())
 
 
-class Clerk(NamedTuple):
+class LedgerWriter(NamedTuple):
     """Who enters what an operation keeps: knows which text each element belongs to."""
 
     ledger: Ledger
@@ -101,13 +101,13 @@ class Share(NamedTuple):
 
     account: str
     constant: Tensor | float
-    clerk: Clerk
+    ledger_writer: LedgerWriter
 
     def take(self, grad: Tensor) -> None:
-        self.clerk.enter(self.account, constant_times(self.constant, grad, self.clerk))
+        self.ledger_writer.enter(self.account, constant_times(self.constant, grad, self.ledger_writer))
 
 
-def constant_times(constant: Tensor | float, grad: Tensor, books: Clerk) -> Tensor:
+def constant_times(constant: Tensor | float, grad: Tensor, books: LedgerWriter) -> Tensor:
     """Their product, added up over the last axis where there are others and no texts may lie along it."""
     if grad.ndim == 1 or books.owners is not None:
         return grad * constant
@@ -123,7 +123,7 @@ LEDGER: ContextVar[Ledger | None] = ContextVar("tokenlight_ledger", default=None
 WAITING: ContextVar[Waiting | None] = ContextVar("tokenlight_waiting", default=None)
 
 
-def clerk() -> Clerk | None:
+def ledger_writer() -> LedgerWriter | None:
     """For the operation that runs."""
     ledger = LEDGER.get()
-    return None if ledger is None else Clerk(ledger, ledger.owners)
+    return None if ledger is None else LedgerWriter(ledger, ledger.owners)

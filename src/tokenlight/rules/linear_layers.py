@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from tokenlight.foundation.torch_internals import without_torch_functions
 from tokenlight.rules.facts import keeps
-from tokenlight.rules.ledger import clerk
+from tokenlight.rules.ledger import ledger_writer
 from tokenlight.rules.mode import Function, RuleTable, is_signal
 from tokenlight.rules.points import weigh
 from tokenlight.rules.primitives import OURS
@@ -132,15 +132,15 @@ class ContributionLinear(torch.autograd.Function):
             passed = passed if factor is None else passed + factor * total
         sign = None if of_positive is None and of_negative is None else rough.sign()
         ctx.save_for_backward(weight, sign, plain, of_positive, of_negative, z - passed)
-        ctx.clerk, ctx.dtype = clerk(), x.dtype
+        ctx.ledger_writer, ctx.dtype = ledger_writer(), x.dtype
         return value
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         weight, sign, plain, positive, negative, kept = ctx.saved_tensors
         grad = grads[0].to(weight.dtype)
-        if ctx.clerk is not None:  # biases, the stabilizer, and outputs to which nothing contributes
-            ctx.clerk.enter("bias", grad * kept)
+        if ctx.ledger_writer is not None:  # biases, the stabilizer, and outputs to which nothing contributes
+            ctx.ledger_writer.enter("bias", grad * kept)
         none = torch.zeros_like(grad)
         plain, positive, negative = (
             none if factor is None else grad * factor for factor in (plain, positive, negative)

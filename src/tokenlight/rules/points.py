@@ -14,7 +14,7 @@ R = TypeVar("R")
 INSIDE: dict[Callable[..., Any], Callable[..., Any]] = {}  # of each point, what it is made of
 
 
-def rule_point(function: Callable[P, R]) -> Callable[P, R]:
+def custom_op(function: Callable[P, R]) -> Callable[P, R]:
     """Make a function of our own something that a table can replace, like any torch function."""
 
     @wraps(function)
@@ -28,48 +28,48 @@ def rule_point(function: Callable[P, R]) -> Callable[P, R]:
     return point
 
 
-@rule_point
+@custom_op
 def activation(x: Tensor, formula: Callable[[Tensor], Tensor]) -> Tensor:
     """An activation module as one operation: some write their formula out in several, which no rule could follow."""
     return formula(x)
 
 
-@rule_point
+@custom_op
 def weigh(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """What a linear layer computes, where a model writes it as a matrix product."""
     return F.linear(input, weight, bias)
 
 
-@rule_point
+@custom_op
 def query_key(query: Tensor, key: Tensor) -> Tensor:
     """[batch, head, query, key]"""
     return torch.matmul(query, key.transpose(-1, -2))
 
 
-@rule_point
+@custom_op
 def mask_scores(scores: Tensor, mask: Tensor) -> Tensor:
     return scores + mask
 
 
-@rule_point
+@custom_op
 def add_sinks(scores: Tensor, sinks: Tensor) -> Tensor:
     """[batch, head, query, key + 1]: a learned number for each head, which takes a share of attention nowhere."""
     return torch.cat([scores, sinks.to(scores).view(1, -1, 1, 1).expand(*scores.shape[:-1], 1)], -1)
 
 
-@rule_point
+@custom_op
 def mix_values(weights: Tensor, value: Tensor) -> Tensor:
     """[batch, head, query, dim]"""
     return torch.matmul(weights, value)
 
 
-@rule_point
+@custom_op
 def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scaling: float, causal: bool) -> Tensor:
     """[batch, head, query, dim]: all of attention in one operation, which writes no weights out."""
     return F.scaled_dot_product_attention(query, key, value, mask, is_causal=causal, scale=scaling)
 
 
-@rule_point
+@custom_op
 def scan(values: Tensor, others: dict[str, Any], formula: Callable[[Tensor, dict[str, Any]], Any]) -> Any:
     """A recurrence over the tokens (a state space, linear attention), linear in the values that go into its state.
 
@@ -78,7 +78,7 @@ def scan(values: Tensor, others: dict[str, Any], formula: Callable[[Tensor, dict
     return formula(values, others)
 
 
-@rule_point
+@custom_op
 def recurrence(values: Tensor, others: dict[str, Any], formula: Callable[[Tensor, dict[str, Any]], Any]) -> Any:
     """The same, where the formula makes some of its gates from the values themselves."""
     return formula(values, others)

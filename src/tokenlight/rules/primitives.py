@@ -11,7 +11,7 @@ from torch.autograd.graph import GradientEdge
 from torch.nn import functional as F
 
 from tokenlight.foundation.torch_internals import softmax_gradient
-from tokenlight.rules.ledger import LEDGER, WAITING, Clerk, Ledger, Share, clerk, constant_times
+from tokenlight.rules.ledger import LEDGER, WAITING, Ledger, LedgerWriter, Share, constant_times, ledger_writer
 from tokenlight.rules.scratch import Scratch
 
 
@@ -27,14 +27,14 @@ class Like(torch.autograd.Function):
             nothing = ~ratio.isfinite()  # also where the value is infinite: a mask, which has no gradient
             ratio, lost = ratio.masked_fill_(nothing, 0.0), torch.where(nothing & value.isfinite(), value, 0.0)
         ctx.save_for_backward(ratio, lost)
-        ctx.clerk = clerk()
+        ctx.ledger_writer = ledger_writer()
         return value
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         ratio, lost = ctx.saved_tensors
-        if ctx.clerk is not None and lost is not None:
-            ctx.clerk.enter("bias", lost * grads[0])
+        if ctx.ledger_writer is not None and lost is not None:
+            ctx.ledger_writer.enter("bias", lost * grads[0])
         return grads[0] * ratio, None
 
 
@@ -68,7 +68,7 @@ def absorb(total: Tensor, constant: Tensor | float, account: str) -> Tensor:
 
     Whoever asks for the gradient of `total` itself gets it before the constant has taken its share.
     """
-    books = clerk()
+    books = ledger_writer()
     if books is None or total.grad_fn is None:
         return total
     if isinstance(constant, Tensor) and (constant.requires_grad or constant.dtype != total.dtype):
@@ -91,15 +91,15 @@ class ShareAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         ctx.save_for_backward(query, value)
-        ctx.clerk = clerk()
+        ctx.ledger_writer = ledger_writer()
         return query.view_as(query), key.view_as(key), value.view_as(value)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         query, value = ctx.saved_tensors
-        if ctx.clerk is not None:
-            ctx.clerk.enter("softmax", torch.linalg.vecdot(value, grads[2]).mul_(0.5))
-            ctx.clerk.enter("softmax", torch.linalg.vecdot(query, grads[0]).mul_(-0.5))
+        if ctx.ledger_writer is not None:
+            ctx.ledger_writer.enter("softmax", torch.linalg.vecdot(value, grads[2]).mul_(0.5))
+            ctx.ledger_writer.enter("softmax", torch.linalg.vecdot(query, grads[0]).mul_(-0.5))
         return grads[0] * 0.25, grads[1] * 0.25, grads[2] * 0.5
 
 
@@ -109,17 +109,17 @@ class ConservingSum(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
         ctx.save_for_backward(a, b)  # not the sum, into which some models write
-        ctx.clerk = clerk() or Clerk(Ledger(len(a)))
+        ctx.ledger_writer = ledger_writer() or LedgerWriter(Ledger(len(a)))
         return a + b
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         grad, (a, b) = grads[0], ctx.saved_tensors
         # The sum of the relevance is taken from the output: the shares of a and b may nearly cancel.
-        share_a, share_b, total = (ctx.clerk.sums(x * grad) for x in (a, b, a + b))
+        share_a, share_b, total = (ctx.ledger_writer.sums(x * grad) for x in (a, b, a + b))
         size = share_a.abs() + share_b.abs()
         scale = torch.where(size > 0, total / torch.where(size > 0, size, 1.0), 0.0)  # [batch]
-        return tuple(ctx.clerk.scaled(grad, scale * share.sign()) for share in (share_a, share_b))
+        return tuple(ctx.ledger_writer.scaled(grad, scale * share.sign()) for share in (share_a, share_b))
 
 
 class PositiveLinear(torch.autograd.Function):
@@ -156,17 +156,17 @@ class PositiveLinear(torch.autograd.Function):
             nothing = above <= 0
             ratio, lost = ratio.masked_fill_(nothing, 0.0), torch.where(nothing, value, 0.0)
         ctx.save_for_backward(rough.sign_() if rough is not x else x.sign(), weight, ratio, taken, lost)
-        ctx.clerk, ctx.dtype = clerk(), x.dtype
+        ctx.ledger_writer, ctx.dtype = ledger_writer(), x.dtype
         return value
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         sign, weight, ratio, taken, lost = ctx.saved_tensors
         share = grads[0].to(ratio.dtype) * ratio
-        if ctx.clerk is not None and taken is not None:
-            ctx.clerk.enter("bias", share * taken)
-        if ctx.clerk is not None and lost is not None:
-            ctx.clerk.enter("bias", grads[0] * lost)
+        if ctx.ledger_writer is not None and taken is not None:
+            ctx.ledger_writer.enter("bias", share * taken)
+        if ctx.ledger_writer is not None and lost is not None:
+            ctx.ledger_writer.enter("bias", grads[0] * lost)
         # Behind the last mixing of tokens, relevance is at the one token that is read: no products for the others.
         reached = share.any(-1)  # [..., token]
         # With a graph of the gradients, they keep |W|.
@@ -191,14 +191,14 @@ class LinearNorm(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, shape: Any, weight: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
         value, _, scale = torch.native_layer_norm(x, shape, weight, bias, eps)
         ctx.save_for_backward(scale, weight, bias)
-        ctx.clerk, ctx.axes = clerk(), tuple(range(-len(shape), 0))
+        ctx.ledger_writer, ctx.axes = ledger_writer(), tuple(range(-len(shape), 0))
         return value
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         scale, weight, bias = ctx.saved_tensors
-        if ctx.clerk is not None and bias is not None:
-            ctx.clerk.enter("bias", constant_times(bias.to(grads[0].dtype), grads[0], ctx.clerk))
+        if ctx.ledger_writer is not None and bias is not None:
+            ctx.ledger_writer.enter("bias", constant_times(bias.to(grads[0].dtype), grads[0], ctx.ledger_writer))
         grad = grads[0] * scale if weight is None else grads[0] * weight * scale
         return grad - grad.mean(ctx.axes, keepdim=True), None, None, None, None
 
@@ -210,19 +210,19 @@ class GradientSoftmax(torch.autograd.Function):
     def forward(ctx: Any, scores: Tensor, dim: int, dtype: torch.dtype | None) -> Tensor:
         weights = F.softmax(scores, dim=dim, dtype=dtype)
         ctx.save_for_backward(scores, weights)
-        ctx.dim, ctx.clerk = dim, clerk()
+        ctx.dim, ctx.ledger_writer = dim, ledger_writer()
         return weights
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         scores, weights = ctx.saved_tensors
         grad = softmax_gradient(grads[0], weights, ctx.dim).to(scores.dtype)
-        if ctx.clerk is not None:  # a masked score holds nothing, even -inf: its gradient is exactly 0
+        if ctx.ledger_writer is not None:  # a masked score holds nothing, even -inf: its gradient is exactly 0
             total, kept = (torch.linalg.vecdot(x, g, dim=ctx.dim) for x, g in ((weights, grads[0]), (scores, grad)))
             lost = total - kept
-            if ctx.clerk.owners is not None or lost.isnan().any():
+            if ctx.ledger_writer.owners is not None or lost.isnan().any():
                 lost = weights * grads[0] - scores.masked_fill(weights == 0, 0.0) * grad
-            ctx.clerk.enter("softmax", lost)
+            ctx.ledger_writer.enter("softmax", lost)
         return grad, None, None
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tokenlight.foundation.torch_internals import linear_sources
 from tokenlight.rules.facts import keeps
-from tokenlight.rules.ledger import LEDGER, clerk
+from tokenlight.rules.ledger import LEDGER, ledger_writer
 from tokenlight.rules.marks import is_gate, is_of_heads, mark_gate, tensors
 from tokenlight.rules.mode import Function, is_signal
 from tokenlight.rules.primitives import (
@@ -204,7 +204,7 @@ def gradient_softmax(function: Function, x: Tensor, dim: int = -1, *settings: An
 def by_gradient(function: Function, x: Tensor, *args: Any, **kwargs: Any) -> Any:
     """A part of a softmax that is written out, by its gradient as the softmax is; what that loses is noted."""
     result = function(x, *args, **kwargs)
-    books = clerk()
+    books = ledger_writer()
     if books is None or not is_signal(x) or result.grad_fn is None:
         return result
     before, after = x.detach(), result.detach()

@@ -27,7 +27,7 @@ def through_state(function: Function, values: Tensor, others: dict[str, Any], fo
 
 @keeps(own=1)
 def through_gated_state(function: Function, values: Tensor, others: dict[str, Any], formula: Any) -> Any:
-    """The same, where gates and the discretisation are computed from the values: these are constants, too."""
+    """The same, where gates and the discretization are computed from the values: these are constants, too."""
 
     def gated(values: Tensor, others: dict[str, Any]) -> Any:
         with ConstantGates():

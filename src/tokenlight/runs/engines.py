@@ -7,13 +7,13 @@ from typing import Protocol, TypeVar
 
 import torch
 
-from tokenlight.data.parts import Part
+from tokenlight.data.parts import Chunk
 from tokenlight.explain.explainer import Explainer
 from tokenlight.runs.workers import Workers
 
 Result = TypeVar("Result")
 Result_co = TypeVar("Result_co", covariant=True)
-Parts = Callable[[], Iterator[Part]]  # a function, since they may be read in another process
+Parts = Callable[[], Iterator[Chunk]]  # a function, since they may be read in another process
 Tell = Callable[[float], None]  # hears how many rows are done
 
 
@@ -23,7 +23,7 @@ class Procedure(Protocol[Result_co]):
     @property
     def explainers(self) -> Sequence[Explainer]: ...
 
-    def do(self, part: Part, tell: Tell, /) -> Result_co: ...
+    def do(self, part: Chunk, tell: Tell, /) -> Result_co: ...
 
 
 class Place(Protocol):

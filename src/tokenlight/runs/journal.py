@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from tokenlight.foundation.files import full_disk, is_full_disk, replacing, settle
+from tokenlight.foundation.files import full_disk, is_full_disk, replacing, sync_file
 
 Record = dict[str, Any]  # one line of JSON
 CLOSED, CHECKSUM = "closed", "sha256"  # keys of the line that closes a group: its number, and a hash of the group
@@ -56,7 +56,7 @@ class Journal:
         elif scan.end < self.path.stat().st_size:
             with self.path.open("rb+") as file:
                 file.truncate(scan.end)
-                settle(file)
+                sync_file(file)
         return frozenset(scan.groups), scan.damage
 
     def append(self, group: int, records: Sequence[Record]) -> None:
@@ -67,7 +67,7 @@ class Journal:
         try:
             with self.path.open("ab") as file:
                 file.write(lines + write_line({**closing(group, len(records)), CHECKSUM: checksum}))
-                settle(file)
+                sync_file(file)
         except OSError as error:
             if not is_full_disk(error):
                 raise

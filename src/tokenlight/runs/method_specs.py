@@ -7,7 +7,7 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
-from tokenlight.explain.jobs import Job
+from tokenlight.explain.jobs import MethodConfig
 from tokenlight.masks.choosing import HeadsLike, has_heads
 from tokenlight.masks.head_mask import HeadMask
 from tokenlight.methods import METHODS, Method, find_method
@@ -66,7 +66,7 @@ class MethodSpec:
     def control(self) -> bool:
         return bool(self.entry.control)
 
-    def job(self, model: PreTrainedModel, heads: HeadsLike = None, seed: int = 0) -> Job:
+    def method_config(self, model: PreTrainedModel, heads: HeadsLike = None, seed: int = 0) -> MethodConfig:
         """`heads` is for the methods that take some and do not name their own.
 
         Random scores are drawn with `seed`: drawn alike for two models, they would agree.
@@ -76,7 +76,7 @@ class MethodSpec:
             options.setdefault("seed", seed)
         if heads is not None and "heads" in self.entry.options:
             options.setdefault("heads", heads)
-        return Job.for_model(self.entry, options, model)
+        return MethodConfig.for_model(self.entry, options, model)
 
 
 def choose_methods(
@@ -160,11 +160,11 @@ def label_with(name: str, options: Mapping[str, Any]) -> str:
     return name + (":" + ",".join(f"{key}={value}" for key, value in options.items()) if options else "")
 
 
-def describe_job(job: Job) -> dict[str, Any]:
+def describe_config(method_config: MethodConfig) -> dict[str, Any]:
     """All options of a job in plain values, head masks head by head: what a stored run is compared by."""
-    averaged = {} if job.contexts is None else job.contexts.described
-    plain = {name: plain_value(value) for name, value in {**job.full_options, **averaged}.items()}
-    return {"name": job.method.name, "options": plain}
+    averaged = {} if method_config.contexts is None else method_config.contexts.described
+    plain = {name: plain_value(value) for name, value in {**method_config.full_options, **averaged}.items()}
+    return {"name": method_config.method.name, "options": plain}
 
 
 def plain_value(value: Any) -> Any:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tokenlight.data.parts import Part
+from tokenlight.data.parts import Chunk
 from tokenlight.foundation.extras import from_extra
 from tokenlight.runs.workers import Workers
 
@@ -48,7 +48,7 @@ class RayWorkers:
         held = ray.put(procedure)  # must live as long as actors may be restarted
         with settings_of_ray_data(ordered):
             # Reading asks for no processor of its own: with all of them taken by workers, it would wait for ever.
-            dataset = ray.data.read_datasource(PartSource(parts), override_num_blocks=1, num_cpus=0)
+            dataset = ray.data.read_datasource(ChunkSource(parts), override_num_blocks=1, num_cpus=0)
             results = dataset.map_batches(
                 Worker,
                 fn_constructor_args=([held], self.device, self.threads),
@@ -89,7 +89,7 @@ def running_ray() -> Iterator[None]:
         ray.shutdown()
 
 
-class PartSource(ray.data.Datasource):
+class ChunkSource(ray.data.Datasource):
     """Parts that one task reads, one after another, and hands on as they come."""
 
     parts: "Parts"
@@ -126,7 +126,7 @@ class Worker:
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, list[Any]]:
         """One part; what is wrong with the data or the disk goes to the caller as it is, not as a failure of Ray's."""
-        part: Part = pickle.loads(batch["part"][0])
+        part: Chunk = pickle.loads(batch["part"][0])
         try:
             outcome = True, self.procedure.do(part, lambda rows: None)
         except (ValueError, TypeError, OSError) as error:

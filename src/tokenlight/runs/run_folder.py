@@ -9,7 +9,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from tokenlight.data.source import Source
+from tokenlight.data.source import DataSource
 from tokenlight.explain.explainer import Explainer
 from tokenlight.foundation.files import write_whole
 from tokenlight.foundation.versions import library_versions
@@ -63,13 +63,13 @@ def claim(folder: Path) -> Iterator[None]:
         yield
 
 
-def refuse_folder_of_data(folder: Path, source: Source) -> None:
+def refuse_folder_of_data(folder: Path, source: DataSource) -> None:
     """All files of a folder of data are read as data: results among them would be, too."""
     if isinstance(source.data, str | Path) and not source.on_hub and folder.resolve() == Path(source.data).resolve():
         raise ValueError(f"{folder} holds the data: name another folder for the results, such as {folder}-results")
 
 
-def settle_run(folder: Path, settings: Mapping[str, Any], written: Sequence[str] = ()) -> None:
+def check_settings(folder: Path, settings: Mapping[str, Any], written: Sequence[str] = ()) -> None:
     """Store what is run, or make sure that it is what the folder already holds.
 
     `written` are the names of files that the run will write: without a stored run, files of that name are not ours.
@@ -90,7 +90,7 @@ def settle_run(folder: Path, settings: Mapping[str, Any], written: Sequence[str]
         raise ValueError(f"{folder} holds another run: {'; '.join(found[:5])}{more}. Use another folder")
 
 
-def warn_of_changed_data(folder: Path, source: Source) -> None:
+def warn_of_changed_data(folder: Path, source: DataSource) -> None:
     """After the data was read: say so if it is no longer what it was when its hash was stored."""
     if source.hash() != read_run(folder)["data"]["sha256"]:
         warnings.warn(

@@ -5,7 +5,7 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tokenlight.explain.jobs import Job
+from tokenlight.explain.jobs import MethodConfig
 from tokenlight.foundation.progress import at_each_part
 from tokenlight.methods import METHODS, Method
 from tokenlight.results.explained_answer import ExplainedAnswer
@@ -13,8 +13,8 @@ from tokenlight.serve.checks import Refused
 from tokenlight.serve.events import Failed, Result
 from tokenlight.serve.explaining import ERRORS, Counter, is_masked, options
 from tokenlight.serve.masks import lit_heads
-from tokenlight.serve.questions import MethodsAsked
-from tokenlight.serve.session import Session, read_answer, read_prompt, sources_of, text_of
+from tokenlight.serve.questions import MethodsRequest
+from tokenlight.serve.session import Session, documents_of, read_answer, read_prompt, text_of
 from tokenlight.serve.waiting_line import Say
 from tokenlight.views.drawable_answer import drawable_answer
 
@@ -32,7 +32,7 @@ class Found:
     reused: bool = False
 
 
-def answer_answer(session: Session, asked: MethodsAsked, say: Say) -> None:
+def answer_answer(session: Session, asked: MethodsRequest, say: Say) -> None:
     for one in explain_answers(session, asked, say):
         if one.answer is None:
             say(Failed(one.method, one.error))
@@ -40,7 +40,7 @@ def answer_answer(session: Session, asked: MethodsAsked, say: Say) -> None:
             say(Result(one.method, drawable_answer(one.answer), one.seconds, one.reused))
 
 
-def explain_answers(session: Session, asked: MethodsAsked, say: Say) -> Iterator[Found]:
+def explain_answers(session: Session, asked: MethodsRequest, say: Say) -> Iterator[Found]:
     """Each method's result; one that fails leaves the others alone."""
     if asked.answer is None:
         raise Refused("missing answer: expected a text, or token ids")
@@ -55,7 +55,7 @@ def explain_answers(session: Session, asked: MethodsAsked, say: Say) -> Iterator
         began = time.perf_counter()
         try:
             chosen = options(session, asked, method, heads, False)
-            Job.for_model(method, chosen, session.explainer.inner)
+            MethodConfig.for_model(method, chosen, session.explainer.inner)
             total = None if method.asks_model else len(ids)  # those come back to every token again and again
             with at_each_part(Counter(name, total, say)):
                 found = explain(session, asked, ids, name, chosen)
@@ -67,14 +67,14 @@ def explain_answers(session: Session, asked: MethodsAsked, say: Say) -> Iterator
 
 
 def explain(
-    session: Session, asked: MethodsAsked, ids: tuple[int, ...], method: str, chosen: dict[str, Any]
+    session: Session, asked: MethodsRequest, ids: tuple[int, ...], method: str, chosen: dict[str, Any]
 ) -> ExplainedAnswer:
     prompt: Any = text_of(session, asked)
     found = session.explainer.explain_answer(prompt, ids, method, progress=False, **chosen)
-    return replace(found, sources=sources_of(session, asked))
+    return replace(found, documents=documents_of(session, asked))
 
 
-def answer_key(asked: MethodsAsked, ids: tuple[int, ...], method: Method) -> Hashable:
+def answer_key(asked: MethodsRequest, ids: tuple[int, ...], method: Method) -> Hashable:
     """Equal keys, equal results."""
     heads = asked.heads if is_masked(asked, method) else None
     return ("answer", asked.text, asked.messages, asked.documents, ids, method.name, heads)

@@ -20,15 +20,15 @@ from tokenlight.serve.download import File, answer_download
 from tokenlight.serve.explaining import answer_explain
 from tokenlight.serve.guard import Guard, own_hosts
 from tokenlight.serve.questions import (
-    Asked,
-    AttentionAsked,
-    CurvesAsked,
-    DownloadAsked,
-    ExplainAsked,
-    MethodsAsked,
-    Question,
-    RemoveAsked,
-    WriteAsked,
+    AnyRequest,
+    AttentionRequest,
+    CurvesRequest,
+    DownloadRequest,
+    ExplainRequest,
+    MethodsRequest,
+    PageRequest,
+    RemoveRequest,
+    WriteRequest,
     parse,
 )
 from tokenlight.serve.reading import read_question
@@ -55,35 +55,35 @@ def make_app(session: Session, line: WaitingLine, port: int) -> ASGIApp:
         return Response(described, media_type="application/json")
 
     async def predict(request: Request) -> Any:
-        asked = await read(request, Question)
+        asked = await read(request, PageRequest)
         return WholeAnswer(line.submit(lambda say: read_question(session, asked).to_dict()))
 
     async def write(request: Request) -> Any:
-        asked = await read(request, WriteAsked)
+        asked = await read(request, WriteRequest)
         return Lines(line.submit(lambda say: answer_write(session, asked, say), PATIENCE), [WRITE])
 
     async def answer(request: Request) -> Any:
-        asked = await read(request, MethodsAsked)
+        asked = await read(request, MethodsRequest)
         return Lines(line.submit(lambda say: answer_answer(session, asked, say), PATIENCE), asked.methods)
 
     async def explain(request: Request) -> Any:
-        asked = await read(request, ExplainAsked)
+        asked = await read(request, ExplainRequest)
         return Lines(line.submit(lambda say: answer_explain(session, asked, say)), asked.methods)
 
     async def curves(request: Request) -> Any:
-        asked = await read(request, CurvesAsked)
+        asked = await read(request, CurvesRequest)
         return Lines(line.submit(lambda say: answer_curves(session, asked, say)), curve_names(asked))
 
     async def attention(request: Request) -> Any:
-        asked = await read(request, AttentionAsked)
+        asked = await read(request, AttentionRequest)
         return WholeAnswer(line.submit(lambda say: answer_attention(session, asked)))
 
     async def remove(request: Request) -> Any:
-        asked = await read(request, RemoveAsked)
+        asked = await read(request, RemoveRequest)
         return WholeAnswer(line.submit(lambda say: answer_remove(session, asked)))
 
     async def download(request: Request) -> Any:
-        asked = await read(request, DownloadAsked)
+        asked = await read(request, DownloadRequest)
         return WholeAnswer(line.submit(lambda say: answer_download(session, asked, say), PATIENCE), attachment)
 
     questions = {"predict": predict, "write": write, "answer": answer, "explain": explain, "curves": curves}
@@ -95,7 +95,7 @@ def make_app(session: Session, line: WaitingLine, port: int) -> ASGIApp:
     return Guard(app, own_hosts(port))
 
 
-async def read(request: Request, kind: type[Asked]) -> Asked:
+async def read(request: Request, kind: type[AnyRequest]) -> AnyRequest:
     """The body, never more of it than is allowed."""
     body = bytearray()
     async for chunk in request.stream():

@@ -8,7 +8,7 @@ from typing import Any
 from tokenlight.serve.answering import explain_answers
 from tokenlight.serve.checks import Refused
 from tokenlight.serve.explaining import explain_methods
-from tokenlight.serve.questions import DownloadAsked
+from tokenlight.serve.questions import DownloadRequest
 from tokenlight.serve.session import Session, place
 from tokenlight.serve.waiting_line import Say
 from tokenlight.views import interactive, latex
@@ -24,7 +24,7 @@ class File:
     text: str
 
 
-def answer_download(session: Session, asked: DownloadAsked, say: Say) -> File:
+def answer_download(session: Session, asked: DownloadRequest, say: Say) -> File:
     """All methods or no file: one that lacks some would be taken for the whole."""
     if asked.answer is not None and asked.target is None and asked.foil is None and asked.format != "latex":
         return download_answers(session, asked, say)
@@ -42,7 +42,7 @@ def answer_download(session: Session, asked: DownloadAsked, say: Say) -> File:
     return json_file(explanations)
 
 
-def download_answers(session: Session, asked: DownloadAsked, say: Say) -> File:
+def download_answers(session: Session, asked: DownloadRequest, say: Say) -> File:
     """The answer with the reasons of all its tokens: every part of it can be chosen in the file, too."""
     answers = []
     for one in explain_answers(session, asked, say):

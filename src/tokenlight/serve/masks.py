@@ -41,11 +41,11 @@ def presets(session: Session) -> list[dict[str, Any]]:
 
 def default_mask(session: Session, method: Method) -> HeadMask | None:
     """What a method takes when the page says nothing: the session's mask, if it is of the kind that it wants."""
-    wanted, mask = method.options.get("heads"), session.mask
-    if mask is None or wanted not in (OWN, CALIBRATED):
+    resolved, mask = method.options.get("heads"), session.mask
+    if mask is None or resolved not in (OWN, CALIBRATED):
         return None
     made_for_it = mask.calibrated is not None and mask.made.get("method") in CALIBRATED_RULES
-    return mask if wanted == OWN or made_for_it else None
+    return mask if resolved == OWN or made_for_it else None
 
 
 def lacks_mask(session: Session, method: Method) -> bool:

@@ -7,11 +7,11 @@ from typing import Any, TypeVar
 
 from tokenlight.serve.checks import CHECKS, Format, Lit, Message, Perturbed, Refused, Target, kind_of, short
 
-Asked = TypeVar("Asked", bound="Question")
+AnyRequest = TypeVar("AnyRequest", bound="PageRequest")
 
 
 @dataclass(frozen=True)
-class Question:
+class PageRequest:
     """A text or a conversation, and what is asked about it; None stands for what the model predicts.
 
     With an answer, the question is about a part of it, or about another token in the place of one of its tokens.
@@ -30,13 +30,13 @@ class Question:
     part: tuple[int, int] | None = None  # the first token of the answer that is meant, and the one behind the last
 
     @property
-    def question(self) -> "Question":
+    def question(self) -> "PageRequest":
         """Without what a request adds to it: requests about the same are equal here."""
-        return Question(*(getattr(self, field.name) for field in fields(Question)))
+        return PageRequest(*(getattr(self, field.name) for field in fields(PageRequest)))
 
 
 @dataclass(frozen=True)
-class MethodsAsked(Question):
+class MethodsRequest(PageRequest):
     """Methods, and the heads that are lit for those that take a mask, or for some of them."""
 
     methods: tuple[str, ...] = ()
@@ -45,22 +45,22 @@ class MethodsAsked(Question):
 
 
 @dataclass(frozen=True)
-class ExplainAsked(MethodsAsked):
+class ExplainRequest(MethodsRequest):
     layers: bool = False
 
 
 @dataclass(frozen=True)
-class CurvesAsked(MethodsAsked):
+class CurvesRequest(MethodsRequest):
     perturbation: Perturbed | None = None  # None: as suits the model
 
 
 @dataclass(frozen=True)
-class DownloadAsked(MethodsAsked):
+class DownloadRequest(MethodsRequest):
     format: Format = "html"
 
 
 @dataclass(frozen=True)
-class WriteAsked(Question):
+class WriteRequest(PageRequest):
     """How a language model is to go on."""
 
     tokens: int = 60  # the most that it writes
@@ -69,30 +69,30 @@ class WriteAsked(Question):
 
 
 @dataclass(frozen=True)
-class AttentionAsked(Question):
+class AttentionRequest(PageRequest):
     layer: int = 0
     head: int = 0
 
 
 @dataclass(frozen=True)
-class RemoveAsked(Question):
+class RemoveRequest(PageRequest):
     gone: tuple[int, ...] = ()
     perturbation: Perturbed | None = None
 
 
-REQUIRED: dict[type[Question], tuple[str, ...]] = {
-    Question: ("text",),
-    WriteAsked: ("text",),
-    MethodsAsked: ("text", "methods", "answer"),
-    ExplainAsked: ("text", "methods"),
-    CurvesAsked: ("text", "methods"),
-    DownloadAsked: ("text", "methods", "format"),
-    AttentionAsked: ("text", "layer", "head"),
-    RemoveAsked: ("text", "gone"),
+REQUIRED: dict[type[PageRequest], tuple[str, ...]] = {
+    PageRequest: ("text",),
+    WriteRequest: ("text",),
+    MethodsRequest: ("text", "methods", "answer"),
+    ExplainRequest: ("text", "methods"),
+    CurvesRequest: ("text", "methods"),
+    DownloadRequest: ("text", "methods", "format"),
+    AttentionRequest: ("text", "layer", "head"),
+    RemoveRequest: ("text", "gone"),
 }
 
 
-def parse(body: bytes, kind: type[Asked]) -> Asked:
+def parse(body: bytes, kind: type[AnyRequest]) -> AnyRequest:
     """A request of this kind, checked as far as that is possible without the model."""
     found = read_object(body)
     known = [field.name for field in fields(kind)]

@@ -3,15 +3,15 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tokenlight.explain.inquiry import Inquiry
+from tokenlight.explain.inquiry import Request
 from tokenlight.explain.passes import plan_passes
-from tokenlight.explain.running import run_jobs
-from tokenlight.model.kept_twins import borrowed_twin
+from tokenlight.explain.running import run_configs
+from tokenlight.model.kept_twins import borrowed_model
 from tokenlight.serve.checks import Refused
-from tokenlight.serve.questions import Question
+from tokenlight.serve.questions import PageRequest
 from tokenlight.serve.session import Session, place
-from tokenlight.tasks.targets import Candidate, Goal, Target, chosen_indices
-from tokenlight.text.rows import Row, parts
+from tokenlight.tasks.targets import Candidate, MeasuredTarget, Target, chosen_indices
+from tokenlight.text.rows import TokenizedText, parts
 from tokenlight.text.words import group_tokens, readable
 
 
@@ -19,26 +19,26 @@ from tokenlight.text.words import group_tokens, readable
 class Reading:
     """The model's answer to one question."""
 
-    inquiry: Inquiry
-    goal: Goal  # target and foil in indices, also where the prediction decided
+    request: Request
+    measured_target: MeasuredTarget  # target and foil in indices, also where the prediction decided
     prediction: str
     probability: float | None
     choices: tuple[Candidate, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        row = self.inquiry.row
+        tokenized_text = self.request.tokenized_text
         return {
-            "tokens": row.tokens,
-            "words": words_of(row),
+            "tokens": tokenized_text.tokens,
+            "words": words_of(tokenized_text),
             "prediction": self.prediction,
             "probability": self.probability,
             "choices": [choice.to_dict() for choice in self.choices],
-            "position": self.inquiry.wanted.position,
-            "truncated": row.truncated,
+            "position": self.request.resolved.position,
+            "truncated": tokenized_text.truncated,
         }
 
 
-def read_question(session: Session, asked: Question) -> Reading:
+def read_question(session: Session, asked: PageRequest) -> Reading:
     """One forward pass, or what is known from before."""
     key = ("reading", asked.question)
     known = session.cache.get(key)
@@ -48,28 +48,36 @@ def read_question(session: Session, asked: Question) -> Reading:
     return known
 
 
-def run_question(session: Session, inquiry: Inquiry) -> Reading:
-    explainer, wanted = session.explainer, inquiry.wanted
+def run_question(session: Session, request: Request) -> Reading:
+    explainer, resolved = session.explainer, request.resolved
     task = explainer.task
-    if wanted.foil_answer:
+    if resolved.foil_answer:
         raise Refused("the page compares single tokens: leave the foil out, or name one token each")
-    plan = plan_passes(Target(task, (wanted,)), [])
-    with borrowed_twin(explainer.model) as twin:
-        answer, _ = run_jobs(twin, explainer.collate([inquiry.read], twin.device), plan)
-    goal = replace(task.goal(*chosen_indices(answer.choices, 0), wanted.position), given=inquiry.given)
-    prediction, probability = task.prediction(inquiry.read, answer.output, wanted, 0)
-    asked = [i for i in (wanted.index, wanted.foil) if i is not None]
-    return Reading(inquiry, goal, prediction, probability, task.candidates(inquiry.read, answer.output, wanted, asked))
+    plan = plan_passes(Target(task, (resolved,)), [])
+    with borrowed_model(explainer.model) as instrumented:
+        answer, _ = run_configs(instrumented, explainer.collate([request.read], instrumented.device), plan)
+    measured_target = replace(
+        task.measured_target(*chosen_indices(answer.selectors, 0), resolved.position), given=request.given
+    )
+    prediction, probability = task.prediction(request.read, answer.output, resolved, 0)
+    asked = [i for i in (resolved.index, resolved.foil) if i is not None]
+    return Reading(
+        request, measured_target, prediction, probability, task.candidates(request.read, answer.output, resolved, asked)
+    )
 
 
-def words_of(row: Row) -> list[dict[str, Any]]:
+def words_of(tokenized_text: TokenizedText) -> list[dict[str, Any]]:
     """As in an explanation, without scores."""
-    texts = parts(row.text)
+    texts = parts(tokenized_text.text)
     words = []
-    for group in group_tokens(texts, row.segments, row.spans, row.special):
-        first, last, special = group[0], group[-1], row.special[group[0]]
-        span = (row.spans[first][0], row.spans[last][1])
-        text = readable(row.tokens[first]).strip() if special else texts[row.segments[first] or 0][slice(*span)]
-        facts = {"tokens": group, "special": special, "segment": row.segments[first], "span": list(span)}
+    for group in group_tokens(texts, tokenized_text.segments, tokenized_text.spans, tokenized_text.special):
+        first, last, special = group[0], group[-1], tokenized_text.special[group[0]]
+        span = (tokenized_text.spans[first][0], tokenized_text.spans[last][1])
+        text = (
+            readable(tokenized_text.tokens[first]).strip()
+            if special
+            else texts[tokenized_text.segments[first] or 0][slice(*span)]
+        )
+        facts = {"tokens": group, "special": special, "segment": tokenized_text.segments[first], "span": list(span)}
         words.append({"text": text, "score": None, **facts, "rank": None})
     return words

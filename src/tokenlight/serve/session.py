@@ -3,20 +3,20 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tokenlight.explain.answering import ask_about_part, ids_of
+from tokenlight.explain.answering import answer_ids, answer_part_request
 from tokenlight.explain.explainer import Explainer
-from tokenlight.explain.inquiry import Inquiry, inquire
+from tokenlight.explain.inquiry import Request, resolve_requests
 from tokenlight.masks.head_mask import HeadMask
 from tokenlight.model.settings import layers_and_heads
 from tokenlight.record.pass_memory import PassMemory
 from tokenlight.serve.cache import Cache
 from tokenlight.serve.checks import ANSWER, Refused
-from tokenlight.serve.questions import Question
-from tokenlight.tasks.targets import TargetLike
+from tokenlight.serve.questions import PageRequest
+from tokenlight.tasks.targets import TargetSpec
 from tokenlight.tasks.task import Task
 from tokenlight.text.documents import asking
-from tokenlight.text.rows import Chat, Row, Text, parts
-from tokenlight.text.sources import Source
+from tokenlight.text.rows import Chat, Text, TokenizedText, parts
+from tokenlight.text.sources import Document
 
 TOKENS = 4096  # of one text
 
@@ -36,31 +36,35 @@ class Session:
         return layers_and_heads(self.explainer.inner)
 
 
-def place(session: Session, asked: Question) -> Inquiry:
+def place(session: Session, asked: PageRequest) -> Request:
     """The question on this model, or the reason why it cannot be asked."""
     explainer = session.explainer
     try:
-        row = read_prompt(session, asked)
+        tokenized_text = read_prompt(session, asked)
         if asked.answer is not None:
-            ids = read_answer(session, row, asked.answer)
-            return ask_about_part(explainer.task, row, ids, asked.part or (0, len(ids)), asked.target, asked.foil)
-        (inquiry,) = inquire(explainer.task, [row], *goal_of(explainer.task, asked, row))
-        return inquiry
+            ids = read_answer(session, tokenized_text, asked.answer)
+            return answer_part_request(
+                explainer.task, tokenized_text, ids, asked.part or (0, len(ids)), asked.target, asked.foil
+            )
+        (request,) = resolve_requests(
+            explainer.task, [tokenized_text], *measured_target_of(explainer.task, asked, tokenized_text)
+        )
+        return request
     except (ValueError, TypeError) as error:
         raise Refused(str(error)) from error
 
 
-def read_prompt(session: Session, asked: Question) -> Row:
+def read_prompt(session: Session, asked: PageRequest) -> TokenizedText:
     """What the model reads before it answers."""
     if asked.second is not None and not session.explainer.task.reads_pairs:
         raise Refused(f"this {session.explainer.task.name} model reads one text: leave out the second")
-    (row,) = session.explainer.encode([text_of(session, asked)])
-    if len(row) > TOKENS:
-        raise Refused(f"the text has {len(row)} tokens, the page takes {TOKENS}: shorten it")
-    return row
+    (tokenized_text,) = session.explainer.encode([text_of(session, asked)])
+    if len(tokenized_text) > TOKENS:
+        raise Refused(f"the text has {len(tokenized_text)} tokens, the page takes {TOKENS}: shorten it")
+    return tokenized_text
 
 
-def text_of(session: Session, asked: Question) -> Text:
+def text_of(session: Session, asked: PageRequest) -> Text:
     if asked.messages is not None:
         if not session.explainer.task.reads_on:
             raise Refused(f"language models read messages; this is a {session.explainer.task.name} model")
@@ -69,7 +73,7 @@ def text_of(session: Session, asked: Question) -> Text:
     return asked.text if asked.second is None else (asked.text, asked.second)
 
 
-def sources_of(session: Session, asked: Question) -> tuple[Source, ...]:
+def documents_of(session: Session, asked: PageRequest) -> tuple[Document, ...]:
     """Where the passages stand: in the message that asks, as the page puts them there, or else in any message.
 
     Earlier messages may hold the same words, as where a passage is asked about again.
@@ -82,31 +86,31 @@ def sources_of(session: Session, asked: Question) -> tuple[Source, ...]:
     raise Refused(f"passage {len(found) + 1} is not in the prompt after the passages before it")
 
 
-def find_passages(texts: Sequence[str], passages: Sequence[str], segment: int) -> tuple[Source, ...]:
+def find_passages(texts: Sequence[str], passages: Sequence[str], segment: int) -> tuple[Document, ...]:
     """From a message on, one behind the other, so that the same one may stand twice; up to one that is missing."""
-    found, place = list[Source](), 0
+    found, place = list[Document](), 0
     for number, passage in enumerate(passages, 1):
         while (start := texts[segment].find(passage, place)) < 0:
             segment, place = segment + 1, 0
             if segment == len(texts):
                 return tuple(found)
         place = start + len(passage)
-        found.append(Source(f"passage {number}", segment, (start, place)))
+        found.append(Document(f"passage {number}", segment, (start, place)))
     return tuple(found)
 
 
-def read_answer(session: Session, row: Row, answer: str | tuple[int, ...]) -> tuple[int, ...]:
+def read_answer(session: Session, tokenized_text: TokenizedText, answer: str | tuple[int, ...]) -> tuple[int, ...]:
     """Its token ids."""
     task = session.explainer.task
     if not task.reads_on:
         raise Refused(f"answers are what language models write; this is a {task.name} model")
-    ids = ids_of(task, row, answer)
+    ids = answer_ids(task, tokenized_text, answer)
     if len(ids) > ANSWER:
         raise Refused(f"the answer has {len(ids)} tokens, the page takes {ANSWER}: shorten it")
     return ids
 
 
-def goal_of(task: Task, asked: Question, row: Row) -> tuple[TargetLike, TargetLike]:
+def measured_target_of(task: Task, asked: PageRequest, tokenized_text: TokenizedText) -> tuple[TargetSpec, TargetSpec]:
     """Target and foil as `explain` takes them."""
-    position = task.default_position(row) if asked.position is None else asked.position
+    position = task.default_position(tokenized_text) if asked.position is None else asked.position
     return task.compose(asked.target, position, asked.target_span), task.compose(asked.foil, span=asked.foil_span)

@@ -9,7 +9,7 @@ from tokenlight.explain.answering import generate
 from tokenlight.foundation.progress import pass_begins
 from tokenlight.serve.checks import Refused
 from tokenlight.serve.events import Writing, Wrote
-from tokenlight.serve.questions import WriteAsked
+from tokenlight.serve.questions import WriteRequest
 from tokenlight.serve.session import Session, read_prompt
 from tokenlight.serve.waiting_line import Say
 from tokenlight.text.answers import UNFINISHED
@@ -39,21 +39,23 @@ class Telling:
         """All is told."""
 
 
-def answer_write(session: Session, asked: WriteAsked, say: Say) -> None:
+def answer_write(session: Session, asked: WriteRequest, say: Say) -> None:
     explainer = session.explainer
     if not explainer.task.reads_on:
         raise Refused(f"only language models write; this is a {explainer.task.name} model")
-    row = read_prompt(session, asked)
+    tokenized_text = read_prompt(session, asked)
     tokens = asked.tokens
     if (most := explainer.task.max_length) is not None:
-        tokens = min(tokens, most - len(row) - row.truncated)
+        tokens = min(tokens, most - len(tokenized_text) - tokenized_text.truncated)
         if tokens < 1:
-            found = len(row) + row.truncated
+            found = len(tokenized_text) + tokenized_text.truncated
             raise Refused(f"the prompt has {found} tokens, the model reads {most}: no room is left for an answer")
     drawing: dict[str, Any] = {"do_sample": False}
     if asked.temperature:
         drawing = {"do_sample": True, "temperature": asked.temperature}
     telling = Telling(explainer.tokenizer, say)
-    written = generate(explainer, row, asked.seed, {"max_new_tokens": tokens, "streamer": telling, **drawing})
+    written = generate(
+        explainer, tokenized_text, asked.seed, {"max_new_tokens": tokens, "streamer": telling, **drawing}
+    )
     ended = written.ids[-1] in explainer.tokenizer.all_special_ids or len(written.ids) < tokens
     say(Wrote(WRITE, written.text, list(written.ids), ended))

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from tokenlight.syntax.parses import Parse
-from tokenlight.text.rows import Row
+from tokenlight.text.rows import TokenizedText
 
 
 class Pair(NamedTuple):
@@ -18,11 +18,13 @@ class Pair(NamedTuple):
     distance: int  # in words of the parse: dependent minus head
 
 
-def align(parse: Parse, row: Row, numbers: Mapping[str, int], direction: str) -> tuple[list[Pair], int]:
+def align(
+    parse: Parse, tokenized_text: TokenizedText, numbers: Mapping[str, int], direction: str
+) -> tuple[list[Pair], int]:
     """The pairs whose relation has a number, and how many of them the row does not hold."""
-    if parse.text != row.text:
-        raise ValueError(f"the parse is of another text: {parse.text!r} instead of {row.text!r}")
-    segments = [segment_tokens(row, segment) for segment in (0, 1)]
+    if parse.text != tokenized_text.text:
+        raise ValueError(f"the parse is of another text: {parse.text!r} instead of {tokenized_text.text!r}")
+    segments = [segment_tokens(tokenized_text, segment) for segment in (0, 1)]
     pairs, missed = [], 0
     for i, word in enumerate(parse.words):
         if word.head is None or word.relation not in numbers:
@@ -45,8 +47,8 @@ class SegmentTokens(NamedTuple):
     ends: list[int]
 
 
-def segment_tokens(row: Row, segment: int) -> SegmentTokens:
-    spans = enumerate(zip(row.segments, row.spans, strict=True))
+def segment_tokens(tokenized_text: TokenizedText, segment: int) -> SegmentTokens:
+    spans = enumerate(zip(tokenized_text.segments, tokenized_text.spans, strict=True))
     found = [(token, start, end) for token, (where, (start, end)) in spans if where == segment and start < end]
     return SegmentTokens(*(list(column) for column in zip(*found, strict=True))) if found else SegmentTokens([], [], [])
 

@@ -9,9 +9,9 @@ from torch.nn.functional import logsigmoid
 from transformers import PreTrainedModel
 
 from tokenlight.foundation.first_look import EMBEDDED, SENTENCES
-from tokenlight.record.choices import Choice, Distribution
+from tokenlight.record.choices import Distribution, OutputSelector
 from tokenlight.tasks import register
-from tokenlight.tasks.labels import Labelled
+from tokenlight.tasks.labels import Labeled
 from tokenlight.tasks.targets import Target
 from tokenlight.tasks.task import Field, Fields
 from tokenlight.text.batches import Batch
@@ -20,7 +20,7 @@ from tokenlight.text.rows import Text
 
 @register
 @dataclass(frozen=True)
-class Classification(Labelled):
+class Classification(Labeled):
     """Which label does the text have?"""
 
     name = "text-classification"
@@ -40,17 +40,17 @@ class Classification(Labelled):
         """One number, or with problem_type="regression" several: none of them is a probability."""
         return distribution_of(self.model, self.outputs) == "none"
 
-    def choose(self, target: Target, output: Any, batch: Batch, model: PreTrainedModel) -> tuple[Choice, ...]:
+    def select(self, target: Target, output: Any, batch: Batch, model: PreTrainedModel) -> tuple[OutputSelector, ...]:
         distribution = distribution_of(model, output["logits"].shape[-1])
         return tuple(
-            replace(choice, distribution=distribution) for choice in super().choose(target, output, batch, model)
+            replace(selector, distribution=distribution) for selector in super().select(target, output, batch, model)
         )
 
     def chances(self, logits: Tensor) -> Tensor:
         return torch.sigmoid(logits) if self.several else logits.softmax(0)
 
-    def log_joint(self, rows: Tensor, wanted: Tensor) -> Tensor:
-        return logsigmoid(wanted).sum() if self.several else super().log_joint(rows, wanted)
+    def log_joint(self, rows: Tensor, resolved: Tensor) -> Tensor:
+        return logsigmoid(resolved).sum() if self.several else super().log_joint(rows, resolved)
 
     @property
     def fields(self) -> Fields:

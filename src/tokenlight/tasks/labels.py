@@ -6,7 +6,7 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
-from tokenlight.tasks.targets import Wanted
+from tokenlight.tasks.targets import ResolvedTarget
 from tokenlight.tasks.task import Task
 from tokenlight.text.rows import is_whole
 
@@ -14,7 +14,7 @@ NO_LABEL = "-1"  # how GLUE's test parts write that there is none
 
 
 @dataclass(frozen=True)
-class Labelled(Task):
+class Labeled(Task):
     """A task whose answer is a label."""
 
     @property
@@ -43,15 +43,15 @@ class Labelled(Task):
         Other spellings, and names that a task has of its own, are among all labels.
         """
         names: Any = self.model.config.id2label or {}  # with indices as keys, or their digits
-        name = names.get(index) if type(self).labels is Labelled.labels else None
+        name = names.get(index) if type(self).labels is Labeled.labels else None
         return name if isinstance(name, str) and str(index) not in names else self.labels[index]
 
     def read_target(self, value: Any) -> Any:
         return None if value is None else self.check_output(label_in_data(value, self.labels))
 
-    def gold(self, label: object, wanted: Wanted) -> int | None:
+    def gold(self, label: object, resolved: ResolvedTarget) -> int | None:
         if label is None or (str(label) == NO_LABEL and NO_LABEL not in self.labels.values()):
-            return wanted.index
+            return resolved.index
         return self.read_target(label)
 
 

@@ -6,10 +6,10 @@ from typing import Any
 from tokenlight.foundation.first_look import SAMPLE
 from tokenlight.tasks import register
 from tokenlight.tasks.positioned import Positioned
-from tokenlight.tasks.targets import TargetLike, Wanted
+from tokenlight.tasks.targets import ResolvedTarget, TargetSpec
 from tokenlight.tasks.task import Field, Fields
 from tokenlight.tasks.vocabulary import Worded
-from tokenlight.text.rows import Row, Text
+from tokenlight.text.rows import Text, TokenizedText
 
 
 @register
@@ -22,24 +22,24 @@ class MaskedToken(Positioned, Worded):
     auto_class = "AutoModelForMaskedLM"
     gap = "inside"
 
-    def place(self, row: Row, target: Any) -> tuple[int, Any]:
+    def place(self, tokenized_text: TokenizedText, target: Any) -> tuple[int, Any]:
         if isinstance(target, tuple):
-            return super().place(row, target)
-        masks = self.masks(row)
+            return super().place(tokenized_text, target)
+        masks = self.masks(tokenized_text)
         if len(masks) != 1:
             found = f"{len(masks)} of them, at {masks}: name one with target=(position, token)" if masks else "none"
             raise ValueError(f"expected one {self.tokenizer.mask_token} in the text, found {found}")
         return masks[0], target
 
-    def masks(self, row: Row) -> list[int]:
-        return [i for i, token in enumerate(row.input_ids) if token == self.tokenizer.mask_token_id]
+    def masks(self, tokenized_text: TokenizedText) -> list[int]:
+        return [i for i, token in enumerate(tokenized_text.input_ids) if token == self.tokenizer.mask_token_id]
 
-    def want_any(self, row: Row) -> Wanted:
-        masks = self.masks(row)
-        return Wanted(position=masks[0] if len(masks) == 1 else None)
+    def resolve_any_target(self, tokenized_text: TokenizedText) -> ResolvedTarget:
+        masks = self.masks(tokenized_text)
+        return ResolvedTarget(position=masks[0] if len(masks) == 1 else None)
 
-    def default_position(self, row: Row) -> int | None:
-        return next(iter(self.masks(row)), None)
+    def default_position(self, tokenized_text: TokenizedText) -> int | None:
+        return next(iter(self.masks(tokenized_text)), None)
 
     @property
     def fields(self) -> Fields:
@@ -51,5 +51,5 @@ class MaskedToken(Positioned, Worded):
         return [f"The keys to the cabinet {self.tokenizer.mask_token} on the table."]
 
     @property
-    def sample(self) -> tuple[Text, TargetLike]:
+    def sample(self) -> tuple[Text, TargetSpec]:
         return f"{SAMPLE} It is {self.tokenizer.mask_token} .", None

@@ -8,14 +8,22 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from tokenlight.record.choices import Choice, Continuation
+from tokenlight.record.choices import ContinuationSelector, OutputSelector
 from tokenlight.tasks import register
-from tokenlight.tasks.targets import Candidate, Goal, Question, Target, TargetLike, Wanted, refuse_equal
+from tokenlight.tasks.targets import (
+    Candidate,
+    ChangedInput,
+    MeasuredTarget,
+    ResolvedTarget,
+    Target,
+    TargetSpec,
+    refuse_equal,
+)
 from tokenlight.tasks.task import Field, Fields
 from tokenlight.tasks.vocabulary import Worded
 from tokenlight.text.answers import follow, refuse_too_long
 from tokenlight.text.batches import Batch
-from tokenlight.text.rows import Row, Text
+from tokenlight.text.rows import Text, TokenizedText
 
 
 @register
@@ -34,17 +42,17 @@ class NextToken(Worded):
 
     # A target of several tokens stands behind the text: the model reads it, and is asked about each of its tokens
 
-    def want(self, row: Row, target: TargetLike, foil: TargetLike) -> Wanted:
-        answer, other = self.continuation(row, target), self.continuation(row, foil)
+    def resolve_target(self, tokenized_text: TokenizedText, target: TargetSpec, foil: TargetSpec) -> ResolvedTarget:
+        answer, other = self.continuation(tokenized_text, target), self.continuation(tokenized_text, foil)
         if not answer and not other:
-            return super().want(row, target, foil)
+            return super().resolve_target(tokenized_text, target, foil)
         if target is None:
             raise ValueError("a foil of several tokens needs a target to be compared with")
         answer, other = answer or (self.index(target),), other or (() if foil is None else (self.index(foil),))
         refuse_equal(answer, other, target)
-        return Wanted(answer=answer, foil_answer=other, against_all=True)
+        return ResolvedTarget(answer=answer, foil_answer=other, against_all=True)
 
-    def continuation(self, row: Row, target: Any) -> tuple[int, ...]:
+    def continuation(self, tokenized_text: TokenizedText, target: Any) -> tuple[int, ...]:
         """Of several tokens, given as a text or as a tuple of ids; () for a single token, or none."""
         if target is None:
             return ()
@@ -60,73 +68,82 @@ class NextToken(Worded):
         if not ids or self.tokenizer.unk_token_id in ids:
             return ()  # the single token's own error says what is wrong
         ids = tuple(self.index(i) for i in ids)
-        refuse_too_long(row, ids, self.max_length)
+        refuse_too_long(tokenized_text, ids, self.max_length)
         return ids
 
-    def read_on(self, row: Row, wanted: Wanted) -> Row:
-        return follow(row, wanted.answer, self.tokenizer) if wanted.answer else row
+    def read_on(self, tokenized_text: TokenizedText, resolved: ResolvedTarget) -> TokenizedText:
+        return follow(tokenized_text, resolved.answer, self.tokenizer) if resolved.answer else tokenized_text
 
     def check_shared(self, target: Any) -> None:
         if not isinstance(target, str) or not self.tokenizer.encode(target, add_special_tokens=False):
             super().check_shared(target)
 
-    def reads_at(self, wanted: Sequence[Wanted], batch: Batch) -> Tensor | None:
-        return step_places(wanted, batch) if wanted[0].answer else batch.last
+    def reads_at(self, resolved: Sequence[ResolvedTarget], batch: Batch) -> Tensor | None:
+        return step_places(resolved, batch) if resolved[0].answer else batch.last
 
-    def positions(self, wanted: Sequence[Wanted], batch: Batch) -> Tensor | None:
+    def positions(self, resolved: Sequence[ResolvedTarget], batch: Batch) -> Tensor | None:
         return batch.last
 
-    def choose(self, target: Target, output: Any, batch: Batch, model: PreTrainedModel) -> tuple[Choice, ...]:
-        wanted = target.wanted
-        if target.function is not None or not wanted[0].answer:
-            return super().choose(target, output, batch, model)
-        steps = max(len(one.answer) for one in wanted)
-        ids = [one.answer + (0,) * (steps - len(one.answer)) for one in wanted]
-        weight = [[float(step < len(one.answer)) for step in range(steps)] for one in wanted]
-        whole = Continuation(
-            step_places(wanted, batch),
+    def select(self, target: Target, output: Any, batch: Batch, model: PreTrainedModel) -> tuple[OutputSelector, ...]:
+        resolved = target.resolved
+        if target.function is not None or not resolved[0].answer:
+            return super().select(target, output, batch, model)
+        steps = max(len(one.answer) for one in resolved)
+        ids = [one.answer + (0,) * (steps - len(one.answer)) for one in resolved]
+        weight = [[float(step < len(one.answer)) for step in range(steps)] for one in resolved]
+        whole = ContinuationSelector(
+            step_places(resolved, batch),
             ids=batch.input_ids.new_tensor(ids),
             weight=torch.tensor(weight, device=batch.input_ids.device),
-            against_all=wanted[0].against_all,
+            against_all=resolved[0].against_all,
         )
-        if not wanted[0].each:
+        if not resolved[0].each:
             return (whole,)
-        parts = [one.parts or tuple(range(len(one.answer))) for one in wanted]
+        parts = [one.parts or tuple(range(len(one.answer))) for one in resolved]
         return whole.apart(batch.input_ids.new_tensor([some + (0,) * (steps - len(some)) for some in parts]))
 
-    def moved(self, wanted: Wanted, row: Row, goal: Goal) -> Wanted:
+    def moved(
+        self, resolved: ResolvedTarget, tokenized_text: TokenizedText, measured_target: MeasuredTarget
+    ) -> ResolvedTarget:
         """Without an answer: what follows the text is then read right behind it."""
-        return replace(super().moved(wanted, row, goal), answer=(), foil_answer=())
+        return replace(super().moved(resolved, tokenized_text, measured_target), answer=(), foil_answer=())
 
-    def prediction(self, row: Row, output: Any, wanted: Wanted, i: int) -> tuple[str, float | None]:
-        return super().prediction(row, self.first_step(output, wanted), wanted, i)
+    def prediction(
+        self, tokenized_text: TokenizedText, output: Any, resolved: ResolvedTarget, i: int
+    ) -> tuple[str, float | None]:
+        return super().prediction(tokenized_text, self.first_step(output, resolved), resolved, i)
 
     def candidates(
-        self, row: Row, output: Any, wanted: Wanted, asked: Sequence[int] = (), i: int = 0
+        self,
+        tokenized_text: TokenizedText,
+        output: Any,
+        resolved: ResolvedTarget,
+        asked: Sequence[int] = (),
+        i: int = 0,
     ) -> tuple[Candidate, ...]:
-        return super().candidates(row, self.first_step(output, wanted), wanted, asked, i)
+        return super().candidates(tokenized_text, self.first_step(output, resolved), resolved, asked, i)
 
-    def first_step(self, output: Any, wanted: Wanted) -> Any:
+    def first_step(self, output: Any, resolved: ResolvedTarget) -> Any:
         """What is said right behind the text."""
-        return {"logits": output["logits"][:, 0]} if wanted.answer else output
+        return {"logits": output["logits"][:, 0]} if resolved.answer else output
 
-    def words(self, row: Row, indices: Sequence[int]) -> str:
+    def words(self, tokenized_text: TokenizedText, indices: Sequence[int]) -> str:
         return self.tokenizer.decode(list(indices))
 
-    def goal(self, index: Sequence[int], foil: Sequence[int], position: int | None) -> Goal:
+    def measured_target(self, index: Sequence[int], foil: Sequence[int], position: int | None) -> MeasuredTarget:
         if len(foil) > 1 or (foil and len(index) > 1):
             raise ValueError(
                 "the probability of one continuation among two is not measured: name a target= and no foil"
             )
-        return super().goal(index, foil, position)
+        return super().measured_target(index, foil, position)
 
     def answer_rows(self, output: Any, i: int, length: int, position: int | None, count: int = 1) -> Tensor | None:
         logits = output["logits"][i]
         return logits[None] if logits.ndim == 1 else logits[length - count : length]
 
-    def pose(self, question: Question) -> Question:
+    def pose(self, question: ChangedInput) -> ChangedInput:
         """With the continuation behind it, all but its last token."""
-        tail, types = question.goal.given + question.goal.index[:-1], question.token_type_ids
+        tail, types = question.measured_target.given + question.measured_target.index[:-1], question.token_type_ids
         return replace(
             question,
             input_ids=question.input_ids + tail,
@@ -143,9 +160,9 @@ class NextToken(Worded):
         return ["The keys to the cabinet"]
 
 
-def step_places(wanted: Sequence[Wanted], batch: Batch) -> Tensor:
+def step_places(resolved: Sequence[ResolvedTarget], batch: Batch) -> Tensor:
     """[batch, step] of each token of the answers, which rows end with, the token before it."""
-    lengths = batch.input_ids.new_tensor([len(one.answer) for one in wanted])
+    lengths = batch.input_ids.new_tensor([len(one.answer) for one in resolved])
     steps = torch.arange(int(lengths.max()), device=lengths.device)
     first = batch.last - lengths
     return torch.minimum(first[:, None] + steps, batch.last[:, None])

@@ -6,10 +6,10 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from tokenlight.tasks.targets import Span, TargetLike, Wanted, check_position, check_positions, refuse_equal
+from tokenlight.tasks.targets import ResolvedTarget, Span, TargetSpec, check_position, check_positions, refuse_equal
 from tokenlight.tasks.task import LogitsFor, Task
 from tokenlight.text.batches import Batch
-from tokenlight.text.rows import Row, parts
+from tokenlight.text.rows import TokenizedText, parts
 from tokenlight.text.words import number_words
 
 
@@ -20,11 +20,11 @@ class Positioned(Task):
     logits_for: ClassVar[LogitsFor] = "every token"
     names_position = True
 
-    def want(self, row: Row, target: TargetLike, foil: TargetLike) -> Wanted:
-        position, name = self.place(row, target)
-        return replace(super().want(row, name, foil), position=position)
+    def resolve_target(self, tokenized_text: TokenizedText, target: TargetSpec, foil: TargetSpec) -> ResolvedTarget:
+        position, name = self.place(tokenized_text, target)
+        return replace(super().resolve_target(tokenized_text, name, foil), position=position)
 
-    def place(self, row: Row, target: Any) -> tuple[int, Any]:
+    def place(self, tokenized_text: TokenizedText, target: Any) -> tuple[int, Any]:
         """The position, and what is asked about it."""
         if not isinstance(target, tuple) or len(target) != 2:
             raise ValueError(
@@ -32,15 +32,19 @@ class Positioned(Task):
                 f"index or a word of the text and label may be None for the predicted one; found {target!r}"
             )
         position, name = target
-        return (token_of_word(row, position) if isinstance(position, str) else check_position(row, position)), name
+        return (
+            token_of_word(tokenized_text, position)
+            if isinstance(position, str)
+            else check_position(tokenized_text, position)
+        ), name
 
-    def want_ids(self, target: Any, foil: Any) -> Wanted:
+    def resolve_target_ids(self, target: Any, foil: Any) -> ResolvedTarget:
         if not isinstance(target, tuple) or len(target) != 2:
             raise ValueError(
                 f"this {self.name} model answers for every token: target=(position, index); found {target!r}"
             )
         refuse_equal(target[1], foil, foil)
-        return Wanted(index=target[1], position=target[0], foil=foil)
+        return ResolvedTarget(index=target[1], position=target[0], foil=foil)
 
     def trial_target(self, last: int) -> Any:
         return last // 2, super().trial_target(last)
@@ -50,8 +54,8 @@ class Positioned(Task):
             super().compose(target, None, span) if position is None else (position, super().compose(target, span=span))
         )
 
-    def positions(self, wanted: Sequence[Wanted], batch: Batch) -> Tensor | None:
-        places = [one.position for one in wanted]
+    def positions(self, resolved: Sequence[ResolvedTarget], batch: Batch) -> Tensor | None:
+        places = [one.position for one in resolved]
         check_positions(places, batch)
         return None if None in places else batch.input_ids.new_tensor(places)
 
@@ -62,9 +66,9 @@ class Positioned(Task):
         return logits[None] if logits.ndim == 1 else logits[position][None]
 
 
-def token_of_word(row: Row, word: str) -> int:
+def token_of_word(tokenized_text: TokenizedText, word: str) -> int:
     """The first token of a word that stands in the text exactly once."""
-    texts = parts(row.text)
+    texts = parts(tokenized_text.text)
     places = [(s, k) for s, part in enumerate(texts) for k in range(len(part)) if part.startswith(word, k) and word]
     numbers = [[-1, *number_words(part), -1] for part in texts]
     whole = [
@@ -76,7 +80,7 @@ def token_of_word(row: Row, word: str) -> int:
     if len(places) != 1:
         raise ValueError(f"{word!r} occurs {len(places)} times in the text: give the index of its token instead")
     segment, start = places[0]
-    for i, (s, (first, last)) in enumerate(zip(row.segments, row.spans, strict=True)):
+    for i, (s, (first, last)) in enumerate(zip(tokenized_text.segments, tokenized_text.spans, strict=True)):
         if s == segment and first <= start < last:
             return i
     raise ValueError(f"{word!r} is not among the tokens that fit into the model")

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from tokenlight.record.choices import Choice
+from tokenlight.record.choices import OutputSelector
 from tokenlight.record.target_functions import OutputFunction
 from tokenlight.text.batches import Batch
-from tokenlight.text.rows import Row, is_whole
+from tokenlight.text.rows import TokenizedText, is_whole
 
 if TYPE_CHECKING:
     from tokenlight.tasks.task import Task
@@ -22,12 +22,12 @@ Named = int | str  # a label or a token, by index or by name; an answer by its t
 # What people may ask for: nothing (the prediction); a label, a token or an answer; an answer as (first token, last
 # token); (position, label or token) where the model answers for every token; a function of the model's output; and
 # where probabilities are measured, token ids that follow one another.
-TargetLike = Named | tuple[int, ...] | tuple[Position, Named | None] | OutputFunction | None
-Targets = TargetLike | Sequence[TargetLike]  # one for all texts, or a list with one for each
+TargetSpec = Named | tuple[int, ...] | tuple[Position, Named | None] | OutputFunction | None
+TargetSpecs = TargetSpec | Sequence[TargetSpec]  # one for all texts, or a list with one for each
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ResolvedTarget:
     """What the caller asked for in one text, in indices. None stands for what the model predicts."""
 
     index: int | None = None  # label or token id
@@ -47,18 +47,18 @@ class Wanted:
         return self.foil is not None or self.foil_span is not None
 
     @property
-    def goal(self) -> "Goal | None":
+    def measured_target(self) -> "MeasuredTarget | None":
         """None where the prediction decides."""
         if self.span is None and self.index is None and not self.answer:
             return None
         if self.foil_answer:
             raise ValueError("the probability of one continuation among two is not measured: leave the foil out")
         index = self.answer or (() if self.index is None else (self.index,))
-        return Goal(index, self.foil, self.position, self.span, self.foil_span)
+        return MeasuredTarget(index, self.foil, self.position, self.span, self.foil_span)
 
 
 @dataclass(frozen=True)
-class Goal:
+class MeasuredTarget:
     """Whose probability is measured in one text, in indices of the whole row.
 
     With a foil it is the probability among the two: the softmax over target and foil alone. An answer's is that of
@@ -84,13 +84,13 @@ class Goal:
         return max(1, len(self.index))
 
     @property
-    def target(self) -> TargetLike:
+    def target(self) -> TargetSpec:
         """As `explain` takes it."""
         if self.span is not None:
             return self.span
         return self.index[0] if self.position is None else (self.position, self.index[0])
 
-    def move(self, kept: Sequence[int]) -> "Goal":
+    def move(self, kept: Sequence[int]) -> "MeasuredTarget":
         """The same goal where only these tokens are left."""
         position = None if self.position is None else kept.index(self.position)
         span, foil_span = (one and squeeze(one, kept) for one in (self.span, self.foil_span))
@@ -103,13 +103,13 @@ def squeeze(span: Span, kept: Sequence[int]) -> Span:
 
 
 @dataclass(frozen=True)
-class Question:
+class ChangedInput:
     """An input and what is read from it; equal questions have equal answers."""
 
     input_ids: tuple[int, ...]
     original_ids: tuple[int, ...]  # for each token what stood there before it was replaced: positions go by these
     token_type_ids: tuple[int, ...] | None
-    goal: Goal
+    measured_target: MeasuredTarget
 
     def __len__(self) -> int:
         return len(self.input_ids)
@@ -117,23 +117,23 @@ class Question:
 
 @dataclass(frozen=True)
 class Target:
-    """What to explain in every text of a batch; `choose` settles it once the model has answered."""
+    """What to explain in every text of a batch; `select` settles it once the model has answered."""
 
     task: "Task"
-    wanted: tuple[Wanted, ...]
+    resolved: tuple[ResolvedTarget, ...]
     function: OutputFunction | None = None
 
     @property
     def foiled(self) -> bool:
-        return any(wanted.foiled for wanted in self.wanted)
+        return any(resolved.foiled for resolved in self.resolved)
 
-    def choose(self, output: Any, batch: Batch, model: PreTrainedModel) -> tuple[Choice, ...]:
+    def select(self, output: Any, batch: Batch, model: PreTrainedModel) -> tuple[OutputSelector, ...]:
         """The parts whose scores add up to what is explained."""
-        return self.task.choose(self, output, batch, model)
+        return self.task.select(self, output, batch, model)
 
     def reads_at(self, batch: Batch) -> Tensor | None:
         """The tokens of each text whose logits count, as `Asked` has them."""
-        return None if self.function is not None else self.task.reads_at(self.wanted, batch)
+        return None if self.function is not None else self.task.reads_at(self.resolved, batch)
 
 
 @dataclass(frozen=True)
@@ -151,10 +151,10 @@ class Candidate:
         return always | {key: value for key, value in vars(self).items() if key not in always and value is not None}
 
 
-def chosen_indices(choices: Sequence[Choice], i: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def chosen_indices(selectors: Sequence[OutputSelector], i: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Target and foil of the i-th text as the model counts: a label, a token id, or an answer's first and last."""
-    index = tuple(index for choice in choices for index in choice.indices_of(i))
-    return index, tuple(int(choice.foil[i]) for choice in choices if choice.foil is not None)
+    index = tuple(index for selector in selectors for index in selector.indices_of(i))
+    return index, tuple(int(selector.foil[i]) for selector in selectors if selector.foil is not None)
 
 
 def new_foils(foils: Sequence[int | None], like: Tensor) -> Tensor | None:
@@ -186,9 +186,11 @@ def check_positions(positions: Sequence[Any], batch: Batch) -> None:
             raise ValueError(f"position {position} of row {row} is padding")
 
 
-def check_position(row: Row, position: object) -> int:
-    if not is_whole(position) or not 0 <= position < len(row):
-        raise ValueError(f"position {position!r} is not a token of this text, which has tokens 0 to {len(row) - 1}")
+def check_position(tokenized_text: TokenizedText, position: object) -> int:
+    if not is_whole(position) or not 0 <= position < len(tokenized_text):
+        raise ValueError(
+            f"position {position!r} is not a token of this text, which has tokens 0 to {len(tokenized_text) - 1}"
+        )
     return int(position)
 
 
@@ -197,8 +199,8 @@ def refuse_equal(target: object, foil: object, name: object) -> None:
         raise ValueError(f"target and foil are both {name!r}: there is nothing to compare")
 
 
-def spread(value: Any, count: int, name: str) -> list[TargetLike]:
-    """One of these `Targets` for each text; a list has them already, any other sequence is a single target."""
+def spread(value: Any, count: int, name: str) -> list[TargetSpec]:
+    """One of these `TargetSpecs` for each text; a list has them already, any other sequence is a single target."""
     if not isinstance(value, list):
         return [value] * count
     if len(value) != count:
@@ -206,7 +208,7 @@ def spread(value: Any, count: int, name: str) -> list[TargetLike]:
     return value
 
 
-def shared_function(targets: Sequence[TargetLike], foils: Sequence[TargetLike]) -> OutputFunction | None:
+def shared_function(targets: Sequence[TargetSpec], foils: Sequence[TargetSpec]) -> OutputFunction | None:
     """The caller's own target function, which must be the same for all texts."""
     functions = [target for target in targets if callable(target)]
     if not functions:

@@ -16,16 +16,16 @@ from transformers import PreTrainedModel
 from tokenlight.foundation.first_look import SAMPLE
 from tokenlight.model.inputs import max_length
 from tokenlight.model.settings import embedding_rows
-from tokenlight.record.choices import Choice, logits_at
+from tokenlight.record.choices import OutputSelector, logits_at
 from tokenlight.record.target_functions import refuse_padding_read
 from tokenlight.tasks.targets import (
     Candidate,
-    Goal,
-    Question,
+    ChangedInput,
+    MeasuredTarget,
+    ResolvedTarget,
     Span,
     Target,
-    TargetLike,
-    Wanted,
+    TargetSpec,
     check_indices,
     chosen_indices,
     new_foils,
@@ -33,7 +33,7 @@ from tokenlight.tasks.targets import (
 )
 from tokenlight.text.batches import Batch, refuse_unembedded_ids
 from tokenlight.text.encoding import encode
-from tokenlight.text.rows import Cut, Gap, Row, Text, is_whole
+from tokenlight.text.rows import Cut, Gap, Text, TokenizedText, is_whole
 
 LogitsFor = Literal["text", "every token", "last token"]
 MOST = 10  # candidates to pick from, where the model could say anything
@@ -61,7 +61,7 @@ class Task(ABC):
     """What this model is asked. Texts are given as rows; `i` is a text's place in the batch that was run."""
 
     model: PreTrainedModel = field(repr=False)  # the user's own, without wrappers
-    tokenizer: Any = field(default=None, repr=False)  # None: the caller tokenises
+    tokenizer: Any = field(default=None, repr=False)  # None: the caller tokenizes
 
     name: ClassVar[str]  # as transformers' pipelines call it
     heads: ClassVar[tuple[str, ...]]  # how the names of model classes with such a head end
@@ -74,7 +74,7 @@ class Task(ABC):
     with_words: ClassVar[bool] = False  # the model answers with a word of its vocabulary
     gap: ClassVar[Gap | None] = None
     reads_on: ClassVar[bool] = False  # from left to right: what is taken away is deleted, not replaced
-    foil_has_own_row: ClassVar[bool] = False  # a foil is read at another token than the target
+    foil_has_own_query_position: ClassVar[bool] = False  # a foil is read at another token than the target
     reads_pairs: ClassVar[bool] = False
     names_spans: ClassVar[bool] = False  # a target is a stretch of tokens
     names_position: ClassVar[bool] = False  # the model answers for every token: a target says for which
@@ -90,44 +90,44 @@ class Task(ABC):
         """The longest input in tokens, or None where nothing limits it."""
         return max_length(self.model, self.tokenizer.model_max_length)
 
-    def encode(self, texts: Sequence[Text]) -> list[Row]:
+    def encode(self, texts: Sequence[Text]) -> list[TokenizedText]:
         """The texts as token rows, cut to what the model takes."""
-        rows = encode(self.tokenizer, texts, self.max_length, self.cut, replies=self.reads_on)
-        for row in rows:
-            refuse_unembedded_ids(row, embedding_rows(self.model))
-        return rows
+        tokenized_texts = encode(self.tokenizer, texts, self.max_length, self.cut, replies=self.reads_on)
+        for tokenized_text in tokenized_texts:
+            refuse_unembedded_ids(tokenized_text, embedding_rows(self.model))
+        return tokenized_texts
 
     # From people's words to indices, and back
 
-    def want(self, row: Row, target: TargetLike, foil: TargetLike) -> Wanted:
+    def resolve_target(self, tokenized_text: TokenizedText, target: TargetSpec, foil: TargetSpec) -> ResolvedTarget:
         """Indices for what the caller asked about this text. Functions of the output are not for here."""
         index = None if target is None else self.index(target)
         other = None if foil is None else self.index(foil)
         refuse_equal(index, other, target)
-        return Wanted(index=index, foil=other)
+        return ResolvedTarget(index=index, foil=other)
 
     def read_target(self, value: Any) -> Any:
-        """A target, foil or gold label as data holds it, as `want` takes it. A name wins over an index.
+        """A target, foil or gold label as data holds it, as `resolve_target` takes it. A name wins over an index.
 
         Only some formats tell 1 from "1", so a number is read as the text that it is written as, whatever the format.
         """
         return str(value) if is_whole(value) else value
 
-    def read_on(self, row: Row, wanted: Wanted) -> Row:
+    def read_on(self, tokenized_text: TokenizedText, resolved: ResolvedTarget) -> TokenizedText:
         """What the model reads to be asked this about a text."""
-        return row
+        return tokenized_text
 
-    def want_any(self, row: Row) -> Wanted:
+    def resolve_any_target(self, tokenized_text: TokenizedText) -> ResolvedTarget:
         """For the caller's own function of the output."""
-        return Wanted()
+        return ResolvedTarget()
 
-    def want_ids(self, target: Any, foil: Any) -> Wanted:
-        """For those who tokenise themselves."""
+    def resolve_target_ids(self, target: Any, foil: Any) -> ResolvedTarget:
+        """For those who tokenize themselves."""
         refuse_equal(target, foil, target)
-        return Wanted(index=target, foil=foil)
+        return ResolvedTarget(index=target, foil=foil)
 
     def trial_target(self, last: int) -> Any:
-        """Something to ask about any token row whose last token has this place, as `want_ids` takes it."""
+        """Something to ask about any token row whose last token has this place, as `resolve_target_ids` takes it."""
         return min(1, self.outputs - 1)
 
     def compose(self, target: Any, position: int | None = None, span: Span | None = None) -> Any:
@@ -138,7 +138,7 @@ class Task(ABC):
             raise ValueError(f"a position is for models that answer for every token; this is a {self.name} model")
         return target
 
-    def default_position(self, row: Row) -> int | None:
+    def default_position(self, tokenized_text: TokenizedText) -> int | None:
         """The token that a page asks about first, where the model answers for every token."""
         return None
 
@@ -164,53 +164,57 @@ class Task(ABC):
         """Index -> label; none where the model answers with something else."""
         return {}
 
-    def gold(self, label: object, wanted: Wanted) -> int | None:
+    def gold(self, label: object, resolved: ResolvedTarget) -> int | None:
         """The right answer of an example, by its label or by the word that it names."""
-        return wanted.index
+        return resolved.index
 
-    def describe(self, row: Row, choices: Sequence[Choice], i: int) -> tuple[str, str | None]:
+    def describe(
+        self, tokenized_text: TokenizedText, selectors: Sequence[OutputSelector], i: int
+    ) -> tuple[str, str | None]:
         """Target and foil in words."""
-        if choices[0].function is not None:
-            return getattr(choices[0].function, "__name__", "custom"), None
-        target, foil = chosen_indices(choices, i)
-        return self.words(row, target), self.words(row, foil) if foil else None
+        if selectors[0].function is not None:
+            return getattr(selectors[0].function, "__name__", "custom"), None
+        target, foil = chosen_indices(selectors, i)
+        return self.words(tokenized_text, target), self.words(tokenized_text, foil) if foil else None
 
-    def words(self, row: Row, indices: Sequence[int]) -> str:
+    def words(self, tokenized_text: TokenizedText, indices: Sequence[int]) -> str:
         """A target or foil in words."""
         return self.name_of(indices[0])
 
     # Which number is explained
 
-    def reads_at(self, wanted: Sequence[Wanted], batch: Batch) -> Tensor | None:
+    def reads_at(self, resolved: Sequence[ResolvedTarget], batch: Batch) -> Tensor | None:
         """The tokens of each text whose logits count, [batch] or [batch, step], where that is known beforehand."""
         return None
 
-    def positions(self, wanted: Sequence[Wanted], batch: Batch) -> Tensor | None:
+    def positions(self, resolved: Sequence[ResolvedTarget], batch: Batch) -> Tensor | None:
         """[batch] the token axis of the logits; None where they have none, or where no token was named."""
         return None
 
-    def choose(self, target: Target, output: Any, batch: Batch, model: PreTrainedModel) -> tuple[Choice, ...]:
+    def select(self, target: Target, output: Any, batch: Batch, model: PreTrainedModel) -> tuple[OutputSelector, ...]:
         """The parts whose scores add up to what is explained; `model` is the one that has answered."""
-        positions = self.positions(target.wanted, batch)
+        positions = self.positions(target.resolved, batch)
         if target.function is not None:
             refuse_padding_read(target.function, output, batch)
-            return (Choice(row=None, function=target.function),)
+            return (OutputSelector(row=None, function=target.function),)
         logits = output["logits"]
-        check_indices([w.index for w in target.wanted] + [w.foil for w in target.wanted], logits.shape[-1])
+        check_indices([w.index for w in target.resolved] + [w.foil for w in target.resolved], logits.shape[-1])
         predicted = (logits if positions is None else logits_at(logits, positions)).argmax(-1).tolist()
-        index = [p if w.index is None else w.index for p, w in zip(predicted, target.wanted, strict=True)]
-        foil = new_foils([w.foil for w in target.wanted], batch.input_ids)
-        return (Choice(row=positions, index=batch.input_ids.new_tensor(index), foil=foil, position=positions),)
+        index = [p if w.index is None else w.index for p, w in zip(predicted, target.resolved, strict=True)]
+        foil = new_foils([w.foil for w in target.resolved], batch.input_ids)
+        return (OutputSelector(row=positions, index=batch.input_ids.new_tensor(index), foil=foil, position=positions),)
 
-    def goal(self, index: Sequence[int], foil: Sequence[int], position: int | None) -> Goal:
+    def measured_target(self, index: Sequence[int], foil: Sequence[int], position: int | None) -> MeasuredTarget:
         """Whose probability is measured, from what was chosen."""
-        return Goal(tuple(index), foil[0] if foil else None, position)
+        return MeasuredTarget(tuple(index), foil[0] if foil else None, position)
 
-    def moved(self, wanted: Wanted, row: Row, goal: Goal) -> Wanted:
+    def moved(
+        self, resolved: ResolvedTarget, tokenized_text: TokenizedText, measured_target: MeasuredTarget
+    ) -> ResolvedTarget:
         """The same wish about what is left of a text; the goal has moved already."""
-        return replace(wanted, position=goal.position)
+        return replace(resolved, position=measured_target.position)
 
-    def pose(self, question: Question) -> Question:
+    def pose(self, question: ChangedInput) -> ChangedInput:
         """The question as the model has to read it."""
         return question
 
@@ -226,18 +230,20 @@ class Task(ABC):
         """[index] probabilities from one row of logits."""
         return logits.softmax(0)
 
-    def log_joint(self, rows: Tensor, wanted: Tensor) -> Tensor:
-        """The log-probability of `wanted` [count], taken from as many rows of logits [count, index], all together."""
-        return (wanted - rows.logsumexp(-1)).sum()
+    def log_joint(self, rows: Tensor, resolved: Tensor) -> Tensor:
+        """The log-probability of `resolved` [count], taken from as many rows of logits [count, index], all together."""
+        return (resolved - rows.logsumexp(-1)).sum()
 
     @property
     def gives_number(self) -> bool:
         """The answer is a number, or several, none of which excludes another: it has no probability."""
         return False
 
-    def prediction(self, row: Row, output: Any, wanted: Wanted, i: int) -> tuple[str, float | None]:
+    def prediction(
+        self, tokenized_text: TokenizedText, output: Any, resolved: ResolvedTarget, i: int
+    ) -> tuple[str, float | None]:
         """What the model says about a text, and how probable it finds that."""
-        rows = self.answer_rows(output, i, len(row), wanted.position)
+        rows = self.answer_rows(output, i, len(tokenized_text), resolved.position)
         if rows is None:
             return "something for every token", None
         logits = rows[0].float()
@@ -253,10 +259,15 @@ class Task(ABC):
         return ", ".join(f"{self.name_of(i)} {number:.4g}" for i, number in enumerate(numbers))
 
     def candidates(
-        self, row: Row, output: Any, wanted: Wanted, asked: Sequence[int] = (), i: int = 0
+        self,
+        tokenized_text: TokenizedText,
+        output: Any,
+        resolved: ResolvedTarget,
+        asked: Sequence[int] = (),
+        i: int = 0,
     ) -> tuple[Candidate, ...]:
         """All labels, or the likeliest tokens and those that were asked for."""
-        rows = self.answer_rows(output, i, len(row), wanted.position)
+        rows = self.answer_rows(output, i, len(tokenized_text), resolved.position)
         assert rows is not None, "a position was chosen before"
         logits = rows[0].double()
         if self.gives_number:
@@ -268,27 +279,29 @@ class Task(ABC):
             indices = list(dict.fromkeys([*likeliest, *asked]))
         return tuple(Candidate(self.name_of(index), index, float(chances[index])) for index in indices)
 
-    def gold_chance(self, row: Row, output: Any, wanted: Wanted, gold: int, i: int) -> tuple[float, bool]:
+    def gold_chance(
+        self, tokenized_text: TokenizedText, output: Any, resolved: ResolvedTarget, gold: int, i: int
+    ) -> tuple[float, bool]:
         """The probability of the right answer, and whether the model gives it."""
-        rows = self.answer_rows(output, i, len(row), wanted.position)
+        rows = self.answer_rows(output, i, len(tokenized_text), resolved.position)
         assert rows is not None, "a right answer stands somewhere"
         logits = rows[0].double()
         return float(self.chances(logits)[gold]), int(logits.argmax()) == gold
 
-    def probability(self, output: Any, question: Question, i: int) -> Tensor:
+    def probability(self, output: Any, question: ChangedInput, i: int) -> Tensor:
         """The probability of the question's goal, in double precision."""
         return self.log_probability(output, question, i).exp()
 
-    def log_probability(self, output: Any, question: Question, i: int) -> Tensor:
+    def log_probability(self, output: Any, question: ChangedInput, i: int) -> Tensor:
         """Its logarithm: the probability of a long answer is too small for a number."""
-        goal = question.goal
-        found = self.answer_rows(output, i, len(question), goal.position, len(goal.index))
+        measured_target = question.measured_target
+        found = self.answer_rows(output, i, len(question), measured_target.position, len(measured_target.index))
         assert found is not None, "a goal names its token"
         rows = found.double()  # [token of the goal, index]
-        wanted = rows[list(range(len(rows))), list(goal.index)]
-        if goal.foil is not None:
-            return logsigmoid(wanted - rows[:, goal.foil]).sum()
-        return self.log_joint(rows, wanted)
+        resolved = rows[list(range(len(rows))), list(measured_target.index)]
+        if measured_target.foil is not None:
+            return logsigmoid(resolved - rows[:, measured_target.foil]).sum()
+        return self.log_joint(rows, resolved)
 
     # What people are shown
 
@@ -303,6 +316,6 @@ class Task(ABC):
         return [SAMPLE]
 
     @property
-    def sample(self) -> tuple[Text, TargetLike]:
+    def sample(self) -> tuple[Text, TargetSpec]:
         """A short input that fits, and what can be explained about it."""
         return SAMPLE, None

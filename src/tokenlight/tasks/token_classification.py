@@ -4,15 +4,15 @@ from dataclasses import dataclass
 
 from tokenlight.foundation.first_look import SAMPLE
 from tokenlight.tasks import register
-from tokenlight.tasks.labels import Labelled
+from tokenlight.tasks.labels import Labeled
 from tokenlight.tasks.positioned import Positioned
-from tokenlight.tasks.targets import TargetLike
-from tokenlight.text.rows import Row, Text
+from tokenlight.tasks.targets import TargetSpec
+from tokenlight.text.rows import Text, TokenizedText
 
 
 @register
 @dataclass(frozen=True)
-class TokenClassification(Positioned, Labelled):
+class TokenClassification(Positioned, Labeled):
     """Which label does this token have?"""
 
     name = "token-classification"
@@ -20,13 +20,13 @@ class TokenClassification(Positioned, Labelled):
     auto_class = "AutoModelForTokenClassification"
     needs_position = True
 
-    def default_position(self, row: Row) -> int | None:
-        return next((i for i, special in enumerate(row.special) if not special), None)
+    def default_position(self, tokenized_text: TokenizedText) -> int | None:
+        return next((i for i, special in enumerate(tokenized_text.special) if not special), None)
 
     @property
     def examples(self) -> list[Text]:
         return ["Ada Lovelace was born in London."]
 
     @property
-    def sample(self) -> tuple[Text, TargetLike]:
+    def sample(self) -> tuple[Text, TargetSpec]:
         return SAMPLE, ("boat", None)

@@ -6,25 +6,25 @@ from itertools import accumulate
 from typing import Any
 
 from tokenlight.text.chats import ASSISTANT
-from tokenlight.text.rows import Chat, Row, Text, parts, trim
+from tokenlight.text.rows import Chat, Text, TokenizedText, parts, trim
 
 UNFINISHED = "\ufffd"  # how decoders write the first bytes of a character whose other bytes are still to come
 
 
-def follow(row: Row, ids: Sequence[int], tokenizer: Any) -> Row:
+def follow(tokenized_text: TokenizedText, ids: Sequence[int], tokenizer: Any) -> TokenizedText:
     """A text and what follows it, as a pair, or as the next message of a chat; its spans point into what is decoded."""
     roles = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
     text, spans = decode(ids, tokenizer)
-    types = row.token_type_ids
+    types = tokenized_text.token_type_ids
     return replace(
-        row,
-        text=followed(row.text, text),
-        input_ids=[*row.input_ids, *ids],
+        tokenized_text,
+        text=followed(tokenized_text.text, text),
+        input_ids=[*tokenized_text.input_ids, *ids],
         token_type_ids=None if types is None else [*types, *types[-1:] * len(ids)],
-        tokens=[*row.tokens, *tokenizer.convert_ids_to_tokens(list(ids))],
-        special=[*row.special, *(i in roles for i in ids)],
-        segments=[*row.segments, *[len(parts(row.text))] * len(ids)],
-        spans=[*row.spans, *spans],
+        tokens=[*tokenized_text.tokens, *tokenizer.convert_ids_to_tokens(list(ids))],
+        special=[*tokenized_text.special, *(i in roles for i in ids)],
+        segments=[*tokenized_text.segments, *[len(parts(tokenized_text.text))] * len(ids)],
+        spans=[*tokenized_text.spans, *spans],
     )
 
 
@@ -81,8 +81,8 @@ def spans_in(
     return spans
 
 
-def refuse_too_long(row: Row, ids: Sequence[int], max_length: int | None) -> None:
+def refuse_too_long(tokenized_text: TokenizedText, ids: Sequence[int], max_length: int | None) -> None:
     """The model reads the whole text and all of the answer, or nothing is explained."""
-    total = len(row) + row.truncated + len(ids)
+    total = len(tokenized_text) + tokenized_text.truncated + len(ids)
     if max_length is not None and total > max_length:
         raise ValueError(f"prompt and answer have {total} tokens, the model reads {max_length}: shorten the prompt")

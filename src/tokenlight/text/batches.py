@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tokenlight.text.rows import Row
+from tokenlight.text.rows import TokenizedText
 from tokenlight.text.units import Units, units_of
 
 
@@ -80,7 +80,7 @@ class Batch:
 
 
 def collate(
-    rows: Sequence[Row],
+    tokenized_texts: Sequence[TokenizedText],
     tokenizer: Any,
     device: torch.device | str = "cpu",
     pad: int | None = None,
@@ -91,9 +91,9 @@ def collate(
     `pad` is the padding id that the model knows: some models find the end of a text by it, whatever the mask says.
     The model has embeddings for the ids below `embedded`; padding is masked, so where its id has none, any other does.
     """
-    for row in rows:
-        refuse_unembedded_ids(row, embedded)
-    width = max(len(row) for row in rows)
+    for tokenized_text in tokenized_texts:
+        refuse_unembedded_ids(tokenized_text, embedded)
+    width = max(len(tokenized_text) for tokenized_text in tokenized_texts)
     start = tokenizer.eos_token_id if tokenizer.bos_token_id is None else tokenizer.bos_token_id
     roles = {"mask": tokenizer.mask_token_id, "pad": tokenizer.pad_token_id, "start": start}
     ids = {role: i if has_embedding(i, embedded) else None for role, i in roles.items()}
@@ -102,12 +102,14 @@ def collate(
     def padded(values: list[list[int]], fill: int) -> Tensor:
         return torch.tensor([row + [fill] * (width - len(row)) for row in values], device=device)
 
-    types = [row.token_type_ids for row in rows if row.token_type_ids is not None]
+    types = [
+        tokenized_text.token_type_ids for tokenized_text in tokenized_texts if tokenized_text.token_type_ids is not None
+    ]
     return Batch(
-        input_ids=padded([row.input_ids for row in rows], padding),
-        attention_mask=padded([[1] * len(row) for row in rows], 0),
-        token_type_ids=padded(types, 0) if len(types) == len(rows) else None,
-        special=padded([[int(s) for s in row.special] for row in rows], 1).bool(),
+        input_ids=padded([tokenized_text.input_ids for tokenized_text in tokenized_texts], padding),
+        attention_mask=padded([[1] * len(tokenized_text) for tokenized_text in tokenized_texts], 0),
+        token_type_ids=padded(types, 0) if len(types) == len(tokenized_texts) else None,
+        special=padded([[int(s) for s in tokenized_text.special] for tokenized_text in tokenized_texts], 1).bool(),
         mask_id=ids["mask"],
         pad_id=ids["pad"],
         start_id=ids["start"],
@@ -120,11 +122,12 @@ def has_embedding(token: int | None, embedded: int | None) -> bool:
     return token is not None and token >= 0 and (embedded is None or token < embedded)
 
 
-def refuse_unembedded_ids(row: Row, embedded: int | None) -> None:
-    if embedded is not None and row.input_ids and max(row.input_ids) >= embedded:
-        place = next(i for i, token in enumerate(row.input_ids) if token >= embedded)
+def refuse_unembedded_ids(tokenized_text: TokenizedText, embedded: int | None) -> None:
+    if embedded is not None and tokenized_text.input_ids and max(tokenized_text.input_ids) >= embedded:
+        place = next(i for i, token in enumerate(tokenized_text.input_ids) if token >= embedded)
         raise ValueError(
-            f"the text holds the token {row.tokens[place]!r} with the id {row.input_ids[place]}, but the model has "
+            f"the text holds the token {tokenized_text.tokens[place]!r} with the id "
+            f"{tokenized_text.input_ids[place]}, but the model has "
             f"embeddings for {embedded} ids only: the tokenizer does not fit the model, or tokens were added to it "
             "without model.resize_token_embeddings(len(tokenizer))"
         )
@@ -137,13 +140,13 @@ def refuse_unembedded_role(role: str, token: int) -> None:
     )
 
 
-def with_units(batch: Batch, rows: Sequence[Row], kinds: Iterable[Units]) -> Batch:
+def with_units(batch: Batch, tokenized_texts: Sequence[TokenizedText], kinds: Iterable[Units]) -> Batch:
     """The batch that knows the units of these rows, which its own may go on behind."""
     found: dict[str, Tensor] = {}
     for kind in kinds:
         found[kind] = torch.full_like(batch.input_ids, -1)
-        for i, row in enumerate(rows):
-            for number, tokens in enumerate(units_of(row, kind)):
+        for i, tokenized_text in enumerate(tokenized_texts):
+            for number, tokens in enumerate(units_of(tokenized_text, kind)):
                 found[kind][i, tokens] = number
     return replace(batch, units=found)
 

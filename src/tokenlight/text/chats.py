@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
-from tokenlight.text.rows import Chat, Row, Text, trim
+from tokenlight.text.rows import Chat, Text, TokenizedText, trim
 
 Messages = list[dict[str, str]]  # each with "role" and "content"
 Prompt = str | Chat | Messages  # what a language model answers
@@ -71,7 +71,7 @@ def messages_of(chat: Chat) -> list[dict[str, str]]:
     return [{"role": role, "content": content} for role, content in zip(chat.roles, chat.contents, strict=True)]
 
 
-def chat_row(tokenizer: Any, chat: Chat, replies: bool) -> Row:
+def chat_row(tokenizer: Any, chat: Chat, replies: bool) -> TokenizedText:
     """A chat as the tokenizer's template writes it."""
     text, places = place_messages(tokenizer, chat, replies)
     encoded = tokenizer(text, return_offsets_mapping=True, add_special_tokens=False, truncation=False, verbose=False)
@@ -82,7 +82,7 @@ def chat_row(tokenizer: Any, chat: Chat, replies: bool) -> Row:
         for number, span in zip(found, encoded["offset_mapping"], strict=True)
     ]
     types = encoded.get("token_type_ids")
-    return Row(
+    return TokenizedText(
         text=chat,
         input_ids=ids,
         token_type_ids=None if types is None else list(types),

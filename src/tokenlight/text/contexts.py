@@ -9,11 +9,11 @@ from torch import Tensor
 
 from tokenlight.text import draws
 
-Gap = Literal["hide", "mask", "pad", "delete"]
-GAPS: tuple[Gap, ...] = get_args(Gap)
+Removal = Literal["hide", "mask", "pad", "delete"]
+REMOVALS: tuple[Removal, ...] = get_args(Removal)
 AT_ONCE, TOKENS = 32, 8192  # changed texts, and their tokens, that run together
 MOST, ROUND = 64, 8  # contexts of "auto", and how many of them come before it is looked whether the scores have settled
-NONE: Mapping[str, Any] = {"contexts": 0, "gaps": None, "seed": 0}  # the options that say which contexts, if any
+NONE: Mapping[str, Any] = {"contexts": 0, "removal": None, "seed": 0}  # the options that say which contexts, if any
 
 
 @dataclass(frozen=True)
@@ -25,32 +25,34 @@ class Contexts:
     """
 
     count: int
-    gaps: tuple[Gap, ...] | None = None  # what takes the place of what is gone, in turn; None: as suits the model
+    removal: tuple[Removal, ...] | None = (
+        None  # what takes the place of what is gone, in turn; None: as suits the model
+    )
     seed: int = 0
-    until_settled: bool = False  # `count` is the most
+    until_converged: bool = False  # `count` is the most
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> "Contexts | None":
         """As they are written among the options of a method."""
-        count, gaps, seed = (options[name] for name in NONE)
+        count, removal, seed = (options[name] for name in NONE)
         draws.check_seed(seed)
         if count == "auto":
-            return cls(MOST, read_gaps(gaps), seed, until_settled=True)
+            return cls(MOST, read_removal(removal), seed, until_converged=True)
         if isinstance(count, bool) or not isinstance(count, int) or count < 0 or count % 2:
             found = f"found {count!r}"
             raise ValueError(f"contexts come in pairs: give an even number such as 8, 'auto', or 0 for none; {found}")
-        return cls(count, read_gaps(gaps), seed) if count else None
+        return cls(count, read_removal(removal), seed) if count else None
 
     @property
     def round(self) -> int:
         """How many come at once; a multiple of two."""
-        return min(ROUND, self.count) if self.until_settled else self.count
+        return min(ROUND, self.count) if self.until_converged else self.count
 
     @property
     def described(self) -> dict[str, Any]:
         """As options."""
-        gaps = None if self.gaps is None else "+".join(self.gaps)
-        return {"contexts": "auto" if self.until_settled else self.count, "gaps": gaps, "seed": self.seed}
+        removal = None if self.removal is None else "+".join(self.removal)
+        return {"contexts": "auto" if self.until_converged else self.count, "removal": removal, "seed": self.seed}
 
     def together(self, texts: int, tokens: int) -> int:
         """How many changed texts run at once, where so many texts of so many tokens are explained at once."""
@@ -78,12 +80,14 @@ class Contexts:
         return range(self.count // 2)
 
 
-def read_gaps(written: Any) -> tuple[Gap, ...] | None:
+def read_removal(written: Any) -> tuple[Removal, ...] | None:
     """From "mask", or "pad+mask" for both in turn."""
     if written is None:
         return None
     names = [name.strip() for name in written.split("+")] if isinstance(written, str) else []
-    found: tuple[Gap, ...] = tuple(gap for name in names for gap in GAPS if gap == name)
+    found: tuple[Removal, ...] = tuple(gap for name in names for gap in REMOVALS if gap == name)
     if not found or len(found) < len(names):
-        raise ValueError(f"gaps is one or more of {', '.join(GAPS)}, joined by '+' as in 'pad+mask'; found {written!r}")
+        raise ValueError(
+            f"gaps is one or more of {', '.join(REMOVALS)}, joined by '+' as in 'pad+mask'; found {written!r}"
+        )
     return found

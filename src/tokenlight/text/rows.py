@@ -20,7 +20,7 @@ Gap = Literal["inside", "end"]  # of a text: where the word stands that a model 
 
 
 @dataclass(frozen=True)
-class Source:
+class Document:
     """A part of a text with a name."""
 
     name: str
@@ -29,8 +29,8 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Row:
-    """One tokenised text, without padding."""
+class TokenizedText:
+    """One tokenized text, without padding."""
 
     text: Text
     input_ids: list[int]
@@ -40,7 +40,7 @@ class Row:
     segments: list[int | None]  # which text of a pair, or message of a chat; None for added tokens
     spans: list[tuple[int, int]]  # characters in that text
     truncated: int  # how many tokens did not fit
-    sources: tuple[Source, ...] = ()  # the parts of the text that were named as such
+    documents: tuple[Document, ...] = ()  # the parts of the text that were named as such
 
     def __len__(self) -> int:
         return len(self.input_ids)
@@ -53,44 +53,48 @@ def parts(text: Text) -> tuple[str, ...]:
     return text if isinstance(text, tuple) else (text,)
 
 
-def shorten(row: Row, length: int, cut: Cut) -> Row:
+def shorten(tokenized_text: TokenizedText, length: int, cut: Cut) -> TokenizedText:
     """Leave out tokens at the end of the text, or with cut="start" at its start.
 
     The tokenizer's own truncation would stay switched on in it.
     """
-    if isinstance(row.text, Chat):
-        return shorten_chat(row, length)
-    room = [row.segments.count(segment) for segment in (0, 1)]
-    for _ in range(len(row) - length):
+    if isinstance(tokenized_text.text, Chat):
+        return shorten_chat(tokenized_text, length)
+    room = [tokenized_text.segments.count(segment) for segment in (0, 1)]
+    for _ in range(len(tokenized_text) - length):
         room[1 if room[1] > room[0] or (cut == "only_second" and room[1]) else 0] -= 1
-    if isinstance(row.text, tuple) and min(room) < 1:
+    if isinstance(tokenized_text.text, tuple) and min(room) < 1:
         raise ValueError(f"nothing of the context fits after the question in {length} tokens: shorten the question")
     if room[0] < 1:
         raise ValueError(f"no token of the text fits into the {length} tokens that the model reads")
     seen, kept = [0, 0], []
-    for i, segment in enumerate(row.segments):
-        skipped = row.segments.count(segment) - room[segment] if segment is not None and cut == "start" else 0
+    for i, segment in enumerate(tokenized_text.segments):
+        skipped = (
+            tokenized_text.segments.count(segment) - room[segment] if segment is not None and cut == "start" else 0
+        )
         if segment is None or skipped <= seen[segment] < room[segment] + skipped:
             kept.append(i)
         if segment is not None:
             seen[segment] += 1
-    return keep(row, kept)
+    return select_tokens(tokenized_text, kept)
 
 
-def shorten_chat(row: Row, length: int) -> Row:
+def shorten_chat(tokenized_text: TokenizedText, length: int) -> TokenizedText:
     """Leave out the beginnings of the messages, the oldest first; the template stays."""
-    words = [i for i, segment in enumerate(row.segments) if segment is not None]
-    excess = len(row) - length
+    words = [i for i, segment in enumerate(tokenized_text.segments) if segment is not None]
+    excess = len(tokenized_text) - length
     if excess >= len(words):
         raise ValueError(f"the chat template alone fills the {length} tokens that the model reads")
     gone = set(words[:excess])
-    return keep(row, [i for i in range(len(row)) if i not in gone])
+    return select_tokens(tokenized_text, [i for i in range(len(tokenized_text)) if i not in gone])
 
 
-def keep(row: Row, kept: list[int]) -> Row:
+def select_tokens(tokenized_text: TokenizedText, kept: list[int]) -> TokenizedText:
     """These tokens alone."""
-    lists = {name: [values[i] for i in kept] for name, values in vars(row).items() if isinstance(values, list)}
-    return replace(row, **lists, truncated=len(row) - len(kept))
+    lists = {
+        name: [values[i] for i in kept] for name, values in vars(tokenized_text).items() if isinstance(values, list)
+    }
+    return replace(tokenized_text, **lists, truncated=len(tokenized_text) - len(kept))
 
 
 def check_text(text: object, where: str = "") -> None:

@@ -6,7 +6,7 @@ from itertools import pairwise, repeat
 from typing import Any, Literal, get_args
 
 from tokenlight.text import passages
-from tokenlight.text.rows import Chat, Row, Source, Text, is_whole, parts
+from tokenlight.text.rows import Chat, Document, Text, TokenizedText, is_whole, parts
 
 Span = tuple[int, int]
 Division = Literal["sentences", "paragraphs", "turns"]
@@ -22,7 +22,7 @@ Documents = (
 )
 
 
-def find_sources(text: Text, documents: Documents | None) -> tuple[Source, ...]:
+def find_documents(text: Text, documents: Documents | None) -> tuple[Document, ...]:
     """What is named as sources of this text, in its order."""
     if documents is None:
         return ()
@@ -51,7 +51,7 @@ def number(name: str, some: Sequence[Any]) -> list[tuple[str, Any]]:
     return [(f"{name} {i}", one) for i, one in enumerate(some, 1)]
 
 
-def divide(text: Text, way: str) -> list[Source]:
+def divide(text: Text, way: str) -> list[Document]:
     if way not in DIVISIONS:
         raise ValueError(
             f"a prompt is divided by {', '.join(DIVISIONS)}, or name the documents in a list; found {way!r}"
@@ -59,11 +59,11 @@ def divide(text: Text, way: str) -> list[Source]:
     if way == "turns":
         roles = text.roles if isinstance(text, Chat) else ["text"] * len(parts(text))
         whole = [(0, len(part)) for part in parts(text)]
-        return [Source(f"{role} {i + 1}", i, span) for i, (role, span) in enumerate(zip(roles, whole, strict=True))]
+        return [Document(f"{role} {i + 1}", i, span) for i, (role, span) in enumerate(zip(roles, whole, strict=True))]
     return divide_by(text, getattr(passages, way), way.removesuffix("s"))
 
 
-def divide_by(text: Text, cut: Callable[[str], Sequence[Span]], name: str) -> list[Source]:
+def divide_by(text: Text, cut: Callable[[str], Sequence[Span]], name: str) -> list[Document]:
     spans = [(segment, *span) for segment, part in enumerate(parts(text)) for span in spans_of(cut, part)]
     return [locate(text, one, span) for one, span in number(name, spans)]
 
@@ -79,7 +79,7 @@ def spans_of(cut: Callable[[str], Sequence[Span]], part: str) -> list[Span]:
     return spans
 
 
-def locate(text: Text, name: str, document: str | Sequence[int]) -> Source:
+def locate(text: Text, name: str, document: str | Sequence[int]) -> Document:
     """One source, by the text that it has, or by its span."""
     if not isinstance(name, str):
         raise TypeError(f"a document is named by a text; found {type(name).__name__}: {name!r}")
@@ -97,7 +97,7 @@ def locate(text: Text, name: str, document: str | Sequence[int]) -> Source:
                 f"{name}, {document[:60]!r}, occurs {len(places) if wanted else 0} times in the prompt, not once"
             )
         segment, at = places[0]
-        return Source(name, segment, (at, at + len(wanted)))
+        return Document(name, segment, (at, at + len(wanted)))
     if not isinstance(document, Iterable) or len(span := tuple(document)) not in (2, 3) or not all(map(is_whole, span)):
         raise TypeError(
             f"{name}: expected a text that stands in the prompt, or a span (start, end) or (part, start, end) of whole "
@@ -106,19 +106,23 @@ def locate(text: Text, name: str, document: str | Sequence[int]) -> Source:
     segment, start, end = map(int, (0, *span)[-3:])
     if not 0 <= segment < len(texts) or not 0 <= start < end <= len(texts[segment]):
         raise ValueError(f"{name}: {tuple(document)} is not a span of characters in the prompt")
-    return Source(name, segment, (start, end))
+    return Document(name, segment, (start, end))
 
 
-def sources_for(texts: Sequence[Text], single: bool, documents: Any) -> list[tuple[Source, ...]]:
+def documents_for(texts: Sequence[Text], single: bool, documents: Any) -> list[tuple[Document, ...]]:
     """For each text its sources. For a list of texts, documents are a list with those of each, or one way for all."""
     each = list(repeat(documents, len(texts)) if single or is_way(documents) else documents)
     if len(each) != len(texts):
         raise ValueError(f"documents for {len(each)} texts, but there are {len(texts)} texts")
-    return [find_sources(text, some) for text, some in zip(texts, each, strict=True)]
+    return [find_documents(text, some) for text, some in zip(texts, each, strict=True)]
 
 
-def with_sources(rows: Sequence[Row], sources: Sequence[tuple[Source, ...]]) -> list[Row]:
-    return [replace(row, sources=some) for row, some in zip(rows, sources, strict=True)]
+def attach_documents(
+    tokenized_texts: Sequence[TokenizedText], documents: Sequence[tuple[Document, ...]]
+) -> list[TokenizedText]:
+    return [
+        replace(tokenized_text, documents=some) for tokenized_text, some in zip(tokenized_texts, documents, strict=True)
+    ]
 
 
 def is_way(documents: Any) -> bool:
@@ -126,11 +130,11 @@ def is_way(documents: Any) -> bool:
     return documents is None or isinstance(documents, str) or callable(documents)
 
 
-def plain_sources(sources: Sequence[Source]) -> list[dict[str, Any]]:
+def plain_documents(documents: Sequence[Document]) -> list[dict[str, Any]]:
     """As JSON has them."""
-    return [{**vars(source), "span": list(source.span)} for source in sources]
+    return [{**vars(source), "span": list(source.span)} for source in documents]
 
 
-def read_sources(plain: Sequence[Mapping[str, Any]]) -> tuple[Source, ...]:
+def documents_from_plain(plain: Sequence[Mapping[str, Any]]) -> tuple[Document, ...]:
     """From JSON."""
-    return tuple(Source(one["name"], one["segment"], (one["span"][0], one["span"][1])) for one in plain)
+    return tuple(Document(one["name"], one["segment"], (one["span"][0], one["span"][1])) for one in plain)

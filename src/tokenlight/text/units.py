@@ -8,14 +8,14 @@ import torch
 from torch import Tensor
 
 from tokenlight.text import passages
-from tokenlight.text.rows import Source, Text, parts
+from tokenlight.text.rows import Document, Text, parts
 from tokenlight.text.words import group_tokens
 
-Units = Literal["tokens", "words", "sentences", "sources"]
+Units = Literal["tokens", "words", "sentences", "documents"]
 UNITS = get_args(Units)
 
 
-class Tokenised(Protocol):
+class TokenizedLike(Protocol):
     """A text that was cut into tokens: a row, or an explanation of it."""
 
     @property
@@ -27,18 +27,18 @@ class Tokenised(Protocol):
     @property
     def spans(self) -> Sequence[tuple[int, int]]: ...
     @property
-    def sources(self) -> Sequence[Source]: ...
+    def documents(self) -> Sequence[Document]: ...
 
 
-def units_of(row: Tokenised, kind: Units) -> list[list[int]]:
+def units_of(row: TokenizedLike, kind: Units) -> list[list[int]]:
     """The tokens of each unit, in the order of the text. Tokens that were added to the text are in none."""
     check_units(kind)
     own = [i for i, special in enumerate(row.special) if not special]
     if kind == "tokens":
         return [[i] for i in own]
     texts = parts(row.text)
-    if kind == "sources":
-        return sources_of(row, own)
+    if kind == "documents":
+        return document_units(row, own)
     if kind == "words":
         groups = group_tokens(texts, row.segments, row.spans, row.special)
         return [group for group in groups if not row.special[group[0]]]
@@ -50,14 +50,14 @@ def units_of(row: Tokenised, kind: Units) -> list[list[int]]:
     return list(found.values())
 
 
-def sources_of(row: Tokenised, own: Sequence[int]) -> list[list[int]]:
+def document_units(row: TokenizedLike, own: Sequence[int]) -> list[list[int]]:
     """The tokens that begin in each source; a source that was cut off has none and is no unit."""
-    if not row.sources:
-        raise ValueError("units='sources', but the text has none: name them with documents=")
+    if not row.documents:
+        raise ValueError("units='documents', but the text has none: name them with documents=")
     places = [(row.segments[i], row.spans[i][0]) for i in own]
     found = [
         [i for i, (segment, first) in zip(own, places, strict=True) if segment == source.segment and first in span]
-        for source, span in ((source, range(*source.span)) for source in row.sources)
+        for source, span in ((source, range(*source.span)) for source in row.documents)
     ]
     return [unit for unit in found if unit]
 

@@ -54,20 +54,20 @@ def sentence_blocks(answer: ExplainedAnswer) -> Iterator[RenderableType]:
         table.add_column(justify="right", no_wrap=True, min_width=7)
         table.add_column()
         table.add_row(f"{number + 1}.", Text(one_line(explanation.target), style="bold"))
-        for source in strongest_sources(explanation):
-            table.add_row(Text(score_text(source.score), style="cyan"), source_line(explanation, source))
+        for source in strongest_documents(explanation):
+            table.add_row(Text(score_text(source.score), style="cyan"), document_line(explanation, source))
         table.add_row("", Text(named_words(explanation), style="dim"))
         yield table
 
 
-def strongest_sources(explanation: Explanation) -> list[Passage]:
+def strongest_documents(explanation: Explanation) -> list[Passage]:
     """By their absolute scores."""
-    named = [one for one in explanation.by_source() if one.segment is not None] or explanation.sentences()
+    named = [one for one in explanation.by_document() if one.segment is not None] or explanation.sentences()
     ordered = sorted(named, key=lambda one: -abs(one.score))[:SOURCES]
     return [one for one in ordered if abs(one.score) >= WEAK * abs(ordered[0].score)]
 
 
-def source_line(explanation: Explanation, source: Passage) -> Text:
+def document_line(explanation: Explanation, source: Passage) -> Text:
     """Its name, and its text around the strongest word."""
     laid = list(pieces(explanation))
     inside = [i for i, piece in enumerate(laid) if piece.word and piece.word.tokens[0] in source.tokens]
@@ -101,9 +101,9 @@ def shares_line(answer: ExplainedAnswer) -> str:
     """Where all absolute scores of the whole answer lie, prompt and answer together."""
     sizes = answer.matrix.sum(0).abs()
     total = float(sizes.sum()) or 1.0
-    whole = [one for one in answer.total().by_source() if one.tokens]
-    groups = {"sources": [token for one in whole if one.segment is not None for token in one.tokens]}
-    groups |= {group_name(one, answer.sources): list(one.tokens) for one in whole if one.segment is None}
+    whole = [one for one in answer.total().by_document() if one.tokens]
+    groups = {"documents": [token for one in whole if one.segment is not None for token in one.tokens]}
+    groups |= {group_name(one, answer.documents): list(one.tokens) for one in whole if one.segment is None}
     groups |= {ANSWER: list(range(answer.prompt_length, len(answer.tokens)))}
     shares = [f"{name} {float(sizes[tokens].sum()) / total:.0%}" for name, tokens in groups.items() if tokens]
     return "Shares of all absolute scores: " + ", ".join(shares)

@@ -93,5 +93,5 @@ def draw(axes: Any, one: Placed) -> None:
     if one.word.chosen:
         under = one.top + LINE - 0.01
         axes.plot([one.left, one.left + one.width], [under, under], color="black", linewidth=1)
-    colour = css(ink(background)) if font_size(one.word) == SIZE else QUIET
-    axes.text(one.left, one.top + 0.73 * LINE, one.text, fontsize=font_size(one.word), color=colour)
+    color = css(ink(background)) if font_size(one.word) == SIZE else QUIET
+    axes.text(one.left, one.top + 0.73 * LINE, one.text, fontsize=font_size(one.word), color=color)

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from textwrap import wrap
 
 from tokenlight.results.explained_answer import ExplainedAnswer
-from tokenlight.results.source_table import SourceTable
+from tokenlight.results.source_table import DocumentTable
 from tokenlight.views.answer_words import AnswerWord, answer_words
 from tokenlight.views.latex import escape, mixed, note_line, preamble, shaded
 from tokenlight.views.layout import BREAK
-from tokenlight.views.source_table import is_source, strengths
+from tokenlight.views.source_table import is_document, strengths
 
 HEAD = 10  # characters of a line of a name above a column
 TABLE_NEEDS = r"""% The table needs \usepackage{booktabs} and \usepackage[table]{xcolor}.
@@ -35,16 +35,16 @@ def written(word: AnswerWord) -> str:
     return rf"\underline{{{box}}}" if word.chosen else box
 
 
-def table_latex(table: SourceTable) -> str:
+def table_latex(table: DocumentTable) -> str:
     """Sentences down, sources across, shaded; behind a line the scores that lie elsewhere."""
-    count = sum(map(is_source, table.sources))
+    count = sum(map(is_document, table.documents))
     columns = (
         r">{\raggedright\arraybackslash}p{.34\linewidth}"
         + "r" * count
         + r"@{\qquad}"
-        + "r" * (len(table.sources) - count)
+        + "r" * (len(table.documents) - count)
     )
-    heads = " & ".join(head(column.name) for column in table.sources)
+    heads = " & ".join(head(column.name) for column in table.documents)
     lines = [preamble() + TABLE_NEEDS + rf"\begin{{tabular}}{{{columns}}}", r"\toprule", rf" & {heads} \\", r"\midrule"]
     for part, scores, shades in zip(table.parts, table.scores.tolist(), strengths(table), strict=True):
         cells = [cell(score, strength) for score, strength in zip(scores, shades, strict=True)]
@@ -62,5 +62,5 @@ def cell(score: float, strength: float) -> str:
     number = f"${score:+.3g}$"
     if abs(strength) < 0.01:
         return number
-    colour, letters = mixed(strength)
-    return rf"\cellcolor{{{colour}}}\textcolor{{{letters}}}{{{number}}}"
+    color, letters = mixed(strength)
+    return rf"\cellcolor{{{color}}}\textcolor{{{letters}}}{{{number}}}"

@@ -22,7 +22,7 @@ from tokenlight.views.benchmark_table import (
     markdown,
     minus,
 )
-from tokenlight.views.curve_chart import CHART_STYLE, LineStyle, chart, coloured, sample, styles_of
+from tokenlight.views.curve_chart import CHART_STYLE, LineStyle, chart, colored, sample, styles_of
 from tokenlight.views.document import document
 from tokenlight.views.layout import notes_of, shared_notes
 
@@ -112,7 +112,7 @@ def results_row(line: Line, digits: Sequence[int], style: LineStyle) -> str:
         mean, low, high = (minus(f"{value:.{d}f}") for value in (cell.mean, cell.low, cell.high))
         mean = f"<b>{mean}</b>" if cell.best else mean
         cells.append(f"<td>{mean}<sup>{DAGGER if cell.level else ''}</sup><small>[{low}, {high}]</small></td>")
-    return f'<tr><th scope="row"><i style="{coloured(style)}"></i>{escape(line.title)}</th>{"".join(cells)}</tr>'
+    return f'<tr><th scope="row"><i style="{colored(style)}"></i>{escape(line.title)}</th>{"".join(cells)}</tr>'
 
 
 def keys(table: Table) -> str:

@@ -41,7 +41,7 @@ def show_table(table: Table, console: Console | None = None) -> None:
 
 
 def terminal(table: Table, plain: bool = False) -> RichTable:
-    """Without colour the best has a star."""
+    """Without color the best has a star."""
     view = RichTable(box=None, header_style="bold", padding=(0, 2, 0, 0))
     view.add_column("method", no_wrap=True)
     for column in table.columns:
@@ -139,8 +139,8 @@ def facts(table: Table) -> list[str]:
     """What was run, and what became of the rows."""
     run, settings = table.run, table.run.settings
     name, protocol = settings["model"]["name"] or "a model in memory", settings["protocol"]["name"]
-    how = PROTOCOLS.get(protocol, protocol)
-    lines = [f"{name} on {short_source(settings)}: {run.examples:,} examples, protocol {how}"]
+    removal = PROTOCOLS.get(protocol, protocol)
+    lines = [f"{name} on {short_source(settings)}: {run.examples:,} examples, protocol {removal}"]
     if run.judged:
         lines.append(f"The model is right on {run.right / run.judged:.1%} of {run.judged:,} examples")
     bad = Counter(record["bad"] for record in run.bad)

@@ -110,7 +110,7 @@ def summary_figure(summaries: Sequence[CorpusSummary], top: int, min_uses: int =
     if len(summaries) > 1:
         from matplotlib.patches import Patch
 
-        patches = [Patch(color=colour(i), label=title(one)) for i, one in enumerate(summaries)]
+        patches = [Patch(color=color(i), label=title(one)) for i, one in enumerate(summaries)]
         figure.legend(handles=patches, loc="outside lower center", ncols=len(summaries), fontsize=7, frameon=False)
     return figure
 
@@ -123,7 +123,7 @@ def draw_label(axes: Any, found: Sequence[LabelWords | None], top: int, min_uses
     for i, label in enumerate(found):
         pairs = [label.find(word) if label else None for word in words]
         heights = [0.0 if one is None else one.distinctness for one in pairs]
-        axes.barh([place + i * width for place in range(len(words))], heights, width, color=colour(i))
+        axes.barh([place + i * width for place in range(len(words))], heights, width, color=color(i))
     axes.set_yticks([place + width * (len(found) - 1) / 2 for place in range(len(words))], words, fontsize=7)
     axes.invert_yaxis()
     axes.set_xlabel("standard errors above the mean word", fontsize=7)
@@ -132,5 +132,5 @@ def draw_label(axes: Any, found: Sequence[LabelWords | None], top: int, min_uses
         axes.spines[side].set_visible(False)
 
 
-def colour(place: int) -> str:
+def color(place: int) -> str:
     return css((SUPPORT, AGAINST)[place % 2])

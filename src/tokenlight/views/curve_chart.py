@@ -9,12 +9,12 @@ from tokenlight.results.table import Panel
 WIDTH, HEIGHT = 440, 300
 LEFT, RIGHT, TOP, BOTTOM = 58, 12, 30, 44
 # The same as --c0 to --c9 in static/style.css: all of them can be seen on white, and on the dark page.
-COLOURS = ("#0072b2", "#c25400", "#00805c", "#b5548a", "#946200", "#1f7bb0", "#5e4fa2", "#8c510a", "#1b1f24", "#77771f")
-CONTROL_COLOURS = ("#6e7781", "#57606a", "#7d8590")
-DARK_COLOURS = {
-    **dict(zip(COLOURS, ("#58a6ff", "#f0883e", "#3fb98f", "#e58fbf", "#e3b341"), strict=False)),
-    **dict(zip(COLOURS[5:], ("#79c8f0", "#b3a5f0", "#d9a066", "#e6edf3", "#c9c95a"), strict=True)),
-    **dict(zip(CONTROL_COLOURS, ("#8b949e", "#b1bac4", "#a0a9b3"), strict=True)),
+COLORS = ("#0072b2", "#c25400", "#00805c", "#b5548a", "#946200", "#1f7bb0", "#5e4fa2", "#8c510a", "#1b1f24", "#77771f")
+CONTROL_COLORS = ("#6e7781", "#57606a", "#7d8590")
+DARK_COLORS = {
+    **dict(zip(COLORS, ("#58a6ff", "#f0883e", "#3fb98f", "#e58fbf", "#e3b341"), strict=False)),
+    **dict(zip(COLORS[5:], ("#79c8f0", "#b3a5f0", "#d9a066", "#e6edf3", "#c9c95a"), strict=True)),
+    **dict(zip(CONTROL_COLORS, ("#8b949e", "#b1bac4", "#a0a9b3"), strict=True)),
 }
 CONTROL_DASHES = ("2 3", "7 4", "9 3 2 3")
 CHART_STYLE = """
@@ -35,14 +35,14 @@ svg .interval { fill: var(--curve); opacity: .1 }
 @media screen and (prefers-color-scheme: dark) { [style*="-curve"] { --curve: var(--dark-curve) } }
 @media print { .charts svg { break-inside: avoid } }
 """
-LineStyle = tuple[str, str]  # a colour, and dashes
+LineStyle = tuple[str, str]  # a color, and dashes
 
 
 def styles_of(methods: Sequence[str], controls: Sequence[str]) -> dict[str, LineStyle]:
-    """label -> colour and dashes; methods are drawn through, controls are grey and dashed."""
-    found = {label: (COLOURS[i % len(COLOURS)], "" if i < len(COLOURS) else "5 2") for i, label in enumerate(methods)}
+    """label -> color and dashes; methods are drawn through, controls are gray and dashed."""
+    found = {label: (COLORS[i % len(COLORS)], "" if i < len(COLORS) else "5 2") for i, label in enumerate(methods)}
     for i, label in enumerate(controls):
-        found[label] = CONTROL_COLOURS[i % 3], CONTROL_DASHES[i % 3]
+        found[label] = CONTROL_COLORS[i % 3], CONTROL_DASHES[i % 3]
     return found
 
 
@@ -66,9 +66,7 @@ def chart(panel: Panel, styles: Mapping[str, LineStyle], titles: Mapping[str, st
         points = [(p, cell) for p, cell, shaded in zip(panel.places, curve, known, strict=True) if shaded]
         above = [f"{x(p):.1f},{y(cell.high):.1f}" for p, cell in points]
         below = [f"{x(p):.1f},{y(cell.low):.1f}" for p, cell in reversed(points)]
-        parts.append(
-            f'<polygon points="{" ".join(above + below)}" class="interval" style="{coloured(styles[label])}"/>'
-        )
+        parts.append(f'<polygon points="{" ".join(above + below)}" class="interval" style="{colored(styles[label])}"/>')
     for label, curve in panel.curves.items():
         line = " ".join(f"{x(p):.1f},{y(cell.mean):.1f}" for p, cell in zip(panel.places, curve, strict=True))
         name = f"<title>{escape(titles[label])}</title>"
@@ -96,11 +94,11 @@ def ends(panel: Panel, titles: Mapping[str, str]) -> str:
 def drawn(style: LineStyle) -> str:
     """The attributes of a line."""
     dashes = f' stroke-dasharray="{style[1]}"' if style[1] else ""
-    return f'class="curve" style="{coloured(style)}"{dashes}'
+    return f'class="curve" style="{colored(style)}"{dashes}'
 
 
-def coloured(style: LineStyle) -> str:
-    return f"--light-curve:{style[0]};--dark-curve:{DARK_COLOURS[style[0]]}"
+def colored(style: LineStyle) -> str:
+    return f"--light-curve:{style[0]};--dark-curve:{DARK_COLORS[style[0]]}"
 
 
 def sample(style: LineStyle) -> str:

@@ -1,7 +1,7 @@
 """Method against method on one text: green where the first gives more, red where it gives less.
 
 The difference heatmaps of Mask-LRP (Song et al. 2024, figures 6 to 13). Red words are underlined, so that the two can
-be told apart without colours.
+be told apart without colors.
 """
 
 from collections.abc import Mapping, Sequence
@@ -156,6 +156,6 @@ def draw_piece(axes: Any, piece: Piece, column: int, line: float) -> None:
         axes.add_patch(Rectangle(corner, width, 0.9, color=css(background), linewidth=0))
     if strength < -FAINT:
         axes.plot([column, column + len(piece.text)], [line + 0.33] * 2, color=css(ink(background)), linewidth=0.5)
-    colour = "#a0a7ae" if piece.word is not None and piece.word.special else css(ink(background))
+    color = "#a0a7ae" if piece.word is not None and piece.word.special else css(ink(background))
     text = printable(piece.text).replace("$", r"\$")  # no formulas
-    axes.text(column, line, text, fontsize=SIZE, family="DejaVu Sans Mono", va="center", color=colour)
+    axes.text(column, line, text, fontsize=SIZE, family="DejaVu Sans Mono", va="center", color=color)

@@ -2,20 +2,20 @@
 
 from html import escape
 
-from tokenlight.views.palette import DARK, Colour, css, ink
+from tokenlight.views.palette import DARK, Color, css, ink
 
-LIGHT_COLOURS = (
+LIGHT_COLORS = (
     "--paper: #fff; --page: #f6f8fa; --ink: #1b1f24; --quiet: #57606a; --faint: #67707a; --line: #d0d7de; "
     "--grid: #eaeef2; --note: #7d5200; --accent: #1f5f9f"
 )
-DARK_COLOURS = (
+DARK_COLORS = (
     f"--paper: {css(DARK.paper)}; --page: #0d1117; --ink: #e6edf3; --quiet: #9da7b3; --faint: #8b949e; "
     "--line: #30363d; --grid: #262c34; --note: #e0b04c; --accent: #6cb0f0"
 )
 # A shade is written on its element: that of light rooms as it is, so that it shows in notebooks and e-mails, too, and
 # that of dark rooms as a variable. On paper it is always light.
 STYLE = f"""
-:root {{ color-scheme: light dark; {LIGHT_COLOURS} }}
+:root {{ color-scheme: light dark; {LIGHT_COLORS} }}
 body {{
   margin: 0 auto; max-width: 62rem; padding: 2rem 1.2rem 4rem; background: var(--page); color: var(--ink);
   font: 15px/1.5 system-ui, sans-serif; overflow-wrap: anywhere
@@ -43,7 +43,7 @@ DARK_SHADES = "background: var(--dark) !important; color: var(--dark-ink) !impor
 # Behind all other styles, since it changes what they say.
 SURROUNDINGS = f"""
 @media screen and (prefers-color-scheme: dark) {{
-  :root, .tokenlight, .tokenlight-sources {{ {DARK_COLOURS} }}
+  :root, .tokenlight, .tokenlight-sources {{ {DARK_COLORS} }}
   .shaded {{ {DARK_SHADES} }}
 }}
 @media print {{
@@ -62,7 +62,7 @@ IN_NOTEBOOK = f"""
 .tokenlight .heat.heat {{ font-size: inherit; line-height: inherit }}
 .tokenlight .heat.heat :is(tr, th, td) {{ background: none; text-align: start; vertical-align: baseline }}
 .tokenlight .heat.heat :is(tr, td) {{ line-height: inherit }}
-{DARK_NOTEBOOK} :is(.tokenlight, .tokenlight-sources) {{ {DARK_COLOURS} }}
+{DARK_NOTEBOOK} :is(.tokenlight, .tokenlight-sources) {{ {DARK_COLORS} }}
 {DARK_NOTEBOOK} .shaded {{ {DARK_SHADES} }}
 """
 
@@ -77,7 +77,7 @@ def document(title: str, body: str, *styles: str) -> str:
     )
 
 
-def shaded(light: Colour, dark: Colour, letters: str | None = None) -> str:
-    """The style of a shaded element, whose class is `shaded`; letters are black or white if no colour is given."""
+def shaded(light: Color, dark: Color, letters: str | None = None) -> str:
+    """The style of a shaded element, whose class is `shaded`; letters are black or white if no color is given."""
     own = f"background:{css(light)};color:{letters or css(ink(light))}"
     return f"{own};--dark:{css(dark)};--dark-ink:{letters or css(ink(dark))}"

@@ -67,10 +67,10 @@ def roles_of(answer: ExplainedAnswer) -> tuple[str, ...]:
 
 def groups(answer: ExplainedAnswer) -> list[dict[str, Any]]:
     """Sources of the prompt and everything else in it; together all of its tokens."""
-    found = [one for one in answer.total().by_source() if one.tokens]
+    found = [one for one in answer.total().by_document() if one.tokens]
     return [
         {
-            "name": group_name(one, answer.sources),
+            "name": group_name(one, answer.documents),
             "source": one.segment is not None,
             "tokens": list(one.tokens),
             "text": one.text,
@@ -85,12 +85,12 @@ def blocks(answer: ExplainedAnswer) -> list[dict[str, Any]]:
     special = answer.special.tolist()
     words = group_tokens(texts_of(answer), answer.segments, answer.spans, special)
     number_of = {token: number for number, word in enumerate(words) for token in word}
-    goal = len(found) - 1
+    measured_target = len(found) - 1
     homes = []  # of each token, from the last to the first
     for token in reversed(range(len(answer.tokens))):
         segment = answer.segments[token]
-        goal = goal if segment is None else segment
-        homes.append(goal)
+        measured_target = measured_target if segment is None else segment
+        homes.append(measured_target)
     places = [0] * len(found)  # characters that are laid out
     for token, home in enumerate(reversed(homes)):
         block, text = found[home], texts_of(answer)[home]

@@ -16,7 +16,7 @@ from tokenlight.views.palette import PAPER, css, ink, mix, rgb
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-COLOURS = {
+COLORS = {
     "dark": "#f2f2f2",
     "syntactic": "#2166ac",
     "positional": "#f4a582",
@@ -28,7 +28,7 @@ LEGEND_WIDTH = 4.9  # in inches
 
 
 def head_figure(mask: HeadMask, title: str | None = None) -> "Figure":
-    """Layer × head, coloured by what each head follows (Mask-LRP, figure 5); calibrated strengths above that."""
+    """Layer × head, colored by what each head follows (Mask-LRP, figure 5); calibrated strengths above that."""
     maps = {title or f"{mask.model or 'mask'}: {mask}": mask}  # the name above each map
     if mask.calibrated is not None and torch.maximum(mask.syntactic, mask.positional).any():
         maps |= {"syntactic and positional": replace(mask, calibrated=None)}
@@ -65,10 +65,10 @@ def draw_head(axes: Any, role: Role) -> None:
 
     corner = (role.head - 0.46, role.layer - 0.46)
     share = max(0.25, role.strength) if role.kind != "dark" else 1.0
-    colour = mix(PAPER, rgb(COLOURS[role.kind]), share)  # mixed, since some programs draw what is transparent coarsely
-    axes.add_patch(Rectangle(corner, 0.92, 0.92, color=css(colour), linewidth=0))
+    color = mix(PAPER, rgb(COLORS[role.kind]), share)  # mixed, since some programs draw what is transparent coarsely
+    axes.add_patch(Rectangle(corner, 0.92, 0.92, color=css(color), linewidth=0))
     label = role.label.replace(" ", "\n").replace("-", "−")
-    letters = css(ink(colour))
+    letters = css(ink(color))
     axes.text(role.head, role.layer, label, ha="center", va="center", fontsize=6.5, color=letters)
 
 
@@ -76,8 +76,8 @@ def add_kinds(figure: "Figure", calibrated: bool) -> None:
     from matplotlib.patches import Patch
 
     kinds = [kind for kind in KINDS if calibrated or kind != "calibrated"]
-    # "dark" would name the lightest colour
-    patches = [Patch(color=COLOURS[kind], label="none of these" if kind == "dark" else kind) for kind in kinds]
+    # "dark" would name the lightest color
+    patches = [Patch(color=COLORS[kind], label="none of these" if kind == "dark" else kind) for kind in kinds]
     figure.legend(handles=patches, loc="outside lower center", ncols=len(kinds), fontsize=7, frameon=False)
 
 
@@ -87,7 +87,7 @@ def distance_figure(counts: HeadStatistics, reach: int = 6) -> "Figure":
     panels = numpy.atleast_1d(figure.subplots(1, len(counts.relations), sharey=True))
     for axes, relation, distances in zip(panels, counts.relations, counts.distances, strict=True):
         places = [i for i in range(-reach, reach + 1) if i != 0]
-        axes.bar(places, [distances[i] / max(distances.total(), 1) for i in places], color=COLOURS["syntactic"])
+        axes.bar(places, [distances[i] / max(distances.total(), 1) for i in places], color=COLORS["syntactic"])
         axes.set_title(relation, fontsize=9)
         axes.set_xlabel("word − head", fontsize=8)
         axes.tick_params(labelsize=7)

@@ -5,7 +5,7 @@ from html import escape
 
 from tokenlight.foundation.sizes import describe_count
 from tokenlight.results.explanation import Explanation
-from tokenlight.views.document import IN_NOTEBOOK, LIGHT_COLOURS, document, shaded
+from tokenlight.views.document import IN_NOTEBOOK, LIGHT_COLORS, document, shaded
 from tokenlight.views.layout import Piece, Results, by_text, explained, group_notes, headline, origin, shared_notes
 from tokenlight.views.long_texts import Fold, folded, strongest
 from tokenlight.views.number_table import NUMBERS_STYLE, numbers
@@ -13,7 +13,7 @@ from tokenlight.views.palette import DARK, shade
 
 STYLE = f"""
 .tokenlight {{
-  {LIGHT_COLOURS}; font: 15px/1.9 system-ui, sans-serif; color: var(--ink); background: var(--paper);
+  {LIGHT_COLORS}; font: 15px/1.9 system-ui, sans-serif; color: var(--ink); background: var(--paper);
   padding: .2rem .4rem
 }}
 .tokenlight .says {{ color: var(--quiet); margin: 0 0 .4rem }}
@@ -111,8 +111,8 @@ def span(piece: Piece) -> str:
         return escape(piece.text)
     if piece.word.special:
         return special_span(piece)
-    colours = shaded(shade(piece.strength), shade(piece.strength, DARK), FAINT if piece.word.newline else None)
-    return f'<span class="word shaded" style="{colours}" title="{piece.word.score:+.4g}">{escape(piece.text)}</span>'
+    colors = shaded(shade(piece.strength), shade(piece.strength, DARK), FAINT if piece.word.newline else None)
+    return f'<span class="word shaded" style="{colors}" title="{piece.word.score:+.4g}">{escape(piece.text)}</span>'
 
 
 def special_span(piece: Piece) -> str:

@@ -1,4 +1,4 @@
-"""Heatmaps as LaTeX: words in coloured boxes that wrap at line ends. Every character of a text is escaped."""
+"""Heatmaps as LaTeX: words in colored boxes that wrap at line ends. Every character of a text is escaped."""
 
 import re
 import unicodedata
@@ -114,13 +114,13 @@ def shaded(text: str, strength: float) -> str:
     length = STRETCH if len(word) > LONG_WORD else len(word)
     parts = [escape(word[place : place + length]) for place in range(0, len(word), length)]
     if abs(strength) >= VISIBLE:
-        colour, letters = mixed(strength)
-        parts = [rf"\tokenlightword{{{colour}}}{{{letters}}}{{{part}}}" for part in parts]
+        color, letters = mixed(strength)
+        parts = [rf"\tokenlightword{{{color}}}{{{letters}}}{{{part}}}" for part in parts]
     return before + r"\allowbreak{}".join(parts) + after
 
 
 def mixed(strength: float) -> tuple[str, str]:
-    """The colour of a strength, as xcolor mixes it, and that of letters on it."""
+    """The color of a strength, as xcolor mixes it, and that of letters on it."""
     side = "tokenlightsupport" if strength > 0 else "tokenlightagainst"
     letters = "black" if ink(shade(strength)) == (0, 0, 0) else "white"
     return f"{side}!{min(100, round(100 * abs(strength)))}", letters

@@ -87,7 +87,7 @@ def explained(explanation: Explanation) -> str:
     if explanation.foil is None:
         kind = TASKS[explanation.task].score_word if explanation.task in TASKS else Task.score_word
         kind = "output" if explanation.probability is None else kind
-        kind = "logits above the mean" if explanation.options.get("number") == "log_probability" else kind
+        kind = "logits above the mean" if explanation.options.get("quantity") == "log_probability" else kind
         return f"{explanation.target.strip()}, {kind} {explanation.score:.3g}"
     return f"{explanation.target.strip()} minus {explanation.foil.strip()}, difference {explanation.score:.3g}"
 

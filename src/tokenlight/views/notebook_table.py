@@ -1,4 +1,4 @@
-"""The benchmark's table in a notebook, in the notebook's own colours: light or dark."""
+"""The benchmark's table in a notebook, in the notebook's own colors: light or dark."""
 
 from collections.abc import Sequence
 from html import escape

@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tokenlight.results.shuffled_layers import Similarities
-from tokenlight.views.curve_chart import COLOURS
+from tokenlight.views.curve_chart import COLORS
 from tokenlight.views.figure import new_figure
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 TITLE = "Spearman similarity to the model's own scores after shuffling this layer and all above it"
 READING = (
     "Towards 0 is good: a method whose scores stay the same (near 1) while the weights are shuffled does not depend on "
-    "what the model has learnt"
+    "what the model has learned"
 )
 
 
@@ -39,7 +39,7 @@ def sanity_figure(found: Similarities) -> "Figure":
     axes = figure.subplots()
     for i, (label, similarities) in enumerate(found.items()):
         points = [1.0, *(similarity for _, similarity in similarities)]
-        axes.plot(range(len(points)), points, marker="o", markersize=3, color=COLOURS[i % len(COLOURS)], label=label)
+        axes.plot(range(len(points)), points, marker="o", markersize=3, color=COLORS[i % len(COLORS)], label=label)
     axes.axhline(0, color="#8c959f", linewidth=0.8, linestyle=":")
     axes.set_xticks(range(len(layers)), layers, rotation=45, ha="right", fontsize=8)
     axes.set(xlabel="shuffled down to", ylabel="Spearman similarity")

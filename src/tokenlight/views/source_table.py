@@ -12,9 +12,9 @@ from tokenlight.foundation.console import SafeConsole
 from tokenlight.results.by_source import REST
 from tokenlight.results.explanation import printable
 from tokenlight.results.passage import Passage
-from tokenlight.results.source_table import SourceTable
-from tokenlight.text.sources import Source
-from tokenlight.views.document import IN_NOTEBOOK, LIGHT_COLOURS, document, shaded
+from tokenlight.results.source_table import DocumentTable
+from tokenlight.text.sources import Document
+from tokenlight.views.document import IN_NOTEBOOK, LIGHT_COLORS, document, shaded
 from tokenlight.views.palette import DARK, css, ink, shade
 
 NARROWEST = 24  # characters that a sentence needs beside the numbers
@@ -24,7 +24,7 @@ PROMPT = "the prompt"
 TITLE = "Which passage made it say this sentence?"
 STYLE = f"""
 .tokenlight-sources {{
-  {LIGHT_COLOURS}; font: 14px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper);
+  {LIGHT_COLORS}; font: 14px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper);
   padding: .2rem .4rem
 }}
 .tokenlight-sources table {{ border-collapse: separate; border-spacing: 2px }}
@@ -50,18 +50,18 @@ READING = (
 )
 
 
-def is_source(column: Passage) -> bool:
+def is_document(column: Passage) -> bool:
     return column.segment is not None
 
 
-def group_name(group: Passage, sources: Sequence[Source]) -> str:
+def group_name(group: Passage, documents: Sequence[Document]) -> str:
     """Without sources, what is left of the prompt is all of it."""
-    return PROMPT if group.name == REST and not sources else group.name
+    return PROMPT if group.name == REST and not documents else group.name
 
 
-def strengths(table: SourceTable) -> list[list[float]]:
+def strengths(table: DocumentTable) -> list[list[float]]:
     """Of each cell, relative to the strongest one of a source; 0 for what is no source."""
-    named = [i for i, column in enumerate(table.sources) if is_source(column)]
+    named = [i for i, column in enumerate(table.documents) if is_document(column)]
     largest = float(table.scores[:, named].abs().max()) if named else 0.0
     return [
         [float(score) / largest if i in named and largest else 0.0 for i, score in enumerate(row)]
@@ -72,15 +72,15 @@ def strengths(table: SourceTable) -> list[list[float]]:
 # The terminal
 
 
-def show_table(table: SourceTable, console: Console | None = None) -> None:
+def show_table(table: DocumentTable, console: Console | None = None) -> None:
     """A row for each sentence; where that is too wide, the strongest sources under each sentence."""
     console = console or SafeConsole()
-    names = [wrap(one_line(column.name), NAME) for column in table.sources]
+    names = [wrap(one_line(column.name), NAME) for column in table.documents]
     widths = [max(7, *map(len, lines)) + 1 for lines in names]
     console.print(grid(table, names) if NARROWEST + sum(widths) <= console.width else lists(table))
 
 
-def grid(table: SourceTable, names: Sequence[Sequence[str]]) -> Table:
+def grid(table: DocumentTable, names: Sequence[Sequence[str]]) -> Table:
     drawn = Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
     drawn.add_column("", ratio=1)
     for lines in names:
@@ -101,20 +101,20 @@ def score_text(score: float) -> str:
     return f"{score:+.3g}".replace("-", "−")
 
 
-def lists(table: SourceTable) -> Group:
+def lists(table: DocumentTable) -> Group:
     """Each sentence with the strongest sources, then what lies elsewhere."""
     drawn = Table.grid(padding=(0, 1, 0, 0))
     drawn.add_column(justify="right", no_wrap=True)
     drawn.add_column()
-    named = [i for i, column in enumerate(table.sources) if is_source(column)]
+    named = [i for i, column in enumerate(table.documents) if is_document(column)]
     for number, (part, row) in enumerate(zip(table.parts, table.scores.tolist(), strict=True), 1):
         drawn.add_row(str(number), Text(one_line(part.text), style="bold"))
         for i in sorted(named, key=lambda i: -abs(row[i]))[:MOST]:
-            drawn.add_row(score_text(row[i]), Text(shortened(f"{table.sources[i].name}: {table.sources[i].text}")))
+            drawn.add_row(score_text(row[i]), Text(shortened(f"{table.documents[i].name}: {table.documents[i].text}")))
         others = [
             f"{one_line(column.name)} {score_text(row[i])}"
-            for i, column in enumerate(table.sources)
-            if not is_source(column)
+            for i, column in enumerate(table.documents)
+            if not is_document(column)
         ]
         drawn.add_row("", Text(", ".join(others), style="dim"))
     return Group(drawn)
@@ -131,21 +131,21 @@ def shortened(text: str, length: int = 140) -> str:
 # HTML
 
 
-def table_page(table: SourceTable, title: str = TITLE) -> str:
+def table_page(table: DocumentTable, title: str = TITLE) -> str:
     return document(title, body(table), STYLE, PAGE_STYLE)
 
 
-def table_fragment(table: SourceTable) -> str:
+def table_fragment(table: DocumentTable) -> str:
     """For notebooks: the table with its style."""
     return f"<style>{STYLE}{IN_NOTEBOOK}</style>{body(table)}"
 
 
-def body(table: SourceTable) -> str:
+def body(table: DocumentTable) -> str:
     kinds = column_kinds(table)
     heads = "".join(
         f'<th scope="col" class="{kind}" title="{escape(one_line(column.text))}" dir="auto">{escape(column.name)}'
         f"{f'<small>{escape(shortened(column.text, 40))}</small>' if column.text else ''}</th>"
-        for column, kind in zip(table.sources, kinds, strict=True)
+        for column, kind in zip(table.documents, kinds, strict=True)
     )
     rows = "".join(
         f'<tr><th scope="row" dir="auto">{escape(part.text)}</th>{html_cells(row, shades, kinds)}</tr>'
@@ -158,11 +158,11 @@ def body(table: SourceTable) -> str:
     )
 
 
-def column_kinds(table: SourceTable) -> list[str]:
-    first = next((i for i, column in enumerate(table.sources) if not is_source(column)), None)
+def column_kinds(table: DocumentTable) -> list[str]:
+    first = next((i for i, column in enumerate(table.documents) if not is_document(column)), None)
     return [
-        "source" if is_source(column) else "other first-other" if i == first else "other"
-        for i, column in enumerate(table.sources)
+        "source" if is_document(column) else "other first-other" if i == first else "other"
+        for i, column in enumerate(table.documents)
     ]
 
 

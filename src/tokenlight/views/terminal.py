@@ -1,4 +1,4 @@
-"""Heatmaps as coloured lines; without colour, the scores stand behind the words."""
+"""Heatmaps as colored lines; without color, the scores stand behind the words."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from tokenlight.views.long_texts import Fold, folded, strongest
 from tokenlight.views.palette import css, ink, shade
 
 VISIBLE = 0.06  # weaker words stay plain
-WORTH_A_NUMBER = 0.2  # without colour, only these words get one
+WORTH_A_NUMBER = 0.2  # without color, only these words get one
 SENTENCE = 160  # characters of a sentence that stands in front of a long text
 
 
@@ -42,7 +42,7 @@ def show(results: Results, console: Console | None = None) -> None:
 
 
 def print_explanations(explanations: Sequence[Explanation], console: Console, said: Sequence[str] = ()) -> None:
-    """Explanations of one text; numbers where colour would be lost, and one line each where a program may read it.
+    """Explanations of one text; numbers where color would be lost, and one line each where a program may read it.
 
     Notes that are `said` elsewhere are left out.
     """
@@ -61,7 +61,7 @@ def print_notes(notes: Iterable[str], console: Console) -> None:
 
 
 def has_shades(console: Console) -> bool:
-    """NO_COLOR leaves a terminal its colour system, and takes the colours away when something is printed."""
+    """NO_COLOR leaves a terminal its color system, and takes the colors away when something is printed."""
     return console.color_system is not None and not console.no_color
 
 

@@ -143,7 +143,7 @@ function redraw(place, facts, draw) {
   place.replaceChildren(...draw());
 }
 
-/** Which token is labelled or filled in, where there is more than one that could be. */
+/** Which token is labeled or filled in, where there is more than one that could be. */
 function drawPositions(app) {
   const found = app.prediction;
   redraw(byId("positions"), [found?.tokens, found?.words, found?.position], () => positionButtons(app, found));

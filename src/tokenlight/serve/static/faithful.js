@@ -7,7 +7,7 @@ import { maskFor } from "./results.js";
 import { same } from "./state.js";
 
 const CONTROLS = { random: "at random", erasure: "by erasure" };
-const COLOURS = 10; // curve-0 to curve-9 in style.css
+const COLORS = 10; // curve-0 to curve-9 in style.css
 const AXIS = { horizontal: "share of the tokens taken away", vertical: "probability of the target" };
 
 export function mountFaithful(app) {
@@ -129,7 +129,7 @@ function linesOf(app, events) {
   const own = events.filter((event) => !(event.method in CONTROLS) || app.store.get().methods.includes(event.method));
   return events.map((event) => {
     const control = CONTROLS[event.method];
-    const style = control ? `curve-${event.method}` : `curve-${own.indexOf(event) % COLOURS}`;
+    const style = control ? `curve-${event.method}` : `curve-${own.indexOf(event) % COLORS}`;
     return { ...event, name: event.method, title: control ?? titleOf(app, event.method), style };
   });
 }

@@ -7,7 +7,7 @@ import { same } from "./state.js";
 
 const WIDE = 16; // more heads than this have no room for words
 const SHORT = 3; // letters that a phone has room for
-const CLEAR = 0.3; // heads that do something less often have no colour of their own
+const CLEAR = 0.3; // heads that do something less often have no color of their own
 
 export function mountHeadMap(app) {
   const { model, store } = app;

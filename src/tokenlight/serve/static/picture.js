@@ -40,7 +40,7 @@ function headline(explanation) {
   return `the model says ${explanation.prediction.trim()}${sure}; explained: ${explanation.target.trim()}${foil}`;
 }
 
-/** Stretches of text with their strength; null: not coloured. A fold is its label. */
+/** Stretches of text with their strength; null: not colored. A fold is its label. */
 function partsOf(explanation, unit) {
   const byToken = unit === "token";
   const pieces = byToken ? explanation.token_pieces : explanation.pieces;
@@ -94,10 +94,10 @@ function shapes(part, x, y) {
   const attributes = { x, y, "xml:space": "preserve" };
   if (part.special) return [svg("text", { ...attributes, fill: "#8c959f" }, part.text)];
   if (part.strength === null) return [svg("text", { ...attributes, fill: "#1b1f24" }, part.text)];
-  const colour = shade(part.strength);
+  const color = shade(part.strength);
   const box = { x, y: y - SIZE - 1, width: part.width, height: SIZE + 7, rx: 3 };
-  const fill = (parts) => ({ fill: `rgb(${parts.join(",")})` }); // not every program reads commaless colours
-  return [svg("rect", { ...box, ...fill(colour) }), svg("text", { ...attributes, ...fill(ink(colour)) }, part.text)];
+  const fill = (parts) => ({ fill: `rgb(${parts.join(",")})` }); // not every program reads commaless colors
+  return [svg("rect", { ...box, ...fill(color) }), svg("text", { ...attributes, ...fill(ink(color)) }, part.text)];
 }
 
 /** Control characters would make it no XML, which no program reads. */

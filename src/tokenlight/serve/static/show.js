@@ -58,7 +58,7 @@ function shortened(text) {
   return text.length > LONG ? `${text.slice(0, LONG)} …` : text;
 }
 
-/** Methods that are on their way, that failed, or that were cancelled. */
+/** Methods that are on their way, that failed, or that were canceled. */
 export function drawWaiting(list, app, results) {
   const chosen = app.store.get().methods;
   const rows = chosen.flatMap((name) => {

@@ -1,7 +1,7 @@
-// Heatmaps of one text, one under another, over the original text, in the library's two colours.
+// Heatmaps of one text, one under another, over the original text, in the library's two colors.
 // It imports nothing: the standalone report holds this file as it is, the page imports from it.
 
-// Colours that colour-blind people tell apart, for a light and for a dark page.
+// Colors that color-blind people tell apart, for a light and for a dark page.
 const THEMES = {
   light: {
     paper: [255, 255, 255],
@@ -72,7 +72,7 @@ function drawNotes(board, wanted) {
   board.foot.replaceChildren(...[...shared].map((note) => make("p", "note", note)));
 }
 
-/** What the colours mean. `kind` is "heat" or "difference". */
+/** What the colors mean. `kind` is "heat" or "difference". */
 export function drawLegend(container, kind = "heat") {
   const [sides, first, second, explained] = LEGENDS[kind];
   const parts = [make("span", "sample", first), make("span", "sample", second), make("span", "", explained)];
@@ -83,11 +83,11 @@ export function drawLegend(container, kind = "heat") {
   container.replaceChildren(...parts);
 }
 
-/** Paper at 0, the full colour at -1 and 1. */
+/** Paper at 0, the full color at -1 and 1. */
 export function shade(strength, sides = HEAT, theme = "light") {
-  const { paper, [strength >= 0 ? sides[0] : sides[1]]: colour } = THEMES[theme];
+  const { paper, [strength >= 0 ? sides[0] : sides[1]]: color } = THEMES[theme];
   const share = Math.min(1, Math.abs(strength));
-  return paper.map((part, i) => Math.round(part + (colour[i] - part) * share));
+  return paper.map((part, i) => Math.round(part + (color[i] - part) * share));
 }
 
 /** Black or white, whichever can be read better on it (WCAG's relative luminance). */
@@ -99,8 +99,8 @@ export function ink(background) {
   return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.179 ? [0, 0, 0] : [255, 255, 255];
 }
 
-function css(colour) {
-  return `rgb(${colour.join(" ")})`;
+function css(color) {
+  return `rgb(${color.join(" ")})`;
 }
 
 /** Give an element its shade for both themes; style.css picks one, so that a change of theme needs no redrawing. */
