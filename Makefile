@@ -93,7 +93,7 @@ public-types: setup
 	$(BIN)/python -m tests.house.public_types
 
 catalog: setup
-	$(BIN)/python -m tokenlight.cli.write_catalogue
+	$(BIN)/python -m tokenlight.cli.write_catalog
 
 notebooks: setup
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[dev,notebooks]"

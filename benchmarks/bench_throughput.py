@@ -17,14 +17,13 @@ from torch import Tensor
 
 import tokenlight as tl
 from tokenlight.bench.benchmark import CHUNK_ROWS
-from tokenlight.bench.measuring import MeasuringPlan, measure_chunk
+from tokenlight.bench.measure import MeasuringPlan, measure_chunk
 from tokenlight.bench.protocol import clean
-from tokenlight.data.examples import Example
-from tokenlight.data.parts import in_chunks
-from tokenlight.data.reading_examples import read_examples
-from tokenlight.data.source import DataSource
-from tokenlight.explain.jobs import MethodConfig
+from tokenlight.data.data_source import DataSource
+from tokenlight.data.examples import Example, in_chunks
+from tokenlight.data.read import read_examples
 from tokenlight.methods import METHODS
+from tokenlight.methods.config import MethodConfig
 from tokenlight.metrics.perturbation import TENTHS
 from tokenlight.metrics.ranking import order, share_up
 

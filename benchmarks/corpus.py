@@ -26,12 +26,11 @@ import tokenlight as tl
 from tokenlight.corpus.explain_dataset import ShardWriter, make_configs
 from tokenlight.corpus.plan import ExplainingPlan
 from tokenlight.corpus.settings import TOKENS, CorpusSettings
-from tokenlight.data.examples import Example
-from tokenlight.data.parts import Chunk, in_chunks
-from tokenlight.data.reading_texts import read_texts
-from tokenlight.data.source import DataSource
-from tokenlight.explain import one_run as run
-from tokenlight.model.twin import InstrumentedModel
+from tokenlight.data.data_source import DataSource
+from tokenlight.data.examples import Chunk, Example, in_chunks
+from tokenlight.data.read import read_texts
+from tokenlight.explain import execute as run
+from tokenlight.model.instrumented import InstrumentedModel
 
 METHODS = ("attn_lrp", "attcat", "mask_lrp", "alti", "gradient_x_input")
 GOAL = 0.8  # of the time inside passes

@@ -21,14 +21,14 @@ from rich.table import Table
 from torch import Tensor
 from transformers import AutoModelForSequenceClassification, BertConfig, LlamaConfig, PreTrainedModel
 
-from tokenlight.explain.jobs import MethodConfig
-from tokenlight.explain.passes import PassPlan, plan_passes
+from tokenlight.explain.plan import PassPlan, plan_passes
 from tokenlight.explain.running import run_configs
 from tokenlight.methods import METHODS
-from tokenlight.model.kept_twins import borrowed_model
+from tokenlight.methods.config import MethodConfig
+from tokenlight.model.instrumentation_cache import borrowed_model
 from tokenlight.tasks import task_of
 from tokenlight.tasks.targets import ResolvedTarget, Target
-from tokenlight.text.batches import Batch
+from tokenlight.text.batch import Batch
 
 # Guided backpropagation is defined for ReLUs only: --relu --methods guided_backpropagation. Attention flow solves a
 # maximum-flow problem for each token outside of torch.

@@ -21,14 +21,14 @@ from rich.console import Console
 from rich.table import Table
 from transformers import BertConfig, BertForSequenceClassification
 
-from tokenlight.explain.jobs import MethodConfig
-from tokenlight.explain.passes import plan_passes
+from tokenlight.explain.plan import plan_passes
 from tokenlight.explain.running import run_configs
 from tokenlight.methods import METHODS
-from tokenlight.model.twin import InstrumentedModel
+from tokenlight.methods.config import MethodConfig
+from tokenlight.model.instrumented import InstrumentedModel
 from tokenlight.tasks import task_of
 from tokenlight.tasks.targets import ResolvedTarget, Target
-from tokenlight.text.batches import Batch
+from tokenlight.text.batch import Batch
 
 CASES: dict[str, tuple[str, dict[str, Any], float]] = {  # name: method, options, goal for the ratio
     "alti": ("alti", {}, 6.0),

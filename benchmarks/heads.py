@@ -16,12 +16,12 @@ import torch
 from cost import measure
 
 import tokenlight as tl
+from tokenlight.data.data_source import DataSource
 from tokenlight.data.examples import Example
-from tokenlight.data.reading_examples import read_examples
-from tokenlight.data.source import DataSource
+from tokenlight.data.read import read_examples
 from tokenlight.heads.count import count_heads
-from tokenlight.masks.head_mask import HeadMask
-from tokenlight.syntax.parses import spacy_parses
+from tokenlight.heads.mask import HeadMask
+from tokenlight.heads.parses import spacy_parses
 
 WORDS = ("the", "a", "film", "actor", "story", "charming", "dull", "never", "loves", "bores", "its", "audience", "with")
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import numpy as np
 
 from tokenlight.bench.tabulate import intervals, level_with
-from tokenlight.foundation.intervals import DRAWS, bounded_intervals, resample
+from tokenlight.common.intervals import DRAWS, bounded_intervals, resample
 from tokenlight.metrics import METRICS
 
 Array = np.ndarray

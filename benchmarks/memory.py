@@ -25,16 +25,16 @@ from rich.console import Console
 from rich.table import Table
 from transformers import PreTrainedModel
 
-from tokenlight.explain.footprint import Shape, need_of_plan
-from tokenlight.explain.jobs import MethodConfig
-from tokenlight.explain.passes import plan_passes
+from tokenlight.explain.memory import Shape, need_of_plan
+from tokenlight.explain.plan import plan_passes
 from tokenlight.explain.running import run_configs
 from tokenlight.methods import METHODS
-from tokenlight.model.twin import InstrumentedModel
-from tokenlight.record.recording import RecordOptions
+from tokenlight.methods.config import MethodConfig
+from tokenlight.model.instrumented import InstrumentedModel
+from tokenlight.record.recorder import RecordOptions
 from tokenlight.tasks import task_of
 from tokenlight.tasks.targets import ResolvedTarget, Target
-from tokenlight.text.batches import Batch
+from tokenlight.text.batch import Batch
 
 RESET_PEAK = Path("/proc/self/clear_refs")
 

@@ -18,14 +18,14 @@ from rich.table import Table
 from torch import Tensor
 
 import tokenlight as tl
-from tokenlight.explain.jobs import MethodConfig
-from tokenlight.explain.passes import plan_passes
+from tokenlight.explain.plan import plan_passes
 from tokenlight.explain.running import run_configs
 from tokenlight.methods import METHODS, Method
-from tokenlight.model.twin import InstrumentedModel
+from tokenlight.methods.config import MethodConfig
+from tokenlight.model.instrumented import InstrumentedModel
 from tokenlight.tasks.targets import ResolvedTarget, Target
-from tokenlight.text.batches import collate
-from tokenlight.text.encoding import encode
+from tokenlight.text.batch import collate
+from tokenlight.text.tokenize import encode
 
 NAMES = ("zplus_lrp", "partial_lrp", "transformer_attribution")
 

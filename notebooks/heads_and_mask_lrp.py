@@ -18,10 +18,10 @@ import rich
 
 import tokenlight as tl
 from tokenlight.heads.count import count_heads
-from tokenlight.masks.choosing import calibrated_heads, own_heads
+from tokenlight.heads.mask import calibrated_heads, own_heads
+from tokenlight.heads.parses import spacy_parses
 from tokenlight.runs.method_specs import MethodSpec
-from tokenlight.syntax.parses import spacy_parses
-from tokenlight.views.head_map import head_map
+from tokenlight.views.heads import head_map
 
 explainer = tl.load()
 

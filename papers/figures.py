@@ -8,10 +8,10 @@ import numpy as np
 
 from papers.facts import Paper
 from papers.options import Run
-from tokenlight.results.table import Table
+from tokenlight.results.tables import Table
 from tokenlight.views.benchmark_table import ARROWS
 from tokenlight.views.curve_chart import styles_of
-from tokenlight.views.figure import new_figure, save
+from tokenlight.views.drawing import new_figure, save
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -14,8 +14,8 @@ from typing import Any
 import tokenlight as tl
 from papers.facts import Checkpoint, Paper
 from papers.small import SmallRun
-from tokenlight.cli.loading import DEFAULT, load_model
-from tokenlight.foundation.first_look import EMBEDDED
+from tokenlight.cli.load import DEFAULT, load_model
+from tokenlight.common.samples import EMBEDDED
 
 
 def plain_name(model: str) -> str:

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING
 
 from tokenlight.results.explanation import Explanation, printable
 from tokenlight.views.difference import LETTER, LINE, SIZE
-from tokenlight.views.figure import new_figure
-from tokenlight.views.palette import css, ink, tint
+from tokenlight.views.drawing import css, ink, new_figure, tint
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

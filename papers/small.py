@@ -6,7 +6,7 @@ from pathlib import Path
 
 import tokenlight as tl
 from papers import small_models, small_texts
-from tokenlight.foundation.files import replacing
+from tokenlight.common.files import replacing
 
 DATA = Path(__file__).parent / "small_data"
 WriteTexts = Callable[[Path, int, int], Path]  # path, number of texts, seed

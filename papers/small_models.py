@@ -38,7 +38,7 @@ from transformers import (
 )
 
 from papers import small_texts
-from tokenlight.foundation.progress import track
+from tokenlight.common.progress import track
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "tokenlight" / "papers"
 WIDTH, HEADS, LAYERS = 64, 4, 3

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from papers.facts import Paper, Published
 from papers.options import Run, plain_name
-from tokenlight.results.table import Cell, Table
+from tokenlight.results.tables import Cell, Table
 from tokenlight.views.benchmark_table import ARROWS, facts, minus
 
 Numbers = Mapping[str, Sequence[Published]]  # label of a method -> a number per metric; None: none is published

@@ -18,15 +18,15 @@ import torch
 
 from tokenlight.bench.cases import CaseDraft, make_drafts
 from tokenlight.bench.protocol import Protocol
-from tokenlight.cli.loading import load_model
-from tokenlight.data.reading_examples import read_examples
-from tokenlight.data.source import DataSource
-from tokenlight.explain.contrast import explain_requests
+from tokenlight.cli.load import load_model
+from tokenlight.common.intervals import mean_interval
+from tokenlight.common.progress import track
+from tokenlight.data.data_source import DataSource
+from tokenlight.data.read import read_examples
+from tokenlight.explain.assemble import explain_requests
 from tokenlight.explain.inquiry import Request
-from tokenlight.explain.jobs import MethodConfig
 from tokenlight.explain.running import RunOptions
-from tokenlight.foundation.intervals import mean_interval
-from tokenlight.foundation.progress import track
+from tokenlight.methods.config import MethodConfig
 from tokenlight.metrics.evaluate import Measure, evaluate
 from tokenlight.metrics.perturbation import Perturbation
 from tokenlight.results.explanation import Explanation

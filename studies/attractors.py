@@ -17,10 +17,10 @@ import numpy as np
 
 from tokenlight.bench.stored_results import measure_from
 from tokenlight.bench.tabulate import STAGES, intervals, read_table
-from tokenlight.results.table import Table
-from tokenlight.runs.journal import Journal
+from tokenlight.results.tables import Table
+from tokenlight.runs.run_folder import Journal
 from tokenlight.views.curve_chart import styles_of
-from tokenlight.views.figure import new_figure, save
+from tokenlight.views.drawing import new_figure, save
 
 Records = Sequence[dict[str, Any]]
 

@@ -28,13 +28,12 @@ from pathlib import Path
 import torch
 
 import tokenlight as tl
-from tokenlight.calibration import stages
-from tokenlight.calibration.checkpoint import Checkpoint, read_effects
+from tokenlight.calibration import calibrate
 from tokenlight.calibration.effects import Effects
-from tokenlight.calibration.slope import agreements
-from tokenlight.cli.loading import DEFAULT, load_model
-from tokenlight.foundation.intervals import mean_interval
-from tokenlight.masks.head_mask import HeadMask
+from tokenlight.calibration.search import Checkpoint, agreements, read_effects
+from tokenlight.cli.load import DEFAULT, load_model
+from tokenlight.common.intervals import mean_interval
+from tokenlight.heads.mask import HeadMask
 from tokenlight.metrics.evaluate import Measure
 from tokenlight.metrics.perturbation import BINS, Perturbation
 
@@ -104,7 +103,7 @@ if "shuffled" in args.stages:  # the same values, but not where they were measur
     many = sentences("train", 500)
     plain = json.loads((args.output / "pad_500.partial").read_text())
     known = dict(zip(many, map(read_effects, plain["effects"]), strict=True))
-    honest = stages.measure_effects
+    honest = calibrate.measure_effects
 
     def shuffled(explainer, instrumented, rows, *settings) -> list[Effects]:
         found = []
@@ -115,10 +114,10 @@ if "shuffled" in args.stages:  # the same values, but not where they were measur
             found.append(Effects(values, known[row.text].measured))
         return found
 
-    stages.measure_effects = shuffled
+    calibrate.measure_effects = shuffled
     for seed in range(6):
         make(f"shuffled_{seed}", many[seed * 50 :][:50], perturbation=PAD, seed=seed)
-    stages.measure_effects = honest
+    calibrate.measure_effects = honest
 
 if "searches" in args.stages:
     few = sentences("train", 48)
@@ -137,9 +136,9 @@ if "searches" in args.stages:
     ones = torch.ones_like(own.lit)
 
     # Measured effects of few texts judge the first two: no model answers are needed for a candidate.
-    settings = stages.CalibrationSettings(PAD.fit(explainer.model, explainer.tokenizer), 6, 30, 4, 0)
+    settings = calibrate.CalibrationSettings(PAD.fit(explainer.model, explainer.tokenizer), 6, 30, 4, 0)
     nothing = [None] * len(few)
-    few_work = stages.Calibration(explainer, tl.METHODS["attn_lrp"], few, nothing, nothing, settings)
+    few_work = calibrate.Calibration(explainer, tl.METHODS["attn_lrp"], few, nothing, nothing, settings)
     store = Checkpoint.open(
         args.output / "searches.partial", few_work.describe(), list(map(len, few_work.tokenized_texts))
     )

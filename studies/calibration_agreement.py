@@ -16,11 +16,11 @@ import torch
 import tokenlight as tl
 from tokenlight.bench.cases import Case, sort_out
 from tokenlight.bench.protocol import Protocol, protocol
-from tokenlight.cli.loading import load_model
-from tokenlight.data.reading_examples import read_examples
-from tokenlight.data.source import DataSource
-from tokenlight.foundation.intervals import mean_interval
-from tokenlight.masks.head_mask import HeadMask
+from tokenlight.cli.load import load_model
+from tokenlight.common.intervals import mean_interval
+from tokenlight.data.data_source import DataSource
+from tokenlight.data.read import read_examples
+from tokenlight.heads.mask import HeadMask
 from tokenlight.metrics.evaluate import Measure
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

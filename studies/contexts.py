@@ -23,8 +23,8 @@ import numpy as np
 import torch
 
 import tokenlight as tl
-from tokenlight.cli.loading import DEFAULT, load_model
-from tokenlight.foundation.intervals import mean_interval
+from tokenlight.cli.load import DEFAULT, load_model
+from tokenlight.common.intervals import mean_interval
 from tokenlight.metrics.evaluate import Measure
 from tokenlight.metrics.perturbation import BINS, Perturbation
 from tokenlight.runs.method_specs import MethodSpec

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from papers.figures import draw_maps
-from tokenlight.cli.loading import load_model
+from tokenlight.cli.load import load_model
 from tokenlight.runs.method_specs import MethodSpec
-from tokenlight.views.figure import save
+from tokenlight.views.drawing import save
 
 TEXT = "it 's a charming and often affecting journey ."
 PANELS = {"Norms": "value_norms:layers=True", "ALTI l2": "alti:norm=l2,layers=True", "ALTI l1": "alti:layers=True"}

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 import tokenlight as tl
-from tokenlight.masks.statistics import HeadStatistics
+from tokenlight.heads.statistics import HeadStatistics
 
 
 def strongest_in_each_layer(counts: HeadStatistics, number: int, weakest: bool = False) -> tl.HeadMask:

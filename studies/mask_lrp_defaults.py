@@ -28,18 +28,18 @@ from numpy.typing import NDArray
 import tokenlight as tl
 from papers.small import SENTIMENT
 from studies.layer_masks import random_in_each_layer, strongest_in_each_layer
-from tokenlight.cli.loading import load_model
+from tokenlight.cli.load import load_model
+from tokenlight.common.intervals import mean_interval
+from tokenlight.common.progress import track
 from tokenlight.data.examples import Example
-from tokenlight.data.reading_examples import read_examples
-from tokenlight.foundation.intervals import mean_interval
-from tokenlight.foundation.progress import track
+from tokenlight.data.read import read_examples
 from tokenlight.heads.count import count_heads
-from tokenlight.masks.choosing import calibrated_heads, own_heads
-from tokenlight.masks.statistics import HeadStatistics
+from tokenlight.heads.mask import calibrated_heads, own_heads
+from tokenlight.heads.parses import spacy_parses
+from tokenlight.heads.statistics import HeadStatistics
 from tokenlight.metrics.evaluate import evaluate
 from tokenlight.metrics.perturbation import Perturbation
-from tokenlight.model.fingerprint import fingerprint
-from tokenlight.syntax.parses import spacy_parses
+from tokenlight.model.identity import fingerprint
 
 PADS = Perturbation(removal="replace", token="pad")
 DELETES = Perturbation(removal="delete")

@@ -20,10 +20,10 @@ import tokenlight as tl
 from papers.mask_lrp.small_parses import MAKERS, small_parses
 from papers.small_models import small_model
 from papers.tables import Comparison
-from tokenlight.cli.loading import load_model
+from tokenlight.cli.load import load_model
+from tokenlight.data.read import parse_source
 from tokenlight.heads.count import count_heads
-from tokenlight.heads.parsed_texts import parse_source
-from tokenlight.masks.statistics import HeadStatistics
+from tokenlight.heads.statistics import HeadStatistics
 
 QUARTER = 4
 HEAD = [

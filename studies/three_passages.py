@@ -8,7 +8,7 @@ Prints the answer, what each of its sentences rests on, and how much less likely
 
 import argparse
 
-from tokenlight.cli.loading import load_model
+from tokenlight.cli.load import load_model
 
 PASSAGES = {
     "museum": "The Harbour Museum in Lindvik opened in 1987. It shows old fishing boats and is closed on Mondays.",

@@ -18,8 +18,8 @@ from papers.mask_lrp.methods import NAMES, TRANS_ATT, choose_protocol, every_hea
 from papers.mask_lrp.small_runs import SMALL
 from papers.options import choose_runs
 from papers.tables import compare, finish
-from tokenlight.masks.head_mask import HeadMask
-from tokenlight.masks.statistics import POSITION_SHARE, SYNTAX_MARGIN, HeadStatistics
+from tokenlight.heads.mask import HeadMask
+from tokenlight.heads.statistics import POSITION_SHARE, SYNTAX_MARGIN, HeadStatistics
 from tokenlight.runs.method_specs import MethodSpec
 
 SCRIPT = "thresholds"

@@ -5,7 +5,7 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
-from tokenlight.foundation.blame import OURS
+from tokenlight.common.error_location import OURS
 
 FILE = str(Path(OURS) / "simulated.py")
 

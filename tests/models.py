@@ -8,7 +8,7 @@ import transformers as hf
 from transformers import PreTrainedModel
 from transformers.models.mamba import modeling_mamba
 
-from tokenlight.masks.choosing import PACKAGED
+from tokenlight.heads.mask import PACKAGED
 from tokenlight.methods import METHODS
 from tokenlight.tasks import TASKS
 from tokenlight.tasks.targets import TargetSpec

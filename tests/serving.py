@@ -11,12 +11,11 @@ from starlette.testclient import TestClient
 import tokenlight as tl
 from tests.tokenizers_ import explainer_for
 from tests.waiting import GIVE_UP, until
-from tokenlight.masks.choosing import own_heads
-from tokenlight.masks.head_mask import HeadMask
+from tokenlight.heads.mask import HeadMask, own_heads
 from tokenlight.serve.app import make_app
 from tokenlight.serve.server import Server, listen, make_server
 from tokenlight.serve.session import Session
-from tokenlight.serve.waiting_line import WaitingLine
+from tokenlight.serve.worker import WaitingLine
 
 PORT = 8765
 ADDRESS = f"http://127.0.0.1:{PORT}"

@@ -14,7 +14,7 @@ from tokenlight.bench.protocol import PROTOCOLS
 from tokenlight.cli import app
 from tokenlight.methods import METHODS
 from tokenlight.metrics import METRICS
-from tokenlight.model.anatomy import BLOCK_STRUCTURES
+from tokenlight.model.block_structure import BLOCK_STRUCTURES
 from tokenlight.tasks import TASKS
 
 ROOT = Path(__file__).parent.parent

@@ -8,12 +8,12 @@ from transformers import PreTrainedModel
 
 from tests import models
 from tokenlight.explain.attribute import raw_batch
-from tokenlight.explain.jobs import MethodConfig
-from tokenlight.explain.passes import plan_passes
+from tokenlight.explain.plan import plan_passes
 from tokenlight.explain.running import run_configs
 from tokenlight.methods import METHODS, Attribution
-from tokenlight.model.kept_twins import borrowed_model
-from tokenlight.record.recording import DEFAULT_RECORD_OPTIONS, RecordOptions
+from tokenlight.methods.config import MethodConfig
+from tokenlight.model.instrumentation_cache import borrowed_model
+from tokenlight.record.recorder import DEFAULT_RECORD_OPTIONS, RecordOptions
 from tokenlight.tasks import task_of
 from tokenlight.tasks.targets import ResolvedTarget, Target, shared_function, spread
 

@@ -47,15 +47,15 @@ class Gate:
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
     """Before every forward pass of every model."""
-    from tokenlight.model import twin
+    from tokenlight.model import instrumented
 
-    made, real = Gate(), twin.pass_begins
+    made, real = Gate(), instrumented.pass_begins
 
     def enter() -> None:
         made.enter()
         real()
 
-    monkeypatch.setattr(twin, "pass_begins", enter)
+    monkeypatch.setattr(instrumented, "pass_begins", enter)
     yield made
     made.open()
 
@@ -63,7 +63,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
 @pytest.fixture
 def left(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Set when the server has noticed that nobody waits any more for what it is computing."""
-    from tokenlight.serve.waiting_line import Ticket
+    from tokenlight.serve.worker import Ticket
 
     seen, real = threading.Event(), Ticket.abandon
 

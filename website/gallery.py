@@ -7,9 +7,9 @@ from itertools import groupby
 from pathlib import Path
 
 import tokenlight as tl
-from tokenlight.foundation.first_look import SENTENCES
+from tokenlight.common.samples import SENTENCES
 from tokenlight.methods import METHODS, Method
-from tokenlight.serve.describing import SCHOOLS
+from tokenlight.serve.describe import SCHOOLS
 from website.heatmaps import explainer, heatmap
 
 SECTIONS = re.compile(r"^### (?P<title>.+)\n(?P<body>(?:(?!^##).*\n?)*)", re.MULTILINE)

@@ -5,8 +5,8 @@ from functools import cache
 from html import escape
 
 import tokenlight as tl
+from tokenlight.views.drawing import ink, shade
 from tokenlight.views.layout import Piece, explained, headline, pieces
-from tokenlight.views.palette import ink, shade
 
 WHITE = (255, 255, 255)
 

@@ -13,9 +13,8 @@ from typing import Any, Literal
 import tokenlight as tl
 from tokenlight.data.examples import MASK_MARK
 from tokenlight.data.subject_verb import AgreementCase, lgd_rows
-from tokenlight.tasks.labels import Labeled
-from tokenlight.tasks.positioned import Positioned
-from tokenlight.text.rows import TokenizedText
+from tokenlight.tasks.mixins import Labeled, Positioned
+from tokenlight.text.tokenized_text import TokenizedText
 
 NUMBERS = ("singular", "plural")
 SINGULAR_FORMS = ("is", "has", "was", "does")

@@ -9,12 +9,11 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 import tokenlight as tl
-from tokenlight.explain.jobs import MethodConfig
 from tokenlight.methods import Attribution, find_method
+from tokenlight.methods.config import MethodConfig
 from tokenlight.methods.contributions import Layer
 from tokenlight.methods.decomposition import mix
-from tokenlight.record.folding import Fold
-from tokenlight.record.trace import Trace
+from tokenlight.record.trace import Fold, Trace
 
 
 def between_outputs(layer: Layer) -> Tensor:

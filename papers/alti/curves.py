@@ -9,7 +9,7 @@ from tokenlight.bench.protocol import Protocol
 from tokenlight.bench.tabulate import STAGES
 from tokenlight.metrics.evaluate import Measure
 from tokenlight.metrics.perturbation import Perturbation
-from tokenlight.runs.journal import Journal
+from tokenlight.runs.run_folder import Journal
 
 METRIC = "comprehensiveness"
 

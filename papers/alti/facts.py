@@ -439,7 +439,7 @@ APPENDICES = (
         "appendix",
         "A",
         "Layer normalization as a linear map divided by the standard deviation, plus a bias.",
-        f"`tokenlight.model.anatomy.Norm`; checked by {TEST}",
+        f"`tokenlight.model.block_structure.Norm`; checked by {TEST}",
     ),
     Item("appendix", "B", "Tables 6 and 7.", "[table 6](#table-6), [table 7](#table-7)"),
     Item("appendix", "C", "Tables 8 and 9, figures 10 to 12.", "see there"),

@@ -20,8 +20,8 @@ from papers.alti.small import SMALL
 from papers.figures import save_figure
 from papers.options import choose_runs, plain_name
 from papers.tables import Comparison, finish
-from tokenlight.data.reading_examples import read_examples
-from tokenlight.views.figure import new_figure
+from tokenlight.data.read import read_examples
+from tokenlight.views.drawing import new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

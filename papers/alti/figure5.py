@@ -15,8 +15,7 @@ from papers.alti.texts import SMALL_SENTENCE, choose_text, text_parser
 from papers.figures import save_figure
 from papers.options import choose_runs
 from tokenlight.results.explanation import Explanation
-from tokenlight.views.figure import new_figure
-from tokenlight.views.palette import css, ink, shade
+from tokenlight.views.drawing import css, ink, new_figure, shade
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -22,8 +22,8 @@ from papers.alti.small import SMALL
 from papers.figures import draw_curves, save_figure
 from papers.options import Run, choose_runs
 from papers.tables import Comparison, compare, describe_run, finish
-from tokenlight.results.table import Table
-from tokenlight.views.figure import new_figure
+from tokenlight.results.tables import Table
+from tokenlight.views.drawing import new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

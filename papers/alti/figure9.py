@@ -20,8 +20,8 @@ from papers.alti.small import SMALL
 from papers.figures import save_figure
 from papers.options import Run, choose_runs
 from papers.tables import Comparison, finish
-from tokenlight.results.table import Table
-from tokenlight.views.figure import new_figure
+from tokenlight.results.tables import Table
+from tokenlight.views.drawing import new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -33,9 +33,9 @@ from papers.alti.agreement import NUMBERS, read_part
 from papers.alti.facts import PAPER, TRAINED
 from papers.alti.small import SMALL
 from papers.options import Run, choose_runs, make_parser
+from tokenlight.common.progress import track
 from tokenlight.data.examples import MASK_MARK
-from tokenlight.data.reading_examples import read_examples
-from tokenlight.foundation.progress import track
+from tokenlight.data.read import read_examples
 
 SCRIPT = "finetune"
 LONGEST = 256  # tokens

@@ -16,8 +16,8 @@ from papers.options import Run, make_parser
 from papers.tables import compare, describe_run, finish
 from tokenlight.bench.protocol import Protocol
 from tokenlight.bench.protocol import protocol as find_protocol
-from tokenlight.cli.loading import DEFAULT
-from tokenlight.results.table import Table
+from tokenlight.cli.load import DEFAULT
+from tokenlight.results.tables import Table
 from tokenlight.runs.method_specs import MethodSpec
 
 HEADS = ("ForSequenceClassification", "ForTokenClassification")

@@ -14,8 +14,8 @@ from papers.options import choose_runs
 from papers.tables import Comparison, finish
 from tokenlight.bench.presets import ALTI_ROBUSTNESS, ALTI_ROBUSTNESS_WRITTEN
 from tokenlight.bench.robustness import Likeness, robustness
-from tokenlight.data.reading_examples import read_examples
-from tokenlight.views.figure import new_figure
+from tokenlight.data.read import read_examples
+from tokenlight.views.drawing import new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

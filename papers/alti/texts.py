@@ -7,7 +7,7 @@ from dataclasses import replace
 import tokenlight as tl
 from papers.alti.runs import alti_parser
 from papers.options import Run
-from tokenlight.data.reading_examples import read_examples
+from tokenlight.data.read import read_examples
 
 SMALL_SENTENCE = "a patient and surprisingly funny portrait of two old friends ."
 # Reviews of our own, each of the kind that the table of this number shows.

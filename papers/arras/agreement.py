@@ -19,12 +19,12 @@ from papers.small import DATA, SmallRun
 from papers.small_models import small_model
 from tokenlight.bench.cases import Case, sort_out
 from tokenlight.bench.protocol import Protocol
-from tokenlight.data.reading_examples import read_examples
+from tokenlight.common.progress import counting
+from tokenlight.data.read import read_examples
 from tokenlight.data.subject_verb import AgreementCase, find_subjects, lgd_rows, write_cases
-from tokenlight.foundation.progress import counting
 from tokenlight.results.explanation import Explanation
-from tokenlight.runs.journal import Record
 from tokenlight.runs.method_specs import MethodSpec
+from tokenlight.runs.run_folder import Record
 
 FETCH = f"fetch {LGD_ADDRESS} and name the file with --data"
 SENTENCES = DATA / "agreement.jsonl"

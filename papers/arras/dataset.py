@@ -22,7 +22,7 @@ from papers.arras.facts import GENERIC, MODELS, PAPER, SPACY, TOKENIZED, family_
 from papers.arras.tokenized import TokenizedSentence, tokenize
 from papers.options import Run
 from papers.tables import Comparison, finish, format_published
-from tokenlight.syntax.parses import SPACY_PIPELINE
+from tokenlight.heads.parses import SPACY_PIPELINE
 
 SCRIPT = "dataset"
 # What the paper counts -> reasons of `data.subject_verb`. Rows that are left out for other reasons are malformed.

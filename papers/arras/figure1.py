@@ -15,7 +15,7 @@ from papers.page import DOCS
 from papers.tables import Comparison, finish
 from tokenlight.bench.cases import Case
 from tokenlight.bench.presets import ARRAS
-from tokenlight.views.figure import save
+from tokenlight.views.drawing import save
 
 SCRIPT = "figure1"
 

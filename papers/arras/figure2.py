@@ -22,7 +22,7 @@ from papers.page import DOCS
 from tokenlight.bench.cases import Case
 from tokenlight.bench.presets import ARRAS
 from tokenlight.results.explanation import Explanation
-from tokenlight.views.figure import save
+from tokenlight.views.drawing import save
 
 SCRIPT = "figure2"
 PAPERS_MODEL = "llama-1b"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from papers.figures import reduce_colors
 from tokenlight.bench.cases import Case
 from tokenlight.results.explanation import Explanation
-from tokenlight.views.figure import new_figure
+from tokenlight.views.drawing import new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

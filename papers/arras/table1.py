@@ -27,7 +27,7 @@ from papers.tables import Comparison, finish
 from tokenlight import rules
 from tokenlight.bench.cases import Case
 from tokenlight.bench.presets import ARRAS
-from tokenlight.rules.replacements import constant_gate
+from tokenlight.rules.lrp_rules import constant_gate
 from tokenlight.runs.method_specs import MethodSpec
 
 SCRIPT = "table1"

@@ -14,8 +14,8 @@ from papers.arras.agreement import agreement_parser, agreement_runs, annotated, 
 from papers.arras.facts import METHODS, MODELS, PAPER, TABLE_2, TITLES, family_of
 from papers.tables import Numbers, compare, finish
 from tokenlight.bench.tabulate import STAGES
-from tokenlight.results.table import Table
-from tokenlight.runs.journal import Journal
+from tokenlight.results.tables import Table
+from tokenlight.runs.run_folder import Journal
 
 SCRIPT = "table2"
 

@@ -5,13 +5,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import tokenlight as tl
-from tokenlight.bench.marking import mark
-from tokenlight.data.examples import BadRow, Example, fill_mask
-from tokenlight.data.fitting import misfit
-from tokenlight.data.reading_examples import read_examples
-from tokenlight.tasks.vocabulary import token_index
-from tokenlight.text.encoding import encode
-from tokenlight.text.rows import Gap
+from tokenlight.bench.cases import mark
+from tokenlight.data.examples import BadRow, Example, fill_mask, misfit
+from tokenlight.data.read import read_examples
+from tokenlight.tasks.mixins import token_index
+from tokenlight.text.tokenize import encode
+from tokenlight.text.tokenized_text import Gap
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from papers.attcat.facts import PAPER
 from papers.attcat.figure3 import NAMES, make_question_parser, measure_runs
 from papers.figures import save_figure
 from papers.tables import Comparison, compare, describe_run, finish
-from tokenlight.results.table import Table
-from tokenlight.views.figure import new_figure
+from tokenlight.results.tables import Table
+from tokenlight.views.drawing import new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

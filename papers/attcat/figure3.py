@@ -21,9 +21,9 @@ from papers.small import DISTILBERT_QUESTIONS, QUESTIONS, ROBERTA_QUESTIONS
 from papers.tables import compare, describe_run, finish
 from tokenlight.bench.tabulate import STAGES
 from tokenlight.metrics.evaluate import Measure
-from tokenlight.results.table import Table
-from tokenlight.runs.journal import Journal
-from tokenlight.views.figure import new_figure
+from tokenlight.results.tables import Table
+from tokenlight.runs.run_folder import Journal
+from tokenlight.views.drawing import new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -17,11 +17,11 @@ from papers.figures import save_figure
 from papers.options import choose_runs, make_parser, plain_name
 from papers.small import SENTIMENT
 from papers.tables import Comparison, finish, format_published
-from tokenlight.explain.jobs import MethodConfig
 from tokenlight.explain.running import RunOptions
+from tokenlight.methods.config import MethodConfig
 from tokenlight.results.explanation import Explanation
 from tokenlight.views.benchmark_table import minus
-from tokenlight.views.figure import new_figure
+from tokenlight.views.drawing import new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

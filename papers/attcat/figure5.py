@@ -20,10 +20,10 @@ from papers.options import Run, choose_runs, make_parser
 from papers.shaded_texts import draw_shaded_texts
 from papers.small import QUESTIONS, SENTIMENT
 from tokenlight.data.examples import Example
-from tokenlight.data.reading_examples import read_examples
+from tokenlight.data.read import read_examples
 from tokenlight.explain.running import RunOptions
 from tokenlight.results.explanation import Explanation
-from tokenlight.text.rows import Text
+from tokenlight.text.tokenized_text import Text
 
 SCRIPT = "figure5"
 SMALL_TEXT = "I hardly ever laughed at this comedy. Two of the songs are lovely, but the plot is a mess."

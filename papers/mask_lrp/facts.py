@@ -362,7 +362,7 @@ APPENDICES = (
     Item(
         "appendix", "A", "Why nsubj, dobj, amod and advmod: they are frequent, and other relations do not define the "
         "core of a sentence.",
-        "`RELATIONS` of `tokenlight.masks.statistics`; `tokenlight heads --relation` takes others",
+        "`RELATIONS` of `tokenlight.heads.statistics`; `tokenlight heads --relation` takes others",
         differs="`obj` (Universal Dependencies) and `dobj` (spaCy) count as one relation",
     ),
     Item("appendix", "B", "Comparison with a tensor decomposition method, ALTI.", "table 4", "table4"),

@@ -16,9 +16,9 @@ from papers.mask_lrp.masks import add_mask_options, find_counts
 from papers.mask_lrp.small_runs import SMALL
 from papers.options import choose_runs, make_parser
 from papers.tables import Comparison, finish
-from tokenlight.masks.statistics import SYNTAX_MARGIN, HeadStatistics
+from tokenlight.heads.statistics import SYNTAX_MARGIN, HeadStatistics
 from tokenlight.views.benchmark_table import minus
-from tokenlight.views.head_figure import distance_figure
+from tokenlight.views.heads import distance_figure
 
 SCRIPT = "figure1"
 HEAD = ["relation", "words", "most frequent distance", "max λ", f"threshold, ξ_synt = {SYNTAX_MARGIN}"]

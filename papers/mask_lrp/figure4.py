@@ -20,10 +20,10 @@ from papers.mask_lrp.methods import NAMES, TRANS_ATT, choose_protocol, masked
 from papers.mask_lrp.small_runs import SMALL
 from papers.options import choose_runs
 from papers.tables import compare, finish
-from tokenlight.results.table import Table
+from tokenlight.results.tables import Table
 from tokenlight.runs.method_specs import MethodSpec
 from tokenlight.views.benchmark_table import ARROWS
-from tokenlight.views.figure import new_figure
+from tokenlight.views.drawing import new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -15,8 +15,8 @@ from papers.mask_lrp.masks import add_mask_options, find_masks
 from papers.mask_lrp.small_runs import SMALL
 from papers.options import choose_runs, make_parser
 from papers.tables import Comparison, finish
-from tokenlight.masks.head_mask import HeadMask
-from tokenlight.views.head_figure import head_figure
+from tokenlight.heads.mask import HeadMask
+from tokenlight.views.heads import head_figure
 
 SCRIPT = "figure5"
 NAMES = DATASETS | QUESTIONS

@@ -19,7 +19,7 @@ from papers.mask_lrp.methods import NAMES, add_empty_option, masked
 from papers.mask_lrp.small_runs import SMALL
 from papers.options import Run, choose_runs, make_parser
 from tokenlight.data.examples import Example
-from tokenlight.data.reading_examples import read_examples
+from tokenlight.data.read import read_examples
 from tokenlight.results.explanation import Explanation
 from tokenlight.runs.method_specs import MethodSpec
 from tokenlight.views.difference import difference, difference_page, scale_to_one, text_figure

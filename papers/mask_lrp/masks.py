@@ -9,12 +9,11 @@ import tokenlight as tl
 from papers.mask_lrp.small_parses import small_parses
 from papers.options import Run
 from tokenlight.cli.heads import checkpoint_of
-from tokenlight.data.row_readers import count_hub_rows
+from tokenlight.data.read import ParsedTextSource, parse_source
+from tokenlight.data.readers import count_hub_rows
 from tokenlight.heads.count import count_heads
-from tokenlight.heads.parsed_texts import ParsedTextSource, parse_source
-from tokenlight.masks.choosing import check_fit, own_heads
-from tokenlight.masks.head_mask import HeadMask
-from tokenlight.masks.statistics import POSITION_SHARE, SYNTAX_MARGIN, HeadStatistics
+from tokenlight.heads.mask import HeadMask, check_fit, own_heads
+from tokenlight.heads.statistics import POSITION_SHARE, SYNTAX_MARGIN, HeadStatistics
 from tokenlight.views.benchmark_table import minus
 
 SMALL_TEXTS = 1_000  # templated texts that heads of small models are counted on

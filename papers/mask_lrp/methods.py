@@ -7,8 +7,8 @@ from typing import Any
 from papers.facts import Published
 from papers.mask_lrp.facts import BASELINES
 from papers.mask_lrp.masks import VARIANTS, Masks
-from tokenlight.masks.head_mask import HeadMask
-from tokenlight.rules.gates import EMPTY
+from tokenlight.heads.mask import HeadMask
+from tokenlight.rules.head_gates import EMPTY
 from tokenlight.runs.method_specs import MethodSpec
 
 NAMES = {"paper": "as written", "released": "as released"}  # of the two variants

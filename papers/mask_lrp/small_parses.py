@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 
 from papers import small_texts
-from tokenlight.syntax.parses import Parse, ParsedWord
+from tokenlight.heads.parses import Parse, ParsedWord
 
 # A pattern for each clause. A group is named after the relation of its word, which depends on the group `head`.
 CLAUSES = tuple(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from papers import small_models, small_texts
 from papers.small import DATA, INFERENCES, PAIRS, QUESTIONS, SENTIMENT, SmallRun, trained
-from tokenlight.foundation.files import replacing
+from tokenlight.common.files import replacing
 
 
 def write_reviews(sentences: int) -> Path:

@@ -17,7 +17,7 @@ from papers.mask_lrp.methods import add_method_options, baselines, by_label, cho
 from papers.mask_lrp.small_runs import SMALL
 from papers.options import Run, choose_runs, make_parser
 from papers.tables import compare, finish
-from tokenlight.results.table import Table
+from tokenlight.results.tables import Table
 
 SCRIPT = "table1"
 

@@ -12,8 +12,8 @@ from papers.mask_lrp.facts import PAPER, TABLE_5
 from papers.mask_lrp.small_runs import SMALL
 from papers.options import Run, choose_runs, make_parser
 from papers.tables import Comparison, finish, format_published
-from tokenlight.data.row_readers import count_hub_rows
-from tokenlight.foundation.extras import from_extra
+from tokenlight.common.errors import from_extra
+from tokenlight.data.readers import count_hub_rows
 
 SCRIPT = "table5"
 NAMES = {  # our name of a data set -> the paper's

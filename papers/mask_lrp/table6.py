@@ -13,7 +13,7 @@ from papers.mask_lrp.facts import DATASETS, PAPER, QUESTIONS
 from papers.mask_lrp.small_runs import SMALL
 from papers.options import Run, choose_runs, make_parser
 from papers.tables import Comparison, finish
-from tokenlight.model.settings import layers_and_heads
+from tokenlight.model.config import layers_and_heads
 
 SCRIPT = "table6"
 NAMES = DATASETS | QUESTIONS

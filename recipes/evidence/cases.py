@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tokenlight.cli.loading import load_model
+from tokenlight.cli.load import load_model
 
 TIMES = 10  # that an answer must be likelier with its evidence than without
 

@@ -18,10 +18,10 @@ from pathlib import Path
 
 from cases import Case, asking, write_cases
 
+from tokenlight.data.data_source import DataSource
 from tokenlight.data.examples import Example
-from tokenlight.data.reading_examples import read_examples
-from tokenlight.data.source import DataSource
-from tokenlight.text.passages import sentences
+from tokenlight.data.read import read_examples
+from tokenlight.text.segmentation import sentences
 
 
 def passage_around(context: str, span: tuple[int, int], length: int) -> str | None:

@@ -23,14 +23,14 @@ import torch
 from transformers import BertForQuestionAnswering, BertTokenizer, get_linear_schedule_with_warmup
 
 import tokenlight as tl
+from tokenlight.common.progress import track
+from tokenlight.data.data_source import DataSource
 from tokenlight.data.examples import Example
-from tokenlight.data.reading_examples import read_examples
-from tokenlight.data.source import DataSource
-from tokenlight.foundation.progress import track
-from tokenlight.syntax.align import segment_tokens, tokens_of
-from tokenlight.tasks.extractive_answers import best_span
-from tokenlight.text.rows import TokenizedText
-from tokenlight.text.rows import parts as parts_of
+from tokenlight.data.read import read_examples
+from tokenlight.heads.count import segment_tokens, tokens_of
+from tokenlight.tasks.question_answering import best_span
+from tokenlight.text.tokenized_text import TokenizedText
+from tokenlight.text.tokenized_text import parts as parts_of
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--data", type=Path, required=True, help="SQuAD JSON")

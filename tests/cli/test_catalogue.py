@@ -1,7 +1,7 @@
 """The catalog that the command line reads in place of the registries says what they say."""
 
-from tokenlight.cli.catalogue import read_catalog
-from tokenlight.cli.write_catalogue import current_catalog
+from tokenlight.cli.catalog import read_catalog
+from tokenlight.cli.write_catalog import current_catalog
 
 
 def test_it_is_what_the_registries_say():

@@ -17,9 +17,9 @@ from safetensors.torch import load_file, save_file
 from tests.cli.test_explain import run
 from tests.house.plan import PACKAGE
 from tests.tokenizers_ import model_for, tokenizer_for
-from tokenlight.cli.loading import find_and_load
-from tokenlight.foundation.console import SafeConsole
-from tokenlight.foundation.escaping import escape_controls, escape_html, escape_json
+from tokenlight.cli.load import find_and_load
+from tokenlight.common.console import SafeConsole
+from tokenlight.common.escaping import escape_controls, escape_html, escape_json
 
 RED, TITLE, C1, OVERRIDE = "\x1b[31m", "\x1b]0;owned\x07", "\x9b31m", "\u202e"
 EVIL = f"a{RED}{TITLE}{C1}{OVERRIDE}b"

@@ -10,8 +10,8 @@ import typer
 import tokenlight as tl
 from tests.tokenizers_ import model_for
 from tokenlight.cli import app
-from tokenlight.cli.loading import load_model, move_model
-from tokenlight.foundation.errors import UnsupportedModelError
+from tokenlight.cli.load import load_model, move_model
+from tokenlight.common.errors import UnsupportedModelError
 
 
 def test_every_command_with_a_model_has_the_option():

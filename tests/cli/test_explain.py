@@ -16,7 +16,7 @@ import tokenlight as tl
 from tests.tokenizers_ import explainer_for, model_for, tokenizer_for
 from tokenlight.cli import app
 from tokenlight.methods import METHODS
-from tokenlight.text.rows import Chat
+from tokenlight.text.tokenized_text import Chat
 
 TEXT = "it is a good movie"
 CHECKPOINTS = {
@@ -274,7 +274,7 @@ def test_doctor_tries_every_method(folders, name):
 
 
 def test_doctor_says_what_does_not_work_and_why(folders, monkeypatch):
-    from tokenlight.explain import doctor
+    from tokenlight.diagnostics import doctor
 
     def refuse(self: Any, text: Any, method: str = "attcat", **wanted: Any) -> None:
         if method == "rollout":

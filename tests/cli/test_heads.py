@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.cli.test_explain import fail, succeed
-from tokenlight.masks.head_mask import HeadMask
+from tokenlight.heads.mask import HeadMask
 
 TEXTS = [
     "a charming and often affecting journey .",

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import tokenlight as tl
 from tests.tokenizers_ import explainer_for, model_for, tokenizer_for
 from tokenlight.cli import app
-from tokenlight.data.reading_examples import read_examples
+from tokenlight.data.read import read_examples
 
 TEXT = "it is a good movie"
 CODE = """

@@ -17,9 +17,9 @@ from tests.tokenizers_ import explainer_for
 from tokenlight.corpus import shards
 from tokenlight.corpus.settings import CorpusSettings
 from tokenlight.corpus.summary import summarize
-from tokenlight.data.source import DataSource
-from tokenlight.text.chats import read_chat
+from tokenlight.data.data_source import DataSource
 from tokenlight.text.documents import named_spans, with_documents
+from tokenlight.text.tokenize import read_chat
 
 ROWS = [
     {"prompt": "The keys to the cabinet", "answer": " are on the table. It is a good movie"},

@@ -18,16 +18,16 @@ import torch
 import tokenlight as tl
 from tests.as_ours import as_ours
 from tests.tokenizers_ import explainer_for
+from tokenlight.corpus import chunks as explaining
 from tokenlight.corpus import explain_dataset as run
-from tokenlight.corpus import explaining_parts as explaining
 from tokenlight.corpus import plan as planning
 from tokenlight.corpus import shards as shards
-from tokenlight.corpus.batches_that_fit import Failure, attempt, in_batches
+from tokenlight.corpus.plan import Failure, attempt, in_batches
 from tokenlight.corpus.settings import CorpusSettings
 from tokenlight.corpus.summary import summarize
-from tokenlight.data.parts import Chunk
-from tokenlight.data.reading_texts import read_texts
-from tokenlight.data.source import DataSource
+from tokenlight.data.data_source import DataSource
+from tokenlight.data.examples import Chunk
+from tokenlight.data.read import read_texts
 from tokenlight.runs.run_folder import claim
 from tokenlight.runs.workers import THIS_PROCESS, Workers
 

@@ -14,7 +14,7 @@ from tokenlight.corpus.settings import CorpusSettings
 from tokenlight.corpus.shards import write_chunk
 from tokenlight.corpus.summary import summarize
 from tokenlight.data.examples import Example
-from tokenlight.results.corpus_words import WordSupport
+from tokenlight.results.tables import WordSupport
 
 
 def write_known(folder, texts, name="model", method="lrp"):

@@ -12,7 +12,7 @@ from tests.rounding import tolerance
 from tests.tokenizers_ import explainer_for
 from tokenlight.corpus.settings import CorpusSettings
 from tokenlight.corpus.windows import cut, merge, window
-from tokenlight.text.rows import Text, TokenizedText
+from tokenlight.text.tokenized_text import Text, TokenizedText
 
 TEXT = "the book was written by a young author in Paris and the key is here on the table"
 DIVIDED = "at not bad wrote on good is a key bad in rarely cabinet on to and author"

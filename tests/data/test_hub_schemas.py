@@ -7,10 +7,10 @@ import pytest
 
 from tests.cli.test_explain import fail, succeed
 from tests.hub import Hub
+from tokenlight.data.data_source import DataSource
 from tokenlight.data.examples import BadRow, Example
-from tokenlight.data.reading_examples import read_examples
-from tokenlight.data.source import DataSource
-from tokenlight.masks.head_mask import HeadMask
+from tokenlight.data.read import read_examples
+from tokenlight.heads.mask import HeadMask
 
 SENTENCES = ["it is a good movie and they are not bad at all", "the key is here", "the book was written in Paris"]
 QUESTION, CONTEXT = "who wrote the book ?", "the book was written by a young author in Paris"

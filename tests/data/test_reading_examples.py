@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 
 from tests.tokenizers_ import explainer_for
+from tokenlight.data.columns import occurrences, whole_words
+from tokenlight.data.data_source import DataSource
 from tokenlight.data.examples import MASK_MARK, BadRow, Example, fill_mask
-from tokenlight.data.minimal_pairs import occurrences, whole_words
-from tokenlight.data.reading_examples import read_examples
-from tokenlight.data.reading_texts import read_texts
-from tokenlight.data.row_readers import MOST_HELD, unquote
-from tokenlight.data.source import DataSource
+from tokenlight.data.read import read_examples, read_texts
+from tokenlight.data.readers import MOST_HELD, unquote
 
 BLIMP = (
     ",sentence_good,sentence_bad,one_prefix_prefix,one_prefix_word_good,one_prefix_word_bad,UID,target\n"

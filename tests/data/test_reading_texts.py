@@ -10,11 +10,10 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from tokenlight.data.examples import BadRow, Example
-from tokenlight.data.parts import in_chunks
-from tokenlight.data.reading_texts import check_corpus, read_texts
-from tokenlight.data.source import DataSource
-from tokenlight.text.rows import Chat
+from tokenlight.data.data_source import DataSource
+from tokenlight.data.examples import BadRow, Example, in_chunks
+from tokenlight.data.read import check_corpus, read_texts
+from tokenlight.text.tokenized_text import Chat
 
 TEXTS = ["it is a good movie", 'the "key", is here', "naïve – 東京"]
 

@@ -10,12 +10,9 @@ import pytest
 from tests.cli.test_explain import fail, succeed
 from tests.cli.test_heads import TREE
 from tests.hub import Hub
-from tokenlight.data.examples import BadRow, Example
-from tokenlight.data.parts import in_chunks
-from tokenlight.data.reading_examples import COLUMNS, read_examples
-from tokenlight.data.reading_texts import read_texts
-from tokenlight.data.source import DataSource
-from tokenlight.heads.parsed_texts import parse_source
+from tokenlight.data.data_source import DataSource
+from tokenlight.data.examples import BadRow, Example, in_chunks
+from tokenlight.data.read import EXAMPLE_COLUMNS, parse_source, read_examples, read_texts
 from tokenlight.runs.run_folder import check_settings
 from tokenlight.views.benchmark_table import short_source
 
@@ -115,7 +112,7 @@ def test_data_that_became_shorter_are_refused(tmp_path):
 
 def test_a_run_with_another_sample_does_not_continue(tmp_path):
     def settings(**rows):
-        return {"data": DataSource(ROWS, **rows).describe(COLUMNS)}
+        return {"data": DataSource(ROWS, **rows).describe(EXAMPLE_COLUMNS)}
 
     check_settings(tmp_path, settings(sample=7, seed=1))
     check_settings(tmp_path, settings(sample=7, seed=1))

@@ -5,16 +5,17 @@ from pathlib import Path
 
 import pytest
 
+from tokenlight.data.data_source import DataSource
 from tokenlight.data.examples import MASK_MARK, BadRow, Example
-from tokenlight.data.reading_examples import read_examples
-from tokenlight.data.source import DataSource
+from tokenlight.data.read import read_examples
 from tokenlight.data.subject_verb import (
     AgreementCase,
     lgd_cases,
+    other_form,
     treebank_cases,
+    verb_forms,
     write_cases,
 )
-from tokenlight.data.verb_forms import other_form, verb_forms
 
 PRESENT = {"VBZ": "Number=Sing|Person=3|Tense=Pres|VerbForm=Fin", "VBP": "Number=Plur|Person=3|Tense=Pres|VerbForm=Fin"}
 KEYS = [

@@ -9,7 +9,7 @@ from transformers import BertConfig, BertLMHeadModel, GenerationConfig, LlamaCon
 import tokenlight as tl
 from tests.explain.test_answers import apart
 from tests.tokenizers_ import explainer_for, model_for, unigram, wordpiece
-from tokenlight.foundation.errors import UnsupportedModelError
+from tokenlight.common.errors import UnsupportedModelError
 
 PROMPT = "The keys to the cabinet"
 QUICK = {"method": "gradient_x_input", "progress": False}

@@ -11,14 +11,14 @@ import torch
 import tokenlight as tl
 from tests import models
 from tests.tokenizers_ import explainer_for, model_for, tokenizer_for
-from tokenlight.explain import one_run
-from tokenlight.explain.answering import answer_request
-from tokenlight.explain.footprint import Shape, need_of_plan
-from tokenlight.explain.jobs import MethodConfig
-from tokenlight.explain.passes import plan_passes
+from tokenlight.common.progress import at_each_part
+from tokenlight.explain import execute
+from tokenlight.explain.answers import answer_request
+from tokenlight.explain.memory import Shape, need_of_plan
+from tokenlight.explain.plan import plan_passes
 from tokenlight.explain.running import RunOptions
-from tokenlight.foundation.progress import at_each_part
 from tokenlight.methods import METHODS, find_method
+from tokenlight.methods.config import MethodConfig
 from tokenlight.results.explained_answer import ExplainedAnswer
 from tokenlight.tasks.targets import Target
 
@@ -191,8 +191,8 @@ def test_prompts_and_answers_of_different_lengths_are_the_same_together(explaine
 
 def test_what_was_recorded_of_a_token_is_read_before_the_next_one_is(explainer, monkeypatch):
     """Memory does not grow with the answer."""
-    told, real = [], one_run.read_parts
-    monkeypatch.setattr(one_run, "read_parts", lambda *given: told.append("read") or real(*given))
+    told, real = [], execute.read_parts
+    monkeypatch.setattr(execute, "read_parts", lambda *given: told.append("read") or real(*given))
     with at_each_part(lambda: told.append("part")):
         found = explainer.explain_answer(PROMPT, ANSWER, "attn_lrp", progress=False)
     assert told == ["part", "read"] * len(found)
@@ -213,7 +213,7 @@ def test_memory_for_the_logits_of_an_answer_is_foreseen(explainer):
     "method", ["erasure", "integrated_gradients", "smooth_grad", "expected_gradients", "shapley_sampling"]
 )
 def test_methods_that_ask_again_read_all_tokens_of_an_answer_from_the_same_passes(explainer, method):
-    from tokenlight.foundation.progress import at_each_pass
+    from tokenlight.common.progress import at_each_pass
 
     def passes(answer, **settings):
         calls = []

@@ -24,8 +24,8 @@ from tests.tokenizers_ import (
     wordpiece,
 )
 from tokenlight.methods import METHODS
-from tokenlight.model import twin as instrumented_models
-from tokenlight.text.encoding import encode
+from tokenlight.model import instrumented as instrumented_models
+from tokenlight.text.tokenize import encode
 
 FAMILIES = ["bert", "roberta", "xlm_roberta", "gpt2", "llama"]
 TEXTS = [

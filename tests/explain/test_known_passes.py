@@ -7,14 +7,14 @@ import tokenlight as tl
 from tests import models
 from tests.rounding import assert_near
 from tests.tokenizers_ import explainer_for
+from tokenlight.common.progress import at_each_pass
 from tokenlight.explain.attribute import attribute_ids
-from tokenlight.explain.jobs import MethodConfig
 from tokenlight.explain.running import RunOptions
-from tokenlight.foundation.progress import at_each_pass
 from tokenlight.methods import METHODS
+from tokenlight.methods.config import MethodConfig
 from tokenlight.methods.gradients import baseline_embeddings
-from tokenlight.model.kept_twins import borrowed_model
-from tokenlight.text.batches import Batch
+from tokenlight.model.instrumentation_cache import borrowed_model
+from tokenlight.text.batch import Batch
 
 
 def passes_of(call) -> int:

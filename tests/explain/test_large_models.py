@@ -21,19 +21,20 @@ from tests.model.test_untouched import assert_same, state
 from tests.rounding import SHARES, assert_near
 from tests.together import together
 from tests.tokenizers_ import explainer_for
-from tokenlight.explain import doctor, footprint
-from tokenlight.explain import free_memory as free
-from tokenlight.explain.jobs import MethodConfig
-from tokenlight.explain.passes import plan_passes
+from tokenlight._compat.accelerate_internals import hooks_of
+from tokenlight.common.errors import UnsupportedModelError
+from tokenlight.diagnostics import doctor
+from tokenlight.explain import memory
+from tokenlight.explain import memory as free
+from tokenlight.explain.plan import plan_passes
 from tokenlight.explain.running import run_configs
-from tokenlight.foundation.accelerate_internals import hooks_of
-from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.methods import METHODS
-from tokenlight.model import habits
-from tokenlight.model.habits import behavior_of
-from tokenlight.model.twin import InstrumentedModel
-from tokenlight.record.planned_pass import PassSpec
-from tokenlight.record.recording import RecordOptions, record
+from tokenlight.methods.config import MethodConfig
+from tokenlight.model import behavior_probes
+from tokenlight.model.behavior_probes import behavior_of
+from tokenlight.model.instrumented import InstrumentedModel
+from tokenlight.record.pass_spec import PassSpec
+from tokenlight.record.recorder import RecordOptions, record
 from tokenlight.rules.tables import ATTN_LRP
 from tokenlight.tasks.targets import ResolvedTarget, Target
 
@@ -179,7 +180,7 @@ def test_hooks_of_the_users_run_again_with_their_block(name):
 def test_blocks_that_hand_on_more_than_a_tensor_are_refused(monkeypatch):
     model: Any = copy.deepcopy(models.model("bert"))
     monkeypatch.setattr(
-        habits, "probe_behavior", lambda instrumented: habits.Behavior(0.0, False, False)
+        behavior_probes, "probe_behavior", lambda instrumented: behavior_probes.Behavior(0.0, False, False)
     )  # it does not run
     model.bert.encoder.layer[0].register_forward_hook(lambda module, args, output: (output, output))
     with pytest.raises(UnsupportedModelError, match="low_memory: BertLayer hands on more than one tensor"):
@@ -320,7 +321,7 @@ def spread_out(family: str, folder: Path, where: str = "disk") -> Any:
     task = models.default_task(family)
     model: Any = models.model(family, task)
     model.save_pretrained(folder)
-    second = next(name for name, module in model.named_modules() if module is footprint.anatomy.blocks(model)[1])
+    second = next(name for name, module in model.named_modules() if module is memory.anatomy.blocks(model)[1])
     parents = [second.rsplit(".", depth)[0] for depth in range(1, second.count(".") + 1)]
     places = {name: "cpu" for name, _ in model.named_modules() if name and name not in parents}
     names = [name for name in places if not any(name.startswith(f"{other}.") for other in places)]
@@ -474,11 +475,11 @@ def test_maps_are_held_of_one_layer_however_many_there_are(measured, method):
 def outlook(
     name: str, rows: int = 32, tokens: int = 40, blocks: int = 2, model: Any = None, **record_options: Any
 ) -> int:
-    shape = footprint.Shape.of(models.model("bert") if model is None else model)
+    shape = memory.Shape.of(models.model("bert") if model is None else model)
     entry = METHODS[name]
     method_config = MethodConfig(entry, {"heads": None} if "heads" in entry.options else {})
     target = Target(models.task("text-classification"), (ResolvedTarget(),) * rows)
-    return footprint.need_of_plan(
+    return memory.need_of_plan(
         replace(shape, blocks=blocks),
         plan_passes(target, [method_config]),
         rows,
@@ -488,10 +489,10 @@ def outlook(
 
 
 def test_attention_that_is_written_out_is_foreseen_for_functions_as_well():
-    shape, method_config = footprint.Shape.of(models.model("bert")), MethodConfig(METHODS["gradient_x_input"], {})
+    shape, method_config = memory.Shape.of(models.model("bert")), MethodConfig(METHODS["gradient_x_input"], {})
     target = Target(models.task("text-classification"), (ResolvedTarget(),) * 8, lambda output: output["logits"][:, 0])
     fused, written_out = (
-        footprint.need_of_plan(shape, plan_passes(target, [method_config]), 8, 80, RecordOptions(fused=way))
+        memory.need_of_plan(shape, plan_passes(target, [method_config]), 8, 80, RecordOptions(fused=way))
         for way in (None, False)
     )
     assert written_out > fused
@@ -513,7 +514,7 @@ def test_every_method_has_an_estimate_that_grows(name):
 @pytest.mark.parametrize(("family", "task"), models.COMBINATIONS)
 def test_every_family_has_a_shape(family, task):
     model = models.model(family, task)
-    shape = footprint.Shape.of(model)
+    shape = memory.Shape.of(model)
     assert (shape.blocks, shape.width, shape.heads) == (2, 16, 4)
     assert shape.inner == (64 if family == "gpt2" else 24)
     assert shape.gated == (
@@ -564,12 +565,12 @@ def test_the_command_line_says_it_in_one_line(monkeypatch):
 
 @pytest.mark.parametrize("name", ["attn_lrp", "rollout", "transformer_attribution"])
 def test_the_largest_batch_is_the_last_that_fits(name):
-    shape, entry = footprint.Shape.of(models.model("bert")), METHODS[name]
+    shape, entry = memory.Shape.of(models.model("bert")), METHODS[name]
     target, room = Target(models.task("text-classification"), (ResolvedTarget(),)), 3_000_000
     method_configs = [MethodConfig(entry, {})]
     count = free.largest_batch(shape, plan_passes(target, method_configs), 40, RecordOptions(), room)
     needs = [
-        footprint.need_of_plan(shape, plan_passes(target, method_configs), rows, 40, RecordOptions())
+        memory.need_of_plan(shape, plan_passes(target, method_configs), rows, 40, RecordOptions())
         for rows in (count, count + 1)
     ]
     assert count > 0

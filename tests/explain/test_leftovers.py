@@ -9,7 +9,7 @@ from tests import models
 from tests.tokenizers_ import explainer_for
 from tokenlight.explain.explainer import Explainer
 from tokenlight.methods import METHODS
-from tokenlight.model.settings import layers_and_heads
+from tokenlight.model.config import layers_and_heads
 
 RECORDED = [name for name, entry in METHODS.items() if entry.passes and models.runs_here(name)]
 TEXT = "it is a good movie and they are not bad at all"

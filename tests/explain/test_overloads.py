@@ -9,9 +9,9 @@ import pytest
 
 import tokenlight as tl
 from tests.tokenizers_ import explainer_for
-from tokenlight.explain.from_scores import from_scores
-from tokenlight.explain.jobs import MethodConfig
+from tokenlight.explain.external_scores import from_scores
 from tokenlight.methods import METHODS
+from tokenlight.methods.config import MethodConfig
 from tokenlight.results.explanation import Explanation
 
 ONE, PAIR = "the key is here", ("the key", "is here")

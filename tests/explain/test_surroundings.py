@@ -11,16 +11,16 @@ from tests import models
 from tests.rounding import assert_near, tolerance
 from tests.tokenizers_ import explainer_for
 from tokenlight.methods import METHODS
-from tokenlight.model.twin import InstrumentedModel
-from tokenlight.record.planned_pass import PassSpec
-from tokenlight.record.recording import record
-from tokenlight.rules import replacements as rules
+from tokenlight.model.instrumented import InstrumentedModel
+from tokenlight.record.pass_spec import PassSpec
+from tokenlight.record.recorder import record
+from tokenlight.rules import lrp_rules as rules
+from tokenlight.rules.custom_ops import activation
 from tokenlight.rules.ledger import Ledger
 from tokenlight.rules.mode import RuleMode
-from tokenlight.rules.points import activation
 from tokenlight.rules.tables import LRP, ZPLUS
 from tokenlight.tasks.targets import ResolvedTarget, Target
-from tokenlight.text.batches import Batch
+from tokenlight.text.batch import Batch
 
 NAMES = tuple(name for name in METHODS if METHODS[name].fits(models.model("bert")))
 TEXT = "it is a good movie and they are not bad at all"

@@ -14,20 +14,17 @@ import torch
 from transformers import BertTokenizer
 
 import tokenlight as tl
-from tests.model.test_habits import mobilebert
+from tests.model.test_behavior_probes import mobilebert
 from tests.tokenizers_ import TOKENIZERS, explainer_for, model_for
-from tokenlight.data.source import DataSource
+from tokenlight.data.data_source import DataSource
+from tokenlight.data.read import parse_source, read_parsed_texts
 from tokenlight.heads import count as counting
-from tokenlight.heads.count import count_heads
-from tokenlight.heads.parsed_texts import parse_source, read_texts
-from tokenlight.masks.choosing import choose_heads
-from tokenlight.masks.head_mask import HeadMask
-from tokenlight.masks.roles import roles
-from tokenlight.masks.statistics import RELATIONS, HeadStatistics
-from tokenlight.model.fingerprint import fingerprint, same_model
-from tokenlight.syntax.align import align
-from tokenlight.syntax.parses import Parse, ParsedWord, conllu_parses, spacy_parses
-from tokenlight.text.encoding import encode
+from tokenlight.heads.count import align, count_heads
+from tokenlight.heads.mask import HeadMask, choose_heads, roles
+from tokenlight.heads.parses import Parse, ParsedWord, conllu_parses, spacy_parses
+from tokenlight.heads.statistics import RELATIONS, HeadStatistics
+from tokenlight.model.identity import fingerprint, same_model
+from tokenlight.text.tokenize import encode
 
 NUMBERS = {label: i for i, labels in enumerate(RELATIONS.values()) for label in labels}
 
@@ -254,7 +251,7 @@ def test_rows_that_hold_no_text_are_skipped_and_counted(tmp_path):
     path = tmp_path / "texts.txt"
     path.write_text("it is a good movie\n\n \nthey are not bad\n")
     with pytest.warns(RuntimeWarning, match=r"2 rows of texts.txt skipped. The first: .*line 2: .*empty"):
-        assert list(read_texts(DataSource(path))) == ["it is a good movie", "they are not bad"]
+        assert list(read_parsed_texts(DataSource(path))) == ["it is a good movie", "they are not bad"]
 
 
 @pytest.mark.parametrize(

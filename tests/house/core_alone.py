@@ -70,8 +70,8 @@ def run(*words: str) -> str:
 def needs(folder: Path) -> list[tuple[str, str, Callable[[], object]]]:
     """What needs an extra: the extra, what its error says, and a call."""
     import tokenlight as tl
-    from tokenlight.syntax.parses import load_spacy
-    from tokenlight.views.figure import new_figure
+    from tokenlight.heads.parses import load_spacy
+    from tokenlight.views.drawing import new_figure
 
     explainer = tl.load()
     (folder / "texts.txt").write_text(TEXT)

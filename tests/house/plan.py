@@ -6,37 +6,33 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "tokenlight"
-LAYERS = (
-    ("foundation",),
-    ("rules",),
-    ("text",),
-    ("syntax",),
-    ("embedded",),
+LAYERS = (  # those of one level stand side by side: none imports another
+    ("_compat",),
+    ("common",),
+    ("rules", "text", "embedded"),
     ("model",),
-    ("record",),
     ("tasks",),
-    ("masks",),
-    ("methods",),
-    ("results",),
-    ("views",),
-    ("explain",),
-    ("families",),
-    ("metrics",),
-    ("data",),
+    ("record", "heads"),
+    ("methods", "results", "data"),
+    ("explain", "views"),
+    ("metrics", "diagnostics"),
     ("runs",),
-    ("heads",),
-    ("bench", "corpus", "calibration"),  # side by side: none imports another
+    ("bench", "corpus", "calibration"),
     ("serve",),
     ("cli",),
 )
 HEIGHT = {room: height for height, rooms in enumerate(LAYERS) for room in rooms}
 # Methods of results that do what people would look for there: e.show(), e.evaluate(), table.to_latex().
 SHORTCUTS = {
-    "results/collections.py": {"views"},
+    "results/explanation.py": {
+        "views",
+        "explain",
+        "metrics",
+    },
     "results/explained_answer.py": {"explain", "views"},
-    "results/explanation.py": {"explain", "metrics", "views"},
-    "results/source_table.py": {"views"},
-    "results/table.py": {"views"},
+    "results/units.py": {"views"},
+    "results/tables.py": {"views"},
+    "heads/count.py": {"explain", "runs"},  # takes an Explainer
 }
 
 

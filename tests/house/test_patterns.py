@@ -12,31 +12,29 @@ from tests.regex_steps import count_steps
 from tokenlight.cli.app import COLORS
 from tokenlight.corpus.shards import SHARD
 from tokenlight.runs.run_folder import WHERE
-from tokenlight.text import passages, words
-from tokenlight.text.chats import MARK
+from tokenlight.text import segmentation
+from tokenlight.text.tokenize import MARK
 from tokenlight.views.answer_page import IMPORT
-from tokenlight.views.figure import NOT_IN_XML
+from tokenlight.views.drawing import NOT_IN_XML
 from tokenlight.views.latex import BEYOND_LATIN, BLANKS
 
 # What texts may be made of to lead a pattern astray: characters that it knows, each with one that it does not.
 STOPS = (".", "!", ")", '"', " ", "\n", "\t", "a", "A", "1", "-", "。", "」")
 PATTERNS = {
-    "text/passages.py": [
-        (passages.END, STOPS),
-        (passages.PARAGRAPH, ("\n", " ", "\r", "a")),
-        (passages.VISIBLE, (" ", "a")),
-        (passages.ABBREVIATION, ("M", "r", ".", "e", " ")),
-    ],
-    "text/words.py": [
-        (words.WORD, ("a", "'", "s", "-", "\u0301", "\u200d", "京", "ก", "😀", "\U0001f1e6", " ")),
-        (words.IN_NUMBER, ("1", ".", "a")),
+    "text/segmentation.py": [
+        (segmentation.END, STOPS),
+        (segmentation.PARAGRAPH, ("\n", " ", "\r", "a")),
+        (segmentation.VISIBLE, (" ", "a")),
+        (segmentation.ABBREVIATION, ("M", "r", ".", "e", " ")),
+        (segmentation.WORD, ("a", "'", "s", "-", "\u0301", "\u200d", "京", "ก", "😀", "\U0001f1e6", " ")),
+        (segmentation.IN_NUMBER, ("1", ".", "a")),
     ],
     "cli/app.py": [(COLORS, ("\x1b", "\x1b[", "1", ";", "m", "a"))],
-    "text/chats.py": [(MARK, ("\ue000", "\ue001", "1", "a"))],
+    "text/tokenize.py": [(MARK, ("\ue000", "\ue001", "1", "a"))],
     "views/latex.py": [(BEYOND_LATIN, ("a", "京", " ")), (BLANKS, (" ", "\n", "a"))],
-    "views/figure.py": [(NOT_IN_XML, ("a", "\x00", " "))],
+    "views/drawing.py": [(NOT_IN_XML, ("a", "\x00", " "))],
     "views/answer_page.py": [(IMPORT, ())],  # reads files of the package alone
-    "syntax/placing.py": [(re.compile(r"a\s++b"), ("a", " ", "b"))],  # made from a word with blanks in it
+    "heads/parse_placement.py": [(re.compile(r"a\s++b"), ("a", " ", "b"))],  # made from a word with blanks in it
     "corpus/shards.py": [(SHARD, ("part-", "1", ".", "parquet"))],
     "runs/run_folder.py": [(WHERE, ("model", ".name", "seed_models", ".", "1", "data"))],
 }
@@ -85,4 +83,4 @@ def test_sentences_end_where_the_plain_pattern_says():
     draw = random.Random(0)
     for _ in range(3000):
         text = "".join(draw.choices([*STOPS, "…", "’", "*"], k=draw.randrange(30)))
-        assert [m.span() for m in passages.END.finditer(text)] == [m.span() for m in plain.finditer(text)]
+        assert [m.span() for m in segmentation.END.finditer(text)] == [m.span() for m in plain.finditer(text)]

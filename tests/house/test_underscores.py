@@ -64,7 +64,9 @@ def test_no_file_reaches_into_anothers_underscore():
     assert not said, f"of another file: make it public under a good name: {said}"
 
 
-@pytest.mark.parametrize("line", ["twin._configs", "from tokenlight.model.twin import _configs", "a.b()._configs.c"])
+@pytest.mark.parametrize(
+    "line", ["twin._configs", "from tokenlight.model.instrumented import _configs", "a.b()._configs.c"]
+)
 def test_the_check_sees_every_kind_of_use(line):
     assert reaches_into(ast.parse(line), set()) == {"_configs"}
     assert not reaches_into(ast.parse(line), {"_configs"})

@@ -15,8 +15,8 @@ import tokenlight as tl
 from tests import models
 from tests.rounding import assert_near
 from tests.tokenizers_ import explainer_for
-from tokenlight.families.tiny_models import tiny_model
-from tokenlight.foundation.errors import UnsupportedModelError
+from tokenlight.common.errors import UnsupportedModelError
+from tokenlight.diagnostics.tiny_models import tiny_model
 from tokenlight.methods import METHODS
 
 FACTOR = 0.9

@@ -12,7 +12,7 @@ import tokenlight as tl
 from tests import models
 from tests.rounding import assert_near
 from tests.tokenizers_ import explainer_for
-from tokenlight.foundation.progress import at_each_step
+from tokenlight.common.progress import at_each_step
 from tokenlight.methods.max_flow import ONE, Network, maximum_flow, to_capacities
 
 

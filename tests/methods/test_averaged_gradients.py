@@ -12,8 +12,8 @@ from tests.methods.test_by_hand import IDS, LABEL, eager, linear_model, ours, pr
 from tests.rounding import assert_near
 from tests.tokenizers_ import explainer_for
 from tokenlight.methods.averaged_gradients import expected_gradients, smooth_grad
-from tokenlight.model.habits import ids_without_role
-from tokenlight.text.batches import Batch
+from tokenlight.model.behavior_probes import ids_without_role
+from tokenlight.text.batch import Batch
 
 TEXTS = ["it is a good movie", "The keys to the cabinet are on the table", "ok"]
 FAMILIES = ["bert", "llama"]

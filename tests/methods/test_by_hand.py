@@ -13,18 +13,18 @@ from torch import Tensor
 import tokenlight as tl
 from tests import models
 from tests.rounding import assert_near
-from tokenlight.explain.jobs import MethodConfig
-from tokenlight.explain.passes import plan_passes
+from tokenlight.explain.plan import plan_passes
 from tokenlight.explain.running import run_configs
 from tokenlight.methods import METHODS, Attribution
+from tokenlight.methods.config import MethodConfig
 from tokenlight.methods.gradients import quadrature_rule
-from tokenlight.model import anatomy
-from tokenlight.model.tape import state_out
-from tokenlight.model.twin import InstrumentedModel
-from tokenlight.record.probe import Probe
-from tokenlight.record.recording import record
+from tokenlight.model import block_structure
+from tokenlight.model.capture import state_out
+from tokenlight.model.instrumented import InstrumentedModel
+from tokenlight.record.recorder import record
+from tokenlight.record.scorer import Probe
 from tokenlight.tasks.targets import ResolvedTarget, Target
-from tokenlight.text.batches import Batch
+from tokenlight.text.batch import Batch
 
 TASKS = {"bert": "text-classification", "llama": "text-generation"}
 IDS = torch.tensor([[11, 42, 27]])
@@ -70,9 +70,9 @@ def plain(family: str) -> Plain:
         states.append(tensor)
 
     model.get_input_embeddings().register_forward_hook(lambda _, args, output: note(output))
-    for block in anatomy.blocks(model):
+    for block in block_structure.blocks(model):
         block.register_forward_pre_hook(lambda _, args: note(args[0]))
-    anatomy.blocks(model)[-1].register_forward_hook(lambda _, args, output: note(state_out(output)))
+    block_structure.blocks(model)[-1].register_forward_hook(lambda _, args, output: note(state_out(output)))
     output = model(input_ids=IDS, output_attentions=True)
     for attention in output.attentions:
         attention.retain_grad()

@@ -10,19 +10,19 @@ import torch
 import tokenlight as tl
 from tests import models
 from tests.rounding import assert_near
-from tokenlight.explain.jobs import MethodConfig
-from tokenlight.explain.passes import plan_passes
+from tokenlight.common.errors import UnsupportedModelError
+from tokenlight.explain.plan import plan_passes
 from tokenlight.explain.running import run_configs
-from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.methods import METHODS
+from tokenlight.methods.config import MethodConfig
 from tokenlight.methods.contributions import alti_matrix, join_heads, layer_of, normalize
-from tokenlight.model import anatomy
-from tokenlight.model.kept_twins import borrowed_model
-from tokenlight.model.twin import InstrumentedModel
-from tokenlight.record.planned_pass import PassSpec
-from tokenlight.record.recording import record
+from tokenlight.model import block_structure
+from tokenlight.model.instrumentation_cache import borrowed_model
+from tokenlight.model.instrumented import InstrumentedModel
+from tokenlight.record.pass_spec import PassSpec
+from tokenlight.record.recorder import record
 from tokenlight.tasks.targets import Target
-from tokenlight.text.batches import Batch
+from tokenlight.text.batch import Batch
 
 DOUBLE = torch.float64
 SIGNALS = ("hidden", "attention", "values", "context", "second_norm")
@@ -47,9 +47,9 @@ def trace_of(family, task=None):
 
 
 def layer(trace, number, row=0, second=False):
-    known = anatomy.known_structure(trace.model)
+    known = block_structure.known_structure(trace.model)
     block = {block.number: block for block in trace.blocks_downwards()}[number]
-    joined = join_heads(known, anatomy.blocks(trace.model)[number], block, second)
+    joined = join_heads(known, block_structure.blocks(trace.model)[number], block, second)
     return layer_of(block, joined, row, trace.mask[row])
 
 
@@ -65,7 +65,7 @@ def real_outputs(family, number):
     """What the model itself computes after the attention of block `number`: by hooks, with eager attention."""
     task = models.default_task(family)
     model = models.model(family, task, DOUBLE)
-    known, block = anatomy.known_structure(model), anatomy.blocks(model)[number]
+    known, block = block_structure.known_structure(model), block_structure.blocks(model)[number]
     path = known.norm or known.branch_norm or known.projection
     seen = []
     handles = [
@@ -87,11 +87,11 @@ def real_outputs(family, number):
 def test_vectors_sum_to_the_real_output_of_the_attention_block(family, number):
     trace = trace_of(family)
     one = layer(trace, number)
-    known, block = anatomy.known_structure(trace.model), anatomy.blocks(trace.model)[number]
-    _, bias = anatomy.projection(block, known.projection, len(one.attention), one.values.shape[-1])
+    known, block = block_structure.known_structure(trace.model), block_structure.blocks(trace.model)[number]
+    _, bias = block_structure.projection(block, known.projection, len(one.attention), one.values.shape[-1])
     total = long_way(one).sum(1)
     if known.norm:
-        norm = anatomy.norm_at(block, known.norm)
+        norm = block_structure.norm_at(block, known.norm)
         assert norm.bias is not None
         assert bias is not None
         total = total + norm.bias + norm.linear(bias) * one.scale[:, None]
@@ -149,9 +149,9 @@ def test_alti_rows_are_shares(family, norm):
 def test_second_norm_sums_short_of_the_output_by_the_mlp_alone():
     trace = trace_of("bert")
     one = layer(trace, 0, second=True)
-    known, block = anatomy.known_structure(trace.model), anatomy.blocks(trace.model)[0]
-    first, second = (anatomy.norm_at(block, str(path)) for path in (known.norm, known.second_norm))
-    _, bias = anatomy.projection(block, known.projection, len(one.attention), one.values.shape[-1])
+    known, block = block_structure.known_structure(trace.model), block_structure.blocks(trace.model)[0]
+    first, second = (block_structure.norm_at(block, str(path)) for path in (known.norm, known.second_norm))
+    _, bias = block_structure.projection(block, known.projection, len(one.attention), one.values.shape[-1])
     assert first.bias is not None
     assert second.bias is not None
     assert bias is not None
@@ -191,7 +191,7 @@ def test_alti_logit_is_the_papers_formula(family):
     )
     trace = record(model, uneven(), measured_target("text-generation"), PassSpec(set(SIGNALS))).traces[0]
     paths = {"gpt2": "transformer.ln_f", "gpt_neox": "gpt_neox.final_layer_norm"}
-    norm = anatomy.norm_at(trace.model, paths.get(family, "model.norm"))
+    norm = block_structure.norm_at(trace.model, paths.get(family, "model.norm"))
     output: Any = trace.model.get_output_embeddings()
     resolved = output.weight[7] - output.weight[8]
     for row, position in enumerate(uneven().last.tolist()):

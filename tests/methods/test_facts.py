@@ -10,9 +10,9 @@ import torch
 import tokenlight
 import tokenlight as tl
 from tests import models
-from tokenlight.foundation.progress import at_each_pass
+from tokenlight.common.progress import at_each_pass
 from tokenlight.methods import METHODS, NEVER, method
-from tokenlight.model.twin import InstrumentedModel
+from tokenlight.model.instrumented import InstrumentedModel
 
 ASKING = [name for name, entry in METHODS.items() if entry.asks_model]
 DRAWN_AGAIN = ("lime",)  # its random sets may be the same, which are asked about once

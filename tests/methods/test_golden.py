@@ -12,13 +12,13 @@ from transformers import AutoModelForCausalLM, AutoModelForSequenceClassificatio
 
 import tokenlight as tl
 from tests import models
-from tokenlight.explain.jobs import MethodConfig
-from tokenlight.explain.passes import plan_passes
+from tokenlight.explain.plan import plan_passes
 from tokenlight.explain.running import run_configs
 from tokenlight.methods import METHODS
-from tokenlight.model.twin import InstrumentedModel
+from tokenlight.methods.config import MethodConfig
+from tokenlight.model.instrumented import InstrumentedModel
 from tokenlight.tasks.targets import ResolvedTarget, Target
-from tokenlight.text.batches import Batch
+from tokenlight.text.batch import Batch
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 CLASSIFIERS = ("bert", "roberta", "distilbert")

@@ -16,11 +16,11 @@ from tests import models
 from tests.methods.test_common import padded, uneven_rows
 from tests.rounding import assert_near
 from tests.tokenizers_ import explainer_for
-from tokenlight.foundation.errors import UnsupportedModelError
+from tokenlight.common.errors import UnsupportedModelError
 from tokenlight.methods import METHODS
+from tokenlight.rules.custom_ops import activation
 from tokenlight.rules.ledger import Ledger
 from tokenlight.rules.mode import RuleMode
-from tokenlight.rules.points import activation
 from tokenlight.rules.tables import GUIDED
 
 NAME = "guided_backpropagation"

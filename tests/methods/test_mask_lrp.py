@@ -9,17 +9,17 @@ import tokenlight as tl
 from tests import models
 from tests.rounding import SHARES, assert_near, tolerance
 from tests.tokenizers_ import explainer_for
-from tokenlight.explain.jobs import MethodConfig
-from tokenlight.explain.passes import plan_passes
+from tokenlight.explain.plan import plan_passes
 from tokenlight.explain.running import run_configs
-from tokenlight.masks.head_mask import HeadMask
+from tokenlight.heads.mask import HeadMask
 from tokenlight.methods import METHODS
-from tokenlight.model.twin import InstrumentedModel
-from tokenlight.record.recording import record
+from tokenlight.methods.config import MethodConfig
+from tokenlight.model.instrumented import InstrumentedModel
+from tokenlight.record.recorder import record
 from tokenlight.rules.tables import ZPLUS
 from tokenlight.tasks import task_of
 from tokenlight.tasks.targets import ResolvedTarget, Target
-from tokenlight.text.batches import Batch
+from tokenlight.text.batch import Batch
 
 ONES = torch.ones(2, 4)
 SOME = models.SOME_HEADS

@@ -9,18 +9,18 @@ from torch.nn import functional as F
 import tokenlight as tl
 from tests import models
 from tests.rounding import SHARES, assert_near
-from tokenlight.explain.jobs import MethodConfig
-from tokenlight.explain.passes import plan_passes
+from tokenlight.explain.plan import plan_passes
 from tokenlight.explain.running import run_configs
 from tokenlight.methods import METHODS
-from tokenlight.model.kept_twins import borrowed_model
-from tokenlight.model.twin import InstrumentedModel
-from tokenlight.record.planned_pass import PassSpec
-from tokenlight.record.recording import record
-from tokenlight.rules import replacements as rules
+from tokenlight.methods.config import MethodConfig
+from tokenlight.model.instrumentation_cache import borrowed_model
+from tokenlight.model.instrumented import InstrumentedModel
+from tokenlight.record.pass_spec import PassSpec
+from tokenlight.record.recorder import record
+from tokenlight.rules import lrp_rules as rules
 from tokenlight.rules.tables import LRP, ZPLUS
 from tokenlight.tasks.targets import Target
-from tokenlight.text.batches import Batch
+from tokenlight.text.batch import Batch
 
 CONSERVING = ("lrp", "attn_lrp", "alpha_beta_lrp")
 
@@ -240,7 +240,7 @@ def test_bfloat16_follows_single_precision(family):
 
 
 def test_several_states_for_a_token_between_blocks_are_refused():
-    from tokenlight.families.tiny_models import all_types, tiny_model
+    from tokenlight.diagnostics.tiny_models import all_types, tiny_model
 
     if "deepseek_v4" not in all_types():
         pytest.skip("this transformers has no family with several streams")

@@ -19,7 +19,7 @@ from tests.methods.test_common import padded, uneven_rows
 from tests.rounding import assert_near
 from tests.tokenizers_ import explainer_for
 from tokenlight.methods import shapley
-from tokenlight.model.twin import InstrumentedModel
+from tokenlight.model.instrumented import InstrumentedModel
 
 BOTH = ["shapley_sampling", "kernel_shap"]
 FAMILIES = ["bert", "roberta", "distilbert", "gpt2"]  # whose eager models keep double precision

@@ -10,7 +10,7 @@ from tests.tokenizers_ import explainer_for
 from tokenlight.methods.unit_ablation import CONVERGED, log_odds, sparse_fit
 from tokenlight.metrics.evaluate import draw_curves
 from tokenlight.metrics.perturbation import Perturbation
-from tokenlight.text.units import units_of
+from tokenlight.text.tokenized_text import units_of
 
 TEXT = "It is a good movie. They are not bad at all! The key is here"
 ANSWER = " are on the table"

@@ -7,11 +7,11 @@ import torch
 
 import tokenlight as tl
 from tests.tokenizers_ import explainer_for
-from tokenlight.explain.from_scores import from_scores
+from tokenlight.explain.external_scores import from_scores
 from tokenlight.metrics.answers import linear_datamodeling_score, mas, rise, top_k_drop
 from tokenlight.metrics.evaluate import Measure, draw_curves, evaluate
 from tokenlight.metrics.perturbation import Perturbation, steps
-from tokenlight.text.units import random_sets, units_of
+from tokenlight.text.tokenized_text import random_sets, units_of
 
 TEXT = "It is a good movie. They are not bad at all! The key is here"
 

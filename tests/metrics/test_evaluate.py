@@ -12,7 +12,7 @@ import torch
 
 import tokenlight as tl
 from tests.tokenizers_ import LABELS, explainer_for
-from tokenlight.explain.from_scores import from_scores
+from tokenlight.explain.external_scores import from_scores
 from tokenlight.metrics import METRICS, curves, find_metric, metrics_between, probability
 from tokenlight.metrics.evaluate import DEFAULT_METRICS, Measure, draw_curves, evaluate
 from tokenlight.metrics.perturbation import BINS, TENTHS, Perturbation

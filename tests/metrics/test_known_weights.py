@@ -14,7 +14,7 @@ from transformers import BertConfig, BertForSequenceClassification
 
 import tokenlight as tl
 from tests.tokenizers_ import WORDS, wordpiece
-from tokenlight.explain.from_scores import from_scores
+from tokenlight.explain.external_scores import from_scores
 from tokenlight.metrics import METRICS
 from tokenlight.metrics.evaluate import Measure, evaluate
 from tokenlight.metrics.perturbation import Perturbation

@@ -9,7 +9,7 @@ import torch
 
 from tests.tokenizers_ import explainer_for
 from tokenlight.metrics.perturbation import BINS, NINTHS, TENTHS, Perturbation, steps
-from tokenlight.text.rows import TokenizedText
+from tokenlight.text.tokenized_text import TokenizedText
 
 DELETE = Perturbation(removal="delete", grid=None)
 

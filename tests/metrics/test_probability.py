@@ -9,7 +9,7 @@ import torch
 
 import tokenlight as tl
 from tests.tokenizers_ import LABELS, explainer_for, tokenizer_for
-from tokenlight.explain.from_scores import from_scores
+from tokenlight.explain.external_scores import from_scores
 from tokenlight.metrics import probability
 from tokenlight.metrics.evaluate import draw_curves
 from tokenlight.metrics.perturbation import Perturbation

@@ -8,7 +8,7 @@ from torch import nn
 
 import tokenlight as tl
 from tokenlight.model.attention import attention
-from tokenlight.model.tape import Capture
+from tokenlight.model.capture import Capture
 
 
 def attend(capture: Capture, keys: int) -> torch.Tensor:

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 import tokenlight as tl
 from tests import models
-from tokenlight.foundation.errors import UnsupportedModelError
+from tokenlight.common.errors import UnsupportedModelError
 from tokenlight.methods import METHODS
-from tokenlight.model.habits import behavior_of
+from tokenlight.model.behavior_probes import behavior_of
 
 
 def fresh(family: str = "bert", task: str | None = None) -> Any:

@@ -22,9 +22,9 @@ from tests.methods import test_alti_equations as equations
 from tests.papers.conftest import RunScript
 from tests.rounding import assert_near
 from tests.tokenizers_ import model_for, tokenizer_for
-from tokenlight.explain.jobs import MethodConfig
 from tokenlight.methods import find_method
-from tokenlight.runs.journal import Journal
+from tokenlight.methods.config import MethodConfig
+from tokenlight.runs.run_folder import Journal
 
 PUBLISHED_TRAINING = {"CLASSIFIER": finetune.CLASSIFIER, "AGREEMENT": finetune.AGREEMENT}
 PICTURE = b"\x89PNG"

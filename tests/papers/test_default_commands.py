@@ -24,8 +24,7 @@ from tests.papers.test_alti import TEXTS
 from tests.papers.test_arras import Parser
 from tests.papers.test_mask_lrp import next_word_parses
 from tests.tokenizers_ import model_for, tokenizer_for
-from tokenlight.data import subject_verb
-from tokenlight.heads import parsed_texts
+from tokenlight.data import read, subject_verb
 
 SCRIPTS = sorted(
     f"{folder}.{path.stem}"
@@ -112,7 +111,7 @@ def working_folder(checkpoints: Path, tmp_path: Path, monkeypatch: pytest.Monkey
     for path in checkpoints.iterdir():
         (tmp_path / path.name).symlink_to(path)
     Hub(make_sets()).install(monkeypatch)
-    monkeypatch.setattr(parsed_texts, "spacy_parses", next_word_parses)
+    monkeypatch.setattr(read, "spacy_parses", next_word_parses)
     monkeypatch.setattr(subject_verb, "load_spacy", lambda *_, **__: Parser())
     monkeypatch.chdir(tmp_path)
     return tmp_path

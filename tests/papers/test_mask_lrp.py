@@ -16,11 +16,11 @@ from tests.hub import Hub
 from tests.papers.conftest import RunDefault, RunScript
 from tests.tokenizers_ import explainer_for
 from tokenlight.bench.protocol import PROTOCOLS
-from tokenlight.heads import parsed_texts
+from tokenlight.data import read
 from tokenlight.heads.count import count_heads
+from tokenlight.heads.parses import Parse, ParsedWord
 from tokenlight.methods import METHODS
-from tokenlight.syntax.parses import Parse, ParsedWord
-from tokenlight.text.rows import parts
+from tokenlight.text.tokenized_text import parts
 
 FEW = ("--limit", 2, "--runs", 2, "--dataset")
 SENTENCES = [
@@ -71,7 +71,7 @@ def next_word_parses(texts: Iterable[str | tuple[str, str]], _: str) -> Iterator
 
 @pytest.fixture(autouse=True)
 def _parser(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parsed_texts, "spacy_parses", next_word_parses)
+    monkeypatch.setattr(read, "spacy_parses", next_word_parses)
 
 
 def read_rows(folder: Path) -> dict[str, list[str]]:
@@ -230,7 +230,7 @@ def test_without_spacy_the_error_says_what_to_do(run_default: RunDefault, hub: H
     def missing(*_: object) -> Iterator[Parse]:
         raise ImportError('parsing needs spacy: pip install "tokenlight[syntax]"')
 
-    monkeypatch.setattr(parsed_texts, "spacy_parses", missing)
+    monkeypatch.setattr(read, "spacy_parses", missing)
     with pytest.raises(SystemExit, match=r"tokenlight\[syntax\].*--train-data.*--heads"):
         run_default("mask_lrp.figure1", hub, explainer_for("bert"))
 

@@ -16,16 +16,16 @@ from tests.rounding import SHARES, assert_near
 from tests.together import together
 from tests.tokenizers_ import explainer_for
 from tokenlight import rules
-from tokenlight.explain.jobs import MethodConfig
-from tokenlight.explain.passes import plan_passes
+from tokenlight.common.errors import UnsupportedModelError
+from tokenlight.explain.plan import plan_passes
 from tokenlight.explain.running import run_configs
-from tokenlight.foundation.errors import UnsupportedModelError
 from tokenlight.methods import METHODS, Attribution
-from tokenlight.model.kept_twins import borrowed_model
-from tokenlight.record.recording import RecordOptions
-from tokenlight.rules.fused import can_fuse
+from tokenlight.methods.config import MethodConfig
+from tokenlight.model.instrumentation_cache import borrowed_model
+from tokenlight.record.recorder import RecordOptions
+from tokenlight.rules.structural_rules import can_fuse
 from tokenlight.tasks.targets import Target
-from tokenlight.text.batches import Batch
+from tokenlight.text.batch import Batch
 
 FUSABLE = (  # those that never look at attention weights
     *("gradient_l1", "gradient_l2", "gradient_x_input", "cat", "integrated_gradients", "erasure"),

@@ -11,11 +11,11 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 import tokenlight as tl
 from tests import models
 from tests.rounding import assert_near
-from tokenlight.foundation.errors import UnsupportedModelError
-from tokenlight.record.planned_pass import PassSpec
-from tokenlight.record.recording import RecordOptions, record
+from tokenlight.common.errors import UnsupportedModelError
+from tokenlight.record.pass_spec import PassSpec
+from tokenlight.record.recorder import RecordOptions, record
 from tokenlight.tasks.targets import ResolvedTarget, Target
-from tokenlight.text.batches import Batch
+from tokenlight.text.batch import Batch
 
 LAYERS = 4
 SIGNALS = {"embeddings.grad", "hidden.grad", "attention.grad"}

@@ -12,12 +12,12 @@ from torch.nn import functional as F
 import tokenlight as tl
 from tests import models
 from tests.rounding import SHARES, assert_near
-from tests.rules.test_replacements import BATCH, constant, relevance, signal
+from tests.rules.test_lrp_rules import BATCH, constant, relevance, signal
 from tests.tokenizers_ import explainer_for
 from tokenlight import rules
-from tokenlight.families.tiny_models import tiny_model
-from tokenlight.foundation.errors import UnsupportedModelError
-from tokenlight.rules.facts import Keeps, kept_by
+from tokenlight.common.errors import UnsupportedModelError
+from tokenlight.diagnostics.tiny_models import tiny_model
+from tokenlight.rules.rule import Keeps, kept_by
 from tokenlight.rules.tables import ALPHA_BETA, ATTN_LRP, LRP, ZPLUS
 
 
@@ -170,8 +170,8 @@ def test_options_that_contradict_each_other_are_refused(method, options, message
 
 
 def test_methods_with_the_same_rule_share_a_pass():
-    from tokenlight.explain.jobs import MethodConfig
     from tokenlight.methods import METHODS
+    from tokenlight.methods.config import MethodConfig
 
     one, two = (
         MethodConfig(METHODS["lrp"], {"epsilon": 0.1, **more}).passes(False)[0] for more in ({}, {"read": "embeddings"})

@@ -11,8 +11,8 @@ from torch.nn import functional as F
 
 import tokenlight as tl
 from tests import models
-from tests.rules.test_replacements import BATCH, constant, signal
-from tokenlight.foundation.errors import UnsupportedModelError
+from tests.rules.test_lrp_rules import BATCH, constant, signal
+from tokenlight.common.errors import UnsupportedModelError
 from tokenlight.rules.ledger import Ledger
 from tokenlight.rules.mode import RuleMode
 from tokenlight.rules.tables import ALPHA_BETA, ATTN_LRP, LRP, LRP_UNIFORM, STREAM, TABLES, ZPLUS

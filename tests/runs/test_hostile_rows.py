@@ -17,17 +17,17 @@ import tokenlight as tl
 from tests.as_ours import as_ours
 from tests.rounding import assert_near
 from tests.tokenizers_ import model_for, tokenizer_for
-from tokenlight.bench import benchmark, measuring
+from tokenlight.bench import benchmark, measure
 from tokenlight.bench import cases as cases_of
 from tokenlight.bench.cases import sort_out
 from tokenlight.bench.protocol import Protocol
+from tokenlight.common.error_location import UNEXPECTED
 from tokenlight.corpus import explain_dataset
 from tokenlight.corpus.settings import CorpusSettings
+from tokenlight.data.data_source import DataSource
 from tokenlight.data.examples import Example
-from tokenlight.data.source import DataSource
-from tokenlight.explain.jobs import MethodConfig
-from tokenlight.foundation.blame import UNEXPECTED
 from tokenlight.methods import find_method
+from tokenlight.methods.config import MethodConfig
 from tokenlight.metrics.evaluate import Measure
 
 NEW = "extraordinary"  # a token that was added to the tokenizer: the model has no embedding for it
@@ -286,14 +286,14 @@ def test_what_no_row_is_to_blame_for_ends_the_run(error, tmp_path, monkeypatch):
 
 def test_a_row_that_only_one_method_fails_on_is_measured_by_none(tmp_path, monkeypatch):
     """The control of the best method is measured without the others: there, the row is left out as well."""
-    real = measuring.explain
+    real = measure.explain
 
     def explain(plan: Any, model: Any, targets: Any, foils: Any) -> Any:
         if "attn_lrp" in model.method_configs and any("movie 2" in row.text for row in model.rows):
             raise ValueError("attn_lrp fails")
         return real(plan, model, targets, foils)
 
-    monkeypatch.setattr(measuring, "explain", as_ours(explain))
+    monkeypatch.setattr(measure, "explain", as_ours(explain))
     methods, settings = [METHOD, "attn_lrp"], {"output": tmp_path, "progress": False, "erasure": False}
     monkeypatch.setattr(benchmark, "best_method", lambda folder: METHOD)
     table = tl.benchmark(explainer_for("text-classification"), TEXTS[:4], methods, ["aopc"], **settings)
@@ -303,7 +303,7 @@ def test_a_row_that_only_one_method_fails_on_is_measured_by_none(tmp_path, monke
 
 
 def test_a_number_that_no_journal_can_hold_is_refused_for_its_row_alone(tmp_path, monkeypatch):
-    real = measuring.measure_cases
+    real = measure.measure_cases
 
     def measure_cases(plan: Any, model: Any, cases: Any, explained: Any) -> Any:
         found = real(plan, model, cases, explained)
@@ -312,7 +312,7 @@ def test_a_number_that_no_journal_can_hold_is_refused_for_its_row_alone(tmp_path
             for one, row in zip(found, model.rows, strict=True)
         ]
 
-    monkeypatch.setattr(measuring, "measure_cases", measure_cases)
+    monkeypatch.setattr(measure, "measure_cases", measure_cases)
     settings: dict[str, Any] = {"output": tmp_path, "progress": False, "erasure": False}
     table = tl.benchmark(explainer_for("text-classification"), TEXTS[:3], [METHOD], ["aopc"], **settings)
     assert table.run.examples == 2

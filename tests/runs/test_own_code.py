@@ -14,8 +14,8 @@ import tokenlight as tl
 from tests.tokenizers_ import explainer_for
 from tokenlight import methods, metrics
 from tokenlight.bench import benchmark
-from tokenlight.foundation.blame import OWN_CODE, UNEXPECTED, own_code, reason_to_skip
-from tokenlight.foundation.errors import UnsupportedModelError
+from tokenlight.common.error_location import OWN_CODE, UNEXPECTED, own_code, reason_to_skip
+from tokenlight.common.errors import UnsupportedModelError
 
 TEXTS = [f"it is a good movie {'good ' * i}" for i in range(4)]
 LONG = 9  # tokens: two of the texts have as many or more
@@ -212,8 +212,8 @@ def error_of(call: Callable[[], object]) -> Exception:
 def test_errors_of_the_package_and_of_installed_packages_are_not_the_callers():
     import torch
 
-    from tokenlight.foundation.first_look import SAMPLE
-    from tokenlight.text.words import find_whole
+    from tokenlight.common.samples import SAMPLE
+    from tokenlight.text.segmentation import find_whole
 
     def reached(call: Callable[[], object]) -> Exception:
         """As a run of ours catches it: without the frames of this file."""
@@ -259,7 +259,7 @@ def test_where_code_is_the_callers(tmp_path):
 
 
 def test_a_neighbor_with_a_longer_name_is_not_the_package():
-    from tokenlight.foundation import blame
+    from tokenlight.common import error_location
 
-    neighbor = blame.OURS.rstrip(os.sep) + "_metrics" + os.sep + "own.py"
-    assert not neighbor.startswith(blame.OURS)
+    neighbor = error_location.OURS.rstrip(os.sep) + "_metrics" + os.sep + "own.py"
+    assert not neighbor.startswith(error_location.OURS)

@@ -12,8 +12,8 @@ from tests.corpus.test_explain_dataset import METHODS, contents, explain, phrase
 from tests.runs.in_workers import DiesOnce, Refuses
 from tests.tokenizers_ import explainer_for
 from tokenlight.bench import benchmark as bench_run
-from tokenlight.data.parts import Chunk
-from tokenlight.model import anatomy
+from tokenlight.data.examples import Chunk
+from tokenlight.model import block_structure
 from tokenlight.runs.workers import Workers
 
 ray = pytest.importorskip("ray", reason="the extra `scale` is not installed")
@@ -43,7 +43,7 @@ def source(tmp_path) -> Path:
 @pytest.mark.usefixtures("cluster")
 def test_two_workers_one_of_which_is_killed_write_what_one_process_writes(source, tmp_path):
     local, folder, killed = tmp_path / "local", tmp_path / "ray", tmp_path / "killed"
-    second_block = anatomy.blocks(explainer_for("bert").model)[1]
+    second_block = block_structure.blocks(explainer_for("bert").model)[1]
     hook = second_block.register_forward_pre_hook(DiesOnce(folder / "parts", killed))
     try:  # all runs are of the model with the hook: a model without it is another model
         explain(source, local, METHODS, Workers(threads=1))

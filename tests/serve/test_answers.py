@@ -12,15 +12,15 @@ import tokenlight as tl
 from tests.model.test_untouched import assert_same, state
 from tests.rounding import assert_near
 from tests.serving import ask, in_process, lines, small_explainer
-from tests.text.test_chats import PLAIN
+from tests.text.test_tokenize import PLAIN
 from tests.tokenizers_ import explainer_for
-from tokenlight.foundation.progress import at_each_part, at_each_pass
+from tokenlight.common.progress import at_each_part, at_each_pass
 from tokenlight.results.explained_answer import ExplainedAnswer
-from tokenlight.serve import explaining
-from tokenlight.serve.questions import WriteRequest
-from tokenlight.serve.waiting_line import Stopped
-from tokenlight.serve.writing import answer_write
-from tokenlight.views.drawable_answer import packed
+from tokenlight.serve import explain
+from tokenlight.serve.predict import answer_write
+from tokenlight.serve.requests import WriteRequest
+from tokenlight.serve.worker import Stopped
+from tokenlight.views.answer_page import packed
 
 PROMPT = {"text": "The keys to the cabinet"}
 METHODS = ["attn_lrp", "rollout"]
@@ -29,7 +29,7 @@ PART = (2, 5)
 
 @pytest.fixture(autouse=True)
 def _speaks_only_when_asked(monkeypatch):
-    monkeypatch.setattr(explaining, "SPEAK", math.inf)
+    monkeypatch.setattr(explain, "SPEAK", math.inf)
 
 
 @pytest.fixture(scope="module")

@@ -16,15 +16,15 @@ from tests.model.test_untouched import assert_same, state
 from tests.serving import QUESTIONS, TEXT, ask, in_process, lines, small_explainer
 from tests.tokenizers_ import explainer_for
 from tests.waiting import Clock
-from tokenlight.foundation.first_look import EMBEDDED
-from tokenlight.masks.head_mask import HeadMask
+from tokenlight.common.samples import EMBEDDED
+from tokenlight.heads.mask import HeadMask
 from tokenlight.methods import METHODS
 from tokenlight.metrics.curves import aopc, log_odds
 from tokenlight.metrics.evaluate import draw_curves
 from tokenlight.metrics.perturbation import Perturbation
-from tokenlight.record.planned_pass import PassSpec
-from tokenlight.record.recording import record
-from tokenlight.serve import explaining, session, waiting_line
+from tokenlight.record.pass_spec import PassSpec
+from tokenlight.record.recorder import record
+from tokenlight.serve import explain, session, worker
 from tokenlight.tasks.targets import ResolvedTarget, Target
 
 HOSTILE = [
@@ -47,7 +47,7 @@ MASK = HeadMask(
 @pytest.fixture(autouse=True)
 def _speaks_only_when_asked(monkeypatch):
     """On a busy machine there would be progress to tell in any test."""
-    monkeypatch.setattr(explaining, "SPEAK", math.inf)
+    monkeypatch.setattr(explain, "SPEAK", math.inf)
 
 
 @pytest.fixture(scope="module")
@@ -439,7 +439,7 @@ def test_lit_heads_keep_their_group(masked):
 
 def test_a_change_of_heads_runs_no_forward_pass(masked, monkeypatch):
     ran = []
-    monkeypatch.setattr("tokenlight.model.twin.pass_begins", lambda: ran.append(1))
+    monkeypatch.setattr("tokenlight.model.instrumented.pass_begins", lambda: ran.append(1))
     text = {"text": "both passes are known", "methods": ["mask_lrp"]}
     explained(masked, text)
     assert len(ran) == 2
@@ -453,7 +453,7 @@ def test_a_change_of_heads_runs_no_forward_pass(masked, monkeypatch):
 def test_the_same_request_is_reused(client, monkeypatch):
     question = {"text": "the same again", "methods": ["attn_lrp", "erasure"]}
     first = explained(client, question)
-    monkeypatch.setattr("tokenlight.model.twin.pass_begins", lambda: pytest.fail("the model was asked again"))
+    monkeypatch.setattr("tokenlight.model.instrumented.pass_begins", lambda: pytest.fail("the model was asked again"))
     second = explained(client, question)
     assert all(event["reused"] for event in second.values())
     assert not any(event["reused"] for event in first.values())
@@ -481,7 +481,7 @@ def test_slow_methods_come_last(client):
 
 @pytest.mark.parametrize(("method", "text"), [("erasure", "good movie " * 80), ("integrated_gradients", "a good key")])
 def test_progress_counts_the_passes(client, method, text, monkeypatch):
-    monkeypatch.setattr(explaining, "SPEAK", 0.0)
+    monkeypatch.setattr(explain, "SPEAK", 0.0)
     *progress, result = lines(client, "explain", {"text": text, "methods": [method]})
     assert result["event"] == "result"
     (total,) = {event["total"] for event in progress}
@@ -501,7 +501,7 @@ def test_attention_of_one_head(client, monkeypatch):
     expected = trace.attention[1].value[0, 2]
     assert torch.allclose(torch.tensor(said["attention"]), expected, atol=5.1e-5)
     assert len(said["tokens"]) == len(said["attention"])
-    monkeypatch.setattr("tokenlight.model.twin.pass_begins", lambda: pytest.fail("the model was asked again"))
+    monkeypatch.setattr("tokenlight.model.instrumented.pass_begins", lambda: pytest.fail("the model was asked again"))
     assert ask(client, "attention", {"text": TEXT, "layer": 0, "head": 3})["tokens"] == said["tokens"]
 
 
@@ -654,16 +654,16 @@ def test_the_time_limit_is_told():
 
 
 def test_what_was_found_in_time_is_told(monkeypatch):
-    clock = Clock().watched_by(monkeypatch, waiting_line.__name__)
+    clock = Clock().watched_by(monkeypatch, worker.__name__)
     with in_process(small_explainer(), seconds=60.0) as client:
         explained(client, {"text": TEXT, "methods": ["lrp"]})  # known: needs no pass
-        real = explaining.explain_request
+        real = explain.explain_request
 
         def slowly(*args, **kwargs):
             clock.now += 61.0
             return real(*args, **kwargs)
 
-        monkeypatch.setattr(explaining, "explain_request", slowly)
+        monkeypatch.setattr(explain, "explain_request", slowly)
         events = lines(client, "explain", {"text": TEXT, "methods": ["lrp", "attcat", "erasure"]})
         assert [(event["event"], event["method"]) for event in events] == [
             ("result", "lrp"),
@@ -674,7 +674,7 @@ def test_what_was_found_in_time_is_told(monkeypatch):
 
 
 def test_numbers_that_json_does_not_have(client, monkeypatch):
-    monkeypatch.setattr("tokenlight.serve.explaining.drawable", lambda e: {"x": math.nan})
+    monkeypatch.setattr("tokenlight.serve.explain.drawable", lambda e: {"x": math.nan})
     (event,) = lines(client, "explain", {"text": "not a number", "methods": ["lrp"]})
     assert (event["event"], event["method"]) == ("failed", "lrp")
     assert "not finite" in event["error"]

@@ -10,7 +10,7 @@ from tests.browser import chromium as chromium
 from tests.browser import expect, explain, new_tab, scores, serve
 from tests.browser import window as window
 from tests.tokenizers_ import explainer_for
-from tokenlight.views.long_texts import Fold, folded, strongest
+from tokenlight.views.layout import Fold, folded, strongest
 
 pytestmark = pytest.mark.xdist_group("browser")
 METHODS = ("gradient_x_input", "attn_lrp")

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tests.serving import in_process, lines
 from tests.tokenizers_ import explainer_for
-from tokenlight.serve.cache import Cache, size_of
+from tokenlight.serve.session import Cache, size_of
 
 TEXT = "it is a good movie and they are not bad at all"
 

@@ -3,8 +3,7 @@
 import pytest
 
 from tests.serving import PORT, TEXT, in_process, small_explainer
-from tokenlight.serve.app import BODY, page_files
-from tokenlight.serve.guard import own_hosts
+from tokenlight.serve.app import BODY, own_hosts, page_files
 
 QUESTIONS = ("predict", "write", "answer", "explain", "curves", "attention", "remove", "download")
 

@@ -9,11 +9,11 @@ import torch
 import tokenlight as tl
 from tests.models import SOME_HEADS
 from tests.tokenizers_ import explainer_for
-from tokenlight.explain.jobs import MethodConfig
+from tokenlight.common.progress import at_each_pass
 from tokenlight.explain.running import RunOptions
-from tokenlight.foundation.progress import at_each_pass
 from tokenlight.methods import METHODS
-from tokenlight.record.pass_memory import PassMemory
+from tokenlight.methods.config import MethodConfig
+from tokenlight.record.pass_cache import PassMemory
 
 TEXT = "it is a good movie"
 

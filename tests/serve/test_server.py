@@ -22,9 +22,9 @@ from tests.waiting import GIVE_UP, Clock, until
 from tests.waiting import gate as gate
 from tests.waiting import left as left
 from tokenlight.cli import app
-from tokenlight.serve import explaining
+from tokenlight.serve import explain
 from tokenlight.serve import server as serving
-from tokenlight.serve.waiting_line import ROOM
+from tokenlight.serve.worker import ROOM
 
 HEADERS = {"Content-Type": "application/json"}
 LONG = "good movie and the key to the book " * 8
@@ -180,7 +180,7 @@ def test_a_client_that_disconnects_while_waiting_leaves_the_line(small, begin, g
 @pytest.mark.usefixtures("many_passes")
 def test_lines_arrive_as_they_are_said(small, monkeypatch, begin, gate):
     _, address = small
-    monkeypatch.setattr("tokenlight.serve.explaining.SPEAK", 0.0)  # about every pass
+    monkeypatch.setattr("tokenlight.serve.explain.SPEAK", 0.0)  # about every pass
     gate.allow(5)
     response = begin(address, {"text": f"{LONG} streams", "methods": ["erasure", "lrp"]}).getresponse()
     assert json.loads(response.readline())["method"] == "lrp"  # though the other one still stands at the gate
@@ -193,8 +193,8 @@ def test_lines_arrive_as_they_are_said(small, monkeypatch, begin, gate):
 
 
 def test_progress_is_told_now_and_then(monkeypatch):
-    clock, told = Clock().watched_by(monkeypatch, explaining.__name__), []
-    count = explaining.Counter("erasure", 20, told.append, spoken=clock.now)
+    clock, told = Clock().watched_by(monkeypatch, explain.__name__), []
+    count = explain.Counter("erasure", 20, told.append, spoken=clock.now)
     for _ in range(20):
         clock.now += 0.06
         count()

@@ -13,7 +13,7 @@ import tokenlight as tl
 from studies.layer_masks import random_in_each_layer, strongest_in_each_layer
 from studies.mask_lrp_defaults import ALL, Setting, main, make_lines, measure
 from tests.tokenizers_ import explainer_for
-from tokenlight.masks.statistics import HeadStatistics
+from tokenlight.heads.statistics import HeadStatistics
 
 HITS = torch.tensor([[[9, 1, 5, 3], [0, 2, 8, 4]]])  # [relation, layer, head] of 10 pairs
 ONE_BACK = torch.tensor([[1, 7, 2, 3], [9, 3, 0, 1]])  # of 10 tokens

@@ -11,9 +11,9 @@ from tests.serving import in_process
 from tests.tokenizers_ import tokenizer_for
 from tokenlight import tasks
 from tokenlight.tasks import register
-from tokenlight.tasks.labels import Labeled
+from tokenlight.tasks.mixins import Labeled
 from tokenlight.tasks.task import Field, Fields
-from tokenlight.text.rows import Text
+from tokenlight.text.tokenized_text import Text
 
 PAIRS = [
     ("the keys are here", "the cabinet is on the table"),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tokenlight.text.passages import paragraphs, sentences
+from tokenlight.text.segmentation import paragraphs, sentences
 
 CASES = {
     "two": ["It rained. ", "We stayed in."],

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from tests.tokenizers_ import TOKENIZERS
-from tokenlight.text.encoding import encode
-from tokenlight.text.rows import TokenizedText, parts
-from tokenlight.text.words import find_whole, group_tokens, is_word_border, number_words
+from tokenlight.text.segmentation import find_whole, group_tokens, is_word_border, number_words
+from tokenlight.text.tokenize import encode
+from tokenlight.text.tokenized_text import TokenizedText, parts
 
 MIXED = "It isn't naïve – 東京 😀 ok"
 TEXTS = [

@@ -16,9 +16,8 @@ from tests.browser import colors, new_window
 from tests.tokenizers_ import explainer_for
 from tests.views.test_interactive import Elements
 from tokenlight.results.explained_answer import ExplainedAnswer
-from tokenlight.views.answer_page import answer_frame, answer_page, joined_scripts
-from tokenlight.views.drawable_answer import drawable_answer
-from tokenlight.views.palette import shade
+from tokenlight.views.answer_page import answer_frame, answer_page, drawable_answer, joined_scripts
+from tokenlight.views.drawing import shade
 
 pytestmark = pytest.mark.xdist_group("browser")
 HOSTILE = "</script><script>alert(1)</script> <!-- <img src=x onerror=alert(1)> &amp; ' \" \u2028 ok"

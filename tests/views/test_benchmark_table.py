@@ -11,7 +11,7 @@ from rich.console import Console
 
 from tests.bench.known_runs import write_four_methods
 from tokenlight.bench.tabulate import read_table
-from tokenlight.results.table import Cell, Column, Panel
+from tokenlight.results.tables import Cell, Column, Panel
 from tokenlight.views.benchmark_report import report, write_views
 from tokenlight.views.benchmark_table import decimals, escape_markdown, minus, show_table
 from tokenlight.views.curve_chart import chart, nice_range, number, styles_of

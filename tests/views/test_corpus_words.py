@@ -7,9 +7,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from tokenlight.results.corpus_words import CorpusSummary, LabelWords, WordSupport
+from tokenlight.results.tables import CorpusSummary, LabelWords, WordSupport
 from tokenlight.views.corpus_words import comparison_table, summary_csv, summary_figure, summary_table
-from tokenlight.views.figure import save
+from tokenlight.views.drawing import save
 
 NEGATIVE = (
     WordSupport("not", 1, 1, 1.0, 2.0),

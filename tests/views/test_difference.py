@@ -6,8 +6,7 @@ import torch
 import tokenlight as tl
 from tests.tokenizers_ import explainer_for
 from tokenlight.views.difference import difference, difference_figure, difference_page, scale_to_one, text_figure
-from tokenlight.views.figure import save
-from tokenlight.views.palette import LIGHT, css, tint
+from tokenlight.views.drawing import LIGHT, css, save, tint
 
 
 def explain(method: str, text: str = "it is a <good> movie") -> tl.Explanation:

@@ -7,12 +7,11 @@ from xml.etree import ElementTree
 import pytest
 import torch
 
-from tests.views.test_palette import TEXT, contrast
+from tests.views.test_drawing import TEXT, contrast
 from tokenlight.embedded import FILES
-from tokenlight.masks.head_mask import HeadMask
-from tokenlight.views.figure import new_figure, save
-from tokenlight.views.head_figure import head_figure
-from tokenlight.views.palette import rgb
+from tokenlight.heads.mask import HeadMask
+from tokenlight.views.drawing import new_figure, rgb, save
+from tokenlight.views.heads import head_figure
 
 
 @pytest.fixture(scope="module")

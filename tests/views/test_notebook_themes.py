@@ -7,7 +7,7 @@ import pytest
 import tokenlight as tl
 from tests.browser import chromium as chromium
 from tests.browser import window as window
-from tokenlight.views.palette import DARK
+from tokenlight.views.drawing import DARK
 
 pytestmark = pytest.mark.xdist_group("browser")
 LIGHT = {"JupyterLab": '<body data-jp-theme-light="true">', "VS Code": '<body class="vscode-light">', "Colab": "<body>"}

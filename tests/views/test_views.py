@@ -14,11 +14,11 @@ from rich.console import Console
 
 import tokenlight as tl
 from tests.tokenizers_ import explainer_for
-from tokenlight.results.collections import ExplanationDict, ExplanationList
+from tokenlight.results.explanation import ExplanationDict, ExplanationList
 from tokenlight.views import html, terminal
+from tokenlight.views.drawing import AGAINST, DARK, PAPER, SUPPORT, css, ink, shade
 from tokenlight.views.interactive import report
 from tokenlight.views.layout import explained, group_notes, headline, notes_of, pieces
-from tokenlight.views.palette import AGAINST, DARK, PAPER, SUPPORT, css, ink, shade
 
 TEXT = "it is a good movie"
 SCORES = [0.0, 0.5, -1.0, 0.02, 2.0, -0.6, 0.3]  # [CLS] it is a good movie [SEP]

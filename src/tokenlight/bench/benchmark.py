@@ -11,30 +11,27 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, get_args
 
-from tokenlight.bench.measuring import MeasuringPlan
-from tokenlight.bench.options import BadRows, RemovalName
+from tokenlight.bench.measure import FILE as SHOWN
+from tokenlight.bench.measure import MeasuringPlan, keep_shown, read_shown
 from tokenlight.bench.protocol import Protocol
 from tokenlight.bench.protocol import protocol as find_protocol
-from tokenlight.bench.shown_examples import FILE as SHOWN
-from tokenlight.bench.shown_examples import keep_shown, read_shown
 from tokenlight.bench.stored_results import FORMAT, VERSION
 from tokenlight.bench.tabulate import INVERSE, STAGES, best_method, read_table
-from tokenlight.data.examples import Example
-from tokenlight.data.parts import in_chunks
-from tokenlight.data.reading_examples import COLUMNS, first_example, read_examples
-from tokenlight.data.source import Data, DataSource, as_source
+from tokenlight.common.error_location import OWN_CODE, UNEXPECTED, describe_own_code, in_own_code, refuse_own_code
+from tokenlight.common.option_values import BadRows, RemovalName
+from tokenlight.common.progress import counting
+from tokenlight.data.data_source import Data, DataSource, as_source
+from tokenlight.data.examples import Example, in_chunks
+from tokenlight.data.read import EXAMPLE_COLUMNS, first_example, read_examples
+from tokenlight.explain.execute import refuse_to_write_out
 from tokenlight.explain.explainer import Explainer
-from tokenlight.explain.one_run import refuse_to_write_out
-from tokenlight.foundation.blame import OWN_CODE, UNEXPECTED, describe_own_code, in_own_code, refuse_own_code
-from tokenlight.foundation.progress import counting
-from tokenlight.masks.choosing import HeadsLike
+from tokenlight.heads.mask import HeadsLike
 from tokenlight.methods import METHODS
 from tokenlight.metrics import metrics_between
 from tokenlight.metrics.evaluate import DEFAULT_METRICS, Measure
 from tokenlight.metrics.probability import check_probabilities
-from tokenlight.results.table import Table
+from tokenlight.results.tables import Table
 from tokenlight.runs.engines import Place, open_place
-from tokenlight.runs.journal import Journal
 from tokenlight.runs.method_specs import (
     DEFAULT_METHODS,
     MethodSpec,
@@ -44,7 +41,14 @@ from tokenlight.runs.method_specs import (
     parse_measure,
 )
 from tokenlight.runs.model_hash import describe_model
-from tokenlight.runs.run_folder import check_settings, claim, describe_run, refuse_folder_of_data, warn_of_changed_data
+from tokenlight.runs.run_folder import (
+    Journal,
+    check_settings,
+    claim,
+    describe_run,
+    refuse_folder_of_data,
+    warn_of_changed_data,
+)
 from tokenlight.runs.workers import THIS_PROCESS, Workers
 from tokenlight.views.benchmark_report import VIEWS, write_views
 
@@ -303,4 +307,4 @@ def describe(
         "fused": plan.fused,
         "chunk": CHUNK_ROWS,
     }
-    return describe_run((FORMAT, VERSION), models[0], data.describe(COLUMNS), methods, more)
+    return describe_run((FORMAT, VERSION), models[0], data.describe(EXAMPLE_COLUMNS), methods, more)

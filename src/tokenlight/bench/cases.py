@@ -1,4 +1,4 @@
-"""From a row of data to a case: the text as the model reads it, what the model says, what is explained and marked."""
+"""From an example to a case: its tokens, the model's prediction, what is explained and which tokens are marked."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -7,25 +7,48 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tokenlight.bench.marking import find_marks, mark, marked_span
 from tokenlight.bench.protocol import Protocol
-from tokenlight.data.examples import MASK_MARK, BadRow, Example, NumberedRow, fill_mask
-from tokenlight.data.fitting import misfit
-from tokenlight.explain.answering import answer_ids
+from tokenlight.common.error_location import reason_to_skip
+from tokenlight.data.examples import MASK_MARK, BadRow, Example, NumberedRow, Span, fill_mask, misfit
+from tokenlight.explain.answers import answer_ids
 from tokenlight.explain.explainer import Explainer
-from tokenlight.explain.jobs import MethodConfig
 from tokenlight.explain.running import RunOptions
-from tokenlight.foundation.blame import reason_to_skip
+from tokenlight.heads.count import segment_tokens, tokens_of
+from tokenlight.methods.config import MethodConfig
 from tokenlight.metrics.perturbation import removable_units
-from tokenlight.model.tape import Capture
-from tokenlight.model.twin import InstrumentedModel
-from tokenlight.record.choices import OutputSelector
+from tokenlight.model.capture import Capture
+from tokenlight.model.instrumented import InstrumentedModel
 from tokenlight.runs.halving import by_halves
-from tokenlight.runs.journal import Record
+from tokenlight.runs.run_folder import Record
+from tokenlight.tasks.selectors import OutputSelector
 from tokenlight.tasks.targets import ResolvedTarget, Target, chosen_indices
 from tokenlight.tasks.task import Task
-from tokenlight.text.encoding import encode_each
-from tokenlight.text.rows import TokenizedText
+from tokenlight.text.tokenize import encode_each
+from tokenlight.text.tokenized_text import TokenizedText
+
+
+def find_marks(protocol: Protocol, tokenized_text: TokenizedText, example: Example) -> Tensor | None:
+    """[token] bool; None where nothing is marked, or not all of it is among the tokens."""
+    if example.answer is not None:
+        return protocol.answer_marks(tokenized_text, example.answer)
+    return mark(tokenized_text, [(0, span) for span in example.evidence])
+
+
+def mark(tokenized_text: TokenizedText, places: Sequence[tuple[int, Span]]) -> Tensor | None:
+    """The same for spans in parts of the text."""
+    marks = torch.zeros(len(tokenized_text), dtype=torch.bool)
+    for segment, span in places:
+        found = tokens_of(segment_tokens(tokenized_text, segment), span)
+        if found is None:
+            return None
+        marks[found[0] : found[1] + 1] = True
+    return marks if places else None
+
+
+def marked_span(marks: Tensor) -> tuple[int, int]:
+    places = marks.nonzero()[:, 0]
+    return int(places[0]), int(places[-1])
+
 
 BATCH = 32  # texts that run together
 

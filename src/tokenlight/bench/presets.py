@@ -10,9 +10,9 @@ from tokenlight.bench.protocol import PROTOCOLS, Protocol
 from tokenlight.metrics.evaluate import Measure
 from tokenlight.metrics.perturbation import ALTI_BINS, BINS, NINTHS, TENTHS_FROM_0, Perturbation
 from tokenlight.tasks.classification import Classification
-from tokenlight.tasks.extractive_answers import ExtractiveAnswers
 from tokenlight.tasks.masked_token import MaskedToken
 from tokenlight.tasks.next_token import NextToken
+from tokenlight.tasks.question_answering import ExtractiveAnswers
 
 # AttCAT and Mask-LRP take tokens away alike.
 DELETE = Perturbation(

@@ -1,4 +1,4 @@
-"""How methods are judged: which measures, on which texts, and what the explained pass sees."""
+"""Protocols: which metrics, on which texts, and what the explained pass sees."""
 
 import copy
 from collections.abc import Callable, Sequence
@@ -10,15 +10,15 @@ from torch import Tensor
 
 from tokenlight.data.examples import Span
 from tokenlight.explain.explainer import Explainer
+from tokenlight.heads.count import segment_tokens, tokens_of
 from tokenlight.metrics.evaluate import Measure, check_labels, named
 from tokenlight.metrics.perturbation import Perturbation
-from tokenlight.model.tape import Capture
-from tokenlight.model.twin import InstrumentedModel
+from tokenlight.model.capture import Capture
+from tokenlight.model.instrumented import InstrumentedModel
 from tokenlight.results.explanation import Explanation
-from tokenlight.syntax.align import segment_tokens, tokens_of
-from tokenlight.tasks.extractive_answers import LooseAnswers
-from tokenlight.text.batches import Batch
-from tokenlight.text.rows import TokenizedText
+from tokenlight.tasks.question_answering import LooseAnswers
+from tokenlight.text.batch import Batch
+from tokenlight.text.tokenized_text import TokenizedText
 
 BATCH = 32  # texts that run together
 

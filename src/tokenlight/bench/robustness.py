@@ -1,18 +1,26 @@
-"""How alike the explanations of models are that differ in their seed alone (Ferrando et al. 2022, section 5.2)."""
+"""Similarity of explanations between models of different seeds, and under shuffled weights."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, permutations
 from statistics import fmean
+from typing import Any
 
+from tokenlight.bench.cases import with_own_mask
+from tokenlight.data.data_source import DataSource
+from tokenlight.data.examples import Example
+from tokenlight.data.read import read_examples
 from tokenlight.explain.explainer import Explainer
 from tokenlight.explain.running import RunOptions
+from tokenlight.heads.mask import HeadsLike
 from tokenlight.metrics import metrics_between
 from tokenlight.metrics.evaluate import Measure, compare
+from tokenlight.metrics.sanity import sanity
 from tokenlight.results.explanation import Explanation
+from tokenlight.results.tables import Similarities
 from tokenlight.runs.method_specs import MethodSpec
-from tokenlight.text.chats import texts_of
-from tokenlight.text.rows import Text
+from tokenlight.text.tokenize import texts_of
+from tokenlight.text.tokenized_text import Text
 
 Explained = Mapping[str, Sequence[Explanation]]  # of one model: method -> text
 
@@ -84,3 +92,26 @@ def likeness_of(
         }
         for method in explained[0]
     }
+
+
+def check_methods(
+    explainer: Explainer, texts: Sequence[Text], specs: Sequence[MethodSpec], heads: HeadsLike = None, **settings: Any
+) -> Similarities:
+    """Each method's similarity to its own scores as more and more layers are shuffled."""
+    found = {}
+    for spec in specs:
+        options = dict(spec.options)
+        if heads is not None and "heads" in spec.entry.options:
+            options.setdefault("heads", heads)
+        found[spec.label] = sanity(explainer, texts, spec.name, progress=True, **settings, **options)
+    return found
+
+
+def source_texts(source: DataSource, explainer: Explainer) -> list[Text]:
+    """The texts alone; bad rows are refused, since there is no table to count them in."""
+    texts = []
+    for row in read_examples(source, explainer.task.gap):
+        if not isinstance(row, Example):
+            raise ValueError(f"{row.where}: {row.reason}")
+        texts.append(with_own_mask(explainer, row).text)
+    return texts

@@ -11,9 +11,8 @@ import numpy as np
 from tokenlight.metrics.evaluate import Measure
 from tokenlight.metrics.perturbation import Perturbation
 from tokenlight.results.saved import check_texts, expect
-from tokenlight.results.table import RunFacts
-from tokenlight.runs.journal import Journal, Record
-from tokenlight.runs.run_folder import RUN_FILE, read_run
+from tokenlight.results.tables import RunFacts
+from tokenlight.runs.run_folder import RUN_FILE, Journal, Record, read_run
 
 FORMAT, VERSION = "tokenlight.bench", 1
 INCOMPLETE = (KeyError, TypeError, AttributeError, IndexError)  # what reading raises where something is missing

@@ -1,4 +1,4 @@
-"""The table: methods × metrics, mean with a 95 % interval, and which cannot be told from the best."""
+"""From stored records to the table: means with 95 % intervals, and tests against the best method."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -10,12 +10,12 @@ import numpy as np
 import torch
 
 from tokenlight.bench.stored_results import Array, Results, read_results
-from tokenlight.foundation.intervals import ERROR, bounded_intervals, paired_chances, share_interval, weighted_means
+from tokenlight.common.intervals import ERROR, bounded_intervals, paired_chances, share_interval, weighted_means
 from tokenlight.methods import METHODS
 from tokenlight.metrics import Metric
 from tokenlight.metrics.evaluate import Measure
 from tokenlight.metrics.perturbation import Perturbation
-from tokenlight.results.table import FEWEST, Cell, Column, Line, Panel, Table
+from tokenlight.results.tables import FEWEST, Cell, Column, Line, Panel, Table
 
 INVERSE = "inverse of "  # begins the label of the control that turns a method round
 STAGES = ("results-00000.jsonl", "results-00001.jsonl")  # the methods; the inverse of the best of them

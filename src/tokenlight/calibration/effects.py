@@ -1,4 +1,4 @@
-"""What taking tokens away does to the model's answer: the measured side that head strengths are calibrated on."""
+"""What removing tokens does to the model's probability: the effects that head strengths are fitted to."""
 
 import random
 from collections.abc import Iterator, Sequence
@@ -11,9 +11,9 @@ from torch import Tensor
 from tokenlight.explain.explainer import Explainer
 from tokenlight.metrics.perturbation import Perturbation, change, removable_units
 from tokenlight.metrics.probability import Asking, ask, log_probabilities
-from tokenlight.model.twin import InstrumentedModel
+from tokenlight.model.instrumented import InstrumentedModel
 from tokenlight.tasks.targets import ChangedInput, MeasuredTarget
-from tokenlight.text.rows import TokenizedText
+from tokenlight.text.tokenized_text import TokenizedText
 
 FLOOR = 1e-9  # of a probability and of its complement: log-odds stay finite
 Order = list[list[int]]  # groups of tokens, in the order in which they go

@@ -1,4 +1,4 @@
-"""The command line's root, and what every command shares."""
+"""The root of the command line, and what every command shares."""
 
 import logging
 import re
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import tokenlight
-from tokenlight.foundation.escaping import escape_controls, escape_in_document
+from tokenlight.common.escaping import escape_controls, escape_in_document
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -31,7 +31,7 @@ ModelOption = Annotated[
 
 def wide_console() -> "Console":
     """For tables: as wide as the terminal, and without line breaks in a file or a pipe."""
-    from tokenlight.foundation.console import SafeConsole
+    from tokenlight.common.console import SafeConsole
 
     console = SafeConsole()
     return console if console.is_terminal else SafeConsole(width=400)

@@ -1,15 +1,14 @@
-"""Which explanation can you trust on this model: the benchmark, and the check that scores depend on the weights."""
+"""Commands for the benchmark, and for the check that scores depend on the weights."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tokenlight.bench.options import BadRows
 from tokenlight.cli.app import INTERRUPTED, app, readable_errors, say, wide_console
-from tokenlight.cli.completion import complete_metric, complete_protocol
-from tokenlight.cli.loading import load_model
-from tokenlight.cli.shared_options import (
+from tokenlight.cli.catalog import complete_metric, complete_protocol
+from tokenlight.cli.load import load_model
+from tokenlight.cli.options import (
     DataArgument,
     DeviceOption,
     EngineOption,
@@ -30,12 +29,13 @@ from tokenlight.cli.shared_options import (
     TrustOption,
     WorkersOption,
 )
-from tokenlight.cli.writing import refuse_checkpoint
+from tokenlight.cli.output import refuse_checkpoint
+from tokenlight.common.option_values import BadRows
 from tokenlight.runs.workers import Workers
 
 if TYPE_CHECKING:
-    from tokenlight.data.source import DataSource
-    from tokenlight.results.table import Table
+    from tokenlight.data.data_source import DataSource
+    from tokenlight.results.tables import Table
 
 
 FIRST_ROWS = 50  # of the check that scores depend on the weights
@@ -81,9 +81,9 @@ def bench(
     workers: WorkersOption = None,
 ) -> None:
     """Compare methods by metrics on your own model and data. A run that was stopped continues with the same command."""
-    from tokenlight.bench.shown_examples import read_shown
+    from tokenlight.bench.measure import read_shown
     from tokenlight.bench.tabulate import read_table
-    from tokenlight.data.source import DataSource
+    from tokenlight.data.data_source import DataSource
     from tokenlight.views.benchmark_report import write_views
     from tokenlight.views.benchmark_table import show_table
 
@@ -201,24 +201,24 @@ def sanity(
     device: DeviceOption = None,
 ) -> None:
     """Do scores depend on what the model has learned? Its layers are shuffled from the top down."""
-    from tokenlight.bench.shuffled_models import check_methods, texts_of
-    from tokenlight.data.source import DataSource
+    from tokenlight.bench.robustness import check_methods, source_texts
+    from tokenlight.data.data_source import DataSource
     from tokenlight.explain.explainer import DEFAULT_METHOD
     from tokenlight.runs.method_specs import MethodSpec
-    from tokenlight.views.shuffled_layers import sanity_figure, sanity_table
+    from tokenlight.views.curve_chart import sanity_figure, sanity_table
 
     with readable_errors():
         if figure is not None:
-            from tokenlight.views.figure import check_figure_name
+            from tokenlight.views.drawing import check_figure_name
 
             check_figure_name(figure)
         specs = [MethodSpec.parse(one) for one in method or [DEFAULT_METHOD]]
         explainer = load_model(model, task, trust_remote_code, device)
         limit = FIRST_ROWS if limit is None and sample is None else limit
         source = DataSource(data, text=text, pair=pair, kind=kind, split=split, limit=limit, sample=sample, seed=seed)
-        found = check_methods(explainer, texts_of(source, explainer), specs, heads, absolute=absolute, seed=seed)
+        found = check_methods(explainer, source_texts(source, explainer), specs, heads, absolute=absolute, seed=seed)
         wide_console().print(sanity_table(found))
         if figure is not None:
-            from tokenlight.views.figure import save
+            from tokenlight.views.drawing import save
 
             save(sanity_figure(found), figure)

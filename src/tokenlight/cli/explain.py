@@ -1,6 +1,7 @@
-"""Explaining one text, and what can be known before."""
+"""Commands that explain one text, or an answer that the model generates."""
 
 import json
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from io import StringIO
@@ -9,28 +10,40 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tokenlight.cli.answers import check_output, explain_answer, write_answer
 from tokenlight.cli.app import ModelOption, app, readable_errors, say, wide_console
-from tokenlight.cli.loading import DEFAULT, load_model
-from tokenlight.cli.prompts import DocumentsOption, MessagesOption, read_documents, read_prompt
-from tokenlight.cli.shared_options import (
+from tokenlight.cli.catalog import complete_method
+from tokenlight.cli.load import DEFAULT, load_model
+from tokenlight.cli.options import (
     DeviceOption,
+    DocumentsOption,
     Format,
     FusedOption,
+    MessagesOption,
     MethodSpecsOption,
+    ModelArgument,
     QuantityOption,
     TaskOption,
     TrustOption,
+    read_documents,
+    read_prompt,
 )
-from tokenlight.cli.writing import check_folder_of, confirm, format_for, print_document
-from tokenlight.explain.numbers import DEFAULT_QUANTITY
-from tokenlight.foundation.files import write_whole
+from tokenlight.cli.output import (
+    check_folder_of,
+    check_output,
+    confirm,
+    explain_answer,
+    format_for,
+    print_document,
+    write_answer,
+)
+from tokenlight.common.files import write_whole
+from tokenlight.common.option_values import DEFAULT_QUANTITY
 
 if TYPE_CHECKING:
-    from tokenlight.explain.jobs import MethodConfig
+    from tokenlight.methods.config import MethodConfig
     from tokenlight.results.explanation import Explanation
     from tokenlight.runs.method_specs import MethodSpec
-    from tokenlight.text.sources import Document
+    from tokenlight.text.tokenized_text import Document
 
 
 @app.command()
@@ -68,7 +81,7 @@ def explain(
     ] = None,
 ) -> None:
     """Explain what a model says about a text, or why a language model gave an answer."""
-    from tokenlight.data.answers import split_reply
+    from tokenlight.data.columns import split_reply
     from tokenlight.explain.explainer import DEFAULT_METHOD
     from tokenlight.explain.running import RunOptions
     from tokenlight.runs.method_specs import MethodSpec
@@ -130,8 +143,8 @@ def demo(
     output: Annotated[Path, typer.Option("--output", "-o", help="Where the same goes as HTML.")] = Path("demo.html"),
 ) -> None:
     """Explain three sentences with several methods: the first thing to look at."""
-    from tokenlight.foundation.console import SafeConsole
-    from tokenlight.foundation.first_look import DEMO_METHODS, SENTENCES
+    from tokenlight.common.console import SafeConsole
+    from tokenlight.common.samples import DEMO_METHODS, SENTENCES
     from tokenlight.views.html import page
     from tokenlight.views.layout import by_text
     from tokenlight.views.terminal import show
@@ -148,8 +161,7 @@ def demo(
 @app.command()
 def methods() -> None:
     """List all methods."""
-    from tokenlight.cli.catalogue import read_catalog
-    from tokenlight.views.method_table import method_table
+    from tokenlight.cli.catalog import method_table, read_catalog
 
     console = wide_console()
     console.print(method_table(read_catalog().methods, console.width))
@@ -166,8 +178,8 @@ def doctor(
     ] = None,
 ) -> None:
     """How much memory methods need on this model, which of them work, and what they cost on a short input."""
-    from tokenlight.explain.doctor import examine, foresee
-    from tokenlight.views.doctor import examination_table, outlook_table
+    from tokenlight.diagnostics.doctor import examine, foresee
+    from tokenlight.views.model_report import examination_table, outlook_table
 
     with readable_errors():
         explainer = load_model(model, task, trust_remote_code, device)
@@ -178,7 +190,7 @@ def doctor(
 def write(explanations: "list[Explanation]", shape: Format, output: Path | None) -> None:
     """One document, to a file or to standard output."""
     if output is None and shape is Format.terminal:
-        from tokenlight.foundation.console import SafeConsole
+        from tokenlight.common.console import SafeConsole
         from tokenlight.views.terminal import show
 
         show(explanations, SafeConsole())
@@ -198,9 +210,83 @@ def as_document(explanations: "list[Explanation]", shape: Format) -> str:
         from tokenlight.views.html import page
 
         return page([explanations])
-    from tokenlight.foundation.console import SafeConsole
+    from tokenlight.common.console import SafeConsole
     from tokenlight.views.terminal import print_explanations
 
     file = StringIO()
     print_explanations(explanations, SafeConsole(file=file, width=100_000))
     return file.getvalue()
+
+
+@app.command()
+def generate(
+    model: ModelArgument,
+    prompt: Annotated[str | None, typer.Argument(help="What the model reads before it writes.")] = None,
+    messages: MessagesOption = None,
+    plain: Annotated[
+        bool,
+        typer.Option(
+            "--plain",
+            help="Continue the prompt as it stands. Otherwise it is a user's message, if the model knows chats.",
+        ),
+    ] = False,
+    documents: DocumentsOption = None,
+    explain: Annotated[str, typer.Option(help="The method.", autocompletion=complete_method)] = "attn_lrp",
+    answer: Annotated[str | None, typer.Option(help="An answer that you have already; default: the model's.")] = None,
+    quantity: QuantityOption = DEFAULT_QUANTITY,
+    tokens: Annotated[int, typer.Option(min=1, help="The most that it writes.")] = 60,
+    temperature: Annotated[
+        float | None, typer.Option(min=0, help="Draw tokens by chance; default: the likeliest ones.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="For tokens that are drawn.")] = 0,
+    through: Annotated[bool, typer.Option("--through", help="Hand on what the answer itself took.")] = False,
+    low_memory: Annotated[bool, typer.Option("--low-memory", help="Less memory, more time, the same scores.")] = False,
+    fused: FusedOption = None,
+    trust_remote_code: TrustOption = False,
+    device: DeviceOption = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write everything to this file: .html, .json or .parquet.")
+    ] = None,
+) -> None:
+    """Let a language model answer a prompt or a chat, and say which parts of it made the model write each sentence."""
+    from tokenlight.methods import find_method
+    from tokenlight.text.documents import USER, named_spans, with_documents
+    from tokenlight.text.tokenized_text import Chat
+
+    with readable_errors():
+        check_output(output)  # everything before the model: loading is slow
+        method = find_method(explain).name
+        asked, passages = read_prompt(prompt, messages), read_documents(documents or ())
+        explainer = load_model(model, None, trust_remote_code, device)
+        if isinstance(asked, str) and not plain and explainer.tokenizer.chat_template:
+            asked = Chat((USER,), (asked,))
+        text, placed_documents = with_documents(asked, passages)
+        if answer is None:
+            drawing = {"do_sample": False} if not temperature else {"do_sample": True, "temperature": temperature}
+            written = explainer.generate(text, seed=seed, max_new_tokens=tokens, **drawing, **streaming(explainer))
+        else:
+            written = answer
+        settings = {
+            "quantity": quantity,
+            "documents": named_spans(placed_documents) or None,
+            "low_memory": low_memory,
+            "fused": fused,
+        }
+        found = explain_answer(explainer, text, written, method, through=through, **settings)
+        write_answer(found, output)
+
+
+def streaming(explainer: Any) -> dict[str, Any]:
+    """The setting by which transformers shows the answer while it is written, where somebody looks."""
+    if not sys.stdout.isatty():
+        return {}
+    from transformers import TextStreamer
+
+    class Shown(TextStreamer):
+        """Without characters that would control the terminal."""
+
+        def on_finalized_text(self, text: str, stream_end: bool = False) -> None:
+            safe = "".join(one for one in text if one.isprintable() or one in "\n\t")
+            print(safe, end="\n\n" if stream_end else "", flush=True)
+
+    return {"streamer": Shown(explainer.tokenizer, skip_prompt=True, skip_special_tokens=True)}

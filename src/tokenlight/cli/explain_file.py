@@ -1,4 +1,4 @@
-"""Explaining a whole corpus, and what its words say."""
+"""Commands that explain a whole corpus, and summarize its words."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tokenlight.cli.app import INTERRUPTED, ModelOption, app, readable_errors, say, wide_console
-from tokenlight.cli.completion import complete_method
-from tokenlight.cli.loading import DEFAULT, load_model
-from tokenlight.cli.shared_options import (
+from tokenlight.cli.catalog import complete_method
+from tokenlight.cli.load import DEFAULT, load_model
+from tokenlight.cli.options import (
     EngineOption,
     FusedOption,
     HeadsOption,
@@ -26,15 +26,15 @@ from tokenlight.cli.shared_options import (
     TrustOption,
     WorkersOption,
 )
-from tokenlight.cli.writing import refuse_checkpoint
+from tokenlight.cli.output import refuse_checkpoint
+from tokenlight.common.files import write_whole
+from tokenlight.common.formatting import describe_count
+from tokenlight.common.option_values import DEFAULT_QUANTITY
 from tokenlight.corpus.settings import CorpusSettings, Each, ScoreType
-from tokenlight.explain.numbers import DEFAULT_QUANTITY
-from tokenlight.foundation.files import write_whole
-from tokenlight.foundation.sizes import describe_count
 from tokenlight.runs.workers import Engine, Workers
 
 if TYPE_CHECKING:
-    from tokenlight.results.corpus_words import CorpusSummary
+    from tokenlight.results.tables import CorpusSummary
 
 
 @app.command("explain-file")
@@ -100,8 +100,8 @@ def explain_file(
     A run that was stopped continues with the same command.
     """
     from tokenlight.corpus.explain_dataset import explain_dataset
-    from tokenlight.data.reading_texts import check_corpus
-    from tokenlight.data.source import DataSource
+    from tokenlight.data.data_source import DataSource
+    from tokenlight.data.read import check_corpus
     from tokenlight.explain.explainer import DEFAULT_METHOD
     from tokenlight.runs.method_specs import MethodSpec
 
@@ -179,7 +179,7 @@ def corpus(
     """The words that support each label more than others do, over a whole corpus."""
     from tokenlight.corpus.summary import summarize
     from tokenlight.views.corpus_words import comparison_table, summary_csv, summary_figure
-    from tokenlight.views.figure import check_figure_name, save
+    from tokenlight.views.drawing import check_figure_name, save
 
     with readable_errors():
         if figure is not None:

@@ -1,5 +1,6 @@
-"""Which heads follow syntax or position: counting, thresholds, the map of heads."""
+"""Commands for heads: counting what they follow, and calibration of their strengths."""
 
+from collections import Counter
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -7,24 +8,30 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tokenlight.cli.app import app, readable_errors, say, wide_console
-from tokenlight.cli.loading import load_model
-from tokenlight.cli.shared_options import (
+from tokenlight.cli.catalog import complete_method
+from tokenlight.cli.load import load_model
+from tokenlight.cli.options import (
+    DataArgument,
     DeviceOption,
     KindOption,
     LimitOption,
+    ModelArgument,
     PairOption,
+    RemovalOption,
     SampleOption,
     SampleSeedOption,
     SplitOption,
     TaskOption,
+    TextOption,
     TrustOption,
 )
-from tokenlight.cli.writing import check_folder_of, confirm
+from tokenlight.cli.output import check_folder_of, confirm
+from tokenlight.common.formatting import describe_count
 
 if TYPE_CHECKING:
+    from tokenlight.data.read import ParsedTextSource
     from tokenlight.explain.explainer import Explainer
-    from tokenlight.heads.parsed_texts import ParsedTextSource
-    from tokenlight.masks.statistics import HeadStatistics
+    from tokenlight.heads.statistics import HeadStatistics
 
 
 NO_HEAD = (
@@ -82,14 +89,14 @@ def heads(
     device: DeviceOption = None,
 ) -> None:
     """Find the heads that follow syntax or position, and write them as a mask for `explain --heads`."""
-    from tokenlight.data.source import DataSource
-    from tokenlight.heads.parsed_texts import parse_source
-    from tokenlight.masks.head_mask import HeadMask
-    from tokenlight.views.head_map import head_map
+    from tokenlight.data.data_source import DataSource
+    from tokenlight.data.read import parse_source
+    from tokenlight.heads.mask import HeadMask
+    from tokenlight.views.heads import head_map
 
     with readable_errors():
         if figure is not None:
-            from tokenlight.views.figure import check_figure_name
+            from tokenlight.views.drawing import check_figure_name
 
             check_figure_name(figure)
         if texts is None:
@@ -117,8 +124,8 @@ def heads(
         if not mask.count:
             say(f"warning: {NO_HEAD}", err=True)
         if figure is not None:
-            from tokenlight.views.figure import save
-            from tokenlight.views.head_figure import head_figure
+            from tokenlight.views.drawing import save
+            from tokenlight.views.heads import head_figure
 
             save(head_figure(mask), figure)
 
@@ -127,7 +134,7 @@ def count(
     explainer: "Explainer", source: "ParsedTextSource", output: Path, relations: list[str] | None, direction: str
 ) -> "HeadStatistics":
     from tokenlight.heads.count import count_heads
-    from tokenlight.masks.statistics import RELATIONS
+    from tokenlight.heads.statistics import RELATIONS
 
     chosen = RELATIONS if not relations else {relation: RELATIONS.get(relation, (relation,)) for relation in relations}
     return count_heads(
@@ -144,3 +151,91 @@ def count(
 def checkpoint_of(output: Path) -> Path:
     """Where counts are kept until the mask is written: a command that was stopped continues there."""
     return output.with_name(output.name + ".partial")
+
+
+FIRST_ROWS = 200
+
+
+@app.command()
+def calibrate(
+    model: ModelArgument,
+    texts: DataArgument,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The mask file to write.")],
+    method: Annotated[
+        str, typer.Option(help="A relevance method that takes heads.", autocompletion=complete_method)
+    ] = "attn_lrp",
+    limit: Annotated[
+        int | None,
+        typer.Option(min=1, help="Only the first so many rows; 50 to 500 are best. Default: 200, or the sample."),
+    ] = None,
+    sample: SampleOption = None,
+    removal: RemovalOption = None,
+    folds: Annotated[
+        int, typer.Option(min=2, help="Parts of the texts; each is judged by a search over the others.")
+    ] = 4,
+    steps: Annotated[int, typer.Option(min=1, help="At most so many steps of the search.")] = 60,
+    seed: Annotated[int, typer.Option(help="Of the orders, of the division of the texts, and of --sample.")] = 0,
+    heads: Annotated[
+        str | None, typer.Option(help="A mask to be compared with, see `tokenlight heads`; default: the model's own.")
+    ] = None,
+    figure: Annotated[Path | None, typer.Option(help="Draw the map of heads here: png, svg or pdf.")] = None,
+    text: TextOption = None,
+    pair: PairOption = None,
+    split: SplitOption = None,
+    kind: KindOption = None,
+    task: TaskOption = None,
+    trust_remote_code: TrustOption = False,
+    device: DeviceOption = None,
+) -> None:
+    """Find the head strengths that make a method most faithful, and write them as a mask for `explain --heads`."""
+    from tokenlight.bench.cases import sort_out
+    from tokenlight.bench.protocol import Protocol
+    from tokenlight.calibration.calibrate import calibrate as run
+    from tokenlight.calibration.calibrate import relevance_method
+    from tokenlight.data.data_source import DataSource
+    from tokenlight.data.read import read_examples
+    from tokenlight.methods.config import MethodConfig
+    from tokenlight.metrics.evaluate import Measure
+    from tokenlight.metrics.perturbation import Perturbation
+    from tokenlight.views.heads import head_map
+
+    with readable_errors():
+        if figure is not None:
+            from tokenlight.views.drawing import check_figure_name
+
+            check_figure_name(figure)
+        check_folder_of(output)
+        relevance_method(method)
+        limit = FIRST_ROWS if limit is None and sample is None else limit
+        source = DataSource(texts, text=text, pair=pair, kind=kind, split=split, limit=limit, sample=sample, seed=seed)
+        explainer = load_model(model, task, trust_remote_code, device)
+        perturbation = Perturbation() if removal is None else Perturbation().by(removal)
+        judge = Protocol("calibration", (Measure("aopc", perturbation),))
+        rows = list(enumerate(read_examples(source, explainer.task.gap)))
+        plain = {method: MethodConfig.for_model(relevance_method(method), {"heads": None}, explainer.inner)}
+        cases, aside = sort_out(explainer, judge, rows, plain)
+        for reason, rows in Counter(str(row.get("bad") or row.get("set_aside")) for row in aside).items():
+            say(f"{describe_count(rows, 'row')} skipped: {reason}", err=True)
+        mask = run(
+            explainer,
+            [case.draft.tokenized_text.text for case in cases],
+            method,
+            target=[case.target for case in cases],
+            foil=[case.foil for case in cases],
+            perturbation=perturbation,
+            folds=folds,
+            steps=steps,
+            seed=seed,
+            heads=heads,
+            source=source.name,
+            checkpoint=checkpoint_of(output),
+        )
+        mask.save(output)
+        checkpoint_of(output).unlink(missing_ok=True)
+        confirm(output)
+        wide_console().print(head_map(mask))
+        if figure is not None:
+            from tokenlight.views.drawing import save
+            from tokenlight.views.heads import head_figure
+
+            save(head_figure(mask), figure)

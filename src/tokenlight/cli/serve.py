@@ -1,4 +1,4 @@
-"""The local page."""
+"""The command that starts the local page."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,9 +6,9 @@ from typing import Annotated
 import typer
 
 from tokenlight.cli.app import app, readable_errors, say
-from tokenlight.cli.loading import DEFAULT, load_model
-from tokenlight.cli.shared_options import DeviceOption, TaskOption, TrustOption
-from tokenlight.foundation.extras import from_extra
+from tokenlight.cli.load import DEFAULT, load_model
+from tokenlight.cli.options import DeviceOption, TaskOption, TrustOption
+from tokenlight.common.errors import from_extra
 
 
 @app.command()
@@ -29,7 +29,7 @@ def serve(
     with readable_errors():
         with from_extra("serve", "the page"):
             from tokenlight.serve.server import HOST, listen, run
-        from tokenlight.masks.choosing import choose_heads
+        from tokenlight.heads.mask import choose_heads
 
         with listen(port) as sock:  # before the model: loading is slow
             explainer = load_model(model, task, trust_remote_code, device)

@@ -1,28 +1,28 @@
-"""A whole corpus, explained into a folder of Parquet files. It can be stopped anywhere and continues there."""
+"""Explains a whole corpus into a folder of Parquet files. It can be stopped anywhere and continues there."""
 
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from tokenlight.corpus.explaining_parts import explain_chunk
-from tokenlight.corpus.first_texts import try_out
+from tokenlight.common.error_location import describe_own_code, in_own_code, reason_to_skip, refuse_own_code
+from tokenlight.common.errors import from_extra
+from tokenlight.common.progress import pacing
+from tokenlight.corpus.chunks import explain_chunk, make_drafts
 from tokenlight.corpus.plan import ExplainingPlan
 from tokenlight.corpus.settings import DEFAULT_SETTINGS, CorpusSettings
-from tokenlight.data.parts import Chunk, in_chunks
-from tokenlight.data.reading_texts import COLUMNS, check_corpus, read_texts
-from tokenlight.data.source import Data, DataSource, as_source
+from tokenlight.data.data_source import Data, DataSource, as_source
+from tokenlight.data.examples import BadRow, Chunk, in_chunks
+from tokenlight.data.read import COLUMNS, check_corpus, read_texts
+from tokenlight.explain.execute import refuse_to_write_out
 from tokenlight.explain.explainer import DEFAULT_METHOD, Explainer
-from tokenlight.explain.jobs import MethodConfig
-from tokenlight.explain.one_run import refuse_to_write_out
-from tokenlight.foundation.blame import describe_own_code
-from tokenlight.foundation.extras import from_extra
-from tokenlight.masks.choosing import HeadsLike
+from tokenlight.heads.mask import HeadsLike
+from tokenlight.methods.config import MethodConfig
 from tokenlight.runs.engines import Place, Tell, open_place
 from tokenlight.runs.method_specs import MethodSpec, describe_config
-from tokenlight.runs.pace import pacing
 from tokenlight.runs.run_folder import (
     RUN_FILE,
     check_settings,
@@ -33,6 +33,43 @@ from tokenlight.runs.run_folder import (
     warn_of_changed_data,
 )
 from tokenlight.runs.workers import THIS_PROCESS, Workers
+
+READ, TRIED = 1000, 10  # rows, and those among them on which the model runs
+
+
+def try_out(plan: ExplainingPlan, source: DataSource) -> None:
+    """Raise what is wrong with the first texts, unless one of them can be explained."""
+    bad: list[BadRow] = []
+    own: list[str] = []
+    unforeseen: Exception | None = None
+    tried = 0
+    for row in islice(read_texts(source), READ):
+        part = Chunk(0, ((0, row),))
+        counts = True  # unless nothing but the row is wrong, which is found without the model
+        try:
+            drafts, reasons = make_drafts(plan, part, strict=True)
+            counts = bool(drafts)
+            if drafts:
+                explained = explain_chunk(plan, part, strict=True)
+                if explained.texts:
+                    return
+                reasons = explained.bad
+            bad += [reason for _, reason in reasons]
+        except Exception as error:
+            reason = reason_to_skip(error)  # raises what is no row's fault
+            own += in_own_code([reason])
+            unforeseen = unforeseen or error
+        tried += counts
+        if tried == TRIED:
+            break
+    if own:
+        raise refuse_own_code(own) from unforeseen
+    if unforeseen is not None:
+        raise unforeseen
+    if not bad:
+        raise ValueError(f"{source.name}: expected rows of data, found none")
+    raise ValueError(f"none of the first {len(bad)} rows can be explained: {bad[0].where}: {bad[0].reason}")
+
 
 FORMAT, VERSION = "tokenlight.corpus", 1
 WRITTEN = ("bad_rows.jsonl", "_SUCCESS", "summary.csv")  # beside the parts; `shards` needs pyarrow to be imported

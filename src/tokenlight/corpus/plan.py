@@ -1,18 +1,24 @@
-"""What is done to every part of a corpus, and what comes out of one."""
+"""What is done to every chunk of a corpus, and batches of a token budget that fit in memory."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
+from tokenlight._compat.torch_internals import is_out_of_memory
+from tokenlight.common.error_location import reason_to_skip
 from tokenlight.corpus.settings import CorpusSettings
 from tokenlight.data.examples import BadRow, Example
 from tokenlight.explain.explainer import Explainer
-from tokenlight.explain.jobs import MethodConfig
-from tokenlight.model.habits import behavior_of
+from tokenlight.methods.config import MethodConfig
+from tokenlight.model.behavior_probes import behavior_of
 from tokenlight.results.explanation import Explanation
-from tokenlight.results.passage import Passage
+from tokenlight.results.units import Passage
+from tokenlight.runs.halving import by_halves
+from tokenlight.text.batch import length_batches
+from tokenlight.text.tokenized_text import TokenizedText
 
 LARGEST = {"float32": torch.finfo(torch.float32).max, "float16": torch.finfo(torch.float16).max}
 NumberedBadRow = tuple[int, BadRow]
@@ -84,3 +90,54 @@ class ExplainedChunk:
     number: int
     texts: list[ExplainedText]
     bad: list[NumberedBadRow]
+
+
+Found = TypeVar("Found")
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a text cannot be explained."""
+
+    reason: str
+
+
+def in_batches(
+    tokenized_texts: Sequence[TokenizedText],
+    tokens: int,
+    exact: bool,
+    run: Callable[[list[int]], Sequence[Found]],
+    tell: Callable[[list[int]], None] = lambda done: None,
+    strict: bool = False,
+) -> list[Found | Failure]:
+    """`run` on numbers of rows, similar lengths together, at most `tokens` at once with padding; in the rows' order.
+
+    `tell` hears of every batch that is done. With `strict`, unforeseen errors are raised.
+    """
+    found: dict[int, Found | Failure] = {}
+    for batch in length_batches([len(tokenized_text) for tokenized_text in tokenized_texts], tokens, exact):
+        found |= zip(batch, attempt(batch, tokenized_texts, run, strict), strict=True)
+        tell(batch)
+    return [found[i] for i in range(len(tokenized_texts))]
+
+
+def attempt(
+    batch: list[int],
+    tokenized_texts: Sequence[TokenizedText],
+    run: Callable[[list[int]], Sequence[Found]],
+    strict: bool = False,
+) -> list[Found | Failure]:
+    def failure(place: int, error: Exception, reason: str) -> Found | Failure:
+        if is_out_of_memory(error):
+            reason = f"its {len(tokenized_texts[place])} tokens do not fit in memory"
+        return Failure(reason)
+
+    return by_halves(batch, lambda places: run(list(places)), failure, strict)
+
+
+def or_failure(make: Callable[[], Found | Failure], strict: bool) -> Found | Failure:
+    """What is made of one row, or why it cannot be."""
+    try:
+        return make()
+    except Exception as error:
+        return Failure(reason_to_skip(error, strict))

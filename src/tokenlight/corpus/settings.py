@@ -1,9 +1,9 @@
-"""What can be chosen about explaining a corpus; kept with the results, which depend on it."""
+"""Settings of explaining a corpus; saved with the results."""
 
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from tokenlight.explain.numbers import DEFAULT_QUANTITY, Quantity, check_quantity
+from tokenlight.common.option_values import DEFAULT_QUANTITY, Quantity, check_quantity
 
 ScoreType = Literal["float32", "float16"]
 Each = Literal["answer", "sentence", "token"]

@@ -1,4 +1,4 @@
-"""The folder of an explained corpus: a Parquet file for each part, whole or not there, and the rows that were skipped.
+"""The folder of an explained corpus: a Parquet file for each chunk, and the records that were skipped.
 
 One row is one text explained by one method: tables have the same columns whatever the methods, several runs can be
 read as one, and a method is chosen with WHERE. What the methods share (the tokens) is next to itself and compresses.
@@ -14,14 +14,14 @@ from typing import Any
 
 import numpy
 
+from tokenlight.common.error_location import UNEXPECTED, in_own_code, reason_to_skip
+from tokenlight.common.errors import from_extra
+from tokenlight.common.files import hash_file, replacing
 from tokenlight.corpus.plan import ExplainedChunk, ExplainedText
 from tokenlight.corpus.settings import CorpusSettings
 from tokenlight.data.examples import BadRow
-from tokenlight.foundation.blame import UNEXPECTED, in_own_code, reason_to_skip
-from tokenlight.foundation.extras import from_extra
-from tokenlight.foundation.files import hash_file, replacing
-from tokenlight.text.chats import messages_of
-from tokenlight.text.rows import Chat, Text
+from tokenlight.text.tokenize import messages_of
+from tokenlight.text.tokenized_text import Chat, Text
 
 with from_extra("scale", "Parquet"):
     import pyarrow

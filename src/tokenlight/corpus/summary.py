@@ -1,15 +1,15 @@
-"""Over a whole corpus: which words support each label more than words do as a rule. Shards are read one by one."""
+"""Which words support each label over a whole corpus, shard by shard."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tokenlight.common.errors import from_extra
 from tokenlight.corpus.explain_dataset import FORMAT
-from tokenlight.foundation.extras import from_extra
-from tokenlight.results.corpus_words import CorpusSummary, LabelWords, WordSupport
+from tokenlight.results.tables import CorpusSummary, LabelWords, WordSupport
 from tokenlight.runs.run_folder import RUN_FILE, read_run
-from tokenlight.text.words import group_tokens
+from tokenlight.text.segmentation import group_tokens
 
 READ = (
     "text",

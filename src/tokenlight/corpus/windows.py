@@ -1,4 +1,4 @@
-"""Long texts in overlapping windows of tokens, and what was found in them put together again on the whole text."""
+"""Long texts in overlapping windows of tokens, and their scores joined again."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from tokenlight.results.explanation import Explanation
-from tokenlight.text.rows import Chat, TokenizedText
+from tokenlight.text.tokenized_text import Chat, TokenizedText
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,13 @@
-"""What the columns of a table mean: text, pair, label or question; and a row read by it."""
+"""What the columns of a table mean: texts, pairs, questions, answers, and minimal pairs."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from tokenlight.data.examples import BadRow, Example, TableRow
-from tokenlight.text.rows import Chat, check_text, parts
+from tokenlight.data.examples import MASK_MARK, BadRow, Example, TableRow
+from tokenlight.text.documents import Prompt
+from tokenlight.text.tokenize import ASSISTANT
+from tokenlight.text.tokenized_text import Chat, Gap, check_text, parts
 
 # Names in the common datasets; upper and lower case are the same.
 TEXTS = ("sentence", "text", "text_a", "comment", "review", "content")
@@ -129,3 +132,169 @@ def text_problem(text: object) -> str | None:
     except (TypeError, ValueError) as error:
         return str(error)
     return None
+
+
+# Common names; upper and lower case are the same.
+PROMPT, MESSAGES = "prompt", "messages"
+ANSWERS = ("answer", "response", "completion")
+DOCUMENTS = ("documents", "passages", "contexts")
+EVIDENCE = "evidence"
+
+
+def answer_columns(
+    found: Sequence[str], text: str | None, answer: str | None, where: str
+) -> tuple[str, str | None] | None:
+    """Those of the prompt and of the answer: as the caller named them, or common names. None: there are no answers.
+
+    Messages may end with the answer, and need no other column.
+    """
+    for name in (text, answer):
+        if name is not None and name not in found:
+            raise ValueError(f"{where} has no column {name!r}; it has {', '.join(found)}")
+    if text is not None:  # beside a text of any name, a column may be called answer and be something else
+        return None if answer is None else (text, answer)
+    prompt = one_of((PROMPT, MESSAGES), found, "text", where)
+    if answer is None and prompt is not None:
+        answer = one_of(ANSWERS, found, "answer", where)
+    if prompt is None and answer is not None:
+        known = ", ".join(found)
+        raise ValueError(f"{where} has no column that is known to hold a prompt; it has {known}. Name it with text=")
+    if prompt is None or (answer is None and prompt.lower() == PROMPT):
+        return None
+    return prompt, answer
+
+
+def documents_of(values: Mapping[str, Any], column: str | None, where: str) -> dict[str, str]:
+    """The documents of a row, where it has any: in the named column, or in one with a common name."""
+    name = column if column is not None else one_of(DOCUMENTS, list(values), "documents", where)
+    try:
+        return {} if name is None else read_documents(values.get(name))
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
+
+
+def split_reply(text: Prompt) -> tuple[Prompt, str | None]:
+    """A chat that ends with a message of the assistant, as what came before and this answer; others as they are."""
+    if not isinstance(text, Chat) or len(text.roles) < 2 or text.roles[-1] != ASSISTANT:
+        return text, None
+    return Chat(text.roles[:-1], text.contents[:-1]), text.contents[-1]
+
+
+def read_documents(value: Any) -> dict[str, str]:
+    """By name, from a list of texts or an object with names and texts. Nothing is no document."""
+    if value is None:
+        return {}
+    if isinstance(value, Mapping):  # in a column of Parquet, every row has all names
+        named = {str(name): text for name, text in value.items() if text is not None}
+    elif isinstance(value, list | tuple):
+        named = {f"document {i}": text for i, text in enumerate(value, 1)}
+    else:
+        raise ValueError(f"expected a list of texts or an object with names and texts, found {value!r}")
+    for name, text in named.items():
+        if not isinstance(text, str) or not text.strip():
+            raise ValueError(f"{name}: expected a text, found {text!r}")
+    return named
+
+
+def read_evidence(value: Any) -> dict[str, str]:
+    """By name, from a text or a list of texts that stand in the prompt. Nothing is no evidence."""
+    texts = [value] if isinstance(value, str) else [] if value is None else value
+    if not isinstance(texts, list) or not all(isinstance(text, str) and text.strip() for text in texts):
+        raise ValueError(
+            f"{EVIDENCE}: expected a text that occurs in the prompt, or a list of such texts; found {value!r}"
+        )
+    return {f"{EVIDENCE} {i}": text for i, text in enumerate(texts, 1)}
+
+
+@dataclass(frozen=True)
+class PairColumns:
+    """The names of the columns in one family of files."""
+
+    prefix: str
+    right: str
+    wrong: str
+    evidence: str
+    sentence: str  # whole, with the right word; only masked examples need it
+    group: str
+
+
+SCHEMES = (
+    PairColumns(
+        "one_prefix_prefix", "one_prefix_word_good", "one_prefix_word_bad", "target", "sentence_good", "UID"
+    ),  # BLiMP and IOI of mt-upc/logit-explanations
+    PairColumns("prefix", "target", "foil", "evidence", "sentence", "group"),
+)
+NOT_MARKED = ("", "NA")
+
+
+def pair_columns(found: Sequence[str]) -> PairColumns | None:
+    """The scheme of a file with these columns, if it holds minimal pairs."""
+    fitting = (s for s in SCHEMES if {s.prefix, s.right, s.wrong, s.evidence} <= set(found))
+    return next(fitting, None)
+
+
+def whole_words(text: str, part: str) -> list[tuple[int, int]]:
+    """Spans in which `part` stands with no letter or digit directly before or behind it; none overlap."""
+    found: list[tuple[int, int]] = []
+    for start in occurrences(text, part):
+        end = start + len(part)
+        apart = not is_word(text[max(0, start - 1) : start]) and not is_word(text[end : end + 1])
+        if apart and (not found or start >= found[-1][1]):
+            found.append((start, end))
+    return found
+
+
+def is_word(character: str) -> bool:
+    """As \\w in a regular expression; the end of a text is none."""
+    return character.isalnum() or character == "_"
+
+
+def occurrences(text: str, part: str) -> list[int]:
+    """Where `part` begins in `text`, in time proportional to both lengths (Knuth, Morris and Pratt 1977)."""
+    borders = [0]  # for each prefix of `part`: the length of the longest shorter one that it ends with
+    for character in part[1:]:
+        borders.append(extend(part, borders, borders[-1], character))
+    found, matched = list[int](), 0
+    for at, character in enumerate(text):
+        matched = extend(part, borders, matched, character)
+        if matched == len(part):
+            found.append(at + 1 - len(part))
+    return found
+
+
+def extend(part: str, borders: Sequence[int], matched: int, character: str) -> int:
+    """How many characters of `part` end with this one, if `matched` ended before it."""
+    while matched and (matched == len(part) or part[matched] != character):
+        matched = borders[matched - 1]
+    return matched + (part[matched] == character)
+
+
+def read_pair(row: TableRow, columns: PairColumns, gap: Gap) -> Example | BadRow:
+    """The prefix for causal models, the sentence with the mask mark in place of the word for masked ones."""
+    lower = {name.lower(): value for name, value in row.values.items()}  # IOI writes Sentence_good
+    values = {name: str(lower.get(column.lower()) or "").strip() for name, column in vars(columns).items()}
+    prefix, right, wrong = values["prefix"], values["right"], values["wrong"]
+    if not (prefix and right and wrong):
+        return BadRow(row.where, "expected a prefix, a right and a wrong word")
+    if right == wrong:
+        return BadRow(row.where, "the right and the wrong word are the same")
+    if values["evidence"] in NOT_MARKED:
+        return BadRow(row.where, "no evidence is marked")
+    places = whole_words(prefix, values["evidence"])
+    if len(places) != 1:
+        many = "more than once" if places else "nowhere"
+        return BadRow(row.where, f"the evidence stands {many} in the prefix")
+    text = prefix
+    if gap == "inside":
+        start = f"{prefix} {right}"
+        if not values["sentence"].startswith(start):
+            return BadRow(row.where, "the sentence does not begin with the prefix and the right word")
+        text = f"{prefix} {MASK_MARK}{values['sentence'][len(start) :]}"
+    return Example(
+        row.id,
+        text,
+        target=f" {right}",
+        foil=f" {wrong}",
+        evidence=(places[0],),
+        group=values["group"] or None,
+    )

@@ -1,10 +1,12 @@
-"""One row of data, whatever it came from: a text with what is known about it, or the reason why it is none."""
+"""Examples of a data set, chunks of them, and which examples a tokenizer can take."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import count, islice
+from typing import Any
 
-from tokenlight.text.rows import Text
-from tokenlight.text.sources import Document
+from tokenlight.tasks.mixins import token_index
+from tokenlight.text.tokenized_text import Document, Text, TokenizedText
 
 MASK_MARK = "***mask***"  # stands for any tokenizer's mask token, as in Goldberg's file
 Span = tuple[int, int]  # characters
@@ -59,3 +61,47 @@ def fill_mask(example: Example, mask_token: str) -> Example:
     shift = len(mask_token) - len(MASK_MARK)
     moved = tuple((s + shift, e + shift) if s > place else (s, e) for s, e in example.evidence)
     return replace(example, text=text.replace(MASK_MARK, mask_token), evidence=moved)
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Rows with their numbers in the data."""
+
+    number: int  # of the part
+    rows: tuple[NumberedRow, ...]
+
+
+def in_chunks(
+    read: Callable[[], Iterator[Example | BadRow]],
+    size: int,
+    done: Collection[int] = (),
+    row_numbers: Callable[[], Iterable[int]] = count,
+) -> Iterator[Chunk]:
+    """All rows, `size` at a time, without the parts that are done; `row_numbers` says which rows of the data they are.
+
+    A part is known by its place among the parts, so a run that goes on must read the same rows.
+    """
+    rows = zip(row_numbers(), read(), strict=False)
+    for number in count():
+        some = tuple(islice(rows, size))
+        if not some:
+            return
+        if number not in done:
+            yield Chunk(number, some)
+
+
+def misfit(example: Example, tokenized_text: TokenizedText, tokenizer: Any) -> str | None:
+    """Why a tokenizer cannot take an example."""
+    try:
+        forms = {token_index(form, tokenizer, len(tokenizer)) for form in (example.target, example.foil)}
+    except ValueError:
+        return "a form of the word is not one token"
+    if len(forms) < 2:
+        return "both forms are the same token"
+    ordinary = [span for span, special in zip(tokenized_text.spans, tokenized_text.special, strict=True) if not special]
+    evidence = [s for s in ordinary if any(s[0] < end and start < s[1] for start, end in example.evidence)]
+    if example.evidence and not evidence:
+        return "the evidence has no token"
+    if len(ordinary) < 2:
+        return "input of a single token"
+    return None if len(evidence) < len(ordinary) else "the evidence is the whole input"

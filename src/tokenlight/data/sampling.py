@@ -1,4 +1,4 @@
-"""A seeded random sample of the rows of a data set, without replacement and in data order."""
+"""A seeded random sample of a data set, without replacement and in data order."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from random import Random

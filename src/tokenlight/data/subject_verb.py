@@ -1,4 +1,4 @@
-"""Subject-verb agreement (Arras et al. 2025): does the model's explanation point at the subject?
+"""Subject-verb agreement as a data set (Arras et al. 2025), with the other form of a verb.
 
 From gold trees or from the LGD file of Goldberg (2019): a present-tense verb, its other form, and as ground truth
 the one word that is its subject. What is uncertain is dropped, and every drop has a reason that can be counted.
@@ -11,11 +11,52 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from tokenlight.common.files import numbered_lines, open_text, write_whole
 from tokenlight.data.examples import MASK_MARK, BadRow, Example, Span, TableRow
-from tokenlight.data.verb_forms import other_form
-from tokenlight.foundation.files import numbered_lines, open_text, write_whole
-from tokenlight.syntax.parses import SPACY_PIPELINE, TreebankSentence, conllu_blocks, load_spacy, read_sentence
-from tokenlight.text.rows import Gap
+from tokenlight.heads.parses import SPACY_PIPELINE, TreebankSentence, conllu_blocks, load_spacy, read_sentence
+from tokenlight.text.tokenized_text import Gap
+
+IRREGULAR = {  # lemma -> third person singular, other persons
+    "be": ("is", "are"),
+    "have": ("has", "have"),
+    "do": ("does", "do"),
+    "go": ("goes", "go"),
+    "undergo": ("undergoes", "undergo"),
+    "forgo": ("forgoes", "forgo"),
+    "echo": ("echoes", "echo"),
+    "veto": ("vetoes", "veto"),
+    "stomach": ("stomachs", "stomach"),
+}
+VOWELS = "aeiou"
+HISSING = ("ss", "x", "zz", "ch", "sh")
+
+
+def verb_forms(lemma: str) -> tuple[str, str] | None:
+    """Singular and plural form; None where spelling alone does not tell."""
+    if lemma in IRREGULAR:
+        return IRREGULAR[lemma]
+    if len(lemma) < 2 or not (lemma.isascii() and lemma.isalpha() and lemma.islower()):
+        return None
+    before, last = lemma[-2], lemma[-1]
+    if lemma.endswith(HISSING):
+        return lemma + "es", lemma
+    if last in "sz" or (last == "o" and before not in VOWELS):  # buses or busses, quizzes, solos
+        return None
+    if last == "y" and before not in VOWELS:
+        return lemma[:-1] + "ies", lemma
+    return lemma + "s", lemma
+
+
+def other_form(form: str, lemma: str, singular: bool) -> str | None:
+    """The form of the other number, written as `form` is; None if `form` is not what its lemma makes one expect."""
+    forms = verb_forms(lemma)
+    if forms is None or form.lower() != forms[0 if singular else 1]:
+        return None
+    other = forms[1 if singular else 0]
+    if form.isupper():
+        return other.upper()
+    return other.capitalize() if form[0].isupper() else other
+
 
 FORM, LEMMA, UPOS, XPOS, FEATURES, HEAD, RELATION = 1, 2, 3, 4, 5, 6, 7  # columns of CoNLL-U
 PRESENT_TAGS = ("VBZ", "VBP")

@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 from transformers import BertConfig, BertForSequenceClassification, BertTokenizer
 
-from tokenlight.foundation.first_look import EMBEDDED
+from tokenlight.common.samples import EMBEDDED
 
 FILES = Path(__file__).parent / "files"
 SCALE = ".row_scale"  # the int8 matrix `name` has its scales under `name + SCALE`

@@ -1,1 +1,1 @@
-"""Texts in, explanations out: batches, shared passes, memory, remarks."""
+"""Texts in, explanations out: batches, shared passes, memory, notes."""

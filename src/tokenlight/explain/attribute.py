@@ -1,4 +1,4 @@
-"""Explaining token ids: for those who tokenize themselves."""
+"""Explanations of token ids, without a tokenizer."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,23 +7,22 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from tokenlight.explain.footprint import shape_of
-from tokenlight.explain.free_memory import refuse_too_large
-from tokenlight.explain.jobs import MethodConfig, Option
-from tokenlight.explain.passes import plan_passes
+from tokenlight._compat.torch_internals import is_out_of_memory
+from tokenlight.common.errors import UnsupportedModelError
+from tokenlight.explain.memory import refuse_too_large, shape_of
+from tokenlight.explain.plan import plan_passes
 from tokenlight.explain.running import RunOptions, run_configs
-from tokenlight.foundation.errors import UnsupportedModelError
-from tokenlight.foundation.torch_internals import is_out_of_memory
 from tokenlight.methods import Attribution, find_method
-from tokenlight.model import inputs, pooling
-from tokenlight.model.habits import behavior_of
-from tokenlight.model.kept_twins import borrowed_model
-from tokenlight.model.settings import embedding_rows, padding_id
-from tokenlight.model.twin import InstrumentedModel
+from tokenlight.methods.config import MethodConfig, Option
+from tokenlight.model import config as model_config
+from tokenlight.model.behavior_probes import behavior_of
+from tokenlight.model.config import embedding_rows, padding_id
+from tokenlight.model.instrumentation_cache import borrowed_model
+from tokenlight.model.instrumented import InstrumentedModel
 from tokenlight.rules.mode import RuleTable
 from tokenlight.tasks import task_of
 from tokenlight.tasks.targets import ResolvedTarget, Target, TargetSpecs, shared_function, spread
-from tokenlight.text.batches import Batch
+from tokenlight.text.batch import Batch
 
 
 def attribute(
@@ -100,12 +99,12 @@ def raw_batch(ids: Tensor, mask: Tensor | None, types: Tensor | None, instrument
         types = whole_numbers(types, "token_type_ids")
         check_range(types, "token_type_ids", type_count(model), "types in the model")
     pad = padding_id(model)
-    batch = Batch(ids, mask, types, pad_id=None if pad == pooling.NO_PADDING else pad, start_id=start_id(model))
+    batch = Batch(ids, mask, types, pad_id=None if pad == model_config.NO_PADDING else pad, start_id=start_id(model))
     if not mask.all():
         refuse_padding(instrumented, batch)
     if mask[:, 0].all():
         return batch
-    return inputs.count_from_first(model, batch)  # padding on the left would shift them
+    return model_config.count_from_first(model, batch)  # padding on the left would shift them
 
 
 def whole_numbers(tensor: Tensor, name: str) -> Tensor:
@@ -145,7 +144,7 @@ def refusing_too_many_tokens(model: PreTrainedModel, tokens: int) -> Iterator[No
     try:
         yield
     except (LookupError, RuntimeError) as error:
-        limit = inputs.max_length(model, 10**9)
+        limit = model_config.max_length(model, 10**9)
         if limit is None or tokens <= limit or is_out_of_memory(error):
             raise
         raise ValueError(
@@ -164,8 +163,8 @@ def start_id(model: PreTrainedModel) -> int | None:
 def refuse_padding(instrumented: InstrumentedModel, batch: Batch) -> None:
     """Where padded rows get other answers than alone."""
     model, behavior = instrumented.model, behavior_of(instrumented)
-    name, last = type(model).__name__, pooling.classifies(model) and behavior.reads_last
-    if last and padding_id(model) == pooling.NO_PADDING:
+    name, last = type(model).__name__, model_config.classifies(model) and behavior.reads_last
+    if last and padding_id(model) == model_config.NO_PADDING:
         if not batch.attention_mask[:, -1].all():
             raise ValueError(f"{name} has no padding id to find the end of a row by: set config.pad_token_id")
     elif behavior.equal_lengths:
@@ -174,13 +173,13 @@ def refuse_padding(instrumented: InstrumentedModel, batch: Batch) -> None:
             "Give rows of equal length, one call for each length"
         )
     elif last:
-        places = pooling.end_by_padding(model, batch)
+        places = model_config.end_by_padding(model, batch)
         unread = [row for row, place in enumerate(places) if not batch.attention_mask[row, place]]
         if unread:
             raise ValueError(
                 f"row {unread[0]} is padded with another id than config.pad_token_id, so its end is not found"
             )
-    if pooling.classifies(model) and not last and not batch.attention_mask[:, 0].all():
+    if model_config.classifies(model) and not last and not batch.attention_mask[:, 0].all():
         raise ValueError(f"{name} does not read the last token: pad on the right, not on the left")
 
 

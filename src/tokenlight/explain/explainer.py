@@ -1,35 +1,73 @@
-"""The user's object: texts in, explanations out, batched by length, with passes shared between methods."""
+"""The Explainer: texts in, explanations out; and its summary as a line or a table."""
 
 from collections.abc import Hashable, Mapping, Sequence
+from html import escape
 from typing import Any, overload
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from tokenlight.explain.answering import AnswerLike, Generated, answer_request, assemble_answer, generate
-from tokenlight.explain.contrast import explain_requests
+from tokenlight.common.option_values import DEFAULT_QUANTITY, Quantity, check_quantity
+from tokenlight.explain.answers import AnswerLike, Generated, answer_request, assemble_answer, generate
+from tokenlight.explain.assemble import explain_requests
 from tokenlight.explain.in_batches import explain_in_batches
 from tokenlight.explain.inquiry import resolve_requests
-from tokenlight.explain.jobs import MethodConfig, Option, configs_for
-from tokenlight.explain.numbers import DEFAULT_QUANTITY, Quantity, check_quantity
-from tokenlight.explain.portrait import line_about, table_about
 from tokenlight.explain.running import RunOptions
 from tokenlight.methods import find_method
-from tokenlight.model.copying import unwrap
-from tokenlight.model.habits import behavior_of
-from tokenlight.model.settings import embedding_rows, padding_id
-from tokenlight.results.collections import ExplanationDict, ExplanationList
+from tokenlight.methods.config import MethodConfig, Option, configs_for
+from tokenlight.model.behavior_probes import behavior_of
+from tokenlight.model.config import embedding_rows, layers_and_heads, padding_id
+from tokenlight.model.private_copy import unwrap
+from tokenlight.results.answer_propagation import Form
 from tokenlight.results.explained_answer import ExplainedAnswer
-from tokenlight.results.explanation import Explanation
-from tokenlight.results.handing_on import Form
+from tokenlight.results.explanation import Explanation, ExplanationDict, ExplanationList
 from tokenlight.rules.mode import RuleTable
 from tokenlight.tasks import task_of_class
 from tokenlight.tasks.targets import TargetSpecs
 from tokenlight.tasks.task import Task
-from tokenlight.text.batches import Batch, collate
-from tokenlight.text.chats import Messages, Prompt, Prompts, texts_of
-from tokenlight.text.rows import Text, Texts, TokenizedText, is_whole
-from tokenlight.text.sources import Documents, attach_documents, documents_for
+from tokenlight.text.batch import Batch, collate
+from tokenlight.text.documents import Documents, attach_documents, documents_for
+from tokenlight.text.tokenize import Messages, Prompt, Prompts, texts_of
+from tokenlight.text.tokenized_text import Text, Texts, TokenizedText, is_whole
+
+SHOWN_LABELS = 5
+
+
+def line_about(task: Task) -> str:
+    labels = labels_of(task)
+    return f"<Explainer of {type(task.model).__name__}, {task.name}{': ' + labels if labels else ''}>"
+
+
+def table_about(task: Task) -> str:
+    """HTML; its colors are those of the notebook, light or dark."""
+    rows = "".join(
+        f'<tr><th style="text-align:left">{name}</th><td style="text-align:left">{escape(fact)}</td></tr>'
+        for name, fact in facts_about(task).items()
+    )
+    call = "<code>.explain(text)</code>, <code>.explain_all(text)</code>"
+    if task.reads_on:
+        call += ", <code>.generate(prompt)</code>"
+    return f"<table><caption>tokenlight.Explainer: {call}</caption>{rows}</table>"
+
+
+def facts_about(task: Task) -> dict[str, str]:
+    layers, heads = layers_and_heads(task.model)
+    weights = sum(weight.numel() for weight in task.model.parameters())
+    size = f"{weights / 1e6:,.1f} million weights, {layers} layers"
+    longest = task.max_length
+    return {
+        "model": type(task.model).__name__,
+        "task": task.name,
+        **({"labels": labels_of(task)} if task.labels else {}),
+        "size": f"{size} of {heads} heads" if heads else size,
+        "longest text": "no limit" if longest is None else f"{longest:,} tokens",
+    }
+
+
+def labels_of(task: Task) -> str:
+    labels = list(task.labels.values())
+    return ", ".join(labels[:SHOWN_LABELS]) + (" …" if len(labels) > SHOWN_LABELS else "")
+
 
 DEFAULT_METHOD = "attn_lrp"
 DEFAULT_RUN_OPTIONS = RunOptions()

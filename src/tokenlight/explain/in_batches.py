@@ -4,19 +4,18 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, TypeVar
 
-from tokenlight.explain.footprint import shape_of
-from tokenlight.explain.free_memory import refuse_too_large
+from tokenlight.common.progress import track
 from tokenlight.explain.inquiry import Request
-from tokenlight.explain.jobs import MethodConfig
-from tokenlight.explain.passes import plan_passes
+from tokenlight.explain.memory import refuse_too_large, shape_of
+from tokenlight.explain.plan import plan_passes
 from tokenlight.explain.running import RunOptions, run_configs
-from tokenlight.foundation.progress import track
 from tokenlight.methods import Attribution
-from tokenlight.model.kept_twins import borrowed_model
-from tokenlight.model.twin import InstrumentedModel
-from tokenlight.record.recording import Answer
+from tokenlight.methods.config import MethodConfig
+from tokenlight.model.instrumentation_cache import borrowed_model
+from tokenlight.model.instrumented import InstrumentedModel
+from tokenlight.record.recorder import Answer
 from tokenlight.tasks.targets import Target
-from tokenlight.text.batches import with_units
+from tokenlight.text.batch import with_units
 
 if TYPE_CHECKING:
     from tokenlight.explain.explainer import Explainer

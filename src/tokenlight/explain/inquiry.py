@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from tokenlight.explain.numbers import Quantity
-from tokenlight.record.target_functions import OutputFunction
+from tokenlight.common.option_values import Quantity
+from tokenlight.tasks.target_functions import OutputFunction
 from tokenlight.tasks.targets import ResolvedTarget, TargetSpecs, shared_function, spread
 from tokenlight.tasks.task import Task
-from tokenlight.text.rows import TokenizedText
+from tokenlight.text.tokenized_text import TokenizedText
 
 
 @dataclass(frozen=True)

@@ -6,16 +6,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tokenlight.explain.in_contexts import run_in_contexts
-from tokenlight.explain.jobs import MethodConfig
-from tokenlight.explain.one_run import run_once
-from tokenlight.explain.passes import PassPlan, plan_passes
+from tokenlight.explain.contexts import run_in_contexts
+from tokenlight.explain.execute import run_once
+from tokenlight.explain.plan import PassPlan, plan_passes
 from tokenlight.methods import Attribution
-from tokenlight.model.twin import InstrumentedModel
-from tokenlight.record.pass_memory import PassMemory
-from tokenlight.record.recording import DEFAULT_RECORD_OPTIONS, Answer, RecordOptions
-from tokenlight.text.batches import Batch
-from tokenlight.text.contexts import Contexts
+from tokenlight.methods.config import MethodConfig
+from tokenlight.model.instrumented import InstrumentedModel
+from tokenlight.record.pass_cache import PassMemory
+from tokenlight.record.recorder import DEFAULT_RECORD_OPTIONS, Answer, RecordOptions
+from tokenlight.text.batch import Batch
+from tokenlight.text.removal import Contexts
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The weights of a checkpoint as the model of a task; or what is wrong with them."""
+"""Loads the weights of a checkpoint as the model of a task, or refuses them."""
 
 import os
 import pickle
@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from tokenlight.tasks.labels import Labeled
+from tokenlight.tasks.mixins import Labeled
 from tokenlight.tasks.task import Task
 
 SHOWN_NAMES = 3  # of weights that are missing or not known

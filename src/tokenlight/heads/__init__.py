@@ -1,1 +1,1 @@
-"""What each attention head follows: counted on parsed texts."""
+"""Attention heads: head masks, what each head follows, and dependency parses to count it by."""

@@ -1,35 +1,88 @@
-"""Counting over texts: one forward pass each, of which only every query's strongest key is kept."""
+"""Counts over parsed texts what each head's strongest attention goes to, with words aligned to tokens."""
 
 import json
 import warnings
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from tokenlight.common.error_location import reason_to_skip
+from tokenlight.common.files import write_whole
+from tokenlight.common.formatting import describe_count
+from tokenlight.common.progress import counting
 from tokenlight.explain.explainer import Explainer
-from tokenlight.foundation.blame import reason_to_skip
-from tokenlight.foundation.files import write_whole
-from tokenlight.foundation.progress import counting
-from tokenlight.foundation.sizes import describe_count
-from tokenlight.masks.choosing import model_name
-from tokenlight.masks.statistics import RELATIONS, HeadStatistics
-from tokenlight.model.fingerprint import fingerprint
-from tokenlight.model.habits import behavior_of
-from tokenlight.model.settings import layers_and_heads
-from tokenlight.model.tape import Capture
-from tokenlight.model.twin import InstrumentedModel
+from tokenlight.heads.mask import model_name
+from tokenlight.heads.parses import Parse
+from tokenlight.heads.statistics import RELATIONS, HeadStatistics
+from tokenlight.model.behavior_probes import behavior_of
+from tokenlight.model.capture import Capture
+from tokenlight.model.config import layers_and_heads
+from tokenlight.model.identity import fingerprint
+from tokenlight.model.instrumented import InstrumentedModel
 from tokenlight.runs.model_hash import hash_model
-from tokenlight.syntax.align import Pair, align
-from tokenlight.syntax.parses import Parse
-from tokenlight.text.batches import length_batches
-from tokenlight.text.encoding import encode_each
-from tokenlight.text.rows import TokenizedText
+from tokenlight.text.batch import length_batches
+from tokenlight.text.tokenize import encode_each
+from tokenlight.text.tokenized_text import TokenizedText
+
+
+class Pair(NamedTuple):
+    """A dependent and its syntactic head in the tokens of one row."""
+
+    relation: int
+    query: int  # the first sub-word of the word that should attend
+    first: int  # the tokens of the word that should be attended to
+    last: int
+    distance: int  # in words of the parse: dependent minus head
+
+
+def align(
+    parse: Parse, tokenized_text: TokenizedText, numbers: Mapping[str, int], direction: str
+) -> tuple[list[Pair], int]:
+    """The pairs whose relation has a number, and how many of them the row does not hold."""
+    if parse.text != tokenized_text.text:
+        raise ValueError(f"the parse is of another text: {parse.text!r} instead of {tokenized_text.text!r}")
+    segments = [segment_tokens(tokenized_text, segment) for segment in (0, 1)]
+    pairs, missed = [], 0
+    for i, word in enumerate(parse.words):
+        if word.head is None or word.relation not in numbers:
+            continue
+        head = parse.words[word.head]
+        ends = (word, head) if direction == "dependent-head" else (head, word)
+        asking, asked = (tokens_of(segments[end.segment], end.span) for end in ends)
+        if asking is None or asked is None:
+            missed += 1
+        else:
+            pairs.append(Pair(numbers[word.relation], asking[0], *asked, i - word.head))
+    return pairs, missed
+
+
+class SegmentTokens(NamedTuple):
+    """The tokens of one text of a row that stand for characters, in order."""
+
+    tokens: list[int]
+    starts: list[int]
+    ends: list[int]
+
+
+def segment_tokens(tokenized_text: TokenizedText, segment: int) -> SegmentTokens:
+    spans = enumerate(zip(tokenized_text.segments, tokenized_text.spans, strict=True))
+    found = [(token, start, end) for token, (where, (start, end)) in spans if where == segment and start < end]
+    return SegmentTokens(*(list(column) for column in zip(*found, strict=True))) if found else SegmentTokens([], [], [])
+
+
+def tokens_of(segment: SegmentTokens, span: tuple[int, int]) -> tuple[int, int] | None:
+    """First and last token that share a character with the span."""
+    first = bisect_right(segment.ends, span[0])
+    after = bisect_left(segment.starts, span[1])
+    return (segment.tokens[first], segment.tokens[after - 1]) if first < after else None
+
 
 CHUNK = 1024  # texts that are sorted by length together, and counted or not counted as a whole
 TOKEN_BUDGET = 2048  # tokens of a batch, padding included

@@ -10,15 +10,15 @@ from typing import Any
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from tokenlight.foundation.registry import import_all, look_up
-from tokenlight.model.scans import attends_alone
-from tokenlight.model.tape import FROM_ATTENTION
-from tokenlight.model.twin import InstrumentedModel
-from tokenlight.rules.gates import Gates
+from tokenlight.common.registry import import_all, look_up
+from tokenlight.model.capture import FROM_ATTENTION
+from tokenlight.model.instrumented import InstrumentedModel
+from tokenlight.model.module_ops import attends_alone
+from tokenlight.rules.head_gates import Gates
 from tokenlight.rules.mode import RuleTable
 from tokenlight.tasks.task import Task
-from tokenlight.text.batches import Batch
-from tokenlight.text.contexts import NONE
+from tokenlight.text.batch import Batch
+from tokenlight.text.removal import NONE
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Method:
     """An entry of METHODS: the function and everything that is known about it."""
 
     name: str
-    function: Callable[..., Any]  # gives a Tensor or an Attribution, at once or as a Fold (record/folding.py)
+    function: Callable[..., Any]  # gives a Tensor or an Attribution, at once or as a Fold (record/trace.py)
     title: str  # what papers call it
     paper: str
     signed: bool
@@ -92,7 +92,7 @@ class Method:
     cost: str  # in words, for tables
     asks: Asking  # NEVER where recorded passes say it all
     slow: bool  # what it computes beside the model's passes takes longer than they do
-    averaged: Mapping[str, Any]  # the contexts that it is averaged over by default (text/contexts.py)
+    averaged: Mapping[str, Any]  # the contexts that it is averaged over by default (text/removal.py)
     control: str  # what it is, in words, if tables compare methods with it; "" for methods themselves
     caution: str  # what a reader of its scores might get wrong, in words; "" where they mean what they seem to
 

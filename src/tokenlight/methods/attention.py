@@ -1,4 +1,4 @@
-"""Attention itself: which tokens are looked at, whatever the answer."""
+"""Attention alone: the same whatever is explained."""
 
 from collections.abc import Sequence
 
@@ -6,11 +6,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tokenlight.foundation.progress import step_begins
+from tokenlight.common.progress import step_begins
 from tokenlight.methods import Attribution, method
 from tokenlight.methods.max_flow import ONE, maximum_flow, to_capacities
-from tokenlight.record.folding import Fold
-from tokenlight.record.trace import Trace
+from tokenlight.record.trace import Fold, Trace
 
 
 @method(

@@ -5,8 +5,7 @@ from torch import Tensor
 
 from tokenlight.methods import method
 from tokenlight.methods.attention import roll_down
-from tokenlight.record.folding import Fold
-from tokenlight.record.trace import Trace
+from tokenlight.record.trace import Fold, Trace
 
 NEEDS = ("attention.grad",)
 WITH_QUERY = (*NEEDS, "row")

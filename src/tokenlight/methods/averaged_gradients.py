@@ -1,4 +1,4 @@
-"""Gradients averaged over places that are drawn at random: around a text, or between it and other texts."""
+"""Gradients averaged over drawn points: around a text, or between it and other texts."""
 
 from collections.abc import Mapping
 from math import ceil
@@ -17,11 +17,11 @@ from tokenlight.methods.gradients import (
     steps_at_once,
     steps_together,
 )
-from tokenlight.model.habits import ids_without_role
-from tokenlight.model.twin import InstrumentedModel
-from tokenlight.record.probe import Probe
-from tokenlight.text import draws
-from tokenlight.text.batches import Batch
+from tokenlight.model.behavior_probes import ids_without_role
+from tokenlight.model.instrumented import InstrumentedModel
+from tokenlight.record.scorer import Probe
+from tokenlight.text import removal
+from tokenlight.text.batch import Batch
 
 DRAWN = "vocabulary"  # the baseline that is another one at every step
 
@@ -106,7 +106,7 @@ def fixed_baseline(instrumented: InstrumentedModel, batch: Batch, baseline: str 
 
 def random_shares(steps: int, seed: int) -> Tensor:
     """[step] of the way, the same for all texts."""
-    return torch.rand(steps, generator=torch.Generator().manual_seed(draws.check_seed(seed)), dtype=torch.float64)
+    return torch.rand(steps, generator=torch.Generator().manual_seed(removal.check_seed(seed)), dtype=torch.float64)
 
 
 def random_directions(probe: Probe, like: Tensor, seed: int, some: slice) -> Tensor:
@@ -115,7 +115,7 @@ def random_directions(probe: Probe, like: Tensor, seed: int, some: slice) -> Ten
     def draw(generator: torch.Generator) -> Tensor:
         return torch.randn(like.shape[-1], generator=generator, dtype=torch.float32)
 
-    return torch.stack([draws.by_token(probe.batch, seed, step, draw) for step in steps_in(some)]).to(like)
+    return torch.stack([removal.by_token(probe.batch, seed, step, draw) for step in steps_in(some)]).to(like)
 
 
 def random_texts(probe: Probe, vocabulary: Tensor, seed: int, some: slice) -> Tensor:
@@ -125,7 +125,7 @@ def random_texts(probe: Probe, vocabulary: Tensor, seed: int, some: slice) -> Te
     def draw(generator: torch.Generator) -> Tensor:
         return vocabulary[torch.randint(len(vocabulary), (), generator=generator)]
 
-    drawn = torch.stack([draws.by_token(probe.batch, seed, step, draw) for step in steps_in(some)]).to(ids)
+    drawn = torch.stack([removal.by_token(probe.batch, seed, step, draw) for step in steps_in(some)]).to(ids)
     texts = torch.where(probe.batch.own, drawn, ids)
     return probe.instrumented.embed(texts.flatten(0, 1)).unflatten(0, texts.shape[:2])
 

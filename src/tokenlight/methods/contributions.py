@@ -12,10 +12,10 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from tokenlight.foundation.errors import UnsupportedModelError
-from tokenlight.model import anatomy
-from tokenlight.model.anatomy import Norm
-from tokenlight.model.dissecting import known_structures
+from tokenlight.common.errors import UnsupportedModelError
+from tokenlight.model import block_structure
+from tokenlight.model.block_structure import Norm
+from tokenlight.model.block_structure_discovery import known_structures
 from tokenlight.model.layout import layout_of
 from tokenlight.record.trace import Block, Trace
 
@@ -104,7 +104,7 @@ Matrix = Callable[[Layer], Tensor]  # of one text: [query, key]
 class Joined:
     """How a block brings heads together, for all texts of a batch at once."""
 
-    structure: anatomy.BlockStructure
+    structure: block_structure.BlockStructure
     weight: Tensor  # W_O with the linear parts of the norms around it [head, head dim, dim]
     gate: Tensor | None  # on the heads' outputs [batch, token, head, head dim]
     head_scale: Tensor  # what a norm of the heads' outputs divides by, as a factor [batch, token]; 1 without one
@@ -112,11 +112,11 @@ class Joined:
     norms: tuple[Norm | None, ...]  # of the branch, behind the sum, at the block's end
 
 
-def join_heads(known: anatomy.BlockStructure, module: torch.nn.Module, block: Block, second: bool) -> Joined:
+def join_heads(known: block_structure.BlockStructure, module: torch.nn.Module, block: Block, second: bool) -> Joined:
     # Lengths are sums of squares: half precision would overflow.
     dtype = torch.promote_types(block.hidden.value.dtype, torch.float32)
     context = block.context.value.to(dtype)  # [batch, head, token, head dim]
-    weight, bias = anatomy.projection(module, known.projection, context.shape[1], context.shape[3])
+    weight, bias = block_structure.projection(module, known.projection, context.shape[1], context.shape[3])
     weight = weight.to(dtype)
     heads = context.transpose(1, 2).flatten(2)  # [batch, token, head * head dim]
     head_scale = heads.new_ones(heads.shape[:2])
@@ -126,12 +126,12 @@ def join_heads(known: anatomy.BlockStructure, module: torch.nn.Module, block: Bl
         gate = torch.where(heads != 0, projected / heads, 0.0).unflatten(2, weight.shape[:2])
         heads = projected
     if known.heads_norm is not None:
-        norm = anatomy.norm_at(module, known.heads_norm)
+        norm = block_structure.norm_at(module, known.heads_norm)
         head_scale, heads = 1 / norm.size(heads)[..., 0], norm(heads)
         weight = norm.linear_before(flat).view_as(weight)
     output = heads @ flat
     paths = (known.branch_norm, known.norm, known.second_norm if second else None)
-    norms = tuple(None if path is None else anatomy.norm_at(module, path) for path in paths)
+    norms = tuple(None if path is None else block_structure.norm_at(module, path) for path in paths)
     for norm in norms:
         weight = weight if norm is None else norm.linear(weight)
     return Joined(known, weight, gate, head_scale, output if bias is None else output + bias, norms)
@@ -146,7 +146,7 @@ def contributions(trace: Trace, matrix: Matrix, second: bool = False) -> Callabl
             raise ValueError(f"{name} has no norm after its blocks: it is not a post-norm model")
         raise UnsupportedModelError(
             f"the norm at the end of a block of {name} is needed, and it is recorded only for families that "
-            "tokenlight/model/anatomy.py lists: add a line there (docs/adding-a-family.md)"
+            "tokenlight/model/block_structure.py lists: add a line there (docs/adding-a-family.md)"
         )
 
     def of(block: Block) -> Tensor:

@@ -9,13 +9,12 @@ from torch import Tensor
 from torch.nn import functional as F
 from transformers import PreTrainedModel
 
-from tokenlight.foundation.errors import UnsupportedModelError
+from tokenlight.common.errors import UnsupportedModelError
 from tokenlight.methods import Attribution, Pass, details, method
 from tokenlight.methods.attention import layer_maps
 from tokenlight.methods.contributions import Layer, Matrix, alti_matrix, contributions, norm_matrix, reached
-from tokenlight.model.dissecting import known_structures, structures_of
-from tokenlight.record.folding import Fold
-from tokenlight.record.trace import Block, Trace
+from tokenlight.model.block_structure_discovery import known_structures, structures_of
+from tokenlight.record.trace import Block, Fold, Trace
 from tokenlight.rules.tables import STREAM
 
 BLOCK = ("hidden", "attention", "values", "context", "projected")

@@ -8,17 +8,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tokenlight.foundation.errors import UnsupportedModelError
+from tokenlight.common.errors import UnsupportedModelError
 from tokenlight.methods import Asking, Attribution, Pass, details, method
 from tokenlight.methods.attention_gradients import mean_queries
-from tokenlight.model.activations import rectifies_only
-from tokenlight.model.settings import embedding_rows
-from tokenlight.model.twin import InstrumentedModel
-from tokenlight.record.folding import Fold
-from tokenlight.record.probe import Probe
-from tokenlight.record.trace import Block, Signal, Trace
+from tokenlight.model.config import embedding_rows
+from tokenlight.model.instrumented import InstrumentedModel
+from tokenlight.model.module_ops import rectifies_only
+from tokenlight.record.scorer import Probe
+from tokenlight.record.trace import Block, Fold, Signal, Trace
 from tokenlight.rules.tables import GUIDED
-from tokenlight.text.batches import Batch, refuse_unembedded_role
+from tokenlight.text.batch import Batch, refuse_unembedded_role
 
 SIGN = (
     "the sign is that of gradient × state: a word counts against the target where a little less of it would raise the "

@@ -12,10 +12,10 @@ from tokenlight.methods import Asking, Attribution, method
 from tokenlight.methods.gradients import check_count
 from tokenlight.methods.perturbation import CHUNK
 from tokenlight.methods.shapley import Game, shapley_values
-from tokenlight.record.choices import probability_minus_foil
-from tokenlight.record.probe import Probe
-from tokenlight.text import draws
-from tokenlight.text.units import Units
+from tokenlight.record.scorer import Probe
+from tokenlight.tasks.selectors import probability_minus_foil
+from tokenlight.text import removal as text_removal
+from tokenlight.text.tokenized_text import Units
 
 WIDTH = 25.0  # of the kernel, in hundredths of the cosine distance, as in the release
 PENALTY = 1.0  # of the ridge regression
@@ -63,7 +63,7 @@ def lime(
         """[part, player]"""
         unit_of = numbers[game.row, game.tokens].cpu()  # [player]; -1: the token always stays
         ids = game.probe.batch.input_ids[0][game.probe.batch.attention_mask[0].bool()]
-        present = sample_sets(int(unit_of.max()) + 1, samples, draws.of_text(ids, seed))  # [sample, unit]
+        present = sample_sets(int(unit_of.max()) + 1, samples, text_removal.of_text(ids, seed))  # [sample, unit]
         stays = torch.ones(len(present), 1, dtype=torch.bool)
         outcomes = game.worth(torch.cat([present, stays], 1)[:, unit_of])  # [part, sample]
         weights, uncertainty = weighted_ridge(present.double().numpy(), outcomes.T.numpy())

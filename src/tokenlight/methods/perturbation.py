@@ -1,4 +1,4 @@
-"""Take tokens away and see what happens; and the control that knows nothing."""
+"""Perturbation: scores from removing tokens, and a random control."""
 
 from dataclasses import replace
 from math import ceil
@@ -6,16 +6,16 @@ from math import ceil
 import torch
 from torch import Tensor
 
-from tokenlight.foundation.errors import UnsupportedModelError
+from tokenlight.common.errors import UnsupportedModelError
 from tokenlight.methods import NEVER, Asking, method
-from tokenlight.model.habits import sees_later_tokens
+from tokenlight.model.behavior_probes import sees_later_tokens
+from tokenlight.model.config import fix_positions
 from tokenlight.model.hiding import hide_tokens, reads_padding_at_hidden, sees_hidden
-from tokenlight.model.inputs import fix_positions
-from tokenlight.model.twin import InstrumentedModel
-from tokenlight.record.choices import OutputSelector
-from tokenlight.record.probe import Probe
-from tokenlight.text import draws
-from tokenlight.text.batches import Batch, refuse_unembedded_role
+from tokenlight.model.instrumented import InstrumentedModel
+from tokenlight.record.scorer import Probe
+from tokenlight.tasks.selectors import OutputSelector
+from tokenlight.text import removal as text_removal
+from tokenlight.text.batch import Batch, refuse_unembedded_role
 
 CHUNK = 64  # changed texts that run together
 
@@ -174,6 +174,6 @@ def random(probe: Probe, *, seed: int = 0) -> Tensor:
     """Uniform in [-1, 1); the same text and seed give the same scores in any batch."""
     scores = torch.zeros(probe.batch.input_ids.shape)
     for i, (ids, real) in enumerate(zip(probe.batch.input_ids, probe.batch.attention_mask.bool(), strict=True)):
-        drawn = torch.rand(int(real.sum()), generator=draws.of_text(ids[real], seed), dtype=torch.float32)
+        drawn = torch.rand(int(real.sum()), generator=text_removal.of_text(ids[real], seed), dtype=torch.float32)
         scores[i, real.cpu()] = drawn * 2 - 1
     return scores

@@ -8,13 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tokenlight.masks.choosing import CALIBRATED
+from tokenlight.heads.mask import CALIBRATED
 from tokenlight.methods import Attribution, Pass, details, method
 from tokenlight.methods.attention import roll_down
 from tokenlight.methods.gradients import signal_at
-from tokenlight.record.folding import Fold, PairFold
-from tokenlight.record.trace import Trace
-from tokenlight.rules.gates import Gates
+from tokenlight.record.trace import Fold, PairFold, Trace
+from tokenlight.rules.head_gates import Gates
 from tokenlight.rules.linear_layers import alpha_beta_rules, check_parameter, epsilon_rules, gamma_rules
 from tokenlight.rules.mode import RuleTable
 from tokenlight.rules.tables import ALPHA_BETA, ATTN_LRP, LRP, LRP_UNIFORM, ZPLUS

@@ -23,9 +23,9 @@ from tokenlight.methods.perturbation import (
     scores_without,
     with_fixed_positions,
 )
-from tokenlight.model.settings import has_windows
-from tokenlight.record.probe import Probe
-from tokenlight.text import draws
+from tokenlight.model.config import has_windows
+from tokenlight.record.scorer import Probe
+from tokenlight.text import removal as text_removal
 
 FEWEST, FOR_EACH = 512, 16  # sets that kernel_shap asks about where nobody says how many: in all, for each token
 
@@ -63,7 +63,7 @@ def shapley_sampling(probe: Probe, *, permutations: int = 10, removal: str = "hi
     """
     check_count(permutations, "permutations")
     # Drawn for each token: in an answer, where a token may not look ahead, what follows it leaves its orders alone.
-    keys = draws.by_token(probe.batch, seed, 0, lambda generator: random_keys(permutations, generator))
+    keys = text_removal.by_token(probe.batch, seed, 0, lambda generator: random_keys(permutations, generator))
 
     def values(game: Game) -> Tensor:
         if 2**game.size <= sets_in_orders(permutations, game.size):  # all sets there are cost no more
@@ -90,7 +90,7 @@ def kernel_shap(probe: Probe, *, samples: int | None = None, removal: str = "hid
 
     def values(game: Game) -> Tensor:
         batch = game.probe.batch
-        generator = draws.of_text(batch.input_ids[0][batch.attention_mask[0].bool()], seed)
+        generator = text_removal.of_text(batch.input_ids[0][batch.attention_mask[0].bool()], seed)
         return weighted_fit(game, *kernel_sets(game.size, sets_wanted(samples, game.size), generator))
 
     return shapley_values(probe, removal, values)[0]

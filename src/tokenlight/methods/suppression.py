@@ -7,14 +7,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from tokenlight.foundation.errors import UnsupportedModelError
+from tokenlight.common.errors import UnsupportedModelError
 from tokenlight.methods import Asking, method
 from tokenlight.methods.perturbation import CHUNK
 from tokenlight.model.hiding import hides_in_attention
-from tokenlight.model.scans import attends_alone
-from tokenlight.model.twin import InstrumentedModel
-from tokenlight.record.choices import log_probability_minus_foil
-from tokenlight.record.probe import Probe
+from tokenlight.model.instrumented import InstrumentedModel
+from tokenlight.model.module_ops import attends_alone
+from tokenlight.record.scorer import Probe
+from tokenlight.tasks.selectors import log_probability_minus_foil
 
 LOG_PROBABILITY, SCORE = "log_probability", "score"
 ROUNDING = 1e-9  # of a cosine

@@ -1,4 +1,4 @@
-"""Take units of a text away and see how likely an answer stays: what people do who trust no shortcut.
+"""Ablation of words, sentences or documents, measured by the answer's probability.
 
 A unit's score is spread evenly over its tokens, so that sums over sentences or sources are what was measured.
 """
@@ -11,13 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tokenlight.foundation.errors import UnsupportedModelError
+from tokenlight.common.errors import UnsupportedModelError
 from tokenlight.methods import Asking, method
-from tokenlight.model.habits import behavior_of
-from tokenlight.model.inputs import fix_positions
-from tokenlight.record.probe import Probe
+from tokenlight.model.behavior_probes import behavior_of
+from tokenlight.model.config import fix_positions
+from tokenlight.record.scorer import Probe
 from tokenlight.tasks import task_of
-from tokenlight.text.units import Units, random_sets
+from tokenlight.text.tokenized_text import Units, random_sets
 
 CHUNK, TOKENS = 64, 8192  # changed texts, and their tokens, that run together
 SWEEPS, CONVERGED = (

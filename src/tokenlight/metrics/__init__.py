@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from tokenlight.foundation.registry import look_up
+from tokenlight.common.registry import look_up
 from tokenlight.metrics.perturbation import Grid, Perturbation
 
 Needs = Literal["removed", "kept", "ablated", "marks", "others"]

@@ -1,4 +1,4 @@
-"""What papers on answers of language models report. A curve holds probabilities [point]; point 0 is the whole input."""
+"""Metrics of papers on answers of language models. A curve holds probabilities [point]; point 0 is the whole input."""
 
 import torch
 from torch import Tensor

@@ -1,4 +1,4 @@
-"""Explanations in, numbers out: every metric that was asked for, with the model's answers shared among all of them."""
+"""Evaluates explanations: all requested metrics, which share the model's answers."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,14 +10,12 @@ from torch import Tensor
 from tokenlight.explain.explainer import Explainer
 from tokenlight.metrics import Metric, find_metric
 from tokenlight.metrics.evidence import check_marks
-from tokenlight.metrics.goals import measured_targets_of
 from tokenlight.metrics.perturbation import Changed, Perturbation, steps
-from tokenlight.metrics.probability import ASKING, TOKENS, Asking, ask, log_probabilities
-from tokenlight.model.twin import InstrumentedModel
+from tokenlight.metrics.probability import ASKING, TOKENS, Asking, ask, log_probabilities, measured_targets_of
+from tokenlight.model.instrumented import InstrumentedModel
 from tokenlight.results.explanation import Explanation
 from tokenlight.tasks.targets import MeasuredTarget, TargetSpecs, spread
-from tokenlight.text.rows import TokenizedText
-from tokenlight.text.units import Units, check_units, units_of
+from tokenlight.text.tokenized_text import TokenizedText, Units, check_units, units_of
 
 DEFAULT_METRICS = ("aopc", "log_odds", "comprehensiveness", "sufficiency")
 FACTS = ("at", "empty", "left", "steps")  # keywords of curve metrics that the curve itself answers

@@ -1,4 +1,4 @@
-"""What is done to an input: which units go first, how many at each point, and what stands where they stood."""
+"""What is removed from an input: the order of units, how many at each point, and what replaces them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -10,13 +10,11 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from tokenlight.metrics.ranking import check_scores, order, share_up
-from tokenlight.model.habits import behavior_of
-from tokenlight.model.pooling import classifies
-from tokenlight.model.settings import embedding_rows, padding_id
+from tokenlight.model.behavior_probes import behavior_of
+from tokenlight.model.config import classifies, embedding_rows, padding_id
 from tokenlight.tasks import task_of_class
-from tokenlight.text.batches import has_embedding, refuse_unembedded_role
-from tokenlight.text.rows import TokenizedText
-from tokenlight.text.units import Units, check_units, random_sets, units_of
+from tokenlight.text.batch import has_embedding, refuse_unembedded_role
+from tokenlight.text.tokenized_text import TokenizedText, Units, check_units, random_sets, units_of
 
 # Shares of the text, so that long and short texts count alike, up to all of it, where every order ends alike.
 TENTHS = tuple(i / 10 for i in range(1, 11))

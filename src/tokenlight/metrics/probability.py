@@ -1,23 +1,87 @@
-"""How likely the model finds its target on many changed inputs: each asked once, similar lengths together."""
+"""Which target's probability is measured, and its value on many changed inputs."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from tokenlight.common.errors import UnsupportedModelError
+from tokenlight.common.progress import track
 from tokenlight.explain.explainer import Explainer
-from tokenlight.foundation.errors import UnsupportedModelError
-from tokenlight.foundation.progress import track
 from tokenlight.metrics.perturbation import Changed
-from tokenlight.model import inputs
-from tokenlight.model.habits import behavior_of
-from tokenlight.model.settings import embedding_rows, padding_id
-from tokenlight.model.tape import Capture
-from tokenlight.model.twin import InstrumentedModel
-from tokenlight.tasks.targets import ChangedInput, MeasuredTarget
-from tokenlight.text.batches import Batch, has_embedding, length_batches
-from tokenlight.text.rows import TokenizedText
+from tokenlight.model import config
+from tokenlight.model.behavior_probes import behavior_of
+from tokenlight.model.capture import Capture
+from tokenlight.model.config import embedding_rows, padding_id
+from tokenlight.model.instrumented import InstrumentedModel
+from tokenlight.results.explanation import Explanation
+from tokenlight.tasks.targets import ChangedInput, MeasuredTarget, ResolvedTarget, Target, TargetSpec, chosen_indices
+from tokenlight.tasks.task import Task
+from tokenlight.text.batch import Batch, has_embedding, length_batches
+from tokenlight.text.tokenized_text import Text, TokenizedText
+
+BATCH = 32  # texts that run together
+
+
+def measured_targets_of(
+    explainer: Explainer,
+    instrumented: InstrumentedModel,
+    tokenized_texts: Sequence[TokenizedText],
+    explanations: Sequence[Explanation],
+    targets: Sequence[TargetSpec],
+    foils: Sequence[TargetSpec],
+) -> list[MeasuredTarget]:
+    """For each explanation what the caller names, or else what it explained itself."""
+    measured_targets: list[MeasuredTarget | None] = []
+    open_questions: dict[int, ResolvedTarget] = {}  # those that the model's own prediction decides
+    for i, (tokenized_text, explanation) in enumerate(zip(tokenized_texts, explanations, strict=True)):
+        if targets[i] is None and foils[i] is not None:
+            raise ValueError("a foil needs a target to be compared with")
+        if targets[i] is None:
+            measured_targets.append(explained_target(explainer.task, explanation))
+        else:
+            resolved = explainer.task.resolve_target(tokenized_text, targets[i], foils[i])
+            measured_targets.append(resolved.measured_target)
+            if measured_targets[-1] is None:  # a target such as (position, None) is the predicted one
+                open_questions[i] = resolved
+    for i, measured_target in predictions(explainer, instrumented, tokenized_texts, open_questions).items():
+        measured_targets[i] = measured_target
+    return [measured_target for measured_target in measured_targets if measured_target is not None]
+
+
+def explained_target(task: Task, explanation: Explanation) -> MeasuredTarget:
+    """What the explanation explained."""
+    if not explanation.indices:
+        raise ValueError(
+            f"the target {explanation.target!r} was a function of the output: give target= as in explain()"
+        )
+    measured_target = task.measured_target(explanation.indices, explanation.foil_indices, explanation.position)
+    return replace(measured_target, given=explanation.given)
+
+
+def predictions(
+    explainer: Explainer,
+    instrumented: InstrumentedModel,
+    tokenized_texts: Sequence[TokenizedText],
+    resolved: dict[int, ResolvedTarget],
+) -> dict[int, MeasuredTarget]:
+    """What the model says where nothing else decides; several methods' explanations of one text are one question."""
+    asked = list({(tokenized_texts[i].text, one): i for i, one in resolved.items()}.values())
+    foiled = [resolved[i].foiled for i in asked]
+    measured_targets: dict[tuple[Text, ResolvedTarget], MeasuredTarget] = {}
+    for places in explainer.batches([tokenized_texts[i] for i in asked], BATCH, foiled):
+        some = [asked[place] for place in places]
+        batch = explainer.collate([tokenized_texts[i] for i in some], instrumented.device)
+        target = Target(explainer.task, tuple(resolved[i] for i in some))
+        with torch.inference_mode(), torch.autocast(instrumented.device.type, enabled=False):
+            selectors = target.select(instrumented.run(batch, Capture()), batch, instrumented.model)
+        for place, i in enumerate(some):
+            measured_targets[tokenized_texts[i].text, resolved[i]] = explainer.task.measured_target(
+                *chosen_indices(selectors, place), resolved[i].position
+            )
+    return {i: measured_targets[tokenized_texts[i].text, one] for i, one in resolved.items()}
+
 
 TOKENS = 4096  # that run together
 OUTPUTS = 2**26  # numbers that a language model may answer with at once: 256 MB in float32
@@ -111,5 +175,5 @@ def make_batch(explainer: Explainer, instrumented: InstrumentedModel, questions:
         input_ids=padded([question.input_ids for question in questions], fill),
         attention_mask=mask,
         token_type_ids=padded(types, 0) if len(types) == len(questions) else None,
-        position_ids=inputs.fix_positions(instrumented.model, before).position_ids,
+        position_ids=config.fix_positions(instrumented.model, before).position_ids,
     )

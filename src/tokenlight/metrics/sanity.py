@@ -8,21 +8,21 @@ from typing import Any
 import torch
 from torch import nn
 
+from tokenlight.common.progress import track
 from tokenlight.explain.explainer import DEFAULT_METHOD, Explainer
-from tokenlight.explain.jobs import MethodConfig, Option
 from tokenlight.explain.running import RunOptions
-from tokenlight.foundation.progress import track
-from tokenlight.masks.head_mask import HeadMask
+from tokenlight.heads.mask import HeadMask
 from tokenlight.methods import find_method
+from tokenlight.methods.config import MethodConfig, Option
 from tokenlight.metrics.agreement import spearman
 from tokenlight.metrics.evaluate import rows_of
-from tokenlight.metrics.goals import measured_targets_of
-from tokenlight.model import anatomy, inputs
-from tokenlight.model.twin import InstrumentedModel
+from tokenlight.metrics.probability import measured_targets_of
+from tokenlight.model import block_structure, config
+from tokenlight.model.instrumented import InstrumentedModel
 from tokenlight.results.explanation import Explanation
 from tokenlight.tasks.targets import TargetSpec, TargetSpecs, spread
-from tokenlight.text.chats import texts_of
-from tokenlight.text.rows import Text
+from tokenlight.text.tokenize import texts_of
+from tokenlight.text.tokenized_text import Text
 
 
 def sanity(
@@ -98,7 +98,7 @@ def parts_from_top(explainer: Explainer, text: Text) -> list[tuple[str, list[nn.
     convolutions are, or for other texts, as those of experts.
     """
     model = explainer.inner
-    blocks = anatomy.blocks(model)
+    blocks = block_structure.blocks(model)
     inside = {id(module): i for i, block in enumerate(blocks) for module in block.modules()}
     groups: list[list[nn.Parameter]] = [[] for _ in range(len(blocks) + 2)]  # embeddings, blocks, head
     seen: set[int] = set()
@@ -119,7 +119,7 @@ def parts_from_top(explainer: Explainer, text: Text) -> list[tuple[str, list[nn.
     try:
         with torch.no_grad():
             given = explainer.collate(explainer.encode([text]), model.device).inputs()
-            model(**{name: tensor for name, tensor in given.items() if name in inputs.accepted_inputs(model)})
+            model(**{name: tensor for name, tensor in given.items() if name in config.accepted_inputs(model)})
     finally:
         for hook in hooks:
             hook.remove()

@@ -1,1 +1,1 @@
-"""The user's model as a private instrumented model: what runs, what is written down while it runs, what is refused."""
+"""The user's model as a private copy with hooks: what runs, what is captured, what is refused."""

@@ -1,4 +1,4 @@
-"""The two attention functions. Registered with transformers, so no modeling code is copied or patched.
+"""The two attention functions, registered with transformers.
 
 Both compute what eager attention computes, for every family: grouped-query heads, any mask. The one writes the weights
 out, which some methods read and some rules need. The other leaves them to torch's fused kernels, whose memory grows
@@ -13,11 +13,11 @@ import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 
-from tokenlight.foundation.errors import UnsupportedModelError
-from tokenlight.foundation.transformers_internals import additive_mask, boolean_mask, looks_everywhere
-from tokenlight.model.tape import Capture
-from tokenlight.rules.marks import mark_heads
-from tokenlight.rules.points import add_sinks, attend, mask_scores, mix_values, query_key
+from tokenlight._compat.transformers_internals import additive_mask, boolean_mask, looks_everywhere
+from tokenlight.common.errors import UnsupportedModelError
+from tokenlight.model.capture import Capture
+from tokenlight.rules.custom_ops import add_sinks, attend, mask_scores, mix_values, query_key
+from tokenlight.rules.tags import mark_heads
 
 WRITTEN_OUT, FUSED, FUSED_HIDING = "tokenlight", "tokenlight_fused", "tokenlight_fused_hiding"
 MASKED = -4000.0  # no score is as low; what models add to hide a token is lower, or far lower

@@ -1,5 +1,4 @@
-"""What an instrumented model does around every block: its states go to the capture; graphs begin and end there where
-a capture says so."""
+"""Hooks around every block: capture of its states, and where graphs begin and end."""
 
 from collections.abc import Iterable
 from typing import Any, Protocol
@@ -9,11 +8,10 @@ from torch.nn import functional as F
 from torch.utils.hooks import RemovableHandle
 from transformers import PreTrainedModel
 
-from tokenlight.foundation.errors import UnsupportedModelError
-from tokenlight.foundation.torch_internals import begin_signal, is_callers_own, leaves_below, without_torch_functions
-from tokenlight.model import anatomy
-from tokenlight.model.layout import Layout
-from tokenlight.model.tape import (
+from tokenlight._compat.torch_internals import begin_signal, is_callers_own, leaves_below, without_torch_functions
+from tokenlight.common.errors import UnsupportedModelError
+from tokenlight.model import block_structure
+from tokenlight.model.capture import (
     BlockCall,
     Capture,
     begin_graph_at,
@@ -23,6 +21,7 @@ from tokenlight.model.tape import (
     with_state,
     without_graph,
 )
+from tokenlight.model.layout import Layout
 from tokenlight.rules.ledger import LEDGER
 
 
@@ -42,7 +41,7 @@ class BlockHooks:
             self._hook_open_blocks(model.get_submodule(layout.container))
             return
         for block in self._names:
-            norm = anatomy.second_norm(model, block)
+            norm = block_structure.second_norm(model, block)
             self._handles += [
                 # Before hooks of the user's, which are part of the block: they run again with it.
                 block.register_forward_pre_hook(self._cut_before, with_kwargs=True, prepend=True),

@@ -1,4 +1,4 @@
-"""Hiding tokens of a text: no token attends to them, and nothing else changes.
+"""Hides tokens of a text: no token attends to them, and nothing else changes.
 
 A zero in attention_mask would do more in some families. BLOOM and Falcon count the distances of ALiBi by the mask, so
 all later tokens move; Llama 4 takes hidden tokens at the beginning for padding and moves its chunks of attention;
@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from tokenlight.model.attention import CannotHide
-from tokenlight.model.habits import (
+from tokenlight.model.behavior_probes import (
     LONG,
     SHORT,
     answers_in,
@@ -27,10 +27,10 @@ from tokenlight.model.habits import (
     precision_of,
     relative,
 )
-from tokenlight.model.settings import padding_id
-from tokenlight.model.tape import Capture
-from tokenlight.model.twin import InstrumentedModel
-from tokenlight.text.batches import Batch
+from tokenlight.model.capture import Capture
+from tokenlight.model.config import padding_id
+from tokenlight.model.instrumented import InstrumentedModel
+from tokenlight.text.batch import Batch
 
 HIDDEN = 2  # the token that is hidden in the probes
 IN_ATTENTION: WeakKeyDictionary[InstrumentedModel, bool] = WeakKeyDictionary()

@@ -1,4 +1,4 @@
-"""Double precision that stays double: RMSNorm and rotary code cast to float32 inside; weights follow the values."""
+"""Double precision throughout a pass, where modeling code casts to float32."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from tokenlight.rules.points import INSIDE
+from tokenlight.rules.custom_ops import INSIDE
 
 CASTS: set[Callable[..., Any]] = {Tensor.to, Tensor.float, Tensor.type}
 NARROW = {torch.float32, torch.float16, torch.bfloat16}

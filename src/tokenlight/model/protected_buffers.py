@@ -6,8 +6,8 @@ from typing import Any
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from tokenlight.foundation.errors import UnsupportedModelError
-from tokenlight.foundation.torch_internals import storage_of
+from tokenlight._compat.torch_internals import storage_of
+from tokenlight.common.errors import UnsupportedModelError
 from tokenlight.rules.in_place import IN_PLACE
 
 

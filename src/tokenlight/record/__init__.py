@@ -1,1 +1,1 @@
-"""One forward pass and its backward passes become a Trace; methods that ask again get a Probe."""
+"""One forward pass and its backward passes, recorded as a Trace for methods."""

@@ -1,4 +1,4 @@
-"""Gradients with the graph of one block in memory at a time: a block runs again when the backward pass reaches it."""
+"""Backward passes with the graph of one block in memory at a time (low memory)."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -8,11 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tokenlight.foundation.errors import UnsupportedModelError
-from tokenlight.foundation.torch_internals import begin_signal, is_callers_own, leaves_below
-from tokenlight.model.own_errors import refusing_what_we_break
-from tokenlight.model.tape import SIGNALS, Capture, without_graph
-from tokenlight.model.twin import InstrumentedModel
+from tokenlight._compat.torch_internals import begin_signal, is_callers_own, leaves_below
+from tokenlight.common.errors import UnsupportedModelError
+from tokenlight.model.capture import SIGNALS, Capture, without_graph
+from tokenlight.model.instrumented import InstrumentedModel, refusing_what_we_break
 from tokenlight.record.trace import Block, Signal, SignalGroups, flat, with_gradients
 
 

@@ -1,14 +1,26 @@
-"""What one recorded pass leaves behind. Axis words: layer batch head query key token dim."""
+"""What a recorded pass gives to a method, whole or block by block. Axes: layer batch head query key token dim.
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+Such a method is a generator. Each `yield` hands it the next block, one for each pass that it reads, and after the first
+block of the model nothing:
+
+    row = trace.first_row()
+    while block := (yield):
+        row = row + row @ block.attention.value.mean(1)
+    return row[:, 0]
+
+Where memory is short, blocks come one at a time and are forgotten; a method that returns early spares the rest.
+"""
+
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from tokenlight.rules.ledger import Ledger
-from tokenlight.text.batches import Batch
+from tokenlight.text.batch import Batch
 
 
 @dataclass(frozen=True)
@@ -204,3 +216,38 @@ class Trace:
     def read_row(self, maps: Tensor) -> Tensor:
         """[batch, query, key] -> [batch, key]: the row of what is explained, or its mix of rows."""
         return (self.rows[:, None].to(maps) @ maps)[:, 0]
+
+
+Result = TypeVar("Result")
+Fold = Generator[None, Block, Result]  # of a method with one pass; the last thing that it gets is None
+PairFold = Generator[None, tuple[Block, Block], Result]  # with two
+
+
+class Folding(Generic[Result]):
+    """A method under way."""
+
+    result: Result
+    done: bool = False
+
+    def __init__(self, method: Generator[None, Any, Result]):
+        self._method = method
+        self._send(None)  # up to the first block
+
+    def feed(self, blocks: Sequence[Block]) -> None:
+        """The same block of every pass that the method reads."""
+        if not self.done:
+            self._send(blocks[0] if len(blocks) == 1 else tuple(blocks))
+
+    def finish(self) -> Result:
+        """When there are no more blocks."""
+        if not self.done:
+            self._send(None)
+        if not self.done:
+            raise RuntimeError("the method asks for another block after the first of the model, where it got nothing")
+        return self.result
+
+    def _send(self, blocks: Any) -> None:
+        try:
+            self._method.send(blocks)
+        except StopIteration as end:
+            self.result, self.done = end.value, True

@@ -1,4 +1,4 @@
-"""A large explained answer as a Parquet file, a row for each token of the answer.
+"""A large explained answer as a Parquet file, with a row for each token of the answer.
 
 A row has the scores of all tokens before it; what stands behind is 0 and not written. What is not about a single token
 of the answer is in the file's metadata, as JSON.
@@ -8,8 +8,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tokenlight.foundation.extras import from_extra
-from tokenlight.foundation.files import replacing
+from tokenlight.common.errors import from_extra
+from tokenlight.common.files import replacing
 
 ENDING = ".parquet"
 ABOUT = b"tokenlight"  # the key of the metadata

@@ -1,27 +1,92 @@
-"""The result for an answer: for each of its tokens, how much every earlier token contributed to it."""
+"""The result for an answer: for each of its tokens, a score for every earlier token."""
 
 import json
-from collections.abc import Mapping
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from tokenlight.foundation.files import write_whole
+from tokenlight.common.files import write_whole
 from tokenlight.results import answer_parquet, saved
-from tokenlight.results.answer_parts import TokenNumbers, tokens_by_sentence, tokens_in_part
+from tokenlight.results.answer_propagation import Form, hand_on, magnified
 from tokenlight.results.explanation import Explanation, printable, read_saved
-from tokenlight.results.handing_on import Form, hand_on, magnified
-from tokenlight.results.source_table import DocumentTable
-from tokenlight.text import passages
-from tokenlight.text.chats import plain_text, read_text
-from tokenlight.text.rows import Chat, parts
-from tokenlight.text.sources import Document, Documents, documents_from_plain, find_documents, plain_documents
+from tokenlight.results.units import DocumentTable
+from tokenlight.text import segmentation
+from tokenlight.text.documents import Documents, documents_from_plain, find_documents, plain_documents
+from tokenlight.text.tokenize import plain_text, read_text
+from tokenlight.text.tokenized_text import Chat, Document, parts
 
 if TYPE_CHECKING:
     from tokenlight.explain.explainer import Explainer
+
+
+Span = tuple[int, int]  # of characters
+TokenNumbers = int | slice | Sequence[int]
+
+
+def tokens_in_part(
+    answer: str, spans: Sequence[Span], text: str | None, tokens: TokenNumbers | None, sentence: int | None
+) -> list[int]:
+    """`spans` are those of the answer's tokens; the part is named in one of three ways."""
+    if sum(choice is not None for choice in (text, tokens, sentence)) != 1:
+        raise ValueError("name a part of the answer in one way: its text, tokens=... or sentence=...")
+    if text is not None:
+        first, last = find_once(answer, text)
+        chosen = [i for i, (start, end) in enumerate(spans) if start < last and end > first]
+    elif sentence is not None:
+        chosen = pick_sentence(tokens_by_sentence(answer, spans), sentence)
+    else:
+        chosen = choose(tokens, len(spans))
+    if not chosen:
+        raise ValueError("no token of the answer is named")
+    return chosen
+
+
+def tokens_by_sentence(answer: str, spans: Sequence[Span]) -> list[list[int]]:
+    """An answer without characters is one sentence."""
+    starts = [start for start, _ in segmentation.sentences(answer)][1:]  # of all but the first
+    found: list[list[int]] = [[] for _ in range(len(starts) + 1)]
+    for i, (first, _) in enumerate(spans):
+        found[bisect_right(starts, first)].append(i)
+    return found
+
+
+def find_once(answer: str, text: str) -> Span:
+    """The span of a text that occurs in the answer exactly once."""
+    if not isinstance(text, str):
+        raise TypeError(f"a part of the answer is named by its text; found {text!r}: name tokens with tokens=")
+    places = [place for place in range(len(answer)) if text and answer.startswith(text, place)]
+    if len(places) != 1:
+        raise ValueError(f"{text!r} occurs {len(places)} times in the answer {answer!r}: name its tokens instead")
+    return places[0], places[0] + len(text)
+
+
+def pick_sentence(sentences: Sequence[list[int]], number: int) -> list[int]:
+    if not isinstance(number, Integral) or isinstance(number, bool):
+        raise TypeError(f"sentence= is the number of a sentence, counted from 0; found {number!r}")
+    if not -len(sentences) <= number < len(sentences):
+        raise ValueError(f"there is no sentence {number}: the answer has {len(sentences)}, counted from 0")
+    return sentences[number]
+
+
+def choose(tokens: TokenNumbers | None, count: int) -> list[int]:
+    """In order."""
+    if isinstance(tokens, slice):
+        return sorted(range(count)[tokens])
+    wanted: list[Any] = (
+        [tokens] if isinstance(tokens, Integral) else list(tokens) if isinstance(tokens, Iterable) else [tokens]
+    )
+    if wrong := [i for i in wanted if not isinstance(i, Integral) or isinstance(i, bool)]:
+        raise TypeError(f"tokens= is a number, a slice or a list of numbers, counted from 0; found {wrong[0]!r}")
+    if outside := [i for i in wanted if not -count <= i < count]:
+        raise ValueError(f"the answer has the tokens 0 to {count - 1}; found {outside[0]}")
+    return sorted({int(i) % count for i in wanted})
+
 
 MAGNIFIED = 20  # times what was taken: more than that is said
 FORMAT, VERSION = "tokenlight.explained_answer", 1
@@ -146,7 +211,7 @@ class ExplainedAnswer:
         """
         found = find_documents(self.prompt, documents) if documents is not None else self.documents
         known = replace(self, documents=found or find_documents(self.prompt, "sentences"))
-        cut = zip(passages.sentences(self.answer) or [(0, 0)], self.sentences(), strict=True)
+        cut = zip(segmentation.sentences(self.answer) or [(0, 0)], self.sentences(), strict=True)
         rows = [(span, known.of(tokens=tokens).by_document()) for span, tokens in cut if tokens]
         return DocumentTable.of(self.answer, [span for span, _ in rows], [row for _, row in rows])
 
@@ -172,7 +237,7 @@ class ExplainedAnswer:
 
     def show(self) -> None:
         """Print the answer, and under each sentence what made the model write it; in a notebook, show it as HTML."""
-        from tokenlight.views.answer import show_answer
+        from tokenlight.views.terminal import show_answer
 
         show_answer(self)
 
@@ -191,7 +256,7 @@ class ExplainedAnswer:
         self, text: str | None = None, *, tokens: TokenNumbers | None = None, sentence: int | None = None
     ) -> str:
         """Prompt and answer with shaded words, for the whole answer or for a part of it, named as in `of`."""
-        from tokenlight.views.answer_latex import answer_latex
+        from tokenlight.views.latex import answer_latex
 
         return answer_latex(self, self._chosen_or_all(text, tokens, sentence))
 
@@ -205,7 +270,7 @@ class ExplainedAnswer:
     ) -> None:
         """The same as PNG, SVG or PDF, depending on the ending of the name."""
         from tokenlight.views.answer_figure import answer_figure
-        from tokenlight.views.figure import save
+        from tokenlight.views.drawing import save
 
         save(answer_figure(self, self._chosen_or_all(text, tokens, sentence)), path)
 

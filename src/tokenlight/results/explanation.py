@@ -1,27 +1,25 @@
-"""The result: a score for every token of one text, and everything needed to know what it means."""
+"""The result for a text: a score for every token, and what is needed to interpret it; lists and dicts of results."""
 
 import json
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor
 
-from tokenlight.foundation.extras import from_extra
-from tokenlight.foundation.files import write_whole
+from tokenlight.common.errors import from_extra
+from tokenlight.common.files import write_whole
 from tokenlight.results import saved
-from tokenlight.results.by_source import passages_of, remainder
-from tokenlight.results.passage import Passage, Word
+from tokenlight.results.units import Passage, Word, passages_of, remainder
 from tokenlight.tasks.targets import TargetSpec
-from tokenlight.text import passages
-from tokenlight.text.chats import plain_text, read_text
-from tokenlight.text.rows import Chat, Text, parts
-from tokenlight.text.sources import Document, documents_from_plain, find_documents, plain_documents
-from tokenlight.text.units import Units
-from tokenlight.text.words import group_tokens, readable
+from tokenlight.text import segmentation
+from tokenlight.text.documents import documents_from_plain, find_documents, plain_documents
+from tokenlight.text.segmentation import group_tokens, readable
+from tokenlight.text.tokenize import plain_text, read_text
+from tokenlight.text.tokenized_text import Chat, Document, Text, Units, parts
 
 if TYPE_CHECKING:
     import pandas
@@ -29,6 +27,7 @@ if TYPE_CHECKING:
     from tokenlight.explain.explainer import Explainer
     from tokenlight.metrics.evaluate import Measure
     from tokenlight.metrics.perturbation import Perturbation
+
 
 FORMAT, VERSION = "tokenlight.explanation", 1
 MAP_AXES: dict[str, tuple[str, ...]] = {
@@ -92,11 +91,11 @@ class Explanation:
 
     def sentences(self) -> list[Passage]:
         """Tokens merged into sentences of the original text, without special tokens."""
-        return self._passages(passages.sentences)
+        return self._passages(segmentation.sentences)
 
     def paragraphs(self) -> list[Passage]:
         """Tokens merged into paragraphs, which blank lines separate, without special tokens."""
-        return self._passages(passages.paragraphs)
+        return self._passages(segmentation.paragraphs)
 
     def strongest(self, k: int = 5) -> list[Passage]:
         """The k sentences with the largest scores for or against the target."""
@@ -333,3 +332,24 @@ def trim_map(name: str, values: Tensor, length: int) -> Tensor:
 def keep_precision(values: Tensor) -> Tensor:
     """On the CPU; double stays double, everything else is float32."""
     return values.cpu().to(torch.float64 if values.dtype == torch.float64 else torch.float32, copy=True)
+
+
+Found = TypeVar("Found", Explanation, list[Explanation])
+
+
+class ExplanationList(list[Explanation]):
+    """Of several texts."""
+
+    def _repr_html_(self) -> str:
+        from tokenlight.views.html import overview
+
+        return overview(self)
+
+
+class ExplanationDict(dict[str, Found]):
+    """By method; of one text, or of several."""
+
+    def _repr_html_(self) -> str:
+        from tokenlight.views.html import overview
+
+        return overview(self)

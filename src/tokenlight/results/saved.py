@@ -1,4 +1,4 @@
-"""Checks of saved results: a file becomes a consistent result, or an error that says what is wrong with it."""
+"""Checks of saved results: a file becomes a consistent result, or an error that names the problem."""
 
 import json
 import math

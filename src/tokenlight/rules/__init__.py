@@ -3,16 +3,15 @@
 What a table of one's own is made of can be had from here: `from tokenlight import rules`.
 """
 
-from tokenlight.rules.facts import keeps
+from tokenlight.rules.autograd_functions import ScaleGradient, like
+from tokenlight.rules.custom_ops import activation, attend, mask_scores, mix_values, query_key
 from tokenlight.rules.linear_layers import alpha_beta_rules, epsilon_rules, gamma_rules
-from tokenlight.rules.mode import Rule, RuleTable, is_signal
-from tokenlight.rules.points import activation, attend, mask_scores, mix_values, query_key
-from tokenlight.rules.positive import alpha_beta_addmm, alpha_beta_linear, zplus_addmm, zplus_linear
-from tokenlight.rules.primitives import ScaleGradient, like
-from tokenlight.rules.replacements import (
+from tokenlight.rules.lrp_rules import (
     absorbing_addmm,
     absorbing_linear,
     absorbing_sum,
+    alpha_beta_addmm,
+    alpha_beta_linear,
     conserving_sum,
     constant,
     cut,
@@ -24,7 +23,11 @@ from tokenlight.rules.replacements import (
     linear_norm,
     plain,
     through_signal,
+    zplus_addmm,
+    zplus_linear,
 )
+from tokenlight.rules.mode import Rule, RuleTable, is_signal
+from tokenlight.rules.rule import keeps
 from tokenlight.rules.tables import ALPHA_BETA, ATTN_LRP, GUIDED, LRP, LRP_UNIFORM, STREAM, ZPLUS
 
 __all__ = [

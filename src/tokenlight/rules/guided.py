@@ -1,18 +1,18 @@
-"""Rules of guided backpropagation: plain gradients, but at ReLUs negative ones stop (Springenberg et al. 2015)."""
+"""Rules of guided backpropagation: negative gradients stop at ReLUs (Springenberg et al. 2015)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
 
-from tokenlight.foundation.errors import UnsupportedModelError
-from tokenlight.rules.facts import keeps
-from tokenlight.rules.marks import mark_gate, name_of
+from tokenlight.common.errors import UnsupportedModelError
+from tokenlight.rules.custom_ops import activation
+from tokenlight.rules.lrp_rules import plain
 from tokenlight.rules.mode import Function, is_signal
-from tokenlight.rules.points import activation
+from tokenlight.rules.ops import ACTIVATIONS, CLIPPING, EXTREMES
 from tokenlight.rules.rectifiers import Formula, is_identity, is_one_number, is_rectifier, rectified, single
-from tokenlight.rules.replacements import plain
-from tokenlight.rules.spellings import ACTIVATIONS, CLIPPING, EXTREMES
+from tokenlight.rules.rule import keeps
+from tokenlight.rules.tags import mark_gate, name_of
 
 KNOWN: set[Function] = {*ACTIVATIONS, *CLIPPING, *EXTREMES}
 

@@ -1,4 +1,4 @@
-"""Operations that write into their first argument: the same as the plain form, whose result is written there."""
+"""In-place operations: run as the ordinary operation, whose result is then written."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from tokenlight.foundation.errors import UnsupportedModelError
-from tokenlight.foundation.torch_internals import is_view
-from tokenlight.rules.marks import mark_followed
-from tokenlight.rules.points import copied, replaced
-from tokenlight.rules.primitives import absorb
+from tokenlight._compat.torch_internals import is_view
+from tokenlight.common.errors import UnsupportedModelError
+from tokenlight.rules.autograd_functions import absorb
+from tokenlight.rules.custom_ops import copied, replaced
+from tokenlight.rules.tags import mark_followed
 
 PLAIN_FORMS = (
     *("add", "sub", "mul", "div", "true_divide", "neg", "pow", "masked_fill", "index_add", "index_copy", "index_put"),

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from tokenlight.foundation.torch_internals import without_torch_functions
-from tokenlight.rules.facts import keeps
+from tokenlight._compat.torch_internals import without_torch_functions
+from tokenlight.rules.autograd_functions import OURS
+from tokenlight.rules.custom_ops import weigh
 from tokenlight.rules.ledger import ledger_writer
 from tokenlight.rules.mode import Function, RuleTable, is_signal
-from tokenlight.rules.points import weigh
-from tokenlight.rules.primitives import OURS
+from tokenlight.rules.rule import keeps
 
 
 class Factors(NamedTuple):

@@ -1,4 +1,4 @@
-"""The strict mode: while it is active, functions in a table {torch function: replacement} are replaced.
+"""The strict mode: a TorchFunctionMode that applies a rule table and refuses operations without a rule.
 
 A tensor that depends on the input (it requires grad) is called a signal; weights and masks are constants.
 """
@@ -10,28 +10,33 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from tokenlight.foundation.errors import UnsupportedModelError
-from tokenlight.foundation.torch_internals import changes_of, is_callers_own, maker, own_function, storage_of
-from tokenlight.rules import spellings
+from tokenlight._compat.torch_internals import changes_of, is_callers_own, maker, own_function, storage_of
+from tokenlight.common.errors import UnsupportedModelError
+from tokenlight.rules import ops
+from tokenlight.rules.autograd_functions import OURS
+from tokenlight.rules.custom_ops import activation, weigh
 from tokenlight.rules.in_place import overwrite
 from tokenlight.rules.ledger import LEDGER, WAITING, Ledger, Waiting
-from tokenlight.rules.marks import (
+from tokenlight.rules.op_traits import Traits, traits_of
+from tokenlight.rules.rectifiers import BOUNDS, CHOOSING, chosen_signal, is_lower_bound, note_comparison, with_signal
+from tokenlight.rules.tags import (
+    SHAPES,
     hand_on_gate,
     has_mark,
+    have_one_source,
     is_followed,
     is_gate,
     is_weight,
     mark_followed,
     mark_weights,
     name_of,
+    note_origins,
+    note_owners,
+    owners_at,
+    refuse_own_source,
+    running_module,
     tensors,
 )
-from tokenlight.rules.origins import SHAPES, have_one_source, note_origins, refuse_own_source, running_module
-from tokenlight.rules.owners import note_owners, owners_at
-from tokenlight.rules.points import activation, weigh
-from tokenlight.rules.primitives import OURS
-from tokenlight.rules.rectifiers import BOUNDS, CHOOSING, chosen_signal, is_lower_bound, note_comparison, with_signal
-from tokenlight.rules.traits import Traits, traits_of
 from tokenlight.rules.weighing import as_linear_layers
 
 Function = Callable[..., Any]
@@ -229,7 +234,7 @@ def joins_own_gate(func: Function, args: Sequence[Any], kwargs: Mapping[str, Any
     if kwargs or len(args) != 2 or not all(isinstance(part, Tensor) for part in args):
         return False
     first, second = map(is_gate, args)
-    return second and not first and is_signal(args[0]) if func in spellings.QUOTIENTS else first != second
+    return second and not first and is_signal(args[0]) if func in ops.QUOTIENTS else first != second
 
 
 def is_layer(func: Function, signals: Sequence[Tensor], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
@@ -241,11 +246,11 @@ def is_layer(func: Function, signals: Sequence[Tensor], args: Sequence[Any], kwa
 
 
 # Linear in either operand, so at most one may be a signal.
-PRODUCTS: set[Callable[..., Any]] = {*spellings.PRODUCTS, *spellings.MATRIX_PRODUCTS, *spellings.QUOTIENTS}
+PRODUCTS: set[Callable[..., Any]] = {*ops.PRODUCTS, *ops.MATRIX_PRODUCTS, *ops.QUOTIENTS}
 
 
 def refuse_nonlinear(function: Function, args: Sequence[Any]) -> None:
-    divided_by = function in spellings.QUOTIENTS and is_signal(args[1])
+    divided_by = function in ops.QUOTIENTS and is_signal(args[1])
     if function in PRODUCTS and sum(map(is_signal, tensors(args))) == 1 and not divided_by:
         return
     raise ValueError(
@@ -259,7 +264,7 @@ def refuse_foreign(function: Any) -> None:
     raise UnsupportedModelError(
         f"{running_module()} uses the output of {function.__name__}, a custom autograd function, which no rule can "
         "follow. Use operations of torch instead, or make it one operation with "
-        "tokenlight.rules.points.activation(x, formula) if it is an activation"
+        "tokenlight.rules.custom_ops.activation(x, formula) if it is an activation"
     )
 
 

@@ -1,4 +1,4 @@
-"""Which operations are ReLUs, and which activations are written out as a choice by the sign of a signal."""
+"""Recognizes ReLUs, and activations that are written out as a choice by sign."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -6,10 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tokenlight.rules.marks import tensors
-from tokenlight.rules.origins import origins
-from tokenlight.rules.points import replaced
-from tokenlight.rules.spellings import CLIPPING, EXTREMES, PRODUCTS
+from tokenlight.rules.custom_ops import replaced
+from tokenlight.rules.ops import CLIPPING, EXTREMES, PRODUCTS
+from tokenlight.rules.tags import origins, tensors
 
 Function = Callable[..., Any]
 Formula = Callable[[Tensor], Tensor]  # of single numbers

@@ -1,4 +1,4 @@
-"""Linear layers that are written as a matrix product of states and a weight: `x @ W`, torch.bmm, torch.einsum.
+"""Recognizes linear layers that are written as a matrix product of states and a weight.
 
 Falcon writes all of its layers so, XLNet its projections, gpt-oss, DBRX and Llama 4 their experts. Tables in which
 linear layers have a rule of their own know what they are by `points.weigh`.
@@ -10,10 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tokenlight.foundation.errors import UnsupportedModelError
-from tokenlight.rules.marks import is_weight
-from tokenlight.rules.origins import running_module
-from tokenlight.rules.points import weigh
+from tokenlight.common.errors import UnsupportedModelError
+from tokenlight.rules.custom_ops import weigh
+from tokenlight.rules.tags import is_weight, running_module
 
 Call = Callable[..., Any]  # call(function, *args, **kwargs), under the rules
 NAMES = ("input", "self", "other", "mat2")  # of the operands, in their order

@@ -1,4 +1,4 @@
-"""Where the parts of a run are done: one after another in this process, or several at once by Ray."""
+"""Runs chunks one after another in this process, or several at once by Ray."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -7,7 +7,7 @@ from typing import Protocol, TypeVar
 
 import torch
 
-from tokenlight.data.parts import Chunk
+from tokenlight.data.examples import Chunk
 from tokenlight.explain.explainer import Explainer
 from tokenlight.runs.workers import Workers
 

@@ -1,4 +1,4 @@
-"""Rows of data in one go; where that fails, by halves, so that a row at fault spoils no other."""
+"""Runs several records at once; after an error, halves, to isolate the record at fault."""
 
 import gc
 from collections.abc import Callable, Sequence
@@ -6,8 +6,8 @@ from typing import TypeVar
 
 import torch
 
-from tokenlight.foundation.blame import reason_to_skip
-from tokenlight.foundation.torch_internals import is_out_of_memory
+from tokenlight._compat.torch_internals import is_out_of_memory
+from tokenlight.common.error_location import reason_to_skip
 
 Item = TypeVar("Item")
 Found = TypeVar("Found")

@@ -1,4 +1,4 @@
-"""What is compared: a method or a metric with its options, as one writes it: "mask_lrp:variant=released"."""
+"""Methods and metrics with options, written as text: "mask_lrp:variant=released"."""
 
 from ast import literal_eval
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,10 +7,9 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
-from tokenlight.explain.jobs import MethodConfig
-from tokenlight.masks.choosing import HeadsLike, has_heads
-from tokenlight.masks.head_mask import HeadMask
+from tokenlight.heads.mask import HeadMask, HeadsLike, has_heads
 from tokenlight.methods import METHODS, Method, find_method
+from tokenlight.methods.config import MethodConfig
 from tokenlight.metrics import find_metric
 from tokenlight.metrics.evaluate import Measure
 

@@ -1,4 +1,4 @@
-"""What a model is, as sha256: its weights, config and tokenizer."""
+"""The sha256 of a model: its weights, configuration and tokenizer."""
 
 import hashlib
 import json
@@ -6,10 +6,10 @@ from typing import Any
 
 import torch
 
+from tokenlight._compat.torch_internals import forward_hooks, uncompiled_name
+from tokenlight._compat.transformers_internals import WHERE_IT_LAY, tokenizer_json
 from tokenlight.explain.explainer import Explainer
-from tokenlight.foundation.torch_internals import forward_hooks, uncompiled_name
-from tokenlight.foundation.transformers_internals import WHERE_IT_LAY, tokenizer_json
-from tokenlight.model.quantised import unpacked
+from tokenlight.model.private_copy import unpacked
 
 BLOCK = 1 << 22
 ADAPTER_SETTINGS = ("active_adapters", "disable_adapters", "merged_adapters", "scaling")  # of PEFT's layers

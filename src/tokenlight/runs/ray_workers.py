@@ -1,4 +1,4 @@
-"""A run spread by Ray: Ray Data reads and hands out the parts, a pool of actors holds the model and does them.
+"""A run spread by Ray: Ray Data reads the chunks, a pool of actors holds the model.
 
 Ray restarts actors that die and gives their part to another. Each part is done by the same code as in one process.
 """
@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tokenlight.data.parts import Chunk
-from tokenlight.foundation.extras import from_extra
+from tokenlight.common.errors import from_extra
+from tokenlight.data.examples import Chunk
 from tokenlight.runs.workers import Workers
 
 if TYPE_CHECKING:  # Ray's processes import this file: what they do not need of torch, they do not wait for
@@ -24,7 +24,7 @@ with from_extra("scale", 'engine="ray"'):
     import ray
     import ray.data
 
-    from tokenlight.foundation.ray_internals import reading_task, under
+    from tokenlight._compat.ray_internals import reading_task, under
 
 
 @dataclass(frozen=True)

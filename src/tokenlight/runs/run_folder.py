@@ -1,20 +1,201 @@
-"""The folder of a run: for one writer at a time, and for one run, which its run.json describes."""
+"""The folder of a run: one writer at a time, append-only records that survive a kill.
 
+A group is the records of one part of the data and a line that closes it, with a checksum of the group's bytes. What
+stands behind the last closed group was being written when the process ended; it is cut off and done again. A group
+whose bytes are not those that were written is damaged: readers refuse it, and a run that continues does it again.
+
+Files from before there were checksums have closing lines without one; such a group is accepted if its number of records
+is right. Behind a group with a checksum, one without is damaged.
+"""
+
+import hashlib
 import json
+import os
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-from tokenlight.data.source import DataSource
+from tokenlight.common.files import full_disk, is_full_disk, replacing, sync_file, write_whole
+from tokenlight.common.versions import library_versions
+from tokenlight.data.data_source import DataSource
 from tokenlight.explain.explainer import Explainer
-from tokenlight.foundation.files import write_whole
-from tokenlight.foundation.versions import library_versions
 from tokenlight.results.saved import expect
 from tokenlight.runs.model_hash import describe_model
+
+Record = dict[str, Any]  # one line of JSON
+CLOSED, CHECKSUM = "closed", "sha256"  # keys of the line that closes a group: its number, and a hash of the group
+
+
+@dataclass(frozen=True)
+class Group:
+    """Where a whole group is: bytes [start, end) of the file."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Scan:
+    """What a file holds."""
+
+    groups: dict[int, Group]  # those that are whole, by their number
+    damage: tuple[str, ...]  # what else there is, in words, but for a group that was being written
+    end: int  # of the last whole group
+
+
+@dataclass(frozen=True)
+class Journal:
+    """One file of records."""
+
+    path: Path
+
+    def recover(self) -> tuple[frozenset[int], tuple[str, ...]]:
+        """Remove what is not whole; the numbers of the groups that stay, and which damage was found."""
+        if not self.path.exists():
+            return frozenset(), ()
+        scan = self._scan()
+        if scan.end != sum(group.end - group.start for group in scan.groups.values()):
+            self._keep(list(scan.groups.values()))
+        elif scan.end < self.path.stat().st_size:
+            with self.path.open("rb+") as file:
+                file.truncate(scan.end)
+                sync_file(file)
+        return frozenset(scan.groups), scan.damage
+
+    def append(self, group: int, records: Sequence[Record]) -> None:
+        """A whole group, on the disk when this returns; where there is no space for it, the file is as before."""
+        lines = b"".join(map(write_line, records))
+        checksum = checksum_of(lines, group, len(records))
+        before = self.path.stat().st_size if self.path.exists() else 0
+        try:
+            with self.path.open("ab") as file:
+                file.write(lines + write_line({**closing(group, len(records)), CHECKSUM: checksum}))
+                sync_file(file)
+        except OSError as error:
+            if not is_full_disk(error):
+                raise
+            with suppress(OSError):  # half a group would only take space
+                os.truncate(self.path, before)
+            raise full_disk(self.path, "what was measured before is stored") from error
+
+    def __iter__(self) -> Iterator[Record]:
+        """The records of whole groups in the order of the groups, one at a time; a damaged file is refused."""
+        if not self.path.exists():
+            return
+        scan = self._scan()
+        missing = sorted(set(range(len(scan.groups))) - set(scan.groups))
+        damage = [*scan.damage, *(f"group {number} is missing" for number in missing)]
+        if damage:
+            raise ValueError(
+                f"{self.path} is damaged: {'; '.join(damage[:3])}. The call or command that wrote it measures "
+                "what is damaged again"
+            )
+        yield from self._read(scan)
+
+    def records(self) -> Iterator[Record]:
+        """Those of whole groups, whatever else the file holds."""
+        if self.path.exists():
+            yield from self._read(self._scan())
+
+    def _read(self, scan: Scan) -> Iterator[Record]:
+        with self.path.open("rb") as file:
+            for _, group in sorted(scan.groups.items()):
+                file.seek(group.start)
+                for line in file:
+                    if file.tell() == group.end:  # the closing line
+                        break
+                    yield json.loads(line)
+
+    def _scan(self) -> Scan:
+        groups: dict[int, Group] = {}
+        damage: list[str] = []
+        checked = False  # whether a checksum was seen
+        lines: list[bytes] = []
+        start = place = end = number = 0
+        with self.path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                place += len(line)
+                record = parse_line(line)
+                if record is None or CLOSED not in record:
+                    lines.append(line)
+                    continue
+                checked = checked or CHECKSUM in record
+                if reason := problem(record, lines, checked, groups):
+                    damage.append(f"the group that line {number} ends {reason}")
+                else:
+                    groups[record[CLOSED]] = Group(start, place)
+                    end = place
+                start, lines = place, []
+        if any(map(is_damaged, lines)):
+            damage.append(f"behind line {number - len(lines)} there are lines that were not written like that")
+        return Scan(groups, tuple(damage), end)
+
+    def _keep(self, groups: Sequence[Group]) -> None:
+        """Only these, in the order in which they are there."""
+        with replacing(self.path) as part, self.path.open("rb") as file, part.open("wb") as new:
+            for group in groups:
+                copy_bytes(file, new, group)
+
+
+def problem(record: Record, lines: Sequence[bytes], checked: bool, groups: dict[int, Group]) -> str | None:
+    """Why the lines before a closing line are not the group that it closes."""
+    number, count = record[CLOSED], len(lines)
+    if type(number) is not int or number < 0:
+        return f"has the number {number!r}"
+    if number in groups:
+        return f"is there twice: number {number}"
+    if record.get("records") != count:
+        return f"has {count} records instead of {record.get('records')!r}"
+    if any(parse_line(line) is None for line in lines):
+        return "has a line that is not a record"
+    if not checked:
+        return None if record == closing(number, count) else f"is closed by {record}"
+    expected = checksum_of(b"".join(lines), number, count)
+    return None if record.get(CHECKSUM) == expected else "is not what was written: its checksum is another one"
+
+
+def checksum_of(lines: bytes, group: int, records: int) -> str:
+    return hashlib.sha256(lines + write_line(closing(group, records))).hexdigest()
+
+
+def closing(group: int, records: int) -> Record:
+    return {CLOSED: group, "records": records}
+
+
+def write_line(record: Record) -> bytes:
+    text = json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n"
+    return text.encode(errors="backslashreplace")  # half a character as JSON escapes it
+
+
+def parse_line(line: bytes) -> Record | None:
+    """None where the line was not written to its end."""
+    if not line.endswith(b"\n"):
+        return None
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):  # also half a character
+        return None
+    return record if isinstance(record, dict) else None
+
+
+def is_damaged(line: bytes) -> bool:
+    """Of a line behind the last group: whether more than its end is missing, as in a process that was killed.
+
+    Such a process leaves records, and at most a part of a line behind them. A checksum is in closing lines alone.
+    """
+    record = parse_line(line)
+    return line.endswith(b"\n") and (record is None or CHECKSUM in record)
+
+
+def copy_bytes(file: IO[bytes], new: IO[bytes], group: Group) -> None:
+    file.seek(group.start)
+    new.write(file.read(group.end - group.start))
+
 
 try:
     import fcntl

@@ -1,4 +1,4 @@
-"""The choice where a long run is done: in this process, or by several under Ray."""
+"""The choice of where a long run is done: in this process, or by several under Ray."""
 
 from dataclasses import dataclass
 from typing import Literal, get_args

@@ -1,25 +1,24 @@
-"""The routes: the page and its files, and the questions it asks."""
+"""The routes of the page, and the checks before every request: access and headers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Any
 
 from starlette.applications import Starlette
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tokenlight.serve.answering import PATIENCE, answer_answer
-from tokenlight.serve.checks import Refused
-from tokenlight.serve.curves import answer_curves, curve_names
-from tokenlight.serve.describing import describe
+from tokenlight.serve.describe import describe
 from tokenlight.serve.download import File, answer_download
-from tokenlight.serve.explaining import answer_explain
-from tokenlight.serve.guard import Guard, own_hosts
-from tokenlight.serve.questions import (
+from tokenlight.serve.explain import PATIENCE, answer_answer, answer_curves, answer_explain, curve_names
+from tokenlight.serve.predict import WRITE, answer_attention, answer_remove, answer_write, read_question
+from tokenlight.serve.requests import (
     AnyRequest,
     AttentionRequest,
     CurvesRequest,
@@ -27,16 +26,72 @@ from tokenlight.serve.questions import (
     ExplainRequest,
     MethodsRequest,
     PageRequest,
+    Refused,
     RemoveRequest,
     WriteRequest,
     parse,
 )
-from tokenlight.serve.reading import read_question
-from tokenlight.serve.removing import answer_attention, answer_remove
 from tokenlight.serve.responses import Lines, WholeAnswer, as_json, told
 from tokenlight.serve.session import Session
-from tokenlight.serve.waiting_line import Busy, WaitingLine
-from tokenlight.serve.writing import WRITE, answer_write
+from tokenlight.serve.worker import Busy, WaitingLine
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+STRICT = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+
+def own_hosts(port: int) -> frozenset[str]:
+    """What a browser on this machine calls us."""
+    names = ("127.0.0.1", "localhost", "[::1]")
+    return frozenset(f"{name}:{port}" for name in names) | (frozenset(names) if port == 80 else frozenset())
+
+
+@dataclass(frozen=True)
+class Guard:
+    """Another site's page can send requests here, and a name of its own can lead here: both are refused."""
+
+    app: ASGIApp
+    hosts: Collection[str]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+
+        async def send_strictly(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in STRICT.items():
+                    headers[name] = value
+            await send(message)
+
+        refusal = self.refusal(scope["method"], Headers(scope=scope))
+        answer = self.app if refusal is None else told(*refusal)
+        await answer(scope, receive, send_strictly)
+
+    def refusal(self, method: str, headers: Headers) -> tuple[int, str] | None:
+        """Status and sentence, or None for a request that may go on."""
+        hosts, origins = headers.getlist("host"), headers.getlist("origin")
+        if len(hosts) != 1 or hosts[0].lower() not in self.hosts:
+            return 403, f"this server answers to {' and '.join(sorted(self.hosts))}, not to another Host"
+        if any(origin.lower() not in {f"http://{host}" for host in self.hosts} for origin in origins):
+            return 403, "this request comes from another page, whose Origin is not this server's"
+        if method not in ("GET", "HEAD"):
+            kind = headers.get("content-type", "").split(";")[0].strip().lower()
+            if kind != "application/json":
+                return 415, "expected Content-Type: application/json"
+        return None
+
 
 BODY = 256 * 1024  # bytes of a request
 KINDS = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}

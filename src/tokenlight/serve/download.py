@@ -1,16 +1,14 @@
-"""Explanations as files."""
+"""Explanations as files to download."""
 
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tokenlight.serve.answering import explain_answers
-from tokenlight.serve.checks import Refused
-from tokenlight.serve.explaining import explain_methods
-from tokenlight.serve.questions import DownloadRequest
+from tokenlight.serve.explain import explain_answers, explain_methods
+from tokenlight.serve.requests import DownloadRequest, Refused
 from tokenlight.serve.session import Session, place
-from tokenlight.serve.waiting_line import Say
+from tokenlight.serve.worker import Say
 from tokenlight.views import interactive, latex
 from tokenlight.views.answer_page import answer_page
 

@@ -1,4 +1,4 @@
-"""Answers on their way out: JSON, lines of JSON, files; a client that goes away takes its work along."""
+"""Responses: JSON, lines of JSON, files. A disconnect cancels the job."""
 
 import asyncio
 import json
@@ -9,8 +9,7 @@ from typing import Any
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from tokenlight.serve.events import CurveDrawn, Done, Event, Failed, Result, Wrote, plain
-from tokenlight.serve.waiting_line import Ending, Problem, Ticket
+from tokenlight.serve.worker import CurveDrawn, Done, Ending, Event, Failed, Problem, Result, Ticket, Wrote, plain
 
 Finish = Callable[[Any], Response]
 

@@ -1,4 +1,4 @@
-"""uvicorn around the app: on this machine only, stopped at once."""
+"""The uvicorn server around the app, on this machine only."""
 
 import contextlib
 import errno
@@ -10,13 +10,12 @@ import webbrowser
 
 import uvicorn
 
+from tokenlight._compat.uvicorn_internals import WarnedServer
 from tokenlight.explain.explainer import Explainer
-from tokenlight.foundation.uvicorn_internals import WarnedServer
-from tokenlight.masks.choosing import own_heads
-from tokenlight.masks.head_mask import HeadMask
+from tokenlight.heads.mask import HeadMask, own_heads
 from tokenlight.serve.app import make_app
 from tokenlight.serve.session import Session
-from tokenlight.serve.waiting_line import WaitingLine
+from tokenlight.serve.worker import WaitingLine
 
 HOST, PORT, TRIES = "127.0.0.1", 8765, 20
 

@@ -4,9 +4,9 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
-from tokenlight.foundation.errors import UnsupportedModelError
-from tokenlight.foundation.registry import import_all
-from tokenlight.foundation.transformers_internals import class_names
+from tokenlight._compat.transformers_internals import class_names
+from tokenlight.common.errors import UnsupportedModelError
+from tokenlight.common.registry import import_all
 from tokenlight.tasks.task import Task
 
 TASKS: dict[str, type[Task]] = {}  # every task by the name that transformers' pipelines give it

@@ -8,14 +8,14 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 from transformers import PreTrainedModel
 
-from tokenlight.foundation.first_look import EMBEDDED, SENTENCES
-from tokenlight.record.choices import Distribution, OutputSelector
+from tokenlight.common.samples import EMBEDDED, SENTENCES
 from tokenlight.tasks import register
-from tokenlight.tasks.labels import Labeled
+from tokenlight.tasks.mixins import Labeled
+from tokenlight.tasks.selectors import Distribution, OutputSelector
 from tokenlight.tasks.targets import Target
 from tokenlight.tasks.task import Field, Fields
-from tokenlight.text.batches import Batch
-from tokenlight.text.rows import Text
+from tokenlight.text.batch import Batch
+from tokenlight.text.tokenized_text import Text
 
 
 @register

@@ -1,15 +1,14 @@
-"""The word in a gap of the text."""
+"""The token at a mask."""
 
 from dataclasses import dataclass
 from typing import Any
 
-from tokenlight.foundation.first_look import SAMPLE
+from tokenlight.common.samples import SAMPLE
 from tokenlight.tasks import register
-from tokenlight.tasks.positioned import Positioned
+from tokenlight.tasks.mixins import Positioned, Worded
 from tokenlight.tasks.targets import ResolvedTarget, TargetSpec
 from tokenlight.tasks.task import Field, Fields
-from tokenlight.tasks.vocabulary import Worded
-from tokenlight.text.rows import Text, TokenizedText
+from tokenlight.text.tokenized_text import Text, TokenizedText
 
 
 @register

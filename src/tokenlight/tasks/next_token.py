@@ -1,4 +1,4 @@
-"""The token that follows a text."""
+"""The token that follows a text, and answers of several tokens."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from tokenlight.record.choices import ContinuationSelector, OutputSelector
 from tokenlight.tasks import register
+from tokenlight.tasks.mixins import Worded
+from tokenlight.tasks.selectors import ContinuationSelector, OutputSelector
 from tokenlight.tasks.targets import (
     Candidate,
     ChangedInput,
@@ -20,10 +21,9 @@ from tokenlight.tasks.targets import (
     refuse_equal,
 )
 from tokenlight.tasks.task import Field, Fields
-from tokenlight.tasks.vocabulary import Worded
-from tokenlight.text.answers import follow, refuse_too_long
-from tokenlight.text.batches import Batch
-from tokenlight.text.rows import Text, TokenizedText
+from tokenlight.text.batch import Batch
+from tokenlight.text.tokenize import follow, refuse_too_long
+from tokenlight.text.tokenized_text import Text, TokenizedText
 
 
 @register

@@ -1,4 +1,4 @@
-"""What is asked about a text, in indices: wanted, then chosen with the model's help, then measured as a goal."""
+"""Targets: what a person asks for, and the same for one text in indices."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from tokenlight.record.choices import OutputSelector
-from tokenlight.record.target_functions import OutputFunction
-from tokenlight.text.batches import Batch
-from tokenlight.text.rows import TokenizedText, is_whole
+from tokenlight.tasks.selectors import OutputSelector
+from tokenlight.tasks.target_functions import OutputFunction
+from tokenlight.text.batch import Batch
+from tokenlight.text.tokenized_text import TokenizedText, is_whole
 
 if TYPE_CHECKING:
     from tokenlight.tasks.task import Task

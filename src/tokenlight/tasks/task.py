@@ -1,4 +1,4 @@
-"""A task: everything that is special about what a model is asked. One subclass a task, each in a file of its own.
+"""The base class of tasks: everything that depends on what a model is asked.
 
 The base class fits every model that answers with one row of logits; what a subclass says differently, it says in a
 fact (a class attribute) or in a method. Nothing outside this folder asks which task it has.
@@ -13,11 +13,10 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 from transformers import PreTrainedModel
 
-from tokenlight.foundation.first_look import SAMPLE
-from tokenlight.model.inputs import max_length
-from tokenlight.model.settings import embedding_rows
-from tokenlight.record.choices import OutputSelector, logits_at
-from tokenlight.record.target_functions import refuse_padding_read
+from tokenlight.common.samples import SAMPLE
+from tokenlight.model.config import embedding_rows, max_length
+from tokenlight.tasks.selectors import OutputSelector, logits_at
+from tokenlight.tasks.target_functions import refuse_padding_read
 from tokenlight.tasks.targets import (
     Candidate,
     ChangedInput,
@@ -31,9 +30,9 @@ from tokenlight.tasks.targets import (
     new_foils,
     refuse_equal,
 )
-from tokenlight.text.batches import Batch, refuse_unembedded_ids
-from tokenlight.text.encoding import encode
-from tokenlight.text.rows import Cut, Gap, Text, TokenizedText, is_whole
+from tokenlight.text.batch import Batch, refuse_unembedded_ids
+from tokenlight.text.tokenize import encode
+from tokenlight.text.tokenized_text import Cut, Gap, Text, TokenizedText, is_whole
 
 LogitsFor = Literal["text", "every token", "last token"]
 MOST = 10  # candidates to pick from, where the model could say anything

@@ -2,12 +2,11 @@
 
 from dataclasses import dataclass
 
-from tokenlight.foundation.first_look import SAMPLE
+from tokenlight.common.samples import SAMPLE
 from tokenlight.tasks import register
-from tokenlight.tasks.labels import Labeled
-from tokenlight.tasks.positioned import Positioned
+from tokenlight.tasks.mixins import Labeled, Positioned
 from tokenlight.tasks.targets import TargetSpec
-from tokenlight.text.rows import Text, TokenizedText
+from tokenlight.text.tokenized_text import Text, TokenizedText
 
 
 @register

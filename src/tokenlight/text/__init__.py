@@ -1,1 +1,1 @@
-"""Texts become token rows and padded batches; sub-words become words again."""
+"""Texts become tokenized texts and padded batches; tokens are grouped into words, sentences and documents."""

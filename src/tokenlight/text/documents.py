@@ -1,10 +1,144 @@
-"""Documents and a prompt: where they stand in it, or how they are put before it."""
+"""Documents in a prompt: stretches that an answer may rest on, found in the prompt or put before it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
+from itertools import pairwise, repeat
+from typing import Any, Literal, get_args
 
-from tokenlight.text.rows import Chat, parts
-from tokenlight.text.sources import Document, find_documents
+from tokenlight.text import segmentation
+from tokenlight.text.tokenized_text import Chat, Document, Text, TokenizedText, is_whole, parts
+
+Span = tuple[int, int]
+Division = Literal["sentences", "paragraphs", "turns"]
+DIVISIONS = get_args(Division)
+# Texts that stand in the prompt, with names or without; spans in it, with the number of the part before them where
+# there are several; or a way to divide each of its parts.
+Documents = (
+    Division
+    | Mapping[str, str]
+    | Sequence[str]
+    | Sequence[tuple[int, ...]]
+    | Callable[[str], Sequence[tuple[int, int]]]
+)
+
+
+def find_documents(text: Text, documents: Documents | None) -> tuple[Document, ...]:
+    """What is named as sources of this text, in its order."""
+    if documents is None:
+        return ()
+    if isinstance(documents, str):
+        found = divide(text, documents)
+    elif callable(documents):
+        found = divide_by(text, documents, "part")
+    elif isinstance(documents, bytes | Set) or not isinstance(documents, Iterable):
+        raise TypeError(
+            "documents are a list of texts or spans, a dict of texts by their names, or a way to divide the prompt; "
+            f"found {type(documents).__name__}"
+        )
+    else:
+        named = documents.items() if isinstance(documents, Mapping) else number("document", documents)
+        found = [locate(text, name, one) for name, one in named]
+    if not found:
+        raise ValueError("expected sources, found none: name one or more, or leave documents= out")
+    ordered = sorted(found, key=lambda source: (source.segment, source.span))
+    for one, next_one in pairwise(ordered):
+        if one.segment == next_one.segment and next_one.span[0] < one.span[1]:
+            raise ValueError(f"the sources {one.name!r} and {next_one.name!r} overlap")
+    return tuple(ordered)
+
+
+def number(name: str, some: Sequence[Any]) -> list[tuple[str, Any]]:
+    return [(f"{name} {i}", one) for i, one in enumerate(some, 1)]
+
+
+def divide(text: Text, way: str) -> list[Document]:
+    if way not in DIVISIONS:
+        raise ValueError(
+            f"a prompt is divided by {', '.join(DIVISIONS)}, or name the documents in a list; found {way!r}"
+        )
+    if way == "turns":
+        roles = text.roles if isinstance(text, Chat) else ["text"] * len(parts(text))
+        whole = [(0, len(part)) for part in parts(text)]
+        return [Document(f"{role} {i + 1}", i, span) for i, (role, span) in enumerate(zip(roles, whole, strict=True))]
+    return divide_by(text, getattr(segmentation, way), way.removesuffix("s"))
+
+
+def divide_by(text: Text, cut: Callable[[str], Sequence[Span]], name: str) -> list[Document]:
+    spans = [(segment, *span) for segment, part in enumerate(parts(text)) for span in spans_of(cut, part)]
+    return [locate(text, one, span) for one, span in number(name, spans)]
+
+
+def spans_of(cut: Callable[[str], Sequence[Span]], part: str) -> list[Span]:
+    """What a function makes of a text; `locate` looks whether they are spans in it."""
+    found = cut(part)
+    if isinstance(found, str | bytes) or not isinstance(found, Iterable):
+        raise TypeError(f"a function that divides a text returns spans (start, end); found {type(found).__name__}")
+    spans = list(found)
+    if wrong := [span for span in spans if isinstance(span, str | bytes) or not isinstance(span, Iterable)]:
+        raise TypeError(f"a function that divides a text returns spans (start, end); found {wrong[0]!r} among them")
+    return spans
+
+
+def locate(text: Text, name: str, document: str | Sequence[int]) -> Document:
+    """One source, by the text that it has, or by its span."""
+    if not isinstance(name, str):
+        raise TypeError(f"a document is named by a text; found {type(name).__name__}: {name!r}")
+    texts = parts(text)
+    if isinstance(document, str):
+        wanted = document.strip()
+        places = [
+            (segment, at)
+            for segment, part in enumerate(texts)
+            for at in range(len(part))
+            if part.startswith(wanted, at)
+        ]
+        if not wanted or len(places) != 1:
+            raise ValueError(
+                f"{name}, {document[:60]!r}, occurs {len(places) if wanted else 0} times in the prompt, not once"
+            )
+        segment, at = places[0]
+        return Document(name, segment, (at, at + len(wanted)))
+    if not isinstance(document, Iterable) or len(span := tuple(document)) not in (2, 3) or not all(map(is_whole, span)):
+        raise TypeError(
+            f"{name}: expected a text that stands in the prompt, or a span (start, end) or (part, start, end) of whole "
+            f"numbers; found {document!r}"
+        )
+    segment, start, end = map(int, (0, *span)[-3:])
+    if not 0 <= segment < len(texts) or not 0 <= start < end <= len(texts[segment]):
+        raise ValueError(f"{name}: {tuple(document)} is not a span of characters in the prompt")
+    return Document(name, segment, (start, end))
+
+
+def documents_for(texts: Sequence[Text], single: bool, documents: Any) -> list[tuple[Document, ...]]:
+    """For each text its sources. For a list of texts, documents are a list with those of each, or one way for all."""
+    each = list(repeat(documents, len(texts)) if single or is_way(documents) else documents)
+    if len(each) != len(texts):
+        raise ValueError(f"documents for {len(each)} texts, but there are {len(texts)} texts")
+    return [find_documents(text, some) for text, some in zip(texts, each, strict=True)]
+
+
+def attach_documents(
+    tokenized_texts: Sequence[TokenizedText], documents: Sequence[tuple[Document, ...]]
+) -> list[TokenizedText]:
+    return [
+        replace(tokenized_text, documents=some) for tokenized_text, some in zip(tokenized_texts, documents, strict=True)
+    ]
+
+
+def is_way(documents: Any) -> bool:
+    """One way to divide any text, or none."""
+    return documents is None or isinstance(documents, str) or callable(documents)
+
+
+def plain_documents(documents: Sequence[Document]) -> list[dict[str, Any]]:
+    """As JSON has them."""
+    return [{**vars(source), "span": list(source.span)} for source in documents]
+
+
+def documents_from_plain(plain: Sequence[Mapping[str, Any]]) -> tuple[Document, ...]:
+    """From JSON."""
+    return tuple(Document(one["name"], one["segment"], (one["span"][0], one["span"][1])) for one in plain)
+
 
 Prompt = str | Chat
 USER = "user"  # the role of those who ask

@@ -1,12 +1,165 @@
-"""An explained answer as one HTML file without anything from outside, and the same in a frame for notebooks."""
+"""An explained answer as one standalone HTML file or a notebook frame."""
 
+import base64
+import math
 import re
+from collections.abc import Sequence
 from html import escape
+from itertools import groupby
+from typing import Any
 
+import torch
+
+from tokenlight.methods import METHODS
 from tokenlight.results.explained_answer import ExplainedAnswer
-from tokenlight.text.rows import parts
-from tokenlight.views.drawable_answer import drawable_answer
+from tokenlight.results.units import Passage
+from tokenlight.text.segmentation import group_tokens, readable
+from tokenlight.text.tokenize import ASSISTANT
+from tokenlight.text.tokenized_text import Chat, parts
+from tokenlight.views.document_table import group_name
 from tokenlight.views.interactive import as_script, fingerprint, static
+from tokenlight.views.layout import LONG, OPEN_SENTENCES, SHORT
+
+OPEN_FOR_EACH = 2  # sentences of a long prompt that stay open for each sentence of the answer
+
+
+def drawable_answer(answer: ExplainedAnswer) -> dict[str, Any]:
+    """Plain data for `drawAnswer` of answer.js. Tokens are numbers: those of the prompt, then those of the answer.
+
+    A block is a message, the prompt or the answer: `pieces` are its text in order, each with the tokens that it shows
+    (none: what stands between words) and the number of their word; `head` are added tokens before it. `groups` are the
+    parts of the prompt that scores are added up over; what is in none of them is the answer.
+    """
+    sentences = answer.total().sentences()
+    own = [[answer.prompt_length + i for i in tokens] for tokens in answer.sentences() if tokens]
+    laid = blocks(answer)
+    stay = open_tokens(answer, sentences, own)
+    return {
+        "method": answer.method,
+        "title": METHODS[answer.method].title if answer.method in METHODS else answer.method,
+        "model": answer.model,
+        "signed": answer.signed,
+        "start": answer.prompt_length,
+        "blocks": [
+            *({**block, "folds": folds(block["pieces"], stay)} for block in laid[:-1]),
+            {**laid[-1], "folds": []},
+        ],
+        "sentences": [list(one.tokens) for one in sentences],
+        "answer_sentences": own,
+        "groups": groups(answer),
+        "ids": list(answer.ids),
+        "numbers": answer.numbers.tolist(),
+        "probabilities": [math.exp(value) for value in answer.log_probabilities.tolist()],
+        "alternatives": [[vars(one) for one in some] for some in answer.alternatives],
+        "matrix": packed(answer.matrix),
+    }
+
+
+def packed(matrix: torch.Tensor) -> str:
+    """Single precision in base64, row by row: a quarter of what JSON would take."""
+    return base64.b64encode(matrix.to(torch.float32).numpy().astype("<f4").tobytes()).decode()
+
+
+def texts_of(answer: ExplainedAnswer) -> tuple[str, ...]:
+    return (*parts(answer.prompt), answer.answer)
+
+
+def roles_of(answer: ExplainedAnswer) -> tuple[str, ...]:
+    return (*answer.prompt.roles, ASSISTANT) if isinstance(answer.prompt, Chat) else ("prompt", "answer")
+
+
+def groups(answer: ExplainedAnswer) -> list[dict[str, Any]]:
+    """Sources of the prompt and everything else in it; together all of its tokens."""
+    found = [one for one in answer.total().by_document() if one.tokens]
+    return [
+        {
+            "name": group_name(one, answer.documents),
+            "source": one.segment is not None,
+            "tokens": list(one.tokens),
+            "text": one.text,
+        }
+        for one in found
+    ]
+
+
+def blocks(answer: ExplainedAnswer) -> list[dict[str, Any]]:
+    """Added tokens go with what stands behind them."""
+    found: list[dict[str, Any]] = [{"role": role, "head": [], "pieces": []} for role in roles_of(answer)]
+    special = answer.special.tolist()
+    words = group_tokens(texts_of(answer), answer.segments, answer.spans, special)
+    number_of = {token: number for number, word in enumerate(words) for token in word}
+    measured_target = len(found) - 1
+    homes = []  # of each token, from the last to the first
+    for token in reversed(range(len(answer.tokens))):
+        segment = answer.segments[token]
+        measured_target = measured_target if segment is None else segment
+        homes.append(measured_target)
+    places = [0] * len(found)  # characters that are laid out
+    for token, home in enumerate(reversed(homes)):
+        block, text = found[home], texts_of(answer)[home]
+        start, end = answer.spans[token]
+        piece = {"tokens": [token], "word": number_of[token], "special": special[token], "newline": False}
+        if answer.segments[token] is None or (special[token] and start == end):
+            side = "head" if not block["pieces"] else "pieces"
+            block[side].append({**piece, "text": readable(answer.tokens[token])})
+            continue
+        if start > places[home]:
+            block["pieces"].append(between(text[places[home] : start]))
+        written = text[max(start, places[home]) : end]
+        places[home] = max(places[home], end)
+        add(block["pieces"], {**piece, "text": written, "newline": bool(written) and not written.strip()})
+    for block, text, place in zip(found, texts_of(answer), places, strict=True):
+        if text[place:].strip():
+            block["pieces"].append(between(text[place:]))
+    return found
+
+
+def between(text: str) -> dict[str, Any]:
+    return {"text": text, "tokens": [], "word": None, "special": False, "newline": False}
+
+
+def add(pieces: list[dict[str, Any]], piece: dict[str, Any]) -> None:
+    """Tokens that share a character with others of their word, such as bytes of an emoji, are one piece."""
+    last = pieces[-1] if pieces else None
+    if last is not None and last["word"] == piece["word"] and not (last["text"] and piece["text"]):
+        last["text"] += piece["text"]
+        last["tokens"] += piece["tokens"]
+    else:
+        pieces.append(piece)
+
+
+def open_tokens(answer: ExplainedAnswer, sentences: Sequence[Passage], own: Sequence[Sequence[int]]) -> set[int] | None:
+    """Of a long prompt, the tokens that are not folded: those of sentences that matter. None: it is short."""
+    start = answer.prompt_length
+    if start - int(answer.special[:start].sum()) <= LONG or len(sentences) < 2:
+        return None
+    columns = torch.zeros(start, len(sentences), dtype=answer.matrix.dtype)
+    for number, sentence in enumerate(sentences):
+        columns[list(sentence.tokens), number] = 1
+    scores = answer.matrix[:, :start] @ columns  # [token of the answer, sentence of the prompt]
+    each = torch.stack([scores[[token - start for token in tokens]].sum(0) for tokens in own])
+    strongest = each.abs().topk(min(OPEN_FOR_EACH, len(sentences))).indices.flatten().tolist()
+    overall = scores.sum(0).abs().topk(min(OPEN_SENTENCES, len(sentences))).indices.tolist()
+    stay = {0, len(sentences) - 1, *overall, *strongest}
+    return {token for number in stay for token in sentences[number].tokens}
+
+
+def folds(pieces: Sequence[dict[str, Any]], stay: set[int] | None) -> list[tuple[int, int, str]]:
+    """Stretches of pieces that are closed at first: the first, the one behind the last, and what is written there."""
+    if stay is None:
+        return []
+    found, states, now = [], [], True
+    for piece in pieces:
+        if piece["tokens"]:
+            now = piece["special"] or not stay.isdisjoint(piece["tokens"])
+        states.append(now)
+    for is_open, group in groupby(range(len(pieces)), key=states.__getitem__):
+        some = list(group)
+        count = len({pieces[i]["word"] for i in some if pieces[i]["tokens"]})
+        if not is_open and count >= SHORT:
+            found.append((some[0], some[-1] + 1, f"… {count:,} words …"))
+    return found
+
 
 TITLE = "Why did the model write that?"
 SCRIPTS = ("heatmap.js", "answer_panel.js", "answer.js")  # each imports from those before it alone

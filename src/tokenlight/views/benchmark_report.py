@@ -1,4 +1,4 @@
-"""One self-contained page for a run: the table, the curves, heatmaps of several methods side by side, all settings."""
+"""One standalone page for a benchmark run: table, curves, heatmaps, settings."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -6,9 +6,9 @@ from dataclasses import replace
 from html import escape
 from pathlib import Path
 
-from tokenlight.foundation.files import write_whole
+from tokenlight.common.files import write_whole
 from tokenlight.results.explanation import Explanation
-from tokenlight.results.table import Column, Line, Table
+from tokenlight.results.tables import Column, Line, Table
 from tokenlight.views import html
 from tokenlight.views.benchmark_table import (
     ARROWS,
@@ -23,7 +23,7 @@ from tokenlight.views.benchmark_table import (
     minus,
 )
 from tokenlight.views.curve_chart import CHART_STYLE, LineStyle, chart, colored, sample, styles_of
-from tokenlight.views.document import document
+from tokenlight.views.html import document
 from tokenlight.views.layout import notes_of, shared_notes
 
 VIEWS = ("table.md", "table.tex", "table.csv", "report.html", "bad_rows.jsonl")  # files that `write_views` writes

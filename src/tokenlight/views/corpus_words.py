@@ -1,4 +1,4 @@
-"""The words that support each label over a corpus: as table, CSV and figure; two checkpoints side by side."""
+"""The words that support each label over a corpus, as table, CSV and figure."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Any
 import numpy
 from rich.table import Table
 
-from tokenlight.foundation.sizes import describe_count
-from tokenlight.results.corpus_words import CorpusSummary, LabelWords, WordSupport
+from tokenlight.common.formatting import describe_count
 from tokenlight.results.explanation import printable
+from tokenlight.results.tables import CorpusSummary, LabelWords, WordSupport
 from tokenlight.views.csv_text import csv_text
-from tokenlight.views.figure import new_figure
-from tokenlight.views.palette import AGAINST, SUPPORT, css
+from tokenlight.views.drawing import AGAINST, SUPPORT, css, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -1,4 +1,4 @@
-"""Method against method on one text: green where the first gives more, red where it gives less.
+"""Two methods on one text: where the first gives more, and where it gives less.
 
 The difference heatmaps of Mask-LRP (Song et al. 2024, figures 6 to 13). Red words are underlined, so that the two can
 be told apart without colors.
@@ -10,12 +10,9 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from tokenlight.results.explanation import Explanation, printable
-from tokenlight.views.document import document, shaded
-from tokenlight.views.figure import new_figure
-from tokenlight.views.html import PAGE_STYLE, STYLE, heat, special_span
+from tokenlight.views.drawing import DARK, css, ink, new_figure, tint
+from tokenlight.views.html import PAGE_STYLE, STYLE, document, heat, numbers, shaded, special_span
 from tokenlight.views.layout import Piece, explained, headline, pieces
-from tokenlight.views.number_table import numbers
-from tokenlight.views.palette import DARK, css, ink, tint
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

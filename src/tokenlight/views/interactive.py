@@ -1,4 +1,4 @@
-"""Explanations as the page draws them, and the standalone report that draws them in the same way, offline."""
+"""Explanations as the page draws them, and the standalone report that draws them offline."""
 
 import base64
 import hashlib
@@ -12,18 +12,20 @@ from typing import Any
 
 from tokenlight.methods import METHODS
 from tokenlight.results.explanation import Explanation, Word
-from tokenlight.text.rows import parts
+from tokenlight.text.tokenized_text import parts
 from tokenlight.views.layout import (
+    Fold,
     Piece,
     by_text,
     explained,
+    folded,
     headline,
     notes_of,
     origin,
     pieces,
     shared_notes,
+    strongest,
 )
-from tokenlight.views.long_texts import Fold, folded, strongest
 
 ENDINGS = ("</script", "</style", "<!--")  # what would end an element, or begin a comment in it
 DRAW = """

@@ -1,0 +1,33 @@
+"""The command that tries every family of transformers."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tokenlight.cli.app import app, readable_errors, say, wide_console
+from tokenlight.cli.output import check_folder_of
+
+
+@app.command()
+def families(
+    types: Annotated[list[str] | None, typer.Argument(help="Model types such as bert; default: all.")] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Processes side by side.")] = 1,
+    limit: Annotated[float, typer.Option(min=1, help="Seconds for one model.")] = 120,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write to this .md or .json file.")] = None,
+) -> None:
+    """Try and check methods on a tiny model of every family that the installed transformers has."""
+    with readable_errors():
+        if output is not None and output.suffix not in (".md", ".json"):
+            raise ValueError(f"the table is written as .md or .json; found {output.name!r}")
+        check_folder_of(output)
+        from tokenlight.common.files import write_whole
+        from tokenlight.diagnostics.sweep import sweep
+        from tokenlight.results.model_report import to_json
+        from tokenlight.views.model_report import families_page, families_table, in_short, made_now
+
+        found = sweep(types or (), jobs=jobs, limit=limit, on_result=lambda one: say(in_short(one), err=True))
+        if output is None:
+            wide_console().print(families_table(found))
+        else:
+            write_whole(output, to_json(found) if output.suffix == ".json" else families_page(found, made_now()))

@@ -1,0 +1,31 @@
+"""Writes the catalog of the command line from the registries: `make catalogue`."""
+
+import json
+from dataclasses import asdict, fields
+
+from tokenlight.bench.protocol import PROTOCOLS
+from tokenlight.cli.catalog import FILE, Catalog, MethodRow
+from tokenlight.common.files import write_whole
+from tokenlight.methods import METHODS
+from tokenlight.metrics import METRICS
+from tokenlight.tasks import TASKS
+
+COLUMNS = [field.name for field in fields(MethodRow)]
+
+
+def current_catalog() -> Catalog:
+    """As the registries are now."""
+    return Catalog(
+        tuple(MethodRow(**{column: getattr(entry, column) for column in COLUMNS}) for entry in METHODS.values()),
+        {name: entry.title for name, entry in METRICS.items()},
+        tuple(PROTOCOLS),
+        tuple(TASKS),
+    )
+
+
+def write_catalog() -> None:
+    write_whole(FILE, json.dumps(asdict(current_catalog()), ensure_ascii=False, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    write_catalog()

@@ -1,0 +1,16 @@
+"""Values of options that the command line knows before torch is imported."""
+
+from typing import Literal, get_args
+
+Quantity = Literal["logit", "log_probability"]
+QUANTITIES: tuple[Quantity, ...] = get_args(Quantity)
+DEFAULT_QUANTITY: Quantity = "log_probability"  # orders sentences better: docs/answers-results.md
+
+
+def check_quantity(quantity: str) -> None:
+    if quantity not in QUANTITIES:
+        raise ValueError(f"number is one of {', '.join(QUANTITIES)}; found {quantity!r}")
+
+
+BadRows = Literal["skip", "refuse"]
+RemovalName = Literal["delete", "pad", "mask"]  # how tokens are taken away

@@ -1,0 +1,278 @@
+"""Progress bars in terminals, notebooks and logs, and callbacks at every pass."""
+
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
+from typing import Any, TypeVar
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
+
+from tokenlight.common.console import SafeConsole
+
+PASSES_BETWEEN = 10  # two pictures of a bar
+
+
+def in_notebook() -> bool:
+    """Whether IPython is loaded and runs a kernel; in a terminal its shell has none."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return getattr(shell, "kernel", None) is not None
+
+
+def show_html(html: str, replaceable: bool = False) -> Any:
+    """Below the cell; what is replaceable is returned, and its `update` takes other HTML."""
+    from IPython.display import HTML, display
+
+    return display(HTML(html), display_id=True) if replaceable else display(HTML(html))
+
+
+class NotebookBar:
+    """A progress bar below the cell, which is gone when the work is done."""
+
+    label: str
+    total: int | None
+    done: float
+    passes: int
+    place: Any
+
+    def __init__(self, label: str, total: int | None, done: float) -> None:
+        self.label, self.total, self.done = label, total, done
+        self.passes, self.place = 0, None
+
+    def advance(self, amount: float) -> None:
+        self.done += amount
+        if self.place is not None:
+            self.draw()
+
+    def note_pass(self) -> None:
+        self.passes += 1
+        if self.place is not None and self.passes % PASSES_BETWEEN == 0:
+            self.draw()
+
+    def start(self) -> None:
+        self.place = show_html(self.html(), replaceable=True)
+
+    def draw(self) -> None:
+        from IPython.display import HTML
+
+        if self.place is not None:
+            self.place.update(HTML(self.html()))
+
+    def stop(self) -> None:
+        from IPython.display import HTML
+
+        if self.place is not None:
+            self.place.update(HTML(""))
+
+    def html(self) -> str:
+        passes = f", {self.passes:,} passes" if self.passes else ""
+        if self.total is None:
+            return f"{self.label}: {self.done:,.0f}{passes}"
+        bar = f'<progress value="{self.done:g}" max="{self.total}"></progress>'
+        return f"{self.label} {bar} {self.done:,.0f} of {self.total:,}{passes}"
+
+
+Item = TypeVar("Item")
+PATIENCE = 2.0  # seconds
+PassCallback = ContextVar[Callable[[], None] | None]
+FORWARD: PassCallback = ContextVar("tokenlight_forward", default=None)
+BACKWARD: PassCallback = ContextVar("tokenlight_backward", default=None)
+STEP: PassCallback = ContextVar("tokenlight_step", default=None)
+
+
+def track(items: Sequence[Item], label: str, sizes: Iterable[int] | None = None, show: bool = True) -> Iterator[Item]:
+    """Yield the items; `sizes` says how much each counts (texts in a batch)."""
+    weights = [1] * len(items) if sizes is None else list(sizes)
+    with counting(label, sum(weights), show=show) as advance:
+        for item, weight in zip(items, weights, strict=True):
+            yield item
+            advance(weight)
+
+
+@contextmanager
+def counting(
+    label: str, total: int | None, done: int = 0, show: bool = True, at_once: bool = False
+) -> Iterator[Callable[[float], None]]:
+    """Call what is given with each amount that is done; `total` is None where nobody knows it.
+
+    With `at_once` the bar is there from the start and counts the model's passes, since an amount may take minutes.
+    """
+    bar = find_bar(label, total, done) if show else None
+    began, running = time.monotonic(), False
+
+    def look_at_clock() -> None:
+        nonlocal running
+        if bar is not None and not running and (at_once or time.monotonic() - began > PATIENCE):
+            bar.start()
+            running = True
+
+    def advance(amount: float) -> None:
+        if bar is not None:
+            bar.advance(amount)
+        look_at_clock()
+
+    try:
+        if bar is not None and at_once:
+            look_at_clock()
+            with at_each_pass(bar.note_pass):
+                yield advance
+        else:
+            yield advance
+    finally:
+        if bar is not None and running:
+            bar.stop()
+
+
+def find_bar(label: str, total: int | None, done: int) -> "TerminalBar | NotebookBar | None":
+    """The one that suits the place; where nobody looks there is none."""
+    if in_notebook():
+        return NotebookBar(label, total, done)
+    console = SafeConsole(stderr=True)
+    return TerminalBar(label, total, done, console) if console.is_terminal else None
+
+
+class TerminalBar:
+    """Gone when the work is done."""
+
+    bar: Progress
+    task: TaskID
+    passes: int
+
+    def __init__(self, label: str, total: int | None, done: int, console: Console) -> None:
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[passes]}"),
+            TimeRemainingColumn(),
+        )
+        # Steps may take a minute each: the time left is estimated over more than one of them.
+        self.bar = Progress(*columns, console=console, transient=True, speed_estimate_period=600)
+        self.task = self.bar.add_task(label, total=total, completed=done, passes="")
+        self.passes = 0
+
+    def advance(self, amount: float) -> None:
+        self.bar.advance(self.task, amount)
+
+    def note_pass(self) -> None:
+        self.passes += 1
+        self.bar.update(self.task, passes=f"{self.passes:,} passes")
+
+    def start(self) -> None:
+        self.bar.start()
+
+    def stop(self) -> None:
+        self.bar.stop()
+
+
+def at_each_pass(call: Callable[[], None]) -> AbstractContextManager[None]:
+    """Inside, `call` is called before every forward pass of this thread: to count them, or to stop them by raising."""
+    return with_callback(FORWARD, call)
+
+
+def at_each_part(call: Callable[[], None]) -> AbstractContextManager[None]:
+    """The same before every backward pass: a target of many parts, such as an answer, has one for each."""
+    return with_callback(BACKWARD, call)
+
+
+def at_each_step(call: Callable[[], None]) -> AbstractContextManager[None]:
+    """The same before every step of a computation beside the model's passes, such as one maximum flow."""
+    return with_callback(STEP, call)
+
+
+@contextmanager
+def with_callback(callback: PassCallback, call: Callable[[], None]) -> Iterator[None]:
+    outer = callback.get()
+
+    def ring() -> None:
+        if outer is not None:
+            outer()
+        call()
+
+    token = callback.set(ring)
+    try:
+        yield
+    finally:
+        callback.reset(token)
+
+
+def pass_begins() -> None:
+    """Tell whoever listens."""
+    if (call := FORWARD.get()) is not None:
+        call()
+
+
+def part_begins() -> None:
+    if (call := BACKWARD.get()) is not None:
+        call()
+
+
+def step_begins() -> None:
+    if (call := STEP.get()) is not None:
+        call()
+
+
+LINE_EVERY = 60.0  # seconds
+REMEMBERED = 1800.0  # seconds over which the rate is estimated
+
+
+class Rate(ProgressColumn):
+    """'41.3 texts/s'"""
+
+    def render(self, task: Task) -> Text:
+        return Text(f"{task.speed:.1f} texts/s" if task.speed else "")
+
+
+@contextmanager
+def pacing(total: int | None, done: int, show: bool) -> Iterator[Callable[[float], None]]:
+    """Call what is given with each number of texts that is done; `done` were there before."""
+    if show and in_notebook():
+        with counting("explaining", total, done) as advance:
+            yield advance
+        return
+    console = SafeConsole(stderr=True)
+    if not show or not console.is_terminal:
+        yield line_printer(total, done) if show else lambda amount: None
+        return
+    columns = (TextColumn("explaining"), BarColumn(), MofNCompleteColumn(), Rate(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, speed_estimate_period=REMEMBERED) as bar:
+        task = bar.add_task("", total=total, completed=done)
+        yield lambda amount: bar.advance(task, amount)
+
+
+def line_printer(total: int | None, done: int) -> Callable[[float], None]:
+    began = last = time.monotonic()
+    finished = 0.0
+
+    def advance(amount: float) -> None:
+        nonlocal last, finished
+        finished += amount
+        now = time.monotonic()
+        if now - last >= LINE_EVERY:
+            last = now
+            print(describe(done + round(finished), total, finished / (now - began)), file=sys.stderr, flush=True)
+
+    return advance
+
+
+def describe(done: int, total: int | None, rate: float) -> str:
+    """'1,000 of 20,000 texts, 41.3 texts/s, 7:40 left'"""
+    if total is None:
+        return f"{done:,} texts, {rate:.1f} texts/s"
+    minutes, seconds = divmod(round((total - done) / max(rate, 1e-9)), 60)
+    hours, minutes = divmod(minutes, 60)
+    left = f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
+    return f"{done:,} of {total:,} texts, {rate:.1f} texts/s, {left} left"

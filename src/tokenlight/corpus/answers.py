@@ -1,0 +1,158 @@
+"""Explains answers of a corpus, whole, by sentence or by token."""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from tokenlight.corpus.plan import (
+    AnswerScores,
+    ExplainedText,
+    ExplainingPlan,
+    Failure,
+    ReadAnswer,
+    in_batches,
+    or_failure,
+)
+from tokenlight.corpus.settings import Each
+from tokenlight.data.examples import Example
+from tokenlight.explain.answers import answer_request, facts_of_answer, log_probabilities
+from tokenlight.explain.assemble import assemble
+from tokenlight.explain.in_batches import explain_in_batches
+from tokenlight.explain.inquiry import Request
+from tokenlight.explain.running import RunOptions
+from tokenlight.methods import Attribution
+from tokenlight.methods.config import MethodConfig
+from tokenlight.model.instrumented import InstrumentedModel
+from tokenlight.record.recorder import Answer
+from tokenlight.results.explanation import Explanation, keep_precision
+from tokenlight.results.units import Passage
+from tokenlight.runs.engines import Tell
+from tokenlight.text import segmentation
+from tokenlight.text.documents import Document
+from tokenlight.text.tokenized_text import TokenizedText, parts
+
+if TYPE_CHECKING:
+    from tokenlight.explain.explainer import Explainer
+
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class AnswerDraft:
+    """A prompt with its answer, as the model reads them."""
+
+    number: int
+    example: Example
+    request: Request
+    answer: ReadAnswer
+
+
+def draft_answer(plan: ExplainingPlan, number: int, example: Example, prompt: TokenizedText) -> AnswerDraft:
+    settings = plan.settings
+    if (settings.target, settings.foil, example.target, example.foil) != (None, None, None, None):
+        raise ValueError("an answer to a prompt is explained by itself: leave target and foil out")
+    assert example.reply is not None, "only prompts with answers come here"
+    prompt = replace(prompt, documents=example.documents)
+    request = answer_request(plan.explainer.task, prompt, example.reply, settings.quantity == "log_probability")
+    text, spans = answer_text(request.read), request.read.spans[len(prompt) :]
+    parts, cuts = cut_answer(text, spans, settings.each)
+    read = ReadAnswer(text, request.read.tokens[len(prompt) :], spans, cuts)
+    return AnswerDraft(number, example, replace(request, resolved=replace(request.resolved, parts=parts)), read)
+
+
+def cut_answer(text: str, spans: Sequence[Span], each: Each) -> tuple[tuple[int, ...], list[Span]]:
+    """For every token of an answer, with these spans, the number of its part; and the parts' characters."""
+    if each == "token":
+        return tuple(range(len(spans))), list(spans)
+    whole = [(0, len(text))]
+    known = (
+        whole if each == "answer" else segmentation.sentences(text) or whole
+    )  # special tokens alone have no characters
+    starts = [start for start, _ in known]
+    found = [max(0, bisect_right(starts, start) - 1) for start, _ in spans]
+    kept = sorted(set(found))  # a token that ends one sentence and begins the next belongs to the first
+    return tuple(kept.index(number) for number in found), [known[number] for number in kept]
+
+
+def explain_answers(
+    plan: ExplainingPlan, instrumented: InstrumentedModel, drafts: Sequence[AnswerDraft], tell: Tell, strict: bool
+) -> list[ExplainedText | Failure]:
+    def run(places: list[int]) -> list[dict[str, tuple[Explanation, AnswerScores]]]:
+        chosen = plan.settings
+        running = RunOptions(
+            len(places), chosen.low_memory, progress=False, fused=chosen.fused, instrumented=instrumented
+        )
+        asked = [drafts[i].request for i in places]
+        found = explain_in_batches(plan.explainer, asked, plan.method_configs, running, assemble_parts)
+        return [{label: results[i] for label, results in found.items()} for i in range(len(places))]
+
+    tokenized_texts = [draft.request.read for draft in drafts]
+    found = in_batches(tokenized_texts, plan.tokens, plan.equal_lengths, run, lambda places: tell(len(places)), strict)
+    return [or_failure(partial(finish, plan, draft, one), strict) for draft, one in zip(drafts, found, strict=True)]
+
+
+def finish(
+    plan: ExplainingPlan, draft: AnswerDraft, found: dict[str, tuple[Explanation, AnswerScores]] | Failure
+) -> ExplainedText | Failure:
+    if isinstance(found, Failure):
+        return found
+    for label, (_, scores) in found.items():
+        if reason := plan.refusal(label, scores.matrix):
+            return Failure(reason)
+    return ExplainedText(
+        draft.number,
+        draft.example,
+        {label: whole for label, (whole, _) in found.items()},
+        answer=draft.answer,
+        by_part={
+            label: replace(scores, by_document=by_document(whole, scores.matrix, draft.example.documents))
+            for label, (whole, scores) in found.items()
+        },
+    )
+
+
+def by_document(whole: Explanation, matrix: Tensor, documents: tuple[Document, ...]) -> list[list[Passage]]:
+    """For each part of the answer the scores of the documents, and of everything else; none without documents."""
+    length = len(whole.tokens)
+    parts = [
+        replace(whole, scores=row[:length], documents=documents, extras={"answer_share": float(row[length:].sum())})
+        for row in matrix
+    ]
+    return [part.by_document() for part in parts] if documents else []
+
+
+def assemble_parts(
+    explainer: "Explainer",
+    request: Request,
+    method_config: MethodConfig,
+    answer: Answer,
+    attribution: Attribution,
+    place: int,
+) -> tuple[Explanation, AnswerScores]:
+    """The prompt's explanation, added up over the answer's parts, and what there is to say of the parts."""
+    tokenized_text, ids, parts = request.read, request.resolved.answer, torch.tensor(request.resolved.parts)
+    numbers, logits = facts_of_answer(answer, place, len(ids))
+    matrix = keep_precision(attribution.scores[place, : int(parts.max()) + 1, : len(tokenized_text)])
+    whole = assemble(explainer, request, method_config, answer, added_up(attribution), place)
+    scores = AnswerScores(
+        log_probabilities=log_probabilities(logits, ids).cpu(),
+        numbers=torch.zeros(len(matrix), dtype=torch.float64).index_add_(0, parts, numbers.cpu().double()),
+        matrix=matrix,
+    )
+    return whole, scores
+
+
+def added_up(attribution: Attribution) -> Attribution:
+    """Over the parts of the target [batch, part, ...]; maps are not written."""
+    extras = {name: values.sum(1) for name, values in attribution.extras.items()}
+    return replace(attribution, scores=attribution.scores.sum(1), extras=extras, maps={})
+
+
+def answer_text(tokenized_text: TokenizedText) -> str:
+    """Of a row that an answer was put behind."""
+    return parts(tokenized_text.text)[-1]

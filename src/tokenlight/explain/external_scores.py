@@ -1,0 +1,101 @@
+"""Scores made elsewhere, as explanations that can be shown, saved and evaluated."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any, overload
+
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tokenlight.explain.assemble import explain_requests, input_notes
+from tokenlight.explain.explainer import Explainer
+from tokenlight.explain.inquiry import resolve_requests
+from tokenlight.explain.running import RunOptions
+from tokenlight.methods import METHODS
+from tokenlight.methods.config import MethodConfig
+from tokenlight.results.explanation import Explanation, ExplanationList, keep_precision
+from tokenlight.tasks.targets import TargetSpecs
+from tokenlight.text.tokenize import texts_of
+from tokenlight.text.tokenized_text import Text, Texts
+
+ScoresLike = Tensor | NDArray[Any] | Sequence[float]  # one for every token of a text
+
+
+@overload
+def from_scores(
+    explainer: Explainer,
+    texts: Text,
+    scores: ScoresLike,
+    *,
+    target: TargetSpecs = ...,
+    foil: TargetSpecs = ...,
+    method: str = ...,
+    signed: bool = ...,
+) -> Explanation: ...
+
+
+@overload
+def from_scores(
+    explainer: Explainer,
+    texts: Texts,
+    scores: Iterable[ScoresLike],
+    *,
+    target: TargetSpecs = ...,
+    foil: TargetSpecs = ...,
+    method: str = ...,
+    signed: bool = ...,
+) -> list[Explanation]: ...
+
+
+def from_scores(
+    explainer: Explainer,
+    texts: Text | Texts,
+    scores: ScoresLike | Iterable[ScoresLike],
+    *,
+    target: TargetSpecs = None,
+    foil: TargetSpecs = None,
+    method: str = "outside",
+    signed: bool = True,
+) -> Explanation | list[Explanation]:
+    """An explanation with these scores: one for every token, special tokens included.
+
+    A list of texts takes a list of scores and gives a list, as `explain` does; `target` and `foil` are as there.
+    """
+    listed, single = texts_of(texts)
+    given: list[Any] = [scores] if single else list(scores)
+    tokenized_texts = explainer.encode(listed)
+    if len(given) != len(tokenized_texts):
+        raise ValueError(f"{len(given)} rows of scores for {len(tokenized_texts)} texts")
+    if not isinstance(method, str):
+        raise TypeError(f"method is a name for these scores, found {type(method).__name__}: {method!r}")
+    tensors = [read_scores(values) for values in given]
+    for tokenized_text, tensor in zip(tokenized_texts, tensors, strict=True):
+        if tensor.shape != (len(tokenized_text),) or not torch.isfinite(tensor).all():
+            raise ValueError(
+                f"expected {len(tokenized_text)} finite scores, for the tokens "
+                f"{tokenized_text.tokens}; found {tensor.tolist()}"
+            )
+        if not signed and bool((tensor < 0).any()):
+            raise ValueError(f"signed=False says that no score is negative; found {tensor.tolist()}")
+    control = MethodConfig(METHODS["random"], {})  # costs the prediction only
+    requests = resolve_requests(explainer.task, tokenized_texts, target, foil)
+    said = explain_requests(explainer, requests, {"said": control}, RunOptions(progress=False))["said"]
+    changes = {"method": method, "options": {}, "signed": signed}
+    made = ExplanationList(
+        replace(e, scores=tensor, notes=tuple(input_notes(explainer.task, tokenized_text, control, False)), **changes)
+        for e, tokenized_text, tensor in zip(said, tokenized_texts, tensors, strict=True)
+    )
+    return made[0] if single else made
+
+
+def read_scores(values: Any) -> Tensor:
+    """As results keep them."""
+    try:
+        tensor = torch.as_tensor(values)
+    except (TypeError, ValueError, RuntimeError) as error:
+        kind = type(values).__name__
+        raise TypeError(f"scores are numbers, one for each token of a text; found {kind}: {error}") from error
+    if tensor.is_complex():
+        raise TypeError(f"scores are real numbers; found {tensor.dtype}")
+    return keep_precision(tensor)

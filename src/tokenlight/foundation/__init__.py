@@ -1,1 +1,0 @@
-"""What every room stands on: errors, registries, whole files, progress. Knows nothing of models or texts."""

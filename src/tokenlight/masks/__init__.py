@@ -1,1 +1,0 @@
-"""Head masks: through which attention heads relevance flows."""

@@ -1,0 +1,180 @@
+"""Attention detection, by softmax and matrix product, in families that compute attention themselves.
+
+They, too, take a softmax over the keys and multiply it with values, or call torch's fused attention. While the mode is
+active it sees every torch function: what a softmax over the last axis gives is marked, the mark survives what leaves
+the map in shape, and where a marked map [query, key] meets its values, attention is noted as the interface's own
+function would (`attention.py`). Fused attention is computed in the steps of that function instead.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+
+from tokenlight.common.errors import UnsupportedModelError
+from tokenlight.model.attention import (
+    attend_written_out,
+    causal_mask,
+    fill_hidden,
+    note_context,
+    note_weights,
+    one_per_head,
+    suppress_keys,
+)
+from tokenlight.model.capture import Capture
+from tokenlight.rules.custom_ops import mix_values
+from tokenlight.rules.in_place import IN_PLACE
+from tokenlight.rules.tags import name_of, running_module
+
+Functions = set[Callable[..., Any]]
+SOFTMAX: Functions = {F.softmax, torch.softmax, Tensor.softmax}
+MULTIPLIED: Functions = {torch.matmul, Tensor.matmul, Tensor.__matmul__, torch.bmm, Tensor.bmm}
+# What may lie between the softmax and the values: the map stays a map of the same heads, queries and keys.
+LEAVES_IN_SHAPE: Functions = {
+    *(F.dropout, Tensor.to, Tensor.float, Tensor.type, Tensor.type_as, Tensor.contiguous, Tensor.clone),
+    *(Tensor.view, Tensor.reshape, torch.reshape, Tensor.mul, torch.mul, Tensor.masked_fill, Tensor.half),
+}
+
+
+class AttentionDetector(TorchFunctionMode):
+    """Notes attention on a capture. Entered after a rule mode it sees calls first, and hands on to the rules."""
+
+    capture: Capture
+
+    def __init__(self, capture: Capture):
+        super().__init__()
+        self.capture = capture
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func in IN_PLACE and isinstance(args[0], nn.Parameter):
+            refuse_written_weights(func)
+        if func is F.scaled_dot_product_attention:
+            fused = FusedCall(*args, **kwargs)
+            if fused.is_between(self.capture.shape[1]):
+                return self._attend(fused)
+        if func in MULTIPLIED or func is torch.einsum:
+            mixing = self._mixing(func, args)
+            if mixing is not None:
+                return self._mix(mixing)
+        if func in SOFTMAX and self._is_over_keys(args, kwargs):
+            return self._softmax(func, args, kwargs)
+        result = func(*args, **kwargs)
+        if func in LEAVES_IN_SHAPE and is_map(args[0]) and result.shape[-2:] == args[0].shape[-2:]:
+            result.tokenlight_map = True
+        return result
+
+    def _is_over_keys(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+        scores = args[0] if args else kwargs["input"]
+        axis = args[1] if len(args) > 1 else kwargs.get("dim")
+        return scores.ndim > 2 and axis in (-1, scores.ndim - 1)
+
+    def _softmax(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor:
+        scores, *rest = args if args else (kwargs["input"],)
+        others = {name: value for name, value in kwargs.items() if name != "input"}
+        tokens = self.capture.shape[1]
+        if self.capture.hidden is not None and scores.shape[-2:] == (tokens, tokens):
+            scores = fill_hidden(self.capture.hidden, scores)
+        if self.capture.key_factors is not None and scores.shape[-2:] == (tokens, tokens):
+            scores = suppress_keys(self.capture, scores)
+        result = func(scores, *rest, **others)
+        result.tokenlight_map = True
+        return result
+
+    def _attend(self, call: "FusedCall") -> Tensor:
+        key, value = one_per_head(call.query, call.key, call.value)
+        value = self.capture.add("values", value)
+        mask, bias = call.mask_and_bias()
+        context, _ = attend_written_out(self.capture, call.query, key, value, mask, call.scale, bias=bias)
+        return note_context(self.capture, context)
+
+    def _mix(self, mixing: "Mixing") -> Tensor:
+        values = self.capture.add("values", mixing.values)
+        weights = note_weights(self.capture, mixing.weights)
+        return mixing.back(note_context(self.capture, mix_values(weights, values)))
+
+    def _mixing(self, func: Callable[..., Any], args: Sequence[Any]) -> "Mixing | None":
+        equation, weights, values = args if func is torch.einsum and len(args) == 3 else ("", *args[:2])
+        batch, tokens = self.capture.shape
+        if not is_map(weights) or weights.shape[-2:] != (tokens, tokens) or not isinstance(values, Tensor):
+            return None
+        if equation:
+            return by_equation(equation, weights, values)
+        if weights.ndim == 4 and values.ndim == 4:
+            return Mixing(weights, values.expand(*weights.shape[:2], *values.shape[2:]), lambda context: context)
+        if weights.ndim == 3 and values.ndim == 3:  # batch and head in one axis
+            heads = weights.view(batch, -1, *weights.shape[1:]), values.view(batch, -1, *values.shape[1:])
+            return Mixing(*heads, lambda context: context.flatten(0, 1))
+        return None
+
+
+@dataclass(frozen=True)
+class FusedCall:
+    """The arguments of torch's `scaled_dot_product_attention`. Models run in eval mode, so there is no dropout."""
+
+    query: Tensor  # [batch, head, query, dim]
+    key: Tensor
+    value: Tensor
+    attn_mask: Tensor | None = None  # added to the scores, or True where a token may look
+    dropout_p: float = 0.0
+    is_causal: bool = False
+    scale: float | None = None
+    enable_gqa: bool = False
+
+    def is_between(self, tokens: int) -> bool:
+        """Whether the tokens of a text attend to each other: nothing else is recorded."""
+        return self.query.ndim == 4 and (self.query.shape[2], self.key.shape[2]) == (tokens, tokens)
+
+    def mask_and_bias(self) -> tuple[Tensor | None, Tensor | None]:
+        """Both are added to the scores; the second one may hold more than which tokens may be looked at."""
+        if self.is_causal:
+            return causal_mask(self.query, self.key), None
+        allowed = self.attn_mask
+        if allowed is None or allowed.dtype != torch.bool:
+            return None, allowed
+        return self.query.new_zeros(allowed.shape).masked_fill_(~allowed, torch.finfo(self.query.dtype).min), None
+
+
+@dataclass(frozen=True)
+class Mixing:
+    """The product of weights and values as they are noted, and how the caller wants what comes out."""
+
+    weights: Tensor  # [batch, head, query, key]
+    values: Tensor  # [batch, head, key, dim]
+    back: Callable[[Tensor], Tensor]
+
+
+def by_equation(equation: str, weights: Tensor, values: Tensor) -> Mixing | None:
+    """As in "bnij,jbnd->ibnd"."""
+    sides, _, result = equation.replace(" ", "").partition("->")
+    first, _, second = sides.partition(",")
+    width = set(second) - set(first)
+    if len(first) != 4 or len(width) != 1 or not {first[0], first[1], first[3]} < set(second) or len(second) != 4:
+        return None
+    context = (first[0], first[1], first[2], *width)
+    if sorted(result) != sorted(context):
+        return None
+    ordered = values.permute([second.index(letter) for letter in (first[0], first[1], first[3], *width)])
+    return Mixing(weights, ordered, lambda x: x.permute([context.index(letter) for letter in result]))
+
+
+def refuse_written_weights(func: Callable[..., Any]) -> None:
+    """They are the user's."""
+    raise UnsupportedModelError(
+        f"{running_module()} writes into its weights while it runs ({name_of(func)}). They are yours, and stay as they "
+        "are. If it does so in its first run alone, as RWKV does, run it once before: model.eval()(input_ids)"
+    )
+
+
+def is_map(tensor: Any) -> bool:
+    return getattr(tensor, "tokenlight_map", False)

@@ -1,0 +1,161 @@
+"""The configuration of a model in one spelling: its sizes, its input keywords, positions, and pooling by padding."""
+
+import inspect
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedConfig, PreTrainedModel
+
+from tokenlight.common.errors import UnsupportedModelError
+from tokenlight.text.batch import Batch
+
+
+def largest(config: PreTrainedConfig, *names: str) -> int:
+    """The largest number under the first of these names that has any; 0 where none does."""
+    for name in names:
+        if found := max(numbers_in(config, name), default=0):
+            return found
+    return 0
+
+
+def numbers_in(config: PreTrainedConfig, name: str) -> Iterator[int]:
+    """One, or one for each layer."""
+    try:
+        found: Any = getattr(config, name, None)
+    except RuntimeError:  # transformers: "a per-layer attribute", which the whole model has no answer for
+        found = [getattr(layer, name, None) for layer in config.per_layer_config]
+    for number in found if isinstance(found, list | tuple) else [found]:
+        if isinstance(number, int):
+            yield number
+
+
+def has_windows(model: PreTrainedModel) -> bool:
+    """Whether a token attends to the tokens near it alone, in any layer."""
+    config = model.config.get_text_config()
+    kinds = getattr(config, "layer_types", None)
+    if isinstance(kinds, list | tuple) and set(kinds) <= {"full_attention"}:
+        return False
+    return largest(config, "sliding_window", "attention_window", "window_size", "attention_chunk_size") > 0
+
+
+def padding_id(model: PreTrainedModel) -> int | None:
+    """None: the model knows none, or has no embedding for it."""
+    found = getattr(model.config.get_text_config(), "pad_token_id", None)
+    return None if found is not None and found >= embedding_rows(model) else found
+
+
+def embedding_rows(model: PreTrainedModel) -> int:
+    """How many token ids the model has an embedding for: a tokenizer may have more, and so may the configuration."""
+    try:
+        rows = getattr(model.get_input_embeddings(), "num_embeddings", None)
+    except NotImplementedError:  # refused elsewhere, where embeddings are needed
+        rows = None
+    return rows if isinstance(rows, int) else model.config.get_text_config().vocab_size
+
+
+def layers_and_heads(model: PreTrainedModel) -> tuple[int, int]:
+    """No heads: a model without attention."""
+    config = model.config.get_text_config()
+    return largest(config, "num_hidden_layers"), largest(config, "num_attention_heads")
+
+
+INPUTS = frozenset({"input_ids", "attention_mask", "token_type_ids", "position_ids"})  # what a batch has
+
+
+def accepted_inputs(model: PreTrainedModel) -> frozenset[str]:
+    """The keywords that the model's forward reads.
+
+    Models of transformers name all of theirs. A forward of somebody's own may hand on what it does not name, through
+    **kwargs: it gets those inputs that a class it inherits from or a module inside names.
+    """
+    parameters = inspect.signature(model.forward).parameters
+    kinds = {parameter.kind for parameter in parameters.values()}
+    named = frozenset(parameters)
+    if type(model).__module__.startswith("transformers.models."):
+        return named
+    inside = frozenset().union(*map(named_inputs, {*type(model).__mro__, *map(type, model.modules())}))
+    if inspect.Parameter.VAR_KEYWORD in kinds:
+        return named | inside
+    if inspect.Parameter.VAR_POSITIONAL in kinds and (missing := inside - named):
+        raise UnsupportedModelError(
+            f"{type(model).__name__}.forward takes inputs by position (*args), and tokenlight passes them by name: "
+            f"{', '.join(sorted(missing))} would be left out. Add **kwargs to it, or name them"
+        )
+    return named
+
+
+@cache
+def named_inputs(kind: type) -> frozenset[str]:
+    """The inputs that the forward of a class names."""
+    forward = vars(kind).get("forward")
+    return INPUTS & set(inspect.signature(forward).parameters) if callable(forward) else frozenset()
+
+
+def fix_positions(model: PreTrainedModel, batch: Batch) -> Batch:
+    """Positions written out as the model would count them, so that hiding or replacing a token moves no other.
+
+    A batch that has positions keeps them. Most models count all tokens of a row, whatever the mask hides.
+    """
+    if batch.position_ids is not None:
+        return batch
+    padding = position_padding(model)
+    if padding is not None:
+        counted = batch.input_ids != padding
+        return replace(batch, position_ids=counted.cumsum(1) * counted + padding)
+    if counts_by_mask(model):
+        return replace(batch, position_ids=(batch.attention_mask.cumsum(1) - 1).clamp_min(0))
+    places = torch.arange(batch.input_ids.shape[1], device=batch.input_ids.device)
+    return replace(batch, position_ids=places.expand(batch.input_ids.shape))
+
+
+def count_from_first(model: PreTrainedModel, batch: Batch) -> Batch:
+    """Positions where padding on the left would shift them: the first real token of each row has the first one."""
+    fixed = fix_positions(model, batch)
+    if position_padding(model) is not None or counts_by_mask(model) or fixed.position_ids is None:
+        return fixed
+    return replace(fixed, position_ids=(fixed.position_ids - batch.first[:, None]).clamp_min(0))
+
+
+def counts_by_mask(model: PreTrainedModel) -> bool:
+    """OPT and BioGPT count the tokens that the attention mask does not hide."""
+    kinds = {type(module) for module in model.modules() if isinstance(module, nn.Embedding)}
+    return any("attention_mask" in inspect.signature(kind.forward).parameters for kind in kinds)
+
+
+def position_padding(model: PreTrainedModel) -> int | None:
+    """RoBERTa and its kin count the ids that are not this one, from the number after it."""
+    for name, module in model.named_modules():
+        if name.endswith("position_embeddings") and isinstance(module, nn.Embedding):
+            return module.padding_idx
+    return None
+
+
+def max_length(model: PreTrainedModel, tokenizer_limit: int) -> int | None:
+    """The longest input in tokens, or None where nothing limits it."""
+    limits = [tokenizer_limit] if tokenizer_limit < 10**9 else []  # "no limit" is a huge number in transformers
+    positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    if positions is not None and positions > 0:  # XLNet writes -1 where nothing limits a text
+        offset = position_padding(model)
+        limits.append(positions if offset is None else positions - offset - 1)
+    return min(limits, default=None)
+
+
+NO_PADDING = -1  # an id that no token has
+
+
+def classifies(model: PreTrainedModel) -> bool:
+    """One answer for a whole text; where it is read, `habits.py` finds out."""
+    return type(model).__name__.endswith("ForSequenceClassification")
+
+
+def end_by_padding(model: PreTrainedModel, batch: Batch) -> Tensor:
+    """[batch] the token that a classifier takes for the last of a text."""
+    pad = padding_id(model)
+    if pad is None:
+        return torch.full_like(batch.last, batch.input_ids.shape[1] - 1)
+    steps = torch.arange(batch.input_ids.shape[1], device=batch.input_ids.device)
+    return (steps * (batch.input_ids != pad)).argmax(1)  # transformers looks at the ids, not at the mask

@@ -1,0 +1,284 @@
+"""Rules for single operations: softmax, products, norms, activations, and linear layers under z+.
+
+So value times gradient is the relevance. A rule is called as rule(function, *args, **kwargs); `@keeps` says what it
+keeps for the backward pass.
+"""
+
+from collections.abc import Mapping, Sequence
+from itertools import count
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tokenlight._compat.torch_internals import linear_sources, without_torch_functions
+from tokenlight.rules.autograd_functions import (
+    ConservingSum,
+    GradientSoftmax,
+    LinearNorm,
+    PositiveLinear,
+    absorb,
+    like,
+    scale_gradient,
+)
+from tokenlight.rules.ledger import LEDGER, ledger_writer
+from tokenlight.rules.mode import Function, is_signal
+from tokenlight.rules.rule import keeps
+from tokenlight.rules.tags import is_gate, is_of_heads, mark_gate, tensors
+
+
+@keeps(own=1)
+def plain(function: Function, *args: Any, **kwargs: Any) -> Any:
+    """The gradient as it is."""
+    return function(*args, **kwargs)
+
+
+@keeps(passes=False)
+def constant(function: Function, *args: Any, **kwargs: Any) -> Any:
+    """No relevance passes."""
+    with torch.no_grad():
+        return function(*args, **kwargs)
+
+
+@keeps(results=1)  # the ratio
+def identity(function: Function, x: Tensor, *args: Any, **kwargs: Any) -> Any:
+    """Relevance passes unchanged, element by element. What comes out is marked: it may be a gate."""
+    with torch.no_grad():
+        value = function(x, *args, **kwargs)
+    if not is_signal(x):
+        return value
+    return mark_gate(like(x, value))
+
+
+@keeps(own=1)
+def halved(function: Function, *args: Any, **kwargs: Any) -> Any:
+    """A product of two signals: each takes half (the uniform rule); of three, a third."""
+    result = function(*args, **kwargs)
+    number = signals_among(args, kwargs)
+    return scale_gradient(result, 1 / number) if number > 1 else result
+
+
+@keeps(own=1)
+def through_values(function: Function, *args: Any, **kwargs: Any) -> Any:
+    """A matrix product of two signals is weights times values, and the values take all.
+
+    The weights are what is a gate, or else what stands on the left, so that Q(KᵀV) is read as (QKᵀ)V: in linear
+    attention queries and keys are constants, as in attention with a softmax, where nothing that scores carry goes on.
+    """
+    signals = [x for x in tensors((*args, *kwargs.values())) if is_signal(x)]
+    if len(signals) < 2:
+        return function(*args, **kwargs)
+    others = [place for place, x in enumerate(signals) if not is_gate(x)]
+    taker = others[0] if len(others) == 1 or function is Tensor.__rmatmul__ else len(signals) - 1
+    places = count()
+
+    def with_one_signal(part: Any) -> Any:
+        if isinstance(part, (tuple, list)):
+            return type(part)(map(with_one_signal, part))
+        return part.detach() if is_signal(part) and next(places) != taker else part
+
+    args = tuple(map(with_one_signal, args))
+    return function(*args, **{name: with_one_signal(part) for name, part in kwargs.items()})
+
+
+def signals_among(args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
+    return sum(is_signal(x) for x in tensors((*args, *kwargs.values())))
+
+
+@keeps(own=0.5)  # the gate alone
+def through_signal(function: Function, a: Any, b: Any, *args: Any, **kwargs: Any) -> Any:
+    """A product of a gate (an activation's output) and a signal: the signal takes all. Without a gate: as halved."""
+    if is_signal(a) and is_signal(b):
+        gates = [is_gate(x) for x in (a, b)]
+        if sum(gates) != 1:
+            return halved(function, a, b, *args, **kwargs)
+        a, b = (x.detach() if gate else x for x, gate in zip((a, b), gates, strict=True))
+    return function(a, b, *args, **kwargs)
+
+
+@keeps(passes=False)
+def cut(function: Function, x: Tensor, *args: Any, **kwargs: Any) -> Any:
+    """Inside a block an activation ends the MLP's branch: what comes out is a constant. In the head: identity."""
+    ledger = LEDGER.get()
+    if ledger is None or not ledger.inside_block:
+        return identity(function, x, *args, **kwargs)
+    return constant_gate(function, x, *args, **kwargs)
+
+
+@keeps(passes=False)
+def cut_gated(function: Function, a: Any, b: Any, *args: Any, **kwargs: Any) -> Any:
+    """The product of a gated MLP is a constant like its gate; a gate on heads' outputs is a constant factor of them."""
+    ledger = LEDGER.get()
+    inside = ledger is not None and ledger.inside_block
+    gated = inside and (is_gate(a) or is_gate(b)) and not (is_of_heads(a) or is_of_heads(b))
+    return (constant if gated else plain)(function, a, b, *args, **kwargs)
+
+
+@keeps(passes=False)
+def cut_mixed(function: Function, *args: Any, **kwargs: Any) -> Any:
+    """Weights, which a softmax made, times values: all that attention adds is a constant; so is linear attention.
+
+    An activation's output is no such weight where it is a signal, as in the head.
+    """
+    ledger = LEDGER.get()
+    inside = ledger is not None and ledger.inside_block
+    if inside and signals_among(args, kwargs) > 1:
+        return constant_gate(function, *args, **kwargs)
+    gated = any(is_gate(x) and not is_signal(x) for x in tensors((*args, *kwargs.values())))
+    return (constant if gated else through_values)(function, *args, **kwargs)
+
+
+@keeps(passes=False)
+def constant_gate(function: Function, *args: Any, **kwargs: Any) -> Any:
+    """No relevance passes, and what it is multiplied with is gated."""
+    return mark_gate(constant(function, *args, **kwargs))
+
+
+@keeps(own=1)
+def absorbing_sum(function: Function, a: Any, b: Any, *args: Any, **kwargs: Any) -> Any:
+    """A sum shares by its gradient; what a constant summand takes is noted."""
+    refuse_scaled_sum(args, kwargs)
+    result = function(a, b, *args, **kwargs)
+    other = b if is_signal(a) else a
+    if not is_signal(result) or is_signal(other):
+        return result
+    account = "branch" if is_branch(a, b) else "bias"
+    if isinstance(other, Tensor) and other.ndim > 0 and other.shape != result.shape[-1:]:
+        other = other.expand_as(result)
+    return absorb(result, other, account)
+
+
+def is_branch(a: Any, b: Any) -> bool:
+    """Whether a signal meets a constant of the same shape inside a block: a whole branch that carries no relevance."""
+    ledger = LEDGER.get()
+    inside = ledger is not None and ledger.inside_block
+    tensors = isinstance(a, Tensor) and isinstance(b, Tensor)
+    # Four axes: scores [batch, head, query, key] and a mask or the bias of a distance, which is no branch.
+    if not (inside and tensors and a.shape == b.shape and a.ndim < 4 and is_signal(a) != is_signal(b)):
+        return False
+    constant = b if is_signal(a) else a
+    return any(constant.stride()[:-1])  # one vector that is shown at every token is a bias
+
+
+def refuse_scaled_sum(args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    if args or kwargs:
+        raise ValueError("a sum with alpha= has no rule: scale the summand first")
+
+
+@keeps(own=1)
+def absorbing_linear(function: Function, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
+    """LRP-0 at a linear layer: the plain gradient; the bias takes its share. Arguments have torch's names."""
+    result = function(input, weight, bias)
+    return result if bias is None or not is_signal(result) else absorb(result, bias, "bias")
+
+
+@keeps(own=1)
+def absorbing_addmm(function: Function, bias: Tensor, x: Tensor, weight: Tensor) -> Any:
+    """The same for GPT-2's Conv1D."""
+    result = function(bias, x, weight)
+    return absorb(result, bias, "bias") if is_signal(result) else result
+
+
+@keeps()  # a scale for each token
+def linear_norm(
+    function: Function,
+    x: Tensor,
+    shape: Any,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Any:
+    """LayerNorm with a constant scale; its bias takes its share."""
+    if not is_signal(x):
+        return function(x, shape, weight, bias, eps)
+    return LinearNorm.apply(x, shape, weight, bias, eps)
+
+
+@keeps(results=1)  # the scores; the weights are kept by what follows
+def gradient_softmax(function: Function, x: Tensor, dim: int = -1, *settings: Any, dtype: Any = None, **_: Any) -> Any:
+    """Softmax by its gradient (Achtibat et al. 2024, eq. 13)."""
+    dtype = next((s for s in settings if isinstance(s, torch.dtype)), dtype)  # F.softmax has an argument before it
+    return GradientSoftmax.apply(x, dim, dtype) if is_signal(x) else function(x, dim=dim, dtype=dtype)
+
+
+@keeps(own=1, inputs=1)
+def by_gradient(function: Function, x: Tensor, *args: Any, **kwargs: Any) -> Any:
+    """A part of a softmax that is written out, by its gradient as the softmax is; what that loses is noted."""
+    result = function(x, *args, **kwargs)
+    books = ledger_writer()
+    if books is None or not is_signal(x) or result.grad_fn is None:
+        return result
+    before, after = x.detach(), result.detach()
+
+    def note(arriving: tuple[Tensor, ...], given: tuple[Tensor, ...]) -> None:
+        books.enter("softmax", after * given[0])
+        books.enter("softmax", torch.where(arriving[0] == 0, 0.0, -before * arriving[0]))  # a masked score is infinite
+
+    result.grad_fn.register_hook(note)
+    return result
+
+
+@keeps(results=2)  # both sides
+def conserving_sum(function: Function, a: Any, b: Any, *args: Any, **kwargs: Any) -> Any:
+    """Chefer's residual rule where both sides are signals; inside a block, beside a constant, the signal takes all.
+
+    So a bias takes nothing, be it a linear layer's or written beside it, nor does a distance that is added to scores,
+    where softmax does not notice from which token distances are counted. A sum of parts of one signal, each times a
+    constant, joins no branches: it is linear in that signal, as rotary positions are, and shares by its gradient.
+    """
+    refuse_scaled_sum(args, kwargs)
+    if is_signal(a) and is_signal(b):
+        if linear_sources(a) == linear_sources(b):
+            return function(a, b)
+        return ConservingSum.apply(*((a, b) if a.shape == b.shape else torch.broadcast_tensors(a, b)))
+    ledger = LEDGER.get()
+    if ledger is None or not ledger.inside_block or not (is_signal(a) or is_signal(b)):
+        return absorbing_sum(function, a, b)
+    value = constant(function, a, b)
+    return like((a if is_signal(a) else b).expand_as(value), value)
+
+
+@keeps(results=1)
+def identity_norm(
+    function: Function,
+    x: Tensor,
+    shape: Any,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Any:
+    """Relevance passes LayerNorm unchanged; the weights may be in a lower precision than the values."""
+    scale, shift = (None if part is None else part.to(x.dtype) for part in (weight, bias))
+    return identity(function, x, shape, scale, shift, eps)
+
+
+def positive_linear(x: Tensor, weight: Tensor, bias: Tensor | None, with_bias: bool) -> Any:
+    with without_torch_functions():  # casts between the precisions of values and weights are meant
+        if is_signal(x):
+            return PositiveLinear.apply(x, weight, bias, with_bias)
+        product = x @ weight.to(x.dtype)
+        return product if bias is None else product + bias
+
+
+@keeps(inputs=1, results=1, single=True)  # signs and ratios
+def zplus_linear(function: Function, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
+    """z+ rule without bias: only positive contributions count (Chefer et al. 2021b)."""
+    return positive_linear(input, weight.T, bias, False)
+
+
+@keeps(inputs=1, results=1, single=True)
+def zplus_addmm(function: Function, bias: Tensor, x: Tensor, weight: Tensor) -> Any:
+    """The same for GPT-2's Conv1D."""
+    return positive_linear(x, weight, bias, False)
+
+
+@keeps(inputs=1, results=1, single=True)
+def alpha_beta_linear(function: Function, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
+    """LRP-α1β0: as z+, with the bias' positive part in the denominator (Arras et al. 2025, appendix D.2)."""
+    return positive_linear(input, weight.T, bias, True)
+
+
+@keeps(inputs=1, results=1, single=True)
+def alpha_beta_addmm(function: Function, bias: Tensor, x: Tensor, weight: Tensor) -> Any:
+    """The same for GPT-2's Conv1D."""
+    return positive_linear(x, weight, bias, True)

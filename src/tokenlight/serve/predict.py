@@ -1,0 +1,277 @@
+"""Predictions for the page: for a text, for a text without some tokens, and generated answers."""
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tokenlight.common.progress import pass_begins
+from tokenlight.explain.answers import generate
+from tokenlight.explain.inquiry import Request
+from tokenlight.explain.plan import plan_passes
+from tokenlight.explain.running import run_configs
+from tokenlight.metrics.perturbation import Changed, Perturbation, change
+from tokenlight.metrics.probability import ask, check_probabilities, make_batch
+from tokenlight.model.capture import Capture
+from tokenlight.model.instrumentation_cache import borrowed_model
+from tokenlight.serve.requests import AttentionRequest, PageRequest, Perturbed, Refused, RemoveRequest, WriteRequest
+from tokenlight.serve.session import Session, place, read_prompt
+from tokenlight.serve.worker import Say, Writing, Wrote
+from tokenlight.tasks.targets import Candidate, MeasuredTarget, Target, chosen_indices
+from tokenlight.text.segmentation import group_tokens, readable
+from tokenlight.text.tokenize import UNFINISHED, follow
+from tokenlight.text.tokenized_text import TokenizedText, parts
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The model's answer to one question."""
+
+    request: Request
+    measured_target: MeasuredTarget  # target and foil in indices, also where the prediction decided
+    prediction: str
+    probability: float | None
+    choices: tuple[Candidate, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        tokenized_text = self.request.tokenized_text
+        return {
+            "tokens": tokenized_text.tokens,
+            "words": words_of(tokenized_text),
+            "prediction": self.prediction,
+            "probability": self.probability,
+            "choices": [choice.to_dict() for choice in self.choices],
+            "position": self.request.resolved.position,
+            "truncated": tokenized_text.truncated,
+        }
+
+
+def read_question(session: Session, asked: PageRequest) -> Reading:
+    """One forward pass, or what is known from before."""
+    key = ("reading", asked.question)
+    known = session.cache.get(key)
+    if known is None:
+        known = run_question(session, place(session, asked))
+        session.cache.put(key, known)
+    return known
+
+
+def run_question(session: Session, request: Request) -> Reading:
+    explainer, resolved = session.explainer, request.resolved
+    task = explainer.task
+    if resolved.foil_answer:
+        raise Refused("the page compares single tokens: leave the foil out, or name one token each")
+    plan = plan_passes(Target(task, (resolved,)), [])
+    with borrowed_model(explainer.model) as instrumented:
+        answer, _ = run_configs(instrumented, explainer.collate([request.read], instrumented.device), plan)
+    measured_target = replace(
+        task.measured_target(*chosen_indices(answer.selectors, 0), resolved.position), given=request.given
+    )
+    prediction, probability = task.prediction(request.read, answer.output, resolved, 0)
+    asked = [i for i in (resolved.index, resolved.foil) if i is not None]
+    return Reading(
+        request, measured_target, prediction, probability, task.candidates(request.read, answer.output, resolved, asked)
+    )
+
+
+def words_of(tokenized_text: TokenizedText) -> list[dict[str, Any]]:
+    """As in an explanation, without scores."""
+    texts = parts(tokenized_text.text)
+    words = []
+    for group in group_tokens(texts, tokenized_text.segments, tokenized_text.spans, tokenized_text.special):
+        first, last, special = group[0], group[-1], tokenized_text.special[group[0]]
+        span = (tokenized_text.spans[first][0], tokenized_text.spans[last][1])
+        text = (
+            readable(tokenized_text.tokens[first]).strip()
+            if special
+            else texts[tokenized_text.segments[first] or 0][slice(*span)]
+        )
+        facts = {"tokens": group, "special": special, "segment": tokenized_text.segments[first], "span": list(span)}
+        words.append({"text": text, "score": None, **facts, "rank": None})
+    return words
+
+
+DIGITS = 10_000  # attention is told in so many parts of 1
+ATTENDING = 1024  # tokens: attention of every head on more would not fit into memory beside the model
+
+
+@dataclass(frozen=True)
+class Said:
+    """The model's answer to a changed text."""
+
+    prediction: str
+    probability: float | None
+    target_probability: float
+    choices: tuple[Candidate, ...]
+
+
+def perturbation_of(session: Session, asked: Perturbed | None) -> Perturbation:
+    """How tokens go: as the page says, or as suits the model."""
+    chosen = Perturbation() if asked is None else Perturbation().by(asked)
+    try:
+        return chosen.fit(session.explainer.inner, session.explainer.tokenizer)
+    except ValueError as error:
+        raise Refused(str(error)) from error
+
+
+def answer_remove(session: Session, asked: RemoveRequest) -> dict[str, Any]:
+    key = ("remove", asked)
+    known = session.cache.get(key)
+    if known is None:
+        known = remove(session, asked)
+        session.cache.put(key, known)
+    return known
+
+
+def remove(session: Session, asked: RemoveRequest) -> dict[str, Any]:
+    perturbation = perturbation_of(session, asked.perturbation)
+    check_probabilities(session.explainer)
+    reading = read_question(session, asked)
+    refuse_tokens(reading.request, asked.gone)
+    before = say_about(session, reading.request, reading.measured_target, (), perturbation)
+    after = say_about(session, reading.request, reading.measured_target, asked.gone, perturbation)
+    return {
+        "prediction": after.prediction,
+        "probability": after.probability,
+        "target_probability": after.target_probability,
+        "before": before.target_probability,
+        "choices": [choice.to_dict() for choice in after.choices],
+    }
+
+
+def refuse_tokens(request: Request, gone: tuple[int, ...]) -> None:
+    """Only words can go, and never the one whose output is read."""
+    tokenized_text = request.tokenized_text
+    for token in gone:
+        if token >= len(tokenized_text):
+            raise Refused(f"there is no token {token}: the text has tokens 0 to {len(tokenized_text) - 1}")
+        if tokenized_text.special[token] or token == request.resolved.position:
+            raise Refused(
+                f"token {token} ({tokenized_text.tokens[token]}) cannot go: it is special, or read by the target"
+            )
+
+
+def say_about(
+    session: Session,
+    request: Request,
+    measured_target: MeasuredTarget,
+    gone: tuple[int, ...],
+    perturbation: Perturbation,
+) -> Said:
+    """Run the model on the text without some of its tokens."""
+    changed = change(request.tokenized_text, gone, perturbation, 0.0)
+    if not changed.input_ids:
+        raise Refused("every token is gone: leave at least one, or replace instead of deleting")
+    tokenized_text = changed_row(request.tokenized_text, changed)
+    question = ask(session.explainer, changed, measured_target)
+    resolved = session.explainer.task.moved(request.resolved, tokenized_text, question.measured_target)
+    with (
+        borrowed_model(session.explainer.model) as instrumented,
+        torch.inference_mode(),
+        torch.autocast(instrumented.device.type, enabled=False),
+    ):
+        output = instrumented.run(make_batch(session.explainer, instrumented, [question]), Capture())
+        task = session.explainer.task
+        tokenized_text = (
+            follow(tokenized_text, measured_target.given, session.explainer.tokenizer)
+            if measured_target.given
+            else tokenized_text
+        )
+        prediction, probability = task.prediction(tokenized_text, output, resolved, 0)
+        named = [*measured_target.index, *([] if measured_target.foil is None else [measured_target.foil])]
+        choices = task.candidates(tokenized_text, output, resolved, named)
+        # Of several tokens the geometric mean, as in the curves.
+        chance = (task.log_probability(output, question, 0) / max(1, len(measured_target.index))).exp()
+        return Said(prediction, probability, float(chance), choices)
+
+
+def changed_row(tokenized_text: TokenizedText, changed: Changed) -> TokenizedText:
+    """The tokens that are left, each with its place in the text."""
+    kept = changed.kept
+    parts = {
+        name: [values[i] for i in kept] for name, values in vars(tokenized_text).items() if isinstance(values, list)
+    }
+    types = None if changed.token_type_ids is None else list(changed.token_type_ids)
+    return replace(tokenized_text, **{**parts, "input_ids": list(changed.input_ids), "token_type_ids": types})
+
+
+def answer_attention(session: Session, asked: AttentionRequest) -> dict[str, Any]:
+    """One head's attention on the text, [query][key]."""
+    layers, heads = session.shape
+    for name, found, most in (("layer", asked.layer, layers), ("head", asked.head, heads)):
+        if found >= most:
+            raise Refused(f"there is no {name} {found}: the model has {name}s 0 to {most - 1}")
+    request = place(session, asked)
+    if len(request.tokenized_text) > ATTENDING:
+        found = f"the text has {len(request.tokenized_text):,} tokens"
+        raise Refused(f"{found}: the attention of a head is drawn for at most {ATTENDING:,}")
+    parts = attention_parts(session, request)[asked.layer, asked.head]
+    return {"tokens": request.tokenized_text.tokens, "attention": [[n / DIGITS for n in row] for row in parts.tolist()]}
+
+
+def attention_parts(session: Session, request: Request) -> Tensor:
+    """[layer, head, query, key] of every head at once, since the next question is about the next head."""
+    key = ("attention", request.tokenized_text.text)
+    known = session.cache.get(key)
+    if known is None:
+        capture = Capture(keep=frozenset({"attention"}))
+        with (
+            borrowed_model(session.explainer.model) as instrumented,
+            torch.inference_mode(),
+            torch.autocast(instrumented.device.type, enabled=False),
+        ):
+            instrumented.run(session.explainer.collate([request.tokenized_text], instrumented.device), capture)
+            blocks = [
+                (block[0].float() * DIGITS).round().to(torch.int16).cpu() for block in capture.signals["attention"]
+            ]
+        known = torch.stack(blocks)
+        session.cache.put(key, known)
+    return known
+
+
+WRITE = "write"  # what stands where other requests name a method
+
+
+@dataclass
+class Telling:
+    """What transformers' `generate` hands its tokens to: first those of the prompt, then each new one."""
+
+    tokenizer: Any
+    say: Say
+    prompt_seen: bool = False
+    ids: list[int] = field(default_factory=list)
+
+    def put(self, value: Tensor) -> None:
+        if not self.prompt_seen:
+            self.prompt_seen = True
+            return
+        self.ids += value.flatten().tolist()
+        text = self.tokenizer.decode(self.ids, skip_special_tokens=True)
+        self.say(Writing(text.rstrip(UNFINISHED), len(self.ids)))
+        pass_begins()  # the next one, unless nobody waits for it any more
+
+    def end(self) -> None:
+        """All is told."""
+
+
+def answer_write(session: Session, asked: WriteRequest, say: Say) -> None:
+    explainer = session.explainer
+    if not explainer.task.reads_on:
+        raise Refused(f"only language models write; this is a {explainer.task.name} model")
+    tokenized_text = read_prompt(session, asked)
+    tokens = asked.tokens
+    if (most := explainer.task.max_length) is not None:
+        tokens = min(tokens, most - len(tokenized_text) - tokenized_text.truncated)
+        if tokens < 1:
+            found = len(tokenized_text) + tokenized_text.truncated
+            raise Refused(f"the prompt has {found} tokens, the model reads {most}: no room is left for an answer")
+    drawing: dict[str, Any] = {"do_sample": False}
+    if asked.temperature:
+        drawing = {"do_sample": True, "temperature": asked.temperature}
+    telling = Telling(explainer.tokenizer, say)
+    written = generate(
+        explainer, tokenized_text, asked.seed, {"max_new_tokens": tokens, "streamer": telling, **drawing}
+    )
+    ended = written.ids[-1] in explainer.tokenizer.all_special_ids or len(written.ids) < tokens
+    say(Wrote(WRITE, written.text, list(written.ids), ended))

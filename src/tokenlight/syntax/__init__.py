@@ -1,1 +1,0 @@
-"""Sentences with their dependency trees, from treebanks and parsers, laid over tokens."""

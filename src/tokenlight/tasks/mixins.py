@@ -1,0 +1,242 @@
+"""Parts of tasks: labels, tokens as answers, and models that answer at every token."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from tokenlight.tasks.targets import ResolvedTarget, Span, TargetSpec, check_position, check_positions, refuse_equal
+from tokenlight.tasks.task import LogitsFor, Task
+from tokenlight.text.batch import Batch
+from tokenlight.text.segmentation import number_words
+from tokenlight.text.tokenized_text import TokenizedText, is_whole, parts
+
+NO_LABEL = "-1"  # how GLUE's test parts write that there is none
+
+
+@dataclass(frozen=True)
+class Labeled(Task):
+    """A task whose answer is a label."""
+
+    @property
+    def labels(self) -> dict[int, str]:
+        return read_labels(self.model.config.id2label, self.outputs)
+
+    @property
+    def outputs(self) -> int:
+        return head_outputs(self.model) or self.model.config.num_labels or 1
+
+    def index(self, name: object) -> int:
+        return self.check_output(label_index(name, self.labels))
+
+    def check_output(self, index: int) -> int:
+        """`config.id2label` may name more labels than the model has outputs."""
+        if index >= self.outputs:
+            raise ValueError(
+                f"the label {self.labels[index]!r} is output {index} in config.id2label, but the model has only "
+                f"{self.outputs} outputs: choose another label, or mend config.id2label"
+            )
+        return index
+
+    def name_of(self, index: int) -> str:
+        """Looked up alone where it is written as transformers writes it.
+
+        Other spellings, and names that a task has of its own, are among all labels.
+        """
+        names: Any = self.model.config.id2label or {}  # with indices as keys, or their digits
+        name = names.get(index) if type(self).labels is Labeled.labels else None
+        return name if isinstance(name, str) and str(index) not in names else self.labels[index]
+
+    def read_target(self, value: Any) -> Any:
+        return None if value is None else self.check_output(label_in_data(value, self.labels))
+
+    def gold(self, label: object, resolved: ResolvedTarget) -> int | None:
+        if label is None or (str(label) == NO_LABEL and NO_LABEL not in self.labels.values()):
+            return resolved.index
+        return self.read_target(label)
+
+
+def read_labels(names: Mapping[Any, Any] | None, outputs: int) -> dict[int, str]:
+    """The names in `config.id2label`, one for each output; transformers' default names where there are none at all."""
+    if not names:
+        return {i: f"LABEL_{i}" for i in range(outputs)}
+    labels: dict[int, str] = {}
+    for key, name in names.items():
+        if not (is_whole(key) or (isinstance(key, str) and key.isdecimal())) or not (
+            isinstance(name, str) or is_whole(name)
+        ):
+            raise ValueError(
+                f"config.id2label holds {key!r}: {name!r}; expected the index of an output and the name of its label"
+            )
+        if int(key) in labels:
+            raise ValueError(
+                f"config.id2label has two names for output {int(key)}, {labels[int(key)]!r} and {name!r}: "
+                "name every output once"
+            )
+        labels[int(key)] = str(name)
+    if missing := [i for i in range(outputs) if i not in labels]:
+        raise ValueError(
+            f"the model has {outputs} outputs, and config.id2label has no name for "
+            f"{', '.join(map(str, missing[:10]))}: name every output, from 0 to {outputs - 1}, in config.id2label"
+        )
+    return labels
+
+
+def head_outputs(model: PreTrainedModel) -> int | None:
+    """How many numbers the head gives, from its last linear layer; None where the configuration has to be believed.
+
+    `config.num_labels` is only the number of names in `config.id2label`.
+    """
+    if model.base_model is model:
+        return None
+    layers = [layer for child in model.children() if child is not model.base_model for layer in child.modules()]
+    sizes = [size for layer in layers if isinstance(size := getattr(layer, "out_features", None), int)]
+    if not sizes or model.config.num_labels in sizes:
+        return None
+    return sizes[-1]
+
+
+def label_index(label: object, labels: Mapping[int, str]) -> int:
+    """An index, or a label by name (upper and lower case are the same if that is unambiguous).
+
+    A whole number is an index. A text is a name, or the digits of an index where no label has that name.
+    """
+    if is_whole(label) and label in labels:
+        return int(label)
+    exact = [i for i, name in labels.items() if name == label]
+    loose = exact or [i for i, name in labels.items() if isinstance(label, str) and name.lower() == label.lower()]
+    if not loose and isinstance(label, str) and label.isdecimal():  # the command line has no numbers
+        loose = [i for i in labels if i == int(label)]
+    if len(loose) != 1:
+        raise ValueError(f"the model has no label {label!r}; it has {describe_labels(labels)}")
+    return loose[0]
+
+
+def label_in_data(value: object, labels: Mapping[int, str]) -> int:
+    """The index of a label as data holds it: a name wins over an index.
+
+    Only some formats tell 1 from "1", so a number is read as the text that it is written as, whatever the format.
+    """
+    return label_index(str(value) if is_whole(value) else value, labels)
+
+
+def describe_labels(labels: Mapping[int, str]) -> str:
+    return ", ".join(f"{i} ({name!r})" for i, name in list(labels.items())[:20])
+
+
+@dataclass(frozen=True)
+class Worded(Task):
+    """A task whose answer is a token of the vocabulary."""
+
+    with_words = True
+
+    @property
+    def outputs(self) -> int:
+        return self.model.config.get_text_config().vocab_size
+
+    def index(self, name: object) -> int:
+        return token_index(name, self.tokenizer, self.outputs)
+
+    def name_of(self, index: int) -> str:
+        return self.tokenizer.decode([index])
+
+
+def token_index(token: object, tokenizer: Any, vocabulary: int) -> int:
+    """A token id, a text that is exactly one token (' are'), or a vocabulary entry ('Ġare', '##ing')."""
+    if is_whole(token):
+        if not 0 <= token < vocabulary:
+            raise ValueError(f"token id {token} is outside the vocabulary of {vocabulary} tokens")
+        return int(token)
+    if not isinstance(token, str):
+        raise TypeError(f"expected a token as text or id, found {type(token).__name__}: {token!r}")
+    ids = tokenizer.encode(token, add_special_tokens=False)
+    if len(ids) == 1 and (ids[0] != tokenizer.unk_token_id or token == tokenizer.unk_token):
+        return ids[0]
+    # SentencePiece writes the blank itself, so ' are' is the text 'are' there.
+    bare = tokenizer.encode(token.lstrip(" "), add_special_tokens=False)
+    if len(bare) == 1 and tokenizer.convert_ids_to_tokens(bare)[0] == token.replace(" ", "▁"):
+        return bare[0]
+    entry = tokenizer.convert_tokens_to_ids(token)
+    if isinstance(entry, int) and entry != tokenizer.unk_token_id:
+        return entry
+    pieces = tokenizer.convert_ids_to_tokens(ids)
+    blank = tokenizer.encode(f" {token}", add_special_tokens=False)
+    hint = (
+        f", or {' ' + token!r} with a leading blank" if len(blank) == 1 and tokenizer.unk_token_id not in blank else ""
+    )
+    raise ValueError(f"{token!r} is not one token but {len(pieces)}: {pieces}. Name a single token{hint}")
+
+
+@dataclass(frozen=True)
+class Positioned(Task):
+    """A task whose targets are (position, label or token)."""
+
+    logits_for: ClassVar[LogitsFor] = "every token"
+    names_position = True
+
+    def resolve_target(self, tokenized_text: TokenizedText, target: TargetSpec, foil: TargetSpec) -> ResolvedTarget:
+        position, name = self.place(tokenized_text, target)
+        return replace(super().resolve_target(tokenized_text, name, foil), position=position)
+
+    def place(self, tokenized_text: TokenizedText, target: Any) -> tuple[int, Any]:
+        """The position, and what is asked about it."""
+        if not isinstance(target, tuple) or len(target) != 2:
+            raise ValueError(
+                f"this {self.name} model answers for every token: target=(position, label), where position is a token "
+                f"index or a word of the text and label may be None for the predicted one; found {target!r}"
+            )
+        position, name = target
+        return (
+            token_of_word(tokenized_text, position)
+            if isinstance(position, str)
+            else check_position(tokenized_text, position)
+        ), name
+
+    def resolve_target_ids(self, target: Any, foil: Any) -> ResolvedTarget:
+        if not isinstance(target, tuple) or len(target) != 2:
+            raise ValueError(
+                f"this {self.name} model answers for every token: target=(position, index); found {target!r}"
+            )
+        refuse_equal(target[1], foil, foil)
+        return ResolvedTarget(index=target[1], position=target[0], foil=foil)
+
+    def trial_target(self, last: int) -> Any:
+        return last // 2, super().trial_target(last)
+
+    def compose(self, target: Any, position: int | None = None, span: Span | None = None) -> Any:
+        return (
+            super().compose(target, None, span) if position is None else (position, super().compose(target, span=span))
+        )
+
+    def positions(self, resolved: Sequence[ResolvedTarget], batch: Batch) -> Tensor | None:
+        places = [one.position for one in resolved]
+        check_positions(places, batch)
+        return None if None in places else batch.input_ids.new_tensor(places)
+
+    def answer_rows(self, output: Any, i: int, length: int, position: int | None, count: int = 1) -> Tensor | None:
+        if position is None:
+            return None
+        logits = output["logits"][i]
+        return logits[None] if logits.ndim == 1 else logits[position][None]
+
+
+def token_of_word(tokenized_text: TokenizedText, word: str) -> int:
+    """The first token of a word that stands in the text exactly once."""
+    texts = parts(tokenized_text.text)
+    places = [(s, k) for s, part in enumerate(texts) for k in range(len(part)) if part.startswith(word, k) and word]
+    numbers = [[-1, *number_words(part), -1] for part in texts]
+    whole = [
+        (s, k)
+        for s, k in places
+        if numbers[s][k] != numbers[s][k + 1] and numbers[s][k + len(word)] != numbers[s][k + len(word) + 1]
+    ]
+    places = whole or places  # 'is' is not the end of 'this', if it also stands alone
+    if len(places) != 1:
+        raise ValueError(f"{word!r} occurs {len(places)} times in the text: give the index of its token instead")
+    segment, start = places[0]
+    for i, (s, (first, last)) in enumerate(zip(tokenized_text.segments, tokenized_text.spans, strict=True)):
+        if s == segment and first <= start < last:
+            return i
+    raise ValueError(f"{word!r} is not among the tokens that fit into the model")

@@ -1,0 +1,272 @@
+"""What a model does with ids and padding is found out on a few tokens; what would be silently wrong is refused."""
+
+import copy
+import gc
+import weakref
+from functools import cache, partial
+from typing import Any
+
+import pytest
+import torch
+import transformers as hf
+from torch import nn
+
+import tokenlight as tl
+from tests import models
+from tests.rounding import assert_near
+from tests.tokenizers_ import model_for, tokenizer_for
+from tokenlight.common.errors import UnsupportedModelError
+from tokenlight.model import behavior_probes
+from tokenlight.model.behavior_probes import Behavior, behavior_of
+from tokenlight.model.block_structure_discovery import known_structures
+from tokenlight.model.instrumentation_cache import borrowed_model
+from tokenlight.model.instrumented import InstrumentedModel
+
+
+class BypassForCausalLM(hf.LlamaForCausalLM):
+    """A second lookup of the ids, as per-layer embeddings are."""
+
+    def __init__(self, config: Any):
+        super().__init__(config)
+        self.second = nn.Embedding(config.vocab_size, config.vocab_size)
+
+    def forward(self, input_ids: Any = None, attention_mask: Any = None, **settings: Any) -> Any:  # type: ignore[override]
+        output: Any = super().forward(input_ids, attention_mask, **settings)
+        if output.logits.shape[1] == input_ids.shape[1]:
+            output.logits = output.logits + 0.1 * self.second(input_ids)
+        return output
+
+
+class TwoWaysForCausalLM(hf.LlamaForCausalLM):
+    """Says something else with the attention that it was loaded with, as faulty implementations do."""
+
+    def forward(self, input_ids: Any = None, attention_mask: Any = None, **settings: Any) -> Any:  # type: ignore[override]
+        output: Any = super().forward(input_ids, attention_mask, **settings)
+        if self.config._attn_implementation == "sdpa":
+            output.logits = output.logits.flip(-1)
+        return output
+
+
+@cache
+def mobilebert(vocabulary: int = models.VOCABULARY) -> hf.PreTrainedModel:
+    torch.manual_seed(0)
+    small = {"embedding_size": 16, "intra_bottleneck_size": 16, "num_feedforward_networks": 1}
+    config = hf.MobileBertConfig(**{**models.ENCODER, **small, "initializer_range": 0.1, "vocab_size": vocabulary})
+    return hf.MobileBertForSequenceClassification(config).eval().double()
+
+
+@pytest.mark.parametrize(("family", "task"), models.COMBINATIONS)
+def test_families_keep_no_secrets(family, task):
+    model = models.model(family, task)
+    last = task == "text-classification" and family not in models.ENCODERS
+    assert behavior_probes.run_probes(InstrumentedModel(model)) == Behavior(
+        past_embeddings=0.0, equal_lengths=False, reads_last=last
+    )
+
+
+@pytest.mark.parametrize("method", ["gradient_x_input", "raw_attention", "erasure"])
+def test_a_model_that_answers_otherwise_than_its_twin_is_refused(method):
+    torch.manual_seed(0)
+    config = hf.LlamaConfig(**models.DECODER)
+    model = TwoWaysForCausalLM(config).eval()
+    with pytest.raises(UnsupportedModelError, match="answers differently from its instrumented model"):
+        tl.attribute(model, models.ids(), method=method, target=7)
+    model.set_attn_implementation("eager")
+    assert tl.attribute(model, models.ids(), method=method, target=7).isfinite().all()
+
+
+def test_ids_that_go_past_the_embeddings_are_refused():
+    torch.manual_seed(0)
+    model, ids = BypassForCausalLM(hf.LlamaConfig(**models.DECODER)).eval(), models.ids()
+    assert behavior_of(model).past_embeddings > 0.001
+    for name in ("gradient_x_input", "attn_lrp", "attcat", "integrated_gradients"):
+        said = r"in other places than its embedding layer.* change \d+% of its answer"
+        with pytest.raises(UnsupportedModelError, match=said):
+            tl.attribute(model, ids, method=name, target=7)
+    for name in ("raw_attention", "erasure"):  # which need no embeddings
+        assert tl.attribute(model, ids, method=name, target=7).isfinite().all()
+
+
+def test_a_model_is_asked_once(monkeypatch):
+    model, found = models.model("gemma", "text-generation"), []
+    behavior_probes.BY_MODEL.pop(model, None)
+    monkeypatch.setattr(
+        behavior_probes, "rehearse", lambda instrumented: found.append(1) or Behavior(0.0, False, False)
+    )
+    for one in (InstrumentedModel(model), InstrumentedModel(model), model, model):
+        behavior_of(one)
+    assert len(found) == 1
+    behavior_probes.BY_MODEL.pop(model)
+
+
+def test_hooks_are_part_of_what_a_model_does():
+    model: Any = copy.deepcopy(models.model("bert"))
+    seen: list[torch.Tensor] = []
+    assert behavior_of(model).past_embeddings == 0
+    model.register_forward_pre_hook(lambda *call: seen.append(call[2]["input_ids"]), with_kwargs=True)
+    model.classifier.register_forward_hook(lambda *call: call[2] + seen[-1][:, 3:4])
+    assert behavior_of(model).past_embeddings > 0.001
+    assert behavior_of(models.model("bert")).past_embeddings == 0
+
+
+def test_a_model_that_looks_at_padding_takes_one_text_at_a_time():
+    tokenizer = tokenizer_for("bert")
+    model = mobilebert(len(tokenizer))
+    assert behavior_of(model).equal_lengths
+    explainer = tl.Explainer(model, tokenizer)
+    texts = ["a good movie", "it is not a good movie", "the key is not here"]
+    for name in ("raw_attention", "gradient_x_input"):
+        together = explainer.explain(texts, name, target=1)
+        for text, one in zip(texts, together, strict=True):
+            assert torch.equal(one.scores, explainer.explain(text, name, target=1).scores)
+
+
+def test_rows_padded_by_hand_are_refused_where_padding_is_looked_at():
+    ids, mask = models.ids(), torch.ones(3, 9, dtype=torch.long)
+    equal = tl.attribute(mobilebert(), ids, mask, method="raw_attention", target=1)
+    assert_near(equal[:1], tl.attribute(mobilebert(), ids[:1], method="raw_attention", target=1))
+    mask[1, 6:] = 0
+    with pytest.raises(UnsupportedModelError, match="looks at padding"):
+        tl.attribute(mobilebert(), ids, mask, method="raw_attention", target=1)
+
+
+def test_what_is_read_at_the_last_token_is_seen_whatever_the_head_is_called():
+    config = hf.ModernBertDecoderConfig(**models.ENCODER)
+    torch.manual_seed(0)
+    model = hf.ModernBertDecoderForSequenceClassification(config).eval()
+    assert behavior_of(model) == Behavior(past_embeddings=0.0, equal_lengths=False, reads_last=True)
+    ids, mask = models.ids(), torch.ones(3, 9, dtype=torch.long)
+    mask[1, 6:] = 0  # padded with ordinary ids
+    with pytest.raises(ValueError, match=r"another id than config\.pad_token_id"):
+        tl.attribute(model, ids, mask, method="attn_lrp", target=1)
+
+
+class MeanPool(nn.Module):
+    """The mean of all states, padding included: a text gets another answer beside a longer one."""
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        return hidden.mean(1)
+
+
+@pytest.mark.parametrize("hooked", [False, True])
+def test_what_was_found_is_forgotten_when_the_model_changes(hooked):
+    model: Any = copy.deepcopy(model_for("bert", dtype=torch.float64))
+    if hooked:  # a model with hooks cannot be compared as a whole
+        model.bert.encoder.register_forward_hook(lambda module, args, output: None)
+    explainer = tl.Explainer(model, tokenizer_for("bert"))
+    texts = ["it is", "it is a good movie and a good film"]
+    explainer.explain(texts, "attn_lrp", target=1, progress=False)
+    assert not behavior_of(model).equal_lengths
+    model.bert.pooler = MeanPool()
+    together = explainer.explain(texts, "attn_lrp", target=1, progress=False)
+    alone = [explainer.explain(text, "attn_lrp", target=1, progress=False) for text in texts]
+    assert behavior_of(model).equal_lengths
+    for one, other in zip(together, alone, strict=True):
+        assert_near(one.scores, other.scores)
+
+
+def test_what_was_found_does_not_keep_a_model_alive():
+    model: Any = copy.deepcopy(models.model("bert"))
+    model.bert.encoder.register_forward_hook(partial(lambda model, module, args, output: None, model))
+    behavior_of(model)
+    gone = weakref.ref(model)
+    del model
+    gc.collect()
+    assert gone() is None
+
+
+class HalfOfTheStream(nn.Module):
+    """The output of BERT's attention, joined with half of the stream."""
+
+    def __init__(self, output: Any):
+        super().__init__()
+        self.dense, self.LayerNorm = output.dense, output.LayerNorm
+
+    def forward(self, states: torch.Tensor, stream: torch.Tensor) -> torch.Tensor:
+        return self.LayerNorm(self.dense(states) + 0.5 * stream)
+
+
+def test_blocks_that_were_changed_are_not_taken_for_those_of_their_family():
+    model: Any = copy.deepcopy(models.model("bert", dtype=torch.float64))
+    for layer in model.bert.encoder.layer:
+        layer.attention.output = HalfOfTheStream(layer.attention.output)
+    with borrowed_model(model) as instrumented:
+        scales = [structure.residual_scale for structure in known_structures(instrumented.model)]
+    assert scales == pytest.approx([0.5, 0.5])
+
+
+class GatedForCausalLM(hf.LlamaForCausalLM):
+    """A second lookup of the ids that counts as much as a weight says."""
+
+    def __init__(self, config: Any):
+        super().__init__(config)
+        self.second = nn.Embedding(config.vocab_size, config.vocab_size)
+        self.strength = nn.Parameter(torch.zeros(1))
+
+    def forward(self, input_ids: Any = None, attention_mask: Any = None, **settings: Any) -> Any:  # type: ignore[override]
+        output: Any = super().forward(input_ids, attention_mask, **settings)
+        if output.logits.shape[1] == input_ids.shape[1]:
+            output.logits = output.logits + self.strength * self.second(input_ids)
+        return output
+
+
+def test_what_was_found_is_forgotten_when_weights_change_in_place():
+    torch.manual_seed(0)
+    model = GatedForCausalLM(models.model("llama", "text-generation").config).eval()
+    tl.attribute(model, models.ids(), method="gradient_x_input", target=7)
+    with torch.no_grad():
+        model.strength.fill_(5.0)
+    with pytest.raises(UnsupportedModelError, match="reads token ids in other places"):
+        tl.attribute(model, models.ids(), method="gradient_x_input", target=7)
+
+
+def test_a_patched_class_is_not_taken_for_its_family(monkeypatch):
+    model: Any = copy.deepcopy(models.model("bert", dtype=torch.float64))
+    kind = type(model.bert.encoder.layer[0].attention.output)
+    monkeypatch.setattr(kind, "forward", HalfOfTheStream.forward)
+    with borrowed_model(model) as instrumented:
+        scales = [structure.residual_scale for structure in known_structures(instrumented.model)]
+    assert scales == pytest.approx([0.5, 0.5])
+
+
+def test_an_embedding_that_rewrites_its_weights_is_refused():
+    model: Any = copy.deepcopy(models.model("bert"))
+    model.bert.embeddings.word_embeddings.max_norm = 0.5
+    before = model.bert.embeddings.word_embeddings.weight.clone()
+    with pytest.raises(UnsupportedModelError, match="max_norm"):
+        tl.attribute(model, models.ids(), method="erasure", target=1)
+    assert torch.equal(model.bert.embeddings.word_embeddings.weight, before)
+
+
+def test_a_model_that_runs_its_mlp_in_pieces_is_the_same_model():
+    model: Any = copy.deepcopy(models.model("bert"))
+    expected = tl.attribute(model, models.ids(3, 6), method="attn_lrp", target=1)
+    for layer in model.bert.encoder.layer:
+        layer.chunk_size_feed_forward = 2
+    assert_near(tl.attribute(model, models.ids(3, 6), method="attn_lrp", target=1), expected)
+    assert model.bert.encoder.layer[0].chunk_size_feed_forward == 2
+
+
+class CountingCalls(nn.Module):
+    calls = 0
+
+    def forward(self, state: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return state * (1 + 0.02 * self.calls)
+
+
+class AlwaysDropping(nn.Module):
+    """F.dropout without training=self.training."""
+
+    def forward(self, state: torch.Tensor) -> torch.Tensor:
+        return nn.functional.dropout(state, 0.01)
+
+
+@pytest.mark.parametrize("kind", [CountingCalls, AlwaysDropping])
+@pytest.mark.parametrize("method", ["gradient_x_input", "erasure", "attcat", "zplus_lrp"])
+def test_a_model_that_changes_its_mind_is_refused(kind, method):
+    model: Any = copy.deepcopy(models.model("bert"))
+    torch.manual_seed(0)
+    model.bert.encoder.layer[0].output.dropout = kind()
+    with pytest.raises(UnsupportedModelError, match="gives another answer when it is asked the same again"):
+        tl.attribute(model, models.ids(), method=method, target=1)

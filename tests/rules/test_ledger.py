@@ -1,0 +1,28 @@
+import torch
+
+from tokenlight.rules.ledger import LARGEST, Scratch
+
+
+def test_the_same_memory_is_used_again_for_as_much_or_less():
+    scratch = Scratch()
+    large = scratch.like(torch.zeros(8, 6), torch.float64)
+    small = scratch.like(torch.zeros(3, 5), torch.float64)
+    assert large.dtype == small.dtype == torch.float64
+    assert small.data_ptr() == large.data_ptr()
+    assert scratch.like(torch.zeros(8, 6), torch.float32).data_ptr() != large.data_ptr()
+    assert scratch.like(torch.zeros(9, 6), torch.float64).data_ptr() != large.data_ptr()
+
+
+def test_shape_and_order_are_those_of_the_matrix():
+    scratch = Scratch()
+    for matrix in (torch.randn(4, 3), torch.randn(3, 4).T, torch.randn(3, 8)[:, ::2], torch.randn(1, 4).expand(3, 4)):
+        room = scratch.like(matrix, torch.float64).copy_(matrix)
+        assert room.shape == matrix.shape
+        assert torch.equal(room.float(), matrix)
+    assert scratch.like(torch.empty(3, 4).T, torch.float32).stride() == (1, 4)
+
+
+def test_nothing_very_large_is_held():
+    scratch = Scratch()
+    scratch.like(torch.empty(1, device="meta").expand(2, LARGEST), torch.float32)
+    assert not scratch.pieces
