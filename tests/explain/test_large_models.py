@@ -30,7 +30,7 @@ from tokenlight.explain.plan import plan_passes
 from tokenlight.explain.running import run_configs
 from tokenlight.methods import METHODS
 from tokenlight.methods.config import MethodConfig
-from tokenlight.model import behavior_probes
+from tokenlight.model import behavior_probes, block_structure
 from tokenlight.model.behavior_probes import behavior_of
 from tokenlight.model.instrumented import InstrumentedModel
 from tokenlight.record.pass_spec import PassSpec
@@ -321,7 +321,7 @@ def spread_out(family: str, folder: Path, where: str = "disk") -> Any:
     task = models.default_task(family)
     model: Any = models.model(family, task)
     model.save_pretrained(folder)
-    second = next(name for name, module in model.named_modules() if module is memory.anatomy.blocks(model)[1])
+    second = next(name for name, module in model.named_modules() if module is block_structure.blocks(model)[1])
     parents = [second.rsplit(".", depth)[0] for depth in range(1, second.count(".") + 1)]
     places = {name: "cpu" for name, _ in model.named_modules() if name and name not in parents}
     names = [name for name in places if not any(name.startswith(f"{other}.") for other in places)]

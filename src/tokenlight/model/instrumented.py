@@ -1,10 +1,10 @@
-"""The instrumented model: a private copy that runs with our hooks and attention functions.
+"""The instrumented model: a private copy of the user's model that shares its weights and carries our hooks.
 
-A slip in our own lines is neither, and stays what it is: refused, it would look as if nothing were wrong with us.
-the
-Hooks, attention functions, frozen weights and eval mode are set on modules and a configuration of the copy's own, so the
-user's model never changes, not even temporarily, and threads cannot interfere. A copy takes a few milliseconds and no
-memory for weights. It is made for one call, or reused after every module of the user's model was found unchanged.
+Hooks, attention functions, frozen weights and eval mode are set on modules and a configuration of the copy's own, so
+the user's model never changes, not even temporarily, and threads cannot interfere. A copy takes a few milliseconds and
+no memory for weights. It is made for one call, or reused after every module of the user's model was found unchanged.
+
+Errors that our hooks cause inside modeling code become refusals; errors in our own lines stay as they are.
 """
 
 from collections.abc import Callable, Iterable, Iterator
