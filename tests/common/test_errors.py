@@ -1,11 +1,16 @@
-"""A package that is missing is an error that says what to install; any other error stays as it is."""
+"""Refusals are classes of their own; an error about a missing package names what to install."""
 
+import ast
 import sys
 from importlib import import_module
 
 import pytest
 
-from tokenlight.common.errors import from_extra
+from tests.house.plan import PACKAGE
+from tokenlight.common.error_location import is_refusal
+from tokenlight.common.errors import RefusedType, RefusedValue, UnsupportedModelError, from_extra
+
+BARE = ("ValueError", "TypeError")
 
 
 @pytest.mark.parametrize("module", ["spacy", "spacy.tokens"])
@@ -35,3 +40,23 @@ def test_nothing_happens_to_a_package_that_is_there():
     with from_extra("figures", "a figure"):
         import json
     assert json.loads("1") == 1
+
+
+def bare_refusals(source: str) -> list[int]:
+    """Lines that make a ValueError or a TypeError of Python's own, which would count as a bug of the package."""
+    made = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call))
+    return [node.lineno for node in made if isinstance(node.func, ast.Name) and node.func.id in BARE]
+
+
+def test_every_error_that_the_package_raises_on_purpose_is_a_refusal():
+    lines = {path.name: found for path in PACKAGE.rglob("*.py") if (found := bare_refusals(path.read_text()))}
+    assert lines == {}
+    assert bare_refusals("raise RefusedValue('a')\nraise ValueError('b')\nreturn TypeError('c')") == [2, 3]
+
+
+def test_a_refusal_needs_no_source_and_no_traceback():
+    assert is_refusal(RefusedType("found 7"))
+    assert is_refusal(UnsupportedModelError("no"))
+    assert not is_refusal(ValueError("found 7"))
+    assert isinstance(RefusedValue("found 7"), ValueError)
+    assert isinstance(RefusedType("found 7"), TypeError)

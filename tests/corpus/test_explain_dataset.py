@@ -18,6 +18,7 @@ import torch
 import tokenlight as tl
 from tests.as_ours import as_ours
 from tests.tokenizers_ import explainer_for
+from tokenlight.common.errors import RefusedValue
 from tokenlight.corpus import chunks as explaining
 from tokenlight.corpus import explain_dataset as run
 from tokenlight.corpus import plan as planning
@@ -421,7 +422,7 @@ def test_one_text_that_breaks_a_method_spoils_no_other(tmp_path, monkeypatch):
 
     def fragile(self, rows, *args, **settings):
         if any("bad 7" in row.text for row in rows):
-            raise ValueError("scores are not finite on this input")
+            raise RefusedValue("scores are not finite on this input")
         return real(self, rows, *args, **settings)
 
     monkeypatch.setattr(tl.Explainer, "explain_rows", as_ours(fragile))
@@ -450,7 +451,7 @@ def test_the_model_runs_on_few_texts_before_a_run_is_given_up(tmp_path, monkeypa
 
     def refuse(self, rows, *args, **settings):
         runs.append(rows)
-        raise ValueError("scores are not finite on this input")
+        raise RefusedValue("scores are not finite on this input")
 
     monkeypatch.setattr(tl.Explainer, "explain_rows", as_ours(refuse))
     with pytest.raises(ValueError, match="none of the first 22 rows"):
@@ -527,7 +528,7 @@ def test_what_a_text_says_of_memory_is_not_taken_for_a_lack_of_it():
     tokenized_texts = explainer_for("bert").encode(["out of memory"])
 
     def refuse(places):
-        raise ValueError("'out of memory' is not finite")
+        raise RefusedValue("'out of memory' is not finite")
 
     assert in_batches(tokenized_texts, 100, False, as_ours(refuse)) == [Failure("'out of memory' is not finite")]
 
@@ -569,7 +570,7 @@ def test_batches_keep_to_the_budget_and_results_to_their_order():
 
 def test_a_row_that_is_refused_alone_is_a_failure():
     def refuse(places):
-        raise ValueError("no")
+        raise RefusedValue("no")
 
     tokenized_texts = explainer_for("bert").encode(phrases(2))
     assert attempt([0, 1], tokenized_texts, as_ours(refuse)) == [Failure("no"), Failure("no")]

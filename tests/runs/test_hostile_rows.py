@@ -22,6 +22,7 @@ from tokenlight.bench import cases as cases_of
 from tokenlight.bench.cases import sort_out
 from tokenlight.bench.protocol import Protocol
 from tokenlight.common.error_location import UNEXPECTED
+from tokenlight.common.errors import RefusedValue
 from tokenlight.corpus import explain_dataset
 from tokenlight.corpus.settings import CorpusSettings
 from tokenlight.data.data_source import DataSource
@@ -290,7 +291,7 @@ def test_a_row_that_only_one_method_fails_on_is_measured_by_none(tmp_path, monke
 
     def explain(plan: Any, model: Any, targets: Any, foils: Any) -> Any:
         if "attn_lrp" in model.method_configs and any("movie 2" in row.text for row in model.rows):
-            raise ValueError("attn_lrp fails")
+            raise RefusedValue("attn_lrp fails")
         return real(plan, model, targets, foils)
 
     monkeypatch.setattr(measure, "explain", as_ours(explain))

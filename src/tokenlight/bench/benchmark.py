@@ -18,6 +18,7 @@ from tokenlight.bench.protocol import protocol as find_protocol
 from tokenlight.bench.stored_results import FORMAT, VERSION
 from tokenlight.bench.tabulate import INVERSE, STAGES, best_method, read_table
 from tokenlight.common.error_location import OWN_CODE, UNEXPECTED, describe_own_code, in_own_code, refuse_own_code
+from tokenlight.common.errors import RefusedValue
 from tokenlight.common.option_values import BadRows, RemovalName
 from tokenlight.common.progress import counting
 from tokenlight.data.data_source import Data, DataSource, as_source
@@ -87,18 +88,18 @@ def bench(
     `Workers("ray")` spread the examples over processes or machines.
     """
     if bad_rows not in get_args(BadRows):
-        raise ValueError(f"bad_rows is 'skip' or 'refuse', found {bad_rows!r}")
+        raise RefusedValue(f"bad_rows is 'skip' or 'refuse', found {bad_rows!r}")
     data = with_examples(as_source(source))
     if explainer.task.needs_position:
-        raise ValueError("the benchmark has no data with a label for every token: give a model of another task")
+        raise RefusedValue("the benchmark has no data with a label for every token: give a model of another task")
     check_probabilities(explainer)
     example = first_example(data, explainer.task.gap)
     if example is not None and example.reply is not None and not explainer.task.reads_on:
-        raise ValueError(f"answers are what language models write; this is a {explainer.task.name} model")
+        raise RefusedValue(f"answers are what language models write; this is a {explainer.task.name} model")
     judge = resolve_protocol(protocol, metrics, removal, example, bool(seed_models))
     models = [explainer, *seed_models]
     if seed_models and judge.random_runs > 1:
-        raise ValueError("random_runs and seed models both decide the seed of random scores: use one of them")
+        raise RefusedValue("random_runs and seed models both decide the seed of random scores: use one of them")
     named = methods or defaults_for(models, heads)
     specs = choose_methods(named, explainer.inner, heads, erasure, judge.random_runs)
     fitted = [judge.fit(one) for one in models]
@@ -195,7 +196,7 @@ class Runner:
         for record in records if self.bad_rows == "refuse" else ():
             if "bad" in record:
                 what = "your code" if OWN_CODE in record["bad"] else "the row"
-                raise ValueError(f"{record['where']}: {record['bad']}. Correct {what}, or skip bad rows")
+                raise RefusedValue(f"{record['where']}: {record['bad']}. Correct {what}, or skip bad rows")
 
 
 def warn_of_damage(path: Path, damage: Sequence[str]) -> None:
@@ -236,14 +237,14 @@ def resolve_protocol(
     """The paper's, or the clean one with the metrics that were named or that suit the data."""
     if given is not None:
         if metrics or removal:
-            raise ValueError("a protocol says itself what is measured and how: leave metrics and perturb out")
+            raise RefusedValue("a protocol says itself what is measured and how: leave metrics and perturb out")
         judge = find_protocol(given) if isinstance(given, str) else given
     else:
         named = metrics or suiting_metrics(example)
         judge = Protocol("clean", tuple(with_removal(parse_measure(one), removal) for one in named))
     asked = [m.label for m in judge.measures if m.entry.compares == "models"]
     if asked and not seeds:
-        raise ValueError(f"{', '.join(asked)} compares models that differ in their seed: name others as seed models")
+        raise RefusedValue(f"{', '.join(asked)} compares models that differ in their seed: name others as seed models")
     if seeds and not asked:
         judge = replace(judge, measures=(*judge.measures, *(Measure(name) for name in metrics_between("models"))))
     return judge
@@ -284,10 +285,10 @@ def check_models(models: Sequence[Explainer], judge: Protocol) -> None:
     """Models that are compared classify alike; comparing classes needs classes."""
     classify = all(one.task.compares_classes for one in models)
     if len(models) > 1 and (not classify or len({str(m.task.labels) for m in models}) > 1):
-        raise ValueError("seed models must be text classifiers with the same labels")
+        raise RefusedValue("seed models must be text classifiers with the same labels")
     compares = [m.label for m in judge.measures if m.entry.compares == "classes"]
     if compares and (not classify or models[0].task.outputs < 2):
-        raise ValueError(f"{', '.join(compares)} compares classes: it needs a text classifier with two or more")
+        raise RefusedValue(f"{', '.join(compares)} compares classes: it needs a text classifier with two or more")
 
 
 def describe(

@@ -12,6 +12,7 @@ from tokenlight.bench.cases import Case, bad_row, in_order, sort_out_together
 from tokenlight.bench.protocol import Protocol, other_class
 from tokenlight.bench.robustness import likeness_of
 from tokenlight.common.error_location import is_unforeseen, own_code, refuse_own_code
+from tokenlight.common.errors import RefusedValue
 from tokenlight.common.files import write_whole
 from tokenlight.data.examples import Chunk, NumberedRow
 from tokenlight.explain.explainer import Explainer
@@ -80,7 +81,7 @@ def read_stored(path: Path) -> dict[str, list[Any]]:
 
 
 def damaged_examples(path: Path, error: Exception) -> ValueError:
-    return ValueError(
+    return RefusedValue(
         f"{path} cannot be used ({error}). It holds examples for the report, and no results: delete it, then the same "
         "call or command goes on without them"
     )
@@ -203,7 +204,7 @@ def refuse_unstorable(records: Sequence[Record]) -> None:
     try:
         json.dumps(records, allow_nan=False)
     except ValueError as error:
-        raise ValueError(f"what was measured is not finite, or cannot be stored ({error})") from error
+        raise RefusedValue(f"what was measured is not finite, or cannot be stored ({error})") from error
 
 
 def explain_cases(plan: MeasuringPlan, model: ReadyModel, cases: Sequence[Case], targets: list[Any]) -> Explained:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from tokenlight.common.errors import RefusedValue
 from tokenlight.data.examples import Span
 from tokenlight.explain.explainer import Explainer
 from tokenlight.heads.count import segment_tokens, tokens_of
@@ -69,7 +70,7 @@ class Protocol:
         task = explainer.task.name
         if self.tasks and task not in self.tasks:
             others = ", ".join(one.name for one in PROTOCOLS.values() if task in one.tasks) or "none"
-            raise ValueError(
+            raise RefusedValue(
                 f"protocol '{self.name}' is for {' and '.join(self.tasks)}, but this model does {task}; "
                 f"protocols for that: {others}"
             )
@@ -199,7 +200,7 @@ PROTOCOLS: dict[str, Protocol] = {}
 def protocol(name: str) -> Protocol:
     """A paper's protocol by its name; a wrong name lists the right ones."""
     if name not in PROTOCOLS:
-        raise ValueError(f"there is no protocol '{name}'. Protocols: {', '.join(PROTOCOLS)}")
+        raise RefusedValue(f"there is no protocol '{name}'. Protocols: {', '.join(PROTOCOLS)}")
     return PROTOCOLS[name]
 
 

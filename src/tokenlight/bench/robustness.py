@@ -7,6 +7,7 @@ from statistics import fmean
 from typing import Any
 
 from tokenlight.bench.cases import with_own_mask
+from tokenlight.common.errors import RefusedValue
 from tokenlight.data.data_source import DataSource
 from tokenlight.data.examples import Example
 from tokenlight.data.read import read_examples
@@ -46,7 +47,7 @@ def robustness(
 ) -> list[Likeness]:
     """For every ordered pair of models, each method and metric; by default the metrics that compare models."""
     if len(explainers) < 2:
-        raise ValueError(f"robustness compares two models or more, found {len(explainers)}")
+        raise RefusedValue(f"robustness compares two models or more, found {len(explainers)}")
     (listed, _), specs = texts_of(texts), [MethodSpec.parse(one) for one in methods]
     measures = [one if isinstance(one, Measure) else Measure(one) for one in metrics or metrics_between("models")]
     explained = [
@@ -61,7 +62,7 @@ def robustness(
     for one, two in permutations(range(len(explainers)), 2):
         shared = [i for i in range(len(listed)) if agree(explained[one], explained[two], i)]
         if not shared:
-            raise ValueError(f"models {one} and {two} predict the same class for none of the {len(listed)} texts")
+            raise RefusedValue(f"models {one} and {two} predict the same class for none of the {len(listed)} texts")
         for spec in specs:
             for measure in measures:
                 pairs = [(explained[one][spec.label][i], explained[two][spec.label][i]) for i in shared]
@@ -112,6 +113,6 @@ def source_texts(source: DataSource, explainer: Explainer) -> list[Text]:
     texts = []
     for row in read_examples(source, explainer.task.gap):
         if not isinstance(row, Example):
-            raise ValueError(f"{row.where}: {row.reason}")
+            raise RefusedValue(f"{row.where}: {row.reason}")
         texts.append(with_own_mask(explainer, row).text)
     return texts

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tokenlight.common.errors import RefusedValue
 from tokenlight.metrics.evaluate import Measure
 from tokenlight.metrics.perturbation import Perturbation
 from tokenlight.results.saved import check_texts, expect
@@ -56,7 +57,7 @@ def read_results(folder: Path, stages: Sequence[str]) -> Results:
     measures = measures_of(settings, folder / RUN_FILE)
     first = read_journal(folder / stages[0], measures)
     if strange := [label for label in first.labels if label not in settings["methods"]]:
-        raise ValueError(
+        raise RefusedValue(
             f"{folder / stages[0]} holds results of {', '.join(strange)}, which {RUN_FILE} does not name: these files "
             "are of different runs. Run the benchmark again in another folder"
         )
@@ -65,7 +66,7 @@ def read_results(folder: Path, stages: Sequence[str]) -> Results:
     if not len(first.values):
         reasons = Counter(record["bad"] for record in first.bad) + first.set_aside
         listed = "; ".join(f"{reason} ({n})" for reason, n in reasons.most_common(5))
-        raise ValueError(f"no example was measured: {listed or 'there are no results yet'}")
+        raise RefusedValue(f"no example was measured: {listed or 'there are no results yet'}")
     whole = [with_all_examples(stage, first) for stage in more if stage.rows == first.rows and stage.measured]
     all_stages = (first, *whole)
     failed = [stage for stage in more if stage.rows == first.rows and not stage.measured]
@@ -114,7 +115,7 @@ def read_journal(path: Path, measures: Sequence[Measure], only: Collection[int] 
     try:
         return read_stage(Journal(path), measures, only)
     except INCOMPLETE as error:
-        raise ValueError(
+        raise RefusedValue(
             f"{path} is damaged: a record cannot be read ({type(error).__name__}: {error}). Run the benchmark again in "
             "another folder"
         ) from error
@@ -194,7 +195,9 @@ def measure_from(plain: Mapping[str, Any]) -> Measure:
 def measures_of(settings: Mapping[str, Any], path: Path) -> tuple[Measure, ...]:
     """What run.json says was measured, after a look at everything that a table needs from it."""
     if settings.get("format", FORMAT) != FORMAT:
-        raise ValueError(f"{path} describes {settings['format']!r}, not a benchmark: there is no table in this folder")
+        raise RefusedValue(
+            f"{path} describes {settings['format']!r}, not a benchmark: there is no table in this folder"
+        )
     try:
         for one in (settings["model"]["name"], settings["data"]["source"], settings["data"]["hub"]):
             expect(one is None or isinstance(one, str), "model and data", "names", one)
@@ -207,7 +210,7 @@ def measures_of(settings: Mapping[str, Any], path: Path) -> tuple[Measure, ...]:
         reason = f"{type(error).__name__}: {error}"
     except ValueError as error:
         reason = str(error)
-    raise ValueError(
+    raise RefusedValue(
         f"{path} cannot be used ({reason}): it is damaged, or it names a metric that is not registered here. Register "
         "the metric first, or run the benchmark again in another folder"
     )

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from tokenlight.bench.stored_results import Array, Results, read_results
+from tokenlight.common.errors import RefusedValue
 from tokenlight.common.intervals import ERROR, bounded_intervals, paired_chances, share_interval, weighted_means
 from tokenlight.methods import METHODS
 from tokenlight.metrics import Metric
@@ -113,7 +114,7 @@ def intervals(values: Array, weights: Array, metric: Metric, bounds: tuple[float
     for column in range(values.shape[1]):
         numbers = values[~np.isnan(values[:, column]) & (weights[:, column] > 0), column]
         if not ((numbers >= bottom) & (numbers <= top)).all():
-            raise ValueError(
+            raise RefusedValue(
                 f"metric '{metric.name}' is binary with values from {bottom} to {top}, found {numbers.min()} to "
                 f"{numbers.max()}: correct its bounds=, or leave out binary="
             )

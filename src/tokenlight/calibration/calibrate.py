@@ -23,6 +23,7 @@ from tokenlight.calibration.search import (
     agreements,
     measured_batches,
 )
+from tokenlight.common.errors import RefusedType, RefusedValue
 from tokenlight.common.intervals import mean_interval
 from tokenlight.common.progress import counting
 from tokenlight.explain.explainer import Explainer
@@ -57,9 +58,9 @@ class CalibrationSettings:
 
     def __post_init__(self) -> None:
         if self.orders < 1 or self.points < 2:
-            raise ValueError(f"a text needs 1 order and 2 points or more, found {self.orders} and {self.points}")
+            raise RefusedValue(f"a text needs 1 order and 2 points or more, found {self.orders} and {self.points}")
         if self.folds < 2:
-            raise ValueError(
+            raise RefusedValue(
                 f"expected 2 folds or more, because each is judged by a search over the others; found {self.folds}"
             )
 
@@ -97,7 +98,7 @@ class Calibration:
         )
         for tokenized_text, measured_target in zip(self.tokenized_texts, measured_targets, strict=True):
             if not removable_units(tokenized_text, self.settings.perturbation, measured_target.protected):
-                raise ValueError(
+                raise RefusedValue(
                     f"no token of {tokenized_text.text!r} can be taken away: all are special or read by the target"
                 )
         return measured_targets
@@ -107,7 +108,7 @@ class Calibration:
         """Numbers of texts, divided by the seed."""
         count, folds = len(self.texts), self.settings.folds
         if count < max(FEWEST, 2 * folds):
-            raise ValueError(
+            raise RefusedValue(
                 f"{count} different texts are too few: calibration needs {FEWEST} or more, and 2 for each of the "
                 f"{folds} folds"
             )
@@ -243,7 +244,7 @@ def calibrate(
     continues.
     """
     if steps < 1:
-        raise ValueError(f"steps is a positive number, found {steps}")
+        raise RefusedValue(f"steps is a positive number, found {steps}")
     model = explainer.inner
     groups = own_heads(model) if heads is None else choose_heads(heads, model)
     fitted = (perturbation or Perturbation()).fit(model, explainer.tokenizer)
@@ -306,7 +307,7 @@ def distinct(explainer: Explainer, texts: Any, target: Any, foil: Any) -> tuple[
     Texts with the same tokens, such as one with a blank at its end, are copies.
     """
     if isinstance(texts, str | tuple):
-        raise TypeError("calibration needs a list of texts, 50 to 500 for example; found a single one")
+        raise RefusedType("calibration needs a list of texts, 50 to 500 for example; found a single one")
     listed, _ = texts_of(texts)
     measured_targets = (spread(target, len(listed), "target"), spread(foil, len(listed), "foil"))
     found: dict[str, tuple[Text, Any, Any]] = {}
@@ -324,5 +325,5 @@ def relevance_method(name: str) -> Method:
     found = find_method(name)
     able = [one.name for one in METHODS.values() if "heads" in one.options and one.options["heads"] != CALIBRATED]
     if found.name not in able:
-        raise ValueError(f"method '{found.name}' has no heads to calibrate; methods that have: {', '.join(able)}")
+        raise RefusedValue(f"method '{found.name}' has no heads to calibrate; methods that have: {', '.join(able)}")
     return found

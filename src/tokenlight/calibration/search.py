@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from tokenlight.calibration.effects import Effects
+from tokenlight.common.errors import RefusedValue
 from tokenlight.common.files import write_whole
 from tokenlight.explain.explainer import Explainer
 from tokenlight.explain.plan import plan_passes
@@ -205,12 +206,12 @@ class Checkpoint:
         """What is in the file, if it was made with the same settings, for texts of so many tokens."""
         if path is None or not path.exists():
             if path is not None and not path.parent.is_dir():
-                raise ValueError(f"there is no folder {str(path.parent)!r} for the checkpoint {path.name}")
+                raise RefusedValue(f"there is no folder {str(path.parent)!r} for the checkpoint {path.name}")
             return cls(path, settings)
         try:
             plain = json.loads(path.read_text(encoding="utf-8"))
             if plain["format"] != FORMAT:
-                raise ValueError(f"format {plain['format']!r}")
+                raise RefusedValue(f"format {plain['format']!r}")
             before, found = plain["settings"], plain["search"]
             effects = [read_effects(one) for one in plain["effects"]]
             state = None if found is None else read_search(found)
@@ -218,9 +219,13 @@ class Checkpoint:
             if not other:
                 check_whole(effects, state, lengths, settings["folds"])
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise ValueError(f"{path} is not a calibration's checkpoint ({error}): delete it to start again") from error
+            raise RefusedValue(
+                f"{path} is not a calibration's checkpoint ({error}): delete it to start again"
+            ) from error
         if other:
-            raise ValueError(f"{path} belongs to a calibration with other {', '.join(other)}: delete it to start again")
+            raise RefusedValue(
+                f"{path} belongs to a calibration with other {', '.join(other)}: delete it to start again"
+            )
         return cls(path, settings, effects, state)
 
     def add(self, effects: Sequence[Effects]) -> None:
@@ -242,18 +247,18 @@ class Checkpoint:
 def check_whole(effects: Sequence[Effects], search: Search | None, lengths: Sequence[int], folds: int) -> None:
     """Whether all that is there belongs to the texts."""
     if [len(one.values) for one in effects] != list(lengths[: len(effects)]):
-        raise ValueError("its effects are not those of the texts")
+        raise RefusedValue("its effects are not those of the texts")
     if not all(one.values.isfinite().all() for one in effects):
-        raise ValueError("it holds numbers that are not finite")
+        raise RefusedValue("it holds numbers that are not finite")
     if search is None:
         return
     if len(effects) < len(lengths):
-        raise ValueError("it has searched before all texts were measured")
+        raise RefusedValue("it has searched before all texts were measured")
     if search.judged.shape[1:] != (len(lengths),) or not search.judged.isfinite().all():
-        raise ValueError("its search was not judged by the texts")
+        raise RefusedValue("its search was not judged by the texts")
     trails = [climb.trail for climb in search.climbs if climb.trail.isfinite().all()]
     if [len(trail) for trail in trails] != [len(search.judged)] * (folds + 1):
-        raise ValueError("its search is not whole")
+        raise RefusedValue("its search is not whole")
 
 
 def write_search(search: Search) -> dict[str, Any]:

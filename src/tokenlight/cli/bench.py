@@ -30,6 +30,7 @@ from tokenlight.cli.options import (
     WorkersOption,
 )
 from tokenlight.cli.output import refuse_checkpoint
+from tokenlight.common.errors import RefusedValue
 from tokenlight.common.option_values import BadRows
 from tokenlight.runs.workers import Workers
 
@@ -90,7 +91,7 @@ def bench(
     with readable_errors():
         if data is None:
             if not (Path(model) / "run.json").is_file():
-                raise ValueError("name the data to measure on, or a folder with results to show")
+                raise RefusedValue("name the data to measure on, or a folder with results to show")
             chosen = (output, method, metric, preset, limit, sample, text, pair, label, split, kind, removal, heads)
             chosen += (
                 seed_model,
@@ -101,11 +102,11 @@ def bench(
                 None if erasure else 0,
             )
             if any(one is not None and one != [] for one in chosen):
-                raise ValueError(f"{model} holds results, which are shown as they are: name the data for a new run")
+                raise RefusedValue(f"{model} holds results, which are shown as they are: name the data for a new run")
             table, folder = read_table(model), Path(model)
             write_views(table, folder, read_shown(folder))
         elif output is None:
-            raise ValueError("name the folder for the results with -o DIR")
+            raise RefusedValue("name the folder for the results with -o DIR")
         else:
             folder = output
             refuse_checkpoint(folder)

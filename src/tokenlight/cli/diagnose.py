@@ -7,6 +7,7 @@ import typer
 
 from tokenlight.cli.app import app, readable_errors, say, wide_console
 from tokenlight.cli.output import check_folder_of
+from tokenlight.common.errors import RefusedValue
 
 
 @app.command()
@@ -19,7 +20,7 @@ def families(
     """Try and check methods on a tiny model of every family that the installed transformers has."""
     with readable_errors():
         if output is not None and output.suffix not in (".md", ".json"):
-            raise ValueError(f"the table is written as .md or .json; found {output.name!r}")
+            raise RefusedValue(f"the table is written as .md or .json; found {output.name!r}")
         check_folder_of(output)
         from tokenlight.common.files import write_whole
         from tokenlight.diagnostics.sweep import sweep

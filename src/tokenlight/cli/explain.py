@@ -36,6 +36,7 @@ from tokenlight.cli.output import (
     print_document,
     write_answer,
 )
+from tokenlight.common.errors import RefusedValue
 from tokenlight.common.files import write_whole
 from tokenlight.common.option_values import DEFAULT_QUANTITY
 
@@ -120,7 +121,7 @@ def explain(
 def configs_of(specs: "Sequence[MethodSpec]", model: Any, heads: str | None) -> "dict[str, MethodConfig]":
     """By label; `heads` is for the methods that take some and do not name their own."""
     if heads is not None and not any("heads" in spec.entry.options for spec in specs):
-        raise ValueError(f"{', '.join(spec.label for spec in specs)} cannot use a head mask: leave --heads out")
+        raise RefusedValue(f"{', '.join(spec.label for spec in specs)} cannot use a head mask: leave --heads out")
     return {spec.label: spec.method_config(model, heads) for spec in specs}
 
 
@@ -132,10 +133,10 @@ def named(found: "Explanation", label: str, documents: "Sequence[Document]") -> 
 def refuse_with_answer(specs: "Sequence[MethodSpec]", **others: Any) -> None:
     """An answer is explained by itself."""
     if named := [name for name, value in others.items() if value is not None]:
-        raise ValueError(f"an answer is explained by itself: leave --{named[0]} out")
+        raise RefusedValue(f"an answer is explained by itself: leave --{named[0]} out")
     if len(specs) > 1:
         found = ", ".join(spec.label for spec in specs)
-        raise ValueError(f"an answer is explained by one method at a time; found {found}")
+        raise RefusedValue(f"an answer is explained by one method at a time; found {found}")
 
 
 @app.command()

@@ -27,6 +27,7 @@ from tokenlight.cli.options import (
     WorkersOption,
 )
 from tokenlight.cli.output import refuse_checkpoint
+from tokenlight.common.errors import RefusedValue
 from tokenlight.common.files import write_whole
 from tokenlight.common.formatting import describe_count
 from tokenlight.common.option_values import DEFAULT_QUANTITY
@@ -108,7 +109,7 @@ def explain_file(
     with readable_errors():
         refuse_checkpoint(output)
         if summary and not keep_text:
-            raise ValueError("--summary needs the texts: leave --no-keep-text out")
+            raise RefusedValue("--summary needs the texts: leave --no-keep-text out")
         columns = {"text": text, "pair": pair, "id": id_column, "target": target_column, "foil": foil_column}
         columns |= {"answer": answer_column, "documents": documents_column}
         try:
@@ -196,7 +197,7 @@ def corpus(
             others = {one.method: one for one in summarize(other, method)}
             both = [(one, others[one.method]) for one in found if one.method in others]
             if not both:
-                raise ValueError(f"{folder} and {other} were not explained with the same method")
+                raise RefusedValue(f"{folder} and {other} were not explained with the same method")
             if any(one.model == two.model for one, two in both):  # then the folders' names tell them apart
                 both = [(replace(one, model=folder.name), replace(two, model=other.name)) for one, two in both]
             if hash_of_data(folder) != hash_of_data(other):

@@ -26,6 +26,7 @@ from tokenlight.cli.options import (
     TrustOption,
 )
 from tokenlight.cli.output import check_folder_of, confirm
+from tokenlight.common.errors import RefusedValue
 from tokenlight.common.formatting import describe_count
 
 if TYPE_CHECKING:
@@ -101,10 +102,10 @@ def heads(
             check_figure_name(figure)
         if texts is None:
             if not model.endswith(".json"):
-                raise ValueError("name the texts to count on, or a mask file (.json) to draw")
+                raise RefusedValue("name the texts to count on, or a mask file (.json) to draw")
             mask = HeadMask.load(model)
         elif output is None:
-            raise ValueError("name the file to write with -o masks.json")
+            raise RefusedValue("name the file to write with -o masks.json")
         else:
             check_folder_of(output)
             if kind is None and parser is not None and parser != Parser.spacy:

@@ -9,6 +9,7 @@ from typing import Any
 from urllib.error import HTTPError, URLError
 
 from tokenlight.cli.app import escape_logs
+from tokenlight.common.errors import RefusedValue
 
 DEFAULT = "default"  # the name of the embedded model
 CONFIGS = ("config.json", "adapter_config.json")  # every checkpoint has one of them
@@ -41,20 +42,20 @@ def find_and_load(name: str, task: str | None, trust_remote_code: bool) -> Any:
     folder = Path(name).expanduser()
     if folder.is_dir():
         if not any((folder / file).is_file() for file in CONFIGS):
-            raise ValueError(f"there is no model in {name!r}: expected a checkpoint, but there is no {CONFIGS[0]}")
+            raise RefusedValue(f"there is no model in {name!r}: expected a checkpoint, but there is no {CONFIGS[0]}")
         try:
             chosen = folder if name.startswith("~") else name
             return load(chosen, task=task, trust_remote_code=trust_remote_code)
         except OSError as error:
-            raise ValueError(f"there is no model in {name!r}: {first_sentence(error)}") from error
+            raise RefusedValue(f"there is no model in {name!r}: {first_sentence(error)}") from error
     if folder.exists() or name.startswith(("/", ".", "~")):
         found = "this is a file" if folder.exists() else "there is no such folder"
-        raise ValueError(f"cannot load {name!r}: expected a folder with a checkpoint, but {found}")
+        raise RefusedValue(f"cannot load {name!r}: expected a folder with a checkpoint, but {found}")
     look_for_hub(name)
     try:
         return load(name, task=task, trust_remote_code=trust_remote_code)
     except OSError as error:
-        raise ValueError(f"cannot load {name!r}: there is no such folder, and {what_hub_said(error)}") from error
+        raise RefusedValue(f"cannot load {name!r}: there is no such folder, and {what_hub_said(error)}") from error
 
 
 def move_model(model: Any, device: str) -> None:
@@ -66,14 +67,16 @@ def move_model(model: Any, device: str) -> None:
     except RuntimeError:
         chosen = None
     if chosen is not None and chosen.type == "mps":
-        raise ValueError(f"--device {device}: Apple's GPUs have no double precision, which tokenlight needs; take cpu")
+        raise RefusedValue(
+            f"--device {device}: Apple's GPUs have no double precision, which tokenlight needs; take cpu"
+        )
     if chosen is None or chosen.type not in DEVICES:
-        raise ValueError(f"--device {device}: expected {', '.join(DEVICES)}, or one of several such as cuda:1")
+        raise RefusedValue(f"--device {device}: expected {', '.join(DEVICES)}, or one of several such as cuda:1")
     try:
         model.to(chosen)
     except (AssertionError, RuntimeError) as error:  # torch without CUDA, no such GPU, or not enough memory
         reason = str(error).partition("\n")[0].rstrip(".")
-        raise ValueError(f"--device {device}: the model cannot be moved there ({reason})") from error
+        raise RefusedValue(f"--device {device}: the model cannot be moved there ({reason})") from error
 
 
 def first_sentence(error: OSError) -> str:
@@ -96,7 +99,7 @@ def look_for_hub(name: str) -> None:
     else:
         return
     if not in_cache(name):
-        raise ValueError(f"cannot load {name!r}: there is no such folder, and {trouble}, or name a folder")
+        raise RefusedValue(f"cannot load {name!r}: there is no such folder, and {trouble}, or name a folder")
     constants.HF_HUB_OFFLINE = True
 
 

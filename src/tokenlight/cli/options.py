@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tokenlight.cli.catalog import complete_method, complete_task
+from tokenlight.common.errors import RefusedValue
 from tokenlight.common.option_values import Quantity, RemovalName
 from tokenlight.runs.workers import Engine
 
@@ -87,9 +88,9 @@ DocumentsOption = Annotated[
 
 def read_prompt(text: str | None, messages: Path | None) -> "Prompt":
     if text is None and messages is None:
-        raise ValueError("give a text to explain, or a chat with --messages FILE")
+        raise RefusedValue("give a text to explain, or a chat with --messages FILE")
     if text is not None and messages is not None:
-        raise ValueError("give a text, or a chat with --messages FILE, but not both")
+        raise RefusedValue("give a text, or a chat with --messages FILE, but not both")
     if messages is not None:
         return read_messages(messages)
     return read_standard_input() if text == STANDARD_INPUT else text or ""
@@ -100,9 +101,9 @@ def read_standard_input() -> str:
     try:
         found = sys.stdin.buffer.read().decode("utf-8-sig").removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError as error:
-        raise ValueError(f"standard input: expected UTF-8 text: {error}") from error
+        raise RefusedValue(f"standard input: expected UTF-8 text: {error}") from error
     if not found.strip():
-        raise ValueError("standard input is empty: expected the text to explain")
+        raise RefusedValue("standard input is empty: expected the text to explain")
     return found
 
 
@@ -112,11 +113,11 @@ def read_messages(path: Path) -> "Chat":
     found = read_json(path)
     found = found.get("messages", found) if isinstance(found, dict) else found  # as services store chats
     if not isinstance(found, list) or not found:
-        raise ValueError(f'{path}: expected a list of {{"role": ..., "content": ...}}, found {describe(found)}')
+        raise RefusedValue(f'{path}: expected a list of {{"role": ..., "content": ...}}, found {describe(found)}')
     try:
         return read_chat(found)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{path}: {error}") from error
+        raise RefusedValue(f"{path}: {error}") from error
 
 
 def read_documents(paths: Sequence[Path]) -> dict[str, str]:
@@ -131,9 +132,9 @@ def read_documents(paths: Sequence[Path]) -> dict[str, str]:
         try:
             more = named(value)
         except ValueError as error:
-            raise ValueError(f"{path}: {error}") from error
+            raise RefusedValue(f"{path}: {error}") from error
         if twice := set(found) & set(more):
-            raise ValueError(f"{path}: there is a document {min(twice)!r} already: give it another name")
+            raise RefusedValue(f"{path}: there is a document {min(twice)!r} already: give it another name")
         found |= more
     return found
 
@@ -142,7 +143,7 @@ def read_json(path: Path) -> Any:
     try:
         return json.loads(read_file(path))
     except json.JSONDecodeError as error:
-        raise ValueError(f"{path}, line {error.lineno}, column {error.colno}: expected JSON: {error.msg}") from error
+        raise RefusedValue(f"{path}, line {error.lineno}, column {error.colno}: expected JSON: {error.msg}") from error
 
 
 def read_file(path: Path) -> str:
@@ -151,7 +152,7 @@ def read_file(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: expected UTF-8 text: {error}") from error
+        raise RefusedValue(f"{path}: expected UTF-8 text: {error}") from error
 
 
 def describe(found: Any) -> str:

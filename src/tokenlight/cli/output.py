@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokenlight.cli.app import say
 from tokenlight.cli.options import Format
+from tokenlight.common.errors import RefusedValue
 from tokenlight.common.escaping import escape_html, escape_in_document, escape_json
 from tokenlight.common.files import write_whole
 
@@ -27,11 +28,11 @@ def check_folder_of(output: Path | None) -> None:
     if output is None:
         return
     if output.is_dir():
-        raise ValueError(f"cannot write to {output}: this is a folder; name a file in it")
+        raise RefusedValue(f"cannot write to {output}: this is a folder; name a file in it")
     if not output.parent.is_dir():
-        raise ValueError(f"cannot write to {output}: there is no folder {str(output.parent)!r}; make it first")
+        raise RefusedValue(f"cannot write to {output}: there is no folder {str(output.parent)!r}; make it first")
     if not output.exists() and not os.access(output.parent, os.W_OK | os.X_OK):
-        raise ValueError(f"cannot write to {output}: no file can be made in the folder {str(output.parent)!r}")
+        raise RefusedValue(f"cannot write to {output}: no file can be made in the folder {str(output.parent)!r}")
 
 
 def format_for(output: Path | None, chosen: Format | None) -> Format:
@@ -42,14 +43,16 @@ def format_for(output: Path | None, chosen: Format | None) -> Format:
         return Format.terminal
     found = FORMATS.get(output.suffix.lower(), None if output.suffix else Format.terminal)
     if found is None:
-        raise ValueError(f"{output}: expected a name that ends in {', '.join(FORMATS)}, or --format to say what it is")
+        raise RefusedValue(
+            f"{output}: expected a name that ends in {', '.join(FORMATS)}, or --format to say what it is"
+        )
     return found
 
 
 def refuse_checkpoint(folder: Path) -> None:
     """Results would lie between the files of a model."""
     if (folder / "config.json").is_file():
-        raise ValueError(f"{folder} holds a model: name another folder for the results, such as {folder}-results")
+        raise RefusedValue(f"{folder} holds a model: name another folder for the results, such as {folder}-results")
 
 
 def print_document(document: str, format: Format | None) -> None:
@@ -85,7 +88,7 @@ def check_output(output: Path | None, format: Format | None = None) -> None:
     if output is None:
         return
     if format is None and output.suffix.lower() not in ENDINGS:
-        raise ValueError(f"{output}: expected a file that ends in {', '.join(ENDINGS)}")
+        raise RefusedValue(f"{output}: expected a file that ends in {', '.join(ENDINGS)}")
     check_folder_of(output)
 
 

@@ -13,7 +13,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from tokenlight._compat.torch_internals import is_out_of_memory
-from tokenlight.common.errors import UnsupportedModelError
+from tokenlight.common.errors import Refusal, RefusedValue, UnsupportedModelError
 
 OURS = str(Path(__file__).parents[1]) + os.sep
 LIBRARIES = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib")})
@@ -28,11 +28,8 @@ NO_ROW = (OSError, ImportError)  # a disk, a network, a package: no row of data 
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Ours, or raised on purpose by a line of ours."""
-    if isinstance(error, UnsupportedModelError):
-        return True
-    frames = traceback.extract_tb(error.__traceback__)
-    return isinstance(error, ValueError | TypeError) and is_ours(frames) and failed(frames[-1]).startswith("raise")
+    """Whether tokenlight raised it on purpose."""
+    return isinstance(error, Refusal)
 
 
 def is_slip(error: BaseException) -> bool:
@@ -189,6 +186,6 @@ def describe_own_code(reasons: Iterable[str]) -> str:
 
 def refuse_own_code(reasons: Iterable[str]) -> ValueError:
     """The error that ends a run because the caller's own code fails on all rows that it was tried on."""
-    return ValueError(
+    return RefusedValue(
         f"your own code fails on every row so far: {describe_own_code(reasons)}. Correct it and run again"
     )

@@ -4,12 +4,27 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 
-class UnsupportedModelError(ValueError):
+class Refusal(Exception):
+    """Base of the errors that tokenlight raises on purpose: what was found, what was expected and what to do.
+
+    Any other error from a line of tokenlight is a bug of tokenlight.
+    """
+
+
+class RefusedValue(Refusal, ValueError):
+    """An argument, file or model that tokenlight does not accept."""
+
+
+class RefusedType(Refusal, TypeError):
+    """An argument of a type that tokenlight does not accept."""
+
+
+class UnsupportedModelError(RefusedValue):
     """The model cannot be recorded exactly, so tokenlight refuses instead of returning a wrong number."""
 
 
 class NothingToRead(UnsupportedModelError):
-    """The model has none of what a method reads, or not one for each block: the method is not defined for it."""
+    """A method is not defined for the model: what it reads is absent, or there is not one of it per block."""
 
 
 @contextmanager

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import IO, Any, TextIO
 from uuid import uuid4
 
+from tokenlight.common.errors import RefusedValue
+
 MOST_LINKS = 40  # that Linux follows, too
 OPEN_FILES = (
     "/dev/fd/",
@@ -167,7 +169,7 @@ def refuse_lone_returns(path: str | Path) -> None:
                 return
             returns += block.count(b"\r")
     if returns:
-        raise ValueError(
+        raise RefusedValue(
             f"{path}: expected lines that end with a line feed, found {returns} carriage returns and no line feed, so "
             "the whole file would be one row: convert it first, for example with tr '\\r' '\\n'"
         )

@@ -2,6 +2,8 @@
 
 from typing import Literal, get_args
 
+from tokenlight.common.errors import RefusedValue
+
 Quantity = Literal["logit", "log_probability"]
 QUANTITIES: tuple[Quantity, ...] = get_args(Quantity)
 DEFAULT_QUANTITY: Quantity = "log_probability"  # orders sentences better: docs/answers-results.md
@@ -9,7 +11,7 @@ DEFAULT_QUANTITY: Quantity = "log_probability"  # orders sentences better: docs/
 
 def check_quantity(quantity: str) -> None:
     if quantity not in QUANTITIES:
-        raise ValueError(f"number is one of {', '.join(QUANTITIES)}; found {quantity!r}")
+        raise RefusedValue(f"number is one of {', '.join(QUANTITIES)}; found {quantity!r}")
 
 
 BadRows = Literal["skip", "refuse"]

@@ -5,16 +5,18 @@ import pkgutil
 from collections.abc import Iterable, Mapping
 from importlib import import_module
 
+from tokenlight.common.errors import RefusedType, RefusedValue
+
 
 def look_up(name: str, aliases: Mapping[str, str], kind: str, known: Iterable[str]) -> str:
     """The identifier behind a name; `kind` is what it names, for the error that lists those known."""
     if not isinstance(name, str):
-        raise TypeError(f"expected the name of a {kind}, found {type(name).__name__}: {name!r}")
+        raise RefusedType(f"expected the name of a {kind}, found {type(name).__name__}: {name!r}")
     identifier = aliases.get(name.lower())
     if identifier is None:
         close = difflib.get_close_matches(name.lower(), aliases, n=1)
         hint = f" Did you mean '{aliases[close[0]]}'?" if close else ""
-        raise ValueError(f"there is no {kind} '{name}'.{hint} {kind.capitalize()}s: {', '.join(known)}")
+        raise RefusedValue(f"there is no {kind} '{name}'.{hint} {kind.capitalize()}s: {', '.join(known)}")
     return identifier
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from tokenlight.common.errors import RefusedValue
 from tokenlight.corpus.plan import (
     AnswerScores,
     ExplainedText,
@@ -55,7 +56,7 @@ class AnswerDraft:
 def draft_answer(plan: ExplainingPlan, number: int, example: Example, prompt: TokenizedText) -> AnswerDraft:
     settings = plan.settings
     if (settings.target, settings.foil, example.target, example.foil) != (None, None, None, None):
-        raise ValueError("an answer to a prompt is explained by itself: leave target and foil out")
+        raise RefusedValue("an answer to a prompt is explained by itself: leave target and foil out")
     assert example.reply is not None, "only prompts with answers come here"
     prompt = replace(prompt, documents=example.documents)
     request = answer_request(plan.explainer.task, prompt, example.reply, settings.quantity == "log_probability")

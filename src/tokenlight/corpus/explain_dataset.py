@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenlight.common.error_location import describe_own_code, in_own_code, reason_to_skip, refuse_own_code
-from tokenlight.common.errors import from_extra
+from tokenlight.common.errors import RefusedType, RefusedValue, from_extra
 from tokenlight.common.progress import pacing
 from tokenlight.corpus.chunks import explain_chunk, make_drafts
 from tokenlight.corpus.plan import ExplainingPlan
@@ -67,8 +67,8 @@ def try_out(plan: ExplainingPlan, source: DataSource) -> None:
     if unforeseen is not None:
         raise unforeseen
     if not bad:
-        raise ValueError(f"{source.name}: expected rows of data, found none")
-    raise ValueError(f"none of the first {len(bad)} rows can be explained: {bad[0].where}: {bad[0].reason}")
+        raise RefusedValue(f"{source.name}: expected rows of data, found none")
+    raise RefusedValue(f"none of the first {len(bad)} rows can be explained: {bad[0].where}: {bad[0].reason}")
 
 
 FORMAT, VERSION = "tokenlight.corpus", 1
@@ -205,11 +205,11 @@ def make_configs(
 ) -> dict[str, MethodConfig]:
     """By label; an option with a wrong value is refused before anything is written."""
     if isinstance(methods, str):
-        raise TypeError(f"methods is a list of names, found {methods!r}")
+        raise RefusedType(f"methods is a list of names, found {methods!r}")
     specs = [MethodSpec.parse(one) for one in methods]
     labels = [spec.label for spec in specs]
     if not labels or len(set(labels)) < len(labels):
-        raise ValueError(f"name at least one method, and each once; found {', '.join(labels) or 'none'}")
+        raise RefusedValue(f"name at least one method, and each once; found {', '.join(labels) or 'none'}")
     method_configs = {spec.label: spec.method_config(explainer.inner, heads) for spec in specs}
     for method_config in method_configs.values():
         method_config.passes(split=False)
@@ -220,16 +220,18 @@ def check_model(settings: CorpusSettings, explainer: Explainer) -> None:
     """Refuse settings that do not suit the model."""
     task = explainer.task
     if task.needs_position:
-        raise ValueError("this model answers for every token, and a corpus cannot name one: explain texts one by one")
+        raise RefusedValue("this model answers for every token, and a corpus cannot name one: explain texts one by one")
     for name in (settings.target, settings.foil):
         if name is not None:
             task.check_shared(name)
     if settings.window is None:
         return
     if not task.reads_windows:
-        raise ValueError(f"windows are for texts that are classified as a whole; this model's task is {task.name}")
+        raise RefusedValue(f"windows are for texts that are classified as a whole; this model's task is {task.name}")
     if task.max_length is not None and settings.window > task.max_length:
-        raise ValueError(f"the model reads {task.max_length} tokens at most; a window of {settings.window} is too long")
+        raise RefusedValue(
+            f"the model reads {task.max_length} tokens at most; a window of {settings.window} is too long"
+        )
 
 
 def stored_threads(folder: Path) -> int | None:
@@ -244,9 +246,11 @@ def check_folder(folder: Path) -> None:
     """A run without any results has nothing to go on from, so another may take its folder."""
     known = (folder / RUN_FILE).exists()
     if not known and has_results(folder):
-        raise ValueError(f"{folder} holds Parquet files but no {RUN_FILE}: use another folder")
+        raise RefusedValue(f"{folder} holds Parquet files but no {RUN_FILE}: use another folder")
     if not known and (strangers := [name for name in WRITTEN if (folder / name).exists()]):
-        raise ValueError(f"{folder} holds {strangers[0]} but no {RUN_FILE}, and a run would overwrite it: use another")
+        raise RefusedValue(
+            f"{folder} holds {strangers[0]} but no {RUN_FILE}, and a run would overwrite it: use another"
+        )
     if known and not has_results(folder) and read_run(folder).get("format") == FORMAT:
         (folder / RUN_FILE).unlink()
 

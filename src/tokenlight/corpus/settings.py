@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from tokenlight.common.errors import RefusedValue
 from tokenlight.common.option_values import DEFAULT_QUANTITY, Quantity, check_quantity
 
 ScoreType = Literal["float32", "float16"]
@@ -31,16 +32,18 @@ class CorpusSettings:
         for name in ("chunk_rows", "tokens", "window"):
             value = getattr(self, name)
             if value is not None and value < 1:
-                raise ValueError(f"{name} is a positive number, found {value}")
+                raise RefusedValue(f"{name} is a positive number, found {value}")
         if self.dtype not in get_args(ScoreType):
-            raise ValueError(f"dtype is 'float32' or 'float16', found {self.dtype!r}")
+            raise RefusedValue(f"dtype is 'float32' or 'float16', found {self.dtype!r}")
         if self.each not in get_args(Each):
-            raise ValueError(f"each is 'answer', 'sentence' or 'token', found {self.each!r}")
+            raise RefusedValue(f"each is 'answer', 'sentence' or 'token', found {self.each!r}")
         check_quantity(self.quantity)
         if self.window is None and self.overlap is not None:
-            raise ValueError("an overlap is one of windows: say how many tokens a window has")
+            raise RefusedValue("an overlap is one of windows: say how many tokens a window has")
         if self.window is not None and not 0 <= self.shared_tokens < self.window:
-            raise ValueError(f"windows of {self.window} tokens overlap by 0 to {self.window - 1}, found {self.overlap}")
+            raise RefusedValue(
+                f"windows of {self.window} tokens overlap by 0 to {self.window - 1}, found {self.overlap}"
+            )
 
     @property
     def shared_tokens(self) -> int:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy
 
 from tokenlight.common.error_location import UNEXPECTED, in_own_code, reason_to_skip
-from tokenlight.common.errors import from_extra
+from tokenlight.common.errors import RefusedValue, from_extra
 from tokenlight.common.files import hash_file, replacing
 from tokenlight.corpus.plan import ExplainedChunk, ExplainedText
 from tokenlight.corpus.settings import CorpusSettings
@@ -313,7 +313,7 @@ def shards(folder: Path) -> dict[int, Path]:
     numbered = dict(sorted((int(match[1]), path) for match, path in found if match))
     for path in numbered.values():
         if path.is_dir():
-            raise ValueError(f"{path} is a folder, expected a file that was written here: move it somewhere else")
+            raise RefusedValue(f"{path} is a folder, expected a file that was written here: move it somewhere else")
     return numbered
 
 
@@ -323,7 +323,9 @@ def read_counts(path: Path) -> ChunkCounts:
         metadata = pyarrow.parquet.read_metadata(path).metadata or {}
         counts = json.loads(metadata[PART])
     except (pyarrow.ArrowInvalid, KeyError, ValueError) as error:
-        raise ValueError(f"{path} is damaged or not ours ({error}): delete it, then the same call writes it") from error
+        raise RefusedValue(
+            f"{path} is damaged or not ours ({error}): delete it, then the same call writes it"
+        ) from error
     return ChunkCounts(counts["rows"], counts["explained"], counts["bad"], counts.get("too_small", 0))
 
 
@@ -332,7 +334,7 @@ def finish(folder: Path) -> ChunkCounts:
     found = shards(folder)
     counts = sum(map(read_counts, found.values()), ChunkCounts())
     if missing := set(range(len(found))) - set(found):
-        raise ValueError(f"{folder / PARTS} holds parts beyond the end of the data, or lacks part {min(missing)}")
+        raise RefusedValue(f"{folder / PARTS} holds parts beyond the end of the data, or lacks part {min(missing)}")
 
     write_bad_rows(folder)
     report = json.dumps({"parts": len(found), **asdict(counts)}) + "\n"

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tokenlight.common.errors import from_extra
+from tokenlight.common.errors import RefusedValue, from_extra
 from tokenlight.corpus.explain_dataset import FORMAT
 from tokenlight.results.tables import CorpusSummary, LabelWords, WordSupport
 from tokenlight.runs.run_folder import RUN_FILE, read_run
@@ -69,24 +69,24 @@ def summarize(folder: str | Path, method: str | None = None, min_uses: int = 1) 
     """A summary for each method of an explained corpus, or for one; of an unfinished one what is there."""
     about = read_run(Path(folder))
     if about.get("format") != FORMAT:
-        raise ValueError(f"{folder} holds no explained corpus; make one with `tokenlight explain-file`")
+        raise RefusedValue(f"{folder} holds no explained corpus; make one with `tokenlight explain-file`")
     try:
         methods, keep_text = list(about["methods"]), about["settings"]["keep_text"]
         name = about["model"]["name"] or about["model"]["sha256"][:8]
     except (KeyError, TypeError) as error:
-        raise ValueError(
+        raise RefusedValue(
             f"{Path(folder) / RUN_FILE} is damaged ({type(error).__name__}: {error}): restore it from a copy, or "
             "explain the corpus again into another folder"
         ) from error
     if method is not None and method not in methods:
-        raise ValueError(f"{folder} was not explained with {method!r}; it has {', '.join(methods)}")
+        raise RefusedValue(f"{folder} was not explained with {method!r}; it has {', '.join(methods)}")
     if not keep_text:
-        raise ValueError(f"{folder} was written without the texts, so its words are not known: keep the texts")
+        raise RefusedValue(f"{folder} was written without the texts, so its words are not known: keep the texts")
     tallies: dict[str, dict[str, Tally]] = {label: {} for label in methods if method in (None, label)}
     for row in read_rows(Path(folder), method):
         tallies[row["method"]].setdefault(label_of(row), Tally()).add(words_of(row))
     if not any(tallies.values()):
-        raise ValueError(f"{folder} holds no explained texts yet")
+        raise RefusedValue(f"{folder} holds no explained texts yet")
     return [CorpusSummary(name, label, sort_labels(found, min_uses)) for label, found in tallies.items()]
 
 
@@ -111,7 +111,7 @@ def read_rows(folder: Path, method: str | None) -> Iterator[dict[str, Any]]:
 
     for number, path in shards(folder).items():
         if hash_path(folder, number).exists() and not is_whole(folder, number):  # copies may come without hashes
-            raise ValueError(
+            raise RefusedValue(
                 f"{path} is damaged: it is not what was written. Explain the corpus with the same call again, which "
                 "computes damaged parts anew"
             )

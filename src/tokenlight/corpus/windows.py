@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from tokenlight.common.errors import RefusedValue
 from tokenlight.results.explanation import Explanation
 from tokenlight.text.tokenized_text import Chat, TokenizedText
 
@@ -27,13 +28,13 @@ def cut(tokenized_text: TokenizedText, size: int, overlap: int) -> list[Window]:
     if len(tokenized_text) <= size:
         return [Window(tokenized_text, list(range(len(tokenized_text))), [1.0] * len(tokenized_text))]
     if isinstance(tokenized_text.text, Chat):
-        raise ValueError("a chat is not read in windows: shorten it, or explain it whole")
+        raise RefusedValue("a chat is not read in windows: shorten it, or explain it whole")
     last = 1 if isinstance(tokenized_text.text, tuple) else 0
     moving = [i for i, segment in enumerate(tokenized_text.segments) if segment == last]
     room = size - (len(tokenized_text) - len(moving))
     if room <= overlap:
         what = "the first text of the pair and the special tokens leave" if last else "the special tokens leave"
-        raise ValueError(f"{what} {max(room, 0)} of {size} tokens to a window, which must be more than the overlap")
+        raise RefusedValue(f"{what} {max(room, 0)} of {size} tokens to a window, which must be more than the overlap")
     end = len(moving) - room
     return [window(tokenized_text, moving, start, room) for start in [*range(0, end, room - overlap), end]]
 

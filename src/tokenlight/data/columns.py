@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tokenlight.common.errors import RefusedValue
 from tokenlight.data.examples import MASK_MARK, BadRow, Example, TableRow
 from tokenlight.text.documents import Prompt
 from tokenlight.text.tokenize import ASSISTANT
@@ -36,10 +37,10 @@ def resolve_columns(
 ) -> Columns:
     """The columns that the caller named; common names for the rest."""
     if text is not None and pair is not None:
-        raise ValueError(f"expected the column of a text or those of a pair, found text={text!r} and pair={pair!r}")
+        raise RefusedValue(f"expected the column of a text or those of a pair, found text={text!r} and pair={pair!r}")
     for name in (*(pair or ()), text, label):
         if name is not None and name not in found:
-            raise ValueError(f"{source} has no column {name!r}; it has {', '.join(found)}")
+            raise RefusedValue(f"{source} has no column {name!r}; it has {', '.join(found)}")
     chosen = label if label is not None else one_of(LABELS, found, "label", source)
     if text is not None or pair is not None:
         return Columns(pair or (text or "",), chosen)
@@ -48,10 +49,10 @@ def resolve_columns(
         return Columns(question[:2], answers=question[2])
     pairs = [names for names in (all_of(names, found) for names in PAIRS) if names]
     if len(pairs) > 1:
-        raise ValueError(f"{source} has the pairs {pairs}: choose one with pair=")
+        raise RefusedValue(f"{source} has the pairs {pairs}: choose one with pair=")
     guessed = pairs[0] if pairs else (one_of(TEXTS, found, "text", source),)
     if guessed[0] is None:
-        raise ValueError(
+        raise RefusedValue(
             f"{source} has no column that is known to hold a text; it has {', '.join(found)}. "
             "Name it with text=, or two with pair=; tables need a header"
         )
@@ -68,7 +69,7 @@ def one_of(names: Iterable[str], found: Sequence[str], what: str, source: str) -
     """The one column with any of these names."""
     fitting = [name for name in found if name.lower() in names]
     if len(fitting) > 1:
-        raise ValueError(f"{source}: any of the columns {', '.join(fitting)} may be the {what}: choose with {what}=")
+        raise RefusedValue(f"{source}: any of the columns {', '.join(fitting)} may be the {what}: choose with {what}=")
     return fitting[0] if fitting else None
 
 
@@ -150,7 +151,7 @@ def answer_columns(
     """
     for name in (text, answer):
         if name is not None and name not in found:
-            raise ValueError(f"{where} has no column {name!r}; it has {', '.join(found)}")
+            raise RefusedValue(f"{where} has no column {name!r}; it has {', '.join(found)}")
     if text is not None:  # beside a text of any name, a column may be called answer and be something else
         return None if answer is None else (text, answer)
     prompt = one_of((PROMPT, MESSAGES), found, "text", where)
@@ -158,7 +159,7 @@ def answer_columns(
         answer = one_of(ANSWERS, found, "answer", where)
     if prompt is None and answer is not None:
         known = ", ".join(found)
-        raise ValueError(f"{where} has no column that is known to hold a prompt; it has {known}. Name it with text=")
+        raise RefusedValue(f"{where} has no column that is known to hold a prompt; it has {known}. Name it with text=")
     if prompt is None or (answer is None and prompt.lower() == PROMPT):
         return None
     return prompt, answer
@@ -170,7 +171,7 @@ def documents_of(values: Mapping[str, Any], column: str | None, where: str) -> d
     try:
         return {} if name is None else read_documents(values.get(name))
     except ValueError as error:
-        raise ValueError(f"{name}: {error}") from error
+        raise RefusedValue(f"{name}: {error}") from error
 
 
 def split_reply(text: Prompt) -> tuple[Prompt, str | None]:
@@ -189,10 +190,10 @@ def read_documents(value: Any) -> dict[str, str]:
     elif isinstance(value, list | tuple):
         named = {f"document {i}": text for i, text in enumerate(value, 1)}
     else:
-        raise ValueError(f"expected a list of texts or an object with names and texts, found {value!r}")
+        raise RefusedValue(f"expected a list of texts or an object with names and texts, found {value!r}")
     for name, text in named.items():
         if not isinstance(text, str) or not text.strip():
-            raise ValueError(f"{name}: expected a text, found {text!r}")
+            raise RefusedValue(f"{name}: expected a text, found {text!r}")
     return named
 
 
@@ -200,7 +201,7 @@ def read_evidence(value: Any) -> dict[str, str]:
     """By name, from a text or a list of texts that stand in the prompt. Nothing is no evidence."""
     texts = [value] if isinstance(value, str) else [] if value is None else value
     if not isinstance(texts, list) or not all(isinstance(text, str) and text.strip() for text in texts):
-        raise ValueError(
+        raise RefusedValue(
             f"{EVIDENCE}: expected a text that occurs in the prompt, or a list of such texts; found {value!r}"
         )
     return {f"{EVIDENCE} {i}": text for i, text in enumerate(texts, 1)}

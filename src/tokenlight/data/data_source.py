@@ -9,6 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from tokenlight.common.errors import RefusedValue
 from tokenlight.common.files import hash_file, refuse_lone_returns
 from tokenlight.data.examples import Example
 from tokenlight.data.readers import (
@@ -64,18 +65,20 @@ class DataSource:
         for name in ("limit", "sample"):
             rows = getattr(self, name)
             if rows is not None and (not is_whole(rows) or rows < 1):
-                raise ValueError(f"{name} is a positive number of rows, found {rows!r}")
+                raise RefusedValue(f"{name} is a positive number of rows, found {rows!r}")
         if not is_whole(self.seed):  # without one, every reading would draw other rows
-            raise ValueError(f"seed is a whole number, found {self.seed!r}")
+            raise RefusedValue(f"seed is a whole number, found {self.seed!r}")
         if self.limit is not None and self.sample is not None:
-            raise ValueError(
+            raise RefusedValue(
                 f"expected limit (the first rows) or sample (random ones of all rows), found limit={self.limit} and "
                 f"sample={self.sample}: leave one of them out"
             )
         if self.pair is not None and len(self.pair) != 2:
-            raise ValueError(f"a pair has two columns, found {self.pair!r}")
+            raise RefusedValue(f"a pair has two columns, found {self.pair!r}")
         if self.split is not None and not self.on_hub:
-            raise ValueError(f"{self.name} is not a Hugging Face dataset and has no split {self.split!r}: leave it out")
+            raise RefusedValue(
+                f"{self.name} is not a Hugging Face dataset and has no split {self.split!r}: leave it out"
+            )
         for path in self.files:
             refuse_utf16(path)
             if has_lines(path, self.kind_of(path)):
@@ -108,7 +111,7 @@ class DataSource:
     def kind_of(self, path: Path) -> str:
         kind = KINDS.get(f".{self.kind}", self.kind) if self.kind else guess_kind(path)  # also as names end: txt
         if kind not in READERS:
-            raise ValueError(f"{path}: there is no kind of data {kind!r}; kinds: {', '.join(READERS)}")
+            raise RefusedValue(f"{path}: there is no kind of data {kind!r}; kinds: {', '.join(READERS)}")
         return kind
 
     def tables(self, errors: str = "strict") -> Iterator[Rows]:
@@ -141,10 +144,10 @@ class DataSource:
     def sampled_rows(self) -> tuple[int, ...]:
         """The numbers of the rows in the sample, ascending. Data that do not say how long they are are read once."""
         if self.sample is None:
-            raise ValueError("this source has no sample")
+            raise RefusedValue("this source has no sample")
         total = self._rows_in_all()
         if total < 1:
-            raise ValueError(f"{self.name}: expected rows of data, found none")
+            raise RefusedValue(f"{self.name}: expected rows of data, found none")
         return draw_numbers(total, self.sample, self.seed)
 
     def _rows_in_all(self) -> int:
@@ -161,7 +164,7 @@ class DataSource:
         """Columns that were named and would not be read."""
         for role in OTHERS:
             if role not in read and getattr(self, role) is not None:
-                raise ValueError(f"{who} reads no column {role}={getattr(self, role)!r}: leave it out")
+                raise RefusedValue(f"{who} reads no column {role}={getattr(self, role)!r}: leave it out")
 
     def describe(self, read: Sequence[Column]) -> dict[str, Any]:
         """Everything that says which rows these are, and which columns of them are read; the files by their bytes."""

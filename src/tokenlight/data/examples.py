@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count, islice
 from typing import Any
 
+from tokenlight.common.errors import RefusedValue
 from tokenlight.tasks.mixins import token_index
 from tokenlight.text.tokenized_text import Document, Text, TokenizedText
 
@@ -56,7 +57,7 @@ def fill_mask(example: Example, mask_token: str) -> Example:
     """The example with a tokenizer's own mask token in place of the mark; what stands behind it moves along."""
     text = example.text
     if not isinstance(text, str) or text.count(MASK_MARK) != 1:
-        raise ValueError(f"example {example.id}: expected one {MASK_MARK} in a single text, found {text!r}")
+        raise RefusedValue(f"example {example.id}: expected one {MASK_MARK} in a single text, found {text!r}")
     place = text.index(MASK_MARK)
     shift = len(mask_token) - len(MASK_MARK)
     moved = tuple((s + shift, e + shift) if s > place else (s, e) for s, e in example.evidence)

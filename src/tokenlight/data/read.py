@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenlight.common.error_location import reason_to_skip
+from tokenlight.common.errors import RefusedValue
 from tokenlight.common.formatting import describe_count
 from tokenlight.data.columns import (
     EVIDENCE,
@@ -43,11 +44,11 @@ def check_corpus(source: DataSource) -> None:
     """Refuse what is no corpus to explain."""
     source.refuse_columns(COLUMNS, "explaining a corpus")
     if (source.answer or source.documents) and (source.target or source.foil or source.pair):
-        raise ValueError("an answer to a prompt is explained by itself: leave pair, target and foil out")
+        raise RefusedValue("an answer to a prompt is explained by itself: leave pair, target and foil out")
     for path in source.files:
         if (kind := source.kind_of(path)) in AGREEMENT:
             able = ", ".join(one for one in READERS if one not in AGREEMENT)
-            raise ValueError(f"{path}: a corpus of kind {kind!r} cannot be explained; kinds: {able}")
+            raise RefusedValue(f"{path}: a corpus of kind {kind!r} cannot be explained; kinds: {able}")
 
 
 def read_texts(source: DataSource) -> Iterator[Example | BadRow]:
@@ -110,7 +111,7 @@ def text_columns(source: DataSource, found: list[str], where: str) -> TextColumn
     """All named columns must be there."""
     for name in (source.id, source.target, source.foil, source.documents):
         if name is not None and name not in found:
-            raise ValueError(f"{where} has no column {name!r}; it has {', '.join(found)}")
+            raise RefusedValue(f"{where} has no column {name!r}; it has {', '.join(found)}")
     alone = source.pair is None and source.target is None
     if alone and (answered := answer_columns(found, source.text, source.answer, where)):
         return TextColumns(answered[:1], answered[1])
@@ -136,7 +137,7 @@ def read_text(source: DataSource, row: TableRow, columns: TextColumns) -> Exampl
             continue
         value: Any = row.values.get(column)
         if reason := value_problem(value):
-            raise ValueError(f"{column}: {reason}")
+            raise RefusedValue(f"{column}: {reason}")
         plain = int(value) if isinstance(value, float) else value
         found = replace(found, **{role: str(plain) if role == "id" else plain})
     return found
@@ -147,13 +148,13 @@ def read_value(row: TableRow, column: str) -> str | Chat:
     value: Any = row.values.get(column)
     if value is None:
         others = "" if column in row.values else f"; the row has {', '.join(row.values) or 'no columns'}"
-        raise ValueError(f"no value under {column!r}{others}")
+        raise RefusedValue(f"no value under {column!r}{others}")
     try:
         text = read_chat(value) if isinstance(value, list) else value
     except ValueError as error:
-        raise ValueError(f"{column}: {error}") from error
+        raise RefusedValue(f"{column}: {error}") from error
     if reason := text_problem(text):
-        raise ValueError(f"{column}: {reason}")
+        raise RefusedValue(f"{column}: {reason}")
     return text
 
 
@@ -169,7 +170,7 @@ def read_answer(source: DataSource, row: TableRow, columns: TextColumns, example
     if reply is None:
         reply = read_value(row, columns.answer or "")
     if not isinstance(reply, str):
-        raise ValueError(f"{columns.answer}: expected the answer as a text, found messages")
+        raise RefusedValue(f"{columns.answer}: expected the answer as a text, found messages")
     text, documents = with_documents(text, documents_of(row.values, source.documents, row.where))
     return replace(example, text=text, reply=reply, documents=documents)
 
@@ -203,7 +204,7 @@ def all_examples(source: DataSource, gap: Gap | None) -> Iterator[Example | BadR
         for row in table_examples(table, partial(choose_reader, source=source, gap=gap), has_free_columns(source)):
             yield row
     if row is None:
-        raise ValueError(f"{source.name}: expected rows of data, found none")
+        raise RefusedValue(f"{source.name}: expected rows of data, found none")
 
 
 def table_examples(rows: Rows, choose: Callable[[list[str]], Reader], free: bool) -> Iterator[Example | BadRow]:
@@ -277,7 +278,7 @@ def read_answered(row: TableRow, source: DataSource, columns: TextColumns) -> Ex
 def check_gap(gap: Gap | None, source: DataSource) -> Gap:
     if gap is None:
         tasks = " and ".join(name for name, task in TASKS.items() if task.gap is not None)
-        raise ValueError(f"{source.name} holds words to predict, for models of the tasks {tasks}")
+        raise RefusedValue(f"{source.name} holds words to predict, for models of the tasks {tasks}")
     return gap
 
 
@@ -357,11 +358,11 @@ def parse_source(
         data = DataSource(data, text=column, limit=limit, kind=kind)
     parser = guess_parser(data) if parser is None else parser
     if parser not in PARSERS:
-        raise ValueError(f"a parser is one of {', '.join(PARSERS)}; found {parser!r}")
+        raise RefusedValue(f"a parser is one of {', '.join(PARSERS)}; found {parser!r}")
     if parser != "spacy" and len(data.files) != 1:
-        raise ValueError(f"{data.name}: expected one file with parses in the format {parser!r}")
+        raise RefusedValue(f"{data.name}: expected one file with parses in the format {parser!r}")
     if spacy is not None and parser != "spacy":
-        raise ValueError(f"{data.name} holds parses ({parser}), and needs no spaCy pipeline {spacy!r}: leave it out")
+        raise RefusedValue(f"{data.name} holds parses ({parser}), and needs no spaCy pipeline {spacy!r}: leave it out")
     return ParsedTextSource(data, parser, spacy or SPACY_PIPELINE)
 
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tokenlight.common.errors import from_extra
+from tokenlight.common.errors import RefusedValue, from_extra
 from tokenlight.common.files import has_line_feeds, numbered_lines, open_text
 from tokenlight.data.examples import MASK_MARK, BadRow, Example, TableRow
 from tokenlight.data.subject_verb import AgreementCase, lgd_cases, treebank_cases
@@ -43,7 +43,9 @@ def guess_kind(path: Path) -> str:
         return "squad" if '"data"' in start[:PREVIEW] and not is_record(first_line) else "jsonl"
     kind = KINDS.get(path.suffix.lower())
     if kind is None:
-        raise ValueError(f"{path}: expected a file that ends in {', '.join(ENDINGS)}; or say which kind it is (--kind)")
+        raise RefusedValue(
+            f"{path}: expected a file that ends in {', '.join(ENDINGS)}; or say which kind it is (--kind)"
+        )
     columns = start.partition("\n")[0].split("\t")
     return "lgd" if kind == "tsv" and len(columns) == 5 and MASK_MARK in columns[2] else kind
 
@@ -68,21 +70,21 @@ def files_in(folder: Path) -> tuple[Path, ...]:
     shown = sorted(path for path in folder.iterdir() if path.name[0] not in "._")
     files = [path for path in shown if path.is_file()]
     if strange := [path for path in shown if path.is_dir() and path.suffix.lower() in ENDINGS]:
-        raise ValueError(
+        raise RefusedValue(
             f"{strange[0]} is a folder, though it is named like a file of data: expected files. Name that folder as "
             "the source, or move it somewhere else"
         )
     endings = sorted({path.suffix.lower() for path in files})
     if len(endings) != 1 or endings[0] not in ENDINGS:
         found = ", ".join(endings) or "nothing"
-        raise ValueError(f"{folder}: expected files of one kind ({', '.join(ENDINGS)}), found {found}")
+        raise RefusedValue(f"{folder}: expected files of one kind ({', '.join(ENDINGS)}), found {found}")
     return tuple(files)
 
 
 def refuse_utf16(path: Path) -> None:
     with path.open("rb") as file:
         if file.read(2) in UTF16:
-            raise ValueError(f"{path}: expected UTF-8 text, found UTF-16: convert it first")
+            raise RefusedValue(f"{path}: expected UTF-8 text, found UTF-16: convert it first")
 
 
 def has_lines(path: Path, kind: str) -> bool:
@@ -124,7 +126,7 @@ def read_lines(path: Path, errors: str) -> Iterator[tuple[int, str]]:
         try:
             yield from numbered_lines(file)
         except UnicodeDecodeError as error:
-            raise ValueError(f"{path}: expected UTF-8 text: {error}") from error
+            raise RefusedValue(f"{path}: expected UTF-8 text: {error}") from error
 
 
 def text_rows(path: Path, errors: str = "strict") -> Rows:
@@ -210,7 +212,7 @@ def csv_rows(path: Path, errors: str = "strict") -> Rows:
                 return
             except (csv.Error, UnicodeDecodeError) as error:
                 if isinstance(error, UnicodeDecodeError) or not header:
-                    raise ValueError(
+                    raise RefusedValue(
                         f"{path}, line {lines.number}: expected comma-separated UTF-8 text: {error}"
                     ) from error
                 lines.return_all_but_first()
@@ -269,7 +271,7 @@ def large_fields() -> Iterator[None]:
 
 def check_header(fields: list[str], where: str) -> list[str]:
     if len(set(fields)) < len(fields):
-        raise ValueError(f"{where}: expected a header with the names of the columns, found {fields}")
+        raise RefusedValue(f"{where}: expected a header with the names of the columns, found {fields}")
     return fields
 
 
@@ -352,7 +354,7 @@ def squad_rows(path: Path, errors: str = "strict") -> Rows:
                         values = {"context": paragraph["context"], **question}
                         yield TableRow(str(question["id"]), f"{path}, question {question['id']}", values)
         except (json.JSONDecodeError, KeyError, TypeError) as error:
-            raise ValueError(f"{path}: expected SQuAD's data > paragraphs > context, qas > id: {error!r}") from error
+            raise RefusedValue(f"{path}: expected SQuAD's data > paragraphs > context, qas > id: {error!r}") from error
 
 
 def hub_rows(source: str, split: str | None) -> Rows:
@@ -376,7 +378,7 @@ def open_stream(source: str, split: str | None) -> Any:
     name, _, config = source.removeprefix("hf:").partition(":")
     if split is None:
         found = ", ".join(datasets.get_dataset_split_names(name, config or None, **no_scripts(datasets)))
-        raise ValueError(f"{source}: name one of its splits: {found}")
+        raise RefusedValue(f"{source}: name one of its splits: {found}")
     return datasets.load_dataset(name, config or None, split=split, streaming=True, **no_scripts(datasets))
 
 

@@ -4,6 +4,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from random import Random
 from typing import TypeVar
 
+from tokenlight.common.errors import RefusedValue
+
 Item = TypeVar("Item")
 
 
@@ -25,4 +27,4 @@ def pick(items: Iterable[Item], numbers: Sequence[int], name: str) -> Iterator[I
             number = next(wanted, None)
             if number is None:
                 return
-    raise ValueError(f"{name} ended before its row {number + 1}, which is in the sample: was it changed meanwhile?")
+    raise RefusedValue(f"{name} ended before its row {number + 1}, which is in the sample: was it changed meanwhile?")

@@ -11,6 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from tokenlight.common.errors import RefusedValue
 from tokenlight.common.files import numbered_lines, open_text, write_whole
 from tokenlight.data.examples import MASK_MARK, BadRow, Example, Span, TableRow
 from tokenlight.heads.parses import SPACY_PIPELINE, TreebankSentence, conllu_blocks, load_spacy, read_sentence
@@ -202,7 +203,7 @@ def lgd_rows(path: str | Path) -> Iterator[AgreementCase | BadRow]:
                 span = (start, start + len(verb))
                 yield AgreementCase(str(count), where, sentence, span, (0, 0), other, int(number))
     if not count:
-        raise ValueError(f"{path}: expected rows of the LGD file, found none")
+        raise RefusedValue(f"{path}: expected rows of the LGD file, found none")
 
 
 def find_subject(case: AgreementCase, doc: Any) -> AgreementCase | BadRow:

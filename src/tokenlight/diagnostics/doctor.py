@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tokenlight.common.errors import RefusedValue
 from tokenlight.common.progress import track
 from tokenlight.diagnostics.checks import check_model
 from tokenlight.explain.explainer import Explainer
@@ -26,7 +27,7 @@ def foresee(explainer: Explainer, tokens: int | None = None) -> Outlook:
     """From the model's shape alone; without `tokens` for the longest texts that it reads, up to 512 tokens."""
     limit = explainer.task.max_length
     if tokens is not None and limit is not None and tokens > limit:
-        raise ValueError(f"the model reads {limit} tokens at most, found {tokens}: give fewer tokens")
+        raise RefusedValue(f"the model reads {limit} tokens at most, found {tokens}: give fewer tokens")
     tokens = tokens or min(limit or LONG, LONG)
     instrumented = InstrumentedModel(explainer.model)
     model, shape, free = instrumented.model, Shape.of(instrumented.model), free_memory(instrumented.device)

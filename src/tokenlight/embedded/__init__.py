@@ -9,6 +9,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 from transformers import BertConfig, BertForSequenceClassification, BertTokenizer
 
+from tokenlight.common.errors import RefusedValue
 from tokenlight.common.samples import EMBEDDED
 
 FILES = Path(__file__).parent / "files"
@@ -27,7 +28,7 @@ def load_embedded(folder: Path = FILES) -> tuple[BertForSequenceClassification, 
         model = BertForSequenceClassification(config)
         model.load_state_dict(widen(load_file(weights)))
     except (SafetensorError, RuntimeError, KeyError) as error:
-        raise ValueError(f"the embedded model's file {weights} is damaged ({error}): reinstall tokenlight") from error
+        raise RefusedValue(f"the embedded model's file {weights} is damaged ({error}): reinstall tokenlight") from error
     return model.eval(), BertTokenizer.from_pretrained(folder)
 
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from tokenlight.common.errors import RefusedType, RefusedValue
 from tokenlight.common.versions import library_versions
 from tokenlight.explain.assemble import answer_notes, input_notes, is_signed, merge_notes
 from tokenlight.explain.inquiry import Request
@@ -58,15 +59,15 @@ def generate(
     """By transformers' own `generate`, on the model as it was given, or on a copy without dropout."""
     task, model = explainer.task, cast(Any, explainer.model)  # an adapter's class may be around it
     if not task.reads_on:
-        raise ValueError(f"only language models write answers; this is a {task.name} model")
+        raise RefusedValue(f"only language models write answers; this is a {task.name} model")
     if isinstance(tokenized_text.text, tuple):
-        raise ValueError("a language model continues one text or a chat; found a pair")
+        raise RefusedValue("a language model continues one text or a chat; found a pair")
     if any(module.training for module in explainer.inner.modules()):
         model = cast(Any, evaluating_copy(explainer.inner))
     if not callable(getattr(model, "generate", None)):
         model = cast(Any, explainer.inner)  # wrappers that only spread a model over devices
     if not callable(getattr(model, "generate", None)):
-        raise ValueError(
+        raise RefusedValue(
             f"{type(model).__name__} cannot write: transformers gives it no generate(); use explain_answer"
         )
     ids = torch.tensor([tokenized_text.input_ids], device=device_of(explainer.inner.get_input_embeddings()))
@@ -77,10 +78,10 @@ def generate(
         found: Any = model.generate(input_ids=ids, attention_mask=torch.ones_like(ids), **settings)
     whole = getattr(found, "sequences", found)
     if len(whole) != 1:
-        raise ValueError(f"one answer at a time: num_return_sequences= asks for {len(whole)}")
+        raise RefusedValue(f"one answer at a time: num_return_sequences= asks for {len(whole)}")
     written = tuple(whole[0, len(tokenized_text) :].tolist())
     if not written:
-        raise ValueError("the model wrote nothing: allow more with max_new_tokens=")
+        raise RefusedValue("the model wrote nothing: allow more with max_new_tokens=")
     assert not isinstance(tokenized_text.text, tuple), "refused above"
     return Generated(
         tokenized_text.text, explainer.tokenizer.decode(list(written), skip_special_tokens=True), written, explainer
@@ -100,7 +101,7 @@ def evaluating_copy(model: PreTrainedModel) -> PreTrainedModel:
 def refuse_tiny_temperature(temperature: Any) -> None:
     """Logits are divided by it, and would overflow."""
     if isinstance(temperature, int | float) and 0 < temperature < LEAST_TEMPERATURE:
-        raise ValueError(
+        raise RefusedValue(
             f"temperature is 0 (always the likeliest token) or a number from {LEAST_TEMPERATURE}, found {temperature}"
         )
 
@@ -134,7 +135,7 @@ def with_defaults(explainer: "Explainer", tokenized_text: TokenizedText, setting
 def answer_request(task: Task, tokenized_text: TokenizedText, answer: AnswerLike, against_all: bool) -> Request:
     """All tokens of an answer, one by one."""
     if not task.reads_on:
-        raise ValueError(f"answers are what language models write; this is a {task.name} model")
+        raise RefusedValue(f"answers are what language models write; this is a {task.name} model")
     resolved = ResolvedTarget(answer=answer_ids(task, tokenized_text, answer), each=True, against_all=against_all)
     return Request(tokenized_text, resolved, named=True, read=task.read_on(tokenized_text, resolved))
 
@@ -150,7 +151,7 @@ def answer_part_request(
     """Some tokens of an answer together, or another target in their place, given what was written before them."""
     start, end = part
     if not 0 <= start < end <= len(ids):
-        raise ValueError(f"the answer has the tokens 0 to {len(ids) - 1}: there is no part from {start} up to {end}")
+        raise RefusedValue(f"the answer has the tokens 0 to {len(ids) - 1}: there is no part from {start} up to {end}")
     given = tuple(ids[:start])
     itself = ids[start] if end == start + 1 else tuple(ids[start:end])
     resolved = task.resolve_target(tokenized_text, itself if target is None else target, foil)
@@ -159,7 +160,7 @@ def answer_part_request(
             tokenized_text, (resolved.index,), None
         )  # a single token of an answer is explained as several are
     if given and resolved.foil_answer:
-        raise ValueError("two continuations can be compared only right after the prompt: name one token each")
+        raise RefusedValue("two continuations can be compared only right after the prompt: name one token each")
     behind = given + resolved.answer
     read = follow(tokenized_text, behind, task.tokenizer) if behind else tokenized_text
     return Request(tokenized_text, resolved, named=True, given=given, read=read)
@@ -172,10 +173,10 @@ def answer_ids(task: Task, tokenized_text: TokenizedText, answer: AnswerLike) ->
         answer = tuple(task.tokenizer.encode(answer, add_special_tokens=False))
     if not isinstance(answer, Sequence):
         found = type(answer).__name__
-        raise TypeError(f"an answer is a text, what generate() returned, or a tuple of token ids; found {found}")
+        raise RefusedType(f"an answer is a text, what generate() returned, or a tuple of token ids; found {found}")
     ids = tuple(task.index(i) for i in answer)
     if not ids:
-        raise ValueError("expected an answer, found an empty one")
+        raise RefusedValue("expected an answer, found an empty one")
     refuse_too_long(tokenized_text, ids, task.max_length)
     return ids
 

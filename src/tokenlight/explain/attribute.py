@@ -8,7 +8,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from tokenlight._compat.torch_internals import is_out_of_memory
-from tokenlight.common.errors import UnsupportedModelError
+from tokenlight.common.errors import RefusedValue, UnsupportedModelError
 from tokenlight.explain.memory import refuse_too_large, shape_of
 from tokenlight.explain.plan import plan_passes
 from tokenlight.explain.running import RunOptions, run_configs
@@ -89,9 +89,9 @@ def raw_batch(ids: Tensor, mask: Tensor | None, types: Tensor | None, instrument
         optional = name != "input_ids" and tensor is None
         if not optional and (not isinstance(tensor, Tensor) or tensor.ndim != 2 or tensor.shape != ids.shape):
             found = tuple(tensor.shape) if isinstance(tensor, Tensor) else type(tensor).__name__
-            raise ValueError(f"{name} must be a tensor [batch, token] like input_ids; found {found}")
+            raise RefusedValue(f"{name} must be a tensor [batch, token] like input_ids; found {found}")
     if ids.numel() == 0:
-        raise ValueError("input_ids is empty")
+        raise RefusedValue("input_ids is empty")
     ids = whole_numbers(ids, "input_ids")
     check_range(ids, "input_ids", embedding_rows(model), "tokens in the vocabulary")
     mask = torch.ones_like(ids) if mask is None else read_mask(mask)
@@ -110,7 +110,7 @@ def raw_batch(ids: Tensor, mask: Tensor | None, types: Tensor | None, instrument
 def whole_numbers(tensor: Tensor, name: str) -> Tensor:
     """As 64-bit integers, whatever integer type they have: smaller ones cannot hold every id."""
     if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
-        raise ValueError(f"{name} holds whole numbers, in a tensor of an integer type; found {tensor.dtype}")
+        raise RefusedValue(f"{name} holds whole numbers, in a tensor of an integer type; found {tensor.dtype}")
     return tensor.long()
 
 
@@ -118,15 +118,15 @@ def check_range(tensor: Tensor, name: str, count: int | None, what: str) -> None
     lowest, highest = int(tensor.min()), int(tensor.max())
     if lowest < 0 or (count is not None and highest >= count):
         room = "numbers from 0 up" if count is None else f"numbers from 0 to {count - 1}, for {count} {what}"
-        raise ValueError(f"{name} goes from {lowest} to {highest}; expected {room}")
+        raise RefusedValue(f"{name} goes from {lowest} to {highest}; expected {room}")
 
 
 def read_mask(mask: Tensor) -> Tensor:
     """1 for tokens that count and 0 for others, in any type."""
     if not ((mask == 0) | (mask == 1)).all():
-        raise ValueError("attention_mask holds 1 for tokens and 0 for padding; found other numbers")
+        raise RefusedValue("attention_mask holds 1 for tokens and 0 for padding; found other numbers")
     if not mask.any(1).all():
-        raise ValueError("attention_mask hides every token of a row")
+        raise RefusedValue("attention_mask hides every token of a row")
     return mask.long()
 
 
@@ -147,7 +147,7 @@ def refusing_too_many_tokens(model: PreTrainedModel, tokens: int) -> Iterator[No
         limit = model_config.max_length(model, 10**9)
         if limit is None or tokens <= limit or is_out_of_memory(error):
             raise
-        raise ValueError(
+        raise RefusedValue(
             f"input_ids has rows of {tokens} tokens, and {type(model).__name__} has positions for {limit}: "
             "shorten the rows"
         ) from error
@@ -166,7 +166,7 @@ def refuse_padding(instrumented: InstrumentedModel, batch: Batch) -> None:
     name, last = type(model).__name__, model_config.classifies(model) and behavior.reads_last
     if last and padding_id(model) == model_config.NO_PADDING:
         if not batch.attention_mask[:, -1].all():
-            raise ValueError(f"{name} has no padding id to find the end of a row by: set config.pad_token_id")
+            raise RefusedValue(f"{name} has no padding id to find the end of a row by: set config.pad_token_id")
     elif behavior.equal_lengths:
         raise UnsupportedModelError(
             f"{name} looks at padding: in a batch with longer rows, a row gets another answer than on its own. "
@@ -176,11 +176,11 @@ def refuse_padding(instrumented: InstrumentedModel, batch: Batch) -> None:
         places = model_config.end_by_padding(model, batch)
         unread = [row for row, place in enumerate(places) if not batch.attention_mask[row, place]]
         if unread:
-            raise ValueError(
+            raise RefusedValue(
                 f"row {unread[0]} is padded with another id than config.pad_token_id, so its end is not found"
             )
     if model_config.classifies(model) and not last and not batch.attention_mask[:, 0].all():
-        raise ValueError(f"{name} does not read the last token: pad on the right, not on the left")
+        raise RefusedValue(f"{name} does not read the last token: pad on the right, not on the left")
 
 
 def plain(target: TargetSpecs | Tensor) -> TargetSpecs:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from tokenlight.common.errors import UnsupportedModelError
+from tokenlight.common.errors import RefusedValue, UnsupportedModelError
 from tokenlight.explain.execute import run_once
 from tokenlight.explain.plan import PassPlan
 from tokenlight.methods import Attribution
@@ -213,7 +213,9 @@ def with_removed_units(
     left = batch.attention_mask[rows].bool() & ~gone
     if gap == "delete":
         if any(selector.function is not None for selector in selectors):
-            raise ValueError("a target that is a function of the output may count tokens: use gaps other than 'delete'")
+            raise RefusedValue(
+                "a target that is a function of the output may count tokens: use gaps other than 'delete'"
+            )
         known = padding_id(instrumented.model)  # some models find the end of a text by it, whatever the mask says
         padded = batch if known in (None, NO_PADDING) else replace(batch, pad_id=known)
         short, places = padded.map(lambda tensor: tensor[rows]).without(gone)
@@ -227,11 +229,11 @@ def with_removed_units(
     if gap != "hide":
         token = replacement(batch, gap)
         if token is None:
-            raise ValueError(f"removal={gap!r}: the vocabulary has no {gap} token here; take 'delete' or 'hide'")
+            raise RefusedValue(f"removal={gap!r}: the vocabulary has no {gap} token here; take 'delete' or 'hide'")
         if (
             token == padding_id(instrumented.model)
             and classifies(instrumented.model)
             and behavior_of(instrumented).reads_last
         ):
-            raise ValueError("this classifier finds the end of a text by the padding token: take removal='delete'")
+            raise RefusedValue("this classifier finds the end of a text by the padding token: take removal='delete'")
     return Changed(remove_tokens(instrumented, some, gone, gap), selectors, left)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tokenlight.common.errors import UnsupportedModelError
+from tokenlight.common.errors import RefusedValue, UnsupportedModelError
 from tokenlight.explain.memory import need_of_pass, shape_of
 from tokenlight.explain.plan import PassPlan
 from tokenlight.methods import METHODS, Attribution
@@ -246,7 +246,7 @@ class Passes:
             one = one if remembered is None else one.keeping_all()
             recording = self._record(one)
         except NoQueryPosition as error:
-            raise ValueError(f"{error}. {describe_readers(self.plan.method_configs)}") from error
+            raise RefusedValue(f"{error}. {describe_readers(self.plan.method_configs)}") from error
         if remembered is not None:
             remembered.keep(one, recording)
         return recording
@@ -310,7 +310,7 @@ def refuse_to_write_out(method_configs: Iterable[MethodConfig]) -> None:
         if method_config.method.asks.written_out or not all(one.can_fuse for one in method_config.passes(split=False))
     ]
     if readers:
-        raise ValueError(f"fused=True: {', '.join(readers)} need the attention weights written out: leave fused out")
+        raise RefusedValue(f"fused=True: {', '.join(readers)} need the attention weights written out: leave fused out")
 
 
 def describe_readers(method_configs: Sequence[MethodConfig]) -> str:
@@ -337,7 +337,7 @@ def join_parts(
     join = side_by_side if each else add_up
     scores = join([part.scores for part in parts], signs)
     if not torch.isfinite(scores).all():
-        raise ValueError(f"method '{method_config.method.name}' gave scores that are not finite on this input")
+        raise RefusedValue(f"method '{method_config.method.name}' gave scores that are not finite on this input")
     extras = {name: join([part.extras[name] for part in parts], signs) for name in parts[0].extras}
     if method_config.method.class_specific or each:
         maps = {name: join([part.maps[name] for part in parts], signs) for name in parts[0].maps}

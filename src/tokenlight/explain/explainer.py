@@ -7,6 +7,7 @@ from typing import Any, overload
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from tokenlight.common.errors import RefusedValue
 from tokenlight.common.option_values import DEFAULT_QUANTITY, Quantity, check_quantity
 from tokenlight.explain.answers import AnswerLike, Generated, answer_request, assemble_answer, generate
 from tokenlight.explain.assemble import explain_requests
@@ -289,7 +290,7 @@ class Explainer:
         """
         texts, single = texts_of(prompt)
         if not single:
-            raise ValueError(f"one prompt at a time: found a list of {len(texts)}")
+            raise RefusedValue(f"one prompt at a time: found a list of {len(texts)}")
         return generate(self, self.encode(texts)[0], seed, settings)
 
     @overload
@@ -333,7 +334,7 @@ class Explainer:
         texts, single = texts_of(prompts)
         listed: Any = [answers] if single else list(answers)  # type: ignore[arg-type]
         if len(listed) != len(texts):
-            raise ValueError(f"{len(listed)} answers for {len(texts)} prompts")
+            raise RefusedValue(f"{len(listed)} answers for {len(texts)} prompts")
         tokenized_texts = attach_documents(self.encode(texts), documents_for(texts, single, documents))
         chosen = find_method(method)
         method_config = MethodConfig.for_model(chosen, options, self.inner, rules)
@@ -361,7 +362,7 @@ class Explainer:
     ) -> list[list[int]]:
         """Row numbers, texts of similar length together; questions of different kinds are kept apart."""
         if not is_whole(batch_size) or batch_size < 1:
-            raise ValueError(f"batch_size is a positive whole number, found {batch_size!r}")
+            raise RefusedValue(f"batch_size is a positive whole number, found {batch_size!r}")
         if len(set(map(len, tokenized_texts))) > 1 and behavior_of(self.inner).equal_lengths:
             batch_size = 1
         order = sorted(range(len(tokenized_texts)), key=lambda i: len(tokenized_texts[i]))

@@ -8,6 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tokenlight.common.errors import RefusedType, RefusedValue
 from tokenlight.explain.assemble import explain_requests, input_notes
 from tokenlight.explain.explainer import Explainer
 from tokenlight.explain.inquiry import resolve_requests
@@ -66,18 +67,18 @@ def from_scores(
     given: list[Any] = [scores] if single else list(scores)
     tokenized_texts = explainer.encode(listed)
     if len(given) != len(tokenized_texts):
-        raise ValueError(f"{len(given)} rows of scores for {len(tokenized_texts)} texts")
+        raise RefusedValue(f"{len(given)} rows of scores for {len(tokenized_texts)} texts")
     if not isinstance(method, str):
-        raise TypeError(f"method is a name for these scores, found {type(method).__name__}: {method!r}")
+        raise RefusedType(f"method is a name for these scores, found {type(method).__name__}: {method!r}")
     tensors = [read_scores(values) for values in given]
     for tokenized_text, tensor in zip(tokenized_texts, tensors, strict=True):
         if tensor.shape != (len(tokenized_text),) or not torch.isfinite(tensor).all():
-            raise ValueError(
+            raise RefusedValue(
                 f"expected {len(tokenized_text)} finite scores, for the tokens "
                 f"{tokenized_text.tokens}; found {tensor.tolist()}"
             )
         if not signed and bool((tensor < 0).any()):
-            raise ValueError(f"signed=False says that no score is negative; found {tensor.tolist()}")
+            raise RefusedValue(f"signed=False says that no score is negative; found {tensor.tolist()}")
     control = MethodConfig(METHODS["random"], {})  # costs the prediction only
     requests = resolve_requests(explainer.task, tokenized_texts, target, foil)
     said = explain_requests(explainer, requests, {"said": control}, RunOptions(progress=False))["said"]
@@ -95,7 +96,7 @@ def read_scores(values: Any) -> Tensor:
         tensor = torch.as_tensor(values)
     except (TypeError, ValueError, RuntimeError) as error:
         kind = type(values).__name__
-        raise TypeError(f"scores are numbers, one for each token of a text; found {kind}: {error}") from error
+        raise RefusedType(f"scores are numbers, one for each token of a text; found {kind}: {error}") from error
     if tensor.is_complex():
-        raise TypeError(f"scores are real numbers; found {tensor.dtype}")
+        raise RefusedType(f"scores are real numbers; found {tensor.dtype}")
     return keep_precision(tensor)

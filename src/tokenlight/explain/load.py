@@ -11,7 +11,7 @@ from huggingface_hub import try_to_load_from_cache
 from huggingface_hub.errors import HFValidationError
 from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase
 
-from tokenlight.common.errors import UnsupportedModelError
+from tokenlight.common.errors import RefusedType, RefusedValue, UnsupportedModelError
 from tokenlight.explain.explainer import Explainer
 from tokenlight.explain.weights import read_weights
 from tokenlight.tasks import TASKS, find_task, task_of_class
@@ -34,7 +34,7 @@ def load(
     if model is None:
         return embedded_explainer(task, settings)
     if not isinstance(model, str | os.PathLike):
-        raise TypeError(f"a checkpoint is named by a text or a path; found {type(model).__name__}: {model!r}")
+        raise RefusedType(f"a checkpoint is named by a text or a path; found {type(model).__name__}: {model!r}")
     refuse_missing_folder(model)
     # Always passed on: without it, transformers asks on standard input whether to run the code.
     settings["trust_remote_code"] = bool(trust_remote_code)
@@ -49,9 +49,11 @@ def embedded_explainer(task: str | None, settings: Mapping[str, Any]) -> Explain
 
     explainer = Explainer(*load_embedded())
     if task is not None and find_task(task) is not type(explainer.task):
-        raise ValueError(f"task={task!r}: the model inside the package is a {explainer.task.name} model; name another")
+        raise RefusedValue(
+            f"task={task!r}: the model inside the package is a {explainer.task.name} model; name another"
+        )
     if settings:
-        raise TypeError(
+        raise RefusedType(
             f"{', '.join(settings)}: settings are for a checkpoint that is named, tl.load(name, ...). The model inside "
             "the package takes none; change it afterwards, as by tl.load().model.double()"
         )
@@ -62,7 +64,7 @@ def refuse_missing_folder(model: str | os.PathLike[str]) -> None:
     """What is plainly a path, and leads nowhere: transformers would look for it on the Hub."""
     is_path = not isinstance(model, str) or model.startswith(("/", "./", "../", "~"))
     if is_path and not Path(model).expanduser().exists():
-        raise ValueError(
+        raise RefusedValue(
             f"there is no folder {str(model)!r}: expected a checkpoint there, with config.json and weights"
         )
 
@@ -109,14 +111,14 @@ def readable_config(model: str | Path, shared: Mapping[str, Any]) -> Iterator[No
         quantized = config.get("quantization_config")
         if quantized is None or isinstance(quantized, dict):
             raise
-        raise ValueError(
+        raise RefusedValue(
             f"{path} holds quantization_config: {quantized!r}; expected an object that says how the weights are "
             'quantized, such as {"quant_method": ...}: correct it, or remove it where the weights are not quantized'
         ) from error
 
 
 def not_run(model: str | Path, classes: Sequence[str]) -> ValueError:
-    return ValueError(
+    return RefusedValue(
         f"{model} can only be loaded by running Python code that comes with it ({', '.join(classes) or 'auto_map'}), "
         "and such code can do anything on this machine: it was not run. Read it; if you trust it, pass "
         "trust_remote_code=True to tl.load, or --trust-remote-code on the command line"
@@ -175,7 +177,7 @@ def read_tokenizer(model: str | Path, settings: Mapping[str, Any]) -> PreTrained
         if "trust_remote_code=True" in str(error):
             raise  # the caller says which code
         reason = str(error).partition("\n")[0].rstrip(": ")
-        raise ValueError(f"the tokenizer of {model} cannot be read ({reason}): {expected}") from error
+        raise RefusedValue(f"the tokenizer of {model} cannot be read ({reason}): {expected}") from error
     if len(tokenizer) <= len(set(tokenizer.all_special_ids)):
-        raise not_run(model, own) if own else ValueError(f"{model} holds no tokenizer: {expected}")
+        raise not_run(model, own) if own else RefusedValue(f"{model} holds no tokenizer: {expected}")
     return tokenizer

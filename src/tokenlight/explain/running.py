@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from tokenlight.common.errors import RefusedValue
 from tokenlight.explain.contexts import run_in_contexts
 from tokenlight.explain.execute import run_once
 from tokenlight.explain.plan import PassPlan, plan_passes
@@ -48,7 +49,7 @@ def run_configs(
     """What the model answers, and what every job of the plan finds. `graph` and `each` are as in `run_once`."""
     groups = by_contexts(plan.method_configs) or {None: []}
     if graph and any(groups):
-        raise ValueError("scores over contexts cannot be differentiated: leave contexts out")
+        raise RefusedValue("scores over contexts cannot be differentiated: leave contexts out")
     answer: Answer | None = None
     found: dict[int, Attribution] = {}
     # The caller's inference mode or autocast must not change what is computed.

@@ -16,6 +16,7 @@ from safetensors import SafetensorError
 from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
+from tokenlight.common.errors import RefusedValue
 from tokenlight.tasks.mixins import Labeled
 from tokenlight.tasks.task import Task
 
@@ -71,7 +72,7 @@ def says_labels(model: str | Path, shared: Mapping[str, Any], settings: Mapping[
 
 def misfit(model: str | Path, mismatches: Iterable[Mismatch]) -> ValueError:
     shown = sorted(f"{name} is {list(stored)} in the file, {list(made)} expected" for name, stored, made in mismatches)
-    return ValueError(
+    return RefusedValue(
         f"the weights of {model} do not fit its configuration: {shorten(shown, '; ')}. Correct config.json (for a "
         "classifier, id2label must name every output), or get files that belong together"
     )
@@ -83,7 +84,7 @@ def refuse_random_weights(model: str | Path, task: str, missing: Collection[str]
         return
     if (prefix := common_prefix(missing, unknown)) is not None:
         mapping = {f"^{re.escape(prefix)}": ""}
-        raise ValueError(
+        raise RefusedValue(
             f"the names of the weights of {model} all begin with {prefix!r} ({min(unknown)}), which was put before "
             f"them when they were saved. Load it with tl.load({str(model)!r}, key_mapping={mapping!r}); "
             "model.save_pretrained(folder) then writes a checkpoint that needs no such setting"
@@ -94,7 +95,7 @@ def refuse_random_weights(model: str | Path, task: str, missing: Collection[str]
             f" It has weights that this model does not know: {shorten(sorted(unknown))}. If some of them are those "
             "under another name, pass key_mapping={pattern: name} to tl.load."
         )
-    raise ValueError(
+    raise RefusedValue(
         f"{model} was not trained for {task}: it has no weights for {shorten(sorted(missing))}, and random ones would "
         f"mean nothing.{other} Name another checkpoint or task; or load the model yourself, and call "
         "tl.Explainer(model, tokenizer)"
@@ -163,11 +164,11 @@ def readable_weights(model: str | Path) -> Iterator[None]:
     try:
         yield
     except SafetensorError as error:
-        raise ValueError(f"the weights of {model} cannot be read ({error}): {DAMAGED}") from error
+        raise RefusedValue(f"the weights of {model} cannot be read ({error}): {DAMAGED}") from error
     except pickle.UnpicklingError as error:
         reason = str(error.__context__ or "").partition("\n")[0].rstrip(".")
         what = f" ({reason})" if reason and "weights_only" not in reason else ""
-        raise ValueError(
+        raise RefusedValue(
             f"the weights of {model} are in a pickle file that holds more than numbers, or is damaged{what}: it was "
             "not read, because reading it could run code. Take a checkpoint with .safetensors files, or convert this "
             "one where it was made: model.save_pretrained(folder)"
@@ -175,7 +176,7 @@ def readable_weights(model: str | Path) -> Iterator[None]:
     except (AttributeError, TypeError, ValueError) as error:
         if not (others := entries_that_are_no_weights(model)):
             raise
-        raise ValueError(
+        raise RefusedValue(
             f"the file of weights of {model} holds {shorten(others)}, which are no weights; expected a mapping of "
             "names to tensors, as model.save_pretrained(folder) writes it. A training program's file often holds that "
             "mapping under one of its keys: save that alone"
@@ -184,7 +185,7 @@ def readable_weights(model: str | Path) -> Iterator[None]:
         if not from_unpickling(error):
             raise
         reason = str(error).partition(". ")[0]
-        raise ValueError(f"the weights of {model} cannot be read ({reason}): {DAMAGED}") from error
+        raise RefusedValue(f"the weights of {model} cannot be read ({reason}): {DAMAGED}") from error
 
 
 def entries_that_are_no_weights(model: str | Path) -> list[str]:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from tokenlight.common.error_location import reason_to_skip
+from tokenlight.common.errors import RefusedValue
 from tokenlight.common.files import write_whole
 from tokenlight.common.formatting import describe_count
 from tokenlight.common.progress import counting
@@ -47,7 +48,7 @@ def align(
 ) -> tuple[list[Pair], int]:
     """The pairs whose relation has a number, and how many of them the row does not hold."""
     if parse.text != tokenized_text.text:
-        raise ValueError(f"the parse is of another text: {parse.text!r} instead of {tokenized_text.text!r}")
+        raise RefusedValue(f"the parse is of another text: {parse.text!r} instead of {tokenized_text.text!r}")
     segments = [segment_tokens(tokenized_text, segment) for segment in (0, 1)]
     pairs, missed = [], 0
     for i, word in enumerate(parse.words):
@@ -123,9 +124,9 @@ def count_heads(
     `total` is how many texts there are, for the progress bar.
     """
     if direction not in DIRECTIONS:
-        raise ValueError(f"direction is one of {', '.join(DIRECTIONS)}; found {direction!r}")
+        raise RefusedValue(f"direction is one of {', '.join(DIRECTIONS)}; found {direction!r}")
     if not relations:
-        raise ValueError("name at least one relation")
+        raise RefusedValue("name at least one relation")
     labels = number_labels(relations)
     counts = empty = nothing(explainer, tuple(relations), direction, source)
     more = {} if checkpoint is None else {"labels": as_lists(relations), "sha256": hash_model(explainer)}
@@ -139,9 +140,9 @@ def count_heads(
                 write_whole(Path(checkpoint), json.dumps({**counts.to_dict(rare=0), **more}))
             advance(len(chunk))
     if not counts.texts:
-        raise ValueError("there are no texts to count heads on")
+        raise RefusedValue("there are no texts to count heads on")
     if not counts.tokens:
-        raise ValueError(f"none of the {counts.texts} texts can be read: there is nothing to count heads on")
+        raise RefusedValue(f"none of the {counts.texts} texts can be read: there is nothing to count heads on")
     return counts
 
 
@@ -153,7 +154,7 @@ def number_labels(relations: Mapping[str, Sequence[str]]) -> dict[str, int]:
         for label in relations[name]:
             owner = labels.setdefault(label, i)
             if owner != i:
-                raise ValueError(
+                raise RefusedValue(
                     f"the relations {names[owner]!r} and {name!r} both count the label {label!r}, but a pair of "
                     "words is counted once: leave one of them out"
                 )
@@ -276,7 +277,7 @@ def check_shapes(counts: HeadStatistics, empty: HeadStatistics) -> None:
     each = {f"offset {offset}": (heads, empty.hits[0]) for offset, heads in counts.offsets.items()}
     for name, (stored, expected) in {"hits": (counts.hits, empty.hits), **each}.items():
         if stored.shape != expected.shape:
-            raise ValueError(f"{name}: expected the shape {list(expected.shape)}, found {list(stored.shape)}")
+            raise RefusedValue(f"{name}: expected the shape {list(expected.shape)}, found {list(stored.shape)}")
 
 
 def resume(path: Path, empty: HeadStatistics, more: Mapping[str, Any]) -> HeadStatistics:
@@ -286,20 +287,20 @@ def resume(path: Path, empty: HeadStatistics, more: Mapping[str, Any]) -> HeadSt
         counts = HeadStatistics.from_dict(stored)
         check_shapes(counts, empty)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(
+        raise RefusedValue(
             f"{path} is not a checkpoint of head statistics ({error}): delete it to start again"
         ) from error
     for name in ("relations", "direction", "source", "fingerprint"):
         before, now = getattr(counts, name), getattr(empty, name)
         if before != now:
-            raise ValueError(
+            raise RefusedValue(
                 f"{path} holds counts with another {name} ({before!r}, now {now!r}): delete it to start again"
             )
     before, now = stored.get("labels"), more["labels"]
     if before != now:
-        raise ValueError(f"{path} holds counts with other labels ({before!r}, now {now!r}): delete it to start again")
+        raise RefusedValue(f"{path} holds counts with other labels ({before!r}, now {now!r}): delete it to start again")
     if stored.get("sha256") != more["sha256"]:
-        raise ValueError(
+        raise RefusedValue(
             f"{path} holds counts with other weights, another configuration or another tokenizer than this model's: "
             "delete it to start again"
         )

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from tokenlight.common.errors import RefusedType, RefusedValue
 from tokenlight.common.files import write_whole
 from tokenlight.model.config import layers_and_heads
 from tokenlight.model.identity import fingerprint, same_model
@@ -45,9 +46,11 @@ class HeadMask:
             if group is None:
                 continue
             if group.ndim != 2 or group.numel() == 0 or group.shape != self.syntactic.shape:
-                raise ValueError(f"{name} heads are a tensor [layer, head] like the other group; found {shape(group)}")
+                raise RefusedValue(
+                    f"{name} heads are a tensor [layer, head] like the other group; found {shape(group)}"
+                )
             if not group.isfinite().all() or group.min() < 0 or group.max() > 1:
-                raise ValueError(f"a head mask holds numbers from 0 to 1; {name} heads hold others")
+                raise RefusedValue(f"a head mask holds numbers from 0 to 1; {name} heads hold others")
 
     @classmethod
     def by_hand(cls, lit: Strengths) -> "HeadMask":
@@ -55,7 +58,7 @@ class HeadMask:
         try:
             strengths = torch.as_tensor(lit, dtype=torch.float64).detach().cpu()
         except (TypeError, ValueError) as error:
-            raise ValueError(f"a head mask is a tensor [layer, head]; found {type(lit).__name__}: {error}") from error
+            raise RefusedValue(f"a head mask is a tensor [layer, head]; found {type(lit).__name__}: {error}") from error
         return cls(strengths, torch.zeros_like(strengths), {"by": "hand"})
 
     @property
@@ -98,7 +101,7 @@ class HeadMask:
         Below 1, these heads join the syntactic group. Where heads count once for each relation, they count for one.
         """
         if not 0 <= share <= 1:
-            raise ValueError(f"the share of dark heads to light is from 0 to 1, found {share}")
+            raise RefusedValue(f"the share of dark heads to light is from 0 to 1, found {share}")
         made = {"by": "corruption", "seed": seed, "share": share}
         if share == 1:
             return self._control(torch.ones_like(self.lit), made)
@@ -112,7 +115,7 @@ class HeadMask:
     def only(self, group: str) -> "HeadMask":
         """The syntactic or the positional heads alone."""
         if group not in ("syntactic", "positional"):
-            raise ValueError(f"a group of heads is 'syntactic' or 'positional', found {group!r}")
+            raise RefusedValue(f"a group of heads is 'syntactic' or 'positional', found {group!r}")
         dark = torch.zeros_like(self.lit)
         chosen = {"syntactic": dark, "positional": dark, group: getattr(self, group)}
         made = self.made if self.calibrated is None else {"by": "statistics"}
@@ -153,13 +156,13 @@ class HeadMask:
 
         plain = read_json(path)
         if not isinstance(plain, Mapping) or plain.get("format") != FORMAT:
-            raise ValueError(f"{path} is not a head mask: make one with `tokenlight heads MODEL TEXTS -o masks.json`")
+            raise RefusedValue(f"{path} is not a head mask: make one with `tokenlight heads MODEL TEXTS -o masks.json`")
         if plain.get("version") != VERSION:
-            raise ValueError(f"{path} has version {plain.get('version')}; this tokenlight reads version {VERSION}")
+            raise RefusedValue(f"{path} has version {plain.get('version')}; this tokenlight reads version {VERSION}")
         try:
             statistics, calibrated = plain["statistics"], plain.get("calibrated")
             if not isinstance(plain["made"], Mapping) or not isinstance(plain["model"], str | None):
-                raise TypeError("made is an object, and model a text or null")
+                raise RefusedType("made is an object, and model a text or null")
             return cls(
                 syntactic=torch.tensor(plain["syntactic"], dtype=torch.float64),
                 positional=torch.tensor(plain["positional"], dtype=torch.float64),
@@ -170,7 +173,7 @@ class HeadMask:
                 calibrated=None if calibrated is None else torch.tensor(calibrated, dtype=torch.float64),
             )
         except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"{path} is a damaged head mask: {type(error).__name__} {error}") from error
+            raise RefusedValue(f"{path} is a damaged head mask: {type(error).__name__} {error}") from error
 
 
 def shape(tensor: Tensor) -> str:
@@ -190,11 +193,11 @@ def read_json(path: str | Path) -> Any:
     try:
         return json.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise ValueError(
+        raise RefusedValue(
             f"there is no head mask {str(path)!r}: make one with `tokenlight heads MODEL TEXTS -o {path}`"
         ) from error
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not a head mask, which is a JSON file: {error}") from error
+        raise RefusedValue(f"{path} is not a head mask, which is a JSON file: {error}") from error
 
 
 def one_row_a_line(value: Any, indent: int = 0) -> str:
@@ -226,7 +229,7 @@ def choose_heads(asked: HeadsLike, model: PreTrainedModel) -> HeadMask | None:
         mask = named_heads(asked, model)
         if mask is None:
             kind = "calibrated head mask" if asked == CALIBRATED else "head mask"
-            raise ValueError(
+            raise RefusedValue(
                 f"{model_name(model)} comes without a {kind}. Make one: `tokenlight {COMMANDS[asked]} "
                 f"{model.config.name_or_path or 'MODEL'} TEXTS -o masks.json`, then heads='masks.json'"
             )
@@ -238,7 +241,7 @@ def choose_heads(asked: HeadsLike, model: PreTrainedModel) -> HeadMask | None:
     elif isinstance(asked, Tensor | list | tuple) or hasattr(asked, "__array__"):
         mask = HeadMask.by_hand(asked)
     else:
-        raise TypeError(f"heads is a HeadMask, a mask file or a tensor [layer, head]; found {type(asked).__name__}")
+        raise RefusedType(f"heads is a HeadMask, a mask file or a tensor [layer, head]; found {type(asked).__name__}")
     check_fit(mask, model)
     return mask
 
@@ -270,12 +273,12 @@ def packaged_heads(name: str) -> HeadMask | None:
 def check_fit(mask: HeadMask, model: PreTrainedModel) -> None:
     expected, found = layers_and_heads(model), tuple(mask.lit.shape)
     if found != expected:
-        raise ValueError(
+        raise RefusedValue(
             f"the head mask has {found[0]} layers of {found[1]} heads; {model_name(model)} has {expected[0]} of "
             f"{expected[1]}: make one for this model with `tokenlight heads`"
         )
     if mask.fingerprint and not same_model(mask.fingerprint, fingerprint(model)):
-        raise ValueError(
+        raise RefusedValue(
             f"the head mask was made for {mask.model}, whose weights are not those of {model_name(model)}: make one "
             "for this model with `tokenlight heads`, or pass heads=mask.lit to use it all the same"
         )

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
+from tokenlight.common.errors import RefusedValue
+
 Span = tuple[int, int]
 LONGEST_EXPANSION = 4  # words that one written word may stand for
 SHOWN = 30  # characters of the text in an error
@@ -43,13 +45,13 @@ def written_forms(sentence: Sequence[Entry]) -> list[Written]:
             continue
         count += 1
         if entry.first != count:
-            raise ValueError(f"{entry.where}: expected word {count} of its sentence, found number {entry.first}")
+            raise RefusedValue(f"{entry.where}: expected word {count} of its sentence, found number {entry.first}")
         if count <= end:
             written[-1] = Written(written[-1].form, (*written[-1].words, entry.form), written[-1].where)
         else:
             written.append(Written(entry.form, (entry.form,), entry.where))
     if count < end:
-        raise ValueError(f"{written[-1].where}: stands for words up to {end}, but the sentence has {count}")
+        raise RefusedValue(f"{written[-1].where}: stands for words up to {end}, but the sentence has {count}")
     return written
 
 
@@ -70,7 +72,7 @@ def place_words(texts: Sequence[str], written: Sequence[Written], where: str, ex
             found = find_expansion(text, at, written[i:], segment + 1 < len(texts)) if expand else None
             if found is None:
                 stands = repr(text[at : at + SHOWN]) if at < len(text) else "the end of the text"
-                raise ValueError(f"{written[i].where}: expected the word {written[i].form!r} here, found {stands}")
+                raise RefusedValue(f"{written[i].where}: expected the word {written[i].form!r} here, found {stands}")
             taken, end = found
         spans = split_span(written[i], (at, end)) if taken == 1 else [(at, end)] * taken
         placed += [(segment, span) for span in spans]
@@ -78,7 +80,7 @@ def place_words(texts: Sequence[str], written: Sequence[Written], where: str, ex
     left = "".join([texts[segment][at:], *texts[segment + 1 :]]).strip()
     if left:
         where = written[-1].where if written else where
-        raise ValueError(f"{where}: the parse has no more words, but the text goes on with {left[:SHOWN]!r}")
+        raise RefusedValue(f"{where}: the parse has no more words, but the text goes on with {left[:SHOWN]!r}")
     return placed
 
 

@@ -8,7 +8,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, TextIO
 
-from tokenlight.common.errors import from_extra
+from tokenlight.common.errors import RefusedValue, from_extra
 from tokenlight.common.files import numbered_lines, open_text, refuse_lone_returns
 from tokenlight.heads.parse_placement import Entry, Span, place_words, written_forms
 from tokenlight.text.tokenized_text import Text, check_text, parts
@@ -87,7 +87,7 @@ def load_spacy(pipeline: str = SPACY_PIPELINE, exclude: Sequence[str] = NOT_FOR_
             'pipelines with a Transformer pip install "spacy[transformers]" or spacy-curated-transformers'
         ) from error
     if "parser" not in language.pipe_names:
-        raise ValueError(f"the spaCy pipeline {pipeline!r} has no parser, only {language.pipe_names}; {hint}")
+        raise RefusedValue(f"the spaCy pipeline {pipeline!r} has no parser, only {language.pipe_names}; {hint}")
     return language
 
 
@@ -128,7 +128,7 @@ def conllu_blocks(path: str | Path) -> Generator[list[tuple[int, str]], None, No
                 count += 1
                 yield block
     if not count:
-        raise ValueError(f"{path}: expected sentences in CoNLL-U format, found none")
+        raise RefusedValue(f"{path}: expected sentences in CoNLL-U format, found none")
 
 
 def read_sentence(block: list[tuple[int, str]], path: str, number: int) -> TreebankSentence:
@@ -144,7 +144,7 @@ def read_sentence(block: list[tuple[int, str]], path: str, number: int) -> Treeb
         if line.startswith("#"):
             continue
         if len(columns) != 10:
-            raise ValueError(f"{where}: expected 10 columns with tabs between them, found {len(columns)}: {line!r}")
+            raise RefusedValue(f"{where}: expected 10 columns with tabs between them, found {len(columns)}: {line!r}")
         if "." in columns[0]:  # an empty node has no place in the text
             continue
         numbers = [read_number(part, where) for part in columns[0].split("-", 1)]
@@ -168,7 +168,7 @@ def jsonl_parses(path: str | Path, text_key: str | tuple[str, str] | None = None
     for where, record in json_records(path):
         if not isinstance(record, dict) or not isinstance(record.get("parsed"), list):
             found = f"the keys {', '.join(map(str, record))}" if isinstance(record, dict) else type(record).__name__
-            raise ValueError(f"{where}: expected an object with a text and a list 'parsed', found {found}")
+            raise RefusedValue(f"{where}: expected an object with a text and a list 'parsed', found {found}")
         text, sentences = read_text(record, text_key, where), read_sentences(record["parsed"], where)
         yield make_parse(text, sentences, where, expand=True)
 
@@ -180,7 +180,7 @@ def json_records(path: str | Path) -> Iterator[tuple[str, Any]]:
         while start.isspace():
             start = file.read(1)
         if not start:
-            raise ValueError(f"{path}: expected JSON, one object a line, found an empty file")
+            raise RefusedValue(f"{path}: expected JSON, one object a line, found an empty file")
         if start == "[":
             yield from array_items(file, str(path))
             return
@@ -192,7 +192,7 @@ def json_records(path: str | Path) -> Iterator[tuple[str, Any]]:
             try:
                 yield f"{path}, line {number}", json.loads(line)
             except json.JSONDecodeError as error:
-                raise ValueError(f"{path}, line {number}: not a JSON object: {error}") from error
+                raise RefusedValue(f"{path}, line {number}: not a JSON object: {error}") from error
 
 
 def array_items(file: TextIO, path: str) -> Iterator[tuple[str, Any]]:
@@ -209,12 +209,12 @@ def array_items(file: TextIO, path: str) -> Iterator[tuple[str, Any]]:
             more = file.read(max(CHUNK, len(buffer)))
             if not more:
                 if buffer.startswith((",", "]")):
-                    raise ValueError(f"{where}: expected a JSON value behind a comma, found {buffer[0]!r}") from error
-                raise ValueError(f"{where}: the JSON array breaks off: {error}") from error
+                    raise RefusedValue(f"{where}: expected a JSON value behind a comma, found {buffer[0]!r}") from error
+                raise RefusedValue(f"{where}: the JSON array breaks off: {error}") from error
             buffer += more
             continue
         except RecursionError as error:
-            raise ValueError(f"{where}: the JSON is nested too deeply to be read") from error
+            raise RefusedValue(f"{where}: the JSON is nested too deeply to be read") from error
         rest = buffer[end:].lstrip(JSON_BLANKS)
         if not rest.startswith((",", "]")):
             # A number may go on in the next piece of the file: 1 | 2, 1. | 5, 1e- | 5.
@@ -222,7 +222,7 @@ def array_items(file: TextIO, path: str) -> Iterator[tuple[str, Any]]:
                 buffer += more
                 continue
             found = repr(rest[:SHOWN]) if rest else "the end of the file"
-            raise ValueError(f"{where}: expected a comma or the end of the JSON array behind it, found {found}")
+            raise RefusedValue(f"{where}: expected a comma or the end of the JSON array behind it, found {found}")
         number += 1
         buffer = rest[1:]
         yield where, item
@@ -237,7 +237,7 @@ def refuse_rest(file: TextIO, buffer: str, path: str) -> None:
         buffer = file.read(CHUNK)
         if not buffer:
             return
-    raise ValueError(
+    raise RefusedValue(
         f"{path}: expected nothing behind the end of the JSON array, found {rest[:SHOWN]!r}: "
         "write one array, or one object a line without an array"
     )
@@ -247,12 +247,12 @@ def read_text(record: dict[str, Any], text_key: str | tuple[str, str] | None, wh
     keys = [key for key in TEXT_KEYS if key in record] if text_key is None else [text_key]
     if len(keys) != 1:
         expected = f"under one of the keys {', '.join(TEXT_KEYS)}"
-        raise ValueError(f"{where}: expected the text {expected}, found {', '.join(record)}: give text_key")
+        raise RefusedValue(f"{where}: expected the text {expected}, found {', '.join(record)}: give text_key")
     names = (keys[0],) if isinstance(keys[0], str) else keys[0]
     texts = [record.get(name) for name in names]
     for name, text in zip(names, texts, strict=True):
         if not isinstance(text, str):
-            raise ValueError(f"{where}: expected a text under {name!r}, found {text!r}; keys: {', '.join(record)}")
+            raise RefusedValue(f"{where}: expected a text under {name!r}, found {text!r}; keys: {', '.join(record)}")
     return record[names[0]] if len(names) == 1 else (record[names[0]], record[names[1]])
 
 
@@ -273,14 +273,14 @@ def read_sentences(parsed: list[Any], where: str) -> list[list[Entry]]:
 
 def read_entry(word: Any, where: str) -> Entry:
     if not isinstance(word, dict) or "id" not in word or not isinstance(word.get("text"), str):
-        raise ValueError(f"{where}: expected a word with id, text, head and deprel, found {word!r}")
+        raise RefusedValue(f"{where}: expected a word with id, text, head and deprel, found {word!r}")
     where = f"{where}, word {word['id']} {word['text']!r}"
     numbers = [read_number(n, where) for n in (word["id"] if isinstance(word["id"], list) else [word["id"]])]
     check_order(numbers, where)
     if len(numbers) > 1:
         return Entry(numbers[0], numbers[-1], word["text"], 0, "", where)
     if "head" not in word or not isinstance(word.get("deprel"), str):
-        raise ValueError(f"{where}: expected a head and a deprel, found only {', '.join(word)}")
+        raise RefusedValue(f"{where}: expected a head and a deprel, found only {', '.join(word)}")
     return Entry(numbers[0], numbers[0], word["text"], read_number(word["head"], where), word["deprel"], where)
 
 
@@ -289,14 +289,14 @@ def read_number(number: object, where: str) -> int:
         return number
     if isinstance(number, str) and number.isdecimal():
         return int(number)
-    raise ValueError(f"{where}: expected the number of a word, found {number!r}")
+    raise RefusedValue(f"{where}: expected the number of a word, found {number!r}")
 
 
 def check_order(numbers: Sequence[int], where: str) -> None:
     """Of the words that one written form stands for; in another order, they would not be taken as its words."""
     if len(numbers) > 1 and numbers[-1] <= numbers[0]:
         expected = "expected the numbers of several words, the first before the last"
-        raise ValueError(f"{where}: {expected}, found {numbers[0]} to {numbers[-1]}")
+        raise RefusedValue(f"{where}: {expected}, found {numbers[0]} to {numbers[-1]}")
 
 
 def make_parse(text: Text, sentences: list[list[Entry]], where: str, expand: bool) -> Parse:
@@ -310,11 +310,11 @@ def make_parse(text: Text, sentences: list[list[Entry]], where: str, expand: boo
         entries = [entry for entry in sentence if entry.first == entry.last]
         for entry in entries:
             if entry.head > len(entries) or entry.head == entry.first:
-                raise ValueError(f"{entry.where}: its head {entry.head} is not another of the {len(entries)} words")
+                raise RefusedValue(f"{entry.where}: its head {entry.head} is not another of the {len(entries)} words")
             head = shift + entry.head if entry.head else None
             segment, span = placed[len(words)]
             if head is not None and placed[head][0] != segment:
-                raise ValueError(
+                raise RefusedValue(
                     f"{entry.where}: its head is in the other text of the pair; parse the two texts separately"
                 )
             words.append(ParsedWord(segment, span, head, entry.relation))

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tokenlight.common.errors import RefusedValue
 from tokenlight.heads.mask import HeadMask
 
 # Mask-LRP's relations, each with its names in Universal Dependencies and in spaCy's English models.
@@ -98,12 +99,12 @@ class HeadStatistics:
 
     def _number(self, relation: str) -> int:
         if relation not in self.relations:
-            raise ValueError(f"relation {relation!r} was not counted; counted: {', '.join(self.relations)}")
+            raise RefusedValue(f"relation {relation!r} was not counted; counted: {', '.join(self.relations)}")
         return self.relations.index(relation)
 
     def __add__(self, other: "HeadStatistics") -> "HeadStatistics":
         if (self.relations, self.direction, self.fingerprint) != (other.relations, other.direction, other.fingerprint):
-            raise ValueError("only statistics over the same model, relations and direction add up")
+            raise RefusedValue("only statistics over the same model, relations and direction add up")
         none = torch.zeros_like(self.hits[0])
         known = sorted({*self.offsets, *other.offsets})
         return replace(

@@ -10,6 +10,7 @@ from typing import Any
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from tokenlight.common.errors import RefusedType, RefusedValue
 from tokenlight.common.registry import import_all, look_up
 from tokenlight.model.capture import FROM_ATTENTION
 from tokenlight.model.instrumented import InstrumentedModel
@@ -155,7 +156,7 @@ class Method:
     def check_options(self, options: Mapping[str, Any]) -> None:
         if unknown := sorted(set(options) - set(self.all_options)):
             known = ", ".join(f"{name}={default!r}" for name, default in self.all_options.items()) or "none"
-            raise TypeError(f"method '{self.name}' has no option {', '.join(unknown)}; its options: {known}")
+            raise RefusedType(f"method '{self.name}' has no option {', '.join(unknown)}; its options: {known}")
 
 
 METHODS: dict[str, Method] = {}  # every method by its identifier
@@ -184,7 +185,7 @@ def method(
     """Register a method under its function's name. `needs` and `last_block` are short for one plain pass."""
     passes = passes or ((Pass(needs, last_block=last_block),) if needs else ())
     if not passes and asks is None:
-        raise TypeError(f"{title} records no pass: say how it asks the model (asks=Asking(...), or asks=NEVER)")
+        raise RefusedType(f"{title} records no pass: say how it asks the model (asks=Asking(...), or asks=NEVER)")
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         name = function.__name__
@@ -215,7 +216,7 @@ def details(asked: Any, known: Iterable[str]) -> tuple[str, ...]:
     """The maps that the option `detail` asks for: one name or several."""
     names = (asked,) if isinstance(asked, str) else tuple(asked)
     if unknown := [name for name in names if name not in known]:
-        raise ValueError(f"detail is one or more of {', '.join(known)}; found {', '.join(map(repr, unknown))}")
+        raise RefusedValue(f"detail is one or more of {', '.join(known)}; found {', '.join(map(repr, unknown))}")
     return names
 
 

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from tokenlight.common.errors import RefusedValue
 from tokenlight.methods import method
 from tokenlight.methods.attention import roll_down
 from tokenlight.record.trace import Fold, Trace
@@ -31,7 +32,7 @@ def attention_x_gradient(trace: Trace) -> Fold[Tensor]:
 def grad_sam(trace: Trace, *, score_per: str = "key") -> Fold[Tensor]:
     """Attention times positive gradient, mean over layers, heads and queries (score_per="query": keys)."""
     if score_per not in ("key", "query"):
-        raise ValueError(f"score_per is 'key' or 'query', found {score_per!r}")
+        raise RefusedValue(f"score_per is 'key' or 'query', found {score_per!r}")
     layers: list[Tensor] = []
     while block := (yield):
         weighted = (block.attention.value * block.attention.gradient.clamp_min(0)).mean(1)  # [batch, query, key]

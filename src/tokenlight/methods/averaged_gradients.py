@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tokenlight.common.errors import RefusedValue
 from tokenlight.methods import Asking, Attribution, method
 from tokenlight.methods.gradients import (
     alone,
@@ -136,4 +137,4 @@ def steps_in(some: slice) -> range:
 
 def check_noise(noise: Any) -> None:
     if not isinstance(noise, int | float) or not 0 <= noise < float("inf"):
-        raise ValueError(f"noise is a share of the embeddings' range, a number of at least 0; found {noise!r}")
+        raise RefusedValue(f"noise is a share of the embeddings' range, a number of at least 0; found {noise!r}")

@@ -7,6 +7,7 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
+from tokenlight.common.errors import RefusedType, RefusedValue
 from tokenlight.heads.mask import HeadMask, HeadsLike, choose_heads, has_heads
 from tokenlight.methods import METHODS, Method, Pass, find_method
 from tokenlight.record.pass_spec import PassSpec
@@ -27,11 +28,11 @@ class MethodConfig:
     def __post_init__(self) -> None:
         self.method.check_options(self.options)
         if self.contexts and self.options.get("detail"):
-            raise ValueError("detail= is read in one pass over the whole text: leave it out, or set contexts=0")
+            raise RefusedValue("detail= is read in one pass over the whole text: leave it out, or set contexts=0")
         if self.rules is not None and not any(one.rules for one in self.method.passes):
-            raise TypeError(f"method '{self.method.name}' has no rule table that could be replaced")
+            raise RefusedType(f"method '{self.method.name}' has no rule table that could be replaced")
         if self.rules is not None and (chosen := self._table_options()):
-            raise ValueError(f"rules= replaces the rule table that {', '.join(chosen)} chose: leave one of them out")
+            raise RefusedValue(f"rules= replaces the rule table that {', '.join(chosen)} chose: leave one of them out")
 
     def _table_options(self) -> list[str]:
         """The options that were given, apart from heads, where they decide which rule table a pass runs under."""
@@ -98,7 +99,7 @@ def configs_for(
 ) -> dict[str, MethodConfig]:
     """A job for each method, with those of the options that it has."""
     if isinstance(methods, str):
-        raise TypeError(f"methods is a list of names; for one method call explain(..., method={methods!r})")
+        raise RefusedType(f"methods is a list of names; for one method call explain(..., method={methods!r})")
     known: dict[str, Any] = dict(options)
     if "heads" in known:
         known["heads"] = choose_heads(known["heads"], model)
@@ -108,10 +109,10 @@ def configs_for(
         fitting = [entry for entry in fitting if has_heads(entry.options.get("heads"), model)]
     chosen = fitting if methods is None else [find_method(name) for name in methods]
     if not chosen:
-        raise ValueError("name at least one method")
+        raise RefusedValue("name at least one method")
     for name in options:
         if not any(name in entry.all_options for entry in chosen):
-            raise TypeError(f"none of the methods {', '.join(e.name for e in chosen)} has an option '{name}'")
+            raise RefusedType(f"none of the methods {', '.join(e.name for e in chosen)} has an option '{name}'")
     return {
         entry.name: MethodConfig.for_model(entry, {n: v for n, v in known.items() if n in entry.all_options}, model)
         for entry in chosen

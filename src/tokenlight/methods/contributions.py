@@ -12,7 +12,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from tokenlight.common.errors import UnsupportedModelError
+from tokenlight.common.errors import RefusedValue, UnsupportedModelError
 from tokenlight.model import block_structure
 from tokenlight.model.block_structure import Norm
 from tokenlight.model.block_structure_discovery import known_structures
@@ -143,7 +143,7 @@ def contributions(trace: Trace, matrix: Matrix, second: bool = False) -> Callabl
     if second and any(one.second_norm is None for one in known):
         name = type(trace.model).__name__
         if any(one.norm is None for one in known):
-            raise ValueError(f"{name} has no norm after its blocks: it is not a post-norm model")
+            raise RefusedValue(f"{name} has no norm after its blocks: it is not a post-norm model")
         raise UnsupportedModelError(
             f"the norm at the end of a block of {name} is needed, and it is recorded only for families that "
             "tokenlight/model/block_structure.py lists: add a line there (docs/adding-a-family.md)"

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from transformers import PreTrainedModel
 
-from tokenlight.common.errors import UnsupportedModelError
+from tokenlight.common.errors import RefusedValue, UnsupportedModelError
 from tokenlight.methods import Attribution, Pass, details, method
 from tokenlight.methods.attention import layer_maps
 from tokenlight.methods.contributions import Layer, Matrix, alti_matrix, contributions, norm_matrix, reached
@@ -116,7 +116,7 @@ def logit(trace: Trace, *, detail: Any = ()) -> Fold[Attribution]:
 def mix(trace: Trace, matrix: Matrix, layers: bool, position: int | None, second: bool = False) -> Fold[Attribution]:
     """The row of the explained (or the given) position in C^L ... C^1; with `layers`, all matrices and products too."""
     if position is not None and not 0 <= position < int(trace.batch.lengths.min()):
-        raise ValueError(
+        raise RefusedValue(
             f"position {position} is not a token of every text; the shortest has {trace.batch.lengths.min()}"
         )
     if position is not None:
@@ -170,7 +170,7 @@ def head_terms(block: Block) -> Tensor:
 
 def alti_with(norm: str) -> Matrix:
     if norm not in ("l1", "l2"):
-        raise ValueError(f"norm is 'l1' or 'l2', found {norm!r}")
+        raise RefusedValue(f"norm is 'l1' or 'l2', found {norm!r}")
     return lambda layer: alti_matrix(layer, norm)
 
 
@@ -181,5 +181,5 @@ def length_matrix(layer: Layer) -> Tensor:
 def post_norm(trace: Trace) -> Trace:
     """The same trace, if the model is one that norm-based methods are defined for."""
     if any(one.norm is None for one in known_structures(trace.model)):
-        raise ValueError(f"{type(trace.model).__name__} has no norm after its attention: it is not a post-norm model")
+        raise RefusedValue(f"{type(trace.model).__name__} has no norm after its attention: it is not a post-norm model")
     return trace

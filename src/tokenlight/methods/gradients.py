@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tokenlight.common.errors import UnsupportedModelError
+from tokenlight.common.errors import RefusedValue, UnsupportedModelError
 from tokenlight.methods import Asking, Attribution, Pass, details, method
 from tokenlight.methods.attention_gradients import mean_queries
 from tokenlight.model.config import embedding_rows
@@ -81,7 +81,7 @@ def guided_backpropagation(trace: Trace, *, reduce: str = "l2", read: str = "emb
     reduce="l1" sums its absolute values.
     """
     if reduce not in LENGTHS:
-        raise ValueError(f"reduce is 'l1' or 'l2', found {reduce!r}")
+        raise RefusedValue(f"reduce is 'l1' or 'l2', found {reduce!r}")
     return torch.linalg.vector_norm(signal_at(trace, read).gradient, LENGTHS[reduce], dim=-1)
 
 
@@ -90,7 +90,7 @@ STATES = ("inputs", "outputs")
 
 def cat_needs(options: Mapping[str, Any]) -> tuple[str, ...]:
     if options["states"] not in STATES:
-        raise ValueError(f"states is 'inputs' or 'outputs', found {options['states']!r}")
+        raise RefusedValue(f"states is 'inputs' or 'outputs', found {options['states']!r}")
     return ("hidden.grad",)
 
 
@@ -225,7 +225,7 @@ def quadrature_rule(steps: int, name: str) -> tuple[Tensor, Tensor]:
     if name == "riemann":  # right ends: Sundararajan et al. 2017, eq. 3; Ferrando et al. 2022, eq. 16
         points = torch.arange(1, steps + 1, dtype=torch.float64) / steps
         return points, torch.full_like(points, 1 / steps)
-    raise ValueError(f"quadrature is 'gauss-legendre' or 'riemann', found {name!r}")
+    raise RefusedValue(f"quadrature is 'gauss-legendre' or 'riemann', found {name!r}")
 
 
 def check_steps(steps: Any) -> int:
@@ -234,7 +234,7 @@ def check_steps(steps: Any) -> int:
 
 def check_count(count: Any, option: str) -> int:
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        raise ValueError(f"{option} is a positive number, found {count!r}")
+        raise RefusedValue(f"{option} is a positive number, found {count!r}")
     return count
 
 
@@ -250,12 +250,12 @@ def baseline_embeddings(instrumented: InstrumentedModel, batch: Batch, baseline:
     if baseline in batch.unembedded:
         refuse_unembedded_role(str(baseline), batch.unembedded[str(baseline)])
     if token is None:
-        raise ValueError(
+        raise RefusedValue(
             f"no baseline {baseline!r} here: choose 'mask' or 'pad' (if the vocabulary has it), 'zero', an id"
         )
     vocabulary = embedding_rows(instrumented.model)
     if not 0 <= token < vocabulary:
-        raise ValueError(f"baseline {token} is outside the vocabulary of {vocabulary} tokens")
+        raise RefusedValue(f"baseline {token} is outside the vocabulary of {vocabulary} tokens")
     return instrumented.embed(torch.where(special, batch.input_ids, token))
 
 
@@ -271,7 +271,7 @@ def signal_at(trace: Trace, read: str) -> Signal:
                 f"{tuple(state.value.shape[2:])}, not one vector: read at the embeddings (read='embeddings')"
             )
         return state
-    raise ValueError(f"read is 'embeddings' or 'blocks', found {read!r}")
+    raise RefusedValue(f"read is 'embeddings' or 'blocks', found {read!r}")
 
 
 def reduce_features(products: Tensor, reduce: str) -> Tensor:
@@ -282,4 +282,4 @@ def reduce_features(products: Tensor, reduce: str) -> Tensor:
         return torch.linalg.vector_norm(products, dim=-1)
     if reduce == "mean_abs":
         return products.abs().mean(-1)
-    raise ValueError(f"reduce is 'sum', 'l2' or 'mean_abs', found {reduce!r}")
+    raise RefusedValue(f"reduce is 'sum', 'l2' or 'mean_abs', found {reduce!r}")

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tokenlight.common.errors import RefusedValue
 from tokenlight.methods import Asking, Attribution, method
 from tokenlight.methods.gradients import check_count
 from tokenlight.methods.perturbation import CHUNK
@@ -52,9 +53,9 @@ def lime(
     far the weights would vary with other samples.
     """
     if check_count(samples, "samples") == 1:
-        raise ValueError("samples is at least 2, found 1: the whole text is one of them, and it alone says nothing")
+        raise RefusedValue("samples is at least 2, found 1: the whole text is one of them, and it alone says nothing")
     if output not in (PROBABILITY, SCORE):
-        raise ValueError(f"output is {PROBABILITY!r} or {SCORE!r}, found {output!r}")
+        raise RefusedValue(f"output is {PROBABILITY!r} or {SCORE!r}, found {output!r}")
     dtype = probe.scores_as_they_are().dtype
     numbers = unit_numbers(probe, units)
     errors = torch.zeros(numbers.shape, dtype=dtype)
@@ -84,9 +85,9 @@ def unit_numbers(probe: Probe, units: Units) -> Tensor:
     if units == "tokens":
         return torch.where(batch.own, batch.own.cumsum(1) - 1, -1)
     if units not in batch.units:
-        raise ValueError(f"token ids alone have no {units}: give units='tokens', or explain a text")
+        raise RefusedValue(f"token ids alone have no {units}: give units='tokens', or explain a text")
     if bool(((batch.units[units] < 0) | ~batch.own).all(1).any()):
-        raise ValueError(f"a text has no {units}: there is nothing to remove")
+        raise RefusedValue(f"a text has no {units}: there is nothing to remove")
     return torch.where(batch.own, batch.units[units], -1)
 
 

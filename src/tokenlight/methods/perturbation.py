@@ -6,7 +6,7 @@ from math import ceil
 import torch
 from torch import Tensor
 
-from tokenlight.common.errors import UnsupportedModelError
+from tokenlight.common.errors import RefusedValue, UnsupportedModelError
 from tokenlight.methods import NEVER, Asking, method
 from tokenlight.model.behavior_probes import sees_later_tokens
 from tokenlight.model.config import fix_positions
@@ -53,7 +53,7 @@ def erasure(probe: Probe, *, removal: str = "hide") -> Tensor:
 def check_removal(probe: Probe, removal: str) -> None:
     """Whether tokens can be taken away like this."""
     if removal != "hide" and replacement(probe.batch, removal) is None:
-        raise ValueError(f"how is 'hide', or 'mask' or 'pad' where the vocabulary has it; found {removal!r}")
+        raise RefusedValue(f"how is 'hide', or 'mask' or 'pad' where the vocabulary has it; found {removal!r}")
     if removal == "hide" and sees_hidden(probe.instrumented):
         raise UnsupportedModelError(
             f"{type(probe.instrumented.model).__name__} reads tokens that attention_mask hides: "
@@ -132,7 +132,7 @@ def empty_text(batch: Batch) -> int:
     """The id that stands for a text without tokens."""
     known = (i for i in (batch.start_id, batch.pad_id, batch.mask_id) if i is not None)
     if (token := next(known, None)) is None:
-        raise ValueError(
+        raise RefusedValue(
             "removal='hide' hides all tokens of a text at once, and the vocabulary has no token that "
             "an empty text begins "
             "with: name one in the model's configuration (bos_token_id or pad_token_id)"

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tokenlight.common.errors import RefusedValue
 from tokenlight.heads.mask import CALIBRATED
 from tokenlight.methods import Attribution, Pass, details, method
 from tokenlight.methods.attention import roll_down
@@ -28,7 +29,7 @@ def relevance_needs(options: Mapping[str, Any]) -> tuple[str, ...]:
 
 def lrp_rules(options: Mapping[str, Any]) -> RuleTable:
     if options["gate"] not in ("constant", "uniform"):
-        raise ValueError(f"gate is 'constant' or 'uniform', found {options['gate']!r}")
+        raise RefusedValue(f"gate is 'constant' or 'uniform', found {options['gate']!r}")
     return with_linear_rules("lrp" if options["gate"] == "constant" else "lrp_uniform", options)
 
 
@@ -53,7 +54,7 @@ def with_linear_rules(base: str, options: Mapping[str, Any]) -> RuleTable:
     """A published table with LRP-ε or LRP-γ at linear layers; itself where both parameters are 0."""
     given = {name: number for name in ("epsilon", "gamma") if (number := check_parameter(name, options[name]))}
     if len(given) > 1:
-        raise ValueError("epsilon and gamma are rules for the same layers: leave one of them at 0")
+        raise RefusedValue("epsilon and gamma are rules for the same layers: leave one of them at 0")
     return next((make_table(base, name, number) for name, number in given.items()), BASES[base])
 
 
@@ -150,7 +151,7 @@ def calibrated_rules(options: Mapping[str, Any]) -> RuleTable:
     heads = options["heads"]
     made_for = "attn_lrp" if heads is None else heads.made.get("method", "attn_lrp")  # by hand, or all heads
     if made_for not in CALIBRATED_RULES:
-        raise ValueError(
+        raise RefusedValue(
             f"the head mask was calibrated for {made_for}: use it as method={made_for!r} with heads=, or calibrate one "
             f"for {' or '.join(CALIBRATED_RULES)}"
         )
@@ -263,7 +264,7 @@ def transformer_attribution(
 
 def mask_needs(options: Mapping[str, Any]) -> tuple[str, ...]:
     if options["variant"] not in ("paper", "released"):
-        raise ValueError(f"variant is 'paper' or 'released', found {options['variant']!r}")
+        raise RefusedValue(f"variant is 'paper' or 'released', found {options['variant']!r}")
     signals = ("attention.grad",) if options["variant"] == "paper" else ("attention", "values", "gated.grad")
     return (*signals, "row")
 
@@ -339,5 +340,5 @@ def relevance_map(trace: Trace, name: str, layer: int) -> Tensor:
     if name == "heads":
         return torch.stack([signal.relevance.sum((2, 3)) for signal in trace.context], 1)
     if not 0 <= layer < len(trace.hidden):
-        raise ValueError(f"layer {layer} is not among the block inputs 0 to {len(trace.hidden) - 1}")
+        raise RefusedValue(f"layer {layer} is not among the block inputs 0 to {len(trace.hidden) - 1}")
     return trace.hidden[layer].relevance

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tokenlight.common.errors import RefusedValue
 from tokenlight.methods import Asking, method
 from tokenlight.methods.gradients import check_count
 from tokenlight.methods.perturbation import (
@@ -139,7 +140,7 @@ def shapley_values(probe: Probe, removal: str, values: Callable[[Game], Tensor])
     """[part, batch, token] from the values [part, player] that are found for each text."""
     check_removal(probe, removal)
     if removal == "hide" and has_windows(probe.instrumented.model) and bool((probe.batch.first > 0).any()):
-        raise ValueError(
+        raise RefusedValue(
             f"{type(probe.instrumented.model).__name__} attends within windows: where all of one is "
             "hidden, it would attend to "
             "padding on the left. Pad on the right, or replace tokens: removal='mask' or removal='pad'"
@@ -262,7 +263,7 @@ def weighted_fit(game: Game, present: Tensor, weights: Tensor) -> Tensor:
     root = weights.sqrt()[:, None]
     found, _, rank, _ = np.linalg.lstsq((root * columns).numpy(), (root * outcomes.T).numpy(), rcond=None)
     if rank < game.size - 1:
-        raise ValueError(
+        raise RefusedValue(
             f"{len(present)} sets of tokens say too little about {game.size} tokens: take more samples, or None for "
             f"{sets_wanted(None, game.size)}"
         )

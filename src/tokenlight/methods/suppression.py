@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from tokenlight.common.errors import UnsupportedModelError
+from tokenlight.common.errors import RefusedValue, UnsupportedModelError
 from tokenlight.methods import Asking, method
 from tokenlight.methods.perturbation import CHUNK
 from tokenlight.model.hiding import hides_in_attention
@@ -83,13 +83,13 @@ def kinship(probe: Probe, similarity: float | None) -> Tensor:
 
 def check_options(factor: float, similarity: float | None, output: str) -> None:
     if not isfinite(factor) or factor > 1 or factor == 0:
-        raise ValueError(
+        raise RefusedValue(
             f"factor is at most 1 (scores to the token become 0), negative to raise them, and not 0; found {factor!r}"
         )
     if similarity is not None and not 0 <= similarity <= 1:
-        raise ValueError(f"similarity is a cosine from 0 to 1, or None for the token alone; found {similarity!r}")
+        raise RefusedValue(f"similarity is a cosine from 0 to 1, or None for the token alone; found {similarity!r}")
     if output not in (LOG_PROBABILITY, SCORE):
-        raise ValueError(f"output is {LOG_PROBABILITY!r} or {SCORE!r}, found {output!r}")
+        raise RefusedValue(f"output is {LOG_PROBABILITY!r} or {SCORE!r}, found {output!r}")
 
 
 def refuse_other_ways(instrumented: InstrumentedModel) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tokenlight.common.errors import UnsupportedModelError
+from tokenlight.common.errors import RefusedValue, UnsupportedModelError
 from tokenlight.methods import Asking, method
 from tokenlight.model.behavior_probes import behavior_of
 from tokenlight.model.config import fix_positions
@@ -101,9 +101,9 @@ def numbers_of(probe: Probe, units: Units) -> Tensor:
     elif units == "tokens":
         found = torch.where(batch.own, batch.own.cumsum(1) - 1, -1)
     else:
-        raise ValueError(f"token ids alone have no {units}: give units='tokens', or explain a text")
+        raise RefusedValue(f"token ids alone have no {units}: give units='tokens', or explain a text")
     if bool((found < 0).all(1).any()):
-        raise ValueError(f"a text has no {units}: there is nothing to take away")
+        raise RefusedValue(f"a text has no {units}: there is nothing to take away")
     return found
 
 
@@ -131,13 +131,13 @@ def shortened(probe: Probe, gone: Tensor) -> Probe:
     """The question on the texts that are left; where nothing is left to go on from, on the token for an empty text."""
     batch, read = probe.batch, probe.selectors[0].reads_at
     if read is None:
-        raise ValueError("a function of the output has no probability: name a target")
+        raise RefusedValue("a function of the output has no probability: name a target")
     first = read.reshape(len(gone), -1)[:, :1]
     stay = batch.attention_mask.bool() & ~gone
     empty = (stay.cumsum(1).gather(1, first) == 0).nonzero()[:, 0]
     if len(empty):
         if batch.start_id is None:
-            raise ValueError("every token is taken away, and the vocabulary has no token for an empty text")
+            raise RefusedValue("every token is taken away, and the vocabulary has no token for an empty text")
         place = (empty, batch.first[empty])
         batch = replace(batch, input_ids=batch.input_ids.index_put(place, batch.input_ids.new_tensor(batch.start_id)))
         gone = gone.index_put(place, gone.new_tensor(False))
@@ -176,4 +176,4 @@ def sparse_fit(columns: np.ndarray, outcomes: np.ndarray, alpha: float) -> np.nd
             weights[unit] = np.sign(pull) * np.maximum(np.abs(pull) - alpha, 0)
         if np.abs(weights - before).max() <= CONVERGED * np.abs(target).max():
             return weights / np.where(scale == 0, 1, scale)[:, None]
-    raise ValueError(f"the sparse fit did not settle in {SWEEPS} sweeps: take more ablations, or a larger alpha")
+    raise RefusedValue(f"the sparse fit did not settle in {SWEEPS} sweeps: take more ablations, or a larger alpha")

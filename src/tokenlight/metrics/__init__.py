@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from torch import Tensor
 
+from tokenlight.common.errors import RefusedType, RefusedValue
 from tokenlight.common.registry import look_up
 from tokenlight.metrics.perturbation import Grid, Perturbation
 
@@ -63,14 +64,14 @@ class Metric:
         ):
             if (given is not None) is not wanted:
                 found = "has none" if given is None else f"has {given!r}"
-                raise TypeError(
+                raise RefusedType(
                     f"{fact}= is what every {kind} metric says and no other; {self.name} ({self.kind}) {found}"
                 )
         low, high = self.bounds
         if not low < high:
-            raise ValueError(f"bounds= is the lowest and the highest value; {self.name} has {self.bounds}")
+            raise RefusedValue(f"bounds= is the lowest and the highest value; {self.name} has {self.bounds}")
         if self.binary and (isinf(low) or isinf(high) or self.weighted):
-            raise TypeError(f"a binary metric has finite bounds= and counts texts alike; {self.name} does not")
+            raise RefusedType(f"a binary metric has finite bounds= and counts texts alike; {self.name} does not")
 
     @property
     def kind(self) -> str:
@@ -98,7 +99,7 @@ class Metric:
     def at_points(self, curves: Tensor, options: Mapping[str, Any]) -> tuple[str, Tensor]:
         """What is averaged, for curves [..., point], and its name; the whole input is no point of a kept curve."""
         if self.points is None:
-            raise ValueError(f"metric '{self.name}' reads no curve, so it has no points")
+            raise RefusedValue(f"metric '{self.name}' reads no curve, so it has no points")
         own = {name: value for name, value in options.items() if name in keywords(self.points.of)}
         changed = curves[..., 1:] if self.needs == "kept" else curves
         return self.points.axis, self.points.of(curves[..., :1], changed, **own)

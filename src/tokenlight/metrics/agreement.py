@@ -8,6 +8,7 @@ from math import sqrt
 import torch
 from torch import Tensor
 
+from tokenlight.common.errors import RefusedValue
 from tokenlight.metrics import metric
 from tokenlight.metrics.ranking import check_scores, order, ranks, share_up, top
 
@@ -30,7 +31,7 @@ def kendall_confidence(scores: Tensor, others: Tensor, *, variant: str = "ranks"
     if variant == "argsort":
         one, two = (torch.tensor(order(row), dtype=torch.float64) for row in (one, two))
     elif variant != "ranks":
-        raise ValueError(f"variant is 'ranks' or 'argsort'; found {variant!r}")
+        raise RefusedValue(f"variant is 'ranks' or 'argsort'; found {variant!r}")
     return kendall(one, two)
 
 
@@ -46,7 +47,7 @@ def kendall_confidence(scores: Tensor, others: Tensor, *, variant: str = "ranks"
 def jaccard_top(scores: Tensor, others: Tensor, *, share: float = 0.25) -> float:
     """Tokens that are in the top share of both, divided by those in the top share of either; rounded up."""
     if not 0 < share <= 1:
-        raise ValueError(f"share is above 0 and at most 1, found {share}")
+        raise RefusedValue(f"share is above 0 and at most 1, found {share}")
     one, two = check_pair(scores, others)
     k = share_up(len(one), share)
     first, second = set(top(one, k)), set(top(two, k))
@@ -72,7 +73,7 @@ def spearman(scores: Tensor, others: Tensor, *, variant: str = "ranks") -> float
         n = len(one)
         return float(1 - 6 * difference.square().sum() / (n**3 - n)) if n > 1 else 1.0
     if variant != "ranks":
-        raise ValueError(f"variant is 'ranks' or 'dense'; found {variant!r}")
+        raise RefusedValue(f"variant is 'ranks' or 'dense'; found {variant!r}")
     return correlation(ranks(one) - (len(one) + 1) / 2, ranks(two) - (len(two) + 1) / 2)
 
 
@@ -93,5 +94,5 @@ def correlation(one: Tensor, two: Tensor) -> float:
 def check_pair(scores: Tensor, others: Tensor) -> tuple[Tensor, Tensor]:
     one, two = check_scores(scores), check_scores(others)
     if len(one) != len(two):
-        raise ValueError(f"the two explanations have {len(one)} and {len(two)} tokens: they are not of one text")
+        raise RefusedValue(f"the two explanations have {len(one)} and {len(two)} tokens: they are not of one text")
     return one, two

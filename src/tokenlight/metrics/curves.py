@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from tokenlight.common.errors import RefusedValue
 from tokenlight.metrics import Points, metric
 from tokenlight.metrics.perturbation import BINS, Perturbation
 
@@ -117,9 +118,9 @@ def area(curve: Tensor, at: Tensor | None = None) -> float:
     """Area by trapezoids, divided by the width: the mean height. Without `at` the points are equally far apart."""
     places = torch.arange(len(curve), dtype=curve.dtype) if at is None else torch.as_tensor(at).to(curve.dtype)
     if places.shape != curve.shape:
-        raise ValueError(f"{len(curve)} points of a curve need as many places, found {len(places)}")
+        raise RefusedValue(f"{len(curve)} points of a curve need as many places, found {len(places)}")
     if not (places.diff() >= 0).all() or not places[-1] > places[0]:
-        raise ValueError(f"the points of a curve must come in rising order, found {places.tolist()}")
+        raise RefusedValue(f"the points of a curve must come in rising order, found {places.tolist()}")
     return float(torch.trapezoid(curve, places) / (places[-1] - places[0]))
 
 
@@ -129,5 +130,7 @@ def average(terms: Tensor, plus_one: bool) -> float:
 
 def check_curve(curve: Tensor, points: int = 2) -> Tensor:
     if curve.ndim != 1 or len(curve) < points:
-        raise ValueError(f"expected a curve of {points} points or more, the whole input first; found {curve.tolist()}")
+        raise RefusedValue(
+            f"expected a curve of {points} points or more, the whole input first; found {curve.tolist()}"
+        )
     return curve

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from tokenlight.common.errors import RefusedType, RefusedValue
 from tokenlight.explain.explainer import Explainer
 from tokenlight.metrics import Metric, find_metric
 from tokenlight.metrics.evidence import check_marks
@@ -62,22 +63,24 @@ class Measure:
         known = [name for name in entry.options if name not in FACTS]
         if unknown := sorted(set(self.options) - set(known)):
             has = ", ".join(known) or "none"
-            raise TypeError(f"metric '{entry.name}' has no option {', '.join(unknown)}; its options: {has}")
+            raise RefusedType(f"metric '{entry.name}' has no option {', '.join(unknown)}; its options: {has}")
         if self.units is not None:
             check_units(self.units)
         if self.perturbation is not None and not isinstance(self.perturbation, Perturbation):
             found = self.perturbation
-            raise TypeError(f"a perturbation is a tl.Perturbation, such as Perturbation().by('mask'); found {found!r}")
+            raise RefusedType(
+                f"a perturbation is a tl.Perturbation, such as Perturbation().by('mask'); found {found!r}"
+            )
         if self.eligible not in ("words", "all"):
-            raise ValueError(f"eligible is 'words' or 'all'; found {self.eligible!r}")
+            raise RefusedValue(f"eligible is 'words' or 'all'; found {self.eligible!r}")
         if self.eligible == "all" and entry.kind == "perturbation":
-            raise TypeError(
+            raise RefusedType(
                 f"metric '{entry.name}' takes tokens away: say which in its perturbation, Perturbation(eligible='all')"
             )
         if self.eligible == "all" and self.units not in (None, "tokens"):
-            raise ValueError(f"eligible='all' compares tokens, so units={self.units!r} has no meaning")
+            raise RefusedValue(f"eligible='all' compares tokens, so units={self.units!r} has no meaning")
         if self.perturbation is not None and entry.kind != "perturbation":
-            raise TypeError(f"metric '{entry.name}' changes no input, so it has no perturbation")
+            raise RefusedType(f"metric '{entry.name}' changes no input, so it has no perturbation")
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,7 +123,7 @@ def evaluate(
     explanation which tokens matter (bool); `others` holds what to compare it with.
     """
     if isinstance(metrics, str) or not isinstance(metrics, Iterable):
-        raise TypeError(f"metrics is a list of names: metrics=[{metrics!r}]")
+        raise RefusedType(f"metrics is a list of names: metrics=[{metrics!r}]")
     check_explanations(explanations)
     measures = [one if isinstance(one, Measure) else named(one, perturbation) for one in metrics]
     if units is not None:
@@ -129,9 +132,9 @@ def evaluate(
     for needs, given in (("marks", marks), ("others", others)):
         lacking = [measure.label for measure in measures if measure.entry.needs == needs]
         if lacking and given is None:
-            raise ValueError(f"{', '.join(lacking)} needs {needs}=: one for each explanation")
+            raise RefusedValue(f"{', '.join(lacking)} needs {needs}=: one for each explanation")
         if given is not None and len(given) != len(explanations):
-            raise ValueError(f"{len(given)} {needs} for {len(explanations)} explanations")
+            raise RefusedValue(f"{len(given)} {needs} for {len(explanations)} explanations")
     resolved = [measure.resolved_perturbation for measure in measures if measure.entry.kind == "perturbation"]
     drawn = trace_curves(explainer, explanations, resolved, target, foil, Asking(tokens, progress))
     results: list[dict[str, float]] = []
@@ -170,9 +173,9 @@ def named(metric: str, perturbation: Perturbation | None) -> Measure:
 def check_labels(measures: Sequence[Measure]) -> None:
     labels = [measure.label for measure in measures]
     if not labels:
-        raise ValueError("name at least one metric")
+        raise RefusedValue("name at least one metric")
     if twice := sorted({label for label in labels if labels.count(label) > 1}):
-        raise ValueError(f"{', '.join(twice)} is asked for twice: give each Measure a name of its own")
+        raise RefusedValue(f"{', '.join(twice)} is asked for twice: give each Measure a name of its own")
 
 
 def trace_curves(
@@ -230,7 +233,7 @@ def rows_of(
         known = [read[e.text] for e in explanations]
     for tokenized_text, e in zip(known, explanations, strict=True):
         if tokenized_text.tokens != e.tokens:
-            raise ValueError(
+            raise RefusedValue(
                 f"the explanation has the tokens {e.tokens}, but this model reads {tokenized_text.tokens}: "
                 "evaluate it with the model that was explained"
             )
@@ -241,9 +244,9 @@ def rows_of(
 
 def check_explanations(explanations: Any) -> None:
     if isinstance(explanations, str) or not isinstance(explanations, Collection) or not len(explanations):
-        raise ValueError("expected a list of explanations, with one or more in it")
+        raise RefusedValue("expected a list of explanations, with one or more in it")
     if wrong := [one for one in explanations if not isinstance(one, Explanation)]:
-        raise TypeError(f"expected explanations, found {type(wrong[0]).__name__}")
+        raise RefusedType(f"expected explanations, found {type(wrong[0]).__name__}")
 
 
 def measure_curve(measure: Measure, curve: Curve) -> float:
@@ -257,22 +260,22 @@ def as_values(measure: Measure, given: Any) -> Tensor:
         return torch.as_tensor(given)
     except (TypeError, ValueError, RuntimeError) as error:
         needs, kind = measure.entry.needs, type(given).__name__
-        raise TypeError(f"{measure.label}: {needs} are one value for each token; found {kind}: {error}") from error
+        raise RefusedType(f"{measure.label}: {needs} are one value for each token; found {kind}: {error}") from error
 
 
 def compare(measure: Measure, explanation: Explanation, second: Explanation | Tensor | None) -> float:
     """Evidence or agreement, over the eligible tokens."""
     values = second.scores if isinstance(second, Explanation) else as_values(measure, second)
     if isinstance(second, Explanation) and second.tokens != explanation.tokens:
-        raise ValueError(f"{measure.label} compares explanations of one text; the second one is of {second.text!r}")
+        raise RefusedValue(f"{measure.label} compares explanations of one text; the second one is of {second.text!r}")
     if len(values) != len(explanation.scores):
-        raise ValueError(f"{measure.label}: {len(values)} values for a text of {len(explanation.scores)} tokens")
+        raise RefusedValue(f"{measure.label}: {len(values)} values for a text of {len(explanation.scores)} tokens")
     if measure.eligible == "all":
         return measure.entry.function(explanation.scores, values, **measure.options)
     if measure.entry.needs == "marks":
         check_marks(explanation.scores, values)
     if measure.entry.needs == "marks" and values[explanation.special].any():
-        raise ValueError(f"{measure.label}: a special token is marked; mark words, or use eligible='all'")
+        raise RefusedValue(f"{measure.label}: a special token is marked; mark words, or use eligible='all'")
     if measure.units in (None, "tokens"):
         words = ~explanation.special
         return measure.entry.function(explanation.scores[words], values[words], **measure.options)

@@ -11,6 +11,7 @@ from math import comb, inf
 import torch
 from torch import Tensor
 
+from tokenlight.common.errors import RefusedValue
 from tokenlight.metrics import metric
 from tokenlight.metrics.ranking import check_scores, ranks
 
@@ -124,7 +125,7 @@ def missed(draws: int, marked: int, others: int) -> float:
 
 def broken_ties(scores: Tensor, marks: Tensor, ties: str) -> tuple[Tensor, Tensor]:
     if ties not in TIES:
-        raise ValueError(f"ties is one of {', '.join(TIES)}; found {ties!r}")
+        raise RefusedValue(f"ties is one of {', '.join(TIES)}; found {ties!r}")
     marks = check_marks(scores, marks)
     return (-ranks(scores, "first") if ties == "first" else check_scores(scores)), marks
 
@@ -133,13 +134,13 @@ def check_marks(scores: Tensor, marks: Tensor) -> Tensor:
     marks = torch.as_tensor(marks).cpu()
     if marks.dtype != torch.bool or marks.shape != scores.shape:
         found = f"{marks.dtype} of shape {tuple(marks.shape)}"
-        raise ValueError(f"marks is True or False for each of the {len(scores)} tokens, found {found}")
+        raise RefusedValue(f"marks is True or False for each of the {len(scores)} tokens, found {found}")
     if not marks.any():
-        raise ValueError("no token is marked: there is nothing that the scores could find")
+        raise RefusedValue("no token is marked: there is nothing that the scores could find")
     return marks
 
 
 def positive(k: int) -> int:
     if not isinstance(k, int) or isinstance(k, bool) or k < 1:
-        raise ValueError(f"k counts tokens, 1 or more; found {k!r}")
+        raise RefusedValue(f"k counts tokens, 1 or more; found {k!r}")
     return k

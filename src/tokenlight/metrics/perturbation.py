@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from tokenlight.common.errors import RefusedValue
 from tokenlight.metrics.ranking import check_scores, order, share_up
 from tokenlight.model.behavior_probes import behavior_of
 from tokenlight.model.config import classifies, embedding_rows, padding_id
@@ -70,16 +71,18 @@ class Perturbation:
             object.__setattr__(self, "grid", tuple(self.grid))
         kinds = {type(k) for k in self.grid or ()}
         if self.grid is not None and kinds not in ({int}, {float}):
-            raise ValueError(f"a grid holds shares (0.1, 1.0) or numbers of tokens (1, 2), not both; found {self.grid}")
+            raise RefusedValue(
+                f"a grid holds shares (0.1, 1.0) or numbers of tokens (1, 2), not both; found {self.grid}"
+            )
         if any(not k >= 0 or (isinstance(k, float) and k > 1) for k in self.grid or ()):
-            raise ValueError(f"shares go from 0.0 to 1.0 and numbers of tokens from 0 up; found {self.grid}")
+            raise RefusedValue(f"shares go from 0.0 to 1.0 and numbers of tokens from 0 up; found {self.grid}")
         check_units(self.units)
         if self.units != "tokens" and (self.skip_last or self.share_of == "all" or self.eligible == "all"):
-            raise ValueError("skip_last, share_of='all' and eligible='all' are for units='tokens'")
+            raise RefusedValue("skip_last, share_of='all' and eligible='all' are for units='tokens'")
         if self.removal == "delete" and self.token is not None:
-            raise ValueError(f"removal='delete' puts nothing in place, so token={self.token!r} has no meaning")
+            raise RefusedValue(f"removal='delete' puts nothing in place, so token={self.token!r} has no meaning")
         if self.empty and self.keep == "rest":
-            raise ValueError("empty=True is for keep='top'; without its top 0 tokens an input is whole")
+            raise RefusedValue("empty=True is for keep='top'; without its top 0 tokens an input is whole")
 
     def counts(self, eligible: int, total: int) -> list[int]:
         """How many units are taken (or kept) at each point, of `eligible` ones in a row of `total` tokens."""
@@ -100,7 +103,7 @@ class Perturbation:
             return replace(self, removal="delete", token=None)
         if name == "pad" or name == "mask":
             return replace(self, removal="replace", token=name)
-        raise ValueError(f"tokens are taken away by 'delete', 'pad' or 'mask', found {name!r}")
+        raise RefusedValue(f"tokens are taken away by 'delete', 'pad' or 'mask', found {name!r}")
 
     def fit(self, model: PreTrainedModel, tokenizer: Any) -> "Perturbation":
         """With how and token settled for this model; a token becomes its id."""
@@ -122,13 +125,13 @@ class Perturbation:
         if isinstance(token, str) and chosen is None and named[token] is not None:
             refuse_unembedded_role(token, named[token])
         if isinstance(token, int) and not has_embedding(token, embedding_rows(model)):
-            raise ValueError(f"token={token} has no embedding: the model's are for 0 to {embedding_rows(model) - 1}")
+            raise RefusedValue(f"token={token} has no embedding: the model's are for 0 to {embedding_rows(model) - 1}")
         if chosen is None:
-            raise ValueError(
+            raise RefusedValue(
                 f"the vocabulary has no {token} token: use removal='delete', or give the id of another token"
             )
         if reads_by_padding and chosen == padding_id(model):
-            raise ValueError(
+            raise RefusedValue(
                 "this classifier finds the end of a text by the padding token, so that cannot stand inside it: "
                 "use removal='delete', or another token"
             )
@@ -140,15 +143,15 @@ def check_choices(perturbation: Perturbation) -> None:
     for name, known in CHOICES.items():
         value = getattr(perturbation, name)
         if not isinstance(value, str | bool | None) or value not in known:
-            raise ValueError(f"{name} is one of {', '.join(map(repr, known))}; found {value!r}")
+            raise RefusedValue(f"{name} is one of {', '.join(map(repr, known))}; found {value!r}")
     if isinstance(perturbation.token, bool) or not isinstance(perturbation.token, str | int | None):
-        raise ValueError(f"token is 'mask', 'pad' or a token id; found {perturbation.token!r}")
+        raise RefusedValue(f"token is 'mask', 'pad' or a token id; found {perturbation.token!r}")
     if isinstance(perturbation.token, str) and perturbation.token not in ("mask", "pad"):
-        raise ValueError(f"token is 'mask', 'pad' or a token id; found {perturbation.token!r}")
+        raise RefusedValue(f"token is 'mask', 'pad' or a token id; found {perturbation.token!r}")
     for name in ("ablations", "seed"):
         value = getattr(perturbation, name)
         if isinstance(value, bool) or not isinstance(value, Integral) or (name == "ablations" and value < 0):
-            raise ValueError(f"{name} is a whole number{' from 0' * (name == 'ablations')}; found {value!r}")
+            raise RefusedValue(f"{name} is a whole number{' from 0' * (name == 'ablations')}; found {value!r}")
 
 
 @dataclass(frozen=True)
@@ -181,10 +184,10 @@ def steps(
 ) -> list[Changed]:
     """The whole row and then every point of the grid, or random sets, for a perturbation that `fit` has settled."""
     if len(scores) != len(tokenized_text):
-        raise ValueError(f"{len(scores)} scores for a text of {len(tokenized_text)} tokens")
+        raise RefusedValue(f"{len(scores)} scores for a text of {len(tokenized_text)} tokens")
     units = removable_units(tokenized_text, perturbation, protected)
     if not units:
-        raise ValueError(f"no {perturbation.units[:-1]} of {tokenized_text.text!r} can be taken away")
+        raise RefusedValue(f"no {perturbation.units[:-1]} of {tokenized_text.text!r} can be taken away")
     values = check_scores(scores).tolist()
     of_units = [sum(values[i] for i in unit) for unit in units]
     top = perturbation.keep == "top"
@@ -226,7 +229,7 @@ def change(tokenized_text: TokenizedText, gone: Sequence[int], perturbation: Per
     """The row with some tokens deleted or replaced."""
     token = perturbation.token
     if perturbation.removal is None or (perturbation.removal == "replace" and not isinstance(token, int)):
-        raise ValueError("settle the perturbation for the model first: perturbation.fit(model, tokenizer)")
+        raise RefusedValue("settle the perturbation for the model first: perturbation.fit(model, tokenizer)")
     out = set(gone)
     kept = tuple(i for i in range(len(tokenized_text)) if perturbation.removal == "replace" or i not in out)
     ids = tuple(token if i in out and isinstance(token, int) else tokenized_text.input_ids[i] for i in kept)

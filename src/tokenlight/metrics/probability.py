@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from tokenlight.common.errors import UnsupportedModelError
+from tokenlight.common.errors import RefusedValue, UnsupportedModelError
 from tokenlight.common.progress import track
 from tokenlight.explain.explainer import Explainer
 from tokenlight.metrics.perturbation import Changed
@@ -37,7 +37,7 @@ def measured_targets_of(
     open_questions: dict[int, ResolvedTarget] = {}  # those that the model's own prediction decides
     for i, (tokenized_text, explanation) in enumerate(zip(tokenized_texts, explanations, strict=True)):
         if targets[i] is None and foils[i] is not None:
-            raise ValueError("a foil needs a target to be compared with")
+            raise RefusedValue("a foil needs a target to be compared with")
         if targets[i] is None:
             measured_targets.append(explained_target(explainer.task, explanation))
         else:
@@ -53,7 +53,7 @@ def measured_targets_of(
 def explained_target(task: Task, explanation: Explanation) -> MeasuredTarget:
     """What the explanation explained."""
     if not explanation.indices:
-        raise ValueError(
+        raise RefusedValue(
             f"the target {explanation.target!r} was a function of the output: give target= as in explain()"
         )
     measured_target = task.measured_target(explanation.indices, explanation.foil_indices, explanation.position)
@@ -98,7 +98,7 @@ class Asking:
 
     def __post_init__(self) -> None:
         if not isinstance(self.tokens, int) or self.tokens < 1:
-            raise ValueError(f"tokens is how many run together, 1 or more; found {self.tokens!r}")
+            raise RefusedValue(f"tokens is how many run together, 1 or more; found {self.tokens!r}")
 
 
 ASKING = Asking()
@@ -118,7 +118,7 @@ def start_token(explainer: Explainer) -> int:
     ids = (explainer.tokenizer.bos_token_id, explainer.tokenizer.eos_token_id)
     found = [token for token in ids if has_embedding(token, embedding_rows(explainer.inner))]
     if not found:
-        raise ValueError(
+        raise RefusedValue(
             "every token is taken away, and the vocabulary has no token for an empty text: replace instead"
         )
     return found[0]
@@ -138,7 +138,7 @@ def log_probabilities(explainer: Explainer, questions: Sequence[ChangedInput], a
             values.update(zip(some, torch.stack(answers).tolist(), strict=True))
     found = torch.tensor([values[question] for question in questions], dtype=torch.float64)
     if found.isnan().any() or (found == torch.inf).any():
-        raise ValueError(
+        raise RefusedValue(
             "the model's output is not finite on a changed input: its weights or its precision are at fault"
         )
     return found

@@ -5,6 +5,8 @@ from math import ceil
 import torch
 from torch import Tensor
 
+from tokenlight.common.errors import RefusedValue
+
 TIES = ("average", "min", "max", "first", "dense")
 
 
@@ -12,9 +14,9 @@ def check_scores(scores: Tensor) -> Tensor:
     """In double precision, one row, all finite."""
     scores = torch.as_tensor(scores).detach().cpu().double()
     if scores.ndim != 1 or not len(scores):
-        raise ValueError(f"expected one score for each token, found shape {tuple(scores.shape)}")
+        raise RefusedValue(f"expected one score for each token, found shape {tuple(scores.shape)}")
     if not torch.isfinite(scores).all():
-        raise ValueError("the scores are not all finite, so they have no order")
+        raise RefusedValue("the scores are not all finite, so they have no order")
     return scores
 
 
@@ -27,7 +29,7 @@ def order(scores: Tensor, *, absolute: bool = False) -> list[int]:
 def top(scores: Tensor, k: int, *, absolute: bool = False) -> list[int]:
     """The k tokens with the highest scores (all, if there are fewer)."""
     if k < 0:
-        raise ValueError(f"k counts tokens, found {k}")
+        raise RefusedValue(f"k counts tokens, found {k}")
     return order(scores, absolute=absolute)[:k]
 
 
@@ -41,7 +43,7 @@ def ranks(scores: Tensor, ties: str = "average") -> Tensor:
     ("first"); with "dense" the next lower score gets the next number, however many tokens share the one before."""
     scores = check_scores(scores)
     if ties not in TIES:
-        raise ValueError(f"ties is one of {', '.join(TIES)}; found {ties!r}")
+        raise RefusedValue(f"ties is one of {', '.join(TIES)}; found {ties!r}")
     if ties == "first":
         places = torch.empty_like(scores)
         places[order(scores)] = torch.arange(1, len(scores) + 1, dtype=scores.dtype)

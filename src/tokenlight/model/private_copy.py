@@ -25,7 +25,7 @@ from tokenlight._compat.torch_internals import (
     weights_in,
 )
 from tokenlight._compat.transformers_internals import set_experts
-from tokenlight.common.errors import UnsupportedModelError
+from tokenlight.common.errors import RefusedType, UnsupportedModelError
 from tokenlight.model import config as model_config
 from tokenlight.model.config import padding_id
 
@@ -169,7 +169,7 @@ def unwrap(model: nn.Module) -> PreTrainedModel:
             )
         model = inside_wrappers(model.get_base_model())  # type: ignore[operator]  # its layers hold the adapters
     if not isinstance(model, PreTrainedModel):
-        raise TypeError(f"expected a transformers model, found {type(model).__name__}")
+        raise RefusedType(f"expected a transformers model, found {type(model).__name__}")
     return model
 
 

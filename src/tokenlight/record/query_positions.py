@@ -7,13 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tokenlight.common.errors import RefusedValue
 from tokenlight.model.capture import Capture
 from tokenlight.model.instrumented import InstrumentedModel
 from tokenlight.tasks.selectors import OutputSelector
 from tokenlight.text.batch import Batch
 
 
-class NoQueryPosition(ValueError):
+class NoQueryPosition(RefusedValue):
     """What is explained is not read from real tokens, so there are no rows of [query, key] maps for it."""
 
 

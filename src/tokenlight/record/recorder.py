@@ -9,7 +9,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from tokenlight._compat.torch_internals import saved_buffers, storage_of
-from tokenlight.common.errors import UnsupportedModelError
+from tokenlight.common.errors import RefusedValue, UnsupportedModelError
 from tokenlight.common.progress import part_begins
 from tokenlight.model.block_structure_discovery import note_gated_projections
 from tokenlight.model.capture import SIGNALS, Capture
@@ -148,11 +148,11 @@ class OpenPass:
         rows: QueryWeights | None = None,  # of other passes over the batch, which agree on them
     ):
         if unknown := one.signals - set(SIGNALS):
-            raise ValueError(f"unknown signals {sorted(unknown)}; there are {', '.join(SIGNALS)}")
+            raise RefusedValue(f"unknown signals {sorted(unknown)}; there are {', '.join(SIGNALS)}")
         self._twin, self._batch, self._plan, self._graph, self._repeatable = instrumented, batch, one, graph, repeatable
         cut = record_options.cuts(one)
         if cut and graph:
-            raise ValueError("gradients that can be differentiated need the whole graph: leave low_memory off")
+            raise RefusedValue("gradients that can be differentiated need the whole graph: leave low_memory off")
         shows_rows = one.reads_query_position and one.rules is None  # rules bend the gradient that tells them
         self._capture = Capture(
             keep=one.signals & {"embeddings"} if cut else one.signals,
@@ -283,6 +283,6 @@ def check_fused(instrumented: InstrumentedModel, capture: Capture, record_option
 
 def check_finite(score: Tensor) -> None:
     if not torch.isfinite(score).all():
-        raise ValueError(
+        raise RefusedValue(
             f"the model's output is not finite ({score.tolist()}): its weights or its precision are at fault"
         )

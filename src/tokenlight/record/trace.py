@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from tokenlight.common.errors import RefusedValue
 from tokenlight.rules.ledger import Ledger
 from tokenlight.text.batch import Batch
 
@@ -115,7 +116,7 @@ class Block:
 
     def _find(self, name: str) -> Signal:
         if name not in self.signals:
-            raise ValueError(
+            raise RefusedValue(
                 f'there is no "{name}" here: a method that reads it names it among its needs, and reads it before it '
                 "asks for the next block"
             )
@@ -205,7 +206,7 @@ class Trace:
         rows that [query, key] maps are read at. Mostly a single token has it all; where several numbers are added up,
         each has 1."""
         if self.query_weights is None:
-            raise ValueError('the row was not asked for: a method that reads one names "row" among its needs')
+            raise RefusedValue('the row was not asked for: a method that reads one names "row" among its needs')
         return self.query_weights
 
     def first_row(self) -> Tensor:

@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tokenlight.common.errors import from_extra
+from tokenlight.common.errors import RefusedValue, from_extra
 from tokenlight.common.files import replacing
 
 ENDING = ".parquet"
@@ -47,10 +47,10 @@ def read_parquet(path: Path) -> dict[str, Any]:
     try:
         table = pyarrow.parquet.read_table(path)
     except pyarrow.ArrowInvalid as error:
-        raise ValueError(f"{path} is not a Parquet file, or a damaged one: {error}") from error
+        raise RefusedValue(f"{path} is not a Parquet file, or a damaged one: {error}") from error
     wanted, about = [*BY_TOKEN.values(), SCORES], (table.schema.metadata or {}).get(ABOUT)
     if about is None or not set(wanted) <= set(table.column_names):
-        raise ValueError(f"{path} holds no saved answer; it has the columns {', '.join(table.column_names)}")
+        raise RefusedValue(f"{path} holds no saved answer; it has the columns {', '.join(table.column_names)}")
     plain: dict[str, Any] = json.loads(about)
     found = {column: table[column].to_pylist() for column in wanted}
     width = len(plain["tokens"])
@@ -64,7 +64,7 @@ def lower_part(matrix: list[list[float]], prompt: int) -> list[list[float]]:
     for step, row in enumerate(matrix):
         before, behind = row[: prompt + step], row[prompt + step :]
         if any(behind):
-            raise ValueError(
+            raise RefusedValue(
                 f"token {step} of the answer has scores for tokens after it, which this format does not keep"
             )
         rows.append(before)

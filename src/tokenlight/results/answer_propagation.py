@@ -9,6 +9,8 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from tokenlight.common.errors import RefusedValue
+
 Form = Literal["exact", "cage", "flashtrace"]
 FORMS = get_args(Form)
 
@@ -17,9 +19,9 @@ def hand_on(
     rows: Tensor, length: int, form: Form, sentences: Sequence[tuple[int, int]], hops: int | None = None
 ) -> Tensor:
     if form not in FORMS:
-        raise ValueError(f"form is one of {', '.join(FORMS)}; found {form!r}")
+        raise RefusedValue(f"form is one of {', '.join(FORMS)}; found {form!r}")
     if hops is not None and (form != "flashtrace" or hops < 0):
-        raise ValueError(f"hops= is a number from 0 for the form 'flashtrace'; found {hops} for {form!r}")
+        raise RefusedValue(f"hops= is a number from 0 for the form 'flashtrace'; found {hops} for {form!r}")
     with torch.autocast(rows.device.type, enabled=False):  # of the caller: products would be in half precision
         if form == "flashtrace":
             return flashtrace(rows, length, sentences, 1 if hops is None else hops)
@@ -33,7 +35,7 @@ def exact(rows: Tensor, length: int) -> Tensor:
         taken = row[length : length + step]  # by the answer's earlier tokens
         sums = found[:step].sum(1)
         if bool(((sums == 0) & (taken != 0)).any()):
-            raise ValueError("a token of the answer has nothing to pass on: its own row adds up to 0")
+            raise RefusedValue("a token of the answer has nothing to pass on: its own row adds up to 0")
         handed = found[:step] / torch.where(sums == 0, 1, sums)[:, None]
         found[step, :length] = row[:length] + (taken @ handed)[:length]
     return found

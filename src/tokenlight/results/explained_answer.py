@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from tokenlight.common.errors import RefusedType, RefusedValue
 from tokenlight.common.files import write_whole
 from tokenlight.results import answer_parquet, saved
 from tokenlight.results.answer_propagation import Form, hand_on, magnified
@@ -34,7 +35,7 @@ def tokens_in_part(
 ) -> list[int]:
     """`spans` are those of the answer's tokens; the part is named in one of three ways."""
     if sum(choice is not None for choice in (text, tokens, sentence)) != 1:
-        raise ValueError("name a part of the answer in one way: its text, tokens=... or sentence=...")
+        raise RefusedValue("name a part of the answer in one way: its text, tokens=... or sentence=...")
     if text is not None:
         first, last = find_once(answer, text)
         chosen = [i for i, (start, end) in enumerate(spans) if start < last and end > first]
@@ -43,7 +44,7 @@ def tokens_in_part(
     else:
         chosen = choose(tokens, len(spans))
     if not chosen:
-        raise ValueError("no token of the answer is named")
+        raise RefusedValue("no token of the answer is named")
     return chosen
 
 
@@ -59,18 +60,18 @@ def tokens_by_sentence(answer: str, spans: Sequence[Span]) -> list[list[int]]:
 def find_once(answer: str, text: str) -> Span:
     """The span of a text that occurs in the answer exactly once."""
     if not isinstance(text, str):
-        raise TypeError(f"a part of the answer is named by its text; found {text!r}: name tokens with tokens=")
+        raise RefusedType(f"a part of the answer is named by its text; found {text!r}: name tokens with tokens=")
     places = [place for place in range(len(answer)) if text and answer.startswith(text, place)]
     if len(places) != 1:
-        raise ValueError(f"{text!r} occurs {len(places)} times in the answer {answer!r}: name its tokens instead")
+        raise RefusedValue(f"{text!r} occurs {len(places)} times in the answer {answer!r}: name its tokens instead")
     return places[0], places[0] + len(text)
 
 
 def pick_sentence(sentences: Sequence[list[int]], number: int) -> list[int]:
     if not isinstance(number, Integral) or isinstance(number, bool):
-        raise TypeError(f"sentence= is the number of a sentence, counted from 0; found {number!r}")
+        raise RefusedType(f"sentence= is the number of a sentence, counted from 0; found {number!r}")
     if not -len(sentences) <= number < len(sentences):
-        raise ValueError(f"there is no sentence {number}: the answer has {len(sentences)}, counted from 0")
+        raise RefusedValue(f"there is no sentence {number}: the answer has {len(sentences)}, counted from 0")
     return sentences[number]
 
 
@@ -82,9 +83,9 @@ def choose(tokens: TokenNumbers | None, count: int) -> list[int]:
         [tokens] if isinstance(tokens, Integral) else list(tokens) if isinstance(tokens, Iterable) else [tokens]
     )
     if wrong := [i for i in wanted if not isinstance(i, Integral) or isinstance(i, bool)]:
-        raise TypeError(f"tokens= is a number, a slice or a list of numbers, counted from 0; found {wrong[0]!r}")
+        raise RefusedType(f"tokens= is a number, a slice or a list of numbers, counted from 0; found {wrong[0]!r}")
     if outside := [i for i in wanted if not -count <= i < count]:
-        raise ValueError(f"the answer has the tokens 0 to {count - 1}; found {outside[0]}")
+        raise RefusedValue(f"the answer has the tokens 0 to {count - 1}; found {outside[0]}")
     return sorted({int(i) % count for i in wanted})
 
 

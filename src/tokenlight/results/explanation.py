@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from torch import Tensor
 
-from tokenlight.common.errors import from_extra
+from tokenlight.common.errors import RefusedValue, from_extra
 from tokenlight.common.files import write_whole
 from tokenlight.results import saved
 from tokenlight.results.units import Passage, Word, passages_of, remainder
@@ -228,7 +228,7 @@ class Explanation:
 
         explainer = explainer or self.explainer
         if explainer is None:
-            raise ValueError("this result does not know its model: call evaluate(explainer=tokenlight.load(...))")
+            raise RefusedValue("this result does not know its model: call evaluate(explainer=tokenlight.load(...))")
         (found,) = evaluate(
             explainer,
             [self],
@@ -277,13 +277,13 @@ def read_saved(
     """The fields of a saved result and its precision, if it is one; `later` stands in for what older files lack."""
     found = plain.get("format") if isinstance(plain, Mapping) else type(plain).__name__
     if found != format:
-        raise ValueError(f"this is not a saved {kind}: expected format {format!r}, found {found!r}")
+        raise RefusedValue(f"this is not a saved {kind}: expected format {format!r}, found {found!r}")
     saved.check_version(plain.get("version"), version)
     fields = {**(later or {}), **plain}
     if wrong := {"format", "version", "dtype", *names} ^ set(fields):
-        raise ValueError(saved.damaged(kind, f"missing or unknown {', '.join(sorted(map(str, wrong)))}"))
+        raise RefusedValue(saved.damaged(kind, f"missing or unknown {', '.join(sorted(map(str, wrong)))}"))
     if fields["dtype"] not in saved.DTYPES:
-        raise ValueError(saved.damaged(kind, f"dtype: expected one of {', '.join(saved.DTYPES)}"))
+        raise RefusedValue(saved.damaged(kind, f"dtype: expected one of {', '.join(saved.DTYPES)}"))
     return {name: fields[name] for name in names}, getattr(torch, fields["dtype"])
 
 

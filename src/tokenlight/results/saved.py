@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tokenlight.common.errors import RefusedValue
+
 DTYPES = ("float32", "float64", "float16", "bfloat16")
 CONVERSION = (TypeError, ValueError, KeyError, IndexError, AttributeError, RuntimeError, OverflowError)
 
@@ -19,7 +21,7 @@ def read_json(path: Path, kind: str) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is not a saved {kind}, or a damaged one: expected JSON ({error})") from error
+        raise RefusedValue(f"{path} is not a saved {kind}, or a damaged one: expected JSON ({error})") from error
 
 
 @contextmanager
@@ -31,7 +33,7 @@ def converting(kind: str) -> Iterator[None]:
         reason = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
         if reason.startswith(damaged(kind, "")):
             raise
-        raise ValueError(damaged(kind, reason)) from error
+        raise RefusedValue(damaged(kind, reason)) from error
 
 
 def damaged(kind: str, reason: str) -> str:
@@ -43,7 +45,7 @@ def check_version(found: Any, expected: int) -> None:
         return
     newer = isinstance(found, int) and found > expected
     what = "a newer tokenlight wrote it: update" if newer else "save it again with this one"
-    raise ValueError(f"saved in version {found!r}, but this tokenlight reads version {expected}; {what}")
+    raise RefusedValue(f"saved in version {found!r}, but this tokenlight reads version {expected}; {what}")
 
 
 def check_texts(fields: Mapping[str, Any], names: Sequence[str]) -> None:
@@ -115,4 +117,4 @@ def is_span(value: Any) -> bool:
 def expect(is_valid: bool, name: str, what: str, found: Any) -> None:
     if not is_valid:
         shown = repr(found)
-        raise ValueError(f"{name}: expected {what}, found {shown if len(shown) <= 60 else shown[:60] + ' ...'}")
+        raise RefusedValue(f"{name}: expected {what}, found {shown if len(shown) <= 60 else shown[:60] + ' ...'}")

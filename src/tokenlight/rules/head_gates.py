@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from tokenlight._compat.torch_internals import without_torch_functions
+from tokenlight.common.errors import RefusedValue
 from tokenlight.rules.autograd_functions import OURS
 from tokenlight.rules.ledger import LEDGER
 
@@ -25,7 +26,7 @@ class Gates:
 
     def __post_init__(self) -> None:
         if self.empty not in EMPTY:
-            raise ValueError(f"empty is 'all', 'drop' or 'residual', found {self.empty!r}")
+            raise RefusedValue(f"empty is 'all', 'drop' or 'residual', found {self.empty!r}")
 
     @property
     def key(self) -> tuple[Any, ...]:

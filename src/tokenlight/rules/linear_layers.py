@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tokenlight._compat.torch_internals import without_torch_functions
+from tokenlight.common.errors import RefusedValue
 from tokenlight.rules.autograd_functions import OURS
 from tokenlight.rules.custom_ops import weigh
 from tokenlight.rules.ledger import ledger_writer
@@ -65,7 +66,7 @@ def alpha_beta_rules(alpha: float, beta: float) -> RuleTable:
     check_parameter("alpha", alpha)
     check_parameter("beta", beta)
     if abs(alpha - beta - 1) > 1e-9:
-        raise ValueError(f"alpha - beta must be 1, or relevance is not conserved; found {alpha!r} and {beta!r}")
+        raise RefusedValue(f"alpha - beta must be 1, or relevance is not conserved; found {alpha!r} and {beta!r}")
 
     def factors(z: Tensor, positive: Tensor, negative: Tensor) -> Factors:
         return Factors(positive=alpha * divide(z, positive), negative=-beta * divide(z, negative))
@@ -75,7 +76,7 @@ def alpha_beta_rules(alpha: float, beta: float) -> RuleTable:
 
 def check_parameter(name: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value) or value < 0:
-        raise ValueError(f"{name} is a number of at least 0, found {value!r}")
+        raise RefusedValue(f"{name} is a number of at least 0, found {value!r}")
     return value
 
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from tokenlight._compat.torch_internals import linear_sources, without_torch_functions
+from tokenlight.common.errors import RefusedValue
 from tokenlight.rules.autograd_functions import (
     ConservingSum,
     GradientSoftmax,
@@ -162,7 +163,7 @@ def is_branch(a: Any, b: Any) -> bool:
 
 def refuse_scaled_sum(args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     if args or kwargs:
-        raise ValueError("a sum with alpha= has no rule: scale the summand first")
+        raise RefusedValue("a sum with alpha= has no rule: scale the summand first")
 
 
 @keeps(own=1)

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from tokenlight._compat.torch_internals import changes_of, is_callers_own, maker, own_function, storage_of
-from tokenlight.common.errors import UnsupportedModelError
+from tokenlight.common.errors import RefusedValue, UnsupportedModelError
 from tokenlight.rules import ops
 from tokenlight.rules.autograd_functions import OURS
 from tokenlight.rules.custom_ops import activation, weigh
@@ -253,7 +253,7 @@ def refuse_nonlinear(function: Function, args: Sequence[Any]) -> None:
     divided_by = function in ops.QUOTIENTS and is_signal(args[1])
     if function in PRODUCTS and sum(map(is_signal, tensors(args))) == 1 and not divided_by:
         return
-    raise ValueError(
+    raise RefusedValue(
         f"the rule table has no rule for {name_of(function)}, which the model applies to its input; "
         "add one: table | {function: rule}, for example tokenlight.rules.identity"
     )

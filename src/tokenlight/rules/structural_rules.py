@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
+from tokenlight.common.errors import RefusedValue
 from tokenlight.rules import lrp_rules as rules
 from tokenlight.rules.autograd_functions import ShareAttention, absorb, like
 from tokenlight.rules.custom_ops import attend, mask_scores, mix_values, query_key
@@ -79,7 +80,7 @@ def extreme(function: Function, x: Tensor, *args: Any, **kwargs: Any) -> Any:
 def divided(function: Function, a: Any, b: Any, *args: Any, **kwargs: Any) -> Any:
     """What a signal is divided by is a scale, and scales are constants."""
     if is_signal(b) and not is_signal(a):
-        raise ValueError(f"{name_of(function)} divides a constant by a signal, for which there is no rule")
+        raise RefusedValue(f"{name_of(function)} divides a constant by a signal, for which there is no rule")
     return function(a, b.detach() if is_signal(b) else b, *args, **kwargs)
 
 
@@ -165,7 +166,7 @@ def by_gradient(function: Function, query: Tensor, key: Tensor, value: Tensor, *
     if not any(signals[:2]):  # the weights are constants
         return function(query, key, value, *settings)
     if not all(signals):
-        raise ValueError("queries, keys and values do not all depend on the input: no rule says who takes what")
+        raise RefusedValue("queries, keys and values do not all depend on the input: no rule says who takes what")
     return function(*ShareAttention.apply(query, key, value), *settings)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
+from tokenlight.common.errors import RefusedType, RefusedValue
 from tokenlight.heads.mask import HeadMask, HeadsLike, has_heads
 from tokenlight.methods import METHODS, Method, find_method
 from tokenlight.methods.config import MethodConfig
@@ -90,11 +91,11 @@ def choose_methods(
     The control that draws random scores runs `random_runs` times, with the seeds 0, 1 ...
     """
     if isinstance(written, str):
-        raise TypeError(f"methods is a list of names, found {written!r}")
+        raise RefusedType(f"methods is a list of names, found {written!r}")
     names: Iterable[str | MethodSpec] = written or (n for n in DEFAULT_METHODS if is_ready(METHODS[n], model, heads))
     specs = [MethodSpec.parse(one) for one in names]
     if not [spec for spec in specs if not spec.control]:
-        raise ValueError("name at least one method in addition to the controls")
+        raise RefusedValue("name at least one method in addition to the controls")
     listed = {spec.name for spec in specs}
     for name in controls(costly=erasure):
         if name not in listed:
@@ -102,7 +103,7 @@ def choose_methods(
             specs += runs_of(name, random_runs) if drawn else [MethodSpec(name, name)]
     labels = [spec.label for spec in specs] + sorted({spec.run_of for spec in specs if spec.run_of})
     if twice := sorted({label for label in labels if labels.count(label) > 1}):
-        raise ValueError(f"{', '.join(twice)} is named twice: give each MethodSpec a label of its own")
+        raise RefusedValue(f"{', '.join(twice)} is named twice: give each MethodSpec a label of its own")
     return sorted(specs, key=lambda spec: spec.control)
 
 
@@ -139,7 +140,7 @@ def split_options(written: str) -> tuple[str, dict[str, Any]]:
     for part in rest.split(",") if rest else ():
         key, sign, value = part.partition("=")
         if not sign or not key.strip() or not value.strip():
-            raise ValueError(f"options are written name:option=value,option=value; found {written!r}")
+            raise RefusedValue(f"options are written name:option=value,option=value; found {written!r}")
         options[key.strip()] = read_value(value.strip())
     return name.strip(), options
 

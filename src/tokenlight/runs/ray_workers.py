@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tokenlight.common.errors import from_extra
+from tokenlight.common.errors import RefusedValue, from_extra
 from tokenlight.data.examples import Chunk
 from tokenlight.runs.workers import Workers
 
@@ -44,7 +44,7 @@ class RayWorkers:
         self, procedure: "Procedure[Result]", parts: "Parts", tell: "Tell", ordered: bool = True
     ) -> "Iterator[Result]":
         if any(one.model.device.type != "cpu" for one in procedure.explainers):
-            raise ValueError("every worker moves a copy of the model to its own device: load the model on the CPU")
+            raise RefusedValue("every worker moves a copy of the model to its own device: load the model on the CPU")
         held = ray.put(procedure)  # must live as long as actors may be restarted
         with settings_of_ray_data(ordered):
             # Reading asks for no processor of its own: with all of them taken by workers, it would wait for ever.

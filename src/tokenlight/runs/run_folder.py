@@ -20,6 +20,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import IO, Any
 
+from tokenlight.common.errors import RefusedValue
 from tokenlight.common.files import full_disk, is_full_disk, replacing, sync_file, write_whole
 from tokenlight.common.versions import library_versions
 from tokenlight.data.data_source import DataSource
@@ -91,7 +92,7 @@ class Journal:
         missing = sorted(set(range(len(scan.groups))) - set(scan.groups))
         damage = [*scan.damage, *(f"group {number} is missing" for number in missing)]
         if damage:
-            raise ValueError(
+            raise RefusedValue(
                 f"{self.path} is damaged: {'; '.join(damage[:3])}. The call or command that wrote it measures "
                 "what is damaged again"
             )
@@ -232,7 +233,7 @@ def claim(folder: Path) -> Iterator[None]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError) as error:
-        raise ValueError(
+        raise RefusedValue(
             f"cannot write to {folder}: expected a folder, or a name that is free; found a file"
         ) from error
     with (folder / ".lock").open("w") as file:
@@ -240,14 +241,16 @@ def claim(folder: Path) -> Iterator[None]:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
-                raise ValueError(f"another process is writing to {folder}: wait for it, or use another one") from error
+                raise RefusedValue(
+                    f"another process is writing to {folder}: wait for it, or use another one"
+                ) from error
         yield
 
 
 def refuse_folder_of_data(folder: Path, source: DataSource) -> None:
     """All files of a folder of data are read as data: results among them would be, too."""
     if isinstance(source.data, str | Path) and not source.on_hub and folder.resolve() == Path(source.data).resolve():
-        raise ValueError(f"{folder} holds the data: name another folder for the results, such as {folder}-results")
+        raise RefusedValue(f"{folder} holds the data: name another folder for the results, such as {folder}-results")
 
 
 def check_settings(folder: Path, settings: Mapping[str, Any], written: Sequence[str] = ()) -> None:
@@ -259,7 +262,7 @@ def check_settings(folder: Path, settings: Mapping[str, Any], written: Sequence[
     if not path.exists():
         strangers = [p.name for pattern in ("results-*.jsonl", *written) for p in sorted(folder.glob(pattern))]
         if strangers:
-            raise ValueError(
+            raise RefusedValue(
                 f"{folder} holds {strangers[0]} but no {RUN_FILE}: it is not of a run, which would overwrite it. Use "
                 "another folder"
             )
@@ -268,7 +271,7 @@ def check_settings(folder: Path, settings: Mapping[str, Any], written: Sequence[
     found = list(differences(read_run(folder), json.loads(json.dumps(settings))))
     if found:
         more = f" (and {len(found) - 5} more)" if len(found) > 5 else ""
-        raise ValueError(f"{folder} holds another run: {'; '.join(found[:5])}{more}. Use another folder")
+        raise RefusedValue(f"{folder} holds another run: {'; '.join(found[:5])}{more}. Use another folder")
 
 
 def warn_of_changed_data(folder: Path, source: DataSource) -> None:
@@ -290,7 +293,7 @@ def read_run(folder: Path) -> dict[str, Any]:
         settings = json.loads(path.read_text(encoding="utf-8"))
         expect(isinstance(settings, dict), "settings", "an object", settings)
     except (ValueError, RecursionError) as error:
-        raise ValueError(
+        raise RefusedValue(
             f"{path} is damaged ({error}). Without it nobody knows what the results here are of: restore it from a "
             "copy, or run again in another folder"
         ) from error

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from tokenlight.common.errors import RefusedValue
+
 Engine = Literal["local", "ray"]
 
 
@@ -16,9 +18,9 @@ class Workers:
 
     def __post_init__(self) -> None:
         if self.engine not in get_args(Engine):
-            raise ValueError(f"engine is 'local' or 'ray', found {self.engine!r}")
+            raise RefusedValue(f"engine is 'local' or 'ray', found {self.engine!r}")
         if self.engine == "local" and self.count is not None:
-            raise ValueError("the local engine is one process: leave the number of workers out, or choose 'ray'")
+            raise RefusedValue("the local engine is one process: leave the number of workers out, or choose 'ray'")
 
 
 THIS_PROCESS = Workers()

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal, TypeVar, get_args
 
+from tokenlight.common.errors import RefusedValue
 from tokenlight.explain.answers import LEAST_TEMPERATURE
 from tokenlight.methods import find_method
 
@@ -21,7 +22,7 @@ Format = Literal["html", "latex", "json"]
 Role = Literal["system", "user", "assistant"]
 
 
-class Refused(ValueError):
+class Refused(RefusedValue):
     """The request cannot be answered as it is; the message says what to change."""
 
 

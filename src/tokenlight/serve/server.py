@@ -11,6 +11,7 @@ import webbrowser
 import uvicorn
 
 from tokenlight._compat.uvicorn_internals import WarnedServer
+from tokenlight.common.errors import RefusedValue
 from tokenlight.explain.explainer import Explainer
 from tokenlight.heads.mask import HeadMask, own_heads
 from tokenlight.serve.app import make_app
@@ -47,8 +48,8 @@ def listen(port: int | None) -> socket.socket:
             if port is None and error.errno == errno.EADDRINUSE:
                 continue
             reason = "another program uses it" if error.errno == errno.EADDRINUSE else error.strerror
-            raise ValueError(f"cannot listen on port {wanted}: {reason}; choose another with --port") from error
-    raise ValueError(f"the ports {PORT} to {PORT + TRIES - 1} are all in use: choose another with --port")
+            raise RefusedValue(f"cannot listen on port {wanted}: {reason}; choose another with --port") from error
+    raise RefusedValue(f"the ports {PORT} to {PORT + TRIES - 1} are all in use: choose another with --port")
 
 
 def make_server(explainer: Explainer, sock: socket.socket, mask: HeadMask | None = None) -> Server:

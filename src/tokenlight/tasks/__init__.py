@@ -5,7 +5,7 @@ from typing import Any
 from transformers import PreTrainedModel
 
 from tokenlight._compat.transformers_internals import class_names
-from tokenlight.common.errors import UnsupportedModelError
+from tokenlight.common.errors import RefusedValue, UnsupportedModelError
 from tokenlight.common.registry import import_all
 from tokenlight.tasks.task import Task
 
@@ -21,7 +21,7 @@ def register(task: type[Task]) -> type[Task]:
 def find_task(name: str) -> type[Task]:
     """By name; a wrong name lists the right ones."""
     if name not in TASKS:
-        raise ValueError(f"there is no task {name!r}; tasks: {', '.join(TASKS)}")
+        raise RefusedValue(f"there is no task {name!r}; tasks: {', '.join(TASKS)}")
     return TASKS[name]
 
 

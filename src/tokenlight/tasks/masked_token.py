@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from tokenlight.common.errors import RefusedValue
 from tokenlight.common.samples import SAMPLE
 from tokenlight.tasks import register
 from tokenlight.tasks.mixins import Positioned, Worded
@@ -27,7 +28,7 @@ class MaskedToken(Positioned, Worded):
         masks = self.masks(tokenized_text)
         if len(masks) != 1:
             found = f"{len(masks)} of them, at {masks}: name one with target=(position, token)" if masks else "none"
-            raise ValueError(f"expected one {self.tokenizer.mask_token} in the text, found {found}")
+            raise RefusedValue(f"expected one {self.tokenizer.mask_token} in the text, found {found}")
         return masks[0], target
 
     def masks(self, tokenized_text: TokenizedText) -> list[int]:

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from tokenlight.common.errors import RefusedType, RefusedValue
 from tokenlight.tasks.targets import ResolvedTarget, Span, TargetSpec, check_position, check_positions, refuse_equal
 from tokenlight.tasks.task import LogitsFor, Task
 from tokenlight.text.batch import Batch
@@ -34,7 +35,7 @@ class Labeled(Task):
     def check_output(self, index: int) -> int:
         """`config.id2label` may name more labels than the model has outputs."""
         if index >= self.outputs:
-            raise ValueError(
+            raise RefusedValue(
                 f"the label {self.labels[index]!r} is output {index} in config.id2label, but the model has only "
                 f"{self.outputs} outputs: choose another label, or mend config.id2label"
             )
@@ -67,17 +68,17 @@ def read_labels(names: Mapping[Any, Any] | None, outputs: int) -> dict[int, str]
         if not (is_whole(key) or (isinstance(key, str) and key.isdecimal())) or not (
             isinstance(name, str) or is_whole(name)
         ):
-            raise ValueError(
+            raise RefusedValue(
                 f"config.id2label holds {key!r}: {name!r}; expected the index of an output and the name of its label"
             )
         if int(key) in labels:
-            raise ValueError(
+            raise RefusedValue(
                 f"config.id2label has two names for output {int(key)}, {labels[int(key)]!r} and {name!r}: "
                 "name every output once"
             )
         labels[int(key)] = str(name)
     if missing := [i for i in range(outputs) if i not in labels]:
-        raise ValueError(
+        raise RefusedValue(
             f"the model has {outputs} outputs, and config.id2label has no name for "
             f"{', '.join(map(str, missing[:10]))}: name every output, from 0 to {outputs - 1}, in config.id2label"
         )
@@ -110,7 +111,7 @@ def label_index(label: object, labels: Mapping[int, str]) -> int:
     if not loose and isinstance(label, str) and label.isdecimal():  # the command line has no numbers
         loose = [i for i in labels if i == int(label)]
     if len(loose) != 1:
-        raise ValueError(f"the model has no label {label!r}; it has {describe_labels(labels)}")
+        raise RefusedValue(f"the model has no label {label!r}; it has {describe_labels(labels)}")
     return loose[0]
 
 
@@ -147,10 +148,10 @@ def token_index(token: object, tokenizer: Any, vocabulary: int) -> int:
     """A token id, a text that is exactly one token (' are'), or a vocabulary entry ('Ġare', '##ing')."""
     if is_whole(token):
         if not 0 <= token < vocabulary:
-            raise ValueError(f"token id {token} is outside the vocabulary of {vocabulary} tokens")
+            raise RefusedValue(f"token id {token} is outside the vocabulary of {vocabulary} tokens")
         return int(token)
     if not isinstance(token, str):
-        raise TypeError(f"expected a token as text or id, found {type(token).__name__}: {token!r}")
+        raise RefusedType(f"expected a token as text or id, found {type(token).__name__}: {token!r}")
     ids = tokenizer.encode(token, add_special_tokens=False)
     if len(ids) == 1 and (ids[0] != tokenizer.unk_token_id or token == tokenizer.unk_token):
         return ids[0]
@@ -166,7 +167,7 @@ def token_index(token: object, tokenizer: Any, vocabulary: int) -> int:
     hint = (
         f", or {' ' + token!r} with a leading blank" if len(blank) == 1 and tokenizer.unk_token_id not in blank else ""
     )
-    raise ValueError(f"{token!r} is not one token but {len(pieces)}: {pieces}. Name a single token{hint}")
+    raise RefusedValue(f"{token!r} is not one token but {len(pieces)}: {pieces}. Name a single token{hint}")
 
 
 @dataclass(frozen=True)
@@ -183,7 +184,7 @@ class Positioned(Task):
     def place(self, tokenized_text: TokenizedText, target: Any) -> tuple[int, Any]:
         """The position, and what is asked about it."""
         if not isinstance(target, tuple) or len(target) != 2:
-            raise ValueError(
+            raise RefusedValue(
                 f"this {self.name} model answers for every token: target=(position, label), where position is a token "
                 f"index or a word of the text and label may be None for the predicted one; found {target!r}"
             )
@@ -196,7 +197,7 @@ class Positioned(Task):
 
     def resolve_target_ids(self, target: Any, foil: Any) -> ResolvedTarget:
         if not isinstance(target, tuple) or len(target) != 2:
-            raise ValueError(
+            raise RefusedValue(
                 f"this {self.name} model answers for every token: target=(position, index); found {target!r}"
             )
         refuse_equal(target[1], foil, foil)
@@ -234,9 +235,9 @@ def token_of_word(tokenized_text: TokenizedText, word: str) -> int:
     ]
     places = whole or places  # 'is' is not the end of 'this', if it also stands alone
     if len(places) != 1:
-        raise ValueError(f"{word!r} occurs {len(places)} times in the text: give the index of its token instead")
+        raise RefusedValue(f"{word!r} occurs {len(places)} times in the text: give the index of its token instead")
     segment, start = places[0]
     for i, (s, (first, last)) in enumerate(zip(tokenized_text.segments, tokenized_text.spans, strict=True)):
         if s == segment and first <= start < last:
             return i
-    raise ValueError(f"{word!r} is not among the tokens that fit into the model")
+    raise RefusedValue(f"{word!r} is not among the tokens that fit into the model")

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from tokenlight.common.errors import RefusedValue
 from tokenlight.tasks import register
 from tokenlight.tasks.mixins import Worded
 from tokenlight.tasks.selectors import ContinuationSelector, OutputSelector
@@ -47,7 +48,7 @@ class NextToken(Worded):
         if not answer and not other:
             return super().resolve_target(tokenized_text, target, foil)
         if target is None:
-            raise ValueError("a foil of several tokens needs a target to be compared with")
+            raise RefusedValue("a foil of several tokens needs a target to be compared with")
         answer, other = answer or (self.index(target),), other or (() if foil is None else (self.index(foil),))
         refuse_equal(answer, other, target)
         return ResolvedTarget(answer=answer, foil_answer=other, against_all=True)
@@ -132,7 +133,7 @@ class NextToken(Worded):
 
     def measured_target(self, index: Sequence[int], foil: Sequence[int], position: int | None) -> MeasuredTarget:
         if len(foil) > 1 or (foil and len(index) > 1):
-            raise ValueError(
+            raise RefusedValue(
                 "the probability of one continuation among two is not measured: name a target= and no foil"
             )
         return super().measured_target(index, foil, position)

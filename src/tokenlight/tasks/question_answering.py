@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 from transformers import PreTrainedModel
 
+from tokenlight.common.errors import RefusedType, RefusedValue
 from tokenlight.common.samples import SAMPLE
 from tokenlight.tasks import register
 from tokenlight.tasks.selectors import OutputSelector
@@ -65,18 +66,18 @@ class ExtractiveAnswers(Task):
     def context(self, tokenized_text: TokenizedText) -> Span:
         """The tokens that an answer may lie in."""
         if not isinstance(tokenized_text.text, tuple):
-            raise ValueError("question answering explains a pair: explain((question, context))")
+            raise RefusedValue("question answering explains a pair: explain((question, context))")
         inside = [i for i, segment in enumerate(tokenized_text.segments) if segment == 1]
         if not inside:
-            raise ValueError("nothing of the context fits after the question: shorten the question")
+            raise RefusedValue("nothing of the context fits after the question: shorten the question")
         return inside[0], inside[-1]
 
     def resolve_target_ids(self, target: Any, foil: Any) -> ResolvedTarget:
         for span in (target, foil):
             if span is not None and not (isinstance(span, tuple) and len(span) == 2):
-                raise ValueError(f"an answer is (first token, last token), found {span!r}")
+                raise RefusedValue(f"an answer is (first token, last token), found {span!r}")
             if span is not None and span[0] > span[1]:
-                raise ValueError(f"an answer goes from its first to its last token; found {span}")
+                raise RefusedValue(f"an answer goes from its first to its last token; found {span}")
         refuse_equal(target, foil, target)
         return ResolvedTarget(span=target, foil_span=foil)
 
@@ -94,7 +95,7 @@ class ExtractiveAnswers(Task):
         return 2  # start and end
 
     def index(self, name: object) -> int:
-        raise TypeError(f"an answer is a stretch of tokens and has no single index; found {name!r}")
+        raise RefusedType(f"an answer is a stretch of tokens and has no single index; found {name!r}")
 
     def name_of(self, index: int) -> str:
         return SIDES[index]
@@ -128,7 +129,7 @@ class ExtractiveAnswers(Task):
     ) -> ResolvedTarget:
         inside = [i for i, segment in enumerate(tokenized_text.segments) if segment == 1]
         if not inside:
-            raise ValueError("nothing of the context is left to answer from")
+            raise RefusedValue("nothing of the context is left to answer from")
         return replace(super().moved(resolved, tokenized_text, measured_target), context=(inside[0], inside[-1]))
 
     def measured_target(self, index: Sequence[int], foil: Sequence[int], position: int | None) -> MeasuredTarget:
@@ -213,16 +214,16 @@ def answer_span(tokenized_text: TokenizedText, answer: object) -> Span:
     if isinstance(answer, tuple) and len(answer) == 2:
         first, last = (check_position(tokenized_text, position) for position in answer)
         if first > last:
-            raise ValueError(f"an answer goes from its first to its last token; found {answer}")
+            raise RefusedValue(f"an answer goes from its first to its last token; found {answer}")
         return first, last
     if not isinstance(answer, str):
-        raise TypeError(f"expected an answer as text or as (first token, last token), found {answer!r}")
+        raise RefusedType(f"expected an answer as text or as (first token, last token), found {answer!r}")
     context = parts(tokenized_text.text)[1]
     if not answer or answer not in context:
-        raise ValueError(f"the answer {answer!r} is not in the context exactly as written")
+        raise RefusedValue(f"the answer {answer!r} is not in the context exactly as written")
     start = find_whole(context, answer)
     if start is None:
-        raise ValueError(
+        raise RefusedValue(
             f"the answer {answer!r} is in the context only inside longer words: give whole words, or the tokens as "
             "(first token, last token)"
         )
@@ -238,7 +239,7 @@ def answer_span(tokenized_text: TokenizedText, answer: object) -> Span:
     kept = min(first for first, _ in in_context), max(last for _, last in in_context)  # characters of the context
     cut_off = tokenized_text.truncated and (kept[0] > start or kept[1] < start + len(answer.rstrip()))
     if not inside or cut_off:
-        raise ValueError(f"the answer {answer!r} is in a part of the context that did not fit into the model")
+        raise RefusedValue(f"the answer {answer!r} is in a part of the context that did not fit into the model")
     return inside[0], inside[-1]
 
 

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid, one_hot
 from transformers import PreTrainedModel
 
+from tokenlight.common.errors import RefusedValue
 from tokenlight.tasks.target_functions import OutputFunction, call_target_function
 from tokenlight.text.batch import Batch
 
@@ -62,7 +63,7 @@ class OutputSelector:
     def log_probability(self, output: Any) -> Tensor:
         """[batch] of the target, among the two where there is a foil; in double precision."""
         if self.index is None:
-            raise ValueError("a function of the output has no probability: name a target")
+            raise RefusedValue("a function of the output has no probability: name a target")
         logits = output[self.field].double()
         if self.position is not None:
             logits = logits_at(logits, self.position)

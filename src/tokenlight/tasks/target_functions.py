@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tokenlight.common.errors import RefusedValue
 from tokenlight.text.batch import Batch
 
 OutputFunction = Callable[[Any], Tensor]  # the model's output -> [batch]
@@ -19,9 +20,11 @@ def texts_in(output: Any) -> int:
 def check_score(score: Any, batch: int) -> Tensor:
     if not isinstance(score, Tensor) or score.shape != (batch,):
         found = tuple(score.shape) if isinstance(score, Tensor) else type(score).__name__
-        raise ValueError(f"a target function must return one number per text, shape ({batch},); found {found}")
+        raise RefusedValue(f"a target function must return one number per text, shape ({batch},); found {found}")
     if torch.is_grad_enabled() and not score.requires_grad:
-        raise ValueError("the target function's result has no gradient: compute it from the output, without detaching")
+        raise RefusedValue(
+            "the target function's result has no gradient: compute it from the output, without detaching"
+        )
     return score
 
 
@@ -52,7 +55,7 @@ def refuse_mixed_texts(function: OutputFunction, output: Any, score: Tensor) -> 
     if not torch.allclose(
         torch.cat(parts), score, rtol=0, atol=torch.finfo(score.dtype).eps ** 0.5 * largest, equal_nan=True
     ):
-        raise ValueError(
+        raise RefusedValue(
             "the target function mixes texts: for one text it gives another number than in a batch with other texts. "
             "Leave the first axis alone, for example output.logits.mean(-1) instead of output.logits.mean()"
         )
@@ -89,7 +92,7 @@ def refuse_padding_read(function: OutputFunction, output: Any, batch: Batch) -> 
         gradients = torch.autograd.grad(score.sum(), leaves, allow_unused=True)
     for gradient in gradients:
         if gradient is not None and (read := read_tokens(gradient) & padding.to(gradient.device)).any():
-            raise ValueError(
+            raise RefusedValue(
                 f"the target function reads token {int(read.nonzero()[0, 1])} of a text, which is padding. Read the "
                 "outputs of real tokens alone, or give rows of equal length, one call for each length"
             )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from tokenlight.common.errors import RefusedValue
 from tokenlight.tasks.selectors import OutputSelector
 from tokenlight.tasks.target_functions import OutputFunction
 from tokenlight.text.batch import Batch
@@ -52,7 +53,7 @@ class ResolvedTarget:
         if self.span is None and self.index is None and not self.answer:
             return None
         if self.foil_answer:
-            raise ValueError("the probability of one continuation among two is not measured: leave the foil out")
+            raise RefusedValue("the probability of one continuation among two is not measured: leave the foil out")
         index = self.answer or (() if self.index is None else (self.index,))
         return MeasuredTarget(index, self.foil, self.position, self.span, self.foil_span)
 
@@ -165,14 +166,14 @@ def new_foils(foils: Sequence[int | None], like: Tensor) -> Tensor | None:
 def all_or_none(foils: Sequence[Any]) -> bool:
     """Whether there are foils; a batch cannot have some."""
     if any(foil is None for foil in foils) and any(foil is not None for foil in foils):
-        raise ValueError("some rows have a foil and others none: explain them in separate calls")
+        raise RefusedValue("some rows have a foil and others none: explain them in separate calls")
     return foils[0] is not None
 
 
 def check_indices(indices: Sequence[Any], outputs: int) -> None:
     for index in indices:
         if index is not None and not (is_whole(index) and 0 <= index < outputs):
-            raise ValueError(f"expected the index of one of the model's {outputs} outputs, found {index!r}")
+            raise RefusedValue(f"expected the index of one of the model's {outputs} outputs, found {index!r}")
 
 
 def check_positions(positions: Sequence[Any], batch: Batch) -> None:
@@ -181,14 +182,14 @@ def check_positions(positions: Sequence[Any], batch: Batch) -> None:
         if position is None:
             continue
         if not (is_whole(position) and 0 <= position < width):
-            raise ValueError(f"there is no position {position!r} in rows of {width} tokens")
+            raise RefusedValue(f"there is no position {position!r} in rows of {width} tokens")
         if not batch.attention_mask[row, position]:
-            raise ValueError(f"position {position} of row {row} is padding")
+            raise RefusedValue(f"position {position} of row {row} is padding")
 
 
 def check_position(tokenized_text: TokenizedText, position: object) -> int:
     if not is_whole(position) or not 0 <= position < len(tokenized_text):
-        raise ValueError(
+        raise RefusedValue(
             f"position {position!r} is not a token of this text, which has tokens 0 to {len(tokenized_text) - 1}"
         )
     return int(position)
@@ -196,7 +197,7 @@ def check_position(tokenized_text: TokenizedText, position: object) -> int:
 
 def refuse_equal(target: object, foil: object, name: object) -> None:
     if target is not None and target == foil:
-        raise ValueError(f"target and foil are both {name!r}: there is nothing to compare")
+        raise RefusedValue(f"target and foil are both {name!r}: there is nothing to compare")
 
 
 def spread(value: Any, count: int, name: str) -> list[TargetSpec]:
@@ -204,7 +205,7 @@ def spread(value: Any, count: int, name: str) -> list[TargetSpec]:
     if not isinstance(value, list):
         return [value] * count
     if len(value) != count:
-        raise ValueError(f"{name} is a list of {len(value)} for {count} texts")
+        raise RefusedValue(f"{name} is a list of {len(value)} for {count} texts")
     return value
 
 
@@ -214,5 +215,7 @@ def shared_function(targets: Sequence[TargetSpec], foils: Sequence[TargetSpec]) 
     if not functions:
         return None
     if any(target is not functions[0] for target in targets) or any(foil is not None for foil in foils):
-        raise ValueError("a target function is given for all texts at once, and takes the difference to a foil itself")
+        raise RefusedValue(
+            "a target function is given for all texts at once, and takes the difference to a foil itself"
+        )
     return functions[0]

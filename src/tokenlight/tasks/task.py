@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 from transformers import PreTrainedModel
 
+from tokenlight.common.errors import RefusedValue
 from tokenlight.common.samples import SAMPLE
 from tokenlight.model.config import embedding_rows, max_length
 from tokenlight.tasks.selectors import OutputSelector, logits_at
@@ -132,9 +133,9 @@ class Task(ABC):
     def compose(self, target: Any, position: int | None = None, span: Span | None = None) -> Any:
         """What the separate fields of a page or a command say, as `explain` takes it."""
         if span is not None:
-            raise ValueError(f"spans are for question answering; this is a {self.name} model")
+            raise RefusedValue(f"spans are for question answering; this is a {self.name} model")
         if position is not None:
-            raise ValueError(f"a position is for models that answer for every token; this is a {self.name} model")
+            raise RefusedValue(f"a position is for models that answer for every token; this is a {self.name} model")
         return target
 
     def default_position(self, tokenized_text: TokenizedText) -> int | None:

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tokenlight.common.errors import RefusedValue
 from tokenlight.text.tokenized_text import TokenizedText, Units, units_of
 
 
@@ -124,7 +125,7 @@ def has_embedding(token: int | None, embedded: int | None) -> bool:
 def refuse_unembedded_ids(tokenized_text: TokenizedText, embedded: int | None) -> None:
     if embedded is not None and tokenized_text.input_ids and max(tokenized_text.input_ids) >= embedded:
         place = next(i for i, token in enumerate(tokenized_text.input_ids) if token >= embedded)
-        raise ValueError(
+        raise RefusedValue(
             f"the text holds the token {tokenized_text.tokens[place]!r} with the id "
             f"{tokenized_text.input_ids[place]}, but the model has "
             f"embeddings for {embedded} ids only: the tokenizer does not fit the model, or tokens were added to it "
@@ -133,7 +134,7 @@ def refuse_unembedded_ids(tokenized_text: TokenizedText, embedded: int | None) -
 
 
 def refuse_unembedded_role(role: str, token: int) -> None:
-    raise ValueError(
+    raise RefusedValue(
         f"the {role} token has the id {token}, for which the model has no embedding: it was added to the tokenizer "
         f"without model.resize_token_embeddings(len(tokenizer)). Resize the embeddings, or do without {role!r}"
     )

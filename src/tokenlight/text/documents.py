@@ -5,6 +5,7 @@ from dataclasses import replace
 from itertools import pairwise, repeat
 from typing import Any, Literal, get_args
 
+from tokenlight.common.errors import RefusedType, RefusedValue
 from tokenlight.text import segmentation
 from tokenlight.text.tokenized_text import Chat, Document, Text, TokenizedText, is_whole, parts
 
@@ -31,7 +32,7 @@ def find_documents(text: Text, documents: Documents | None) -> tuple[Document, .
     elif callable(documents):
         found = divide_by(text, documents, "part")
     elif isinstance(documents, bytes | Set) or not isinstance(documents, Iterable):
-        raise TypeError(
+        raise RefusedType(
             "documents are a list of texts or spans, a dict of texts by their names, or a way to divide the prompt; "
             f"found {type(documents).__name__}"
         )
@@ -39,11 +40,11 @@ def find_documents(text: Text, documents: Documents | None) -> tuple[Document, .
         named = documents.items() if isinstance(documents, Mapping) else number("document", documents)
         found = [locate(text, name, one) for name, one in named]
     if not found:
-        raise ValueError("expected sources, found none: name one or more, or leave documents= out")
+        raise RefusedValue("expected sources, found none: name one or more, or leave documents= out")
     ordered = sorted(found, key=lambda source: (source.segment, source.span))
     for one, next_one in pairwise(ordered):
         if one.segment == next_one.segment and next_one.span[0] < one.span[1]:
-            raise ValueError(f"the sources {one.name!r} and {next_one.name!r} overlap")
+            raise RefusedValue(f"the sources {one.name!r} and {next_one.name!r} overlap")
     return tuple(ordered)
 
 
@@ -53,7 +54,7 @@ def number(name: str, some: Sequence[Any]) -> list[tuple[str, Any]]:
 
 def divide(text: Text, way: str) -> list[Document]:
     if way not in DIVISIONS:
-        raise ValueError(
+        raise RefusedValue(
             f"a prompt is divided by {', '.join(DIVISIONS)}, or name the documents in a list; found {way!r}"
         )
     if way == "turns":
@@ -72,17 +73,17 @@ def spans_of(cut: Callable[[str], Sequence[Span]], part: str) -> list[Span]:
     """What a function makes of a text; `locate` looks whether they are spans in it."""
     found = cut(part)
     if isinstance(found, str | bytes) or not isinstance(found, Iterable):
-        raise TypeError(f"a function that divides a text returns spans (start, end); found {type(found).__name__}")
+        raise RefusedType(f"a function that divides a text returns spans (start, end); found {type(found).__name__}")
     spans = list(found)
     if wrong := [span for span in spans if isinstance(span, str | bytes) or not isinstance(span, Iterable)]:
-        raise TypeError(f"a function that divides a text returns spans (start, end); found {wrong[0]!r} among them")
+        raise RefusedType(f"a function that divides a text returns spans (start, end); found {wrong[0]!r} among them")
     return spans
 
 
 def locate(text: Text, name: str, document: str | Sequence[int]) -> Document:
     """One source, by the text that it has, or by its span."""
     if not isinstance(name, str):
-        raise TypeError(f"a document is named by a text; found {type(name).__name__}: {name!r}")
+        raise RefusedType(f"a document is named by a text; found {type(name).__name__}: {name!r}")
     texts = parts(text)
     if isinstance(document, str):
         wanted = document.strip()
@@ -93,19 +94,19 @@ def locate(text: Text, name: str, document: str | Sequence[int]) -> Document:
             if part.startswith(wanted, at)
         ]
         if not wanted or len(places) != 1:
-            raise ValueError(
+            raise RefusedValue(
                 f"{name}, {document[:60]!r}, occurs {len(places) if wanted else 0} times in the prompt, not once"
             )
         segment, at = places[0]
         return Document(name, segment, (at, at + len(wanted)))
     if not isinstance(document, Iterable) or len(span := tuple(document)) not in (2, 3) or not all(map(is_whole, span)):
-        raise TypeError(
+        raise RefusedType(
             f"{name}: expected a text that stands in the prompt, or a span (start, end) or (part, start, end) of whole "
             f"numbers; found {document!r}"
         )
     segment, start, end = map(int, (0, *span)[-3:])
     if not 0 <= segment < len(texts) or not 0 <= start < end <= len(texts[segment]):
-        raise ValueError(f"{name}: {tuple(document)} is not a span of characters in the prompt")
+        raise RefusedValue(f"{name}: {tuple(document)} is not a span of characters in the prompt")
     return Document(name, segment, (start, end))
 
 
@@ -113,7 +114,7 @@ def documents_for(texts: Sequence[Text], single: bool, documents: Any) -> list[t
     """For each text its sources. For a list of texts, documents are a list with those of each, or one way for all."""
     each = list(repeat(documents, len(texts)) if single or is_way(documents) else documents)
     if len(each) != len(texts):
-        raise ValueError(f"documents for {len(each)} texts, but there are {len(texts)} texts")
+        raise RefusedValue(f"documents for {len(each)} texts, but there are {len(texts)} texts")
     return [find_documents(text, some) for text, some in zip(texts, each, strict=True)]
 
 
@@ -158,7 +159,7 @@ def with_documents(text: Prompt, documents: Mapping[str, str] | Sequence[str]) -
     if not missing:
         return text, find_documents(text, named)
     if len(missing) < len(named):
-        raise ValueError(
+        raise RefusedValue(
             f"{missing[0]}, {named[missing[0]][:60]!r}, does not occur in the prompt, but other documents do: "
             "put all of them into it, or none"
         )

@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
+from tokenlight.common.errors import RefusedValue
 from tokenlight.text.batch import Batch
 
 
@@ -46,9 +47,9 @@ def as_bytes(ids: Tensor) -> bytes:
 
 def check_seed(seed: int) -> int:
     if not isinstance(seed, int):
-        raise ValueError(f"seed is a whole number, found {seed!r}")
+        raise RefusedValue(f"seed is a whole number, found {seed!r}")
     if not -(2**63) <= seed < 2**63:
-        raise ValueError(f"seed is a whole number of at most 64 bits, found {seed}")
+        raise RefusedValue(f"seed is a whole number of at most 64 bits, found {seed}")
     return seed
 
 
@@ -83,7 +84,7 @@ class Contexts:
             return cls(MOST, read_removal(removal), seed, until_converged=True)
         if isinstance(count, bool) or not isinstance(count, int) or count < 0 or count % 2:
             found = f"found {count!r}"
-            raise ValueError(f"contexts come in pairs: give an even number such as 8, 'auto', or 0 for none; {found}")
+            raise RefusedValue(f"contexts come in pairs: give an even number such as 8, 'auto', or 0 for none; {found}")
         return cls(count, read_removal(removal), seed) if count else None
 
     @property
@@ -130,7 +131,7 @@ def read_removal(written: Any) -> tuple[Removal, ...] | None:
     names = [name.strip() for name in written.split("+")] if isinstance(written, str) else []
     found: tuple[Removal, ...] = tuple(gap for name in names for gap in REMOVALS if gap == name)
     if not found or len(found) < len(names):
-        raise ValueError(
+        raise RefusedValue(
             f"gaps is one or more of {', '.join(REMOVALS)}, joined by '+' as in 'pad+mask'; found {written!r}"
         )
     return found

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
+from tokenlight.common.errors import RefusedType, RefusedValue
 from tokenlight.text.tokenized_text import Chat, Cut, Text, TokenizedText, check_text, parts, shorten, trim
 
 Messages = list[dict[str, str]]  # each with "role" and "content"
@@ -32,10 +33,12 @@ def texts_of(given: Any) -> tuple[list[Text], bool]:
     if isinstance(given, str | tuple | Chat):
         return [given], True
     if isinstance(given, bytes | Mapping | Set) or not hasattr(given, "__iter__"):
-        raise TypeError(f"expected a text, a pair as a tuple, a chat, or a list of these; found {type(given).__name__}")
+        raise RefusedType(
+            f"expected a text, a pair as a tuple, a chat, or a list of these; found {type(given).__name__}"
+        )
     listed = list(given)
     if not listed:
-        raise ValueError("expected at least one text, found an empty list")
+        raise RefusedValue("expected at least one text, found an empty list")
     if isinstance(listed[0], Mapping):
         return [read_chat(listed)], True
     return [read_chat(one) if is_chat(one) else one for one in listed], False
@@ -50,7 +53,7 @@ def read_chat(messages: Sequence[Any]) -> Chat:
     for i, message in enumerate(messages):
         found = sorted(message) if isinstance(message, Mapping) else type(message).__name__
         if found != ["content", "role"] or not all(isinstance(message[key], str) for key in found):
-            raise ValueError(f'message {i}: expected {{"role": text, "content": text}}, found {message!r}')
+            raise RefusedValue(f'message {i}: expected {{"role": text, "content": text}}, found {message!r}')
     return Chat(tuple(message["role"] for message in messages), tuple(message["content"] for message in messages))
 
 
@@ -116,7 +119,7 @@ def place_messages(tokenizer: Any, chat: Chat, replies: bool) -> tuple[str, list
     marks = Chat(chat.roles, tuple(f"\ue000{i}\ue001" for i in range(len(chat.contents))))
     text, frame = render(tokenizer, chat, replies), MARK.split(render(tokenizer, marks, replies))
     if frame[1::2] != [str(i) for i in range(len(chat.contents))]:
-        raise ValueError(
+        raise RefusedValue(
             "the tokenizer's chat template does not write every message once, in order: "
             f"of {len(chat.contents)} messages, it writes {', '.join(frame[1::2]) or 'none'}, counted from 0"
         )
@@ -124,7 +127,7 @@ def place_messages(tokenizer: Any, chat: Chat, replies: bool) -> tuple[str, list
     for content, behind in zip(chat.contents, frame[2::2], strict=True):
         written = next((one for one in (content, content.strip()) if text.startswith(one + behind, at)), None)
         if written is None:
-            raise ValueError(
+            raise RefusedValue(
                 f"the tokenizer's chat template changes message {len(places)}, so scores cannot be placed in it: "
                 "give the prompt as one text, from tokenizer.apply_chat_template(messages, tokenize=False)"
             )
@@ -136,7 +139,7 @@ def place_messages(tokenizer: Any, chat: Chat, replies: bool) -> tuple[str, list
 def render(tokenizer: Any, chat: Chat, replies: bool) -> str:
     """By transformers' own code. A last message of the assistant is one that goes on."""
     if not getattr(tokenizer, "chat_template", None):
-        raise ValueError(
+        raise RefusedValue(
             "this tokenizer has no chat template: give the prompt as one text, or set tokenizer.chat_template"
         )
     goes_on = replies and chat.roles[-1] == ASSISTANT
@@ -144,7 +147,7 @@ def render(tokenizer: Any, chat: Chat, replies: bool) -> str:
     try:
         return tokenizer.apply_chat_template(messages_of(chat), tokenize=False, **settings)
     except Exception as error:  # templates raise what they like
-        raise ValueError(f"the tokenizer's chat template refuses this chat: {error}") from error
+        raise RefusedValue(f"the tokenizer's chat template refuses this chat: {error}") from error
 
 
 def encode(
@@ -157,7 +160,7 @@ def encode(
     for i, text in enumerate(texts):
         check_text(text, f"text {i}: " if len(texts) > 1 else "")
     if not getattr(tokenizer, "is_fast", False):
-        raise ValueError(
+        raise RefusedValue(
             f"{type(tokenizer).__name__} gives no character offsets, so scores cannot be placed in the text. "
             "Load its fast version (a tokenizer.json), or tokenize yourself and call tokenlight.attribute"
         )
@@ -186,7 +189,7 @@ def encode_each(
 
 def fit(tokenized_text: TokenizedText, max_length: int | None, cut: Cut) -> TokenizedText:
     if not any(segment is not None for segment in tokenized_text.segments):
-        raise ValueError(f"the text {tokenized_text.text!r} has no tokens of its own: give a text with words in it")
+        raise RefusedValue(f"the text {tokenized_text.text!r} has no tokens of its own: give a text with words in it")
     return (
         tokenized_text
         if max_length is None or len(tokenized_text) <= max_length
@@ -244,7 +247,7 @@ def followed(text: Text, answer: str) -> Text:
     if isinstance(text, Chat):
         return Chat((*text.roles, ASSISTANT), (*text.contents, answer))
     if isinstance(text, tuple):
-        raise ValueError("a language model continues one text or a chat; found a pair")
+        raise RefusedValue("a language model continues one text or a chat; found a pair")
     return text, answer
 
 
@@ -297,4 +300,4 @@ def refuse_too_long(tokenized_text: TokenizedText, ids: Sequence[int], max_lengt
     """The model reads the whole text and all of the answer, or nothing is explained."""
     total = len(tokenized_text) + tokenized_text.truncated + len(ids)
     if max_length is not None and total > max_length:
-        raise ValueError(f"prompt and answer have {total} tokens, the model reads {max_length}: shorten the prompt")
+        raise RefusedValue(f"prompt and answer have {total} tokens, the model reads {max_length}: shorten the prompt")

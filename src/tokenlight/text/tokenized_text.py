@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol, TypeGuard, get_args
 import torch
 from torch import Tensor
 
+from tokenlight.common.errors import RefusedType, RefusedValue
 from tokenlight.text import segmentation
 from tokenlight.text.segmentation import group_tokens
 
@@ -72,9 +73,9 @@ def shorten(tokenized_text: TokenizedText, length: int, cut: Cut) -> TokenizedTe
     for _ in range(len(tokenized_text) - length):
         room[1 if room[1] > room[0] or (cut == "only_second" and room[1]) else 0] -= 1
     if isinstance(tokenized_text.text, tuple) and min(room) < 1:
-        raise ValueError(f"nothing of the context fits after the question in {length} tokens: shorten the question")
+        raise RefusedValue(f"nothing of the context fits after the question in {length} tokens: shorten the question")
     if room[0] < 1:
-        raise ValueError(f"no token of the text fits into the {length} tokens that the model reads")
+        raise RefusedValue(f"no token of the text fits into the {length} tokens that the model reads")
     seen, kept = [0, 0], []
     for i, segment in enumerate(tokenized_text.segments):
         skipped = (
@@ -92,7 +93,7 @@ def shorten_chat(tokenized_text: TokenizedText, length: int) -> TokenizedText:
     words = [i for i, segment in enumerate(tokenized_text.segments) if segment is not None]
     excess = len(tokenized_text) - length
     if excess >= len(words):
-        raise ValueError(f"the chat template alone fills the {length} tokens that the model reads")
+        raise RefusedValue(f"the chat template alone fills the {length} tokens that the model reads")
     gone = set(words[:excess])
     return select_tokens(tokenized_text, [i for i in range(len(tokenized_text)) if i not in gone])
 
@@ -110,11 +111,13 @@ def check_text(text: object, where: str = "") -> None:
     if isinstance(text, Chat):
         pieces = ("\n".join(text.contents),)  # single messages may be empty
     if not all(isinstance(part, str) for part in pieces):
-        raise TypeError(f"{where}expected a text or a pair of texts as a tuple, found {type(text).__name__}: {text!r}")
+        raise RefusedType(
+            f"{where}expected a text or a pair of texts as a tuple, found {type(text).__name__}: {text!r}"
+        )
     if not all(part.strip() for part in pieces if isinstance(part, str)):
-        raise ValueError(f"{where}expected a text, found an empty one")
+        raise RefusedValue(f"{where}expected a text, found an empty one")
     if any("\ud800" <= character <= "\udfff" for part in pieces if isinstance(part, str) for character in part):
-        raise ValueError(f"{where}the text holds half a character (a lone surrogate), which no tokenizer can read")
+        raise RefusedValue(f"{where}the text holds half a character (a lone surrogate), which no tokenizer can read")
 
 
 def is_whole(number: object) -> TypeGuard[int]:
@@ -178,7 +181,7 @@ def units_of(row: TokenizedLike, kind: Units) -> list[list[int]]:
 def document_units(row: TokenizedLike, own: Sequence[int]) -> list[list[int]]:
     """The tokens that begin in each source; a source that was cut off has none and is no unit."""
     if not row.documents:
-        raise ValueError("units='documents', but the text has none: name them with documents=")
+        raise RefusedValue("units='documents', but the text has none: name them with documents=")
     places = [(row.segments[i], row.spans[i][0]) for i in own]
     found = [
         [i for i, (segment, first) in zip(own, places, strict=True) if segment == source.segment and first in span]
@@ -194,4 +197,4 @@ def random_sets(units: int, count: int, seed: int) -> Tensor:
 
 def check_units(kind: object) -> None:
     if kind not in UNITS:
-        raise ValueError(f"units is one of {', '.join(UNITS)}; found {kind!r}")
+        raise RefusedValue(f"units is one of {', '.join(UNITS)}; found {kind!r}")

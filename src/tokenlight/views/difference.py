@@ -9,6 +9,7 @@ from dataclasses import replace
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from tokenlight.common.errors import RefusedValue
 from tokenlight.results.explanation import Explanation, printable
 from tokenlight.views.drawing import DARK, css, ink, new_figure, tint
 from tokenlight.views.html import PAGE_STYLE, STYLE, document, heat, numbers, shaded, special_span
@@ -29,7 +30,7 @@ LESS_STYLE = ".less { text-decoration: underline }"
 def difference(first: Explanation, second: Explanation) -> Explanation:
     """Scores of the first minus scores of the second, each scaled so that its strongest word has 1 or -1."""
     if first.tokens != second.tokens or first.text != second.text:
-        raise ValueError(f"a difference is of two explanations of one text, found {first.text!r} and {second.text!r}")
+        raise RefusedValue(f"a difference is of two explanations of one text, found {first.text!r} and {second.text!r}")
     scores = scale_to_one(first).scores - scale_to_one(second).scores
     return replace(first, scores=scores, method=f"{first.method} − {second.method}", signed=True, maps={}, extras={})
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokenlight.common.errors import from_extra
+from tokenlight.common.errors import RefusedValue, from_extra
 from tokenlight.common.files import replacing
 
 if TYPE_CHECKING:
@@ -106,4 +106,4 @@ def save(figure: "Figure", path: str | Path) -> None:
 
 def check_figure_name(path: str | Path) -> None:
     if Path(path).suffix not in FORMATS:
-        raise ValueError(f"a figure's name ends in {', '.join(FORMATS)}; found {Path(path).name!r}")
+        raise RefusedValue(f"a figure's name ends in {', '.join(FORMATS)}; found {Path(path).name!r}")

@@ -10,6 +10,7 @@ from importlib.resources import files
 from itertools import accumulate
 from typing import Any
 
+from tokenlight.common.errors import RefusedValue
 from tokenlight.methods import METHODS
 from tokenlight.results.explanation import Explanation, Word
 from tokenlight.text.tokenized_text import parts
@@ -119,7 +120,7 @@ def piece_facts(piece: Piece, owner: dict[int, int]) -> dict[str, Any]:
 def report(explanations: Sequence[Explanation], title: str = "Which tokens made the model say that?") -> str:
     """One file: hover a word for its score and rank in every method. Explanations of the same text stand together."""
     if isinstance(explanations, Explanation) or not len(explanations):
-        raise ValueError("expected a list of explanations, with one or more in it")
+        raise RefusedValue("expected a list of explanations, with one or more in it")
     groups = by_text(explanations)
     shared = shared_notes(groups)
     style, script = static("style.css"), static("heatmap.js") + DRAW
@@ -164,7 +165,7 @@ def static(name: str) -> str:
     """A file that goes into a report as it is."""
     text = (files("tokenlight.views") / "static" / name).read_text(encoding="utf-8")
     if any(ending in text.lower() for ending in ENDINGS):
-        raise ValueError(f"{name} holds what would end the element it is put into: it cannot be part of a report")
+        raise RefusedValue(f"{name} holds what would end the element it is put into: it cannot be part of a report")
     return text
 
 

@@ -5,6 +5,7 @@ import unicodedata
 from collections.abc import Sequence
 from textwrap import wrap
 
+from tokenlight.common.errors import RefusedValue
 from tokenlight.results.explained_answer import ExplainedAnswer
 from tokenlight.results.explanation import Explanation
 from tokenlight.results.units import DocumentTable
@@ -68,7 +69,7 @@ PREAMBLE = r"""% Put this into a document with \input{{...}}. It needs in the pr
 def heatmaps(explanations: Sequence[Explanation]) -> str:
     """A snippet with a paragraph for each explanation; those of one text stand under what the model says of it."""
     if isinstance(explanations, Explanation) or not len(explanations):
-        raise ValueError("expected a list of explanations, with one or more in it")
+        raise RefusedValue("expected a list of explanations, with one or more in it")
     lines = [preamble() + r"{\raggedright"]
     said, noted = None, set[str]()
     for explanation in explanations:

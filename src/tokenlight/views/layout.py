@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from tokenlight.common.errors import RefusedType
 from tokenlight.methods import METHODS
 from tokenlight.results.explanation import Explanation
 from tokenlight.results.units import Passage, Word
@@ -73,7 +74,7 @@ def by_text(results: Results) -> list[list[Explanation]]:
     groups: dict[tuple[Text, str, str | None], list[Explanation]] = {}
     for one in flat:
         if not isinstance(one, Explanation):
-            raise TypeError(f"expected explanations, found {type(one).__name__}")
+            raise RefusedType(f"expected explanations, found {type(one).__name__}")
         groups.setdefault((one.text, one.target, one.foil), []).append(one)
     return list(groups.values())
 

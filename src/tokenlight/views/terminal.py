@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tokenlight.common.console import SafeConsole
+from tokenlight.common.errors import RefusedValue
 from tokenlight.common.progress import in_notebook, show_html
 from tokenlight.results.explained_answer import ExplainedAnswer
 from tokenlight.results.explanation import Explanation, printable
@@ -42,7 +43,7 @@ def show(results: Results, console: Console | None = None) -> None:
     """Show one explanation, several, or what `explain_all` gives, one under another; in a notebook, as HTML."""
     groups = by_text(results)
     if not groups:
-        raise ValueError("there is nothing to show: expected at least one explanation")
+        raise RefusedValue("there is nothing to show: expected at least one explanation")
     if console is None and in_notebook():
         show_html("".join(map(fragment, groups)))
         return
