@@ -14,6 +14,7 @@ from tokenlight.bench.robustness import likeness_of
 from tokenlight.common.error_location import is_unforeseen, own_code, refuse_own_code
 from tokenlight.common.errors import RefusedValue
 from tokenlight.common.files import write_whole
+from tokenlight.common.notes import note_code
 from tokenlight.data.examples import Chunk, NumberedRow
 from tokenlight.explain.explainer import Explainer
 from tokenlight.explain.running import RunOptions
@@ -51,8 +52,8 @@ def keep_shown(folder: Path, cases: Sequence[Case], explained: Mapping[str, Sequ
 
 
 def plain(explanation: Explanation, label: str) -> dict[str, Any]:
-    """Under the method's label; that it does not depend on a target is no news where none was asked for."""
-    notes = tuple(note for note in explanation.notes if "does not depend on the target" not in note)
+    """Under the method's label, without the note that the method ignores the target: the benchmark sets the targets."""
+    notes = tuple(note for note in explanation.notes if note_code(note) != "target_ignored")
     return replace(explanation, method=label, notes=notes).to_dict()
 
 

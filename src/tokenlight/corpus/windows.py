@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from tokenlight.common.errors import RefusedValue
+from tokenlight.common.notes import Note
 from tokenlight.results.explanation import Explanation
 from tokenlight.text.tokenized_text import Chat, TokenizedText
 
@@ -71,7 +72,7 @@ def merge(whole: TokenizedText, windows: Sequence[Window], found: Sequence[Expla
         scores.index_add_(0, torch.tensor(one.places), own * explanation.scores.double())
         weights.index_add_(0, torch.tensor(one.places), own)
     notes = list(dict.fromkeys(note for explanation in found for note in explanation.notes))
-    notes.append(f"read in {len(windows)} windows; scores are averaged where they overlap")
+    notes.append(Note("windows", f"read in {len(windows)} windows; scores are averaged where they overlap"))
     return replace(
         found[0],
         tokens=whole.tokens,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
+from tokenlight.common.notes import Note
 from tokenlight.common.versions import library_versions
 from tokenlight.explain.in_batches import explain_in_batches
 from tokenlight.explain.inquiry import Request
@@ -33,36 +34,38 @@ SHOWN = 4  # tokens that a note names
 
 def input_notes(
     task: Task, tokenized_text: TokenizedText, method_config: MethodConfig, targeted: bool
-) -> Iterator[str]:
+) -> Iterator[Note]:
     """What a reader should know of what went in."""
     if tokenized_text.truncated:
         end = "oldest" if isinstance(tokenized_text.text, Chat) else "first" if task.cut == "start" else "last"
-        yield f"the text was too long: its {end} {tokenized_text.truncated} tokens were cut off"
+        yield Note("truncated", f"the text was too long: its {end} {tokenized_text.truncated} tokens were cut off")
         yield from unread_documents(tokenized_text)
     if targeted and not method_config.method.class_specific:
-        yield f"{method_config.method.name} does not depend on the target"
+        yield Note("target_ignored", f"{method_config.method.name} does not depend on the target")
     if isinstance(heads := method_config.options.get("heads"), HeadMask):
         opened = opened_layers(method_config)
         also = f", and all heads of the {opened} of {len(heads.lit)} layers without a lit one" if opened else ""
-        yield f"{method_config.method.name}: relevance flows through {heads}{also}"
+        yield Note("head_mask", f"{method_config.method.name}: relevance flows through {heads}{also}")
     if method_config.full_options.get("units", "tokens") != "tokens":
         units = method_config.full_options["units"]
-        yield f"{method_config.method.name}: what the {units} score is spread evenly over their tokens"
+        spread = f"{method_config.method.name}: what the {units} score is spread evenly over their tokens"
+        yield Note("units", spread)
     if method_config.contexts is not None:
         how_many = (
             "as many contexts as it took to settle"
             if method_config.contexts.until_converged
             else f"{method_config.contexts.count} contexts"
         )
-        yield f"{method_config.method.name}: the mean over {how_many} and the whole text (docs/contexts.md)"
+        mean = f"{method_config.method.name}: the mean over {how_many} and the whole text (docs/contexts.md)"
+        yield Note("contexts", mean)
         if task.reads_on:
             measured = "for next tokens, means over contexts were measured to be less faithful than a single pass"
-            yield f"{measured}: take contexts=0"
+            yield Note("contexts_of_next_tokens", f"{measured}: take contexts=0")
     if method_config.rules is not None:
-        yield "explained with a rule table of the caller's own"
+        yield Note("own_rules", "explained with a rule table of the caller's own")
 
 
-def unread_documents(tokenized_text: TokenizedText) -> Iterator[str]:
+def unread_documents(tokenized_text: TokenizedText) -> Iterator[Note]:
     """Sources that were cut off with a part of the text: 0 would be taken for what the model made of them."""
     lost: dict[str, list[str]] = {"": [], " in part": []}
     for source in tokenized_text.documents:
@@ -80,7 +83,8 @@ def unread_documents(tokenized_text: TokenizedText) -> Iterator[str]:
             lost[" in part"].append(source.name)
     for how_much, names in lost.items():
         if names:
-            yield f"the model did not read all sources; cut off{how_much}: {', '.join(names)}"
+            unread = f"the model did not read all sources; cut off{how_much}: {', '.join(names)}"
+            yield Note("unread_documents", unread)
 
 
 def text_between(tokenized_text: TokenizedText, source: Document, start: int, end: int) -> str:
@@ -88,7 +92,7 @@ def text_between(tokenized_text: TokenizedText, source: Document, start: int, en
     return parts(tokenized_text.text)[source.segment][start : max(start, end)].strip()
 
 
-def merge_notes(task: Task, tokenized_text: TokenizedText, answer: Sequence[int]) -> Iterator[str]:
+def merge_notes(task: Task, tokenized_text: TokenizedText, answer: Sequence[int]) -> Iterator[Note]:
     """Where the tokenizer would cut the text and the tokens behind it otherwise, if they were one text."""
     roles = set(task.tokenizer.all_special_ids)
     before = list(dropwhile(roles.__contains__, tokenized_text.input_ids))  # what a tokenizer puts in front is no text
@@ -99,19 +103,21 @@ def merge_notes(task: Task, tokenized_text: TokenizedText, answer: Sequence[int]
     if again(before) == before and again([*before, *answer]) != [*before, *answer]:
         shown = [repr(task.name_of(i)) for i in answer[:SHOWN]] + ["…"] * (len(answer) > SHOWN)
         told = f"explained are the tokens as given behind the text ({', '.join(shown)})"
-        yield f"{told}: as one text, both would be cut into other tokens"
+        yield Note("other_tokens", f"{told}: as one text, both would be cut into other tokens")
 
 
 def result_notes(
     method_config: MethodConfig, score: float, scores: Tensor, extras: Mapping[str, float], precision: torch.dtype
-) -> Iterator[str]:
+) -> Iterator[Note]:
     """What a reader should know of what came out, computed in this precision."""
-    yield from (warning.text for warning in result_warnings(method_config, score, scores, extras, precision))
+    yield from (
+        Note(warning.code, warning.text) for warning in result_warnings(method_config, score, scores, extras, precision)
+    )
 
 
 def answer_notes(
     method_config: MethodConfig, numbers: Tensor, matrix: Tensor, extras: Mapping[str, Tensor], precision: torch.dtype
-) -> Iterator[str]:
+) -> Iterator[Note]:
     """The same for the tokens of an answer [step] and their scores [step, token]: each warning once, for the worst."""
     worst: dict[str, tuple[ScoreWarning, int]] = {}
     count: Counter[str] = Counter()
@@ -123,7 +129,8 @@ def answer_notes(
                 worst[warning.code] = warning, step
     for code, (warning, step) in worst.items():
         others = f", and {count[code] - 1} more of its tokens" if count[code] > 1 else ""
-        yield warning.text + (f" (token {step + 1} of the answer{others})" if len(matrix) > 1 else "")
+        which = f" (token {step + 1} of the answer{others})" if len(matrix) > 1 else ""
+        yield Note(code, warning.text + which)
 
 
 class ScoreWarning(NamedTuple):
@@ -157,7 +164,7 @@ def result_warnings(
             if opened_layers(method_config)
             else "only the residual stream carries relevance"
         )
-        yield ScoreWarning("no head", 0.0, f"no head is lit: {instead}")
+        yield ScoreWarning("no_head", 0.0, f"no head is lit: {instead}")
     dropped = abs(extras.get("masked_share", 0.0)) / max(explained_whole(method_config, score), NOTHING)
     if masked and heads.calibrated is None and dropped > 0.5:  # calibrated strengths hold back what disturbs
         text = f"the head mask drops {dropped:.0%} of the relevance: few heads are lit, or none in some layers"
@@ -221,7 +228,7 @@ def assemble(
     if request.named and task.reads_on and indices:
         notes += merge_notes(task, tokenized_text, request.given + indices)
     if indices and indices == foil_indices:
-        notes.append("the model predicts the foil itself: the explained difference is 0")
+        notes.append(Note("foil_predicted", "the model predicts the foil itself: the explained difference is 0"))
     return Explanation(
         text=tokenized_text.text,
         tokens=tokenized_text.tokens,

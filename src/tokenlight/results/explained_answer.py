@@ -13,6 +13,7 @@ from torch import Tensor
 
 from tokenlight.common.errors import RefusedType, RefusedValue
 from tokenlight.common.files import write_whole
+from tokenlight.common.notes import Note
 from tokenlight.results import answer_parquet, saved
 from tokenlight.results.answer_propagation import Form, hand_on, magnified
 from tokenlight.results.explanation import Explanation, printable, read_saved
@@ -226,12 +227,14 @@ class ExplainedAnswer:
         """
         sentences = [(tokens[0], tokens[-1] + 1) for tokens in self.sentences() if tokens]
         found = hand_on(self.matrix, self.prompt_length, form, sentences, hops)
-        notes = [*self.notes, f"what earlier tokens of the answer took was handed on to the prompt ({form})"]
+        passed_on = f"what earlier tokens of the answer took was handed on to the prompt ({form})"
+        notes = [*self.notes, Note("passed_on", passed_on)]
         if form == "exact" and (times := magnified(self.matrix, found, self.prompt_length)) > MAGNIFIED:
-            notes.append(
+            cancel = (
                 f"the scores of a token that was handed on nearly cancel, so that up to {times:.0f} times what it took "
                 "went to the prompt, with both signs: the form 'cage' is steadier"
             )
+            notes.append(Note("scores_cancel", cancel))
         return replace(self, matrix=found, signed=self.signed and form == "exact", notes=tuple(notes))
 
     # Looking at it, and keeping it
