@@ -46,7 +46,7 @@ args = parser.parse_args()
 
 explainer = load_model(args.model, None, device=args.device)
 method_configs = {name: MethodSpec.parse(name).method_config(explainer.inner) for name in args.methods}
-LEAVE_ONE_OUT = {"leave_one_out": MethodSpec.parse("leave_one_out:units=sources").method_config(explainer.inner)}
+LEAVE_ONE_OUT = {"leave_one_out": MethodSpec.parse("leave_one_out:units=documents").method_config(explainer.inner)}
 MEASURES = (
     Measure("linear_datamodeling_score", Perturbation(ablations=args.ablations, seed=1), units="documents", name="LDS"),
     Measure("spearman", units="documents", name="one out"),

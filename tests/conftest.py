@@ -34,7 +34,7 @@ def fused_ways(monkeypatch) -> list[bool | None]:
         ways.append(record_options.fused)
         return run_configs(*args, record_options=record_options, **settings)
 
-    monkeypatch.setattr("tokenlight.explain.in_batches.run_jobs", noting)
+    monkeypatch.setattr("tokenlight.explain.in_batches.run_configs", noting)
     return ways
 
 

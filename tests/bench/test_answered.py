@@ -41,7 +41,7 @@ TEMPLATE = (
 )
 METRICS = [
     "top_k_drop:units=sentences",
-    "aopc:units=sources",
+    "aopc:units=documents",
     "linear_datamodeling_score:units=sentences",
     "pointing_game:k=3",
 ]
@@ -65,7 +65,7 @@ def documents_of(line: dict[str, Any]) -> list[str]:
 def test_the_numbers_are_those_of_evaluate(explainer: tl.Explainer, tmp_path: Path) -> None:
     data = write(tmp_path / "cases.jsonl", LINES)
     folder = tmp_path / "out"
-    by_document = "leave_one_out:units=sources"
+    by_document = "leave_one_out:units=documents"
     bench(explainer, data, ["attn_lrp", by_document], METRICS, output=folder, erasure=False, progress=False)
     stored = list(Journal(folder / "results-00000.jsonl"))
     assert len(stored) == 2

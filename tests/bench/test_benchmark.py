@@ -98,8 +98,8 @@ def test_metrics_are_written_with_their_options():
 
 def test_controls_come_last_and_once():
     model = explainer_for("bert").inner
-    specs = choose_methods(["erasure:how=mask", "attcat"], model)
-    assert [spec.label for spec in specs] == ["attcat", "erasure:how=mask", "random"]
+    specs = choose_methods(["erasure:removal=mask", "attcat"], model)
+    assert [spec.label for spec in specs] == ["attcat", "erasure:removal=mask", "random"]
     assert [s.label for s in choose_methods(["attcat"], model, erasure=False)] == ["attcat", "random"]
     assert "mask_lrp" not in [s.name for s in choose_methods(None, model)]  # this model comes without a head mask
     with pytest.raises(ValueError, match="attcat is named twice"):

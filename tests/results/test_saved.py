@@ -54,7 +54,7 @@ COMMON = {
     "type: options": ("options", []),
     "dtype": ("dtype", "int8"),
     "dtype that is no text": ("dtype", None),
-    "sources": ("sources", [{"name": "x"}]),
+    "documents": ("documents", [{"name": "x"}]),
 }
 EXPLANATIONS = COMMON | {
     "lengths: scores": ("scores", lambda scores: scores[:-1]),

@@ -20,7 +20,7 @@ ALL = [record for group in GROUPS for record in group]
 
 @pytest.fixture
 def journal(tmp_path, monkeypatch) -> Journal:
-    for name in ("runs.journal.settle", "foundation.files.settle", "foundation.files.settle_folder"):
+    for name in ("runs.run_folder.sync_file", "common.files.sync_file", "common.files.sync_folder"):
         monkeypatch.setattr(
             f"tokenlight.{name}", lambda file: None
         )  # nobody switches the machine off: the disk need not keep up
@@ -114,7 +114,7 @@ def test_a_full_disk_is_said_in_words_and_leaves_the_file_as_it_was(journal, mon
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patched:
-        patched.setattr("tokenlight.runs.run_folder.settle", full)
+        patched.setattr("tokenlight.runs.run_folder.sync_file", full)
         with pytest.raises(OSError, match=rf"no space left for {journal.path.name} in .* before is stored; free some"):
             journal.append(3, [{"row": 6}])
     assert journal.path.read_bytes() == before
@@ -126,7 +126,7 @@ def test_other_failures_of_the_disk_are_told_as_they_are(journal, monkeypatch):
     def broken(file: Any) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    monkeypatch.setattr("tokenlight.runs.run_folder.settle", broken)
+    monkeypatch.setattr("tokenlight.runs.run_folder.sync_file", broken)
     with pytest.raises(OSError, match=os.strerror(errno.EIO)):
         journal.append(3, [{"row": 6}])
 

@@ -21,7 +21,7 @@ def test_a_request_is_read_once(kind, request_, monkeypatch):
     tokenizer, task = type(explainer.tokenizer), type(explainer.task)
     call, resolve_target = tokenizer.__call__, task.resolve_target
     monkeypatch.setattr(tokenizer, "__call__", lambda *a, **k: tokenized.append(a) or call(*a, **k))
-    monkeypatch.setattr(task, "want", lambda *a: resolved.append(a) or resolve_target(*a))
+    monkeypatch.setattr(task, "resolve_target", lambda *a: resolved.append(a) or resolve_target(*a))
     with in_process(explainer) as client:
         tokenized.clear()  # what the page shows first was read before
         resolved.clear()

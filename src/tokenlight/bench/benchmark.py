@@ -252,7 +252,7 @@ def resolve_protocol(
 
 def suiting_metrics(example: Example | None) -> tuple[str, ...]:
     if example is not None and example.reply is not None:
-        units = "units=sources" if example.documents else "units=sentences"
+        units = "units=documents" if example.documents else "units=sentences"
         named = (*ANSWER_METRICS, *(EVIDENCE_OF_ANSWERS if example.rests_on else ()))
         return tuple(one + units if one.endswith(":") else f"{one},{units}" for one in named)
     if example is not None and example.evidence:
