@@ -30,6 +30,7 @@ def test_no_term_is_defined_twice():
 @pytest.mark.parametrize(("term", "files"), [entry for entry in ENTRIES if entry[1].startswith("`")])
 def test_files_of_a_term_exist_and_define_its_class(term, files):
     paths = re.findall(r"`([\w/]+\.py)`", files)
-    assert paths and all((PACKAGE / path).is_file() for path in paths)
+    assert paths
+    assert all((PACKAGE / path).is_file() for path in paths)
     names = set().union(*map(defined_names, paths))
     assert set(CLASS.findall(term)) <= names
