@@ -6,7 +6,7 @@ from pathlib import Path
 
 import tokenlight as tl
 from papers import small_models, small_texts
-from tokenlight.common.files import replacing
+from tokenlight.common.files import atomic_write
 
 DATA = Path(__file__).parent / "small_data"
 WriteTexts = Callable[[Path, int, int], Path]  # path, number of texts, seed
@@ -38,7 +38,7 @@ def trained(model: str, write: WriteTexts, file: str, count: int = 60) -> SmallR
     def write_texts() -> Path:
         path = small_models.CACHE / file
         path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as part:
+        with atomic_write(path) as part:
             write(part, count, 1_000)
         return path
 

@@ -49,13 +49,13 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
     """Before every forward pass of every model."""
     from tokenlight.model import instrumented
 
-    made, real = Gate(), instrumented.pass_begins
+    made, real = Gate(), instrumented.report_forward_pass
 
     def enter() -> None:
         made.enter()
         real()
 
-    monkeypatch.setattr(instrumented, "pass_begins", enter)
+    monkeypatch.setattr(instrumented, "report_forward_pass", enter)
     yield made
     made.open()
 

@@ -19,7 +19,7 @@ from papers.small import DATA, SmallRun
 from papers.small_models import small_model
 from tokenlight.bench.cases import Case, sort_out
 from tokenlight.bench.protocol import Protocol
-from tokenlight.common.progress import counting
+from tokenlight.common.progress import count_progress
 from tokenlight.data.read import read_examples
 from tokenlight.data.subject_verb import AgreementCase, find_subjects, lgd_rows, write_cases
 from tokenlight.results.explanation import Explanation
@@ -91,7 +91,7 @@ def find_and_keep(source: tl.DataSource, pipeline: str, path: Path) -> None:
     """Parse the sentences; beside those with a subject, store how many were left out for which reason."""
     cases: list[AgreementCase] = []
     left_out: Counter[str] = Counter()
-    with counting(f"finding subjects with {pipeline}", source.count()) as advance:
+    with count_progress(f"finding subjects with {pipeline}", source.count()) as advance:
         for row in find_subjects(source.select(lgd_rows(source.files[0])), pipeline):
             if isinstance(row, AgreementCase):
                 cases.append(row)
@@ -125,7 +125,7 @@ def sort_cases(
 ) -> Iterator[tuple[list[Case], list[Record]]]:
     """The cases of a protocol and records of the other rows, chunk after chunk."""
     rows = enumerate(read_examples(source, explainer.task.gap))
-    with counting("asking the model", source.count()) as advance:
+    with count_progress("asking the model", source.count()) as advance:
         while chunk := list(islice(rows, CHUNK)):
             yield sort_out(explainer, protocol, chunk)
             advance(len(chunk))

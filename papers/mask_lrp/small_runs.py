@@ -5,7 +5,7 @@ from pathlib import Path
 
 from papers import small_models, small_texts
 from papers.small import DATA, INFERENCES, PAIRS, QUESTIONS, SENTIMENT, SmallRun, trained
-from tokenlight.common.files import replacing
+from tokenlight.common.files import atomic_write
 
 
 def write_reviews(sentences: int) -> Path:
@@ -19,7 +19,7 @@ def write_reviews(sentences: int) -> Path:
         rows += [(" . ".join(texts[i : i + sentences]) + " .", label) for i in whole]
     path = small_models.CACHE / f"reviews-{sentences}.tsv"
     path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as part:
+    with atomic_write(path) as part:
         small_texts.write_rows(part, ("text", "label"), rows)
     return path
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tokenlight.common.files import write_whole
+from tokenlight.common.files import write_atomically
 from tokenlight.runs.run_folder import Journal
 
 METHODS = {
@@ -30,7 +30,7 @@ def write_run(folder: Path, values: dict[str, np.ndarray], metrics: list[str], m
         "protocol": {"name": "clean", "measures": [measure(metric) for metric in metrics]},
     }
     folder.mkdir(exist_ok=True)
-    write_whole(folder / "run.json", json.dumps(settings))
+    write_atomically(folder / "run.json", json.dumps(settings))
     examples = len(next(iter(values.values())))
     records = [
         {

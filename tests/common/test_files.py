@@ -15,7 +15,7 @@ import tokenlight as tl
 from tests.cli.test_explain import run
 from tests.house.plan import PACKAGE
 from tests.tokenizers_ import explainer_for
-from tokenlight.common.files import final_target, replacing, write_whole
+from tokenlight.common.files import atomic_write, final_target, write_atomically
 from tokenlight.heads.mask import HeadMask
 from tokenlight.views.drawing import new_figure, save
 
@@ -80,7 +80,7 @@ def test_a_text_that_cannot_be_written_leaves_the_file_that_was_there(tmp_path):
 
 def test_an_interrupted_write_leaves_nothing(tmp_path):
     def interrupted() -> None:
-        with replacing(tmp_path / "x") as part:
+        with atomic_write(tmp_path / "x") as part:
             part.write_text("half")
             raise KeyboardInterrupt
 
@@ -93,7 +93,7 @@ def test_an_interrupted_write_leaves_nothing(tmp_path):
 def test_permissions_of_a_new_file_are_those_of_the_umask(tmp_path, umask):
     before = os.umask(umask)
     try:
-        write_whole(tmp_path / "x", "a")
+        write_atomically(tmp_path / "x", "a")
     finally:
         os.umask(before)
     assert stat.S_IMODE((tmp_path / "x").stat().st_mode) == 0o666 & ~umask
@@ -103,7 +103,7 @@ def test_permissions_of_a_new_file_are_those_of_the_umask(tmp_path, umask):
 def test_permissions_of_a_file_that_is_there_stay(tmp_path, mode):
     (tmp_path / "x").touch()
     (tmp_path / "x").chmod(mode)
-    write_whole(tmp_path / "x", "a")
+    write_atomically(tmp_path / "x", "a")
     assert stat.S_IMODE((tmp_path / "x").stat().st_mode) == mode
 
 
@@ -112,7 +112,7 @@ def test_a_file_that_replaces_a_private_one_is_private_from_the_start(tmp_path):
     (tmp_path / "x").chmod(0o600)
     before = os.umask(0o022)
     try:
-        with replacing(tmp_path / "x") as part:
+        with atomic_write(tmp_path / "x") as part:
             assert stat.S_IMODE(part.stat().st_mode) == 0o600
             part.write_text("a")
             assert stat.S_IMODE(part.stat().st_mode) == 0o600
@@ -134,7 +134,7 @@ def test_a_link_to_the_folder_of_open_files(tmp_path):
         pytest.skip("no /proc here")
     (tmp_path / "link").symlink_to("/proc/self/fd")
     with open(tmp_path / "out", "w") as out:
-        write_whole(tmp_path / "link" / str(out.fileno()), "a")
+        write_atomically(tmp_path / "link" / str(out.fileno()), "a")
         assert (tmp_path / "out").stat().st_ino == os.fstat(out.fileno()).st_ino
 
 
@@ -145,20 +145,20 @@ def test_links_stay_links(tmp_path):
     (tmp_path / "second").symlink_to("there/target")
     (tmp_path / "first").symlink_to(tmp_path / "second")
     (tmp_path / "dangling").symlink_to("there/new")
-    write_whole(tmp_path / "first", "a")
-    write_whole(tmp_path / "dangling", "b")
+    write_atomically(tmp_path / "first", "a")
+    write_atomically(tmp_path / "dangling", "b")
     assert (tmp_path / "first").is_symlink()
     assert (tmp_path / "dangling").is_symlink()
     assert files_in(tmp_path / "there") == {"target": b"a", "new": b"b"}
     (tmp_path / "loop").symlink_to("loop")
     with pytest.raises(OSError, match="loop"):
-        write_whole(tmp_path / "loop", "a")
+        write_atomically(tmp_path / "loop", "a")
 
 
 def test_a_pipe_is_written_directly(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
-    write_whole(tmp_path / "pipe", "a")
+    write_atomically(tmp_path / "pipe", "a")
     assert os.read(reader, 10) == b"a"
     os.close(reader)
     assert [path.is_fifo() for path in tmp_path.iterdir()] == [True]
@@ -167,7 +167,7 @@ def test_a_pipe_is_written_directly(tmp_path):
 def test_standard_output_by_its_name(tmp_path):
     """Over a link in a folder of our own: no test may put a file in the place of /dev/stdout."""
     (tmp_path / "link").symlink_to("/dev/stdout")
-    program = f"from tokenlight.common.files import write_whole as w; w({str(tmp_path / 'link')!r}, 'a')"
+    program = f"from tokenlight.common.files import write_atomically as w; w({str(tmp_path / 'link')!r}, 'a')"
     command = [sys.executable, "-c", program]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "a"
     with open(tmp_path / "out", "w") as out:  # the shell's redirection: the file that is open, not another of its name
@@ -181,9 +181,9 @@ def test_standard_output_by_its_name(tmp_path):
 def test_errors_are_those_of_open(tmp_path):
     (tmp_path / "there").mkdir()
     with pytest.raises(IsADirectoryError, match="there"):
-        write_whole(tmp_path / "there", "a")
+        write_atomically(tmp_path / "there", "a")
     with pytest.raises(FileNotFoundError, match="gone"):
-        write_whole(tmp_path / "gone" / "x", "a")
+        write_atomically(tmp_path / "gone" / "x", "a")
     assert list(tmp_path.iterdir()) == [tmp_path / "there"]
 
 
@@ -191,7 +191,7 @@ def test_what_nobody_may_write_is_refused(tmp_path, monkeypatch):
     (tmp_path / "x").write_text(GOOD)
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path).is_dir())  # tests may run as root
     with pytest.raises(PermissionError, match="x"):
-        write_whole(tmp_path / "x", "a")
+        write_atomically(tmp_path / "x", "a")
     assert files_in(tmp_path) == {"x": GOOD.encode()}
 
 
@@ -199,13 +199,13 @@ def test_a_file_in_a_folder_that_takes_no_new_ones_is_written_in_place(tmp_path,
     (tmp_path / "x").write_text(GOOD)
     inode = (tmp_path / "x").stat().st_ino
     monkeypatch.setattr(os, "access", lambda path, mode: not Path(path).is_dir())
-    write_whole(tmp_path / "x", "a")
+    write_atomically(tmp_path / "x", "a")
     assert (tmp_path / "x").stat().st_ino == inode
     assert files_in(tmp_path) == {"x": b"a"}
 
 
 def test_a_very_long_name(tmp_path):
-    write_whole(tmp_path / ("x" * 255), "a")
+    write_atomically(tmp_path / ("x" * 255), "a")
     assert files_in(tmp_path) == {"x" * 255: b"a"}
 
 
@@ -221,7 +221,7 @@ def test_nothing_in_the_package_writes_in_another_way():
             if name in writing or (name == "open" and any(set(mode) & set("wxa+") for mode in modes)):
                 found.add(f"{path.relative_to(PACKAGE).as_posix()}: {name}")
     assert found == {
-        "corpus/shards.py: open",  # these two inside of `replacing`
+        "corpus/shards.py: open",  # these two inside `atomic_write`
         "corpus/shards.py: write_table",
         "corpus/shards.py: write_text",
         "common/files.py: open",

@@ -41,10 +41,10 @@ def test_a_bar_in_a_notebook_begins_at_once_and_leaves_nothing(monkeypatch):
 
     monkeypatch.setattr(progress, "in_notebook", lambda: True)
     monkeypatch.setattr(progress, "show_html", show)
-    with progress.counting("measuring", 3, at_once=True) as advance:
+    with progress.count_progress("measuring", 3, at_once=True) as advance:
         assert drawn == ['measuring <progress value="0" max="3"></progress> 0 of 3']
-        for _ in range(progress.PASSES_BETWEEN):
-            progress.pass_begins()
+        for _ in range(progress.PASSES_PER_UPDATE):
+            progress.report_forward_pass()
         assert drawn[-1].endswith("0 of 3, 10 passes")
         advance(2)
         assert "2 of 3" in drawn[-1]

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from tokenlight.common import progress as progress
-from tokenlight.common.progress import Rate, describe, pacing
+from tokenlight.common.progress import Rate, describe, track_pace
 
 
 @pytest.mark.parametrize(
@@ -26,12 +26,12 @@ def test_rate_and_time_left(done, total, rate, said):
 def test_a_log_gets_a_line_now_and_then(monkeypatch, capsys):
     now = [0.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
-    with pacing(100, 40, show=True) as advance:
+    with track_pace(100, 40, show=True) as advance:
         for _ in range(4):
             now[0] += 25
             advance(5)
     assert capsys.readouterr().err.splitlines() == ["55 of 100 texts, 0.2 texts/s, 3:45 left"]
-    with pacing(100, 0, show=False) as advance:
+    with track_pace(100, 0, show=False) as advance:
         now[0] += 1000
         advance(50)
     assert capsys.readouterr().err == ""

@@ -13,7 +13,7 @@ from tests.cli.test_explain import succeed
 from tests.copies import run_killed
 from tests.corpus.test_explain_dataset import METHODS, contents, explain, phrases
 from tokenlight.cli import app
-from tokenlight.common.progress import at_each_pass
+from tokenlight.common.progress import on_forward_pass
 from tokenlight.runs.workers import Workers
 
 pytestmark = pytest.mark.xdist_group("copies")
@@ -45,7 +45,7 @@ def control_c():
 
 
 def test_control_c_stops_cleanly_and_the_same_command_goes_on(source, tmp_path, checkpoint, control_c, monkeypatch):
-    monkeypatch.setattr("tokenlight.common.progress.LINE_EVERY", math.inf)  # a slow machine would say how far it is
+    monkeypatch.setattr("tokenlight.common.progress.LINE_INTERVAL", math.inf)  # a slow machine would say how far it is
     settings = ["--method", "erasure", "--chunk-rows", "10", "--tokens", "64", "--threads", "1"]
     command = ["explain-file", str(source), "-m", checkpoint, *settings, "-o", str(tmp_path / "stopped")]
 
@@ -53,7 +53,7 @@ def test_control_c_stops_cleanly_and_the_same_command_goes_on(source, tmp_path, 
         if any((tmp_path / "stopped" / "parts").glob("part-*")):
             control_c()
 
-    with at_each_pass(in_the_middle):
+    with on_forward_pass(in_the_middle):
         stopped = CliRunner().invoke(app, command)
     assert stopped.exit_code == 130
     (line,) = stopped.stderr.splitlines()

@@ -11,7 +11,7 @@ import torch
 import tokenlight as tl
 from tests import models
 from tests.tokenizers_ import explainer_for, model_for, tokenizer_for
-from tokenlight.common.progress import at_each_part
+from tokenlight.common.progress import on_backward_pass
 from tokenlight.explain import execute
 from tokenlight.explain.answers import answer_request
 from tokenlight.explain.memory import Shape, need_of_plan
@@ -193,7 +193,7 @@ def test_what_was_recorded_of_a_token_is_read_before_the_next_one_is(explainer, 
     """Memory does not grow with the answer."""
     told, real = [], execute.read_parts
     monkeypatch.setattr(execute, "read_parts", lambda *given: told.append("read") or real(*given))
-    with at_each_part(lambda: told.append("part")):
+    with on_backward_pass(lambda: told.append("part")):
         found = explainer.explain_answer(PROMPT, ANSWER, "attn_lrp", progress=False)
     assert told == ["part", "read"] * len(found)
 
@@ -213,11 +213,11 @@ def test_memory_for_the_logits_of_an_answer_is_foreseen(explainer):
     "method", ["erasure", "integrated_gradients", "smooth_grad", "expected_gradients", "shapley_sampling"]
 )
 def test_methods_that_ask_again_read_all_tokens_of_an_answer_from_the_same_passes(explainer, method):
-    from tokenlight.common.progress import at_each_pass
+    from tokenlight.common.progress import on_forward_pass
 
     def passes(answer, **settings):
         calls = []
-        with at_each_pass(lambda: calls.append(1)):
+        with on_forward_pass(lambda: calls.append(1)):
             settings |= models.quick_options(method)
             found = explainer.explain_answer("it is", answer, method, progress=False, **settings)
         return len(calls), found

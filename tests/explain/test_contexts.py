@@ -161,7 +161,7 @@ def test_a_model_that_is_linear_in_its_tokens_has_the_same_scores_in_any_context
 
 def test_methods_share_the_passes_over_contexts(monkeypatch):
     ran: list[int] = []
-    monkeypatch.setattr("tokenlight.model.instrumented.pass_begins", lambda: ran.append(1))
+    monkeypatch.setattr("tokenlight.model.instrumented.report_forward_pass", lambda: ran.append(1))
     model, ids = models.model("bert"), models.ids(2, 6)
     plain = ["gradient_x_input", "cat", "gradient_l2"]
     options: Any = {name: {"contexts": 4, "removal": "pad"} for name in plain}

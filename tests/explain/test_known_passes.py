@@ -7,7 +7,7 @@ import tokenlight as tl
 from tests import models
 from tests.rounding import assert_near
 from tests.tokenizers_ import explainer_for
-from tokenlight.common.progress import at_each_pass
+from tokenlight.common.progress import on_forward_pass
 from tokenlight.explain.attribute import attribute_ids
 from tokenlight.explain.running import RunOptions
 from tokenlight.methods import METHODS
@@ -21,7 +21,7 @@ def passes_of(call) -> int:
     """After a first call, which probes the model."""
     call()
     calls: list[None] = []
-    with at_each_pass(lambda: calls.append(None)):
+    with on_forward_pass(lambda: calls.append(None)):
         call()
     return len(calls)
 

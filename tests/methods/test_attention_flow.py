@@ -12,7 +12,7 @@ import tokenlight as tl
 from tests import models
 from tests.rounding import assert_near
 from tests.tokenizers_ import explainer_for
-from tokenlight.common.progress import at_each_step
+from tokenlight.common.progress import on_step
 from tokenlight.methods.max_flow import ONE, Network, maximum_flow, to_capacities
 
 
@@ -72,7 +72,7 @@ def test_flows_from_several_positions_are_mixed():
 
 def test_each_flow_is_a_step_that_can_be_counted_or_stopped():
     steps: list[None] = []
-    with at_each_step(lambda: steps.append(None)):
+    with on_step(lambda: steps.append(None)):
         tl.attribute(models.model("bert"), models.ids(2, 5), method="attention_flow", target=1)
     assert len(steps) == 2 * 5
 

@@ -10,7 +10,7 @@ import torch
 import tokenlight
 import tokenlight as tl
 from tests import models
-from tokenlight.common.progress import at_each_pass
+from tokenlight.common.progress import on_forward_pass
 from tokenlight.methods import METHODS, NEVER, method
 from tokenlight.model.instrumented import InstrumentedModel
 
@@ -39,7 +39,7 @@ def test_methods_ask_as_often_as_they_say(name, texts, tokens, monkeypatch):
         nonlocal count
         count += 1
 
-    with at_each_pass(ring):
+    with on_forward_pass(ring):
         tl.attribute(model, models.ids(texts, tokens), method=name, target=1, **options)
     full = {**entry.options, **options}
     if texts == 1:

@@ -14,7 +14,7 @@ from tests.rounding import assert_near
 from tests.serving import ask, in_process, lines, small_explainer
 from tests.text.test_tokenize import PLAIN
 from tests.tokenizers_ import explainer_for
-from tokenlight.common.progress import at_each_part, at_each_pass
+from tokenlight.common.progress import on_backward_pass, on_forward_pass
 from tokenlight.results.explained_answer import ExplainedAnswer
 from tokenlight.serve import explain
 from tokenlight.serve.predict import answer_write
@@ -76,7 +76,7 @@ def test_writing_stops_with_the_token_after_which_nobody_waits(client):
         if len(said) == 3:
             raise Stopped
 
-    with pytest.raises(Stopped), at_each_pass(stop_at_three):
+    with pytest.raises(Stopped), on_forward_pass(stop_at_three):
         answer_write(client.session, WriteRequest(PROMPT["text"], tokens=8), said.append)
     assert len(said) == 3
 
@@ -106,7 +106,7 @@ def test_the_whole_answer_has_the_librarys_numbers_and_is_computed_once(client, 
 def test_every_token_is_a_chance_to_stop(client, answer):
     counted: list[int] = []
     client.session.cache.clear()
-    with at_each_part(lambda: counted.append(1)):
+    with on_backward_pass(lambda: counted.append(1)):
         client.session.explainer.explain_answer(PROMPT["text"], answer.ids, progress=False)
     assert len(counted) == len(answer.ids)
 

@@ -439,7 +439,7 @@ def test_lit_heads_keep_their_group(masked):
 
 def test_a_change_of_heads_runs_no_forward_pass(masked, monkeypatch):
     ran = []
-    monkeypatch.setattr("tokenlight.model.instrumented.pass_begins", lambda: ran.append(1))
+    monkeypatch.setattr("tokenlight.model.instrumented.report_forward_pass", lambda: ran.append(1))
     text = {"text": "both passes are known", "methods": ["mask_lrp"]}
     explained(masked, text)
     assert len(ran) == 2
@@ -453,7 +453,9 @@ def test_a_change_of_heads_runs_no_forward_pass(masked, monkeypatch):
 def test_the_same_request_is_reused(client, monkeypatch):
     question = {"text": "the same again", "methods": ["attn_lrp", "erasure"]}
     first = explained(client, question)
-    monkeypatch.setattr("tokenlight.model.instrumented.pass_begins", lambda: pytest.fail("the model was asked again"))
+    monkeypatch.setattr(
+        "tokenlight.model.instrumented.report_forward_pass", lambda: pytest.fail("the model was asked again")
+    )
     second = explained(client, question)
     assert all(event["reused"] for event in second.values())
     assert not any(event["reused"] for event in first.values())
@@ -501,7 +503,9 @@ def test_attention_of_one_head(client, monkeypatch):
     expected = trace.attention[1].value[0, 2]
     assert torch.allclose(torch.tensor(said["attention"]), expected, atol=5.1e-5)
     assert len(said["tokens"]) == len(said["attention"])
-    monkeypatch.setattr("tokenlight.model.instrumented.pass_begins", lambda: pytest.fail("the model was asked again"))
+    monkeypatch.setattr(
+        "tokenlight.model.instrumented.report_forward_pass", lambda: pytest.fail("the model was asked again")
+    )
     assert ask(client, "attention", {"text": TEXT, "layer": 0, "head": 3})["tokens"] == said["tokens"]
 
 

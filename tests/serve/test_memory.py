@@ -9,7 +9,7 @@ import torch
 import tokenlight as tl
 from tests.models import SOME_HEADS
 from tests.tokenizers_ import explainer_for
-from tokenlight.common.progress import at_each_pass
+from tokenlight.common.progress import on_forward_pass
 from tokenlight.explain.running import RunOptions
 from tokenlight.methods import METHODS
 from tokenlight.methods.config import MethodConfig
@@ -29,7 +29,7 @@ def explain(explainer: tl.Explainer, memory: PassMemory | None, method: str, tex
     measured_target = {name: settings.pop(name) for name in ("target", "foil") if name in settings}
     passes: list[int] = []
     method_configs = {"it": MethodConfig.for_model(METHODS[method], settings, explainer.inner)}
-    with at_each_pass(lambda: passes.append(1)):
+    with on_forward_pass(lambda: passes.append(1)):
         found = explainer.explain_configs(
             text, method_configs, run_options=RunOptions(progress=False, memory=memory), **measured_target
         )["it"]

@@ -8,7 +8,7 @@ import pytest
 
 from tests import models
 from tests.waiting import GIVE_UP, Clock, until
-from tokenlight.common.progress import at_each_pass, pass_begins
+from tokenlight.common.progress import on_forward_pass, report_forward_pass
 from tokenlight.model.capture import Capture
 from tokenlight.model.instrumented import InstrumentedModel
 from tokenlight.serve import worker
@@ -33,7 +33,7 @@ class Slow:
     def __call__(self, say: Any) -> str:
         self.begun.set()
         while not self.released.wait(0.002):
-            pass_begins()
+            report_forward_pass()
         return "slow"
 
 
@@ -136,9 +136,9 @@ def lasting(clock: Clock, seconds: float) -> Any:
     """Work of two passes."""
 
     def work(say: Any) -> str:
-        pass_begins()
+        report_forward_pass()
         clock.now += seconds
-        pass_begins()
+        report_forward_pass()
         return "done"
 
     return work
@@ -208,9 +208,9 @@ def run_twin() -> None:
 
 def test_every_forward_pass_rings_for_all_who_listen():
     rung = []
-    with at_each_pass(lambda: rung.append("outer")):
+    with on_forward_pass(lambda: rung.append("outer")):
         run_twin()
-        with at_each_pass(lambda: rung.append("inner")):
+        with on_forward_pass(lambda: rung.append("inner")):
             run_twin()
     run_twin()
     assert rung == ["outer", "outer", "inner"]
@@ -220,14 +220,14 @@ def test_a_listener_can_stop_a_pass_and_is_gone_afterwards():
     def stop():
         raise InterruptedError
 
-    with pytest.raises(InterruptedError), at_each_pass(stop):
+    with pytest.raises(InterruptedError), on_forward_pass(stop):
         run_twin()
     run_twin()
 
 
 def test_other_threads_do_not_ring():
     rung = []
-    with at_each_pass(lambda: rung.append(1)):
+    with on_forward_pass(lambda: rung.append(1)):
         thread = threading.Thread(target=run_twin)
         thread.start()
         thread.join()

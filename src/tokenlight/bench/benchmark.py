@@ -20,7 +20,7 @@ from tokenlight.bench.tabulate import INVERSE, STAGES, best_method, read_table
 from tokenlight.common.error_location import OWN_CODE, UNEXPECTED, describe_own_code, in_own_code, refuse_own_code
 from tokenlight.common.errors import RefusedValue
 from tokenlight.common.option_values import BadRows, RemovalName
-from tokenlight.common.progress import counting
+from tokenlight.common.progress import count_progress
 from tokenlight.data.data_source import Data, DataSource, as_source
 from tokenlight.data.examples import Example, in_chunks
 from tokenlight.data.read import EXAMPLE_COLUMNS, first_example, read_examples
@@ -166,7 +166,9 @@ class Runner:
         parts = partial(in_chunks, read, CHUNK_ROWS, done, self.data.row_numbers)
         total = self.data.count() if self.progress else None
         label = "turning round" if plan.inverse else "measuring"
-        with counting(label, total, min(len(done) * CHUNK_ROWS, total or 0), self.progress, at_once=True) as advance:
+        with count_progress(
+            label, total, min(len(done) * CHUNK_ROWS, total or 0), self.progress, at_once=True
+        ) as advance:
             missing = (group for group in count() if group not in done)
             measured = any("methods" in record for record in journal.records())
             for group, found in zip(missing, self.place.run(plan, parts, advance), strict=False):

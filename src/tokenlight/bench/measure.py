@@ -13,7 +13,7 @@ from tokenlight.bench.protocol import Protocol, other_class
 from tokenlight.bench.robustness import likeness_of
 from tokenlight.common.error_location import is_unforeseen, own_code, refuse_own_code
 from tokenlight.common.errors import RefusedValue
-from tokenlight.common.files import write_whole
+from tokenlight.common.files import write_atomically
 from tokenlight.common.notes import note_code
 from tokenlight.data.examples import Chunk, NumberedRow
 from tokenlight.explain.explainer import Explainer
@@ -48,7 +48,7 @@ def keep_shown(folder: Path, cases: Sequence[Case], explained: Mapping[str, Sequ
         i = min(range(len(cases)), key=lambda i: len(cases[i].draft.tokenized_text))
         stored[str(cases[i].draft.number)] = [plain(results[i], label) for label, results in explained.items()]
     if len(stored) > before:
-        write_whole(path, json.dumps(stored, ensure_ascii=False) + "\n")
+        write_atomically(path, json.dumps(stored, ensure_ascii=False) + "\n")
 
 
 def plain(explanation: Explanation, label: str) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from tokenlight.calibration.search import (
 )
 from tokenlight.common.errors import RefusedType, RefusedValue
 from tokenlight.common.intervals import mean_interval
-from tokenlight.common.progress import counting
+from tokenlight.common.progress import count_progress
 from tokenlight.explain.explainer import Explainer
 from tokenlight.heads.mask import CALIBRATED, HeadMask, HeadsLike, choose_heads, model_name, own_heads
 from tokenlight.methods import METHODS, Method, find_method
@@ -126,7 +126,7 @@ class Calibration:
         """The effects of every text; those that the checkpoint holds are not measured again."""
         names = [f"{self.settings.seed} {i}" for i in range(len(self.tokenized_texts))]
         removal = (self.settings.perturbation, self.settings.orders, self.settings.points)
-        with counting("measuring", len(self.tokenized_texts), len(store.effects), progress) as advance:
+        with count_progress("measuring", len(self.tokenized_texts), len(store.effects), progress) as advance:
             while (done := len(store.effects)) < len(self.tokenized_texts):
                 some = slice(done, done + CHUNK)
                 found = measure_effects(
@@ -153,7 +153,7 @@ class Calibration:
         taught_by = [sorted(everyone.difference(fold)) for fold in (*self.folds, ())]
         # A checkpoint may have gone further than this run is asked to; what it found later does not count.
         state = self.start(unseen) if store.search is None else store.search.up_to(steps)
-        with counting("searching", steps, state.steps, progress) as advance:
+        with count_progress("searching", steps, state.steps, progress) as advance:
             while state.steps < steps and not state.stalled:
                 climbs = tuple(
                     climb.step(self.slope(effects, self.some(texts, f"{number} {state.steps}"), climb.strengths))

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tokenlight.calibration.effects import Effects
 from tokenlight.common.errors import RefusedValue
-from tokenlight.common.files import write_whole
+from tokenlight.common.files import write_atomically
 from tokenlight.explain.explainer import Explainer
 from tokenlight.explain.plan import plan_passes
 from tokenlight.explain.running import run_configs
@@ -241,7 +241,7 @@ class Checkpoint:
             found = None if self.search is None else write_search(self.search)
             effects = [write_effects(one) for one in self.effects]
             plain = {"format": FORMAT, "settings": self.settings, "effects": effects, "search": found}
-            write_whole(self.path, json.dumps(plain))
+            write_atomically(self.path, json.dumps(plain))
 
 
 def check_whole(effects: Sequence[Effects], search: Search | None, lengths: Sequence[int], folds: int) -> None:

@@ -22,7 +22,7 @@ def families(
         if output is not None and output.suffix not in (".md", ".json"):
             raise RefusedValue(f"the table is written as .md or .json; found {output.name!r}")
         check_folder_of(output)
-        from tokenlight.common.files import write_whole
+        from tokenlight.common.files import write_atomically
         from tokenlight.diagnostics.sweep import sweep
         from tokenlight.results.model_report import to_json
         from tokenlight.views.model_report import families_page, families_table, in_short, made_now
@@ -31,4 +31,4 @@ def families(
         if output is None:
             wide_console().print(families_table(found))
         else:
-            write_whole(output, to_json(found) if output.suffix == ".json" else families_page(found, made_now()))
+            write_atomically(output, to_json(found) if output.suffix == ".json" else families_page(found, made_now()))

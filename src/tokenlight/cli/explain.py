@@ -37,7 +37,7 @@ from tokenlight.cli.output import (
     write_answer,
 )
 from tokenlight.common.errors import RefusedValue
-from tokenlight.common.files import write_whole
+from tokenlight.common.files import write_atomically
 from tokenlight.common.option_values import DEFAULT_QUANTITY
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ def demo(
         explainer, console = load_model(DEFAULT, None), SafeConsole()
         by_method = explainer.explain_all(SENTENCES, DEMO_METHODS)
         show(by_method, console)
-        write_whole(output, page(by_text(by_method)))
+        write_atomically(output, page(by_text(by_method)))
         say(f"The same as a page: {output.resolve()}")
 
 
@@ -200,7 +200,7 @@ def write(explanations: "list[Explanation]", shape: Format, output: Path | None)
     if output is None:
         print_document(document, shape)
         return
-    write_whole(output, document)
+    write_atomically(output, document)
     confirm(output)
 
 

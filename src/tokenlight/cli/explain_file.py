@@ -28,7 +28,7 @@ from tokenlight.cli.options import (
 )
 from tokenlight.cli.output import refuse_checkpoint
 from tokenlight.common.errors import RefusedValue
-from tokenlight.common.files import write_whole
+from tokenlight.common.files import write_atomically
 from tokenlight.common.formatting import describe_count
 from tokenlight.common.option_values import DEFAULT_QUANTITY
 from tokenlight.corpus.settings import CorpusSettings, Each, ScoreType
@@ -206,7 +206,7 @@ def corpus(
                 wide_console().print(comparison_table(one, two, top, min_uses))
             found = [one for two in both for one in two]
             if csv is not None:
-                write_whole(csv, summary_csv(found, min_uses))
+                write_atomically(csv, summary_csv(found, min_uses))
         if figure is not None:
             # Bars of two checkpoints stand side by side; those of several methods would be no comparison.
             save(summary_figure(found[: 2 if other else 1], top, min_uses), figure)
@@ -231,4 +231,4 @@ def show(found: "list[CorpusSummary]", top: int, file: Path | None) -> None:
     for one in found:
         wide_console().print(summary_table(one, top))
     if file is not None:
-        write_whole(file, summary_csv(found))
+        write_atomically(file, summary_csv(found))

@@ -11,7 +11,7 @@ from tokenlight.cli.app import say
 from tokenlight.cli.options import Format
 from tokenlight.common.errors import RefusedValue
 from tokenlight.common.escaping import escape_html, escape_in_document, escape_json
-from tokenlight.common.files import write_whole
+from tokenlight.common.files import write_atomically
 
 if TYPE_CHECKING:
     from tokenlight.explain.answers import AnswerLike
@@ -73,13 +73,13 @@ def explain_answer(
     explainer: "Explainer", prompt: "Prompt", answer: "AnswerLike", method: str, **settings: Any
 ) -> "ExplainedAnswer":
     """With a bar for the answer's tokens, where it takes long."""
-    from tokenlight.common.progress import at_each_part, counting
+    from tokenlight.common.progress import count_progress, on_backward_pass
     from tokenlight.explain.answers import answer_ids
     from tokenlight.methods import find_method
 
     tokens = len(answer_ids(explainer.task, explainer.encode([prompt])[0], answer))
     total = None if find_method(method).asks_model else tokens  # those come back to every token again and again
-    with counting("explaining", total) as advance, at_each_part(lambda: advance(1)):
+    with count_progress("explaining", total) as advance, on_backward_pass(lambda: advance(1)):
         return explainer.explain_answer(prompt, answer, method, progress=False, **settings)
 
 
@@ -110,7 +110,7 @@ def write_answer(found: "ExplainedAnswer", output: Path | None, format: Format |
     if output is None:
         print_document(document, format)
     else:
-        write_whole(output, document)
+        write_atomically(output, document)
         confirm(output)
 
 
@@ -123,5 +123,5 @@ def show(found: "ExplainedAnswer", output: Path | None) -> None:
         return
     file = StringIO()
     show_answer(found, SafeConsole(file=file, width=100_000))
-    write_whole(output, file.getvalue())
+    write_atomically(output, file.getvalue())
     confirm(output)

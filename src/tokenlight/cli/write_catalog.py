@@ -5,7 +5,7 @@ from dataclasses import asdict, fields
 
 from tokenlight.bench.protocol import PROTOCOLS
 from tokenlight.cli.catalog import FILE, Catalog, MethodRow
-from tokenlight.common.files import write_whole
+from tokenlight.common.files import write_atomically
 from tokenlight.methods import METHODS
 from tokenlight.metrics import METRICS
 from tokenlight.tasks import TASKS
@@ -24,7 +24,7 @@ def current_catalog() -> Catalog:
 
 
 def write_catalog() -> None:
-    write_whole(FILE, json.dumps(asdict(current_catalog()), ensure_ascii=False, indent=1) + "\n")
+    write_atomically(FILE, json.dumps(asdict(current_catalog()), ensure_ascii=False, indent=1) + "\n")
 
 
 if __name__ == "__main__":

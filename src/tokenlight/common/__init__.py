@@ -1,1 +1,1 @@
-"""What every other folder builds on: errors, files, progress, registries. Knows nothing of models or texts."""
+"""Shared by all other folders: errors, files, progress, registries. Independent of models and texts."""

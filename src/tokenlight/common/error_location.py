@@ -1,4 +1,4 @@
-"""Tells refusals on purpose, bugs of tokenlight and errors of the caller's code apart, by the traceback."""
+"""Classification of errors: refusals, bugs of tokenlight, and errors in the caller's own code."""
 
 import ast
 import inspect
@@ -18,13 +18,11 @@ from tokenlight.common.errors import Refusal, RefusedValue, UnsupportedModelErro
 OURS = str(Path(__file__).parents[1]) + os.sep
 LIBRARIES = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 INSTALLED = {"site-packages", "dist-packages"}
-DOWNLOADED = "transformers_modules"  # the package that transformers puts a checkpoint's own code into
-UNEXPECTED = "unexpected error, please report it: "  # begins the reason for a row that was set aside by a bug
-OWN_CODE, RAISED = (
-    "error in your own code, ",
-    " raised ",
-)  # begins it where a metric of the user's fails, and what follows
-NO_ROW = (OSError, ImportError)  # a disk, a network, a package: no row of data is at fault
+DOWNLOADED = "transformers_modules"  # the package into which transformers puts a checkpoint's own code
+UNEXPECTED = "unexpected error, please report it: "  # prefix of the reason for a row that a bug excluded
+OWN_CODE = "error in your own code, "  # prefix of the reason where the caller's metric or method fails
+RAISED = " raised "  # between the location and the error
+ENVIRONMENT_ERRORS = (OSError, ImportError)  # a disk, a network, a package: not caused by a row of data
 
 
 def is_refusal(error: BaseException) -> bool:
@@ -32,10 +30,14 @@ def is_refusal(error: BaseException) -> bool:
     return isinstance(error, Refusal)
 
 
-def is_slip(error: BaseException) -> bool:
-    """Whether a line of ours failed by itself, not by calling a function that it was handed: a model's, say."""
+def is_own_bug(error: BaseException) -> bool:
+    """Whether a line of tokenlight failed, and not by calling a function that it was given, such as a model's."""
     frames = traceback.extract_tb(error.__traceback__)
-    return is_ours(frames) and not is_refusal(error) and called(failed(frames[-1])) not in variables(error)
+    return (
+        is_ours(frames)
+        and not is_refusal(error)
+        and called_name(failed_expression(frames[-1])) not in local_variables(error)
+    )
 
 
 def is_ours(frames: traceback.StackSummary) -> bool:
@@ -43,18 +45,18 @@ def is_ours(frames: traceback.StackSummary) -> bool:
 
 
 def own_code(error: BaseException) -> str | None:
-    """Where code of the caller's own failed, such as a metric or a method: "FILE:LINE in FUNCTION". None: nowhere.
+    """Location of an error in the caller's own code: "FILE:LINE in FUNCTION"; None if it is elsewhere.
 
-    It is the last frame of the traceback in a file that is neither of this package nor installed. An error that an
-    inner line of this package makes by itself is none of the caller's, and a model that is refused is no error of code.
+    It is the last frame of the traceback in a file that is neither of this package nor installed. None for a bug of
+    this package below that frame, and for a refused model.
     """
     if isinstance(error, UnsupportedModelError):
         return None
     frames = list(traceback.walk_tb(error.__traceback__))
     own = [(frame.f_code, line) for frame, line in frames if is_own(frame.f_code, frame.f_globals)]
     if not own:
-        own = [(code, code.co_firstlineno) for code in called_wrongly(error)]
-    elif is_slip(error):
+        own = [(code, code.co_firstlineno) for code in functions_called_wrongly(error)]
+    elif is_own_bug(error):
         return None
     if not own:
         return None
@@ -63,7 +65,7 @@ def own_code(error: BaseException) -> str | None:
 
 
 def is_own(code: CodeType, names: dict[str, Any]) -> bool:
-    """Whether code is of the caller's own; `names` are the globals of its module.
+    """Whether code is the caller's own; `names` are the globals of its module.
 
     Compiled extensions name their sources, as in pyarrow/error.pxi, so the file of the module counts as well.
     """
@@ -75,12 +77,12 @@ def is_own(code: CodeType, names: dict[str, Any]) -> bool:
 
 
 def is_installed(file: str) -> bool:
-    """Whether a file is of this package, of Python or of another package."""
+    """Whether a file belongs to this package, to Python or to another installed package."""
     return file.startswith((OURS, *LIBRARIES)) or bool(INSTALLED & set(Path(file).parts))
 
 
-def called_wrongly(error: BaseException) -> list[CodeType]:
-    """The caller's own function, where a line of ours called it with arguments that it does not take; or none.
+def functions_called_wrongly(error: BaseException) -> list[CodeType]:
+    """The caller's own function that tokenlight called with wrong arguments; empty for other errors.
 
     Such a function has no frame in the traceback.
     """
@@ -88,13 +90,13 @@ def called_wrongly(error: BaseException) -> list[CodeType]:
     if not isinstance(error, TypeError) or not is_ours(frames):
         return []
     *_, (frame, _) = traceback.walk_tb(error.__traceback__)
-    function = inspect.unwrap(value_of(callee(failed(frames[-1])), frame))
+    function = inspect.unwrap(lookup_value(called_expression(failed_expression(frames[-1])), frame))
     fits = inspect.isfunction(function) and is_own(function.__code__, function.__globals__)
     return [function.__code__] if fits else []
 
 
-def callee(expression: str) -> ast.expr | None:
-    """`entry.function` in `entry.function(x)`."""
+def called_expression(expression: str) -> ast.expr | None:
+    """The called expression: `entry.function` in `entry.function(x)`."""
     try:
         call = ast.parse(f"({expression})", mode="eval").body
     except SyntaxError:
@@ -102,15 +104,15 @@ def callee(expression: str) -> ast.expr | None:
     return call.func if isinstance(call, ast.Call) else None
 
 
-def value_of(name: ast.expr | None, frame: FrameType) -> Any:
-    """Of a variable or of an attribute in this frame; None where it has none."""
+def lookup_value(name: ast.expr | None, frame: FrameType) -> Any:
+    """Value of a variable or an attribute in this frame; None if it is undefined."""
     if isinstance(name, ast.Name):
         return frame.f_locals.get(name.id, frame.f_globals.get(name.id))
-    return getattr(value_of(name.value, frame), name.attr, None) if isinstance(name, ast.Attribute) else None
+    return getattr(lookup_value(name.value, frame), name.attr, None) if isinstance(name, ast.Attribute) else None
 
 
-def failed(frame: traceback.FrameSummary) -> str:
-    """The expression that failed, as it is written; "" where the source is not there."""
+def failed_expression(frame: traceback.FrameSummary) -> str:
+    """Source of the expression that failed; "" if the source file is missing."""
     first, last = frame.lineno or 0, frame.end_lineno or frame.lineno or 0
     lines = [linecache.getline(frame.filename, number).encode() for number in range(first, last + 1)]
     if not lines or frame.colno is None or frame.end_colno is None:
@@ -120,72 +122,74 @@ def failed(frame: traceback.FrameSummary) -> str:
     return b"".join(lines).decode()
 
 
-def called(expression: str) -> str:
-    """`function` in `function(x)`; "" of anything else."""
-    name = callee(expression)
+def called_name(expression: str) -> str:
+    """Name of the called function: `function` in `function(x)`; "" for other expressions."""
+    name = called_expression(expression)
     return name.id if isinstance(name, ast.Name) else ""
 
 
-def variables(error: BaseException) -> set[str]:
-    """Of the function in which it was raised: functions of our own and of torch have other names there."""
+def local_variables(error: BaseException) -> set[str]:
+    """Local variables of the function that raised the error: global functions are not among them."""
     *_, (frame, _) = traceback.walk_tb(error.__traceback__)
     return {*frame.f_code.co_varnames, *frame.f_code.co_freevars}
 
 
-def one_line(error: BaseException) -> str:
+def message_line(error: BaseException) -> str:
     return " ".join(str(error).split())
 
 
-def located(error: BaseException) -> str:
-    """The error, where it was raised, and the last line of ours before."""
+def describe_error(error: BaseException) -> str:
+    """The error with its location and the last line of tokenlight before it."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if frame.filename.startswith(OURS)]
-    places = dict.fromkeys(f"{Path(one.filename).name}:{one.lineno}" for one in (*own[-1:], frames[-1]))
-    return f"{type(error).__name__}: {one_line(error)[:200]} at {', '.join(places)}"
+    locations = dict.fromkeys(f"{Path(frame.filename).name}:{frame.lineno}" for frame in (*own[-1:], frames[-1]))
+    return f"{type(error).__name__}: {message_line(error)[:200]} at {', '.join(locations)}"
 
 
 def is_unforeseen(error: Exception) -> bool:
-    """Whether an error is neither about the data nor about memory: a slip of ours, or a model that is not supported."""
+    """Whether the cause is neither the data nor memory, but a bug or an unsupported model."""
     if is_out_of_memory(error):
         return False
-    return isinstance(error, UnsupportedModelError) or not isinstance(error, ValueError | TypeError) or is_slip(error)
+    return (
+        isinstance(error, UnsupportedModelError) or not isinstance(error, ValueError | TypeError) or is_own_bug(error)
+    )
 
 
 def reason_to_skip(error: Exception, strict: bool = False) -> str:
-    """Why a row of data is set aside after this error.
+    """The reason for which a row of data is excluded after this error.
 
-    An error that no row is to blame for is raised again; with `strict`, an unforeseen one and one in the caller's own
-    code as well.
+    Errors that are not caused by a row are raised again; with `strict`, also unforeseen errors and those in the
+    caller's own code.
     """
     if is_out_of_memory(error):
         return "it does not fit in memory"
-    if isinstance(error, NO_ROW) or "CUDA error" in str(error):  # after that, a device computes nothing more
+    if isinstance(error, ENVIRONMENT_ERRORS) or "CUDA error" in str(error):  # the device is unusable from then on
         raise error
-    place = own_code(error)
-    if place is None and not is_unforeseen(error):
+    location = own_code(error)
+    if location is None and not is_unforeseen(error):
         return str(error)
     if strict:
         raise error
-    if place is not None:
-        return f"{OWN_CODE}{place}{RAISED}{type(error).__name__}: {one_line(error)[:200]}"
-    return str(error) if isinstance(error, UnsupportedModelError) else f"{UNEXPECTED}{located(error)}"
+    if location is not None:
+        return f"{OWN_CODE}{location}{RAISED}{type(error).__name__}: {message_line(error)[:200]}"
+    return str(error) if isinstance(error, UnsupportedModelError) else f"{UNEXPECTED}{describe_error(error)}"
 
 
 def in_own_code(reasons: Iterable[str]) -> list[str]:
-    """Those reasons for which rows were set aside that are errors in the caller's own code."""
+    """The reasons that are errors in the caller's own code."""
     return [reason for reason in reasons if OWN_CODE in reason]
 
 
 def describe_own_code(reasons: Iterable[str]) -> str:
-    """Where the caller's own code failed, each place with its number of rows, and the first error."""
-    found = in_own_code(reasons)
-    places = Counter(reason.partition(OWN_CODE)[2].partition(RAISED)[0] for reason in found)
-    listed = "; ".join(f"{place} ({count} rows)" for place, count in places.most_common(5))
-    return f"{listed}. The first error: {found[0].partition(OWN_CODE)[2].partition(RAISED)[2]}"
+    """Locations in the caller's own code with their numbers of rows, and the first error."""
+    own_reasons = in_own_code(reasons)
+    counts = Counter(reason.partition(OWN_CODE)[2].partition(RAISED)[0] for reason in own_reasons)
+    listed = "; ".join(f"{location} ({count} rows)" for location, count in counts.most_common(5))
+    return f"{listed}. The first error: {own_reasons[0].partition(OWN_CODE)[2].partition(RAISED)[2]}"
 
 
 def refuse_own_code(reasons: Iterable[str]) -> ValueError:
-    """The error that ends a run because the caller's own code fails on all rows that it was tried on."""
+    """The error that ends a run in which the caller's own code failed on all rows so far."""
     return RefusedValue(
         f"your own code fails on every row so far: {describe_own_code(reasons)}. Correct it and run again"
     )

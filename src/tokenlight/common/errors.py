@@ -29,11 +29,11 @@ class NothingToRead(UnsupportedModelError):
 
 @contextmanager
 def from_extra(extra: str, what: str) -> Iterator[None]:
-    """Inside, packages of an extra are imported; `what` needs them."""
+    """Around imports of packages that an extra installs, for `what`: name the extra if one is missing."""
     try:
         yield
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
-        if missing in ("", "tokenlight"):  # no extra brings that
+        if missing in ("", "tokenlight"):  # installed by no extra
             raise
         raise ImportError(f'{what} needs {missing}: pip install "tokenlight[{extra}]"') from error

@@ -12,24 +12,20 @@ from uuid import uuid4
 
 from tokenlight.common.errors import RefusedValue
 
-MOST_LINKS = 40  # that Linux follows, too
-OPEN_FILES = (
-    "/dev/fd/",
-    "/dev/std",
-    "/proc/",
-)  # /dev/stdout leads to an open file, whose name must not get another one
+MOST_LINKS = 40  # Linux follows as many
+OPEN_FILES = ("/dev/fd/", "/dev/std", "/proc/")  # names of open files: they cannot be replaced
 PRIVATE = 0o600
-LOOKED_AT = 1 << 16  # bytes at a time
+BLOCK_BYTES = 1 << 16
 
 
 def sync_file(file: IO[Any]) -> None:
-    """On the disk, not only on its way there."""
+    """Flush a file to the disk."""
     file.flush()
     os.fsync(file.fileno())
 
 
 def sync_folder(folder: Path) -> None:
-    """The names of its files are on the disk too."""
+    """Flush the names of a folder's files to the disk."""
     if os.name == "posix":
         handle = os.open(folder, os.O_RDONLY)
         try:
@@ -38,19 +34,19 @@ def sync_folder(folder: Path) -> None:
             os.close(handle)
 
 
-def write_whole(path: str | Path, text: str) -> None:
-    """The new file or the old one, never half of it, whoever else writes it."""
-    with replacing(path) as part:
+def write_atomically(path: str | Path, text: str) -> None:
+    """Write a text file atomically: readers find the old content or the new."""
+    with atomic_write(path) as part:
         part.write_text(text, encoding="utf-8")
 
 
 @contextmanager
-def replacing(path: str | Path) -> Iterator[Path]:
-    """Where to write a file that gets its name when the block is over; after an error, everything is as before.
+def atomic_write(path: str | Path) -> Iterator[Path]:
+    """Yield a temporary path that replaces `path` at the end of the block; after an error, `path` is unchanged.
 
-    Links are followed, and the file has the permissions that `open` gives: those it had, or those of the umask. What is
-    no file on a disk, such as /dev/stdout, is written directly, and so is a file in a folder that takes no new files.
-    Until a file that replaces another has the permissions of that one, nobody else can read it.
+    Links are followed, and the file gets the permissions that `open` gives: those it had, or those of the umask. Until
+    then, the temporary file of an existing one is private. Devices such as /dev/stdout, and files in folders that are
+    not writable, are written directly.
     """
     path = Path(path)
     target = final_target(path)
@@ -73,8 +69,8 @@ def replacing(path: str | Path) -> Iterator[Path]:
     except OSError as error:
         if not is_full_disk(error):
             raise
-        kept = "what was there before is unchanged" if path.exists() else "nothing half written stays there"
-        raise full_disk(path, kept) from error
+        state = "what was there before is unchanged" if path.exists() else "nothing half written stays there"
+        raise full_disk(path, state) from error
     finally:
         with suppress(OSError):
             part.unlink(missing_ok=True)
@@ -84,13 +80,13 @@ def is_full_disk(error: OSError) -> bool:
     return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
-def full_disk(path: Path, kept: str) -> OSError:
-    """The error that says what became of a file for which there was no space."""
-    return OSError(f"no space left for {path.name} in {path.parent}: {kept}; free some space, then do the same again")
+def full_disk(path: Path, state: str) -> OSError:
+    """The error for a full disk; `state` says what the file holds now."""
+    return OSError(f"no space left for {path.name} in {path.parent}: {state}; free some space, then do the same again")
 
 
 def final_target(path: Path) -> Path | None:
-    """The file that a path leads to over all links; None where it is another name of an open file."""
+    """The file that a path leads to over all links; None for names of open files."""
     for _ in range(MOST_LINKS):
         if os.path.join(os.path.realpath(path.parent), path.name).startswith(OPEN_FILES):
             return None
@@ -101,14 +97,14 @@ def final_target(path: Path) -> Path | None:
 
 
 def must_be_written_in_place(target: Path) -> bool:
-    """Devices and pipes; files in a folder in which nothing new can be made."""
+    """Whether it is a device, a pipe, or a file in a folder that is not writable."""
     if not target.exists() or target.is_dir():
         return False
     return not target.is_file() or not os.access(target.parent, os.W_OK | os.X_OK)
 
 
 def check_writable(path: Path, target: Path) -> None:
-    """The errors that `open` has, with the name that the caller gave."""
+    """Raise the errors that `open` would raise, with the name that the caller gave."""
     code = None
     if target.is_dir():
         code = errno.EISDIR
@@ -130,24 +126,24 @@ def stat_if_there(path: Path) -> os.stat_result | None:
 def keep_permissions(before: os.stat_result, new: Path) -> None:
     after = new.stat()
     if hasattr(os, "chown") and (before.st_uid, before.st_gid) != (after.st_uid, after.st_gid):
-        with suppress(OSError):  # as far as this user may
+        with suppress(OSError):  # not permitted to this user
             os.chown(new, before.st_uid, before.st_gid)
     new.chmod(stat.S_IMODE(before.st_mode))
 
 
 def hash_file(path: Path) -> str:
-    """sha256 of what is in it."""
+    """sha256 of a file's content."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def open_text(path: str | Path, errors: str = "strict") -> TextIO:
-    """A UTF-8 text file whose lines end at \\n alone; `errors` says what becomes of other bytes, as for `open`."""
+    """A UTF-8 text file whose lines end at \\n alone; `errors` is that of `open`."""
     return open(path, encoding="utf-8-sig", errors=errors, newline="\n")
 
 
 def numbered_lines(file: Iterable[str]) -> Iterator[tuple[int, str]]:
-    """The lines of an `open_text` file, from 1, without their ends \\n or \\r\\n.
+    """Numbers, from 1, and lines of an `open_text` file, without \\n or \\r\\n.
 
     A lone carriage return, or any other character at which `str.splitlines` cuts, is a character of its line.
     """
@@ -157,14 +153,14 @@ def numbered_lines(file: Iterable[str]) -> Iterator[tuple[int, str]]:
 
 def has_line_feeds(path: str | Path) -> bool:
     with open(path, "rb") as file:
-        return any(b"\n" in block for block in iter(lambda: file.read(LOOKED_AT), b""))
+        return any(b"\n" in block for block in iter(lambda: file.read(BLOCK_BYTES), b""))
 
 
 def refuse_lone_returns(path: str | Path) -> None:
     """For files in which a row is a line: refuse one whose only line ends are carriage returns, as on old Macs."""
     returns = 0
     with open(path, "rb") as file:
-        while block := file.read(LOOKED_AT):
+        while block := file.read(BLOCK_BYTES):
             if b"\n" in block:
                 return
             returns += block.count(b"\r")

@@ -6,5 +6,5 @@ def describe_bytes(count: int) -> str:
 
 
 def describe_count(number: int, what: str) -> str:
-    """Such as "1 text" or "2,000 texts"."""
+    """For example "1 text" or "2,000 texts"."""
     return f"{number:,} {what}{'' if number == 1 else 's'}"

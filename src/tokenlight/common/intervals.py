@@ -1,6 +1,6 @@
 """Confidence intervals of means and tests of paired differences, valid for few texts.
 
-How often they do, and what they cost in power, is measured by `benchmarks/intervals.py`.
+Their coverage and their power are measured by `benchmarks/intervals.py`.
 """
 
 from collections.abc import Iterator
@@ -17,11 +17,11 @@ ROUNDING = 1e-9  # relative: what is smaller than this may be rounding
 
 
 def mean_intervals(values: Array, weights: Array, seed: int = 0, draws: int = DRAWS) -> Array:
-    """[2, column] 95 % limits of the weighted means of values [example, column]; NaN where they are not known.
+    """[2, column] 95 % limits of the weighted means of values [example, column]; NaN where they are unknown.
 
     Each limit is the farther of Student's t and the bootstrap-t (Efron 1982, section 10.10; Hall 1988): the first is
     too narrow for skewed values, the second for heavy tails. The error of a weighted mean Σwv / Σw is that of its
-    linearization. Limits are not known for fewer than `FEWEST` values and for values that are all equal. A limit is
+    linearization. Limits are unknown for fewer than `FEWEST` values and for values that are all equal. A limit is
     infinite where so many values are equal that 2.5 % of the resamples have no spread. NaN among the values is missing.
     """
     weights = np.where(np.isnan(values), 0.0, weights)
@@ -39,7 +39,7 @@ def mean_intervals(values: Array, weights: Array, seed: int = 0, draws: int = DR
         shift = np.divide(shifts, sums, out=np.zeros_like(sums), where=sums > 0)
         crossed = shifts if plain else times @ crosses
         square = times @ powers - 2 * shift * crossed + shift**2 * (sums if plain else times @ squares)
-        even = square > ROUNDING * spread**2  # otherwise all that were drawn are equal, and the rest is rounding
+        even = square > ROUNDING * spread**2  # otherwise all drawn values are equal up to rounding
         error = np.sqrt(np.maximum(square, 0.0))
         t = np.divide(shift * sums, error, out=np.copysign(np.inf, shift), where=even)
         resampled.append(np.where(np.abs(shift) * total > ROUNDING * spread, t, 0.0))
@@ -55,7 +55,7 @@ def mean_intervals(values: Array, weights: Array, seed: int = 0, draws: int = DR
 def bounded_intervals(
     values: Array, weights: Array, bounds: tuple[float, float], seed: int = 0, draws: int = DRAWS
 ) -> Array:
-    """[2, column] 95 % limits of means of values that lie between the bounds; bounds that do not hold are not used.
+    """[2, column] 95 % limits of means of values that lie between the bounds; bounds that values exceed are ignored.
 
     A limit is the nearer one of `mean_intervals` and, where all values have the same weight, `one_more_value`. The
     second is nearer where a few values have nearly all of the spread: resamples without them have next to none, so
@@ -74,7 +74,7 @@ def bounded_intervals(
 
 
 def equal_columns(values: Array, there: Array) -> Array:
-    """[column] bool: all values that are there are equal, and there is one."""
+    """[column] bool: whether there are values and all of them are equal."""
     least, most = (np.where(there, values, outside) for outside in (np.inf, -np.inf))
     return least.min(0, initial=np.inf) == most.max(0, initial=-np.inf)
 
@@ -109,14 +109,14 @@ def weighted_means(values: Array, weights: Array) -> Array:
 
 
 def mean_interval(values: Array, seed: int = 0, draws: int = DRAWS) -> tuple[float, float]:
-    """95 % limits of the mean of values [example]; NaN where they are not known."""
+    """95 % limits of the mean of values [example]; NaN where they are unknown."""
     column = np.asarray(values, float)[:, None]
     (low,), (high,) = mean_intervals(column, np.ones_like(column), seed, draws)
     return float(low), float(high)
 
 
 def share_interval(ones: float, number: int) -> tuple[float, float]:
-    """95 % limits of a probability, for so many ones among so many zeros and ones (Clopper and Pearson 1934).
+    """95 % limits of a probability, for this number of ones among `number` zeros and ones (Clopper and Pearson 1934).
 
     It covers any probability at least 95 % of the time. `ones` may be a sum of numbers between 0 and 1: it is rounded
     down for the lower limit and up for the upper one.
@@ -128,16 +128,16 @@ def share_interval(ones: float, number: int) -> tuple[float, float]:
 
 
 def lower_share(ones: int, number: int) -> float:
-    """The p at which so many ones or more have the probability ERROR / 2."""
+    """The p for which P(at least `ones` ones) = ERROR / 2."""
     if ones == 0:
         return 0.0
     logarithms = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, number + 1)))])  # of k!
     counts = np.arange(ones, number + 1)
-    ways = logarithms[number] - logarithms[counts] - logarithms[number - counts]
+    log_binomials = logarithms[number] - logarithms[counts] - logarithms[number - counts]
     low, high = 0.0, 1.0
     for _ in range(60):
         p = (low + high) / 2
-        reached = np.exp(ways + counts * np.log(p) + (number - counts) * np.log1p(-p)).sum()
+        reached = np.exp(log_binomials + counts * np.log(p) + (number - counts) * np.log1p(-p)).sum()
         low, high = (p, high) if reached < ERROR / 2 else (low, p)
     return low
 
@@ -164,7 +164,7 @@ def paired_chances(differences: Array, seed: int = 0, draws: int = DRAWS) -> Arr
     pair is as far from 0 as this pair's own (max-T, Westfall and Young 1993). The statistic is t without its skewness
     (Hall 1992). So the test is exact where differences are symmetric under the hypothesis, whatever their correlations,
     and corrected to the next order where they are not. For symmetric differences, the probability that any true
-    hypothesis has a p-value of at most 5 % is at most 5 %: what is compared may be chosen by looking at the means. With
+    hypothesis has a p-value of at most 5 % is at most 5 %: pairs may be chosen by looking at the means. With
     strongly skewed ones and few examples it is larger (docs/metrics.md).
     """
     number = (~np.isnan(differences)).sum(0)
@@ -186,20 +186,20 @@ def paired_chances(differences: Array, seed: int = 0, draws: int = DRAWS) -> Arr
 
 
 def symmetric_t(sums: Array, cubes: Array, number: Array) -> Array:
-    """t / √(n - 1) of numbers by Σx and Σx³, where Σx² = 1; a cubic takes away its skewness (Hall 1992, equation 2.3).
+    """t / √(n - 1) of numbers by Σx and Σx³, where Σx² = 1; a cubic removes its skewness (Hall 1992, equation 2.3).
 
-    Sign changes of x leave Σx² as it is, so that the sums are all that is needed.
+    Sign changes of x leave Σx² unchanged, so these sums suffice.
     """
     mean = sums / number
     square = mean * mean
     variance = 1 / number - square
-    even = variance > ROUNDING / number  # otherwise all numbers are equal, and the rest is rounding
+    even = variance > ROUNDING / number  # otherwise all numbers are equal up to rounding
     variance = np.where(even, variance, ROUNDING / number)
     third = cubes / number - 3 * mean / number + 2 * mean * square
     skewness = np.where(even, third / (variance * np.sqrt(variance)), 0.0)
     t = mean / np.sqrt(variance)
-    bent = skewness * t / 3
-    return t * (1 + bent + bent * bent / 3) + skewness / (6 * number)
+    cubic = skewness * t / 3
+    return t * (1 + cubic + cubic * cubic / 3) + skewness / (6 * number)
 
 
 def resample(number: int, seed: int, draws: int) -> Iterator[Array]:
@@ -207,8 +207,8 @@ def resample(number: int, seed: int, draws: int) -> Iterator[Array]:
     generator = np.random.default_rng(seed)
     for first in range(0, draws, BLOCK):
         size = min(BLOCK, draws - first)
-        places = generator.integers(number, size=(size, number)) + number * np.arange(size)[:, None]
-        yield np.bincount(places.ravel(), minlength=size * number).reshape(size, number).astype(float)
+        indices = generator.integers(number, size=(size, number)) + number * np.arange(size)[:, None]
+        yield np.bincount(indices.ravel(), minlength=size * number).reshape(size, number).astype(float)
 
 
 def random_signs(number: int, seed: int, draws: int) -> Iterator[Array]:

@@ -1,4 +1,4 @@
-"""Values of options that the command line knows before torch is imported."""
+"""Values of options, for the library and for the command line, which must not import torch for them."""
 
 from typing import Literal, get_args
 

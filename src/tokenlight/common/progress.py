@@ -22,7 +22,7 @@ from rich.text import Text
 
 from tokenlight.common.console import SafeConsole
 
-PASSES_BETWEEN = 10  # two pictures of a bar
+PASSES_PER_UPDATE = 10  # of a bar
 
 
 def in_notebook() -> bool:
@@ -33,49 +33,49 @@ def in_notebook() -> bool:
 
 
 def show_html(html: str, replaceable: bool = False) -> Any:
-    """Below the cell; what is replaceable is returned, and its `update` takes other HTML."""
+    """Show HTML below the cell; a replaceable one is returned as a handle, whose `update` takes new HTML."""
     from IPython.display import HTML, display
 
     return display(HTML(html), display_id=True) if replaceable else display(HTML(html))
 
 
 class NotebookBar:
-    """A progress bar below the cell, which is gone when the work is done."""
+    """A progress bar below the cell, removed at the end."""
 
     label: str
     total: int | None
     done: float
     passes: int
-    place: Any
+    handle: Any
 
     def __init__(self, label: str, total: int | None, done: float) -> None:
         self.label, self.total, self.done = label, total, done
-        self.passes, self.place = 0, None
+        self.passes, self.handle = 0, None
 
     def advance(self, amount: float) -> None:
         self.done += amount
-        if self.place is not None:
+        if self.handle is not None:
             self.draw()
 
     def note_pass(self) -> None:
         self.passes += 1
-        if self.place is not None and self.passes % PASSES_BETWEEN == 0:
+        if self.handle is not None and self.passes % PASSES_PER_UPDATE == 0:
             self.draw()
 
     def start(self) -> None:
-        self.place = show_html(self.html(), replaceable=True)
+        self.handle = show_html(self.html(), replaceable=True)
 
     def draw(self) -> None:
         from IPython.display import HTML
 
-        if self.place is not None:
-            self.place.update(HTML(self.html()))
+        if self.handle is not None:
+            self.handle.update(HTML(self.html()))
 
     def stop(self) -> None:
         from IPython.display import HTML
 
-        if self.place is not None:
-            self.place.update(HTML(""))
+        if self.handle is not None:
+            self.handle.update(HTML(""))
 
     def html(self) -> str:
         passes = f", {self.passes:,} passes" if self.passes else ""
@@ -86,7 +86,7 @@ class NotebookBar:
 
 
 Item = TypeVar("Item")
-PATIENCE = 2.0  # seconds
+DELAY = 2.0  # seconds before a bar appears
 PassCallback = ContextVar[Callable[[], None] | None]
 FORWARD: PassCallback = ContextVar("tokenlight_forward", default=None)
 BACKWARD: PassCallback = ContextVar("tokenlight_backward", default=None)
@@ -94,40 +94,40 @@ STEP: PassCallback = ContextVar("tokenlight_step", default=None)
 
 
 def track(items: Sequence[Item], label: str, sizes: Iterable[int] | None = None, show: bool = True) -> Iterator[Item]:
-    """Yield the items; `sizes` says how much each counts (texts in a batch)."""
+    """Yield the items with a progress bar; `sizes` are their weights in it, such as the texts of a batch."""
     weights = [1] * len(items) if sizes is None else list(sizes)
-    with counting(label, sum(weights), show=show) as advance:
+    with count_progress(label, sum(weights), show=show) as advance:
         for item, weight in zip(items, weights, strict=True):
             yield item
             advance(weight)
 
 
 @contextmanager
-def counting(
+def count_progress(
     label: str, total: int | None, done: int = 0, show: bool = True, at_once: bool = False
 ) -> Iterator[Callable[[float], None]]:
-    """Call what is given with each amount that is done; `total` is None where nobody knows it.
+    """Show a progress bar; the yielded function takes each amount of finished work. `total` None: unknown.
 
-    With `at_once` the bar is there from the start and counts the model's passes, since an amount may take minutes.
+    With `at_once` the bar appears at the start and counts the model's passes, since an amount may take minutes.
     """
-    bar = find_bar(label, total, done) if show else None
+    bar = make_bar(label, total, done) if show else None
     began, running = time.monotonic(), False
 
-    def look_at_clock() -> None:
+    def start_if_due() -> None:
         nonlocal running
-        if bar is not None and not running and (at_once or time.monotonic() - began > PATIENCE):
+        if bar is not None and not running and (at_once or time.monotonic() - began > DELAY):
             bar.start()
             running = True
 
     def advance(amount: float) -> None:
         if bar is not None:
             bar.advance(amount)
-        look_at_clock()
+        start_if_due()
 
     try:
         if bar is not None and at_once:
-            look_at_clock()
-            with at_each_pass(bar.note_pass):
+            start_if_due()
+            with on_forward_pass(bar.note_pass):
                 yield advance
         else:
             yield advance
@@ -136,8 +136,8 @@ def counting(
             bar.stop()
 
 
-def find_bar(label: str, total: int | None, done: int) -> "TerminalBar | NotebookBar | None":
-    """The one that suits the place; where nobody looks there is none."""
+def make_bar(label: str, total: int | None, done: int) -> "TerminalBar | NotebookBar | None":
+    """A bar for this notebook or terminal; None where the output is neither."""
     if in_notebook():
         return NotebookBar(label, total, done)
     console = SafeConsole(stderr=True)
@@ -145,7 +145,7 @@ def find_bar(label: str, total: int | None, done: int) -> "TerminalBar | Noteboo
 
 
 class TerminalBar:
-    """Gone when the work is done."""
+    """A progress bar in the terminal, removed at the end."""
 
     bar: Progress
     task: TaskID
@@ -159,7 +159,7 @@ class TerminalBar:
             TextColumn("{task.fields[passes]}"),
             TimeRemainingColumn(),
         )
-        # Steps may take a minute each: the time left is estimated over more than one of them.
+        # A step may take a minute: the remaining time is estimated over several.
         self.bar = Progress(*columns, console=console, transient=True, speed_estimate_period=600)
         self.task = self.bar.add_task(label, total=total, completed=done, passes="")
         self.passes = 0
@@ -178,18 +178,18 @@ class TerminalBar:
         self.bar.stop()
 
 
-def at_each_pass(call: Callable[[], None]) -> AbstractContextManager[None]:
-    """Inside, `call` is called before every forward pass of this thread: to count them, or to stop them by raising."""
+def on_forward_pass(call: Callable[[], None]) -> AbstractContextManager[None]:
+    """Call `call` before every forward pass of this thread, to count passes or to stop by raising."""
     return with_callback(FORWARD, call)
 
 
-def at_each_part(call: Callable[[], None]) -> AbstractContextManager[None]:
-    """The same before every backward pass: a target of many parts, such as an answer, has one for each."""
+def on_backward_pass(call: Callable[[], None]) -> AbstractContextManager[None]:
+    """The same before every backward pass: a target of several parts, such as an answer, has one per part."""
     return with_callback(BACKWARD, call)
 
 
-def at_each_step(call: Callable[[], None]) -> AbstractContextManager[None]:
-    """The same before every step of a computation beside the model's passes, such as one maximum flow."""
+def on_step(call: Callable[[], None]) -> AbstractContextManager[None]:
+    """The same before every step of other long computations, such as one maximum flow."""
     return with_callback(STEP, call)
 
 
@@ -197,50 +197,50 @@ def at_each_step(call: Callable[[], None]) -> AbstractContextManager[None]:
 def with_callback(callback: PassCallback, call: Callable[[], None]) -> Iterator[None]:
     outer = callback.get()
 
-    def ring() -> None:
+    def call_all() -> None:
         if outer is not None:
             outer()
         call()
 
-    token = callback.set(ring)
+    token = callback.set(call_all)
     try:
         yield
     finally:
         callback.reset(token)
 
 
-def pass_begins() -> None:
-    """Tell whoever listens."""
+def report_forward_pass() -> None:
+    """Call the callback of `on_forward_pass`, if there is one."""
     if (call := FORWARD.get()) is not None:
         call()
 
 
-def part_begins() -> None:
+def report_backward_pass() -> None:
     if (call := BACKWARD.get()) is not None:
         call()
 
 
-def step_begins() -> None:
+def report_step() -> None:
     if (call := STEP.get()) is not None:
         call()
 
 
-LINE_EVERY = 60.0  # seconds
-REMEMBERED = 1800.0  # seconds over which the rate is estimated
+LINE_INTERVAL = 60.0  # seconds
+RATE_PERIOD = 1800.0  # seconds over which the rate is estimated
 
 
 class Rate(ProgressColumn):
-    """'41.3 texts/s'"""
+    """Column with the rate, such as '41.3 texts/s'."""
 
     def render(self, task: Task) -> Text:
         return Text(f"{task.speed:.1f} texts/s" if task.speed else "")
 
 
 @contextmanager
-def pacing(total: int | None, done: int, show: bool) -> Iterator[Callable[[float], None]]:
-    """Call what is given with each number of texts that is done; `done` were there before."""
+def track_pace(total: int | None, done: int, show: bool) -> Iterator[Callable[[float], None]]:
+    """Show the pace of a long run: a bar, or a line per minute in a log. The yielded function takes counts of texts."""
     if show and in_notebook():
-        with counting("explaining", total, done) as advance:
+        with count_progress("explaining", total, done) as advance:
             yield advance
         return
     console = SafeConsole(stderr=True)
@@ -248,7 +248,7 @@ def pacing(total: int | None, done: int, show: bool) -> Iterator[Callable[[float
         yield line_printer(total, done) if show else lambda amount: None
         return
     columns = (TextColumn("explaining"), BarColumn(), MofNCompleteColumn(), Rate(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, speed_estimate_period=REMEMBERED) as bar:
+    with Progress(*columns, console=console, transient=True, speed_estimate_period=RATE_PERIOD) as bar:
         task = bar.add_task("", total=total, completed=done)
         yield lambda amount: bar.advance(task, amount)
 
@@ -261,7 +261,7 @@ def line_printer(total: int | None, done: int) -> Callable[[float], None]:
         nonlocal last, finished
         finished += amount
         now = time.monotonic()
-        if now - last >= LINE_EVERY:
+        if now - last >= LINE_INTERVAL:
             last = now
             print(describe(done + round(finished), total, finished / (now - began)), file=sys.stderr, flush=True)
 
@@ -269,10 +269,10 @@ def line_printer(total: int | None, done: int) -> Callable[[float], None]:
 
 
 def describe(done: int, total: int | None, rate: float) -> str:
-    """'1,000 of 20,000 texts, 41.3 texts/s, 7:40 left'"""
+    """Progress line, such as '1,000 of 20,000 texts, 41.3 texts/s, 7:40 left'."""
     if total is None:
         return f"{done:,} texts, {rate:.1f} texts/s"
     minutes, seconds = divmod(round((total - done) / max(rate, 1e-9)), 60)
     hours, minutes = divmod(minutes, 60)
-    left = f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
-    return f"{done:,} of {total:,} texts, {rate:.1f} texts/s, {left} left"
+    remaining = f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
+    return f"{done:,} of {total:,} texts, {rate:.1f} texts/s, {remaining} left"

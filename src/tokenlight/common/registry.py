@@ -9,7 +9,7 @@ from tokenlight.common.errors import RefusedType, RefusedValue
 
 
 def look_up(name: str, aliases: Mapping[str, str], kind: str, known: Iterable[str]) -> str:
-    """The identifier behind a name; `kind` is what it names, for the error that lists those known."""
+    """The identifier of a name or alias; `kind` says what it names in the error, which lists those in `known`."""
     if not isinstance(name, str):
         raise RefusedType(f"expected the name of a {kind}, found {type(name).__name__}: {name!r}")
     identifier = aliases.get(name.lower())
@@ -21,6 +21,6 @@ def look_up(name: str, aliases: Mapping[str, str], kind: str, known: Iterable[st
 
 
 def import_all(folder: Iterable[str], package: str) -> None:
-    """Import every module of a package; whoever adds a file adds what it registers."""
+    """Import every module of a package, so that each registers its entries."""
     for module in pkgutil.iter_modules(folder):
         import_module(f"{package}.{module.name}")

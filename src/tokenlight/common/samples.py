@@ -1,7 +1,7 @@
 """Examples for a first try: the packaged model, sentences, and methods of every kind."""
 
-EMBEDDED = "tokenlight/sst2-minilm"  # how the model inside calls itself
-# Two that disagree, and one with a negation.
+EMBEDDED = "tokenlight/sst2-minilm"  # name of the packaged model
+# A positive, a negative and a negated one.
 SENTENCES = [
     "A charming, often affecting journey with a luminous lead.",
     "The plot is a mess, the jokes fall flat, the ending is dull.",
@@ -16,4 +16,4 @@ DEMO_METHODS = [
     "context_lrp",
     "integrated_gradients",
 ]
-SAMPLE = "The old man the boat and , quite unexpectedly , it is not bad at all ."  # any model can read it
+SAMPLE = "The old man the boat and , quite unexpectedly , it is not bad at all ."  # for models of any task

@@ -9,7 +9,7 @@ import torch
 
 @cache
 def library_versions() -> dict[str, str]:
-    """Read once, not for every explanation. torch is asked itself: it also knows its build, such as +cpu."""
+    """Versions by library, cached. torch's own string also names its build, such as +cpu."""
     return {
         "tokenlight": metadata.version("tokenlight"),
         "torch": str(torch.__version__),

@@ -10,7 +10,7 @@ from typing import Any
 
 from tokenlight.common.error_location import describe_own_code, in_own_code, reason_to_skip, refuse_own_code
 from tokenlight.common.errors import RefusedType, RefusedValue, from_extra
-from tokenlight.common.progress import pacing
+from tokenlight.common.progress import track_pace
 from tokenlight.corpus.chunks import explain_chunk, make_drafts
 from tokenlight.corpus.plan import ExplainingPlan
 from tokenlight.corpus.settings import DEFAULT_SETTINGS, CorpusSettings
@@ -160,7 +160,7 @@ def write_shards(writer: ShardWriter, source: DataSource, place: Place, progress
         (folder / shards.DONE).unlink(missing_ok=True)
         total, before = source.count() if progress else None, len(done) * size
         parts = partial(in_chunks, partial(read_texts, source), size, done, source.row_numbers)
-        with pacing(total, before if total is None else min(before, total), progress) as advance:
+        with track_pace(total, before if total is None else min(before, total), progress) as advance:
             for _ in place.run(writer, parts, advance, ordered=False):
                 pass  # what was made of the part is on the disk
         shards.sweep(folder)  # of a worker that died

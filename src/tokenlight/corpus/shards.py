@@ -16,7 +16,7 @@ import numpy
 
 from tokenlight.common.error_location import UNEXPECTED, in_own_code, reason_to_skip
 from tokenlight.common.errors import RefusedValue, from_extra
-from tokenlight.common.files import hash_file, replacing
+from tokenlight.common.files import atomic_write, hash_file
 from tokenlight.corpus.plan import ExplainedChunk, ExplainedText
 from tokenlight.corpus.settings import CorpusSettings
 from tokenlight.data.examples import BadRow
@@ -239,7 +239,7 @@ def as_list(matrix: numpy.ndarray | None) -> list[numpy.ndarray] | None:
 def write_new(path: Path, write: Callable[[Path], object]) -> None:
     """Under a name of its own first, so that the file is whole whenever it has its name; half of it never stays."""
     path.parent.mkdir(exist_ok=True)
-    with replacing(path) as part:
+    with atomic_write(path) as part:
         write(part)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenlight.common.errors import RefusedValue
-from tokenlight.common.files import numbered_lines, open_text, write_whole
+from tokenlight.common.files import numbered_lines, open_text, write_atomically
 from tokenlight.data.examples import MASK_MARK, BadRow, Example, Span, TableRow
 from tokenlight.heads.parses import SPACY_PIPELINE, TreebankSentence, conllu_blocks, load_spacy, read_sentence
 from tokenlight.text.tokenized_text import Gap
@@ -223,7 +223,7 @@ def write_cases(path: str | Path, cases: Iterable[AgreementCase]) -> None:
     """An annotated data set as JSON lines, which `tokenlight bench` reads without a parser."""
     left_out = ("where",)
     records = ({name: value for name, value in asdict(case).items() if name not in left_out} for case in cases)
-    write_whole(path, "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records))
+    write_atomically(path, "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records))
 
 
 def read_annotated(row: TableRow, gap: Gap) -> Example | BadRow:

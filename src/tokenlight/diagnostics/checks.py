@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from tokenlight.common.error_location import is_refusal, located, one_line
+from tokenlight.common.error_location import describe_error, is_refusal, message_line
 from tokenlight.common.errors import NothingToRead
 from tokenlight.diagnostics.reference_model import PlainModel, target_of
 from tokenlight.explain.attribute import attribute_ids, raw_batch
@@ -108,7 +108,7 @@ class Checking:
             self.attribution(method)
         except Exception as error:
             refused = is_refusal(error)
-            told = one_line(error) if refused else located(error)
+            told = message_line(error) if refused else describe_error(error)
             defined = not isinstance(error, NothingToRead)
             return Outcome(method, "refused" if refused else "crashed", told, defined)
         return Outcome(method, "works")
@@ -247,7 +247,7 @@ def attempt(check: Callable[[tuple[str, ...]], Check | None], working: tuple[str
     try:
         return check(working) or Check(name)
     except Exception as error:
-        remark = f"refused: {one_line(error)}" if is_refusal(error) else located(error)
+        remark = f"refused: {message_line(error)}" if is_refusal(error) else describe_error(error)
         return Check(name, remark=remark, methods=working)
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from tokenlight.common.error_location import located, one_line
+from tokenlight.common.error_location import describe_error, message_line
 from tokenlight.common.registry import look_up
 from tokenlight.diagnostics.checks import check_model, try_method
 from tokenlight.diagnostics.reference_model import PlainModel
@@ -72,7 +72,7 @@ def run(model: PreTrainedModel, row: Tensor) -> None:
 
 
 def reason(error: Exception) -> str:
-    return one_line(error) if isinstance(error, NotBuilt | ImportError) else located(error)
+    return message_line(error) if isinstance(error, NotBuilt | ImportError) else describe_error(error)
 
 
 LIMIT = 120.0  # seconds for one model; most take two
@@ -164,5 +164,5 @@ def work(line: Connection) -> None:
         try:
             found = check_family(kind, task)
         except Exception as error:
-            found = ModelCheck(kind, task, problem=f"the check itself failed: {located(error)}")
+            found = ModelCheck(kind, task, problem=f"the check itself failed: {describe_error(error)}")
         line.send(found)

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from tokenlight.common.error_location import reason_to_skip
 from tokenlight.common.errors import RefusedValue
-from tokenlight.common.files import write_whole
+from tokenlight.common.files import write_atomically
 from tokenlight.common.formatting import describe_count
-from tokenlight.common.progress import counting
+from tokenlight.common.progress import count_progress
 from tokenlight.explain.explainer import Explainer
 from tokenlight.heads.mask import model_name
 from tokenlight.heads.parses import Parse
@@ -133,11 +133,11 @@ def count_heads(
     if checkpoint is not None and Path(checkpoint).exists():
         counts = resume(Path(checkpoint), empty, more)
     instrumented = InstrumentedModel(explainer.model)
-    with counting("counting heads", total, counts.texts, progress) as advance:
+    with count_progress("counting heads", total, counts.texts, progress) as advance:
         for chunk in chunks(parses(counts.texts) if callable(parses) else islice(parses, counts.texts, None)):
             counts = counts + count_chunk(explainer, instrumented, chunk, labels, empty)
             if checkpoint is not None:
-                write_whole(Path(checkpoint), json.dumps({**counts.to_dict(rare=0), **more}))
+                write_atomically(Path(checkpoint), json.dumps({**counts.to_dict(rare=0), **more}))
             advance(len(chunk))
     if not counts.texts:
         raise RefusedValue("there are no texts to count heads on")

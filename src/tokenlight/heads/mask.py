@@ -13,7 +13,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from tokenlight.common.errors import RefusedType, RefusedValue
-from tokenlight.common.files import write_whole
+from tokenlight.common.files import write_atomically
 from tokenlight.model.config import layers_and_heads
 from tokenlight.model.identity import fingerprint, same_model
 
@@ -148,7 +148,7 @@ class HeadMask:
         }
         if self.calibrated is not None:
             plain["calibrated"] = rows(self.calibrated)
-        write_whole(Path(path), one_row_a_line(plain) + "\n")
+        write_atomically(Path(path), one_row_a_line(plain) + "\n")
 
     @classmethod
     def load(cls, path: str | Path) -> "HeadMask":

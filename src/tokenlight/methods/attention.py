@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tokenlight.common.progress import step_begins
+from tokenlight.common.progress import report_step
 from tokenlight.methods import Attribution, method
 from tokenlight.methods.max_flow import ONE, maximum_flow, to_capacities
 from tokenlight.record.trace import Fold, Trace
@@ -105,7 +105,7 @@ def flows_from(position: int, capacities: np.ndarray) -> np.ndarray:
     """[token] the maximum flow to each token of the input."""
     flows: list[float] = []
     for token in range(capacities.shape[-1]):
-        step_begins()
+        report_step()
         flows.append(maximum_flow(capacities, position, token) / ONE)
     return np.array(flows)
 

@@ -19,9 +19,9 @@ from transformers import PreTrainedModel
 
 from tokenlight._compat.torch_internals import begin_signal, is_out_of_memory, keeping_what_was_computed
 from tokenlight._compat.transformers_internals import knows_fused_attention, set_attention, written_attention_of
-from tokenlight.common.error_location import is_slip
+from tokenlight.common.error_location import is_own_bug
 from tokenlight.common.errors import UnsupportedModelError
-from tokenlight.common.progress import pass_begins
+from tokenlight.common.progress import report_forward_pass
 from tokenlight.model import config as model_config
 from tokenlight.model import private_copy as model_private_copy
 from tokenlight.model.attention import FUSED, FUSED_HIDING, WRITTEN_OUT, CannotFuse, UnknownTerm
@@ -45,7 +45,7 @@ def refusing_what_we_break(model: nn.Module, plainly: Callable[[], Any] | None =
     try:
         yield
     except KINDS as error:
-        if is_out_of_memory(error) or is_slip(error) or (plainly is not None and not runs(plainly)):
+        if is_out_of_memory(error) or is_own_bug(error) or (plainly is not None and not runs(plainly)):
             raise
         raise UnsupportedModelError(
             f"{type(model).__name__} runs, but not as this method runs it ({type(error).__name__}: {error})"
@@ -130,7 +130,7 @@ class InstrumentedModel:
         With `read_at` [batch], a causal language model computes the logits of these positions alone, if its forward
         allows that; they are then [batch, vocabulary]. With [batch, step] they are always [batch, step, vocabulary].
         """
-        pass_begins()
+        report_forward_pass()
         return self.run_uncounted(batch, capture, rules, read_at=read_at)
 
     def run_uncounted(

@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 
 from tokenlight._compat.torch_internals import saved_buffers, storage_of
 from tokenlight.common.errors import RefusedValue, UnsupportedModelError
-from tokenlight.common.progress import part_begins
+from tokenlight.common.progress import report_backward_pass
 from tokenlight.model.block_structure_discovery import note_gated_projections
 from tokenlight.model.capture import SIGNALS, Capture
 from tokenlight.model.instrumented import InstrumentedModel, refusing_what_we_break
@@ -205,7 +205,7 @@ class OpenPass:
         one, capture, parts = self._plan, self._capture, self._parts
         waiting = None if self._mode is None else self._mode.waiting
         for i, part in enumerate(parts):
-            part_begins()
+            report_backward_pass()
             with torch.set_grad_enabled(bool(one.graded)):
                 score = part.score(self._answer)
             check_finite(score)

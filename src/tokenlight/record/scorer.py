@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tokenlight.common.progress import part_begins
+from tokenlight.common.progress import report_backward_pass
 from tokenlight.model.capture import Capture
 from tokenlight.model.instrumented import InstrumentedModel, refusing_what_we_break
 from tokenlight.record.blockwise import Blockwise
@@ -160,7 +160,7 @@ class Probe:
         capture = Capture(keep=only, differentiable=True, embeddings_instead=embeddings, cut=cut, fused=self.fused)
         output = self.instrumented.run(self.batch, capture, read_at=self._read_at)
         for number, part in enumerate(self.parts):
-            part_begins()
+            report_backward_pass()
             last = number + 1 == len(self.parts)
             with torch.enable_grad():
                 score = total(part, output)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenlight.common.errors import RefusedValue, from_extra
-from tokenlight.common.files import replacing
+from tokenlight.common.files import atomic_write
 
 ENDING = ".parquet"
 ABOUT = b"tokenlight"  # the key of the metadata
@@ -34,7 +34,7 @@ def write_parquet(plain: dict[str, Any], path: Path) -> None:
     table = pyarrow.table(columns).replace_schema_metadata({ABOUT: json.dumps(about, ensure_ascii=False)})
     # The bytes of scores side by side: signs and exponents of neighbors are alike, their last digits are not.
     ways = {"use_dictionary": ["token"], "use_byte_stream_split": [f"{SCORES}.list.element"], "compression": "zstd"}
-    with replacing(path) as part:
+    with atomic_write(path) as part:
         pyarrow.parquet.write_table(table, part, **ways)
 
 

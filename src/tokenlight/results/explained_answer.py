@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from tokenlight.common.errors import RefusedType, RefusedValue
-from tokenlight.common.files import write_whole
+from tokenlight.common.files import write_atomically
 from tokenlight.common.notes import Note
 from tokenlight.results import answer_parquet, saved
 from tokenlight.results.answer_propagation import Form, hand_on, magnified
@@ -331,7 +331,7 @@ class ExplainedAnswer:
         if file.suffix == answer_parquet.ENDING:
             answer_parquet.write_parquet(plain, file)
         else:
-            write_whole(file, json.dumps(plain, ensure_ascii=False) + "\n")
+            write_atomically(file, json.dumps(plain, ensure_ascii=False) + "\n")
 
     @classmethod
     def load(cls, path: str | Path) -> "ExplainedAnswer":

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from tokenlight.common.errors import RefusedValue, from_extra
-from tokenlight.common.files import write_whole
+from tokenlight.common.files import write_atomically
 from tokenlight.results import saved
 from tokenlight.results.units import Passage, Word, passages_of, remainder
 from tokenlight.tasks.targets import TargetSpec
@@ -201,7 +201,7 @@ class Explanation:
 
     def save(self, path: str | Path) -> None:
         """A small JSON file that `tokenlight.Explanation.load` reads back."""
-        write_whole(path, json.dumps(self.to_dict(), ensure_ascii=False, indent=1) + "\n")
+        write_atomically(path, json.dumps(self.to_dict(), ensure_ascii=False, indent=1) + "\n")
 
     @classmethod
     def load(cls, path: str | Path) -> "Explanation":

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from tokenlight.common.errors import RefusedValue
-from tokenlight.common.files import full_disk, is_full_disk, replacing, sync_file, write_whole
+from tokenlight.common.files import atomic_write, full_disk, is_full_disk, sync_file, write_atomically
 from tokenlight.common.versions import library_versions
 from tokenlight.data.data_source import DataSource
 from tokenlight.explain.explainer import Explainer
@@ -138,7 +138,7 @@ class Journal:
 
     def _keep(self, groups: Sequence[Group]) -> None:
         """Only these, in the order in which they are there."""
-        with replacing(self.path) as part, self.path.open("rb") as file, part.open("wb") as new:
+        with atomic_write(self.path) as part, self.path.open("rb") as file, part.open("wb") as new:
             for group in groups:
                 copy_bytes(file, new, group)
 
@@ -266,7 +266,7 @@ def check_settings(folder: Path, settings: Mapping[str, Any], written: Sequence[
                 f"{folder} holds {strangers[0]} but no {RUN_FILE}: it is not of a run, which would overwrite it. Use "
                 "another folder"
             )
-        write_whole(path, json.dumps(settings, ensure_ascii=False, indent=1) + "\n")
+        write_atomically(path, json.dumps(settings, ensure_ascii=False, indent=1) + "\n")
         return
     found = list(differences(read_run(folder), json.loads(json.dumps(settings))))
     if found:

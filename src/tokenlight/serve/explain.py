@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from tokenlight.common.progress import at_each_part, at_each_pass, at_each_step
+from tokenlight.common.progress import on_backward_pass, on_forward_pass, on_step
 from tokenlight.explain.assemble import explain_requests
 from tokenlight.explain.inquiry import Request
 from tokenlight.explain.running import RunOptions
@@ -98,7 +98,7 @@ def explain_group(
         return
     began = time.perf_counter()
     try:
-        with counting(next(iter(method_configs.values())), request, say):
+        with report_progress(next(iter(method_configs.values())), request, say):
             found = explain_request(session, request, method_configs)
     except ERRORS as error:
         if len(method_configs) == 1:
@@ -148,16 +148,16 @@ def result_key(asked: MethodsRequest, method: Method, layers: bool) -> Hashable:
     return (asked.question, method.name, heads, layers and has_layers(method))
 
 
-def counting(method_config: MethodConfig, request: Request, say: Say) -> AbstractContextManager[None]:
+def report_progress(method_config: MethodConfig, request: Request, say: Say) -> AbstractContextManager[None]:
     """Speak about the progress of a slow method, not too often."""
     if method_config.method.slow:
-        return at_each_step(Counter(method_config.method.name, None, say))
+        return on_step(Counter(method_config.method.name, None, say))
     if not method_config.method.asks_often:
         return nullcontext()
     total = 1 + method_config.method.asks.passes(
         method_config.full_options, len(request.tokenized_text)
     )  # what the model says comes first
-    return at_each_pass(Counter(method_config.method.name, total, say))
+    return on_forward_pass(Counter(method_config.method.name, total, say))
 
 
 @dataclass
@@ -217,7 +217,7 @@ def explain_answers(session: Session, asked: MethodsRequest, say: Say) -> Iterat
             chosen = options(session, asked, method, heads, False)
             MethodConfig.for_model(method, chosen, session.explainer.inner)
             total = None if method.asks_model else len(ids)  # those come back to every token again and again
-            with at_each_part(Counter(name, total, say)):
+            with on_backward_pass(Counter(name, total, say)):
                 found = explain(session, asked, ids, name, chosen)
         except ERRORS as error:
             yield Found(name, None, str(error))
@@ -282,7 +282,7 @@ def draw(
             explanations.append(one.explanation)
     if not explanations:
         return
-    with at_each_pass(Counter(asked.methods[0] if asked.methods else CHANCE, None, say)):
+    with on_forward_pass(Counter(asked.methods[0] if asked.methods else CHANCE, None, say)):
         asking = Asking(tokenized_texts=[request.tokenized_text] * len(explanations))
         found = draw_curves(session.explainer, explanations, perturbation, asking=asking)
     for explanation, curve in zip(explanations[len(draws) :], found[len(draws) :], strict=True):

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tokenlight.common.progress import pass_begins
+from tokenlight.common.progress import report_forward_pass
 from tokenlight.explain.answers import generate
 from tokenlight.explain.inquiry import Request
 from tokenlight.explain.plan import plan_passes
@@ -249,7 +249,7 @@ class Telling:
         self.ids += value.flatten().tolist()
         text = self.tokenizer.decode(self.ids, skip_special_tokens=True)
         self.say(Writing(text.rstrip(UNFINISHED), len(self.ids)))
-        pass_begins()  # the next one, unless nobody waits for it any more
+        report_forward_pass()  # the next one, unless nobody waits for it any more
 
     def end(self) -> None:
         """All is told."""

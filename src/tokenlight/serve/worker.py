@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
-from tokenlight.common.progress import at_each_part, at_each_pass, at_each_step
+from tokenlight.common.progress import on_backward_pass, on_forward_pass, on_step
 
 
 @dataclass(frozen=True)
@@ -254,7 +254,7 @@ class WaitingLine:
                 raise TimeUp
 
         try:
-            with at_each_pass(may_go_on), at_each_part(may_go_on), at_each_step(may_go_on):
+            with on_forward_pass(may_go_on), on_backward_pass(may_go_on), on_step(may_go_on):
                 may_go_on()
                 return Ending(answer=ticket.compute(ticket.tell))
         except Stopped:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from html import escape
 from pathlib import Path
 
-from tokenlight.common.files import write_whole
+from tokenlight.common.files import write_atomically
 from tokenlight.results.explanation import Explanation
 from tokenlight.results.tables import Column, Line, Table
 from tokenlight.views import html
@@ -68,7 +68,7 @@ def write_views(table: Table, folder: Path, examples: Sequence[Sequence[Explanat
     texts = (markdown(table), latex(table), comma_separated(table), report(table, examples), bad)
     documents = dict(zip(VIEWS, texts, strict=True))
     for name, text in documents.items():
-        write_whole(folder / name, text)
+        write_atomically(folder / name, text)
     return [folder / name for name in documents]
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokenlight.common.errors import RefusedValue, from_extra
-from tokenlight.common.files import replacing
+from tokenlight.common.files import atomic_write
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -100,7 +100,7 @@ def save(figure: "Figure", path: str | Path) -> None:
         assert isinstance(text, Text)
         text.set_parse_math(False)
         text.set_text(NOT_IN_XML.sub("\ufffd", text.get_text()))
-    with matplotlib.rc_context(SAVING), replacing(path) as part:
+    with matplotlib.rc_context(SAVING), atomic_write(path) as part:
         figure.savefig(part, format=ending.removeprefix("."), dpi=200, metadata=FORMATS[ending])
 
 
