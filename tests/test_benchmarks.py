@@ -11,13 +11,13 @@ SCRIPTS = sorted(path for path in FOLDER.glob("*.py") if "ArgumentParser(" in pa
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
-def test_it_says_what_it_measures(script, monkeypatch, capsys):
+def test_a_benchmark_prints_what_it_measures(script, monkeypatch, capsys):
     with pytest.raises(SystemExit, match="0"):
         run_script(script, ("--help",), monkeypatch)
     assert "usage: " in capsys.readouterr().out
 
 
-def test_rounding_does_not_decide(monkeypatch, capsys, tmp_path):
+def test_rounding_does_not_change_the_result(monkeypatch, capsys, tmp_path):
     texts = tmp_path / "texts.tsv"
     texts.write_text("text_a\na charming and often affecting journey .\nnot a bad film at all\n", encoding="utf-8")
     monkeypatch.setenv("COLUMNS", "120")

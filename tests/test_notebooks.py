@@ -25,7 +25,7 @@ def name_of(notebook: Path) -> str:
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=name_of)
-def test_it_runs(notebook, tmp_path, monkeypatch, embedded, capsys):
+def test_the_notebook_runs(notebook, tmp_path, monkeypatch, embedded, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MPLBACKEND", "agg")
     monkeypatch.delenv("TOKENLIGHT_NOTEBOOK_MODEL", raising=False)  # the tiny random model
@@ -36,7 +36,7 @@ def test_it_runs(notebook, tmp_path, monkeypatch, embedded, capsys):
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=name_of)
-def test_it_begins_with_a_title_and_explains_every_program(notebook):
+def test_a_notebook_has_a_title_and_text_before_every_program(notebook):
     text = notebook.read_text(encoding="utf-8")
     kinds = [marker.removeprefix("# %%").strip() for marker in MARKER.findall(text)]
     assert kinds[0] == "[markdown]"

@@ -23,7 +23,7 @@ def test_type_checkers_see_every_name():
 
 
 @pytest.mark.parametrize("name", tl.__all__)
-def test_a_name_is_what_type_checkers_take_it_for(name):
+def test_names_at_runtime_equal_those_for_type_checkers(name):
     assert getattr(tl, name) is resolve_name(imports_for_type_checkers()[name])
 
 

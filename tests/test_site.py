@@ -64,7 +64,7 @@ def site(tmp_path_factory) -> Path:
     return folder
 
 
-def test_nothing_is_fetched_from_elsewhere(site):
+def test_pages_load_nothing_from_other_hosts(site):
     pages = {path: path.read_text(encoding="utf-8") for path in site.rglob("*.html")}
     assert len(pages) > len(METHODS)
     found = {f"{path}: {one}" for path, html in pages.items() for one in loaded_by(html) if OUTSIDE.match(one)}
@@ -73,7 +73,7 @@ def test_nothing_is_fetched_from_elsewhere(site):
     assert not [path for path in site.rglob("*.css") if FETCHED_BY_CSS.search(path.read_text(encoding="utf-8"))]
 
 
-def test_what_a_page_would_fetch_is_seen():
+def test_addresses_that_a_page_loads_are_found():
     page = '<a href="https://a.org">x</a><script src="https://b.org/x.js"></script><link href="//c.org/x.css">'
     assert loaded_by(page) == ["https://b.org/x.js", "//c.org/x.css"]
     assert all(map(OUTSIDE.match, loaded_by(page)))
@@ -82,7 +82,7 @@ def test_what_a_page_would_fetch_is_seen():
 
 
 @pytest.mark.parametrize("name", tl.__all__)
-def test_every_public_name_has_its_place_in_the_reference(site, name):
+def test_every_public_name_is_in_the_reference_once(site, name):
     pages = [path.read_text(encoding="utf-8") for path in (site / "reference").rglob("*.html")]
     assert sum(f'id="tokenlight.{name}"' in page for page in pages) == 1
 
@@ -95,7 +95,7 @@ def test_fields_are_described_in_the_reference(site):
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_every_method_has_a_page_with_what_it_says_about_three_texts(site, name):
+def test_every_method_has_a_page_with_heatmaps_of_three_texts(site, name):
     page = (site / "gallery" / name / "index.html").read_text(encoding="utf-8")
     method = METHODS[name]
     if method.fits(explainer().inner):
@@ -114,13 +114,13 @@ def test_programs_of_the_gallery_run(monkeypatch):
             exec(code, {})
 
 
-def test_the_search_knows_pages_of_every_kind(site):
+def test_the_search_index_has_pages_of_every_kind(site):
     found = json.loads((site / "search" / "search_index.json").read_text(encoding="utf-8"))
     places = {entry["location"].partition("#")[0] for entry in found["docs"]}
     assert {"", "tour/", "how-to/audit/", "gallery/attn_lrp/", "reference/explaining/", "errors/", "results/"} <= places
 
 
-def test_pictures_that_pages_ask_for_are_drawn(site):
+def test_heatmap_comments_become_heatmaps(site):
     asked = (ROOT / "docs" / "tour" / "index.md").read_text(encoding="utf-8").count("<!-- heatmap:")
     page = (site / "tour" / "index.html").read_text(encoding="utf-8")
     assert page.count('<div class="heat">') == asked > 0
@@ -133,7 +133,7 @@ def test_a_heading_may_name_two_methods():
     assert sections(page) == {"a": first, "b": first, "c": "C."}
 
 
-def test_comments_are_found_by_line(tmp_path):
+def test_comments_are_listed_by_line(tmp_path):
     file = tmp_path / "fields.py"
     file.write_text('# above\nx = "# no comment"\ny = 1  # behind\n', encoding="utf-8")
     assert comments_of(file) == {1: ("above", True), 3: ("behind", False)}

@@ -11,7 +11,7 @@ from transformers import BertForSequenceClassification
 
 import tokenlight as tl
 from tests import models
-from tests.house.plan import PACKAGE, imported_rooms, modules
+from tests.house.plan import PACKAGE, imported_folders, modules
 from tokenlight.embedded import FILES, compress, load_embedded, widen
 
 PLAIN = {
@@ -122,7 +122,7 @@ def test_other_models_never_touch_the_embedded_one(tmp_path, monkeypatch):
     tl.load().tokenizer.save_pretrained(tmp_path)
     room = PACKAGE / "embedded"
     for path in modules():  # nobody else imports it when imported
-        assert room in path.parents or "embedded" not in imported_rooms(at_once(path)), path
+        assert room in path.parents or "embedded" not in imported_folders(at_once(path)), path
     for name in [name for name in sys.modules if name.startswith("tokenlight.embedded")]:
         monkeypatch.delitem(sys.modules, name)
     tl.load(tmp_path)

@@ -1,4 +1,4 @@
-"""The plan of the house: its rooms from the ground up. Each imports only from rooms before it."""
+"""The order of the package's folders, from the lowest level up. Each folder imports only from levels below its own."""
 
 import ast
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "tokenlight"
-LAYERS = (  # those of one level stand side by side: none imports another
+LAYERS = (  # folders of one level do not import each other
     ("_compat",),
     ("common",),
     ("rules", "text", "embedded"),
@@ -21,8 +21,8 @@ LAYERS = (  # those of one level stand side by side: none imports another
     ("serve",),
     ("cli",),
 )
-HEIGHT = {room: height for height, rooms in enumerate(LAYERS) for room in rooms}
-# Methods of results that do what people would look for there: e.show(), e.evaluate(), table.to_latex().
+HEIGHT = {folder: height for height, folders in enumerate(LAYERS) for folder in folders}
+# Methods of results that call higher levels: e.show(), e.evaluate(), table.to_latex().
 SHORTCUTS = {
     "results/explanation.py": {
         "views",
@@ -37,12 +37,12 @@ SHORTCUTS = {
 
 
 def modules() -> list[Path]:
-    """Every file of the package, without the folders' own `__init__`s that say nothing but what the room is for."""
+    """Every Python file of the package."""
     return sorted(PACKAGE.rglob("*.py"))
 
 
-def imported_rooms(source: str) -> Iterator[str]:
-    """The rooms of all imports in a file, also of those inside functions."""
+def imported_folders(source: str) -> Iterator[str]:
+    """The folders of all imports in a file, also of those inside functions."""
     for node in ast.walk(ast.parse(source)):
         names: list[str] = []
         if isinstance(node, ast.Import):

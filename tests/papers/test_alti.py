@@ -74,7 +74,7 @@ def test_faithfulness(run_script: RunScript, script: str, run: str, titles: tupl
     float(rows[titles[-1]][0].replace("−", "-"))
 
 
-def test_the_release_has_another_protocol(run_script: RunScript):
+def test_the_released_protocol_differs(run_script: RunScript):
     folder = run_script("alti.table5", "--dataset", "bert-sst2", "--limit", 2, "--released")
     assert "protocol alti\n" in (folder / "table5/bert-sst2/comparison.md").read_text()
 
@@ -266,7 +266,7 @@ def test_the_learning_rate_of_classifiers_falls(monkeypatch: pytest.MonkeyPatch,
     assert rates == pytest.approx([1e-3 * share for share in shares])
 
 
-def test_what_a_classifier_learns_is_kept_where_the_model_is_moved():
+def test_training_is_kept_when_the_model_moves_to_another_device():
     """Without validation examples. A model that is cast to another type has new tensors, as on another device."""
     model, tokenizer = model_for("bert", "text-classification", num_labels=2), tokenizer_for("bert")
     before = [value.clone() for value in model.parameters()]
@@ -325,7 +325,7 @@ def test_default_commands(run_script: RunScript, hub: Hub, script: str):
     assert hub.opened or script == "table7"  # agreement is a file
 
 
-def test_data_that_are_missing_are_named_first(
+def test_missing_data_are_named_before_any_work(
     run_script: RunScript, hub: Hub, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     (tmp_path / "lgd_dataset.tsv").unlink()
@@ -335,13 +335,13 @@ def test_data_that_are_missing_are_named_first(
     assert not hub.opened
 
 
-def test_a_text_that_is_not_there(run_script: RunScript, hub: Hub, monkeypatch: pytest.MonkeyPatch):
+def test_a_missing_text_is_refused(run_script: RunScript, hub: Hub, monkeypatch: pytest.MonkeyPatch):
     Hub({("fancyzhx/yelp_polarity", None): {"test": [{"text": "fine", "label": 0}]}}).install(monkeypatch)
     with pytest.raises(SystemExit, match="give one with --text"):
         run_script("alti.table1", small=False)
 
 
-def test_models_of_other_splits_and_data_are_not_taken_for_one_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_models_of_different_splits_and_data_have_different_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     paper = facts.PAPER.checkpoints["bert-sva"]
     monkeypatch.chdir(tmp_path)
     for name in (paper.data, "other.tsv"):

@@ -295,7 +295,7 @@ def test_default_commands(
     assert len(list((tmp_path / script).iterdir())) == len(names)
 
 
-def test_data_that_are_missing(
+def test_missing_data_are_named(
     run_script: RunScript, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
     monkeypatch.chdir(tmp_path)

@@ -58,7 +58,7 @@ def test_table_1(run_script: RunScript):
     assert all("nan" not in cell for row in rows.values() for cell in row)
 
 
-def test_headings_say_which_model_and_how_many_texts_of_which_data(run_script: RunScript):
+def test_headings_name_model_data_and_number_of_texts(run_script: RunScript):
     folder = run_script("attcat.table1", "--dataset", "sst2", "--dataset", "qqp", "--limit", 2)
     headings = {path.parent.name: path.read_text("utf-8").splitlines()[0] for path in folder.rglob("comparison.md")}
     assert headings == {
@@ -68,7 +68,7 @@ def test_headings_say_which_model_and_how_many_texts_of_which_data(run_script: R
     }
 
 
-def test_the_release_is_not_what_the_paper_writes(run_script: RunScript):
+def test_the_released_protocol_differs_from_the_written_one(run_script: RunScript):
     run_script("attcat.table1", "--dataset", "sst2", "--limit", 2)
     tables = read_rows(run_script("attcat.table1", "--dataset", "sst2", "--limit", 2, "--released"))
     written, released = tables["sst2-small-written"], tables["sst2-small-released"]

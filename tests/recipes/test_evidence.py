@@ -76,7 +76,7 @@ def test_passages(run: Run, tmp_path: Path) -> None:
     assert cases["night"]["evidence"] == ["Bees sleep at night. Nobody knows why."]
 
 
-def test_what_does_not_go(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_arguments_are_refused(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         run("needle", "--facts", 7, "--output", tmp_path / "x")
     assert "1 to 6 facts" in capsys.readouterr().err

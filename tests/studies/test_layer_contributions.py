@@ -11,7 +11,7 @@ def test_a_panel_for_each_measure(tmp_path: Path):
     assert path.read_bytes().startswith(b"\x89PNG")
 
 
-def test_layers_that_are_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_missing_layers_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit):
         layer_contributions.main(["--layer", "7", "--output", str(tmp_path / "maps.png")])
     assert "layers 1 to 6" in capsys.readouterr().err

@@ -93,7 +93,7 @@ def test_an_interrupted_run_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     ("arguments", "said"), [([], "--data, or --small"), (["--small", "--calibrate", "3"], "--count")]
 )
-def test_what_is_missing_is_said(arguments, said, capsys: pytest.CaptureFixture[str]):
+def test_missing_arguments_are_named(arguments, said, capsys: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit):
         main(arguments)
     assert said in capsys.readouterr().err
