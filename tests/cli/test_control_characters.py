@@ -137,8 +137,8 @@ def test_lines_are_printed_in_one_place():
         named = {ast.unparse(call) for call in calls}
         allowed: dict[str, set[str]] = {
             "app.py": {"typer.echo"},
-            "generate.py": {"print"},  # what a model writes, without what cannot be printed
-            "writing.py": {"sys.stdout.write"},
+            "explain.py": {"print"},  # what a model writes, without what cannot be printed
+            "output.py": {"sys.stdout.write"},
         }
         assert named & {"typer.echo", "print", "sys.stdout.write", "Console"} <= allowed.get(path.name, set()), path
 

@@ -156,15 +156,15 @@ def test_chats_with_documents_are_those_of_explain_answer(tmp_path):
     expected = explainer.explain_answer(prompt, answer, "attn_lrp", documents=named_spans(documents), progress=False)
     by_document = expected.by_document()
     rows = [*table(tmp_path / "jsonl").itertuples(), *table(tmp_path / "parquet").itertuples()]
-    assert [rows[0].source_names[0], rows[1].source_names[0], rows[2].source_names[0]] == ["a", "document 1", "a"]
+    assert [rows[0].document_names[0], rows[1].document_names[0], rows[2].document_names[0]] == ["a", "document 1", "a"]
     for row in rows:
         assert not isinstance(row.text, str)
         assert row.messages[1]["content"] == "the key is here\n\nthey are bad\n\nwho wrote the book ?"
         assert row.tokens.tolist() == expected.tokens[: expected.prompt_length]
-        assert row.source_names.tolist()[2:] == [one.name for one in by_document.documents[2:]]
-        numpy.testing.assert_allclose(numpy.stack(row.source_scores), by_document.scores, rtol=2e-4, atol=1e-5)
+        assert row.document_names.tolist()[2:] == [one.name for one in by_document.documents[2:]]
+        numpy.testing.assert_allclose(numpy.stack(row.document_scores), by_document.scores, rtol=2e-4, atol=1e-5)
         sums = [sum(scores) for scores in row.part_scores]
-        numpy.testing.assert_allclose([sum(scores) for scores in row.source_scores], sums, rtol=2e-4, atol=1e-5)
+        numpy.testing.assert_allclose([sum(scores) for scores in row.document_scores], sums, rtol=2e-4, atol=1e-5)
     (summary,) = summarize(tmp_path / "parquet")
     assert "author" not in {word.word for label in summary.labels for word in label.words}
     assert "book" in {word.word for label in summary.labels for word in label.words}

@@ -195,7 +195,7 @@ def test_a_crash_is_not_a_refusal(bert, monkeypatch):
     outcome = try_method(bert, texts(), "lrp")
     assert outcome.verdict == "crashed"
     assert outcome.reason.startswith("KeyError")
-    assert "test_families.py" in outcome.reason
+    assert "test_sweep.py" in outcome.reason
 
 
 def test_what_we_raise_is_a_refusal_and_what_python_raises_is_none():
