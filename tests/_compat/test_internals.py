@@ -56,7 +56,7 @@ def test_torch_functions_can_be_hidden_from_modes():
         assert torch.neg in watch.seen
 
 
-def test_torch_counts_changes_of_tensors():
+def test_torch_counts_in_place_writes():
     x = torch.ones(2)
     with promised("counts how often a tensor was written (Tensor._version)", "torch"):
         before = torch_internals.changes_of(x)
@@ -87,7 +87,7 @@ def test_torch_lists_the_hooks_of_a_module():
 
 
 @pytest.mark.filterwarnings("ignore")  # torch.compile warns about parts of torch
-def test_torch_tells_what_is_compiled():
+def test_torch_exposes_the_module_inside_a_compiled_one():
     plain, by_method, forward = (nn.Linear(2, 2) for _ in range(3))
     wrapped: Any = torch.compile(copy.deepcopy(plain))
     by_method.compile()
@@ -111,7 +111,7 @@ def test_transformers_blocks_are_of_one_class(family):
         assert len(found) == model.config.num_hidden_layers
 
 
-def test_transformers_makes_masks_that_are_added():
+def test_transformers_makes_additive_masks():
     with promised("makes the mask of eager attention with masking_utils.eager_mask", "transformers"):
         model: Any = models.model("llama", "text-generation")
         ids, mask = models.ids(1), torch.ones(1, 9, dtype=torch.long)
@@ -132,21 +132,21 @@ def test_transformers_makes_masks_that_are_added():
         assert torch.equal(hidden, ~torch.ones(9, 9).tril().bool() | (torch.arange(9) == 0))
 
 
-def test_transformers_tells_which_attention_a_model_runs():
+def test_transformers_exposes_the_attention_implementation_of_a_model():
     model: Any = copy.deepcopy(models.model("bert"))
     with promised("names a model's attention function in its config (_attn_implementation)", "transformers"):
         model.set_attn_implementation("eager")
         assert transformers_internals.attention_of(model.config) == "eager"
 
 
-def test_transformers_notes_where_a_model_lay():
+def test_transformers_configurations_contain_the_folder_of_the_model():
     config: Any = copy.deepcopy(models.model("bert").config)
     config.name_or_path = "somewhere"
     with promised("writes a model's folder into its config's dictionary (_name_or_path)", "transformers"):
-        assert config.to_dict()[transformers_internals.WHERE_IT_LAY] == "somewhere"
+        assert config.to_dict()[transformers_internals.CONFIG_PATH_KEY] == "somewhere"
 
 
-def test_transformers_tokenizers_can_be_written_down():
+def test_transformers_tokenizers_can_be_serialized():
     with promised("gives fast tokenizers a backend_tokenizer that writes itself as JSON", "transformers"):
         written = json.loads(transformers_internals.tokenizer_json(explainer_for("bert").tokenizer))
         assert {"model", "normalizer", "pre_tokenizer", "truncation", "padding"} <= written.keys()
@@ -155,7 +155,7 @@ def test_transformers_tokenizers_can_be_written_down():
 # --- accelerate -------------------------------------------------------------------------------------------------------
 
 
-def test_accelerate_keeps_its_hooks_on_modules(tmp_path):
+def test_accelerate_stores_its_hooks_on_modules(tmp_path):
     accelerate = pytest.importorskip("accelerate")
     model: Any = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     with promised("keeps an object with its settings on every module that it moves (_hf_hook)", "accelerate"):
@@ -164,7 +164,7 @@ def test_accelerate_keeps_its_hooks_on_modules(tmp_path):
             False
         ]
         (hook,) = [h for h in accelerate_internals.hooks_of(model[1]) if accelerate_internals.brings_weights(h)]
-        assert "weight" in accelerate_internals.waiting_weights(hook)
+        assert "weight" in accelerate_internals.offloaded_weights(hook)
         assert isinstance(accelerate_internals.tied_weights(hook), dict)
         assert accelerate_internals.reaches_below(hook) in (True, False)
         assert torch.device(accelerate_internals.runs_on(hook)).type == "cpu"
@@ -175,7 +175,7 @@ def test_accelerate_keeps_its_hooks_on_modules(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_ray_reads_blocks_of_which_nothing_is_known():
+def test_ray_reads_blocks_of_unknown_size():
     data = pytest.importorskip("ray.data")
     from tokenlight._compat import ray_internals
 
@@ -186,7 +186,7 @@ def test_ray_reads_blocks_of_which_nothing_is_known():
 
 
 @pytest.mark.filterwarnings("ignore")  # Ray warns about settings of its own
-def test_ray_takes_settings_for_a_while():
+def test_ray_settings_apply_inside_the_context_only():
     data = pytest.importorskip("ray.data")
     from tokenlight._compat import ray_internals
 
@@ -207,7 +207,7 @@ def interruptible() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("interruptible")
-def test_uvicorn_calls_what_a_server_overrides():
+def test_uvicorn_calls_the_overridden_methods_of_a_server():
     uvicorn = pytest.importorskip("uvicorn")
     import asyncio
 
@@ -273,7 +273,7 @@ def foreign_names(path: Path) -> list[str]:
     return [name for name in used if underscored(name) and name not in own_names(tree) | PUBLIC]
 
 
-def test_nobody_else_uses_what_is_private():
+def test_only_compat_modules_use_private_names():
     files = [path for path in PACKAGE.rglob("*.py") if not path.name.endswith("_internals.py")]
     found = {str(path.relative_to(PACKAGE)): names for path in files if (names := foreign_names(path))}
     assert found == {}, "a private name of another library (or of another file): use _compat/*_internals.py"

@@ -59,7 +59,7 @@ def predictions(explainer, texts):
     return [e.prediction for e in explainer.explain(list(texts), method="raw_attention")]
 
 
-def test_plain_and_negated_sentences(explainer):
+def test_plain_and_negated_sentences_get_the_right_label(explainer):
     expected = PLAIN | NEGATED
     assert dict(zip(expected, predictions(explainer, expected), strict=True)) == expected
 
@@ -69,7 +69,7 @@ def test_accuracy_on_a_small_set(explainer):
     assert right >= 15, f"{right} of {len(MORE)}"
 
 
-def test_it_is_an_ordinary_classifier_of_a_useful_size(explainer):
+def test_the_embedded_model_is_an_ordinary_classifier_of_a_useful_size(explainer):
     config = explainer.model.config
     assert type(explainer.model) is BertForSequenceClassification
     assert explainer.task.name == "text-classification"
@@ -82,7 +82,7 @@ def test_it_is_an_ordinary_classifier_of_a_useful_size(explainer):
     assert not explainer.model.training
 
 
-def test_the_files_are_small_and_hold_no_pickle():
+def test_the_files_are_small_and_contain_no_pickle():
     assert sum(path.stat().st_size for path in FILES.iterdir()) <= 20_000_000
     assert {path.suffix for path in FILES.iterdir()} <= {".json", ".safetensors"}
 
@@ -93,7 +93,7 @@ def test_any_text_tokenizes(explainer):
 
 
 @pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors"])
-def test_a_missing_file_is_named(tmp_path, name):
+def test_the_error_names_a_missing_file(tmp_path, name):
     shutil.copytree(FILES, tmp_path, dirs_exist_ok=True)
     (tmp_path / name).unlink()
     with pytest.raises(FileNotFoundError, match=name):
@@ -101,7 +101,7 @@ def test_a_missing_file_is_named(tmp_path, name):
 
 
 @pytest.mark.parametrize("damage", [lambda data: data[:5000], lambda data: b"garbage" + data[7:]])
-def test_a_damaged_weight_file_is_named(tmp_path, damage):
+def test_the_error_names_a_damaged_weight_file(tmp_path, damage):
     shutil.copytree(FILES, tmp_path, dirs_exist_ok=True)
     weights = tmp_path / "model.safetensors"
     weights.write_bytes(damage(weights.read_bytes()))
@@ -109,7 +109,7 @@ def test_a_damaged_weight_file_is_named(tmp_path, damage):
         load_embedded(tmp_path)
 
 
-def test_compression_is_within_half_a_step_of_each_row():
+def test_compression_errs_by_at_most_half_a_quantization_step():
     weights = {"matrix": torch.randn(7, 50) * torch.logspace(-3, 3, 7)[:, None], "vector": torch.randn(9)}
     back = widen(compress(weights))
     assert torch.equal(back["vector"], weights["vector"])
@@ -117,7 +117,7 @@ def test_compression_is_within_half_a_step_of_each_row():
     assert ((back["matrix"] - weights["matrix"]).abs() <= step * 0.501).all()
 
 
-def test_other_models_never_touch_the_embedded_one(tmp_path, monkeypatch):
+def test_loading_another_model_does_not_read_the_embedded_one(tmp_path, monkeypatch):
     models.model("bert").save_pretrained(tmp_path)
     tl.load().tokenizer.save_pretrained(tmp_path)
     room = PACKAGE / "embedded"

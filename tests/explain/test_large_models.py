@@ -183,7 +183,7 @@ def test_blocks_that_hand_on_more_than_a_tensor_are_refused(monkeypatch):
         behavior_probes, "probe_behavior", lambda instrumented: behavior_probes.Behavior(0.0, False, False)
     )  # it does not run
     model.bert.encoder.layer[0].register_forward_hook(lambda module, args, output: (output, output))
-    with pytest.raises(UnsupportedModelError, match="low_memory: BertLayer hands on more than one tensor"):
+    with pytest.raises(UnsupportedModelError, match="low_memory: BertLayer returns more than one tensor"):
         tl.attribute(model, models.ids(), method="attn_lrp", target=1, low_memory=True)
 
 

@@ -12,7 +12,7 @@ from tests.methods.test_by_hand import IDS, LABEL, eager, linear_model, ours, pr
 from tests.rounding import assert_near
 from tests.tokenizers_ import explainer_for
 from tokenlight.methods.averaged_gradients import expected_gradients, smooth_grad
-from tokenlight.model.behavior_probes import ids_without_role
+from tokenlight.model.behavior_probes import ordinary_ids
 from tokenlight.text.batch import Batch
 
 TEXTS = ["it is a good movie", "The keys to the cabinet are on the table", "ok"]
@@ -130,7 +130,7 @@ def test_special_tokens_stay_in_random_baselines():
 
 
 def test_baselines_have_no_tokens_with_a_role():
-    assert ids_without_role(models.model("bert")) == [0, *range(4, 60)]
+    assert ordinary_ids(models.model("bert")) == [0, *range(4, 60)]
 
 
 # --- both ---------------------------------------------------------------------------------------------------------

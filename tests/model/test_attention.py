@@ -17,7 +17,7 @@ def attend(capture: Capture, keys: int) -> torch.Tensor:
     return attention(module, torch.ones(1, 2, 3, 4), torch.ones(1, 2, keys, 4), torch.ones(1, 2, keys, 4), None)[0]
 
 
-def test_keys_that_are_no_tokens_are_refused_where_maps_are_read():
+def test_keys_that_are_not_tokens_are_refused_when_maps_are_captured():
     assert attend(Capture(), keys=5).shape == (1, 3, 2, 4)
     assert attend(Capture(keep=frozenset({"attention"})), keys=3).shape == (1, 3, 2, 4)
     with pytest.raises(tl.UnsupportedModelError, match="5 keys in a text of 3 tokens"):

@@ -73,7 +73,7 @@ def explain(made: Any, batch: Batch, method: str, **options: Any) -> Tensor:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_answers_maps_and_gradients_are_the_models_own(family):
+def test_outputs_maps_and_gradients_equal_the_models_own(family):
     made, batch = model(family), padded()
     instrumented, capture = InstrumentedModel(made), Capture(keep=frozenset({"attention", "values", "context"}))
     answer = instrumented.run(batch, capture)
@@ -118,7 +118,7 @@ def run_from_leaf(made: Any, batch: Batch) -> tuple[Tensor, Any]:
         {"new_decoder_architecture": True, "num_kv_heads": 2},
     ],
 )
-def test_falcon_with_alibi_runs_by_the_attention_it_was_loaded_with(settings, implementation):
+def test_falcon_with_alibi_runs_with_the_attention_it_was_loaded_with(settings, implementation):
     config = {**models.ENCODER, "alibi": True, "attn_implementation": implementation}
     made, batch = build("FalconForCausalLM", {**config, **settings}), padded()
     real, own = batch.attention_mask.bool(), made(**batch.inputs()).logits.detach()
@@ -144,7 +144,7 @@ def test_relevance_is_conserved(family, method):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_batch_equals_single_texts_and_blocks_that_run_again(family):
+def test_batched_and_low_memory_scores_equal_those_of_single_texts(family):
     made, batch = model(family), padded()
     methods = (*RELEVANCE, "attcat", "transformer_attribution", "mask_lrp")
     layers = len(layout_of(made).blocks) or len(InstrumentedModel(made).layout.blocks)
@@ -167,7 +167,7 @@ def test_a_batch_equals_single_texts_and_blocks_that_run_again(family):
             explain(made, batch, name, low_memory=True, **(heads if name == "mask_lrp" else {}))
 
 
-def test_blocks_in_parts_are_refused_where_something_goes_past_the_state_between_them():
+def test_blocks_across_modules_are_refused_if_a_state_between_them_is_bypassed():
     made, batch = model("xlm"), padded()
     assert torch.isfinite(explain(made, batch, "attcat")).all()
     made.transformer.attentions[1].register_forward_pre_hook(lambda module, args: (args[0].clone(), *args[1:]))
@@ -196,7 +196,7 @@ def test_padding_changes_no_relevance(name, settings, method):
     assert_near(explain(made, batch, method)[1:, :6], alone, growth=SHARES)
 
 
-def test_a_model_that_rebuilds_itself_is_refused_until_it_has_one_way():
+def test_a_model_that_replaces_its_modules_is_refused_until_its_attention_type_is_set():
     made, batch = build("BigBirdForSequenceClassification", {**models.ENCODER, "block_size": 4}), padded()
     with pytest.raises(tl.UnsupportedModelError, match="replaces its own modules while it runs"):
         explain(made, batch, "gradient_x_input")
@@ -204,7 +204,7 @@ def test_a_model_that_rebuilds_itself_is_refused_until_it_has_one_way():
     assert torch.isfinite(explain(made, batch, "lrp")).all()
 
 
-def test_padding_is_not_read_where_the_token_that_is_read_is_hidden():
+def test_a_hidden_query_does_not_attend_to_padding():
     """In DeBERTa a hidden token may look nowhere, and so looks everywhere."""
     made, batch = model("deberta-v2"), padded()
     size = made(**batch.inputs()).logits.detach()

@@ -56,7 +56,7 @@ def mobilebert(vocabulary: int = models.VOCABULARY) -> hf.PreTrainedModel:
 
 
 @pytest.mark.parametrize(("family", "task"), models.COMBINATIONS)
-def test_families_keep_no_secrets(family, task):
+def test_probes_find_no_hidden_behavior_in_common_families(family, task):
     model = models.model(family, task)
     last = task == "text-classification" and family not in models.ENCODERS
     assert behavior_probes.run_probes(InstrumentedModel(model)) == Behavior(
@@ -65,7 +65,7 @@ def test_families_keep_no_secrets(family, task):
 
 
 @pytest.mark.parametrize("method", ["gradient_x_input", "raw_attention", "erasure"])
-def test_a_model_that_answers_otherwise_than_its_twin_is_refused(method):
+def test_a_model_whose_output_differs_from_its_instrumented_model_is_refused(method):
     torch.manual_seed(0)
     config = hf.LlamaConfig(**models.DECODER)
     model = TwoWaysForCausalLM(config).eval()
@@ -75,7 +75,7 @@ def test_a_model_that_answers_otherwise_than_its_twin_is_refused(method):
     assert tl.attribute(model, models.ids(), method=method, target=7).isfinite().all()
 
 
-def test_ids_that_go_past_the_embeddings_are_refused():
+def test_ids_read_past_the_embeddings_are_refused():
     torch.manual_seed(0)
     model, ids = BypassForCausalLM(hf.LlamaConfig(**models.DECODER)).eval(), models.ids()
     assert behavior_of(model).past_embeddings > 0.001
@@ -87,7 +87,7 @@ def test_ids_that_go_past_the_embeddings_are_refused():
         assert tl.attribute(model, ids, method=name, target=7).isfinite().all()
 
 
-def test_a_model_is_asked_once(monkeypatch):
+def test_a_model_is_probed_once(monkeypatch):
     model, found = models.model("gemma", "text-generation"), []
     behavior_probes.BY_MODEL.pop(model, None)
     monkeypatch.setattr(
@@ -99,7 +99,7 @@ def test_a_model_is_asked_once(monkeypatch):
     behavior_probes.BY_MODEL.pop(model)
 
 
-def test_hooks_are_part_of_what_a_model_does():
+def test_probes_include_the_users_hooks():
     model: Any = copy.deepcopy(models.model("bert"))
     seen: list[torch.Tensor] = []
     assert behavior_of(model).past_embeddings == 0
@@ -109,7 +109,7 @@ def test_hooks_are_part_of_what_a_model_does():
     assert behavior_of(models.model("bert")).past_embeddings == 0
 
 
-def test_a_model_that_looks_at_padding_takes_one_text_at_a_time():
+def test_a_model_that_reads_padding_runs_one_text_at_a_time():
     tokenizer = tokenizer_for("bert")
     model = mobilebert(len(tokenizer))
     assert behavior_of(model).equal_lengths
@@ -121,7 +121,7 @@ def test_a_model_that_looks_at_padding_takes_one_text_at_a_time():
             assert torch.equal(one.scores, explainer.explain(text, name, target=1).scores)
 
 
-def test_rows_padded_by_hand_are_refused_where_padding_is_looked_at():
+def test_texts_padded_by_the_caller_are_refused_if_the_model_reads_padding():
     ids, mask = models.ids(), torch.ones(3, 9, dtype=torch.long)
     equal = tl.attribute(mobilebert(), ids, mask, method="raw_attention", target=1)
     assert_near(equal[:1], tl.attribute(mobilebert(), ids[:1], method="raw_attention", target=1))
@@ -130,7 +130,7 @@ def test_rows_padded_by_hand_are_refused_where_padding_is_looked_at():
         tl.attribute(mobilebert(), ids, mask, method="raw_attention", target=1)
 
 
-def test_what_is_read_at_the_last_token_is_seen_whatever_the_head_is_called():
+def test_pooling_at_the_last_token_is_detected_for_any_name_of_the_head():
     config = hf.ModernBertDecoderConfig(**models.ENCODER)
     torch.manual_seed(0)
     model = hf.ModernBertDecoderForSequenceClassification(config).eval()
@@ -149,7 +149,7 @@ class MeanPool(nn.Module):
 
 
 @pytest.mark.parametrize("hooked", [False, True])
-def test_what_was_found_is_forgotten_when_the_model_changes(hooked):
+def test_a_changed_model_is_probed_again(hooked):
     model: Any = copy.deepcopy(model_for("bert", dtype=torch.float64))
     if hooked:  # a model with hooks cannot be compared as a whole
         model.bert.encoder.register_forward_hook(lambda module, args, output: None)
@@ -165,7 +165,7 @@ def test_what_was_found_is_forgotten_when_the_model_changes(hooked):
         assert_near(one.scores, other.scores)
 
 
-def test_what_was_found_does_not_keep_a_model_alive():
+def test_cached_behavior_does_not_keep_a_model_alive():
     model: Any = copy.deepcopy(models.model("bert"))
     model.bert.encoder.register_forward_hook(partial(lambda model, module, args, output: None, model))
     behavior_of(model)
@@ -186,7 +186,7 @@ class HalfOfTheStream(nn.Module):
         return self.LayerNorm(self.dense(states) + 0.5 * stream)
 
 
-def test_blocks_that_were_changed_are_not_taken_for_those_of_their_family():
+def test_changed_blocks_are_not_treated_as_those_of_their_family():
     model: Any = copy.deepcopy(models.model("bert", dtype=torch.float64))
     for layer in model.bert.encoder.layer:
         layer.attention.output = HalfOfTheStream(layer.attention.output)
@@ -210,7 +210,7 @@ class GatedForCausalLM(hf.LlamaForCausalLM):
         return output
 
 
-def test_what_was_found_is_forgotten_when_weights_change_in_place():
+def test_a_model_is_probed_again_after_an_in_place_change_of_weights():
     torch.manual_seed(0)
     model = GatedForCausalLM(models.model("llama", "text-generation").config).eval()
     tl.attribute(model, models.ids(), method="gradient_x_input", target=7)
@@ -220,7 +220,7 @@ def test_what_was_found_is_forgotten_when_weights_change_in_place():
         tl.attribute(model, models.ids(), method="gradient_x_input", target=7)
 
 
-def test_a_patched_class_is_not_taken_for_its_family(monkeypatch):
+def test_a_patched_class_is_not_treated_as_its_family(monkeypatch):
     model: Any = copy.deepcopy(models.model("bert", dtype=torch.float64))
     kind = type(model.bert.encoder.layer[0].attention.output)
     monkeypatch.setattr(kind, "forward", HalfOfTheStream.forward)
@@ -238,7 +238,7 @@ def test_an_embedding_that_rewrites_its_weights_is_refused():
     assert torch.equal(model.bert.embeddings.word_embeddings.weight, before)
 
 
-def test_a_model_that_runs_its_mlp_in_pieces_is_the_same_model():
+def test_chunked_feed_forward_changes_no_score():
     model: Any = copy.deepcopy(models.model("bert"))
     expected = tl.attribute(model, models.ids(3, 6), method="attn_lrp", target=1)
     for layer in model.bert.encoder.layer:
@@ -264,9 +264,9 @@ class AlwaysDropping(nn.Module):
 
 @pytest.mark.parametrize("kind", [CountingCalls, AlwaysDropping])
 @pytest.mark.parametrize("method", ["gradient_x_input", "erasure", "attcat", "zplus_lrp"])
-def test_a_model_that_changes_its_mind_is_refused(kind, method):
+def test_a_model_with_random_or_changing_outputs_is_refused(kind, method):
     model: Any = copy.deepcopy(models.model("bert"))
     torch.manual_seed(0)
     model.bert.encoder.layer[0].output.dropout = kind()
-    with pytest.raises(UnsupportedModelError, match="gives another answer when it is asked the same again"):
+    with pytest.raises(UnsupportedModelError, match="gives another output for the same input"):
         tl.attribute(model, models.ids(), method=method, target=1)

@@ -45,7 +45,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # DeBERTa
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("family", models.FAMILIES)
-def test_what_is_listed_would_be_found(family, dtype):
+def test_discovery_finds_the_listed_structure(family, dtype):
     model = models.model(family, models.default_task(family), dtype)
     listed = listed_structure(model)
     assert listed is not None
@@ -55,7 +55,7 @@ def test_what_is_listed_would_be_found(family, dtype):
 
 
 @pytest.mark.parametrize("family", JOINED)
-def test_the_pieces_add_up_to_the_real_state(family):
+def test_decomposed_terms_add_up_to_the_state(family):
     model = tiny_model(family, "text-generation").double()
     assert listed_structure(model) is None
     layers, real = layers_and_inputs(model, "text-generation", JOINED[family])
@@ -67,7 +67,7 @@ def test_the_pieces_add_up_to_the_real_state(family):
 
 
 @pytest.mark.parametrize("family", ["falcon[alibi]", "falcon[new decoder]"])
-def test_an_mlp_beside_the_attention_that_is_written_over_is_found(family):
+def test_a_parallel_mlp_with_an_overwritten_output_is_found(family):
     model = tiny_model(family, "text-generation").double()
     layers, real = layers_and_inputs(model, "text-generation", "self_attention.dense", output=True)
     for layer, branch in zip(layers[0], real[0], strict=True):
@@ -115,7 +115,7 @@ def test_blocks_that_do_not_add_up_are_refused():
     assert "do not add up" in str(discover_structure(instrumented))
 
 
-def test_tokens_that_reach_each_other_beside_attention_are_noticed():
+def test_information_between_tokens_outside_of_attention_is_detected():
     instrumented = InstrumentedModel(tiny_model("arcee", "text-generation"))
     assert not isinstance(discover_structure(instrumented), str)
     for name, module in instrumented.model.named_modules():
@@ -125,7 +125,7 @@ def test_tokens_that_reach_each_other_beside_attention_are_noticed():
 
 
 @pytest.mark.parametrize(("family", "projection"), [("llama", "o_proj"), ("bert", "attention.output.dense")])
-def test_an_adapter_on_the_projection_is_a_part_of_it(family, projection):
+def test_the_projection_includes_an_adapter_on_it(family, projection):
     plain = explained(fresh(family))
     settings = peft.LoraConfig(r=2, target_modules=[projection], init_lora_weights=False)
     adapted = peft.get_peft_model(fresh(family), settings)
@@ -134,7 +134,7 @@ def test_an_adapter_on_the_projection_is_a_part_of_it(family, projection):
     assert_near(found, explained(adapted.merge_and_unload()))
 
 
-def test_a_hook_on_the_projection_is_a_part_of_it():
+def test_the_projection_includes_a_hook_on_it():
     hooked, other = fresh("bert"), fresh("bert")
     for name, module in hooked.named_modules():
         if name.endswith("attention.output.dense"):
@@ -169,7 +169,7 @@ def albert(groups: int) -> Any:
     return made
 
 
-def test_a_block_that_is_called_several_times_is_as_several_blocks():
+def test_a_block_called_several_times_counts_as_several_blocks():
     shared, apart = albert(1), albert(3)
     assert discover_structure(InstrumentedModel(shared)) == discover_structure(InstrumentedModel(apart))
     for method in ("alti", "alti_logit", "globenc"):
@@ -178,7 +178,7 @@ def test_a_block_that_is_called_several_times_is_as_several_blocks():
 
 
 @pytest.mark.parametrize("family", ["albert", "deberta", "deberta-v2", "mpnet"])
-def test_listed_families_with_code_of_their_own_would_be_found_too(family):
+def test_discovery_finds_the_structure_of_listed_families_with_custom_code(family):
     model = tiny_model(family, "text-classification").double()
     listed = listed_structure(model)
     assert listed is not None
@@ -192,13 +192,13 @@ def test_listed_families_with_code_of_their_own_would_be_found_too(family):
         assert_near(last(trace.second_norm[number].value), trace.hidden[number + 1].value)
 
 
-def test_a_last_norm_that_nobody_records_is_named():
+def test_a_second_norm_that_was_not_captured_is_named():
     model = tiny_model("roformer", "text-classification")
     with pytest.raises(tl.UnsupportedModelError, match="norm at the end of a block of RoFormer"):
         tl.attribute(model, models.ids(), method="globenc", target=1)
 
 
-def test_several_states_a_token_are_refused():
+def test_several_states_per_token_are_refused():
     """Gemma 3n hands on four."""
     with pytest.raises(UnsupportedModelError, match="more than one state a token"):
         tl.attribute(tiny_model("gemma3n_text", "text-generation"), models.ids(), method="alti", target=7)
@@ -206,7 +206,7 @@ def test_several_states_a_token_are_refused():
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("factor", [0.05, 0.95])
-def test_a_factor_is_found_nearer_than_the_numbers_are_rounded(factor, dtype):
+def test_a_fitted_factor_is_more_exact_than_the_rounded_numbers(factor, dtype):
     config = hf.GraniteConfig(**models.DECODER, residual_multiplier=factor)
     found = structures_of(hf.GraniteForCausalLM(config).eval().to(dtype))
     assert found is not None

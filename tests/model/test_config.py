@@ -71,13 +71,13 @@ def padded_pairs() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     "kind",
     [KeywordsForSequenceClassification, IdsAndKeywordsForSequenceClassification, AroundForSequenceClassification],
 )
-def test_inputs_that_are_handed_on_by_keyword_are_given(kind, method):
+def test_inputs_passed_on_by_keyword_reach_the_model(kind, method):
     plain, inputs = models.model("bert"), padded_pairs()
     expected = tl.attribute(plain, *inputs, method=method, target=1)
     assert_near(tl.attribute(with_weights_of(plain, kind), *inputs, method=method, target=1), expected)
 
 
-def test_positions_are_given_where_padding_is_on_the_left():
+def test_position_ids_are_passed_for_left_padding():
     plain, ids = models.model("bert", "fill-mask"), models.ids(1, 4)
 
     class KeywordsForMaskedLM(hf.BertForMaskedLM):
@@ -90,14 +90,14 @@ def test_positions_are_given_where_padding_is_on_the_left():
     assert_near(tl.attribute(model, ids, mask, method="gradient_x_input", target=(5, 7))[:, 3:], alone)
 
 
-def test_inputs_that_nothing_inside_names_are_left_out():
+def test_inputs_that_no_module_names_are_left_out():
     plain, inputs = models.model("distilbert"), padded_pairs()
     expected = tl.attribute(plain, *inputs, method="gradient_x_input", target=1)
     model = with_weights_of(plain, NoTypesForSequenceClassification)
     assert_near(tl.attribute(model, *inputs, method="gradient_x_input", target=1), expected)
 
 
-def test_inputs_by_position_are_refused():
+def test_positional_inputs_are_refused():
     model = with_weights_of(models.model("bert"), PositionalForSequenceClassification)
     with pytest.raises(UnsupportedModelError, match=r"by position \(\*args\).*token_type_ids would be left out"):
         tl.attribute(model, *padded_pairs(), method="gradient_x_input", target=1)

@@ -40,7 +40,7 @@ def model(family: str) -> PreTrainedModel:
 
 @pytest.mark.parametrize("name", ["lrp", "attn_lrp", "zplus_lrp"])
 @pytest.mark.parametrize("family", CONFIGS)
-def test_scores_and_shares_add_up_for_every_text(family, name):
+def test_relevance_is_conserved_for_every_text(family, name):
     """Experts see rows of several texts, in their own order: a share that is noted for the wrong text would show."""
     answer, result = attribution(model(family), "text-generation", name)
     total = torch.ones_like(answer.score) if name == "zplus_lrp" else answer.score
@@ -52,13 +52,13 @@ def test_scores_and_shares_add_up_for_every_text(family, name):
 
 @pytest.mark.parametrize("name", ["lrp", "attn_lrp", "raw_attention", "gradient_x_input"])
 @pytest.mark.parametrize("family", CONFIGS)
-def test_a_batch_is_what_its_texts_are(family, name):
+def test_scores_in_a_batch_equal_those_of_single_texts(family, name):
     together = tl.attribute(model(family), models.ids(), method=name, target=7)
     apart = torch.cat([tl.attribute(model(family), row[None], method=name, target=7) for row in models.ids()])
     assert_near(together, apart)
 
 
-def test_what_a_sink_takes_is_missing_from_the_row():
+def test_attention_to_a_sink_is_missing_from_the_row_sum():
     found = tl.attribute(model("gpt_oss"), models.ids(), method="raw_attention", target=7)
     with_maps: Any = copy.deepcopy(model("gpt_oss"))
     with_maps.set_attn_implementation("eager")

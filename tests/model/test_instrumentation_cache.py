@@ -13,7 +13,7 @@ from torch import nn
 import tokenlight as tl
 from tests import models
 from tokenlight.common.errors import UnsupportedModelError
-from tokenlight.model.instrumentation_cache import WAITING, borrowed_model
+from tokenlight.model.instrumentation_cache import CACHE, borrowed_model
 from tokenlight.model.instrumented import InstrumentedModel
 
 
@@ -39,14 +39,14 @@ def scores(model, method="attn_lrp", **settings):
 
 
 @pytest.mark.parametrize("family", models.CONFIGS)
-def test_the_second_call_takes_the_same_twin(family):
+def test_the_second_call_reuses_the_instrumented_model(family):
     task = models.default_task(family)
     model, target = models.model(family, task), models.target(task)
     first = tl.attribute(model, models.ids(), method="gradient_x_input", target=target)
-    assert model in WAITING
-    instrumented = WAITING[model].instrumented
+    assert model in CACHE
+    instrumented = CACHE[model].instrumented
     assert torch.equal(tl.attribute(model, models.ids(), method="gradient_x_input", target=target), first)
-    assert WAITING[model].instrumented is instrumented
+    assert CACHE[model].instrumented is instrumented
 
 
 def halve(model):
@@ -126,18 +126,18 @@ CHANGES = [
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_no_twin_is_out_of_date(model, change):
+def test_no_cached_instrumented_model_is_out_of_date(model, change):
     """Scores behind a kept instrumented model are those of a new one."""
     before = scores(model)
-    assert model in WAITING
+    assert model in CACHE
     change(model)
     after = scores(model)
-    WAITING.pop(model, None)
+    CACHE.pop(model, None)
     assert torch.equal(after, scores(model))
     assert not torch.equal(after.double(), before.double())
 
 
-def test_settings_are_compared(model):
+def test_changed_settings_are_detected(model):
     instrumented = twin_of(model)
     assert twin_of(model) is instrumented
     model.config.id2label = {0: "a", 1: "b", 2: "c"}
@@ -147,15 +147,15 @@ def test_settings_are_compared(model):
     assert twin_of(model) is not second
 
 
-def test_a_model_with_hooks_gets_a_new_twin_each_time(model):
+def test_a_model_with_hooks_is_not_cached(model):
     handle = model.bert.encoder.layer[0].register_forward_hook(lambda *_: None)
     assert twin_of(model) is not twin_of(model)
-    assert model not in WAITING
+    assert model not in CACHE
     handle.remove()
     assert twin_of(model) is twin_of(model)
 
 
-def test_a_twin_that_remembers_what_it_saw_is_not_used_again(model):
+def test_an_instrumented_model_with_changed_state_is_not_reused(model):
     with borrowed_model(model) as instrumented:
         vars(next(instrumented.model.children()))["longest"] = (
             9  # as modules do that fit themselves to the longest text so far
@@ -163,13 +163,13 @@ def test_a_twin_that_remembers_what_it_saw_is_not_used_again(model):
     assert twin_of(model) is not instrumented
 
 
-def test_after_an_exception_a_twin_is_not_used_again(model):
+def test_an_instrumented_model_is_not_reused_after_an_exception(model):
     with pytest.raises(RuntimeError, match="in the middle"), borrowed_model(model) as instrumented:
         raise RuntimeError("in the middle")
     assert twin_of(model) is not instrumented
 
 
-def test_nobody_else_has_a_borrowed_twin(model):
+def test_a_borrowed_instrumented_model_is_not_shared(model):
     with borrowed_model(model) as one, borrowed_model(model) as other:
         assert one is not other
     found = []
@@ -182,7 +182,7 @@ def test_nobody_else_has_a_borrowed_twin(model):
     assert all(torch.equal(one, found[0]) for one in found)
 
 
-def test_a_waiting_twin_keeps_neither_weights_nor_the_model():
+def test_the_cache_keeps_neither_weights_nor_the_model_alive():
     model = new_model()
     instrumented = twin_of(model)
     assert all(parameter.numel() == 0 for parameter in instrumented.model.parameters())
@@ -196,7 +196,7 @@ def test_a_waiting_twin_keeps_neither_weights_nor_the_model():
     assert alive() is None
 
 
-def test_weights_made_in_inference_mode_are_refused_behind_a_kept_twin(model):
+def test_weights_made_in_inference_mode_are_refused_with_a_cached_instrumented_model(model):
     twin_of(model)
     with torch.inference_mode():
         model.classifier.weight.data = model.classifier.weight.data.clone()
@@ -205,16 +205,16 @@ def test_weights_made_in_inference_mode_are_refused_behind_a_kept_twin(model):
         scores(model)
 
 
-def test_a_kept_twin_equals_a_new_one_in_every_way_of_running(model):
+def test_a_cached_instrumented_model_equals_a_new_one_in_every_kind_of_pass(model):
     twin_of(model)
     ways: list[dict[str, bool]] = [{}, {"fused": False}, {"low_memory": True}]
     for settings in ways:
         for name in ("attn_lrp", "zplus_lrp", "attcat", "alti"):
             kept = scores(model, name, **settings)
-            assert model in WAITING
-            WAITING.pop(model)
+            assert model in CACHE
+            CACHE.pop(model)
             assert torch.equal(kept, scores(model, name, **settings))
 
 
-def test_twins_can_still_be_made_by_hand(model):
+def test_an_instrumented_model_can_be_made_without_the_cache(model):
     assert InstrumentedModel(model) is not InstrumentedModel(model)

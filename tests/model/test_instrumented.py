@@ -9,7 +9,7 @@ from torch.utils.checkpoint import checkpoint
 import tokenlight as tl
 from tests import models
 from tokenlight.common.errors import UnsupportedModelError
-from tokenlight.model.instrumented import refusing_what_we_break
+from tokenlight.model.instrumented import refusing_instrumentation_errors
 
 
 class Reads(torch.nn.Module):
@@ -39,23 +39,23 @@ def test_a_model_that_runs_but_not_with_a_graph_is_refused(method):
     assert isinstance(refusal.value.__cause__, RuntimeError)
 
 
-def test_a_model_that_does_not_run_says_so_itself():
+def test_a_model_that_does_not_run_raises_its_own_error():
     with pytest.raises(UnsupportedModelError, match=r"does not run on a text of 4 .* own trouble"):
         tl.attribute(llama_with(Broken()), models.ids(), method="gradient_x_input", target=7)
 
 
-def test_a_backward_pass_that_stops_is_refused_and_full_memory_is_not():
-    with pytest.raises(UnsupportedModelError, match="in place"), refusing_what_we_break(torch.nn.Identity()):
+def test_an_error_in_the_backward_pass_is_refused_but_full_memory_is_not():
+    with pytest.raises(UnsupportedModelError, match="in place"), refusing_instrumentation_errors(torch.nn.Identity()):
         raise RuntimeError("written in place")
-    with pytest.raises(RuntimeError, match="not enough memory"), refusing_what_we_break(torch.nn.Identity()):
+    with pytest.raises(RuntimeError, match="not enough memory"), refusing_instrumentation_errors(torch.nn.Identity()):
         raise RuntimeError("DefaultCPUAllocator: not enough memory")
 
 
-def test_a_slip_of_our_own_is_no_refusal(monkeypatch):
+def test_a_bug_of_tokenlight_is_not_a_refusal(monkeypatch):
     """It would look as if the model were at fault."""
     model = copy.deepcopy(models.model("llama", "text-generation"))
     assert tl.attribute(model, models.ids(), method="raw_attention", target=7).isfinite().all()
-    monkeypatch.setattr("tokenlight.model.attention.note_weights", None)
+    monkeypatch.setattr("tokenlight.model.attention.capture_weights", None)
     with pytest.raises(TypeError, match="not callable"):
         tl.attribute(model, models.ids(), method="raw_attention", target=7)
 
@@ -75,7 +75,7 @@ def write_into_embeddings(model, args, kwargs):
 
 
 @pytest.mark.parametrize("method", ["gradient_x_input", "integrated_gradients", "smooth_grad", "expected_gradients"])
-def test_a_model_that_cuts_its_graph_is_refused(method):
+def test_a_model_that_detaches_its_graph_is_refused(method):
     model = copy.deepcopy(models.model("llama", "text-generation"))
     model.model.norm.register_forward_hook(lambda module, args, state: state.detach())
     with pytest.raises(UnsupportedModelError, match="runs, but not as this method runs it"):
@@ -101,18 +101,18 @@ def checkpointed():
 
 @pytest.mark.parametrize("low_memory", [False, True])
 @pytest.mark.parametrize("method", ["lrp", "attn_lrp", "zplus_lrp"])
-def test_what_is_computed_again_outside_of_the_rules_is_refused(method, low_memory):
+def test_checkpointing_is_refused_with_rules(method, low_memory):
     with pytest.raises(UnsupportedModelError, match="switch checkpointing off"):
         tl.attribute(checkpointed(), models.ids(), method=method, target=7, low_memory=low_memory)
 
 
-def test_what_is_computed_again_has_the_same_plain_gradient():
+def test_checkpointing_changes_no_plain_gradient():
     scores = tl.attribute(checkpointed(), models.ids(), method="gradient_x_input", target=7)
     plain = tl.attribute(models.model("llama", "text-generation"), models.ids(), method="gradient_x_input", target=7)
     torch.testing.assert_close(scores, plain)
 
 
-def test_hooks_on_saved_tensors_around_the_call_change_nothing():
+def test_saved_tensor_hooks_around_the_call_change_no_score():
     model = models.model("llama", "text-generation")
     plain = tl.attribute(model, models.ids(), method="attn_lrp", target=7)
     with torch.autograd.graph.save_on_cpu():

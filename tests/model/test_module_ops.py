@@ -21,7 +21,7 @@ from tokenlight.methods import METHODS
 from tokenlight.methods.config import MethodConfig
 from tokenlight.model.config import largest
 from tokenlight.model.instrumented import InstrumentedModel
-from tokenlight.model.module_ops import as_recurrence, has_recurrences
+from tokenlight.model.module_ops import as_custom_op, has_custom_ops
 from tokenlight.model.precision import KeepDouble
 from tokenlight.rules.ledger import Ledger
 from tokenlight.rules.mode import RuleMode
@@ -72,7 +72,7 @@ def needs_a_model_that_runs(made):
 
 
 def needs_scans(made, family):
-    if family not in WRITTEN_OUT and not has_recurrences(made):
+    if family not in WRITTEN_OUT and not has_custom_ops(made):
         pytest.skip("this transformers writes the recurrence out in the layer")
     own_code = inspect.getsource(sys.modules[type(made).__module__])
     if family == "recurrent_gemma" and "scaled_dot_product_attention" in own_code:
@@ -80,7 +80,7 @@ def needs_scans(made, family):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_gradients_are_those_of_the_model(family):
+def test_gradients_equal_those_of_the_model(family):
     made, ids = model(family), models.ids()
     embeddings = made.get_input_embeddings()(ids).detach().requires_grad_()
     with KeepDouble():  # some models compute their recurrence in single precision
@@ -93,7 +93,7 @@ def test_gradients_are_those_of_the_model(family):
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_relevance_adds_up(family, dtype):
+def test_relevance_is_conserved(family, dtype):
     made = model(family, dtype)
     needs_scans(made, family)
     names = ("lrp", "attn_lrp", "alpha_beta_lrp", "zplus_lrp")
@@ -107,7 +107,7 @@ def test_relevance_adds_up(family, dtype):
         assert result.scores.abs().max() > 0, name
 
 
-def test_the_scan_hands_relevance_along_what_its_constants_let_through():
+def test_relevance_through_the_scan_follows_its_constants():
     """Against the sum over all earlier tokens: decay from there to here, times what is written, times what is read."""
     from transformers.models.mamba import modeling_mamba
 
@@ -119,7 +119,7 @@ def test_the_scan_hands_relevance_along_what_its_constants_let_through():
     write, read = (torch.randn(batch, size, tokens, dtype=torch.float64) for _ in range(2))
     decay, skip = -torch.rand(channels, size, dtype=torch.float64), torch.randn(channels, dtype=torch.float64)
     signals = [x.requires_grad_() for x in (values, step, write, read, gate)]
-    scan = as_recurrence(modeling_mamba.mamba_selective_scan, "hidden_states")
+    scan = as_custom_op(modeling_mamba.mamba_selective_scan, "hidden_states")
     with RuleMode(LRP, Ledger(batch)):
         result = scan(values, step, decay, write, read, D=skip, z=gate, delta_softplus=True)
     arriving = torch.randn_like(result)
@@ -139,14 +139,14 @@ def test_the_scan_hands_relevance_along_what_its_constants_let_through():
 
 @pytest.mark.parametrize("name", ["raw_attention", "rollout", "attcat", "transformer_attribution"])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_methods_that_read_attention_are_refused(family, name):
+def test_methods_that_read_attention_are_refused_for_recurrent_models(family, name):
     made = model(family)
     assert not METHODS[name].fits(made)
     with pytest.raises(UnsupportedModelError, match="blocks have attention"):
         tl.attribute(made, models.ids(), method=name, target=7)
 
 
-def test_hiding_a_token_hides_it_or_is_refused():
+def test_a_token_is_hidden_from_a_recurrence_or_hiding_is_refused():
     """Mamba sets hidden states to 0; a model that never looks at the mask would get scores of rounding errors."""
     made, ids = model("mamba"), models.ids()
     assert tl.attribute(made, ids, method="erasure", target=7).abs().max() > 1e-3
@@ -161,12 +161,12 @@ def without_mask(module, args, kwargs):
     return args, {**kwargs, "attention_mask": None}
 
 
-def test_head_masks_are_refused():
+def test_head_masks_are_refused_for_recurrent_models():
     with pytest.raises(UnsupportedModelError, match="1 of the model's 2 blocks have attention"):
         tl.attribute(model("lfm2"), models.ids(), method="lrp", heads=models.SOME_HEADS, target=7)
 
 
-def test_the_users_model_calls_what_it_called_before():
+def test_the_users_model_keeps_its_recurrence_functions():
     made = model("mamba")
     needs_scans(made, "mamba")
     before = [type(module).forward for module in made.modules()]
@@ -174,17 +174,17 @@ def test_the_users_model_calls_what_it_called_before():
     assert [type(module).forward for module in made.modules()] == before
     assert not any("forward" in vars(module) for module in made.modules())
     changed = [
-        module for module in instrumented.model.modules() if has_recurrences(module) and "forward" in vars(module)
+        module for module in instrumented.model.modules() if has_custom_ops(module) and "forward" in vars(module)
     ]
     assert len(changed) == 2
 
 
-def test_sizes_of_a_model_without_heads():
+def test_a_model_without_attention_has_no_heads():
     shape = Shape.of(model("mamba"))
     assert (shape.blocks, shape.width, shape.heads) == (2, 16, 0)
 
 
-def test_the_largest_of_what_layers_say():
+def test_the_largest_of_per_layer_settings_is_found():
     config = hf.LlamaConfig(intermediate_size=24)
     config.per_layer = [4, 16, 8]
     assert largest(config, "nothing", "per_layer", "intermediate_size") == 16
@@ -192,7 +192,7 @@ def test_the_largest_of_what_layers_say():
     assert largest(config, "nothing") == 0
 
 
-def test_gates_inside_a_recurrence_are_constants():
+def test_gates_inside_a_recurrence_get_no_relevance():
     """RecurrentGemma: the state takes the values times gates that are computed from the same values."""
     from transformers.models.recurrent_gemma.modeling_recurrent_gemma import RecurrentGemmaRglru
 
@@ -212,7 +212,7 @@ def test_gates_inside_a_recurrence_are_constants():
 
 
 @pytest.mark.parametrize("training", [False, True])
-def test_a_model_that_writes_into_its_weights_is_refused_before_it_does(training):
+def test_a_write_into_weights_is_refused_before_it_happens(training):
     small: Any = {**models.SMALL, "hidden_size": 16, "num_hidden_layers": 2, "rescale_every": 1}
     made = hf.RwkvForCausalLM(hf.RwkvConfig(**small)).eval()
     if training:

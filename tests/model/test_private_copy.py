@@ -13,7 +13,7 @@ from tests.together import together
 from tests.tokenizers_ import explainer_for
 from tokenlight.explain.memory import Shape
 from tokenlight.model.identity import fingerprint
-from tokenlight.model.instrumentation_cache import WAITING
+from tokenlight.model.instrumentation_cache import CACHE
 from tokenlight.model.instrumented import InstrumentedModel
 from tokenlight.record.recorder import DEFAULT_RECORD_OPTIONS, RecordOptions
 from tokenlight.runs.model_hash import hash_model
@@ -70,7 +70,7 @@ def packed_and_plain(family: str) -> tuple[Any, Any]:
     return packed, plain
 
 
-def test_the_estimate_of_memory_counts_weights_unpacked():
+def test_the_memory_estimate_counts_unpacked_weights():
     packed, plain = packed_and_plain("llama")
     weights = sum(one.weight.numel() for one in linears(plain))
     assert [Shape.of(one).waiting for one in (plain, packed, InstrumentedModel(packed).model)] == [
@@ -81,7 +81,7 @@ def test_the_estimate_of_memory_counts_weights_unpacked():
 
 
 @pytest.mark.parametrize("family", ["bert", "llama"])
-def test_scores_are_those_of_the_unpacked_weights(family):
+def test_scores_equal_those_of_the_unpacked_weights(family):
     packed, plain = packed_and_plain(family)
     before = [(id(one.weight), one.weight.codes.clone()) for one in linears(packed)]
     methods = [name for name in METHODS if (family, name) != ("llama", "alti")]  # which is for post-norm models
@@ -98,17 +98,17 @@ def test_scores_are_those_of_the_unpacked_weights(family):
         assert torch.equal(one.weight.codes, codes)
 
 
-def test_logits_are_those_of_the_unpacked_weights_and_no_twin_waits():
+def test_logits_equal_those_of_the_unpacked_weights_and_nothing_is_cached():
     packed, plain = packed_and_plain("bert")
     tl.attribute(packed, models.ids(), method="attcat", target=1)
-    assert packed not in WAITING
+    assert packed not in CACHE
     assert fingerprint(packed) == fingerprint(plain)
     assert [name for name, _ in InstrumentedModel(packed).model.named_modules()] == [
         name for name, _ in packed.named_modules()
     ]
 
 
-def test_the_hash_of_a_run_knows_packed_weights():
+def test_the_model_hash_depends_on_packed_weights():
     explainer = explainer_for("bert")
     model: Any = copy.deepcopy(explainer.model)
     model.classifier.weight = nn.Parameter(pack(model.classifier.weight), requires_grad=False)
@@ -120,14 +120,14 @@ def test_the_hash_of_a_run_knows_packed_weights():
     assert hash_model(packed) != before
 
 
-def test_changed_codes_are_seen():
+def test_changed_packed_values_change_the_fingerprint():
     packed, _ = packed_and_plain("bert")
     before = tl.attribute(packed, models.ids(), method="attcat", target=1)
     packed.classifier.weight.codes.neg_()
     assert not torch.equal(tl.attribute(packed, models.ids(), method="attcat", target=1), before)
 
 
-def test_what_is_more_than_packed_weights_is_refused():
+def test_quantization_beyond_packed_weights_is_refused():
     packed, _ = packed_and_plain("bert")
     packed.classifier.weight.act_quant_kwargs = "dynamic"
     with pytest.raises(tl.UnsupportedModelError, match="Linear is quantized and rounds its input, too"):
@@ -165,7 +165,7 @@ def real_layers(kind: str) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("kind", ["torchao", "bitsandbytes"])
-def test_packages_that_people_use(kind):
+def test_common_quantization_packages_are_supported(kind):
     quantized, plain = real_layers(kind)
     before = {name: tensor.clone() for name, tensor in quantized.state_dict().items() if type(tensor) is Tensor}
     for method in ("gradient_x_input", "attn_lrp", "zplus_lrp", "alti_logit"):
@@ -176,7 +176,7 @@ def test_packages_that_people_use(kind):
     assert all(torch.equal(tensor, after[name]) for name, tensor in before.items())
 
 
-def test_layers_that_round_their_input_are_refused():
+def test_layers_with_quantized_inputs_are_refused():
     ao = pytest.importorskip("torchao.quantization", reason="torchao is not installed")
     model: Any = copy.deepcopy(models.model("llama"))
     ao.quantize_(model.model, ao.Int8DynamicActivationInt8WeightConfig())
@@ -184,7 +184,7 @@ def test_layers_that_round_their_input_are_refused():
         tl.attribute(model, models.ids(), method="attn_lrp", target=1)
 
 
-def test_eight_bits_of_bitsandbytes_are_refused():
+def test_eight_bit_layers_of_bitsandbytes_are_refused():
     bnb = pytest.importorskip("bitsandbytes", reason="bitsandbytes is not installed")
     model: Any = copy.deepcopy(models.model("llama"))
     model.model.layers[0].self_attn.o_proj = bnb.nn.Linear8bitLt(16, 16, bias=False, has_fp16_weights=False).to("cpu")

@@ -68,7 +68,7 @@ def assert_same(before: Any, after: Any) -> None:
         ("erasure", False),
     ],
 )
-def test_success_leaves_everything_as_it_was(method, training):
+def test_a_successful_call_leaves_the_model_unchanged(method, training):
     model = fresh().train(training)
     before = state(model)
     attribute(model, method)
@@ -77,7 +77,7 @@ def test_success_leaves_everything_as_it_was(method, training):
 
 
 @pytest.mark.parametrize("family", models.FAMILIES)
-def test_every_family_is_left_as_it_was(family):
+def test_models_of_every_family_stay_unchanged(family):
     task = models.default_task(family)
     model = fresh(family)
     before = state(model)
@@ -85,7 +85,7 @@ def test_every_family_is_left_as_it_was(family):
     assert_same(before, state(model))
 
 
-def test_a_mixture_of_flags_is_kept():
+def test_mixed_training_and_gradient_flags_stay_unchanged():
     model = fresh().train()
     model.bert.encoder.layer[0].eval()
     model.bert.embeddings.requires_grad_(False)
@@ -98,7 +98,7 @@ def test_a_mixture_of_flags_is_kept():
 
 
 @pytest.mark.parametrize("implementation", ["eager", "sdpa"])
-def test_the_attention_implementation_is_kept(implementation):
+def test_the_attention_implementation_stays_unchanged(implementation):
     model = fresh("llama")
     model.set_attn_implementation(implementation)
     attribute(model, "attcat", "text-generation")
@@ -109,7 +109,7 @@ def failing_target(output: Any) -> Tensor:
     raise ZeroDivisionError("on purpose")
 
 
-def test_an_exception_in_the_target_leaves_everything_as_it_was():
+def test_an_exception_in_the_target_leaves_the_model_unchanged():
     model = fresh().train()
     before = state(model)
     with pytest.raises(ZeroDivisionError, match="on purpose"):
@@ -117,7 +117,7 @@ def test_an_exception_in_the_target_leaves_everything_as_it_was():
     assert_same(before, state(model))
 
 
-def test_an_exception_in_the_middle_of_the_forward_pass_leaves_everything_as_it_was():
+def test_an_exception_during_the_forward_pass_leaves_the_model_unchanged():
     model = fresh().train()
 
     def fail(*args: Any) -> None:
@@ -132,7 +132,7 @@ def test_an_exception_in_the_middle_of_the_forward_pass_leaves_everything_as_it_
     assert torch.equal(attribute(model, "attcat"), attribute(models.model("bert"), "attcat"))
 
 
-def test_a_target_without_a_gradient_is_an_error_that_leaves_everything_as_it_was():
+def test_a_target_without_a_gradient_raises_and_leaves_the_model_unchanged():
     model = fresh()
 
     def no_gradient(output: Any) -> Tensor:
@@ -200,7 +200,7 @@ class CallableCounter(Counter):
         self.hook(module, args, output)
 
 
-def test_hooks_that_are_objects_are_not_copied():
+def test_callable_objects_used_as_hooks_are_not_copied():
     model, counter = fresh(), CallableCounter()
     model.bert.encoder.layer[0].register_forward_hook(counter)
     before = state(model)
@@ -208,7 +208,7 @@ def test_hooks_that_are_objects_are_not_copied():
     assert_same(before, state(model))
 
 
-def test_a_hook_owned_by_a_module_around_the_model_is_not_copied():
+def test_a_hook_bound_to_an_enclosing_module_is_not_copied():
     class Around(nn.Module):
         def __init__(self, inner: nn.Module) -> None:
             super().__init__()
@@ -252,7 +252,7 @@ def test_user_tensors_and_buffers_on_modules_are_not_written_to():
     assert_same(before, state(model))
 
 
-def test_another_model_with_the_same_config_object_does_not_notice():
+def test_another_model_with_the_same_config_object_stays_unchanged():
     one = fresh()
     two = type(one)(one.config).eval()
     assert one.config is two.config
@@ -284,7 +284,7 @@ def test_the_model_can_still_be_trained_afterwards():
         assert one.grad is None or two.grad is None or torch.equal(one.grad, two.grad)
 
 
-def test_weights_changed_between_calls_are_seen():
+def test_changed_weights_are_used_by_the_next_call():
     model = fresh()
     first = attribute(model, "attcat")
     with torch.no_grad():
@@ -293,7 +293,7 @@ def test_weights_changed_between_calls_are_seen():
 
 
 @pytest.mark.parametrize("family", ["bert", "llama", "gpt2"])
-def test_threads_with_different_methods_on_one_model_do_not_disturb_each_other(family):
+def test_threads_with_different_methods_on_one_model_do_not_affect_each_other(family):
     model, task = fresh(family), models.default_task(family)
     names = ["attcat", "integrated_gradients", "generic_attention", "rollout", "erasure", "gradient_l2"]
     alone = {name: attribute(model, name, task) for name in names}
@@ -311,7 +311,7 @@ def test_threads_with_the_same_explainer_and_method_agree():
     assert all(torch.equal(method_config.result(), alone) for method_config in results)
 
 
-def test_a_plain_forward_pass_in_another_thread_does_not_notice():
+def test_a_plain_forward_pass_in_another_thread_is_not_affected():
     model, stop, wrong = fresh(), threading.Event(), []
     with torch.no_grad():
         expected = model(models.ids()).logits
@@ -336,7 +336,7 @@ def test_a_plain_forward_pass_in_another_thread_does_not_notice():
     assert not wrong
 
 
-def test_a_model_that_is_watched_while_it_is_explained_is_never_different():
+def test_the_model_is_unchanged_at_every_moment_of_an_explanation():
     model = fresh().train()
     before, differences = state(model), []
 
@@ -381,7 +381,7 @@ class CountingNorm(torch.nn.Module):
 
 
 @pytest.mark.parametrize("write", ["add_", "+=", "[]", "data", "out", "assign"])
-def test_buffers_are_not_written(write):
+def test_writes_into_buffers_are_refused(write):
     model = fresh()
     model.bert.embeddings.LayerNorm = counting = CountingNorm(model.bert.embeddings.LayerNorm, write)
     if write == "assign":

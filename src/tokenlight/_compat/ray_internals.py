@@ -9,10 +9,10 @@ from ray.data.block import BlockMetadata
 
 
 def reading_task(read: Callable[[], Iterable[Any]]) -> ReadTask:
-    """A task of Ray Data that reads blocks of which nothing is known before."""
+    """A task of Ray Data that reads blocks of unknown size."""
     return ReadTask(read, BlockMetadata(num_rows=None, size_bytes=None, input_files=None, exec_stats=None))
 
 
 def under(settings: DataContext) -> AbstractContextManager[None]:
-    """Inside, these are Ray Data's settings."""
+    """Set these as Ray Data's settings inside the context."""
     return DataContext.current(settings)

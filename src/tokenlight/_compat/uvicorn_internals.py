@@ -8,7 +8,7 @@ import uvicorn
 
 
 class WarnedServer(uvicorn.Server):
-    """A server that tells others first: of a signal to end, and of its end."""
+    """A server with callbacks before it handles a signal and before it shuts down."""
 
     on_signal: Callable[[], object]
     on_end: Callable[[], object]

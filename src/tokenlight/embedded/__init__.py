@@ -24,7 +24,7 @@ def load_embedded(folder: Path = FILES) -> tuple[BertForSequenceClassification, 
     weights = folder / "model.safetensors"
     try:
         config = BertConfig.from_pretrained(folder)
-        config.name_or_path = EMBEDDED  # not where it happens to be installed
+        config.name_or_path = EMBEDDED  # instead of the folder of the installation
         model = BertForSequenceClassification(config)
         model.load_state_dict(widen(load_file(weights)))
     except (SafetensorError, RuntimeError, KeyError) as error:
@@ -33,7 +33,7 @@ def load_embedded(folder: Path = FILES) -> tuple[BertForSequenceClassification, 
 
 
 def compress(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Matrices as int8 with one float scale a row; everything else as it is."""
+    """Quantize matrices to int8 with one float scale per row; other tensors are unchanged."""
     stored = {}
     for name, weight in weights.items():
         if weight.ndim != 2:
@@ -46,7 +46,7 @@ def compress(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def widen(stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The inverse of `compress`, up to rounding."""
+    """Dequantize the tensors of `compress`."""
     return {
         name: weight * stored[name + SCALE] if weight.dtype == torch.int8 else weight
         for name, weight in stored.items()

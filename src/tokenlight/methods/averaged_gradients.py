@@ -18,7 +18,7 @@ from tokenlight.methods.gradients import (
     steps_at_once,
     steps_together,
 )
-from tokenlight.model.behavior_probes import ids_without_role
+from tokenlight.model.behavior_probes import ordinary_ids
 from tokenlight.model.instrumented import InstrumentedModel
 from tokenlight.record.scorer import Probe
 from tokenlight.text import removal
@@ -85,7 +85,7 @@ def expected_gradients(probe: Probe, *, steps: int = 50, baseline: str | int = D
     embeddings = probe.instrumented.embed(probe.batch.input_ids)  # [batch, token, dim]
     alphas = random_shares(check_steps(steps), seed).to(embeddings)
     fixed = fixed_baseline(probe.instrumented, probe.batch, baseline)
-    vocabulary = torch.tensor(ids_without_role(probe.instrumented.model))
+    vocabulary = torch.tensor(ordinary_ids(probe.instrumented.model))
     scores = embeddings.new_zeros(len(probe.parts), *embeddings.shape[:2])
     full = probe.scores_as_they_are()  # [part, batch]
     start = torch.zeros_like(full) if fixed is None else probe.scores_at_baseline(fixed)  # the mean over all baselines

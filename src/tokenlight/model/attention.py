@@ -1,9 +1,9 @@
 """The two attention functions, registered with transformers.
 
-Both compute what eager attention computes, for every family: grouped-query heads, any mask. The one writes the weights
-out, which some methods read and some rules need. The other leaves them to torch's fused kernels, whose memory grows
-with the length of a text, not with its square. What both see goes to the capture of the instrumented model they run
-in (`twin.py`).
+Both compute what eager attention computes, for every family: grouped-query heads, any mask. `attention` writes the
+weights out, which some methods read and some rules need. `fused_attention` calls torch's fused kernels, whose memory
+grows linearly with the length of a text. Both add their signals to the capture of the instrumented model in which they
+run (`instrumented.py`).
 """
 
 from functools import partial
@@ -13,27 +13,27 @@ import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 
-from tokenlight._compat.transformers_internals import additive_mask, boolean_mask, looks_everywhere
+from tokenlight._compat.transformers_internals import additive_mask, attends_everywhere, boolean_mask
 from tokenlight.common.errors import UnsupportedModelError
 from tokenlight.model.capture import Capture
 from tokenlight.rules.custom_ops import add_sinks, attend, mask_scores, mix_values, query_key
 from tokenlight.rules.tags import mark_heads
 
 WRITTEN_OUT, FUSED, FUSED_HIDING = "tokenlight", "tokenlight_fused", "tokenlight_fused_hiding"
-MASKED = -4000.0  # no score is as low; what models add to hide a token is lower, or far lower
+MASKED = -4000.0  # below every score, and above what models add to a score to mask a token
 HARMLESS = {"position_ids", "cache_position", "position_embeddings", "token_type_ids", "mm_token_type_ids"}
 
 
 class UnknownTerm(UnsupportedModelError):
-    """The model adds something to its attention that the functions here do not know."""
+    """The model adds a term to its attention that the functions of this file do not implement."""
 
 
 class CannotHide(UnsupportedModelError):
-    """Keys are no tokens, so tokens cannot be hidden among them."""
+    """The keys of an attention are not the tokens of the text, so no token can be hidden among them."""
 
 
 class CannotFuse(Exception):
-    """Attention has a term that the fused operation does not know: it must be written out."""
+    """Attention has a term that the fused operation does not support: it must be written out."""
 
 
 def attention(
@@ -49,8 +49,8 @@ def attention(
 ) -> tuple[Tensor, Tensor]:
     """Softmax attention, written out in operations that relevance rules can replace."""
     capture, key, value = prepare(module, query, key, value, kwargs)
-    context, weights = attend_written_out(capture, query, key, value, attention_mask, scaling, softcap, s_aux)
-    return finish(capture, context), weights
+    head_outputs, weights = attend_written_out(capture, query, key, value, attention_mask, scaling, softcap, s_aux)
+    return finish(capture, head_outputs), weights
 
 
 def attend_written_out(
@@ -58,11 +58,11 @@ def attend_written_out(
     query: Tensor,
     key: Tensor,  # [batch, head, key, dim]
     value: Tensor,
-    mask: Tensor | None,  # added to the scores: 0, or the least number where a token may not look
+    mask: Tensor | None,  # added to the scores: 0, or the least number of the dtype where a token is masked
     scaling: float | None,
     softcap: float | None = None,
     s_aux: Tensor | None = None,
-    bias: Tensor | None = None,  # a mask with other numbers in it, such as distances, which take shares of relevance
+    bias: Tensor | None = None,  # a mask with other numbers in it, such as distances, which absorb relevance
 ) -> tuple[Tensor, Tensor]:
     """Head outputs [batch, head, query, dim] and weights [batch, head, query, key], which are recorded."""
     scores = query_key(query, key) * scale_of(query, scaling)
@@ -77,8 +77,8 @@ def attend_written_out(
         scores = add_sinks(scores, s_aux)
     weights = nn.functional.softmax(scores, dim=-1, dtype=torch.promote_types(scores.dtype, torch.float32))
     if s_aux is not None:
-        weights = weights[..., :-1]  # the rest goes nowhere: a row adds up to less than 1
-    weights = note_weights(capture, weights.to(value.dtype))
+        weights = weights[..., :-1]  # without the sink, the weights of a query add up to less than 1
+    weights = capture_weights(capture, weights.to(value.dtype))
     return mix_values(weights, value), weights
 
 
@@ -94,14 +94,17 @@ def fused_attention(
     s_aux: Tensor | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """The same in one operation, which has rules of its own. Without a mask, a module says itself if it looks ahead."""
-    computed = attention_mask is not None and attention_mask.requires_grad  # from the input: a signal beside the scores
-    if softcap is not None or s_aux is not None or computed:
+    """Softmax attention in one operation, which has rules of its own.
+
+    Without a mask, the module's `is_causal` decides whether a token may attend to later ones.
+    """
+    depends_on_input = attention_mask is not None and attention_mask.requires_grad
+    if softcap is not None or s_aux is not None or depends_on_input:
         raise CannotFuse
     capture, key, value = prepare(module, query, key, value, kwargs)
     capture.count_attention()
     causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
-    mask = None if attention_mask is None else made_once(attention_mask).to(query.dtype)
+    mask = None if attention_mask is None else without_repeated_queries(attention_mask).to(query.dtype)
     causal = causal and mask is None and query.shape[2] > 1
     if capture.hidden is not None:
         mask = hide_keys(capture, causal_mask(query, key) if causal else mask, query)
@@ -110,24 +113,24 @@ def fused_attention(
 
 
 def prepare(
-    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, others: dict[str, Any]
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, kwargs: dict[str, Any]
 ) -> tuple[Capture, Tensor, Tensor]:
-    """The capture, keys and values, one for every head."""
-    refuse_unknown_terms(module, others)
+    """The capture; keys and values repeated for every query head; refuses terms and keys that are not supported."""
+    refuse_unknown_terms(module, kwargs)
     capture = module.__dict__["tokenlight"].capture
     refuse_other_keys(module, capture, query.shape[2], key.shape[2])
-    key, value = one_per_head(query, key, value)
+    key, value = repeat_for_heads(query, key, value)
     return capture, key, capture.add("values", value)
 
 
-def one_per_head(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-    """Keys and values [batch, head, key, dim], where several query heads share them."""
+def repeat_for_heads(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    """Keys and values [batch, head, key, dim] of every query head (grouped-query attention)."""
     groups = query.shape[1] // key.shape[1]
     return (key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)) if groups > 1 else (key, value)
 
 
 def hide_keys(capture: Capture, mask: Tensor | None, like: Tensor) -> Tensor | None:
-    """The mask [batch, 1, query, key] that is added to scores, with the hidden tokens of the capture among the keys."""
+    """The additive mask [batch, 1, query, key], with the batch's hidden tokens masked as keys."""
     if capture.hidden is None:
         return mask
     mask = like.new_zeros(1, 1, 1, capture.hidden.shape[1]) if mask is None else mask
@@ -135,19 +138,19 @@ def hide_keys(capture: Capture, mask: Tensor | None, like: Tensor) -> Tensor | N
 
 
 def fill_hidden(hidden: Tensor, scores: Tensor) -> Tensor:
-    """Scores, or a mask of them, [batch, head, query, key] or [batch x head, query, key], least at hidden tokens."""
-    keys = at_keys(hidden, scores)
+    """Scores or additive mask, [batch, head, query, key] or [batch x head, query, key], with hidden keys masked."""
+    keys = align_with_keys(hidden, scores)
     return scores.masked_fill(keys, torch.finfo(scores.dtype).min)
 
 
 def suppress_keys(capture: Capture, scores: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Scores [batch, head, query, key] or [batch x head, query, key], times the factors of the capture's keys.
+    """Scores [batch, head, query, key] or [batch x head, query, key], multiplied with the batch's `key_factors`.
 
-    `mask` will be added to them; where it is in them already, numbers as low as its own are left as they are.
+    Masked positions stay as they are: those in `mask`, which is added later, and scores that are masked already.
     """
     if capture.key_factors is None:
         return scores
-    factors = at_keys(capture.key_factors, scores).to(scores.dtype)
+    factors = align_with_keys(capture.key_factors, scores).to(scores.dtype)
     seen = scores > MASKED if mask is None else (scores > MASKED) & (mask > MASKED)
     if capture.shift_scores:
         least = scores.masked_fill(~seen, torch.inf).amin(-1, keepdim=True)
@@ -155,38 +158,38 @@ def suppress_keys(capture: Capture, scores: Tensor, mask: Tensor | None = None) 
     return torch.where(seen, scores * factors, scores)
 
 
-def at_keys(of_tokens: Tensor, scores: Tensor) -> Tensor:
-    """What is known of each token [batch, token], of the keys of these scores."""
-    if scores.shape[-1] != of_tokens.shape[1]:
-        raise CannotHide(f"attention to {scores.shape[-1]} keys in a text of {of_tokens.shape[1]} tokens")
+def align_with_keys(values: Tensor, scores: Tensor) -> Tensor:
+    """Values of tokens [batch, token], shaped to broadcast over the keys of these scores."""
+    if scores.shape[-1] != values.shape[1]:
+        raise CannotHide(f"attention to {scores.shape[-1]} keys in a text of {values.shape[1]} tokens")
     if scores.ndim == 3:
-        of_tokens = of_tokens.repeat_interleave(len(scores) // len(of_tokens), 0)
-    return of_tokens.to(scores.device)[(slice(None), *(None,) * (scores.ndim - 2))]
+        values = values.repeat_interleave(len(scores) // len(values), 0)
+    return values.to(scores.device)[(slice(None), *(None,) * (scores.ndim - 2))]
 
 
 def causal_mask(query: Tensor, key: Tensor) -> Tensor:
-    """[1, 1, query, key]: what is added to scores, so that tokens do not look ahead."""
-    ahead = query.new_ones(query.shape[2], key.shape[2], dtype=torch.bool).triu(1)
-    return query.new_zeros(1, 1, *ahead.shape).masked_fill_(ahead, torch.finfo(query.dtype).min)
+    """The additive causal mask [1, 1, query, key]."""
+    later = query.new_ones(query.shape[2], key.shape[2], dtype=torch.bool).triu(1)
+    return query.new_zeros(1, 1, *later.shape).masked_fill_(later, torch.finfo(query.dtype).min)
 
 
-def note_weights(capture: Capture, weights: Tensor) -> Tensor:
-    """[batch, head, query, key]"""
+def capture_weights(capture: Capture, weights: Tensor) -> Tensor:
+    """Capture attention weights [batch, head, query, key], and count the attention call."""
     capture.count_attention()
     return capture.add("attention", weights)
 
 
-def note_context(capture: Capture, context: Tensor) -> Tensor:
-    """The heads' outputs [batch, head, query, dim], noted and gated."""
-    context = mark_heads(capture.add("context", context))
+def capture_head_outputs(capture: Capture, head_outputs: Tensor) -> Tensor:
+    """Capture the heads' outputs [batch, head, query, dim], and apply the head gates."""
+    head_outputs = mark_heads(capture.add("context", head_outputs))
     if capture.gates is not None:
-        context = capture.gates(context, layer=capture.block)
-    return capture.add("gated", context)
+        head_outputs = capture.gates(head_outputs, layer=capture.block)
+    return capture.add("gated", head_outputs)
 
 
-def finish(capture: Capture, context: Tensor) -> Tensor:
-    """The same, as blocks want them: [batch, query, head, dim]."""
-    return note_context(capture, context).transpose(1, 2).contiguous()
+def finish(capture: Capture, head_outputs: Tensor) -> Tensor:
+    """Captured and gated head outputs in the order that transformers expects: [batch, query, head, dim]."""
+    return capture_head_outputs(capture, head_outputs).transpose(1, 2).contiguous()
 
 
 def scale_of(query: Tensor, scaling: float | None) -> float:
@@ -194,7 +197,7 @@ def scale_of(query: Tensor, scaling: float | None) -> float:
 
 
 def refuse_unknown_terms(module: nn.Module, kwargs: dict[str, Any]) -> None:
-    """A tensor we do not know (attention sinks, position biases) would make the result silently wrong."""
+    """Refuse tensors that are not implemented here, such as position biases: ignoring them would change the result."""
     for name, term in kwargs.items():
         if isinstance(term, Tensor) and name not in HARMLESS:
             raise UnknownTerm(
@@ -203,7 +206,7 @@ def refuse_unknown_terms(module: nn.Module, kwargs: dict[str, Any]) -> None:
 
 
 def refuse_other_keys(module: nn.Module, capture: Capture, queries: int, keys: int) -> None:
-    """Keys that are no tokens (several compressed into one, learned ones): a map of them says nothing by token."""
+    """Refuse maps over keys that are not tokens, such as compressed or learned keys: they give no scores of tokens."""
     if queries != keys and capture.keep & {"attention", "values"}:
         raise UnsupportedModelError(
             f"{type(module).__name__} attends to {keys} keys in a text of {queries} tokens: its maps are not "
@@ -220,32 +223,31 @@ def fused_mask(
     hides: bool = False,
     **settings: Any,
 ) -> Tensor | None:
-    """What is added to the scores; None where nothing is hidden but what lies ahead, which takes no memory.
+    """The additive mask of fused attention, or None where the causal mask alone is enough, which takes no memory.
 
-    Behind a text, padding lies ahead of all its tokens: a causal model needs no mask for it, unless it `hides` a last
-    token that is read. Where tokens look at everything but padding, the mask is the same for all of them, and is made
-    for one.
+    Padding on the right comes after all tokens of a text: a causal model needs no mask for it, unless the batch `hides`
+    a last token that is read. In an encoder without windows the mask is the same for all queries, and is stored once.
     """
     if attention_mask is not None and allow_is_causal_skip and not hides:
-        only_behind = not (attention_mask.long().diff(dim=-1) > 0).any()
-        attention_mask = None if only_behind else attention_mask
-    if settings.get("mask_function") is looks_everywhere:
+        only_on_the_right = not (attention_mask.long().diff(dim=-1) > 0).any()
+        attention_mask = None if only_on_the_right else attention_mask
+    if settings.get("mask_function") is attends_everywhere:
         settings["mask_function"] = lambda batch, head, query, key: key >= 0
     mask = boolean_mask(attention_mask=attention_mask, allow_is_causal_skip=allow_is_causal_skip, **settings)
     if mask is None:
         return None
-    shape, mask = mask.shape, made_once(mask)
-    # Finite, as transformers' own: a token that may look nowhere (padding) looks everywhere, and nothing becomes NaN.
+    shape, mask = mask.shape, without_repeated_queries(mask)
+    # Finite, as in transformers: a query whose keys are all masked (padding) attends uniformly instead of giving NaN.
     hidden = torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(~mask, torch.finfo(dtype).min)
     return hidden.expand(shape)
 
 
-def made_once(mask: Tensor) -> Tensor:
-    """[batch, 1, query, key], or [batch, 1, 1, key] where all queries share one row in memory."""
+def without_repeated_queries(mask: Tensor) -> Tensor:
+    """[batch, 1, query, key], or [batch, 1, 1, key] where the mask is expanded along the queries (stride 0)."""
     return mask[:, :, :1] if mask.stride(-2) == 0 else mask
 
 
-# Both are needed: without the mask function, decoders would look ahead and padding would be attended to.
+# Both are needed: without the mask function, there would be no causal mask and no padding mask.
 AttentionInterface.register(WRITTEN_OUT, attention)
 AttentionMaskInterface.register(WRITTEN_OUT, additive_mask)
 AttentionInterface.register(FUSED, fused_attention)

@@ -1,9 +1,10 @@
 """Attention detection, by softmax and matrix product, in families that compute attention themselves.
 
-They, too, take a softmax over the keys and multiply it with values, or call torch's fused attention. While the mode is
-active it sees every torch function: what a softmax over the last axis gives is marked, the mark survives what leaves
-the map in shape, and where a marked map [query, key] meets its values, attention is noted as the interface's own
-function would (`attention.py`). Fused attention is computed in the steps of that function instead.
+These families, too, take a softmax over the keys and multiply it with values, or call torch's fused attention. The
+mode intercepts every torch function: the result of a softmax over the last axis is tagged as an attention map, the tag
+is kept by operations that keep the shape of the map, and where a tagged map [query, key] is multiplied with values,
+attention is captured as by the registered attention function (`attention.py`). Fused attention is replaced by the
+operations of that function.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,11 +19,11 @@ from torch.overrides import TorchFunctionMode
 from tokenlight.common.errors import UnsupportedModelError
 from tokenlight.model.attention import (
     attend_written_out,
+    capture_head_outputs,
+    capture_weights,
     causal_mask,
     fill_hidden,
-    note_context,
-    note_weights,
-    one_per_head,
+    repeat_for_heads,
     suppress_keys,
 )
 from tokenlight.model.capture import Capture
@@ -33,15 +34,15 @@ from tokenlight.rules.tags import name_of, running_module
 Functions = set[Callable[..., Any]]
 SOFTMAX: Functions = {F.softmax, torch.softmax, Tensor.softmax}
 MULTIPLIED: Functions = {torch.matmul, Tensor.matmul, Tensor.__matmul__, torch.bmm, Tensor.bmm}
-# What may lie between the softmax and the values: the map stays a map of the same heads, queries and keys.
-LEAVES_IN_SHAPE: Functions = {
+# Operations between the softmax and the values that keep the axes of the map: heads, queries and keys.
+KEEPS_SHAPE: Functions = {
     *(F.dropout, Tensor.to, Tensor.float, Tensor.type, Tensor.type_as, Tensor.contiguous, Tensor.clone),
     *(Tensor.view, Tensor.reshape, torch.reshape, Tensor.mul, torch.mul, Tensor.masked_fill, Tensor.half),
 }
 
 
 class AttentionDetector(TorchFunctionMode):
-    """Notes attention on a capture. Entered after a rule mode it sees calls first, and hands on to the rules."""
+    """Captures attention. Entered after a rule mode, it intercepts calls first, and its own calls reach the rules."""
 
     capture: Capture
 
@@ -70,7 +71,7 @@ class AttentionDetector(TorchFunctionMode):
         if func in SOFTMAX and self._is_over_keys(args, kwargs):
             return self._softmax(func, args, kwargs)
         result = func(*args, **kwargs)
-        if func in LEAVES_IN_SHAPE and is_map(args[0]) and result.shape[-2:] == args[0].shape[-2:]:
+        if func in KEEPS_SHAPE and is_map(args[0]) and result.shape[-2:] == args[0].shape[-2:]:
             result.tokenlight_map = True
         return result
 
@@ -92,16 +93,16 @@ class AttentionDetector(TorchFunctionMode):
         return result
 
     def _attend(self, call: "FusedCall") -> Tensor:
-        key, value = one_per_head(call.query, call.key, call.value)
+        key, value = repeat_for_heads(call.query, call.key, call.value)
         value = self.capture.add("values", value)
         mask, bias = call.mask_and_bias()
-        context, _ = attend_written_out(self.capture, call.query, key, value, mask, call.scale, bias=bias)
-        return note_context(self.capture, context)
+        head_outputs, _ = attend_written_out(self.capture, call.query, key, value, mask, call.scale, bias=bias)
+        return capture_head_outputs(self.capture, head_outputs)
 
     def _mix(self, mixing: "Mixing") -> Tensor:
         values = self.capture.add("values", mixing.values)
-        weights = note_weights(self.capture, mixing.weights)
-        return mixing.back(note_context(self.capture, mix_values(weights, values)))
+        weights = capture_weights(self.capture, mixing.weights)
+        return mixing.restore(capture_head_outputs(self.capture, mix_values(weights, values)))
 
     def _mixing(self, func: Callable[..., Any], args: Sequence[Any]) -> "Mixing | None":
         equation, weights, values = args if func is torch.einsum and len(args) == 3 else ("", *args[:2])
@@ -109,12 +110,12 @@ class AttentionDetector(TorchFunctionMode):
         if not is_map(weights) or weights.shape[-2:] != (tokens, tokens) or not isinstance(values, Tensor):
             return None
         if equation:
-            return by_equation(equation, weights, values)
+            return mixing_by_einsum(equation, weights, values)
         if weights.ndim == 4 and values.ndim == 4:
-            return Mixing(weights, values.expand(*weights.shape[:2], *values.shape[2:]), lambda context: context)
+            return Mixing(weights, values.expand(*weights.shape[:2], *values.shape[2:]), lambda outputs: outputs)
         if weights.ndim == 3 and values.ndim == 3:  # batch and head in one axis
             heads = weights.view(batch, -1, *weights.shape[1:]), values.view(batch, -1, *values.shape[1:])
-            return Mixing(*heads, lambda context: context.flatten(0, 1))
+            return Mixing(*heads, lambda outputs: outputs.flatten(0, 1))
         return None
 
 
@@ -125,18 +126,18 @@ class FusedCall:
     query: Tensor  # [batch, head, query, dim]
     key: Tensor
     value: Tensor
-    attn_mask: Tensor | None = None  # added to the scores, or True where a token may look
+    attn_mask: Tensor | None = None  # added to the scores, or bool: True where a token may attend
     dropout_p: float = 0.0
     is_causal: bool = False
     scale: float | None = None
     enable_gqa: bool = False
 
     def is_between(self, tokens: int) -> bool:
-        """Whether the tokens of a text attend to each other: nothing else is recorded."""
+        """Whether queries and keys are the tokens of the text: no other attention is captured."""
         return self.query.ndim == 4 and (self.query.shape[2], self.key.shape[2]) == (tokens, tokens)
 
     def mask_and_bias(self) -> tuple[Tensor | None, Tensor | None]:
-        """Both are added to the scores; the second one may hold more than which tokens may be looked at."""
+        """Two additive terms: a mask of zeros and least numbers, or a bias that may hold other numbers, too."""
         if self.is_causal:
             return causal_mask(self.query, self.key), None
         allowed = self.attn_mask
@@ -147,34 +148,35 @@ class FusedCall:
 
 @dataclass(frozen=True)
 class Mixing:
-    """The product of weights and values as they are noted, and how the caller wants what comes out."""
+    """A product of attention weights and values, and the function that restores the caller's order of axes."""
 
     weights: Tensor  # [batch, head, query, key]
     values: Tensor  # [batch, head, key, dim]
-    back: Callable[[Tensor], Tensor]
+    restore: Callable[[Tensor], Tensor]
 
 
-def by_equation(equation: str, weights: Tensor, values: Tensor) -> Mixing | None:
-    """As in "bnij,jbnd->ibnd"."""
+def mixing_by_einsum(equation: str, weights: Tensor, values: Tensor) -> Mixing | None:
+    """The product of an einsum such as "bnij,jbnd->ibnd"; None where it is not weights times values."""
     sides, _, result = equation.replace(" ", "").partition("->")
     first, _, second = sides.partition(",")
     width = set(second) - set(first)
     if len(first) != 4 or len(width) != 1 or not {first[0], first[1], first[3]} < set(second) or len(second) != 4:
         return None
-    context = (first[0], first[1], first[2], *width)
-    if sorted(result) != sorted(context):
+    outputs = (first[0], first[1], first[2], *width)
+    if sorted(result) != sorted(outputs):
         return None
     ordered = values.permute([second.index(letter) for letter in (first[0], first[1], first[3], *width)])
-    return Mixing(weights, ordered, lambda x: x.permute([context.index(letter) for letter in result]))
+    return Mixing(weights, ordered, lambda x: x.permute([outputs.index(letter) for letter in result]))
 
 
 def refuse_written_weights(func: Callable[..., Any]) -> None:
-    """They are the user's."""
+    """Refuse a write into the weights, which are shared with the user's model."""
     raise UnsupportedModelError(
-        f"{running_module()} writes into its weights while it runs ({name_of(func)}). They are yours, and stay as they "
-        "are. If it does so in its first run alone, as RWKV does, run it once before: model.eval()(input_ids)"
+        f"{running_module()} writes into its weights while it runs ({name_of(func)}), and your model shares them. If "
+        "it does so in its first run alone, as RWKV does, run it once before: model.eval()(input_ids)"
     )
 
 
 def is_map(tensor: Any) -> bool:
+    """Whether a tensor is tagged as an attention map."""
     return getattr(tensor, "tokenlight_map", False)

@@ -1,4 +1,4 @@
-"""Hooks around every block: capture of its states, and where graphs begin and end."""
+"""Hooks around every block: they capture its states, and begin and end graphs."""
 
 from collections.abc import Iterable
 from typing import Any, Protocol
@@ -26,51 +26,51 @@ from tokenlight.rules.ledger import LEDGER
 
 
 class HasCapture(Protocol):
-    capture: Capture  # of the run that is under way
+    capture: Capture  # of the current pass
 
 
 class BlockHooks:
-    """Hooks on the blocks of a layout; a block that is called several times has them once."""
+    """Hooks on the blocks of a layout. A module that is called as several blocks is hooked once."""
 
     def __init__(self, owner: HasCapture, model: PreTrainedModel, layout: Layout):
         self._owner, self._layout, self._last = owner, layout, len(layout.blocks) - 1
         self._names: dict[nn.Module, str] = dict(zip(layout.modules(model), layout.blocks, strict=True))
         self._handles: list[RemovableHandle] = []
-        self._noted: set[nn.Module] = set()
+        self._hooked_projections: set[nn.Module] = set()
         if layout.container is not None:
             self._hook_open_blocks(model.get_submodule(layout.container))
             return
         for block in self._names:
             norm = block_structure.second_norm(model, block)
             self._handles += [
-                # Before hooks of the user's, which are part of the block: they run again with it.
+                # Before the user's hooks, which are part of the block: they run again with it.
                 block.register_forward_pre_hook(self._cut_before, with_kwargs=True, prepend=True),
                 block.register_forward_pre_hook(self._before_last, with_kwargs=True, prepend=True),
                 block.register_forward_pre_hook(self._begin, with_kwargs=True, prepend=True),
-                block.register_forward_pre_hook(self._note_state, with_kwargs=True),
+                block.register_forward_pre_hook(self._capture_state, with_kwargs=True),
                 block.register_forward_hook(self._end),
                 block.register_forward_hook(self._after_last),
                 block.register_forward_hook(self._cut_after),
-                *([] if norm is None else [norm.register_forward_pre_hook(self._note_second_norm)]),
+                *([] if norm is None else [norm.register_forward_pre_hook(self._capture_second_norm_input)]),
             ]
 
     def _hook_open_blocks(self, container: nn.Module) -> None:
-        """Blocks that are no modules cannot be called on their own, nor with another state."""
+        """Hook blocks that span several modules: they cannot be called on their own, nor with another state."""
         for first in self._names:
             self._handles += [
                 first.register_forward_pre_hook(self._begin_open, with_kwargs=True, prepend=True),
-                first.register_forward_pre_hook(self._note_state, with_kwargs=True),
+                first.register_forward_pre_hook(self._capture_state, with_kwargs=True),
             ]
         self._handles += [
             container.register_forward_hook(self._end),
             container.register_forward_hook(self._after_last),
         ]
 
-    def note_projections(self, projections: Iterable[nn.Module]) -> None:
-        """From now on, what these modules read is noted; one that is called several times stands here several times."""
-        for module in set(projections) - self._noted:
-            self._noted.add(module)
-            self._handles.append(module.register_forward_pre_hook(self._note_projected))
+    def capture_projections(self, projections: Iterable[nn.Module]) -> None:
+        """From now on, capture the inputs of these modules as the signal "projected"."""
+        for module in set(projections) - self._hooked_projections:
+            self._hooked_projections.add(module)
+            self._handles.append(module.register_forward_pre_hook(self._capture_projection_input))
 
     def remove(self) -> None:
         for handle in self._handles:
@@ -96,7 +96,7 @@ class BlockHooks:
         if not self._capture.cut:
             return None
         call = BlockCall(args, kwargs)
-        if any(part is not call.state and part.requires_grad for part in tensors_in([*args, *kwargs.values()])):
+        if any(tensor is not call.state and tensor.requires_grad for tensor in tensors_in([*args, *kwargs.values()])):
             raise UnsupportedModelError(
                 f"low_memory: {type(module).__name__} reads more of the input than the state before it; leave it off"
             )
@@ -106,10 +106,10 @@ class BlockHooks:
                 f"low_memory: two blocks read the same state ({type(module).__name__} is the second); leave it off"
             )
         capture.block_calls.append(call.with_state(state))
-        # The block's graph begins here and is dropped when the block ends, unless something inside was stored.
-        bare = without_graph(state)
-        capture.block_inputs.append(begin_signal(bare) if capture.differentiable and not capture.head_only else bare)
-        call = call.with_state(self._layout.to_batch_first(bare))
+        # The block's graph begins at this leaf and is released when the block ends, unless something inside was stored.
+        leaf = without_graph(state)
+        capture.block_inputs.append(begin_signal(leaf) if capture.differentiable and not capture.head_only else leaf)
+        call = call.with_state(self._layout.to_batch_first(leaf))
         return call.args, call.kwargs
 
     def _cut_after(self, module: nn.Module, args: Any, output: Any) -> Any:
@@ -119,11 +119,11 @@ class BlockHooks:
         extras = [] if isinstance(output, Tensor) else list(tensors_in(output[1:]))
         if state is None or (extras and not self._layout.state_alone):
             raise UnsupportedModelError(
-                f"low_memory: {type(module).__name__} hands on more than one tensor; leave it off"
+                f"low_memory: {type(module).__name__} returns more than one tensor that is read later; leave it off"
             )
-        begun = self._capture.block_inputs[-1]
+        block_input = self._capture.block_inputs[-1]
         with without_torch_functions():
-            others = [leaf for leaf in leaves_below(state) if leaf is not begun and not is_callers_own(leaf)]
+            others = [leaf for leaf in leaves_below(state) if leaf is not block_input and not is_callers_own(leaf)]
         if any(leaf.requires_grad for leaf in others):
             raise UnsupportedModelError(
                 f"low_memory: {type(module).__name__} reads more of the input than the state before it; leave it off"
@@ -132,26 +132,27 @@ class BlockHooks:
         self._capture.block_outputs.append(leaf)
         return with_state(output, self._layout.to_batch_first(leaf))
 
-    def _note_state(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _capture_state(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         inside_block(True)
         state = state_in(args, kwargs)
         if state is None:
             return None
-        noted = self._layout.to_batch_first(state)
-        self._capture.add("hidden", noted)
+        batch_first = self._layout.to_batch_first(state)
+        self._capture.add("hidden", batch_first)
         if not self._layout.time_first:
             return None
-        call = BlockCall(args, kwargs).with_state(self._layout.to_batch_first(noted))  # what is noted is on the way
+        # The block must compute from the captured view, or the view would have no gradient.
+        call = BlockCall(args, kwargs).with_state(self._layout.to_batch_first(batch_first))
         return call.args, call.kwargs
 
     def _end(self, module: nn.Module, args: Any, output: Any) -> None:
         inside_block(False)
         self._capture.inside = False
 
-    def _note_projected(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+    def _capture_projection_input(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         self._capture.add("projected", args[0])
 
-    def _note_second_norm(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+    def _capture_second_norm_input(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         self._capture.add("second_norm", args[0])
 
     def _before_last(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -177,7 +178,7 @@ class BlockHooks:
 
 
 def inside_block(inside: bool) -> None:
-    """Tell the rules, if there are any, that a block begins or ends."""
+    """Record in the ledger of the rules, if there is one, that a block begins or ends."""
     ledger = LEDGER.get()
     if ledger is not None:
         ledger.inside_block = inside

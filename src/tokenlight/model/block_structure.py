@@ -17,48 +17,48 @@ Affine = tuple[Tensor, Tensor | None]  # x @ weight [in, out] + bias [out]
 
 
 def affine_map(module: nn.Module, width: int) -> Affine | None:
-    """Of a module that reads vectors of this width; None where it is not affine.
+    """The affine map of a module that reads vectors of this width; None where it is not affine.
 
-    An adapter or a hook around a linear layer is a part of what it does, so the weights inside are not all of it.
+    Adapters and hooks around a linear layer belong to the map, so the weights of the layer alone may not describe it.
     """
     plain = isinstance(module, nn.Linear | Conv1D | Dequantized) and not hooks_on(module)
-    found = stored(module) if plain else seen(module, width)
-    return found if found is not None and reproduces(module, found, width) else None
+    affine = stored_affine(module) if plain else probed_affine(module, width)
+    return affine if affine is not None and computes(module, affine, width) else None
 
 
-def stored(module: Any) -> Affine:
+def stored_affine(module: Any) -> Affine:
     weight = module.weight if isinstance(module, Conv1D) else module.weight.T  # GPT-2 stores [in, out]
     return weight, module.bias
 
 
-def seen(module: nn.Module, width: int) -> Affine | None:
-    """What the unit vectors become."""
+def probed_affine(module: nn.Module, width: int) -> Affine | None:
+    """The map as the module's outputs for 0 and the unit vectors give it; None where it has no such outputs."""
     like = next((weight for weight in module.parameters() if weight.is_floating_point()), None)
     if like is None:
         return None
     with torch.no_grad():
-        bias = answer(module, like.new_zeros(1, width))
-        rows = answer(module, torch.eye(width, dtype=like.dtype, device=like.device))
+        bias = output_for(module, like.new_zeros(1, width))
+        rows = output_for(module, torch.eye(width, dtype=like.dtype, device=like.device))
     return None if bias is None or rows is None or bias.shape[1:] != rows.shape[1:] else (rows - bias, bias[0])
 
 
-def reproduces(module: nn.Module, found: Affine, width: int) -> bool:
-    """Whether a module computes this map: on two vectors that nobody has chosen."""
-    weight, bias = found
+def computes(module: nn.Module, affine: Affine, width: int) -> bool:
+    """Whether a module computes this affine map, tested on two arbitrary vectors."""
+    weight, bias = affine
     if weight.ndim != 2 or len(weight) != width:
         return False
     x = torch.linspace(1, 40, 2 * width, device=weight.device).sin().view(2, width).to(weight.dtype)
     with torch.no_grad():
-        y, expected = answer(module, x), x @ weight + (0 if bias is None else bias)
+        y, expected = output_for(module, x), x @ weight + (0 if bias is None else bias)
     if y is None or y.shape != expected.shape:
         return False
-    # Sums of `width` terms, in single precision at least, rounded in the end.
+    # Sums of `width` terms in at least single precision; the result is rounded to the dtype.
     rounding = 8 * torch.finfo(weight.dtype).eps + width * torch.finfo(torch.float32).eps
     return bool((y - expected).norm() <= rounding * (y.norm() + expected.norm()))
 
 
-def answer(module: nn.Module, x: Tensor) -> Tensor | None:
-    """To rows of numbers, where it can read them at all."""
+def output_for(module: nn.Module, x: Tensor) -> Tensor | None:
+    """The module's output [n, out] for vectors [n, in]; None where it does not read or return such."""
     try:
         y = module(x)
     except Exception:  # whatever a module of unknown kind says
@@ -67,22 +67,25 @@ def answer(module: nn.Module, x: Tensor) -> Tensor | None:
 
 
 def blocks(model: PreTrainedModel) -> list[nn.Module]:
-    """The Transformer blocks in the order of their calls."""
+    """The Transformer blocks, in the order of their calls."""
     return layout_of(model).modules(model)
 
 
 @dataclass(frozen=True)
 class BlockStructure:
-    """Where a block keeps what decompositions need, as paths inside the block."""
+    """The modules of a block that decompositions need, as paths inside the block.
+
+    After attention, the residual stream is residual_scale * input + scale * (projected head outputs).
+    """
 
     projection: str  # the attention's output projection
-    norm: str | None = None  # post-norm families: after the attention joined the residual stream ...
-    second_norm: str | None = None  # ... and after the MLP did
-    branch_norm: str | None = None  # normalizes the attention's output before it joins
-    scale: float = 1.0  # ... times this
-    residual_scale: float = 1.0  # the stream's own factor where they join
-    heads_norm: str | None = None  # normalizes the heads' outputs, all together, before they are projected
-    gated: bool = False  # the heads' outputs are multiplied with a gate, number by number, before they are projected
+    norm: str | None = None  # post-norm families: after the attention's residual addition ...
+    second_norm: str | None = None  # ... and after the MLP's
+    branch_norm: str | None = None  # normalizes the attention's output before the residual addition
+    scale: float = 1.0
+    residual_scale: float = 1.0
+    heads_norm: str | None = None  # normalizes the concatenated heads' outputs before they are projected
+    gated: bool = False  # the heads' outputs are multiplied elementwise with a gate before they are projected
 
 
 BERT_LIKE = BlockStructure("attention.output.dense", "attention.output.LayerNorm", "output.LayerNorm")
@@ -104,7 +107,7 @@ BLOCK_STRUCTURES = {
 
 
 def listed_structure(model: PreTrainedModel) -> BlockStructure | None:
-    """Of families whose blocks are not found out (`dissecting.py`)."""
+    """The structure of a family that is in the table, without a probe (`block_structure_discovery.py`)."""
     kind = model.config.model_type
     if kind == "opt" and not model.config.do_layer_norm_before:
         kind = "opt, post-norm"
@@ -112,15 +115,16 @@ def listed_structure(model: PreTrainedModel) -> BlockStructure | None:
 
 
 def known_structure(model: PreTrainedModel) -> BlockStructure:
-    """Of a family that is listed, whose weights can be read."""
-    found = listed_structure(model)
-    if found is None:
+    """The listed structure; refuses families that are not listed and weights that cannot be read."""
+    structure = listed_structure(model)
+    if structure is None:
         raise UnsupportedModelError(f"'{model.config.model_type}' is not listed in tokenlight/model/block_structure.py")
     refuse_spread(model)
-    return found
+    return structure
 
 
 def refuse_spread(model: PreTrainedModel) -> None:
+    """Refuse a model whose weights are spread over devices."""
     devices = {parameter.device for parameter in model.parameters()}
     if len(devices) > 1 or torch.device("meta") in devices:
         raise UnsupportedModelError(
@@ -130,43 +134,43 @@ def refuse_spread(model: PreTrainedModel) -> None:
 
 
 def second_norm(model: PreTrainedModel, block: nn.Module) -> nn.Module | None:
-    found = listed_structure(model)
-    return block.get_submodule(found.second_norm) if found and found.second_norm else None
+    structure = listed_structure(model)
+    return block.get_submodule(structure.second_norm) if structure and structure.second_norm else None
 
 
 def projection(block: nn.Module, path: str, heads: int, width: int) -> tuple[Tensor, Tensor | None]:
-    """Weight [head, head dim, dim] and bias [dim] of the attention's output projection, whose heads have a `width`."""
+    """Weight [head, head dim, dim] and bias [dim] of the attention's output projection; `width` is the head dim."""
     module = block.get_submodule(path)
-    found = affine_map(module, heads * width)
-    if found is None:
+    affine = affine_map(module, heads * width)
+    if affine is None:
         raise UnsupportedModelError(
             f"decompositions need the matrix of the attention's output projection, and what {type(module).__name__} "
             "does is not linear (hooks and adapters are a part of it)"
         )
-    weight, bias = found
+    weight, bias = affine
     return weight.reshape(heads, width, -1), bias
 
 
 @dataclass(frozen=True)
 class Norm:
-    """A norm as a linear map with a scale per position: weight * center(x) / size(x) + bias."""
+    """A norm as a linear map with a scale per position: y = weight * center(x) / size(x) + bias."""
 
     weight: Tensor
     bias: Tensor | None
     eps: float
-    centered: bool  # LayerNorm takes the mean away, RMSNorm does not
+    centered: bool  # LayerNorm subtracts the mean, RMSNorm does not
 
     def linear(self, x: Tensor) -> Tensor:
-        """The part that does not depend on the size of x."""
+        """weight * center(x)"""
         return self.weight * (x - x.mean(-1, keepdim=True) if self.centered else x)
 
     def linear_before(self, weight: Tensor) -> Tensor:
-        """`linear` and a layer behind it in one matrix, [in, out] as `weight`: linear(x) @ weight = x @ this."""
+        """`linear` and a following layer as one matrix M [in, out]: linear(x) @ weight = x @ M."""
         scaled = self.weight[:, None] * weight
         return scaled - scaled.mean(0) if self.centered else scaled
 
     def size(self, x: Tensor) -> Tensor:
-        """[..., 1]"""
+        """[..., 1] sqrt(mean(center(x)^2) + eps)"""
         x = x - x.mean(-1, keepdim=True) if self.centered else x
         return (x.square().mean(-1, keepdim=True) + self.eps).sqrt()
 
@@ -178,14 +182,14 @@ class Norm:
 def norm_at(block: nn.Module, path: str) -> Norm:
     module = block.get_submodule(path)
     width = next((parameter.shape[-1] for parameter in block.parameters() if parameter.ndim == 1), 8)
-    found = probed_norm(module, getattr(module, "weight", torch.empty(width)).shape[-1])
-    if found is None:
+    norm = probed_norm(module, getattr(module, "weight", torch.empty(width)).shape[-1])
+    if norm is None:
         raise UnsupportedModelError(f"{type(module).__name__} is not a norm that decompositions know")
-    return found
+    return norm
 
 
 def probed_norm(module: Any, width: int) -> Norm | None:
-    """The module as a `Norm`, if that gives what the module gives; families store weights in different ways."""
+    """The module as a `Norm` with the same outputs, or None. Families store a norm's weights in different ways."""
     weight, bias = getattr(module, "weight", None), getattr(module, "bias", None)
     if any(x is not None and (not isinstance(x, Tensor) or x.shape != (width,)) for x in (weight, bias)):
         return None
@@ -200,7 +204,7 @@ def probed_norm(module: Any, width: int) -> Norm | None:
         return None
     if not isinstance(y, Tensor) or y.shape != x.shape:
         return None
-    # Some compute in float32 whatever the weights are in.
+    # Some compute in float32, whatever the dtype of their weights.
     near = 100 * max(torch.finfo(y.dtype).eps, torch.finfo(torch.float32).eps) * (y.abs().max() + 1)
     for centered in (True, False):
         for offset in (0, 1) if weight is not None else (0,):  # Gemma stores the weight minus 1

@@ -109,7 +109,7 @@ class Capture:
         self.inside = self.in_last_block = False
         self.last_output = None
 
-    def found(self) -> dict[str, Any]:
+    def observed(self) -> dict[str, Any]:
         """What ran, for comparison with what was expected."""
         return {
             "embeddings": self.embedded,

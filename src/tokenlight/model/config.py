@@ -1,4 +1,4 @@
-"""The configuration of a model in one spelling: its sizes, its input keywords, positions, and pooling by padding."""
+"""A model's sizes, input keywords, positions and pooling, read from configurations that name them differently."""
 
 import inspect
 from collections.abc import Iterator
@@ -15,26 +15,26 @@ from tokenlight.text.batch import Batch
 
 
 def largest(config: PreTrainedConfig, *names: str) -> int:
-    """The largest number under the first of these names that has any; 0 where none does."""
+    """The largest number under the first of these names that has one; 0 where none does."""
     for name in names:
-        if found := max(numbers_in(config, name), default=0):
-            return found
+        if number := max(numbers_in(config, name), default=0):
+            return number
     return 0
 
 
 def numbers_in(config: PreTrainedConfig, name: str) -> Iterator[int]:
-    """One, or one for each layer."""
+    """The integers of a setting that is one number or one for each layer."""
     try:
-        found: Any = getattr(config, name, None)
-    except RuntimeError:  # transformers: "a per-layer attribute", which the whole model has no answer for
-        found = [getattr(layer, name, None) for layer in config.per_layer_config]
-    for number in found if isinstance(found, list | tuple) else [found]:
+        value: Any = getattr(config, name, None)
+    except RuntimeError:  # transformers: "a per-layer attribute", which the model's own configuration does not have
+        value = [getattr(layer, name, None) for layer in config.per_layer_config]
+    for number in value if isinstance(value, list | tuple) else [value]:
         if isinstance(number, int):
             yield number
 
 
 def has_windows(model: PreTrainedModel) -> bool:
-    """Whether a token attends to the tokens near it alone, in any layer."""
+    """Whether any layer has windowed attention."""
     config = model.config.get_text_config()
     kinds = getattr(config, "layer_types", None)
     if isinstance(kinds, list | tuple) and set(kinds) <= {"full_attention"}:
@@ -43,34 +43,34 @@ def has_windows(model: PreTrainedModel) -> bool:
 
 
 def padding_id(model: PreTrainedModel) -> int | None:
-    """None: the model knows none, or has no embedding for it."""
-    found = getattr(model.config.get_text_config(), "pad_token_id", None)
-    return None if found is not None and found >= embedding_rows(model) else found
+    """The configured padding id; None where there is none, or no embedding for it."""
+    id_ = getattr(model.config.get_text_config(), "pad_token_id", None)
+    return None if id_ is not None and id_ >= embedding_rows(model) else id_
 
 
 def embedding_rows(model: PreTrainedModel) -> int:
-    """How many token ids the model has an embedding for: a tokenizer may have more, and so may the configuration."""
+    """The number of token ids that have an embedding: the tokenizer and the configuration may have more."""
     try:
         rows = getattr(model.get_input_embeddings(), "num_embeddings", None)
-    except NotImplementedError:  # refused elsewhere, where embeddings are needed
+    except NotImplementedError:  # refused where the embeddings are needed (`embedding_layers`)
         rows = None
     return rows if isinstance(rows, int) else model.config.get_text_config().vocab_size
 
 
 def layers_and_heads(model: PreTrainedModel) -> tuple[int, int]:
-    """No heads: a model without attention."""
+    """The numbers of layers and heads; 0 heads for a model without attention."""
     config = model.config.get_text_config()
     return largest(config, "num_hidden_layers"), largest(config, "num_attention_heads")
 
 
-INPUTS = frozenset({"input_ids", "attention_mask", "token_type_ids", "position_ids"})  # what a batch has
+INPUTS = frozenset({"input_ids", "attention_mask", "token_type_ids", "position_ids"})  # the model inputs of a batch
 
 
 def accepted_inputs(model: PreTrainedModel) -> frozenset[str]:
     """The keywords that the model's forward reads.
 
-    Models of transformers name all of theirs. A forward of somebody's own may hand on what it does not name, through
-    **kwargs: it gets those inputs that a class it inherits from or a module inside names.
+    Models of transformers name all of theirs. A custom forward with **kwargs may pass on inputs that it does not name:
+    it gets those that one of its base classes or of its modules names.
     """
     parameters = inspect.signature(model.forward).parameters
     kinds = {parameter.kind for parameter in parameters.values()}
@@ -96,9 +96,9 @@ def named_inputs(kind: type) -> frozenset[str]:
 
 
 def fix_positions(model: PreTrainedModel, batch: Batch) -> Batch:
-    """Positions written out as the model would count them, so that hiding or replacing a token moves no other.
+    """Add the position ids that the model would compute, so that hiding or replacing a token moves no other.
 
-    A batch that has positions keeps them. Most models count all tokens of a row, whatever the mask hides.
+    A batch that has positions keeps them. Most models count all tokens of a text, masked or not.
     """
     if batch.position_ids is not None:
         return batch
@@ -108,12 +108,12 @@ def fix_positions(model: PreTrainedModel, batch: Batch) -> Batch:
         return replace(batch, position_ids=counted.cumsum(1) * counted + padding)
     if counts_by_mask(model):
         return replace(batch, position_ids=(batch.attention_mask.cumsum(1) - 1).clamp_min(0))
-    places = torch.arange(batch.input_ids.shape[1], device=batch.input_ids.device)
-    return replace(batch, position_ids=places.expand(batch.input_ids.shape))
+    positions = torch.arange(batch.input_ids.shape[1], device=batch.input_ids.device)
+    return replace(batch, position_ids=positions.expand(batch.input_ids.shape))
 
 
 def count_from_first(model: PreTrainedModel, batch: Batch) -> Batch:
-    """Positions where padding on the left would shift them: the first real token of each row has the first one."""
+    """Position ids that padding on the left does not shift: the first real token of a text has the first position."""
     fixed = fix_positions(model, batch)
     if position_padding(model) is not None or counts_by_mask(model) or fixed.position_ids is None:
         return fixed
@@ -121,13 +121,13 @@ def count_from_first(model: PreTrainedModel, batch: Batch) -> Batch:
 
 
 def counts_by_mask(model: PreTrainedModel) -> bool:
-    """OPT and BioGPT count the tokens that the attention mask does not hide."""
+    """Whether positions count the tokens in the attention mask, as in OPT and BioGPT."""
     kinds = {type(module) for module in model.modules() if isinstance(module, nn.Embedding)}
     return any("attention_mask" in inspect.signature(kind.forward).parameters for kind in kinds)
 
 
 def position_padding(model: PreTrainedModel) -> int | None:
-    """RoBERTa and its kin count the ids that are not this one, from the number after it."""
+    """The padding id of models that count positions from it, over the ids that differ from it, as RoBERTa does."""
     for name, module in model.named_modules():
         if name.endswith("position_embeddings") and isinstance(module, nn.Embedding):
             return module.padding_idx
@@ -135,10 +135,10 @@ def position_padding(model: PreTrainedModel) -> int | None:
 
 
 def max_length(model: PreTrainedModel, tokenizer_limit: int) -> int | None:
-    """The longest input in tokens, or None where nothing limits it."""
+    """The longest input in tokens, or None where it is not limited."""
     limits = [tokenizer_limit] if tokenizer_limit < 10**9 else []  # "no limit" is a huge number in transformers
     positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-    if positions is not None and positions > 0:  # XLNet writes -1 where nothing limits a text
+    if positions is not None and positions > 0:  # XLNet: -1 for no limit
         offset = position_padding(model)
         limits.append(positions if offset is None else positions - offset - 1)
     return min(limits, default=None)
@@ -148,14 +148,14 @@ NO_PADDING = -1  # an id that no token has
 
 
 def classifies(model: PreTrainedModel) -> bool:
-    """One answer for a whole text; where it is read, `habits.py` finds out."""
+    """Whether the model gives one output for a whole text; `behavior_probes.py` finds where it is read."""
     return type(model).__name__.endswith("ForSequenceClassification")
 
 
 def end_by_padding(model: PreTrainedModel, batch: Batch) -> Tensor:
-    """[batch] the token that a classifier takes for the last of a text."""
+    """[batch] the position that a classifier of transformers treats as a text's last token."""
     pad = padding_id(model)
     if pad is None:
         return torch.full_like(batch.last, batch.input_ids.shape[1] - 1)
     steps = torch.arange(batch.input_ids.shape[1], device=batch.input_ids.device)
-    return (steps * (batch.input_ids != pad)).argmax(1)  # transformers looks at the ids, not at the mask
+    return (steps * (batch.input_ids != pad)).argmax(1)  # transformers compares ids and ignores the mask

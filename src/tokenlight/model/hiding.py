@@ -1,10 +1,11 @@
-"""Hides tokens of a text: no token attends to them, and nothing else changes.
+"""Hiding of tokens: no token attends to them, and nothing else changes.
 
 A zero in attention_mask would do more in some families. BLOOM and Falcon count the distances of ALiBi by the mask, so
-all later tokens move; Llama 4 takes hidden tokens at the beginning for padding and moves its chunks of attention;
-DeBERTa, ESM and XLM leave out what a hidden token itself reads. So the model gets a mask with the hidden tokens in it,
-and the attention functions skip them. Where tokens meet in other places than attention (a recurrence, a convolution, a
-mean over tokens, an index that selects keys), only the mask hides them there, and it is used after all.
+all later tokens move; Llama 4 treats hidden tokens at the beginning as padding and moves its chunks of attention;
+DeBERTa, ESM and XLM also mask the hidden token as a query. So the attention_mask that the model gets includes the
+hidden tokens, and the attention functions skip them as keys. Where information passes between tokens outside of
+attention (a recurrence, a convolution, a mean over tokens, an index that selects keys), only attention_mask can hide
+them, so there it is used.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,25 +21,25 @@ from tokenlight.model.attention import CannotHide
 from tokenlight.model.behavior_probes import (
     LONG,
     SHORT,
-    answers_in,
-    bypass,
-    for_each_token,
+    difference_between_texts,
+    has_token_axis,
+    output_tensors,
     plain_ids,
     precision_of,
-    relative,
+    relative_difference,
 )
 from tokenlight.model.capture import Capture
 from tokenlight.model.config import padding_id
 from tokenlight.model.instrumented import InstrumentedModel
 from tokenlight.text.batch import Batch
 
-HIDDEN = 2  # the token that is hidden in the probes
+HIDDEN = 2  # index of the token that the probes hide
 IN_ATTENTION: WeakKeyDictionary[InstrumentedModel, bool] = WeakKeyDictionary()
 SEES_HIDDEN: WeakKeyDictionary[InstrumentedModel, bool] = WeakKeyDictionary()
 
 
 def hide_tokens(instrumented: InstrumentedModel, batch: Batch, gone: Tensor) -> Batch:
-    """The batch with these tokens [batch, token] hidden, in the way that is exact for this model."""
+    """The batch with these tokens [batch, token] hidden, by the attention functions if that is exact for this model."""
     gone = gone & batch.attention_mask.bool()
     return hidden_by(batch, gone, in_attention=hides_in_attention(instrumented))
 
@@ -50,29 +51,29 @@ def hidden_by(batch: Batch, gone: Tensor, in_attention: bool) -> Batch:
 
 
 def hides_in_attention(instrumented: InstrumentedModel) -> bool:
-    """Whether tokens have no effect on others once the attention functions skip them."""
+    """Whether a token has no effect on others once the attention functions skip it as a key."""
     if instrumented not in IN_ATTENTION:
         selection = KeySelection(LONG)
         try:
             with selection:
-                sees = tells_others(instrumented, in_attention=True)
+                has_effect = affects_others(instrumented, in_attention=True)
         except CannotHide:
-            sees = True
-        IN_ATTENTION[instrumented] = not sees and not selection.found
+            has_effect = True
+        IN_ATTENTION[instrumented] = not has_effect and not selection.found
     return IN_ATTENTION[instrumented]
 
 
 def sees_hidden(instrumented: InstrumentedModel) -> bool:
-    """Whether a hidden token still has an effect on others: some recurrences never look at the mask."""
+    """Whether a hidden token still has an effect on others: some recurrences ignore the mask."""
     if instrumented not in SEES_HIDDEN:
-        SEES_HIDDEN[instrumented] = not hides_in_attention(instrumented) and tells_others(
+        SEES_HIDDEN[instrumented] = not hides_in_attention(instrumented) and affects_others(
             instrumented, in_attention=False
         )
     return SEES_HIDDEN[instrumented]
 
 
-def tells_others(instrumented: InstrumentedModel, in_attention: bool) -> bool:
-    """Of two texts that differ in a hidden token alone, the answers must be equal, but for those at that token."""
+def affects_others(instrumented: InstrumentedModel, in_attention: bool) -> bool:
+    """Whether two texts that differ in a hidden token alone have different outputs, at that token aside."""
     with torch.inference_mode(False), torch.autocast(instrumented.device.type, enabled=False):
         *text, other = plain_ids(instrumented.model, LONG + 1)
         ids = torch.tensor([text, text], device=instrumented.device)
@@ -80,21 +81,22 @@ def tells_others(instrumented: InstrumentedModel, in_attention: bool) -> bool:
         gone = torch.zeros_like(ids, dtype=torch.bool)
         gone[:, HIDDEN] = True
         output = instrumented.run_uncounted(hidden_by(Batch(ids, torch.ones_like(ids)), gone, in_attention), Capture())
-    answers = {
-        name: elsewhere(part) if for_each_token(instrumented, part) else part for name, part in answers_in(output)
+    outputs = {
+        name: without_hidden_token(tensor) if has_token_axis(instrumented, tensor) else tensor
+        for name, tensor in output_tensors(output)
     }
-    return bypass(answers) > 0
+    return difference_between_texts(outputs) > 0
 
 
-def elsewhere(answers: Tensor) -> Tensor:
-    """Without the answers at the hidden token."""
-    return torch.cat([answers[:, :HIDDEN], answers[:, HIDDEN + 1 :]], 1)
+def without_hidden_token(output: Tensor) -> Tensor:
+    """Outputs [batch, token, ...] of all tokens but the hidden one."""
+    return torch.cat([output[:, :HIDDEN], output[:, HIDDEN + 1 :]], 1)
 
 
 class KeySelection(TorchFunctionMode):
-    """Notes whether a model selects some of the tokens by a score, as sparse attention does with its keys.
+    """Detects whether a model selects tokens by a top-k of scores, as sparse attention does with its keys.
 
-    Texts of a few tokens are shorter than what is selected, so the answers alone would not show it.
+    Texts of a few tokens are shorter than k, so the outputs alone would not show it.
     """
 
     def __init__(self, tokens: int):
@@ -115,10 +117,10 @@ class KeySelection(TorchFunctionMode):
 
 
 def reads_padding_at_hidden(instrumented: InstrumentedModel) -> bool:
-    """Whether what is read at a hidden token depends on padding: where it may look nowhere, it looks everywhere.
+    """Whether the output at a hidden token depends on padding: a query whose keys are all masked attends to all keys.
 
-    Each row hides one of its tokens, alone and beside padding. In a decoder the first token is such a one wherever it
-    is hidden, but nobody reads there: its answers are left out.
+    Each text hides one of its tokens, without and with padding. In a decoder, the first token has no other key when it
+    is hidden, but no output is read there: its outputs are left out.
     """
     with torch.inference_mode(False), torch.autocast(instrumented.device.type, enabled=False):
         ids = torch.tensor([plain_ids(instrumented.model, LONG)] * SHORT, device=instrumented.device)
@@ -127,8 +129,13 @@ def reads_padding_at_hidden(instrumented: InstrumentedModel) -> bool:
         mask[:, SHORT:] = 0
         gone = torch.eye(SHORT, LONG, dtype=torch.bool, device=instrumented.device)
         whole = hide_tokens(instrumented, Batch(ids, mask), gone)
-        widths = [whole.map(lambda tensor, width=width: tensor[:, :width]) for width in (SHORT, LONG)]
-        alone, beside = (dict(answers_in(instrumented.run_uncounted(one, Capture()), SHORT)) for one in widths)
-    pairs = [(one, beside[name]) for name, one in alone.items() if name in beside]
-    cut = [(one[:, 1:], two[:, 1:SHORT]) if for_each_token(instrumented, two) else (one, two) for one, two in pairs]
-    return max((relative(one, two) for one, two in cut), default=0.0) > precision_of(alone, SHORT) ** 0.5
+        batches = [whole.map(lambda tensor, width=width: tensor[:, :width]) for width in (SHORT, LONG)]
+        alone, padded = (dict(output_tensors(instrumented.run_uncounted(b, Capture()), SHORT)) for b in batches)
+    differences = [
+        relative_difference(output[:, 1:], padded[name][:, 1:SHORT])
+        if has_token_axis(instrumented, padded[name])
+        else relative_difference(output, padded[name])
+        for name, output in alone.items()
+        if name in padded
+    ]
+    return max(differences, default=0.0) > precision_of(alone, SHORT) ** 0.5

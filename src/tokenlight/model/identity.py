@@ -7,24 +7,26 @@ from torch import nn
 
 from tokenlight.model.private_copy import unpacked
 
-MATRICES, PLACES = 8, 4
+MATRICES, WEIGHTS_EACH = 8, 4
 
 
 def fingerprint(model: nn.Module) -> tuple[float, ...]:
-    """Some weights of some matrices, from the first to the last; empty where the weights are not in memory."""
+    """A few weights of a few matrices between the first and the last; empty where the weights are not in memory."""
     matrices = [unpacked(parameter) for parameter in model.parameters() if parameter.ndim == 2]
     if not matrices or any(matrix.is_meta for matrix in matrices):
         return ()
     chosen = [matrices[i * (len(matrices) - 1) // (MATRICES - 1)] for i in range(MATRICES)]
     return tuple(
-        float(f"{matrix[(k + 1) * matrix.shape[0] // (PLACES + 1), k * matrix.shape[1] // PLACES].item():.4g}")
+        float(
+            f"{matrix[(k + 1) * matrix.shape[0] // (WEIGHTS_EACH + 1), k * matrix.shape[1] // WEIGHTS_EACH].item():.4g}"
+        )
         for matrix in chosen
-        for k in range(PLACES)
+        for k in range(WEIGHTS_EACH)
     )
 
 
-def same_model(one: Sequence[float], other: Sequence[float]) -> bool:
-    """Equal up to the rounding of half precision."""
-    return len(one) == len(other) > 0 and all(
-        math.isclose(a, b, rel_tol=0.01, abs_tol=1e-6) for a, b in zip(one, other, strict=True)
+def same_model(fingerprint: Sequence[float], other: Sequence[float]) -> bool:
+    """Whether two fingerprints are equal up to the rounding of half precision."""
+    return len(fingerprint) == len(other) > 0 and all(
+        math.isclose(a, b, rel_tol=0.01, abs_tol=1e-6) for a, b in zip(fingerprint, other, strict=True)
     )

@@ -1,11 +1,9 @@
-"""Instrumented models, kept without weights for as long as the model is unchanged.
+"""Instrumentation cache: instrumented models, kept without weights and reused while the model is unchanged.
 
-An instrumented model takes a good part of the time that a short text takes. It can be used again if a new one would
-be the same: the
-same modules with the same attributes and settings, the same weights in the same places. The weights themselves are
-taken from the model anew each time, so that a waiting instrumented model does not keep what the model has moved or
-converted. A model
-with anything whose changes could not be seen, such as hooks, gets a new instrumented model each time.
+Making an instrumented model takes a large part of the time that a short text takes. A cached one is reused if a new one
+would be the same: the same modules with the same attributes and settings, and the same weights in them. Its weights are
+set again from the model for every use, so that the cache keeps no weights in memory that the model has moved or
+converted. A model whose changes cannot all be detected, for example because it has hooks, is not cached.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -33,35 +31,34 @@ UNCHANGING = (type(None), bool, int, float, complex, str, bytes, torch.dtype, to
 
 
 class CannotCompare(Exception):
-    """Something about a module could change without being seen."""
+    """A module has state whose changes cannot be detected."""
 
 
 class Snapshot:
-    """All that a copy of some modules repeats, to see later whether it is still the same.
+    """The attributes of a model's modules and settings, for a later test of whether any has changed.
 
-    Modules and settings are compared by the identity of what they hold, which is fast; lists and the like by value. A
-    short text spends a good part of its time here, so all mappings are compared at once, in loops that Python itself
-    runs.
+    Values of modules and settings are compared by identity, which is fast; lists and other containers by value. The
+    comparison is a large part of the time for a short text, so it runs over all mappings at once, in builtin functions.
     """
 
     def __init__(self, model: nn.Module, without: Collection[str] = ()):
         modules = list(model.modules())
         self._kind = type(model)
-        self._watched_modules = modules[1:]  # not the model, which must not be kept alive
+        self._watched_modules = modules[1:]  # without the model, which must not be kept alive
         self._kinds = list(map(type, self._watched_modules))
         self._inside = {id(module) for module in modules}
         self._without = without
         self._groups: dict[int, Mapping[Any, Any]] = {}  # by identity
         self._empty: list[Collection[Any]] = []
-        self._values: list[tuple[Any, Any]] = []  # containers, and what they hold
+        self._values: list[tuple[Any, Any]] = []  # containers, and their description
         for module in modules:
             self._watch(vars(module))
         groups = self._groups.values()
         self._sizes, self._names = list(map(len, groups)), list(chain.from_iterable(groups))
-        self._held = list(chain.from_iterable(group.values() for group in groups))
+        self._attributes = list(chain.from_iterable(group.values() for group in groups))
 
     def is_current(self, model: nn.Module) -> bool:
-        """Whether everything about the same model is still as it was."""
+        """Whether nothing of the model has changed."""
         groups = self._groups.values()
         return (
             type(model) is self._kind
@@ -69,20 +66,20 @@ class Snapshot:
             and not any(self._empty)
             and list(map(len, groups)) == self._sizes
             and list(chain.from_iterable(groups)) == self._names
-            and all(map(is_, chain.from_iterable(map(VALUES, groups)), self._held))
+            and all(map(is_, chain.from_iterable(map(VALUES, groups)), self._attributes))
             and all(describe(value) == was for value, was in self._values)
         )
 
     def _watch(self, group: Mapping[Any, Any]) -> None:
-        """All that a mapping holds, and all below it."""
+        """Watch a mapping, and the mappings and containers in it."""
         if id(group) in self._groups:
             return
         self._groups[id(group)] = group
         for name, value in group.items():
             if name not in self._without:
-                self._look_into(name, value)
+                self._watch_value(name, value)
 
-    def _look_into(self, name: str, value: Any) -> None:
+    def _watch_value(self, name: str, value: Any) -> None:
         if isinstance(value, (*UNCHANGING, Tensor)) or is_fixed(value):
             return  # a copy has the same, or shares it
         if isinstance(value, nn.Module):
@@ -101,9 +98,9 @@ class Snapshot:
 
 
 class LooseSnapshot:
-    """The same for a model with something that cannot be compared: its modules, hooks and settings alone.
+    """A less complete snapshot, for models that `Snapshot` cannot compare: modules, hooks, settings, simple attributes.
 
-    Modules are referenced weakly: a hook may hold the model, which must not be kept alive.
+    Modules are referenced weakly: a hook may reference the model, which must not be kept alive.
     """
 
     def __init__(self, model: PreTrainedModel):
@@ -126,7 +123,7 @@ class LooseSnapshot:
 
 
 class TensorState:
-    """The weights and buffers of a model, to see later whether anything has been written into them."""
+    """The addresses and versions of a model's weights and buffers, for a later test of whether any was written."""
 
     def __init__(self, model: nn.Module):
         self._tensors = [*model.parameters(), *model.buffers()]
@@ -140,7 +137,7 @@ class TensorState:
 
 
 class FactSnapshot:
-    """What was found out about a model is true of it as long as this holds: the same modules, settings and numbers."""
+    """Modules, settings, weights and buffers of a model: facts about the model hold while it is current."""
 
     def __init__(self, model: PreTrainedModel):
         self._state = TensorState(model)
@@ -154,16 +151,16 @@ class FactSnapshot:
 
 
 def describe(value: Any) -> Any:
-    """What it holds, for comparison."""
+    """A value for comparison: containers and settings by their contents."""
     kind = type(value)
     if kind in UNCHANGING:
         return value
     if isinstance(value, dict):
-        return kind, [(key, describe(one)) for key, one in value.items()]
+        return kind, [(key, describe(item)) for key, item in value.items()]
     if isinstance(value, list | tuple):
-        return kind, [describe(one) for one in value]
+        return kind, [describe(item) for item in value]
     if isinstance(value, set | frozenset):
-        return kind, frozenset(describe(one) for one in value)
+        return kind, frozenset(describe(item) for item in value)
     if isinstance(value, partial):
         return kind, describe(value.func), describe(value.args), describe(value.keywords)
     if isinstance(value, type) or is_fixed(value):
@@ -178,89 +175,90 @@ def is_setting(value: Any) -> bool:
 
 
 def is_fixed(value: Any) -> bool:
-    """A function that has nothing of its own to remember."""
+    """Whether a value is a function without state: no closure, not bound to an object."""
     if isinstance(value, BuiltinFunctionType):
         return value.__self__ is None or isinstance(value.__self__, ModuleType)
     return isinstance(value, FunctionType) and value.__closure__ is None
 
 
 @dataclass(frozen=True)
-class Waiting:
-    """An instrumented model, and how it and the model were when it was made."""
+class CacheEntry:
+    """An instrumented model, with snapshots of it and of the user's model at the time when it was made."""
 
     instrumented: InstrumentedModel
-    model_was: Snapshot
-    instrumented_was: Snapshot
-
-    places: list[
-        tuple[Weights, Weights, Weights]
-    ]  # of each module's weights in the instrumented model and the model; and of none
-    weights: list[nn.Parameter]  # of the model
+    model_snapshot: Snapshot
+    instrumented_snapshot: Snapshot
+    # For each module with weights: its `_parameters` in the instrumented model, in the user's model, and a mapping of
+    # the same names to empty tensors.
+    parameters: list[tuple[Weights, Weights, Weights]]
+    weights: list[nn.Parameter]  # of the user's model
 
     @classmethod
-    def made_for(cls, model: PreTrainedModel) -> "Waiting":
+    def of_model(cls, model: PreTrainedModel) -> "CacheEntry":
         instrumented = InstrumentedModel(model)
         if any(isinstance(module, Dequantized) for module in instrumented.model.modules()):
             raise CannotCompare("packed weights")
-        was = Snapshot(
-            model
-        )  # first: it refuses models whose modules do not match those of the instrumented model, such as compiled
-        own = Snapshot(instrumented.model, without=("forward", "tokenlight", WEIGHTS, *HOOKS))
+        # Before the modules are paired: it refuses models whose copy has other modules, such as compiled ones.
+        model_snapshot = Snapshot(model)
+        instrumented_snapshot = Snapshot(instrumented.model, without=("forward", "tokenlight", WEIGHTS, *HOOKS))
         modules = zip(instrumented.model.modules(), model.modules(), strict=True)
-        places = [(weights_in(a), weights_in(b)) for a, b in modules if weights_in(b)]
-        nothing = [{name: weight if weight is None else NO_WEIGHT for name, weight in a.items()} for a, _ in places]
-        triples = [(a, b, none) for (a, b), none in zip(places, nothing, strict=True)]
-        return cls(instrumented, was, own, triples, list(model.parameters()))
+        pairs = [(weights_in(copy), weights_in(original)) for copy, original in modules if weights_in(original)]
+        parameters = [
+            (copy, original, {name: weight if weight is None else NO_WEIGHT for name, weight in copy.items()})
+            for copy, original in pairs
+        ]
+        return cls(instrumented, model_snapshot, instrumented_snapshot, parameters, list(model.parameters()))
 
     def take_weights(self) -> None:
-        views: dict[int, nn.Parameter | None] = {id(None): None}  # weights that are tied stay so
+        """Set views of the user's weights in the instrumented model; tied weights stay tied."""
+        views: dict[int, nn.Parameter | None] = {id(None): None}
         for weight in self.weights:
             views[id(weight)] = nn.Parameter(weight.detach(), requires_grad=False)
-        for own, theirs, _ in self.places:
-            for name, weight in theirs.items():
-                own[name] = views[id(weight)]
+        for copy, original, _ in self.parameters:
+            for name, weight in original.items():
+                copy[name] = views[id(weight)]
 
     def drop_weights(self) -> None:
-        for own, _, nothing in self.places:
-            own.update(nothing)
+        for copy, _, empty in self.parameters:
+            copy.update(empty)
 
     def fits(self, model: PreTrainedModel) -> bool:
-        """Before the weights are taken."""
-        if not self.model_was.is_current(model):
+        """Whether the instrumented model can be used for the model as it is now."""
+        if not self.model_snapshot.is_current(model):
             return False
         return not any(map(torch.is_inference, self.weights))
 
 
 NO_WEIGHT = nn.Parameter(torch.empty(0), requires_grad=False)
-WAITING: WeakKeyDictionary[PreTrainedModel, Waiting] = WeakKeyDictionary()
-LOCK = Lock()
+CACHE: WeakKeyDictionary[PreTrainedModel, CacheEntry] = WeakKeyDictionary()
+LOCK = Lock()  # guards CACHE
 
 
 @contextmanager
 def borrowed_model(model: nn.Module) -> Iterator[InstrumentedModel]:
-    """An instrumented model for one call; nobody else has it at the same time."""
+    """An instrumented model for one call, taken from the cache if possible. No two calls share one at the same time."""
     inner = unwrap(model)
-    waiting = cached_model(inner)
-    if waiting is None:
+    entry = cached_model(inner)
+    if entry is None:
         yield InstrumentedModel(inner)
         return
-    yield waiting.instrumented  # after an exception it is not used again
-    waiting.instrumented.rest()
-    if waiting.instrumented_was.is_current(waiting.instrumented.model):  # some modules remember what they have seen
-        waiting.drop_weights()
+    yield entry.instrumented  # not returned to the cache after an exception
+    entry.instrumented.reset_attention()
+    if entry.instrumented_snapshot.is_current(entry.instrumented.model):  # some modules change their state as they run
+        entry.drop_weights()
         with LOCK:
-            WAITING[inner] = waiting
+            CACHE[inner] = entry
 
 
-def cached_model(model: PreTrainedModel) -> Waiting | None:
-    """With weights; None for a model that cannot be compared with what it was."""
+def cached_model(model: PreTrainedModel) -> CacheEntry | None:
+    """A cache entry with weights, taken out of the cache or new; None for a model that cannot be cached."""
     with LOCK:
-        waiting = WAITING.pop(model, None)
+        entry = CACHE.pop(model, None)
     try:
-        if waiting is None or not waiting.fits(model):
-            return Waiting.made_for(model)
+        if entry is None or not entry.fits(model):
+            return CacheEntry.of_model(model)
         with torch.inference_mode(False):
-            waiting.take_weights()
-        return waiting
+            entry.take_weights()
+        return entry
     except CannotCompare:
         return None

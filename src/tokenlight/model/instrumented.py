@@ -1,10 +1,10 @@
 """The instrumented model: a private copy of the user's model that shares its weights and carries our hooks.
 
-Hooks, attention functions, frozen weights and eval mode are set on modules and a configuration of the copy's own, so
+Hooks, attention functions, frozen weights and eval mode are set on the copy's own modules and configuration, so
 the user's model never changes, not even temporarily, and threads cannot interfere. A copy takes a few milliseconds and
-no memory for weights. It is made for one call, or reused after every module of the user's model was found unchanged.
+no memory for weights. It is made for one call, or reused while the user's model is unchanged.
 
-Errors that our hooks cause inside modeling code become refusals; errors in our own lines stay as they are.
+Errors that our hooks cause inside modeling code become refusals; errors in tokenlight's own code are raised unchanged.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from tokenlight._compat.torch_internals import begin_signal, is_out_of_memory, keeping_what_was_computed
+from tokenlight._compat.torch_internals import begin_signal, is_out_of_memory, refusing_checkpointing
 from tokenlight._compat.transformers_internals import knows_fused_attention, set_attention, written_attention_of
 from tokenlight.common.error_location import is_own_bug
 from tokenlight.common.errors import UnsupportedModelError
@@ -36,16 +36,20 @@ from tokenlight.rules.custom_ops import activation
 from tokenlight.rules.mode import RuleMode
 from tokenlight.text.batch import Batch
 
-KINDS = (RuntimeError, AttributeError, LookupError, TypeError)
+MODELING_ERRORS = (RuntimeError, AttributeError, LookupError, TypeError)  # of modeling code that our hooks make fail
 
 
 @contextmanager
-def refusing_what_we_break(model: nn.Module, plainly: Callable[[], Any] | None = None) -> Iterator[None]:
-    """Refuse a model that stops here, but not where it is called `plainly`. None: it has already run that far."""
+def refusing_instrumentation_errors(model: nn.Module, run_plain: Callable[[], Any] | None = None) -> Iterator[None]:
+    """Refuse a model that fails only when it is instrumented.
+
+    `run_plain` runs the model without instrumentation; if that fails as well, the error is the model's own and is
+    raised. None: the model has already run.
+    """
     try:
         yield
-    except KINDS as error:
-        if is_out_of_memory(error) or is_own_bug(error) or (plainly is not None and not runs(plainly)):
+    except MODELING_ERRORS as error:
+        if is_out_of_memory(error) or is_own_bug(error) or (run_plain is not None and not runs(run_plain)):
             raise
         raise UnsupportedModelError(
             f"{type(model).__name__} runs, but not as this method runs it ({type(error).__name__}: {error})"
@@ -53,6 +57,7 @@ def refusing_what_we_break(model: nn.Module, plainly: Callable[[], Any] | None =
 
 
 def runs(call: Callable[[], Any]) -> bool:
+    """Whether a call raises no exception."""
     try:
         call()
     except Exception:  # whatever it is, it is the model's own
@@ -61,27 +66,27 @@ def runs(call: Callable[[], Any]) -> bool:
 
 
 COMPUTED_AGAIN = (
-    "the model computes a part again in the backward pass (torch.utils.checkpoint), where no rule sees it: switch "
+    "the model computes a part again in the backward pass (torch.utils.checkpoint), where no rule applies: switch "
     "checkpointing off, for example while the model is in eval mode; low_memory=True saves memory, too"
 )
 
 
 class InstrumentedModel:
-    """Runs the model on a batch and returns its output together with the capture."""
+    """A private copy of a model, with hooks that fill a capture in every pass."""
 
     model: PreTrainedModel
-    capture: Capture
-    layout: Layout  # what is expected of every run
+    capture: Capture  # of the current pass
+    layout: Layout  # the expected calls of blocks and attention in a pass
 
     def __init__(self, model: PreTrainedModel):
         model = unwrap(model)
         refuse_inexact(model)
-        with torch.inference_mode(False):  # of the caller: its tensors could not take part in a backward pass
+        with torch.inference_mode(False):  # inference tensors could not take part in a backward pass
             self.model = private_copy(model)
         self._original = ref(model)
         self._configs = configs_of(self.model)
         self._own_attention = [written_attention_of(config) for config in self._configs]
-        self._scans = has_states(self.model)
+        self._has_custom_ops = has_states(self.model)
         self._fusable = knows_fused_attention(self.model)
         self._accepted = model_config.accepted_inputs(self.model)
         self.capture = Capture()
@@ -90,16 +95,16 @@ class InstrumentedModel:
         self._layout_discovered = False
         known = DISCOVERED_LAYOUTS.get(model)
         if known is not None and known.container is not None:
-            known = None  # a hook since then may lead past the states between blocks that are no modules
+            known = None  # hooks added since may bypass the states between blocks that span several modules
         if known is None and not is_usual(self.model):
             self._discover_layout()
         else:
-            self._follow(known or plain_layout(self.model))
-        self.rest()
+            self._set_layout(known or plain_layout(self.model))
+        self.reset_attention()
 
     @property
     def original(self) -> PreTrainedModel:
-        """The model that it is an instrumented model of."""
+        """The user's model."""
         original = self._original()
         assert original is not None, "the model is gone"
         return original
@@ -114,7 +119,7 @@ class InstrumentedModel:
 
     @property
     def fusable(self) -> bool:
-        """Whether attention can be one operation, as far as is known before it runs."""
+        """Whether attention can be one operation, as far as is known before a pass."""
         return self._fusable and not self.layout.watched
 
     def run(
@@ -125,10 +130,10 @@ class InstrumentedModel:
         *,
         read_at: Tensor | None = None,
     ) -> Any:
-        """One forward pass, under a rule mode if given; the capture holds what it was asked to keep.
+        """One forward pass, under a rule mode if given, which fills the capture; returns the model's output.
 
         With `read_at` [batch], a causal language model computes the logits of these positions alone, if its forward
-        allows that; they are then [batch, vocabulary]. With [batch, step] they are always [batch, step, vocabulary].
+        supports that; they are then [batch, vocabulary]. With [batch, step] they are always [batch, step, vocabulary].
         """
         report_forward_pass()
         return self.run_uncounted(batch, capture, rules, read_at=read_at)
@@ -141,19 +146,19 @@ class InstrumentedModel:
         *,
         read_at: Tensor | None = None,
     ) -> Any:
-        """The same, for passes that are no part of anybody's work."""
+        """The same without a progress callback."""
         inputs = {name: tensor for name, tensor in batch.inputs().items() if name in self._accepted}
-        place = None if read_at is None or read_at.ndim == 1 else read_at
+        picked = None if read_at is None or read_at.ndim == 1 else read_at
         if read_at is not None and "logits_to_keep" in self._accepted:
-            # Every version of transformers takes positions that all texts share: those that any of them is read at.
-            inputs["logits_to_keep"], place = read_at.unique(return_inverse=True)
+            # All versions of transformers accept positions shared by all texts: the union of those that are read.
+            inputs["logits_to_keep"], picked = read_at.unique(return_inverse=True)
         capture.hides, capture.hidden = batch.hides, batch.hidden_in_attention
         capture.key_factors, capture.shift_scores = batch.key_factors, batch.shift_scores
         capture.fused = capture.fused and batch.key_factors is None  # the fused operation gives nobody its scores
         output = self._run_as_expected(inputs, capture, rules)
-        if place is not None:
+        if picked is not None:
             with torch.set_grad_enabled(capture.differentiable):
-                output["logits"] = pick(output["logits"], place)
+                output["logits"] = pick(output["logits"], picked)
         capture.refuse_overwritten()
         return output
 
@@ -164,7 +169,7 @@ class InstrumentedModel:
     def run_block(
         self, number: int, call: BlockCall, capture: Capture, rules: AbstractContextManager[Any] | None = None
     ) -> Tensor:
-        """One block on its own, as it was called before."""
+        """Run one block on its own, as it was called in an earlier pass; returns its output state."""
         capture.block = number - 1
         with self._writing(capture, rules):
             call = call.with_state(self.layout.to_batch_first(call.state))
@@ -178,48 +183,45 @@ class InstrumentedModel:
 
     @contextmanager
     def _writing(self, capture: Capture, rules: AbstractContextManager[Any] | None) -> Iterator[None]:
-        """Inside, hooks write to this capture."""
+        """Inside, hooks fill this capture, and the modes and the attention functions of the pass are set."""
         self.capture = capture
         watched, fused = self.layout.watched, FUSED_HIDING if capture.hides else FUSED
         if watched:
-            self._attend_as_loaded()
+            self._set_own_attention()
         else:
-            self._attend_by(fused if self.fuses(capture) else WRITTEN_OUT)
+            self._set_attention(fused if self.fuses(capture) else WRITTEN_OUT)
         try:
             with (
                 torch.set_grad_enabled(capture.differentiable),
                 KeepDouble() if capture.double or self.dtype == torch.float64 else nullcontext(),
-                keeping_what_was_computed(COMPUTED_AGAIN) if isinstance(rules, RuleMode) else nullcontext(),
+                refusing_checkpointing(COMPUTED_AGAIN) if isinstance(rules, RuleMode) else nullcontext(),
                 rules or nullcontext(),
-                AttentionDetector(capture)
-                if watched
-                else nullcontext(),  # the last one in sees what is called before the others
+                AttentionDetector(capture) if watched else nullcontext(),  # entered last, it intercepts calls first
             ):
                 yield
         finally:
-            self.capture = (
-                Capture()
-            )  # an instrumented model holds itself through its modules: what it has recorded must not wait for that
+            # The instrumented model is part of a reference cycle: captured tensors must not live until it is collected.
+            self.capture = Capture()
 
-    def note_projections(self, projections: Iterable[nn.Module]) -> None:
-        """From now on, captures that keep "projected" hold what these modules read."""
+    def capture_projections(self, projections: Iterable[nn.Module]) -> None:
+        """From now on, captures that keep "projected" get the inputs of these modules."""
         if self._hooks is not None:
-            self._hooks.note_projections(projections)
+            self._hooks.capture_projections(projections)
 
-    def rest(self) -> None:
-        """As after it was made."""
-        self._attend_by(WRITTEN_OUT)
+    def reset_attention(self) -> None:
+        """Set the attention function of a new instrumented model."""
+        self._set_attention(WRITTEN_OUT)
 
-    def _attend_by(self, name: str) -> None:
+    def _set_attention(self, name: str) -> None:
         for config in self._configs:
             set_attention(config, name)
 
-    def _attend_as_loaded(self) -> None:
+    def _set_own_attention(self) -> None:
         for config, name in zip(self._configs, self._own_attention, strict=True):
             set_attention(config, name)
 
     def embed(self, input_ids: Tensor) -> Tensor:
-        """[batch, token] -> [batch, token, dim]: what the embedding layer gives for these ids."""
+        """[batch, token] -> [batch, token, dim]: the output of the embedding layer."""
         self.capture = Capture()
         with torch.no_grad():
             return self.model.get_input_embeddings()(input_ids)
@@ -227,8 +229,8 @@ class InstrumentedModel:
     def _run_as_expected(
         self, inputs: dict[str, Tensor], capture: Capture, rules: AbstractContextManager[Any] | None
     ) -> Any:
-        """A block, an attention call or an embedding that went past the capture would be missing from the result."""
-        self.layout.refuse_missing(self.model, capture.reads, beside_attention=self._scans)
+        """A forward pass whose calls are compared with the layout: a call that no hook sees would be missing."""
+        self.layout.refuse_missing(self.model, capture.reads, beside_attention=self._has_custom_ops)
         if rules is not None and not self.layout.by_text:
             raise UnsupportedModelError(
                 f"the blocks of {type(self.model).__name__} do not read states [batch, token, dim]: relevance cannot "
@@ -241,23 +243,23 @@ class InstrumentedModel:
             if self._layout_discovered:
                 raise
         else:
-            found, expected = capture.found(), self.layout.expected()
-            if found == expected:
+            calls, expected = capture.observed(), self.layout.expected()
+            if calls == expected:
                 return output
             if self._layout_discovered:
                 raise UnsupportedModelError(
-                    f"{type(self.model).__name__} does not run as expected: saw {found}, expected {expected}"
+                    f"{type(self.model).__name__} does not run as expected: saw {calls}, expected {expected}"
                 )
-        self._discover_layout()  # it is none of the usual ones
+        self._discover_layout()  # the usual layout does not fit
         capture.clear()
         return self._run_as_expected(inputs, capture, rules)
 
     def _discover_layout(self) -> None:
         DISCOVERED_LAYOUTS[self.original] = discover_layout(self.original)
         self._layout_discovered = True
-        self._follow(DISCOVERED_LAYOUTS[self.original])
+        self._set_layout(DISCOVERED_LAYOUTS[self.original])
 
-    def _follow(self, layout: Layout) -> None:
+    def _set_layout(self, layout: Layout) -> None:
         if self._hooks is not None:
             self._hooks.remove()
         self.layout = DISCOVERED_LAYOUTS[self.model] = layout
@@ -265,17 +267,20 @@ class InstrumentedModel:
 
     def _forward(self, inputs: dict[str, Tensor], capture: Capture, rules: AbstractContextManager[Any] | None) -> Any:
         try:
-            with refusing_what_we_break(self.model, lambda: self._run_plainly(inputs)), self._writing(capture, rules):
+            with (
+                refusing_instrumentation_errors(self.model, lambda: self._run_plain(inputs)),
+                self._writing(capture, rules),
+            ):
                 output = self._call(inputs)
                 if isinstance(rules, RuleMode):
                     rules.look_at_output(output)
                 return output
-        except CannotFuse:  # the first attention of the model said so
+        except CannotFuse:  # raised by the first attention call of the pass
             self._fusable = False
         capture.clear()
         return self._forward(inputs, capture, rules)
 
-    def _run_plainly(self, inputs: dict[str, Tensor]) -> None:
+    def _run_plain(self, inputs: dict[str, Tensor]) -> None:
         with torch.no_grad():
             self.model(**inputs, return_dict=True)
 
@@ -303,22 +308,25 @@ class InstrumentedModel:
     def _on_embeddings(self, module: nn.Module, args: Any, output: Any) -> Tensor:
         capture = self.capture
         if not isinstance(output, Tensor) or output.ndim != 3:
-            raise UnsupportedModelError(f"the embedding layer {type(module).__name__} does not give one vector a token")
+            raise UnsupportedModelError(
+                f"the embedding layer {type(module).__name__} does not give one vector per token"
+            )
         tensor = (
             self.layout.to_batch_first(output) if capture.embeddings_instead is None else capture.embeddings_instead
         )
         if capture.double:
             tensor = tensor.double()
         if capture.differentiable and not capture.head_only and not capture.last_block:
-            tensor = begin_signal(tensor.detach())  # the leaf: everything after it has a gradient
+            tensor = begin_signal(tensor.detach())  # the leaf of the graph
         capture.embedded += 1
         tensor = capture.add("embeddings", tensor)
-        ours = capture.embeddings_instead is not None or tensor.requires_grad
+        must_stay = capture.embeddings_instead is not None or tensor.requires_grad
         tensor = self.layout.to_batch_first(tensor)
-        return tensor.clone(memory_format=torch.contiguous_format) if ours else tensor  # some models write into it
+        # Some models write into the embeddings in place.
+        return tensor.clone(memory_format=torch.contiguous_format) if must_stay else tensor
 
 
-def pick(logits: Tensor, places: Tensor) -> Tensor:
-    """[batch, token, index] at places [batch], or [batch, step]."""
-    texts = torch.arange(len(places), device=logits.device)
-    return logits[texts if places.ndim == 1 else texts[:, None], places.to(logits.device)]
+def pick(logits: Tensor, positions: Tensor) -> Tensor:
+    """Logits [batch, index] of positions [batch], or [batch, step, index] of positions [batch, step]."""
+    texts = torch.arange(len(positions), device=logits.device)
+    return logits[texts if positions.ndim == 1 else texts[:, None], positions.to(logits.device)]

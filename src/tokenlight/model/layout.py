@@ -1,7 +1,7 @@
-"""Layout discovery: which modules are blocks and where attention is called, seen in a pass over a few tokens.
+"""Layout discovery: which modules are blocks and where attention is called, observed in a pass over a few tokens.
 
-Most families derive their blocks from one class of transformers, run each once, and call attention once in it. For the
-others it is found out by a layout discovery (`rehearsal.py`).
+Most families derive their blocks from one class of transformers, run each once, and call attention once in each. Their
+layout needs no discovery.
 """
 
 from collections.abc import Mapping, Sequence, Set
@@ -37,18 +37,18 @@ from tokenlight.text.batch import Batch
 
 @dataclass(frozen=True)
 class Layout:
-    """What is expected of a run."""
+    """The expected calls of blocks and attention in a pass."""
 
-    blocks: tuple[str, ...]  # names of modules in the order of their calls; one that is called twice stands here twice
-    attentions: tuple[int, ...]  # of every call of a block: how often it calls attention
-    outside: int = 0  # attention calls that are in no block
-    watched: bool = False  # attention does not come through the interface: torch functions are watched
-    chained: bool = True  # every block but the first reads what the one before it gave
+    blocks: tuple[str, ...]  # names of modules in the order of their calls, one for each call
+    attentions: tuple[int, ...]  # the number of attention calls in every call of a block
+    outside: int = 0  # attention calls outside of blocks
+    watched: bool = False  # the family computes attention itself: it is detected in torch functions
+    chained: bool = True  # every block but the first reads the output of the block before it
     by_text: bool = True  # states are [batch, token, dim], or [token, batch, dim] like the embeddings
     time_first: bool = False  # embeddings are [token, batch, dim]
-    state_alone: bool = False  # whatever else a block hands on, nobody reads it
-    # Blocks are no modules, their parts lie in lists of their kinds: a block begins at the module that is named in its
-    # place and ends where the next one begins, the last one where this module ends.
+    state_alone: bool = False  # no other output of a block than its state is read
+    # Blocks are not modules, but span modules in several lists: a block begins at the module that `blocks` names and
+    # ends where the next one begins, the last one where this module ends.
     container: str | None = None
 
     def to_batch_first(self, state: Tensor) -> Tensor:
@@ -56,7 +56,7 @@ class Layout:
         return state.transpose(0, 1) if self.time_first else state
 
     def expected(self) -> dict[str, Any]:
-        """What the capture of a run finds (`Capture.found`)."""
+        """The calls that a capture counts in a pass (`Capture.observed`)."""
         return {
             "embeddings": 1,
             "blocks": list(self.blocks),
@@ -65,20 +65,23 @@ class Layout:
         }
 
     def modules(self, model: PreTrainedModel) -> list[nn.Module]:
-        """The blocks, as often as they are called."""
+        """The block of every call."""
         return [model.get_submodule(name) for name in self.blocks]
 
     def holders(self, model: PreTrainedModel) -> list[nn.Module]:
-        """For every call of a block, the module that all its parts lie in: the block, or one that holds all blocks."""
+        """For every call of a block, the module that contains all of it: the block, or the container of all blocks."""
         return (
             self.modules(model) if self.container is None else [model.get_submodule(self.container)] * len(self.blocks)
         )
 
     def refuse_missing(self, model: PreTrainedModel, signals: Set[str], beside_attention: bool) -> None:
-        """Signals of which this model does not have one a block; `beside_attention`: a recurrence carries more."""
+        """Refuse signals that this model does not have in every block.
+
+        `beside_attention`: the model has recurrences, too.
+        """
         name = type(model).__name__
         if signals & FROM_ATTENTION and (set(self.attentions) != {1} or self.outside or beside_attention):
-            # Maps of some blocks only would tell a part of the story as if it were all of it.
+            # Maps of some blocks alone would be shown as if they described the whole model.
             raise NothingToRead(
                 f"{name}: {sum(map(bool, self.attentions))} of the model's {len(self.blocks)} blocks have attention, "
                 f"{max(self.attentions)} maps at most, {self.outside} outside of blocks. A method that reads attention "
@@ -86,38 +89,38 @@ class Layout:
                 "reads none, such as gradient_x_input or attn_lrp"
             )
         if signals & {*FROM_ATTENTION, "hidden", "second_norm"} and not (self.chained and self.by_text):
-            found = "do not follow one another" if self.by_text else "do not read states [batch, token, dim]"
+            reason = "do not follow one another" if self.by_text else "do not read states [batch, token, dim]"
             raise UnsupportedModelError(
-                f"the blocks of {name} {found}, so there are no states between them, which this needs; methods that "
+                f"the blocks of {name} {reason}, so there are no states between them, which this needs; methods that "
                 "read nothing but the embeddings work"
             )
 
 
 def is_usual(model: PreTrainedModel) -> bool:
-    """Whether a model looks as most families do; whether it is so, its first run says."""
+    """Whether a model probably has the layout of most families; its first pass is compared with that layout."""
     return takes_attention_functions(model) and any(map(is_block, model.modules()))
 
 
 def plain_layout(model: PreTrainedModel) -> Layout:
-    """As most families: every block of transformers' own kind once, with one attention call through the interface."""
+    """The layout of most families: every block of transformers' class once, with one attention call in each."""
     names = tuple(name for name, module in model.named_modules() if is_block(module))
     return Layout(names, (1,) * len(names))
 
 
 def layout_of(model: PreTrainedModel) -> Layout:
-    """What a layout discovery found, or else what is usual."""
+    """The discovered layout of a model, or else the usual one."""
     return DISCOVERED_LAYOUTS.get(model) or plain_layout(model)
 
 
 DISCOVERED_LAYOUTS: WeakKeyDictionary[PreTrainedModel, Layout] = WeakKeyDictionary()
 
 
-ROWS, TOKENS = 2, 7  # of the layout discovery; numbers that no other axis of a state is likely to have
+TEXTS, TOKENS = 2, 7  # sizes of the discovery's batch, which no other axis of a state is likely to have
 
 
 @dataclass(eq=False)
 class Call:
-    """A module that ran."""
+    """A call of a module, with its input and output states."""
 
     name: str
     module: nn.Module
@@ -127,10 +130,10 @@ class Call:
 
 @dataclass
 class DiscoveryCapture(Capture):
-    """Notes which modules run, one inside the other, and where attention is called."""
+    """Records the nested calls of modules, and where attention is called."""
 
     running: list[Call] = field(default_factory=list)
-    calls: list[tuple[Call, ...]] = field(default_factory=list)  # each with those that it is in, the outermost first
+    calls: list[tuple[Call, ...]] = field(default_factory=list)  # each after the calls that contain it
     attention_in: list[tuple[Call, ...]] = field(default_factory=list)
 
     def begin(self, call: Call) -> None:
@@ -145,27 +148,28 @@ class DiscoveryCapture(Capture):
 
 
 class NoBlocks(UnsupportedModelError):
-    """Neither modules that transformers marks as blocks nor attention in a module of a list."""
+    """The model has neither modules of transformers' block class nor attention in a member of a module list."""
 
 
 def discover_layout(model: PreTrainedModel) -> Layout:
-    """Attention through the interface, where the family knows it; otherwise as its own code computes it, watched.
+    """The layout with registered attention functions, where the family calls them; otherwise with detected attention.
 
-    The model that runs is a copy: some remember what they have seen.
+    The model that runs is a copy: some models change their state as they run.
     """
-    through_interface = None
+    with_functions = None
     if takes_attention_functions(model):
-        # The interface's functions cannot follow it, or are not called after all; the family's own code can be watched.
+        # Where the functions lack a term of the family's attention, or are not called, its own code is observed.
         with suppress(UnknownTerm, NoBlocks):
-            through_interface = run_through(model, watched=False)
-            if any(through_interface.attentions):
-                return through_interface
-    own = run_through(model, watched=True)
-    return through_interface if through_interface and not any(own.attentions) else own
+            with_functions = observe_layout(model, watched=False)
+            if any(with_functions.attentions):
+                return with_functions
+    detected = observe_layout(model, watched=True)
+    return with_functions if with_functions and not any(detected.attentions) else detected
 
 
-def run_through(model: PreTrainedModel, watched: bool) -> Layout:
-    capture = DiscoveryCapture(shape=(ROWS, TOKENS))
+def observe_layout(model: PreTrainedModel, watched: bool) -> Layout:
+    """The layout of a model as a pass over a few tokens shows it."""
+    capture = DiscoveryCapture(shape=(TEXTS, TOKENS))
     with (
         torch.inference_mode(False),
         torch.no_grad(),
@@ -176,80 +180,83 @@ def run_through(model: PreTrainedModel, watched: bool) -> Layout:
         prepare(copy, capture, watched)
         modules = set(copy.modules())
         with ProtectBuffers(copy):
-            answer = run(copy)
+            output = run(copy)
         refuse_rebuilt(copy, modules)
-        found, attention_in = find_blocks(copy, capture), list(capture.attention_in)
-        for block in {call.module for call in found}:
-            block.register_forward_hook(spoil_extras)
-        again = run(copy)
-        chained = all(same(one.output, two.state) for one, two in pairwise(found))
-        container = None if chained else find_container(copy, capture, found, answer)
-    if not found:
+        blocks, attention_in = find_blocks(copy, capture), list(capture.attention_in)
+        for block in {call.module for call in blocks}:
+            block.register_forward_hook(set_extras_to_nan)
+        output_of_states = run(copy)
+        chained = all(same(block.output, following.state) for block, following in pairwise(blocks))
+        container = None if chained else find_container(copy, capture, blocks, output)
+    if not blocks:
         raise NoBlocks(
             f"{type(model).__name__} has no blocks that tokenlight can find: no module that transformers marks as one, "
             "and no attention in a module of a list"
         )
     time_first = embeds_time_first(copy, capture)
-    inside = [sum(call in path for path in attention_in) for call in found]
-    states = [state for call in found for state in (call.state, call.output)]
-    order = {False: (ROWS, TOKENS), True: (TOKENS, ROWS)}
+    inside = [sum(call in path for path in attention_in) for call in blocks]
+    states = [state for call in blocks for state in (call.state, call.output)]
+    order = {False: (TEXTS, TOKENS), True: (TOKENS, TEXTS)}
     return Layout(
-        blocks=tuple(call.name for call in found),
+        blocks=tuple(call.name for call in blocks),
         attentions=tuple(inside),
         outside=len(attention_in) - sum(inside),
         watched=watched,
         chained=chained or container is not None,
         by_text=all(state is not None and state.shape[:2] == order[time_first] for state in states),
         time_first=time_first,
-        state_alone=all(same(one, two) for one, two in zip(answer, again, strict=True)),
+        state_alone=all(same(*pair) for pair in zip(output, output_of_states, strict=True)),
         container=container,
     )
 
 
 def find_container(
-    model: PreTrainedModel, capture: DiscoveryCapture, found: list[Call], answer: list[Tensor]
+    model: PreTrainedModel, capture: DiscoveryCapture, blocks: list[Call], output: list[Tensor]
 ) -> str | None:
-    """The module that holds blocks whose parts lie apart, as XLM's; None where states between them are not all.
+    """The module that contains blocks which span modules of several lists, as in XLM; None where there is none.
 
-    What a block begins with reads the whole state if, with this state of one text, any other text has its answer.
+    The states between such blocks must carry all information: with the state of these texts written in place of its
+    own, every other batch must have the same output.
     """
-    around = [path[:-1] for path in capture.calls if path[-1] in found]
-    container = next((one for one in reversed(around[0]) if all(one in path for path in around)), None)
-    states = [call.state for call in found]
-    if container is None or container.output is None or len({call.module for call in found}) < len(found):
+    around = [path[:-1] for path in capture.calls if path[-1] in blocks]
+    container = next((call for call in reversed(around[0]) if all(call in path for path in around)), None)
+    states = [call.state for call in blocks]
+    if container is None or container.output is None or len({call.module for call in blocks}) < len(blocks):
         return None
     if any(state is None or state.shape != container.output.shape for state in states):
         return None
-    for call in found:
-        handle = call.module.register_forward_pre_hook(putting(call.state), with_kwargs=True)
-        other = run(model, first=ROWS * TOKENS)
+    for call in blocks:
+        handle = call.module.register_forward_pre_hook(state_writer(call.state), with_kwargs=True)
+        other = run(model, first=TEXTS * TOKENS)
         handle.remove()
-        if not all(same(one, two) for one, two in zip(answer, other, strict=True)):
+        if not all(same(*pair) for pair in zip(output, other, strict=True)):
             return None
     return container.name
 
 
-def putting(state: Tensor | None) -> Any:
-    def put(module: nn.Module, args: Any, kwargs: Any) -> None:
+def state_writer(state: Tensor | None) -> Any:
+    """A forward pre-hook that writes this state over the one that its module gets."""
+
+    def write(module: nn.Module, args: Any, kwargs: Any) -> None:
         present = state_in(args, kwargs)
         if state is not None and present is not None:
-            present.copy_(state)  # in place: whoever else reads the state reads this one
+            present.copy_(state)  # in place: other modules may read the same tensor
 
-    return put
+    return write
 
 
 def refuse_rebuilt(model: PreTrainedModel, modules: set[nn.Module]) -> None:
-    """A model that has put other modules in place since then: the next text would meet another model than was given."""
+    """Refuse a model that has replaced some of these modules: later texts would run through other modules."""
     if new := sorted({type(module).__name__ for module in set(model.modules()) - modules}):
         raise UnsupportedModelError(
             f"{type(model).__name__} replaces its own modules while it runs ({', '.join(new)}), and keeps the new "
-            "ones for all later texts: what it says depends on earlier texts. Choose one way yourself, as with "
+            "ones for all later texts: its output depends on earlier texts. Choose one setting yourself, as with "
             "BigBird's model.bert.set_attention_type('original_full')"
         )
 
 
 class NoLeaves(TorchFunctionMode):
-    """While this is active, tensors that a model makes out of nothing are refused, where they want a gradient."""
+    """While this is active, a model that calls `requires_grad_` on a tensor is refused."""
 
     def __torch_function__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
@@ -263,14 +270,14 @@ class NoLeaves(TorchFunctionMode):
 
 
 def embeds_time_first(model: PreTrainedModel, capture: DiscoveryCapture) -> bool:
-    """Whether embeddings are [token, batch, dim]; anything but that and [batch, token, dim] is refused."""
+    """Whether embeddings are [token, batch, dim]; refuses all orders but this and [batch, token, dim]."""
     layers = embedding_layers(model)
-    found = {
+    shapes = {
         None if call.output is None else call.output.shape[:2] for *_, call in capture.calls if call.module in layers
     }
-    if found == {(TOKENS, ROWS)}:
+    if shapes == {(TOKENS, TEXTS)}:
         return True
-    if found - {(ROWS, TOKENS)}:
+    if shapes - {(TEXTS, TOKENS)}:
         raise UnsupportedModelError(
             f"{type(model).__name__} embeds its tokens neither as [batch, token, dim] nor as [token, batch, dim]"
         )
@@ -282,41 +289,43 @@ def prepare(model: PreTrainedModel, capture: DiscoveryCapture, watched: bool) ->
         set_attention(config, written_attention_of(config) if watched else WRITTEN_OUT)
     holder = Holder(capture)
     for name, module in model.named_modules():
-        module.__dict__["tokenlight"] = holder  # how the attention function finds the capture
+        module.__dict__["tokenlight"] = holder  # where the attention function looks up the capture
         hook(capture, name, module)
 
 
 @dataclass
 class Holder:
+    """The owner of the capture during discovery, in place of an instrumented model."""
+
     capture: Capture
 
 
 def run(model: PreTrainedModel, first: int = 0) -> list[Tensor]:
-    """What the model answers to a few tokens, of which one is the first."""
+    """The output tensors of the model for consecutive token ids from `first`."""
     vocabulary = model.config.get_text_config().vocab_size
     device = model_private_copy.device_of(model.get_input_embeddings())
-    ids = (torch.arange(ROWS * TOKENS, device=device).view(ROWS, TOKENS) + first) % vocabulary
+    ids = (torch.arange(TEXTS * TOKENS, device=device).view(TEXTS, TOKENS) + first) % vocabulary
     accepted = accepted_inputs(model)
-    given = {name: part for name, part in Batch(ids, torch.ones_like(ids)).inputs().items() if name in accepted}
+    inputs = {name: tensor for name, tensor in Batch(ids, torch.ones_like(ids)).inputs().items() if name in accepted}
     try:
         with KeepDouble() if model.dtype == torch.float64 else nullcontext():  # as in an instrumented model
-            return list(tensors_in(model(**given, return_dict=True).values()))
+            return list(tensors_in(model(**inputs, return_dict=True).values()))
     except UnsupportedModelError:
         raise
     except Exception as error:
         raise UnsupportedModelError(f"{type(model).__name__} does not run on token ids here: {error!r}") from error
 
 
-def spoil_extras(module: nn.Module, args: Any, output: Any) -> Any:
-    """Whatever a block hands on beside its state; if the answer stays the same, nobody reads it."""
+def set_extras_to_nan(module: nn.Module, args: Any, output: Any) -> Any:
+    """A forward hook that sets all outputs of a block but the state to NaN, which shows if they are read."""
     if not isinstance(output, tuple | list):
         return None
-    spoilt = [torch.full_like(one, torch.nan) if is_number(one) else one for one in output[1:]]
-    return type(output)([output[0], *spoilt])
+    extras = [torch.full_like(extra, torch.nan) if is_float_tensor(extra) else extra for extra in output[1:]]
+    return type(output)([output[0], *extras])
 
 
-def is_number(part: Any) -> bool:
-    return isinstance(part, Tensor) and part.is_floating_point()
+def is_float_tensor(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.is_floating_point()
 
 
 def hook(capture: DiscoveryCapture, name: str, module: nn.Module) -> None:
@@ -328,16 +337,18 @@ def hook(capture: DiscoveryCapture, name: str, module: nn.Module) -> None:
 
 
 def find_blocks(model: PreTrainedModel, capture: DiscoveryCapture) -> list[Call]:
-    """Those of transformers' own kind that ran; without any, the members of lists in which attention is called."""
+    """The calls of transformers' block class; without any, those of module list members that call attention."""
     marked = [path[-1] for path in capture.calls if [is_block(call.module) for call in path].count(True) == 1]
-    marked = [call for call in marked if is_block(call.module)]  # a block in a block is a part of it
+    marked = [call for call in marked if is_block(call.module)]  # a block inside a block belongs to the outer one
     if marked:
         return marked
-    listed = {id(one) for module in model.modules() if isinstance(module, nn.ModuleList) for one in module}
+    listed = {id(member) for module in model.modules() if isinstance(module, nn.ModuleList) for member in module}
     inside = [[call for call in path if id(call.module) in listed] for path in capture.attention_in]
-    kinds = {type(path[-1].module) for path in inside if path}  # others of their kind are blocks without attention
+    kinds = {
+        type(path[-1].module) for path in inside if path
+    }  # other modules of these classes are blocks without attention
     return [path[-1] for path in capture.calls if type(path[-1].module) in kinds and id(path[-1].module) in listed]
 
 
-def same(one: Tensor | None, two: Tensor | None) -> bool:
-    return one is not None and two is not None and one.shape == two.shape and torch.equal(one, two)
+def same(tensor: Tensor | None, other: Tensor | None) -> bool:
+    return tensor is not None and other is not None and tensor.shape == other.shape and torch.equal(tensor, other)

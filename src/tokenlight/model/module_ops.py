@@ -1,11 +1,11 @@
-"""Modules that count as one operation: activations, state spaces, and linear attention.
+"""Modules that count as one operation for rules: activations, state spaces, and linear attention.
 
-Those of torch call one function each, which rule tables know (`ACTIVATIONS` in rules/spellings.py).
+Activations of torch call one function each, which rule tables contain. Activations that modeling code writes out in
+several operations become one operation.
 
-transformers writes it as a function of each modeling file, which the layers call by its name. In an instrumented
-model, such a layer
-runs the same code, but finds `scan` of rules/points.py under that name, with the function inside. Where a module is the
-recurrence, all of the module is the operation. Nothing is copied, and neither the file nor the class changes.
+transformers implements a recurrence as a function in each modeling file, which the layers call by its name. In an
+instrumented model, such a layer runs the same code, with `scan` of rules/custom_ops.py under that name, which calls the
+function. Where a module is the recurrence, the whole module is the operation. Neither the file nor the class changes.
 """
 
 import inspect
@@ -28,23 +28,26 @@ from tokenlight.rules.custom_ops import recurrence, scan
 from tokenlight.rules.rectifiers import is_identity, is_rectifier
 
 CLASSES: set[type[nn.Module]] = {
-    entry[0] if isinstance(entry, tuple) else entry  # some come with settings
+    entry[0] if isinstance(entry, tuple) else entry  # some are pairs (class, arguments)
     for entry in ACT2CLS.values()
 }
-LEVEL_OFF = (nn.Tanh, nn.Sigmoid, nn.Hardsigmoid, nn.Softsign)
+BOUNDED = (nn.Tanh, nn.Sigmoid, nn.Hardsigmoid, nn.Softsign)
 WRITTEN_OUT: tuple[type[nn.Module], ...] = tuple(
     kind for kind in CLASSES if kind not in vars(torch_activations).values()
 )
 
 
 def is_written_out(module: nn.Module) -> bool:
-    """Whether a module is an activation that may write its formula out in several operations."""
+    """Whether a module is an activation that may compute its formula in several operations."""
     return isinstance(module, WRITTEN_OUT) or is_own_activation(module)
 
 
 def is_own_activation(module: nn.Module) -> bool:
-    """Whether a family's own module without weights works number by number, is not linear, and grows no faster than
-    its input, as BLOOM's GELU: a power is a product of a signal with itself, not an activation."""
+    """Whether a family's own module without weights is an activation, such as BLOOM's GELU.
+
+    It must work elementwise, not be linear, and grow no faster than its input: a power is a product of a signal with
+    itself, not an activation.
+    """
     if type(module).__module__.startswith("torch.") or module.state_dict() or any(True for _ in module.children()):
         return False
     if len(inspect.signature(module.forward).parameters) != 1:
@@ -58,22 +61,25 @@ def is_own_activation(module: nn.Module) -> bool:
 
 
 def rectifies_only(model: PreTrainedModel) -> bool:
-    """Whether the activations among a model's modules are ReLUs, but for those that level off, such as a pooler's."""
-    found = [module for module in model.modules() if isinstance(module, tuple(CLASSES)) or is_written_out(module)]
-    found = [module for module in found if not isinstance(module, LEVEL_OFF)]
-    return any(map(is_relu, found)) and all(is_relu(module) or does_nothing(module) for module in found)
+    """Whether all activations among a model's modules are ReLUs, apart from bounded ones such as a pooler's tanh."""
+    activations = [module for module in model.modules() if isinstance(module, tuple(CLASSES)) or is_written_out(module)]
+    activations = [module for module in activations if not isinstance(module, BOUNDED)]
+    return any(map(is_relu, activations)) and all(
+        is_relu(module) or is_identity_module(module) for module in activations
+    )
 
 
 def is_relu(module: nn.Module) -> bool:
-    """Also one that is squared or bounded above."""
+    """Whether a module is a ReLU, perhaps squared or bounded above."""
     return not any(True for _ in module.parameters()) and is_rectifier(module, torch.zeros(()))
 
 
-def does_nothing(module: nn.Module) -> bool:
+def is_identity_module(module: nn.Module) -> bool:
     return not any(True for _ in module.parameters()) and is_identity(module, torch.zeros(()))
 
 
-# What each is linear in: the argument that goes into the state. All others say how the state is kept, written and read.
+# For each recurrence, the argument that it is linear in, which is written into the state. The other arguments say how
+# the state decays, is written and is read.
 WRITTEN: dict[str, str] = {
     "mamba_selective_scan": "hidden_states",  # Mamba, Falcon-Mamba, Jamba, Zamba
     "mamba2_chunk_scan": "hidden_states",  # Mamba 2 and the hybrids with it
@@ -81,15 +87,14 @@ WRITTEN: dict[str, str] = {
     "chunk_kimi_delta_attention": "value",
     "rwkv_linear_attention": "value",
 }
-# Modules that are a recurrence, by what their own code calls on themselves.
+# Modules that are a recurrence, by the name of the method that their code calls.
 WRITTEN_BY_MODULES: dict[str, str] = {
     RECURRENT_GEMMA_SCAN: "activations",  # whose gates and discretization are computed from the same
     XLSTM_SCAN: "value",
 }
-OTHER_KINDS = {"linear_attention", "conv", "mamba", "mamba2", "hybrid", "recurrent"}  # of layers: not attention alone
-DECAY = (
-    "A_log"  # how fast a state space forgets: a weight of all, also where their recurrence is no function of its own
-)
+# Kinds of layers that pass information between tokens by other operations than attention.
+OTHER_KINDS = {"linear_attention", "conv", "mamba", "mamba2", "hybrid", "recurrent"}
+DECAY = "A_log"  # the decay of a state space: a weight of all of them, also where the recurrence is not a function
 GATE = "z"  # an argument that Mamba's scan multiplies its result with
 
 
@@ -99,29 +104,29 @@ def recurrences_in(module: nn.Module) -> list[str]:
 
 
 def written_by(module: nn.Module) -> str | None:
-    """Of a module that is a recurrence: the argument that goes into its state."""
-    found = [WRITTEN_BY_MODULES[name] for name in names_in(module) if name in WRITTEN_BY_MODULES]
-    return found[0] if found and found[0] in inspect.signature(type(module).forward).parameters else None
+    """The argument that a module which is a recurrence writes into its state; None for other modules."""
+    arguments = [WRITTEN_BY_MODULES[name] for name in names_in(module) if name in WRITTEN_BY_MODULES]
+    return arguments[0] if arguments and arguments[0] in inspect.signature(type(module).forward).parameters else None
 
 
 def names_in(module: nn.Module) -> tuple[str, ...]:
-    """All that a module's own code calls or asks for by name."""
+    """The names of functions and attributes in the code of a module's forward."""
     code = getattr(inspect.unwrap(type(module).forward), "__code__", None)
     return () if code is None else code.co_names
 
 
-def has_recurrences(model: nn.Module) -> bool:
-    """Whether a recurrence over the tokens is an operation that rules can replace."""
+def has_custom_ops(model: nn.Module) -> bool:
+    """Whether a model has a recurrence over the tokens that rules can replace."""
     return any(recurrences_in(module) or written_by(module) for module in model.modules())
 
 
 def has_states(model: nn.Module) -> bool:
-    """Whether tokens reach each other by a recurrence, in all blocks or in some, or beside attention."""
-    return has_recurrences(model) or any(hasattr(module, DECAY) for module in model.modules())
+    """Whether any layer passes information between tokens by a recurrence."""
+    return has_custom_ops(model) or any(hasattr(module, DECAY) for module in model.modules())
 
 
 def attends_alone(model: PreTrainedModel) -> bool:
-    """Whether tokens reach each other by attention and by nothing else, as far as the model says."""
+    """Whether information passes between tokens by attention alone, as far as the configuration and modules show."""
     config = model.config.get_text_config()
     kinds = [kind for name in ("layer_types", "layers_block_type") for kind in getattr(config, name, None) or ()]
     others = any(kind in OTHER_KINDS for kind in kinds)
@@ -129,36 +134,34 @@ def attends_alone(model: PreTrainedModel) -> bool:
 
 
 def make_recurrences_replaceable(module: nn.Module) -> None:
-    """In a module of an instrumented model."""
+    """Replace the recurrence in a module of an instrumented model by an operation that rules can replace."""
     names, written = recurrences_in(module), written_by(module)
     if "forward" in vars(module):
         return
     if written is not None:
-        module.forward = as_recurrence(module.forward, written, recurrence)
+        module.forward = as_custom_op(module.forward, written, recurrence)
     elif names:
         forward: Any = type(module).forward
-        module.forward = calling_recurrence(forward, names).__get__(module)
+        module.forward = with_custom_ops(forward, names).__get__(module)
 
 
-def calling_recurrence(forward: FunctionType, names: list[str]) -> FunctionType:
-    """The same code, with `scan` in place of these functions; a decorator around it stays around it."""
+def with_custom_ops(forward: FunctionType, names: list[str]) -> FunctionType:
+    """A function with the same code that calls `scan` in place of these functions; its decorators are kept."""
     inner: Any = getattr(forward, "__wrapped__", None)
     if inner is None:
-        space = forward.__globals__
-        space, cells = (
-            {**space, **{name: as_recurrence(space[name], WRITTEN[name]) for name in names}},
-            forward.__closure__,
-        )
+        namespace = forward.__globals__
+        namespace = {**namespace, **{name: as_custom_op(namespace[name], WRITTEN[name]) for name in names}}
+        cells = forward.__closure__
     else:
-        space, changed = forward.__globals__, CellType(calling_recurrence(inner, names))
+        namespace, changed = forward.__globals__, CellType(with_custom_ops(inner, names))
         cells = tuple(changed if cell.cell_contents is inner else cell for cell in forward.__closure__ or ())
-    made = FunctionType(forward.__code__, space, forward.__name__, forward.__defaults__, cells)
-    made.__kwdefaults__ = forward.__kwdefaults__
-    return made
+    replaced = FunctionType(forward.__code__, namespace, forward.__name__, forward.__defaults__, cells)
+    replaced.__kwdefaults__ = forward.__kwdefaults__
+    return replaced
 
 
-def as_recurrence(function: Callable[..., Any], written: str, point: Callable[..., Any] = scan) -> Callable[..., Any]:
-    """A recurrence as an operation that rules know. The gate is a product like any other, behind it."""
+def as_custom_op(function: Callable[..., Any], written: str, op: Callable[..., Any] = scan) -> Callable[..., Any]:
+    """The recurrence as a custom op that rules can replace. A gate is multiplied with its result afterwards."""
     signature = inspect.signature(function)
 
     @wraps(function)
@@ -167,7 +170,7 @@ def as_recurrence(function: Callable[..., Any], written: str, point: Callable[..
         named = dict(bound.arguments)
         named |= named.pop("kwargs", {})
         gate = named.pop(GATE, None)
-        result = point(named.pop(written), named, lambda values, others: function(**{written: values, **others}))
+        result = op(named.pop(written), named, lambda values, others: function(**{written: values, **others}))
         if gate is None:
             return result
         return result * F.silu(gate) if not isinstance(result, tuple) else (result[0] * F.silu(gate), *result[1:])

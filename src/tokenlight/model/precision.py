@@ -12,7 +12,7 @@ from tokenlight.rules.custom_ops import INSIDE
 
 CASTS: set[Callable[..., Any]] = {Tensor.to, Tensor.float, Tensor.type}
 NARROW = {torch.float32, torch.float16, torch.bfloat16}
-# Want all their arguments in one precision; others find a common one themselves.
+# Functions that need all arguments in one dtype; others promote them.
 STRICT: set[Callable[..., Any]] = {
     *(F.linear, F.conv1d, F.conv2d, F.bilinear, F.layer_norm, F.rms_norm, F.group_norm, F.batch_norm, F.instance_norm),
     *(torch.matmul, torch.mm, torch.mv, torch.bmm, torch.addmm, torch.baddbmm, torch.einsum, torch.dot),
@@ -26,7 +26,7 @@ LARGEST = torch.finfo(torch.float32).max
 
 
 class KeepDouble(TorchFunctionMode):
-    """While this is active, casting a double to a narrower float does nothing, and what meets a double becomes one."""
+    """While this is active, doubles are not cast to narrower floats, and arguments beside a double are widened."""
 
     def __torch_function__(
         self,
@@ -39,17 +39,15 @@ class KeepDouble(TorchFunctionMode):
         if kwargs.get("dtype") in NARROW and args and getattr(args[0], "dtype", None) == torch.float64:
             kwargs = {name: value for name, value in kwargs.items() if name != "dtype"}  # softmax(scores, dtype=...)
         if func in CASTS and args[0].dtype == torch.float64:
-            wanted = {arg for arg in (*args[1:], *kwargs.values()) if isinstance(arg, torch.dtype)}
-            if func is Tensor.float or wanted & NARROW:
+            dtypes = {arg for arg in (*args[1:], *kwargs.values()) if isinstance(arg, torch.dtype)}
+            if func is Tensor.float or dtypes & NARROW:
                 return args[0]
-        if func in INSIDE:  # an operation of ours: this mode is off while it answers for it, but on inside
+        if func in INSIDE:  # a custom op: the mode is off in this method, but must be on inside the op
             with self:
                 return INSIDE[func](*args, **kwargs)
         if args and is_double(args[0]) and kwargs.get("dtype") in NARROW:  # of a softmax or a sum
             kwargs = {**kwargs, "dtype": torch.float64}
-        if (
-            func in MADE and kwargs.get("dtype") is None and any(map(is_too_large, args))
-        ):  # a mask, in the default dtype
+        if func in MADE and kwargs.get("dtype") is None and any(map(is_too_large, args)):  # such as a mask
             kwargs = {**kwargs, "dtype": torch.float64}
         if func in MULTIPLIED and any(map(is_too_large, args)):
             args = [arg.double() if isinstance(arg, Tensor) else arg for arg in args]
@@ -63,7 +61,7 @@ def is_double(arg: Any) -> bool:
 
 
 def is_too_large(arg: Any) -> bool:
-    """A number that single precision does not have, as masks of doubles are made of."""
+    """Whether a number is finite but overflows single precision, as the least double does, which masks hold."""
     return isinstance(arg, float) and LARGEST < abs(arg) < torch.inf
 
 

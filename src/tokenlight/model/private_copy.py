@@ -1,4 +1,4 @@
-"""A private copy of a model that shares its weights, also if these are spread over devices or packed."""
+"""A private copy of a model that shares its weights, also where these are spread over devices or packed."""
 
 import copy
 from collections.abc import Callable, Iterator, Mapping
@@ -12,10 +12,10 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from tokenlight._compat.accelerate_internals import (
     brings_weights,
     hooks_of,
+    offloaded_weights,
     reaches_below,
     runs_on,
     tied_weights,
-    waiting_weights,
 )
 from tokenlight._compat.torch_internals import (
     compiled_forward,
@@ -31,7 +31,7 @@ from tokenlight.model.config import padding_id
 
 
 def brought_weights(model: nn.Module) -> Iterator[tuple[nn.Module, Tensor]]:
-    """The weights that are brought to memory when their module runs, and the module whose hook does so."""
+    """Offloaded weights, with the module whose hook loads them when it runs."""
     for module in model.modules():
         for hook in hooks_of(module):
             if brings_weights(hook):
@@ -40,33 +40,34 @@ def brought_weights(model: nn.Module) -> Iterator[tuple[nn.Module, Tensor]]:
 
 
 def shared_with_copy(module: nn.Module, known: Mapping[int, Any]) -> dict[int, Any]:
-    """What a copy of the module takes over as it is (where weights wait), or as its own around the same tensors."""
-    found: dict[int, Any] = {}
+    """The memo of `copy.deepcopy` for offloading hooks: stores of weights are shared, maps of tied weights are copied
+    with the same tensors."""
+    memo: dict[int, Any] = {}
     for hook in hooks_of(module):
-        waiting, tied = waiting_weights(hook), tied_weights(hook)
-        if waiting is not None:
-            found[id(waiting)] = waiting
+        offloaded, tied = offloaded_weights(hook), tied_weights(hook)
+        if offloaded is not None:
+            memo[id(offloaded)] = offloaded
         if tied is not None and id(tied) not in known:
-            found[id(tied)] = {place: dict(copies) for place, copies in tied.items()}
-    return found
+            memo[id(tied)] = {address: dict(copies) for address, copies in tied.items()}
+    return memo
 
 
 def device_of(module: nn.Module) -> torch.device:
-    """Where a module runs: where its weights are, or are brought to."""
+    """The device that a module runs on: that of its weights, or that to which they are loaded."""
     weight = next(module.parameters())
     if not weight.is_meta:
         return weight.device
     return next(torch.device(device) for hook in hooks_of(module) if (device := runs_on(hook)) is not None)
 
 
-WAY_OUT = "load the model in floating point, or give what model.dequantize() makes of it"
+REMEDY = "load the model in floating point, or give what model.dequantize() makes of it"
 
 
 class Dequantized(nn.Module):
-    """The same function as a layer whose weights are packed and whose values are not rounded.
+    """A linear layer that computes the same as a layer with packed weights and unquantized activations.
 
-    It reads the user's layer and changes nothing in it. Weights are unpacked whenever they are asked for, so that those
-    of one layer exist at a time, except where a graph keeps them.
+    It reads the user's layer and changes nothing in it. Weights are unpacked at every access, so that those of one
+    layer at a time are in memory, unless a graph keeps them.
     """
 
     unpack: Callable[[], Tensor]
@@ -74,7 +75,7 @@ class Dequantized(nn.Module):
 
     def __init__(self, layer: nn.Module, unpack: Callable[[], Tensor], computed_in: torch.dtype | None):
         super().__init__()
-        self.__dict__["layer"] = layer  # not a module of the instrumented model
+        self.__dict__["layer"] = layer  # not registered as a submodule
         self.unpack, self.computed_in = unpack, computed_in
 
     @property
@@ -84,32 +85,32 @@ class Dequantized(nn.Module):
 
     @property
     def bias(self) -> Tensor | None:
-        found = self.__dict__["layer"].bias
-        return None if found is None else found.detach()
+        bias = self.__dict__["layer"].bias
+        return None if bias is None else bias.detach()
 
     def forward(self, x: Tensor) -> Tensor:
-        inside = x if self.computed_in is None else x.to(self.computed_in)
-        weight, bias = (fitting(part, inside.dtype) for part in (self.weight, self.bias))
-        return F.linear(inside, weight, bias).to(x.dtype)  # type: ignore[arg-type]
+        cast = x if self.computed_in is None else x.to(self.computed_in)
+        weight, bias = (cast_parameter(tensor, cast.dtype) for tensor in (self.weight, self.bias))
+        return F.linear(cast, weight, bias).to(x.dtype)  # type: ignore[arg-type]
 
 
-def fitting(part: Tensor | None, dtype: torch.dtype) -> Tensor | None:
-    """In the precision of the values, as the layer has it; beside doubles, as the rules want it: in its own."""
-    return part if part is None or dtype == torch.float64 else part.to(dtype)
+def cast_parameter(tensor: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    """A parameter in the dtype of the input, as the packed layer casts it; unchanged for doubles, which rules cast."""
+    return tensor if tensor is None or dtype == torch.float64 else tensor.to(dtype)
 
 
 def is_packed(tensor: Any) -> bool:
-    """A tensor of a class of its own that can be unpacked, as torchao makes them."""
+    """Whether a tensor is of a subclass that can be dequantized, such as torchao's."""
     return isinstance(tensor, Tensor) and type(tensor).dequantize is not Tensor.dequantize
 
 
 def unpacked(tensor: Tensor) -> Tensor:
-    """The numbers that a tensor stands for."""
+    """A tensor in floating point."""
     return tensor.dequantize() if is_packed(tensor) else tensor
 
 
 def is_quantized(module: nn.Module) -> bool:
-    """Whether its own weights are packed."""
+    """Whether a module's own weights are packed."""
     kind = type(module).__module__
     own = weights_in(module).values()
     return kind.startswith("bitsandbytes.") or any(is_packed(w) or w.dtype in PACKED for w in own if w is not None)
@@ -119,43 +120,43 @@ PACKED = (torch.uint8, torch.int8)
 
 
 def unpacked_weights(model: nn.Module) -> int:
-    """How many numbers the packed weights stand for: of a model, or of its instrumented model."""
+    """The number of weights that are packed, in a model or its instrumented copy."""
     layers: list[Any] = [m.__dict__["layer"] for m in model.modules() if isinstance(m, Dequantized)]
     layers += [module for module in model.modules() if is_quantized(module)]
     return sum(layer.in_features * layer.out_features for layer in layers)
 
 
 def dequantized(module: nn.Module) -> Dequantized:
-    """A plain layer for a quantized one, or the reason why there is none."""
+    """A plain layer for a quantized one; refuses those that have none."""
     name = type(module).__name__
     if hooks_on(module) or "forward" in vars(module):
-        raise UnsupportedModelError(f"there are hooks on {name}, which is quantized: remove them, or {WAY_OUT}")
+        raise UnsupportedModelError(f"there are hooks on {name}, which is quantized: remove them, or {REMEDY}")
     weight: Any = weights_in(module).get("weight")
     if type(module) is nn.Linear and is_packed(weight):
         if getattr(weight, "act_quant_kwargs", None) is not None:
             raise UnsupportedModelError(
-                f"{name} is quantized and rounds its input, too, which has no gradient: {WAY_OUT}"
+                f"{name} is quantized and rounds its input, too, which has no gradient: {REMEDY}"
             )
         return Dequantized(module, weight.dequantize, None)
     if name == "Linear4bit" and getattr(weight, "quant_state", None) is not None:
         return four_bits(module, weight)
-    raise UnsupportedModelError(f"{name} is quantized in a way that is more than packed weights: {WAY_OUT}")
+    raise UnsupportedModelError(f"{name} is quantized in a way that is more than packed weights: {REMEDY}")
 
 
 def four_bits(module: Any, weight: Any) -> Dequantized:
-    """A layer of bitsandbytes."""
+    """A plain layer for a 4-bit layer of bitsandbytes."""
     from bitsandbytes.functional import dequantize_4bit  # type: ignore[import-not-found]
 
     if getattr(weight.quant_state, "packing_format_for_cpu", False):
         raise UnsupportedModelError(
-            "a pass of the model has packed its 4-bit weights for this processor, from where they cannot be read: load "
-            "it again and explain before you run it, or give what model.dequantize() makes of it"
+            "a pass of the model has packed its 4-bit weights for this processor, in a format that cannot be read: "
+            "load it again and explain before you run it, or give what model.dequantize() makes of it"
         )
     computed_in = module.compute_dtype if module.compute_type_is_set else None
     return Dequantized(module, lambda: dequantize_4bit(weight.data, weight.quant_state), computed_in)
 
 
-COMPILED = torch.jit.ScriptFunction  # cannot be copied, and holds nothing that a copy would change
+COMPILED = torch.jit.ScriptFunction  # cannot be copied, and has no state that a copy would change
 
 
 def unwrap(model: nn.Module) -> PreTrainedModel:
@@ -174,7 +175,7 @@ def unwrap(model: nn.Module) -> PreTrainedModel:
 
 
 def inside_wrappers(model: nn.Module) -> nn.Module:
-    """Wrappers may lie around one another."""
+    """The module inside data-parallel and compiling wrappers, which may be nested."""
     while True:
         if isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
             model = model.module
@@ -186,7 +187,7 @@ def inside_wrappers(model: nn.Module) -> nn.Module:
 
 
 def refuse_hooks_around(compiled: nn.Module) -> None:
-    """What torch.compile gives is left out, and its own hooks with it."""
+    """Refuse hooks on the wrapper of torch.compile, which the copy leaves out."""
     if hooks_on(compiled):
         raise UnsupportedModelError(
             "there are hooks on what torch.compile returned: register them on the module inside"
@@ -194,7 +195,7 @@ def refuse_hooks_around(compiled: nn.Module) -> None:
 
 
 def refuse_inexact(model: PreTrainedModel) -> None:
-    """Models whose hooks, gradients or numbers would not be the model's own."""
+    """Refuse models whose copy would have other hooks, gradients or numbers."""
     name = type(model).__name__
     if model.config.is_encoder_decoder:
         raise UnsupportedModelError(f"{name} is an encoder-decoder; tokenlight explains encoders and decoders")
@@ -205,7 +206,7 @@ def refuse_inexact(model: PreTrainedModel) -> None:
     for module in model.modules():
         if inside_compiled(module) is not None:
             refuse_hooks_around(module)
-            continue  # its own forward leads to the module inside, which comes next
+            continue  # its forward calls the module inside, which comes next
         forward = compiled_forward(module)
         if forward is not None and getattr(forward, "__func__", None) is not type(module).forward:
             raise UnsupportedModelError(
@@ -220,7 +221,7 @@ def refuse_inexact(model: PreTrainedModel) -> None:
         if type(module).__module__.startswith("torch.ao."):
             raise UnsupportedModelError(f"{type(module).__name__} is quantized: load the model in floating point")
     packed = {id(p) for module in model.modules() if is_quantized(module) for p in module.parameters(recurse=False)}
-    plain = [p for p in model.parameters() if id(p) not in packed]
+    plain = [parameter for parameter in model.parameters() if id(parameter) not in packed]
     if (getattr(model, "is_quantized", False) and not packed) or not all(p.is_floating_point() for p in plain):
         raise UnsupportedModelError(f"{name} is quantized: load it in floating point, for example dtype=torch.bfloat16")
     if any(parameter.is_inference() for parameter in model.parameters()):
@@ -235,7 +236,7 @@ def refuse_inexact(model: PreTrainedModel) -> None:
 def private_copy(model: PreTrainedModel, *, own_experts: bool = False) -> PreTrainedModel:
     """New modules and a new configuration around frozen views of the same weights, in eval mode, nothing compiled.
 
-    Experts run in operations of torch, one by one, or with `own_experts` as the model runs them.
+    Experts run one by one, in plain torch operations, or with `own_experts` in the model's own implementation.
     """
     quantized = [module for module in model.modules() if is_quantized(module)]
     packed = {id(p) for module in quantized for p in module.parameters(recurse=False)}
@@ -244,24 +245,24 @@ def private_copy(model: PreTrainedModel, *, own_experts: bool = False) -> PreTra
     }
     inside = {id(module) for module in model.modules()}
     for module in model.modules():
-        # What is not structure is shared as it is: buffers, tensors kept on a module, owners of the user's hooks.
+        # Shared, not copied: buffers, tensors stored on a module, owners of the user's hooks.
         owners = [getattr(hook, "__self__", hook) for hook in hooks_on(module)]
-        kept = [*module.buffers(recurse=False), *(x for x in vars(module).values() if isinstance(x, Tensor | COMPILED))]
-        shared |= {id(x): x for x in kept}
+        tensors = (x for x in vars(module).values() if isinstance(x, Tensor | COMPILED))
+        shared |= {id(x): x for x in (*module.buffers(recurse=False), *tensors)}
         shared |= {id(owner): owner for owner in owners if id(owner) not in inside}
-        # Most of a module is a dozen empty collections; handing out new ones is much faster than copying them.
+        # A module has a dozen empty collections; making new ones here is much faster than copying them.
         shared |= {id(x): type(x)() for x in vars(module).values() if isinstance(x, dict | set) and not x}
         shared |= shared_with_copy(module, shared)
     shared |= {id(module): dequantized(module) for module in quantized}
-    for module in reversed(list(model.modules())):  # from the inside: wrappers may lie around one another
+    for module in reversed(list(model.modules())):  # the innermost first: wrappers may be nested
         if (inside := inside_compiled(module)) is not None:
             shared[id(module)] = copy.deepcopy(inside, shared)
     instrumented = copy.deepcopy(model, shared).eval()
-    for module in instrumented.modules():  # forward hooks are part of what the model computes, backward hooks are not
+    for module in instrumented.modules():  # forward hooks belong to the model's function, backward hooks do not
         drop_backward_hooks(module)
         if compiled_forward(module) is not None:
-            del module.__dict__["forward"]  # what is left is the same function of the class
-        if getattr(module, "chunk_size_feed_forward", 0):  # the same in one piece, for a text of any length
+            del module.__dict__["forward"]  # the class has the same function
+        if getattr(module, "chunk_size_feed_forward", 0):  # chunks would limit the length of a text
             module.chunk_size_feed_forward = 0  # type: ignore[assignment]
         if getattr(module, "gradient_checkpointing", False):
             module.gradient_checkpointing = False  # type: ignore[assignment]
@@ -271,22 +272,22 @@ def private_copy(model: PreTrainedModel, *, own_experts: bool = False) -> PreTra
         setattr(instrumented.config, name, setting)
     settings = instrumented.config.get_text_config()
     if model_config.classifies(instrumented) and padding_id(instrumented) is None:
-        settings.pad_token_id = model_config.NO_PADDING  # otherwise transformers takes such texts one at a time only
+        settings.pad_token_id = model_config.NO_PADDING  # without one, transformers accepts one text at a time only
     return instrumented
 
 
 def configs_of(model: PreTrainedModel) -> list[PreTrainedConfig]:
-    """Every configuration that a module of the model reads."""
-    found: list[Any] = [module.config for module in model.modules() if hasattr(module, "config")]
-    return list({id(config): config for config in found}.values())
+    """The configurations of all modules, each once."""
+    configs: list[Any] = [module.config for module in model.modules() if hasattr(module, "config")]
+    return list({id(config): config for config in configs}.values())
 
 
 def embedding_layers(model: PreTrainedModel) -> list[nn.Module]:
-    """The layer that turns ids into vectors, and those that share its weights, one of which may run in its place."""
+    """The input embedding layer, and those that share its weights, one of which may run in its place."""
     try:
-        found = model.get_input_embeddings()
+        layer = model.get_input_embeddings()
     except NotImplementedError as error:
         raise UnsupportedModelError(f"{type(model).__name__} does not say which layer embeds its tokens") from error
-    weight = getattr(found, "weight", None)
-    tied = [one for one in model.modules() if isinstance(one, nn.Embedding) and one.weight is weight]
-    return list(dict.fromkeys([found, *tied]))
+    weight = getattr(layer, "weight", None)
+    tied = [module for module in model.modules() if isinstance(module, nn.Embedding) and module.weight is weight]
+    return list(dict.fromkeys([layer, *tied]))

@@ -1,4 +1,4 @@
-"""Buffers that a model writes into while it runs: refused before the first write, because the copy shares them."""
+"""Protection of buffers: a write is refused before it happens, because the copy shares them with the user's model."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -27,10 +27,10 @@ class ProtectBuffers(TorchFunctionMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
-        written = [args[0]] if args and writes_in_place(func) else []
+        targets = [args[0]] if args and writes_in_place(func) else []
         if "out" in kwargs:
-            written.append(kwargs["out"])
-        for tensor in written:
+            targets.append(kwargs["out"])
+        for tensor in targets:
             name = self._names.get(storage_of(tensor)) if isinstance(tensor, Tensor) else None
             if name is not None:
                 raise UnsupportedModelError(

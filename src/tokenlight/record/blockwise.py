@@ -11,7 +11,7 @@ from torch import Tensor
 from tokenlight._compat.torch_internals import begin_signal, is_callers_own, leaves_below
 from tokenlight.common.errors import UnsupportedModelError
 from tokenlight.model.capture import SIGNALS, Capture, without_graph
-from tokenlight.model.instrumented import InstrumentedModel, refusing_what_we_break
+from tokenlight.model.instrumented import InstrumentedModel, refusing_instrumentation_errors
 from tokenlight.record.trace import Block, Signal, SignalGroups, flat, with_gradients
 
 
@@ -41,7 +41,7 @@ class Blockwise:
             self._gather(score, start, free=last and self._reads_outputs_alone(score))
         kept: SignalGroups = dict.fromkeys(SIGNALS, ())
         for number in reversed(range(len(self.capture.block_calls))):
-            with refusing_what_we_break(self.instrumented.model):
+            with refusing_instrumentation_errors(self.instrumented.model):
                 arriving, below, groups = self._run_again(number)
             yield self._as_block(number, groups, arriving)
             kept = {name: groups[name] + kept[name] if name in self.kept else () for name in SIGNALS}

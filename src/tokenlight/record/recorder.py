@@ -11,9 +11,9 @@ from transformers import PreTrainedModel
 from tokenlight._compat.torch_internals import saved_buffers, storage_of
 from tokenlight.common.errors import RefusedValue, UnsupportedModelError
 from tokenlight.common.progress import report_backward_pass
-from tokenlight.model.block_structure_discovery import note_gated_projections
+from tokenlight.model.block_structure_discovery import capture_gated_projections
 from tokenlight.model.capture import SIGNALS, Capture
-from tokenlight.model.instrumented import InstrumentedModel, refusing_what_we_break
+from tokenlight.model.instrumented import InstrumentedModel, refusing_instrumentation_errors
 from tokenlight.record.blockwise import Blockwise
 from tokenlight.record.pass_spec import PassSpec
 from tokenlight.record.query_positions import QueryWeights
@@ -175,7 +175,7 @@ class OpenPass:
             buffers = {storage_of(x) for x in kept if x.ndim > 1 and x.dtype != torch.bool}
             self._mode = RuleMode(rules, self._ledger, waiting, only_our_leaves=True, buffers=buffers)
         if "projected" in one.signals:
-            note_gated_projections(instrumented)
+            capture_gated_projections(instrumented)
         read_at = record_options.places(target.reads_at(batch))
         self._answer = instrumented.run(batch, self._capture, self._mode, read_at=read_at)
         self.fused = check_fused(instrumented, self._capture, record_options)
@@ -220,7 +220,7 @@ class OpenPass:
                 blockwise = Blockwise(self._twin, capture, one.signals, one.graded, one.kept, self._mode)
                 yield CutPart(trace, blockwise, score, start, last)
             else:
-                with refusing_what_we_break(self._twin.model):
+                with refusing_instrumentation_errors(self._twin.model):
                     signals = differentiate(score, start, capture, one.graded, last, self._graph, waiting)
                 yield WholePart(trace.with_signals(signals, self._ledger.copy()))
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from tokenlight.common.progress import report_backward_pass
 from tokenlight.model.capture import Capture
-from tokenlight.model.instrumented import InstrumentedModel, refusing_what_we_break
+from tokenlight.model.instrumented import InstrumentedModel, refusing_instrumentation_errors
 from tokenlight.record.blockwise import Blockwise
 from tokenlight.record.recorder import DEFAULT_RECORD_OPTIONS, RecordOptions, check_finite, differentiate
 from tokenlight.tasks.selectors import FixedTarget, OutputSelector, log_probabilities, repeat_selectors
@@ -168,7 +168,7 @@ class Probe:
                 if cut:
                     signals = Blockwise(self.instrumented, capture, only, only, only).all_signals(score, start, last)
                 else:
-                    with refusing_what_we_break(self.instrumented.model):
+                    with refusing_instrumentation_errors(self.instrumented.model):
                         signals = differentiate(score, start, capture, only, last, graph=False)
             (found,) = signals["embeddings"]
             yield score.detach(), found.gradient

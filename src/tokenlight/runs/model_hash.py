@@ -7,14 +7,14 @@ from typing import Any
 import torch
 
 from tokenlight._compat.torch_internals import forward_hooks, uncompiled_name
-from tokenlight._compat.transformers_internals import WHERE_IT_LAY, tokenizer_json
+from tokenlight._compat.transformers_internals import CONFIG_PATH_KEY, tokenizer_json
 from tokenlight.explain.explainer import Explainer
 from tokenlight.model.private_copy import unpacked
 
 BLOCK = 1 << 22
 ADAPTER_SETTINGS = ("active_adapters", "disable_adapters", "merged_adapters", "scaling")  # of PEFT's layers
 # Where it lay, who wrote the file, and what saving notes in the config: the weights' own types are hashed with them.
-NOT_THE_MODEL = (WHERE_IT_LAY, "transformers_version", "architectures", "dtype")
+NOT_THE_MODEL = (CONFIG_PATH_KEY, "transformers_version", "architectures", "dtype")
 
 
 def hash_model(explainer: Explainer) -> str:
