@@ -29,7 +29,7 @@ def test_methods_ask_as_often_as_they_say(name, texts, tokens, monkeypatch):
     model = model if entry.fits(model) else models.model("gpt2", "text-generation")
 
     def watched(self: InstrumentedModel, batch: Any, capture: Any, *more: Any, **settings: Any) -> Any:
-        seen.append((len(batch.input_ids), capture.differentiable))
+        seen.append((len(batch.input_ids), capture.spec.differentiable))
         return run(self, batch, capture, *more, **settings)
 
     monkeypatch.setattr(InstrumentedModel, "run", watched)

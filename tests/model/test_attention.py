@@ -8,7 +8,7 @@ from torch import nn
 
 import tokenlight as tl
 from tokenlight.model.attention import attention
-from tokenlight.model.capture import Capture
+from tokenlight.model.capture import Capture, CaptureSpec
 
 
 def attend(capture: Capture, keys: int) -> torch.Tensor:
@@ -19,6 +19,6 @@ def attend(capture: Capture, keys: int) -> torch.Tensor:
 
 def test_keys_that_are_not_tokens_are_refused_when_maps_are_captured():
     assert attend(Capture(), keys=5).shape == (1, 3, 2, 4)
-    assert attend(Capture(keep=frozenset({"attention"})), keys=3).shape == (1, 3, 2, 4)
+    assert attend(Capture(CaptureSpec(frozenset({"attention"}))), keys=3).shape == (1, 3, 2, 4)
     with pytest.raises(tl.UnsupportedModelError, match="5 keys in a text of 3 tokens"):
-        attend(Capture(keep=frozenset({"attention"})), keys=5)
+        attend(Capture(CaptureSpec(frozenset({"attention"}))), keys=5)

@@ -15,7 +15,7 @@ from tokenlight.explain.plan import plan_passes
 from tokenlight.explain.running import run_configs
 from tokenlight.methods import Attribution, find_method
 from tokenlight.methods.config import MethodConfig
-from tokenlight.model.capture import Capture
+from tokenlight.model.capture import Capture, CaptureSpec
 from tokenlight.model.instrumentation_cache import borrowed_model
 from tokenlight.model.instrumented import InstrumentedModel
 from tokenlight.model.layout import layout_of
@@ -75,7 +75,7 @@ def explain(made: Any, batch: Batch, method: str, **options: Any) -> Tensor:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_outputs_maps_and_gradients_equal_the_models_own(family):
     made, batch = model(family), padded()
-    instrumented, capture = InstrumentedModel(made), Capture(keep=frozenset({"attention", "values", "context"}))
+    instrumented, capture = InstrumentedModel(made), Capture(CaptureSpec(frozenset({"attention", "values", "context"})))
     answer = instrumented.run(batch, capture)
     leaf, own = run_from_leaf(made, batch)
     single: Any = {"precision": torch.float32} if family in ("bloom", "xlm") else {}  # their own softmax is in no other
@@ -123,7 +123,7 @@ def test_falcon_with_alibi_runs_with_the_attention_it_was_loaded_with(settings, 
     made, batch = build("FalconForCausalLM", {**config, **settings}), padded()
     real, own = batch.attention_mask.bool(), made(**batch.inputs()).logits.detach()
     for fused in (True, False):
-        assert_near(InstrumentedModel(made).run(batch, Capture(fused=fused)).logits[real], own[real])
+        assert_near(InstrumentedModel(made).run(batch, Capture(CaptureSpec(fused=fused))).logits[real], own[real])
     made.config._attn_implementation = "eager" if implementation == "sdpa" else "sdpa"
     other = made(**batch.inputs()).logits.detach()
     with borrowed_model(made) as instrumented:

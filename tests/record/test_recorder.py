@@ -15,7 +15,7 @@ from tests import models
 from tests.rounding import assert_near
 from tests.together import together
 from tokenlight.model import block_structure
-from tokenlight.model.capture import Capture
+from tokenlight.model.capture import Capture, CaptureSpec
 from tokenlight.model.instrumented import InstrumentedModel
 from tokenlight.record.pass_spec import PassSpec
 from tokenlight.record.recorder import RecordOptions, record
@@ -654,7 +654,7 @@ def test_embeddings_put_in_place_of_the_layers_own():
     instrumented, capture = InstrumentedModel(model), Capture()
     expected = instrumented.run(batch, capture).logits
     other = replaced_ids(batch)
-    again = instrumented.run(other, Capture(embeddings_instead=instrumented.embed(batch.input_ids))).logits
+    again = instrumented.run(other, Capture(CaptureSpec(embeddings=instrumented.embed(batch.input_ids)))).logits
     assert torch.equal(expected, again)
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from tokenlight._compat.transformers_internals import EAGER, set_attention, written_attention_of
-from tokenlight.model.behavior_probes import relative
+from tokenlight.model.behavior_probes import relative_difference
 from tokenlight.model.config import accepted_inputs
 from tokenlight.model.precision import KeepDouble
 from tokenlight.model.private_copy import configs_of, embedding_layers
@@ -70,7 +70,7 @@ class PlainModel:
             set_attention(config, EAGER)
         rounding = torch.finfo(self.model.dtype).eps ** 0.5
         answers = eager.answers(batch)
-        if any(relative(own, answers[name]) > rounding for name, own in self.answers(batch).items()):
+        if any(relative_difference(own, answers[name]) > rounding for name, own in self.answers(batch).items()):
             return []
         with torch.no_grad():
             found = eager.run(batch, output_attentions=True).get("attentions") or ()

@@ -13,7 +13,7 @@ from tokenlight.explain.plan import PassPlan
 from tokenlight.methods import METHODS, Attribution
 from tokenlight.methods.config import MethodConfig
 from tokenlight.model.behavior_probes import behavior_of, sees_later_tokens
-from tokenlight.model.capture import Capture
+from tokenlight.model.capture import Capture, CaptureSpec
 from tokenlight.model.instrumented import InstrumentedModel
 from tokenlight.record.pass_cache import PassMemory
 from tokenlight.record.pass_spec import Key, PassSpec
@@ -182,7 +182,7 @@ class Passes:
         """The same in one pass with embeddings [batch, token, dim] beside the texts; the output for these."""
         measured_target = self._target
         embeddings = torch.cat([self.instrumented.embed(self.batch.input_ids), baseline])
-        capture = Capture(embeddings_instead=embeddings, fused=self.record_options.may_fuse)
+        capture = Capture(CaptureSpec(embeddings=embeddings, fused=self.record_options.may_fuse))
         read_at = self.record_options.places(measured_target.reads_at(self.batch))
         twice = self.batch.map(lambda tensor: torch.cat([tensor, tensor]))
         output = self.instrumented.run(

@@ -3,9 +3,6 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
-
 from tokenlight.common.errors import RefusedValue
 from tokenlight.explain.contexts import run_in_contexts
 from tokenlight.explain.execute import run_once
@@ -52,9 +49,7 @@ def run_configs(
         raise RefusedValue("scores over contexts cannot be differentiated: leave contexts out")
     answer: Answer | None = None
     found: dict[int, Attribution] = {}
-    # The caller's inference mode or autocast must not change what is computed.
-    with torch.inference_mode(False), torch.autocast(instrumented.device.type, enabled=False):
-        batch = batch.map(Tensor.clone)
+    with instrumented.guard(batch) as batch:
         for contexts, numbers in groups.items():
             some = (
                 plan

@@ -23,7 +23,7 @@ from tokenlight.heads.mask import model_name
 from tokenlight.heads.parses import Parse
 from tokenlight.heads.statistics import RELATIONS, HeadStatistics
 from tokenlight.model.behavior_probes import behavior_of
-from tokenlight.model.capture import Capture
+from tokenlight.model.capture import Capture, CaptureSpec
 from tokenlight.model.config import layers_and_heads
 from tokenlight.model.identity import fingerprint
 from tokenlight.model.instrumented import InstrumentedModel
@@ -220,7 +220,7 @@ def count_chunk(
     for indices in length_batches(list(map(len, tokenized_texts)), TOKEN_BUDGET, exact):
         batch, capture = (
             explainer.collate([tokenized_texts[i] for i in indices], instrumented.device),
-            StrongestCapture(fused=False),
+            StrongestCapture(CaptureSpec(fused=False)),
         )
         instrumented.run(batch, capture)
         strongest = torch.stack(capture.strongest).transpose(1, 2).cpu()  # [layer, head, batch, query]

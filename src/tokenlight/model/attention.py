@@ -106,7 +106,7 @@ def fused_attention(
     causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
     mask = None if attention_mask is None else without_repeated_queries(attention_mask).to(query.dtype)
     causal = causal and mask is None and query.shape[2] > 1
-    if capture.hidden is not None:
+    if capture.keys.hidden is not None:
         mask = hide_keys(capture, causal_mask(query, key) if causal else mask, query)
         causal = False
     return finish(capture, attend(query, key, value, mask, scale_of(query, scaling), causal)), None
@@ -131,10 +131,10 @@ def repeat_for_heads(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor,
 
 def hide_keys(capture: Capture, mask: Tensor | None, like: Tensor) -> Tensor | None:
     """The additive mask [batch, 1, query, key], with the batch's hidden tokens masked as keys."""
-    if capture.hidden is None:
+    if capture.keys.hidden is None:
         return mask
-    mask = like.new_zeros(1, 1, 1, capture.hidden.shape[1]) if mask is None else mask
-    return fill_hidden(capture.hidden, mask)
+    mask = like.new_zeros(1, 1, 1, capture.keys.hidden.shape[1]) if mask is None else mask
+    return fill_hidden(capture.keys.hidden, mask)
 
 
 def fill_hidden(hidden: Tensor, scores: Tensor) -> Tensor:
@@ -148,11 +148,11 @@ def suppress_keys(capture: Capture, scores: Tensor, mask: Tensor | None = None) 
 
     Masked positions stay as they are: those in `mask`, which is added later, and scores that are masked already.
     """
-    if capture.key_factors is None:
+    if capture.keys.factors is None:
         return scores
-    factors = align_with_keys(capture.key_factors, scores).to(scores.dtype)
+    factors = align_with_keys(capture.keys.factors, scores).to(scores.dtype)
     seen = scores > MASKED if mask is None else (scores > MASKED) & (mask > MASKED)
-    if capture.shift_scores:
+    if capture.keys.shift_scores:
         least = scores.masked_fill(~seen, torch.inf).amin(-1, keepdim=True)
         scores = torch.where(seen, scores - least, scores)
     return torch.where(seen, scores * factors, scores)
@@ -182,8 +182,10 @@ def capture_weights(capture: Capture, weights: Tensor) -> Tensor:
 def capture_head_outputs(capture: Capture, head_outputs: Tensor) -> Tensor:
     """Capture the heads' outputs [batch, head, query, dim], and apply the head gates."""
     head_outputs = mark_heads(capture.add("context", head_outputs))
-    if capture.gates is not None:
-        head_outputs = capture.gates(head_outputs, layer=capture.block)
+    if capture.spec.gates is not None:
+        head_outputs = capture.spec.gates(head_outputs, layer=capture.block)
+    if capture.spec.head_outputs is not None:
+        head_outputs = capture.spec.head_outputs(head_outputs, capture.block)
     return capture.add("gated", head_outputs)
 
 
@@ -207,7 +209,7 @@ def refuse_unknown_terms(module: nn.Module, kwargs: dict[str, Any]) -> None:
 
 def refuse_other_keys(module: nn.Module, capture: Capture, queries: int, keys: int) -> None:
     """Refuse maps over keys that are not tokens, such as compressed or learned keys: they give no scores of tokens."""
-    if queries != keys and capture.keep & {"attention", "values"}:
+    if queries != keys and capture.spec.keep & {"attention", "values"}:
         raise UnsupportedModelError(
             f"{type(module).__name__} attends to {keys} keys in a text of {queries} tokens: its maps are not "
             "[token, token], which this method reads. Choose a method that reads none, such as gradient_x_input or "

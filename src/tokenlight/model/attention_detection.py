@@ -84,9 +84,9 @@ class AttentionDetector(TorchFunctionMode):
         scores, *rest = args if args else (kwargs["input"],)
         others = {name: value for name, value in kwargs.items() if name != "input"}
         tokens = self.capture.shape[1]
-        if self.capture.hidden is not None and scores.shape[-2:] == (tokens, tokens):
-            scores = fill_hidden(self.capture.hidden, scores)
-        if self.capture.key_factors is not None and scores.shape[-2:] == (tokens, tokens):
+        if self.capture.keys.hidden is not None and scores.shape[-2:] == (tokens, tokens):
+            scores = fill_hidden(self.capture.keys.hidden, scores)
+        if self.capture.keys.factors is not None and scores.shape[-2:] == (tokens, tokens):
             scores = suppress_keys(self.capture, scores)
         result = func(scores, *rest, **others)
         result.tokenlight_map = True

@@ -17,11 +17,11 @@ from transformers import PreTrainedModel
 
 from tokenlight._compat.torch_internals import is_out_of_memory
 from tokenlight.common.errors import UnsupportedModelError
-from tokenlight.model.capture import Capture
+from tokenlight.model.capture import Capture, CaptureSpec
 from tokenlight.model.config import accepted_inputs, classifies, padding_id
 from tokenlight.model.instrumentation_cache import FactSnapshot, TensorState, borrowed_model
 from tokenlight.model.instrumented import InstrumentedModel
-from tokenlight.model.precision import KeepDouble
+from tokenlight.model.precision import KeepDouble, without_caller_modes
 from tokenlight.model.private_copy import private_copy
 from tokenlight.model.protected_buffers import ProtectBuffers
 from tokenlight.text.batch import Batch
@@ -91,7 +91,7 @@ def probe_behavior(instrumented: InstrumentedModel) -> Behavior:
 
 
 def run_probes(instrumented: InstrumentedModel) -> Behavior:
-    with torch.inference_mode(False), torch.autocast(instrumented.device.type, enabled=False):
+    with without_caller_modes(instrumented.device):
         first, other, *remaining = torch.tensor(
             plain_ids(instrumented.model, 2 * SHORT + LONG), device=instrumented.device
         ).split(SHORT)
@@ -99,14 +99,11 @@ def run_probes(instrumented: InstrumentedModel) -> Behavior:
         together = torch.stack([first, other])
         batch = Batch(together, torch.ones_like(together))
         try:
-            capture = Capture(
-                differentiable=classifies(instrumented.model),
-                head_only=classifies(instrumented.model),
-                embeddings_instead=embeddings,
-            )
+            classifier = classifies(instrumented.model)
+            capture = Capture(CaptureSpec(differentiable=classifier, head_only=classifier, embeddings=embeddings))
             alone = instrumented.run_uncounted(batch, capture, ProtectBuffers(instrumented.model))
         except UnsupportedModelError:  # blocks that do not follow one another have no last state
-            capture = Capture(embeddings_instead=embeddings)
+            capture = Capture(CaptureSpec(embeddings=embeddings))
             alone = instrumented.run_uncounted(batch, capture, ProtectBuffers(instrumented.model))
         last, longer = reads_last(alone, capture), torch.cat(remaining)
         padded = longer.roll(1)  # masked ids may be any; only a model that looks for the end of a text needs padding
@@ -138,7 +135,9 @@ def refuse_other_outputs(instrumented: InstrumentedModel, batch: Batch, alone: A
     original = original_output(instrumented, batch)
     if original is None:
         return
-    outputs = [alone, instrumented.run_uncounted(batch, Capture(fused=False))] if instrumented.fusable else [alone]
+    outputs = [alone]
+    if instrumented.fusable:
+        outputs.append(instrumented.run_uncounted(batch, Capture(CaptureSpec(fused=False))))
     difference = max(largest_difference(original, output) for output in outputs)
     if difference > (TOLERANCE_HALF if instrumented.dtype.itemsize < 4 else TOLERANCE_SINGLE):
         raise UnsupportedModelError(
@@ -171,7 +170,7 @@ def sees_later_tokens(instrumented: InstrumentedModel) -> bool:
     Two texts that differ in their last token alone have the same outputs before it in a causal model.
     """
     if instrumented not in SEES_LATER:
-        with torch.inference_mode(False), torch.autocast(instrumented.device.type, enabled=False):
+        with without_caller_modes(instrumented.device):
             *text, other = plain_ids(instrumented.model, LONG + 1)
             ids = torch.tensor([text, [*text[:-1], other]], device=instrumented.device)
             output = instrumented.run_uncounted(Batch(ids, torch.ones_like(ids)), Capture())
@@ -245,7 +244,7 @@ def precision_of(output: Any, texts: int = 2) -> float:
 def reads_last(output: Any, capture: Capture) -> bool:
     """Whether the logits of every text depend on the last of its final states alone."""
     logits = output.get("logits")
-    if not capture.head_only or not isinstance(logits, Tensor) or capture.last_output is None:
+    if not capture.spec.head_only or not isinstance(logits, Tensor) or capture.last_output is None:
         return False
     (gradient,) = torch.autograd.grad(logits.sum(), capture.last_output, materialize_grads=True)
     read = (gradient != 0).any(-1)  # [batch, token]

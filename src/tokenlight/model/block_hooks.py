@@ -85,7 +85,7 @@ class BlockHooks:
         self._capture.in_last_block = self._capture.block >= self._last
 
     def _begin_open(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if self._capture.cut or self._capture.last_block:
+        if self._capture.spec.by_block or self._capture.spec.last_block:
             raise UnsupportedModelError(
                 f"low_memory: a block of this model is spread over several modules ({type(module).__name__} is one), "
                 "so it cannot run on its own; leave it off"
@@ -93,7 +93,7 @@ class BlockHooks:
         self._begin(module, args, kwargs)
 
     def _cut_before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if not self._capture.cut:
+        if not self._capture.spec.by_block:
             return None
         call = BlockCall(args, kwargs)
         if any(tensor is not call.state and tensor.requires_grad for tensor in tensors_in([*args, *kwargs.values()])):
@@ -108,12 +108,14 @@ class BlockHooks:
         capture.block_calls.append(call.with_state(state))
         # The block's graph begins at this leaf and is released when the block ends, unless something inside was stored.
         leaf = without_graph(state)
-        capture.block_inputs.append(begin_signal(leaf) if capture.differentiable and not capture.head_only else leaf)
+        capture.block_inputs.append(
+            begin_signal(leaf) if capture.spec.differentiable and not capture.spec.head_only else leaf
+        )
         call = call.with_state(self._layout.to_batch_first(leaf))
         return call.args, call.kwargs
 
     def _cut_after(self, module: nn.Module, args: Any, output: Any) -> Any:
-        if not self._capture.cut:
+        if not self._capture.spec.by_block:
             return None
         state = state_out(output)
         extras = [] if isinstance(output, Tensor) else list(tensors_in(output[1:]))
@@ -157,7 +159,7 @@ class BlockHooks:
 
     def _before_last(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         capture = self._capture
-        if not (capture.in_last_block and capture.last_block and capture.differentiable):
+        if not (capture.in_last_block and capture.spec.last_block and capture.spec.differentiable):
             return None
         call = BlockCall(args, kwargs)
         call = call.with_state(self._layout.to_batch_first(begin_graph_at(self._layout.to_batch_first(call.state))))
@@ -169,8 +171,8 @@ class BlockHooks:
             return None
         state = self._capture.last_output = self._layout.to_batch_first(state)
         self._capture.add("hidden", state)
-        if self._capture.head_only and not self._capture.cut:
-            leaf = F.normalize(state.detach(), dim=-1) if self._capture.shrunk else state
+        if self._capture.spec.head_only and not self._capture.spec.by_block:
+            leaf = F.normalize(state.detach(), dim=-1) if self._capture.spec.normalize_last else state
             state = self._capture.last_output = begin_graph_at(leaf)
         elif not self._layout.time_first:
             return None

@@ -30,9 +30,10 @@ from tokenlight.model.block_structure import (
     probed_norm,
     refuse_spread,
 )
-from tokenlight.model.capture import Capture, state_in, state_out
+from tokenlight.model.capture import Capture, CaptureSpec, state_in, state_out
 from tokenlight.model.instrumentation_cache import FactSnapshot, borrowed_model
 from tokenlight.model.instrumented import InstrumentedModel
+from tokenlight.model.precision import without_caller_modes
 from tokenlight.text.batch import Batch
 
 
@@ -345,8 +346,8 @@ class FixedHeadOutputs:
 
     contexts: list[Tensor]
 
-    def __call__(self, context: Tensor, layer: int) -> Tensor:
-        return self.contexts[layer].to(context.device)
+    def __call__(self, context: Tensor, block: int) -> Tensor:
+        return self.contexts[block].to(context.device)
 
 
 def run(
@@ -361,7 +362,13 @@ def run(
     one token another embedding.
     """
     calls: list[list[ModuleCall]] = [[] for _ in instrumented.layout.blocks]
-    capture = Capture(keep=frozenset({"hidden", "context"}), gates=head_outputs)  # type: ignore[arg-type]
+    embeddings = None
+    with without_caller_modes(instrumented.device):
+        ids = torch.tensor([plain_ids(instrumented.model, LONG)], device=instrumented.device)
+        if changed:
+            embeddings = change(instrumented.embed(ids), axis=1)
+    spec = CaptureSpec(frozenset({"hidden", "context"}), embeddings=embeddings, head_outputs=head_outputs)
+    capture = Capture(spec)
     handles = []
     for block in set(instrumented.layout.holders(instrumented.model)):
         for path, module in block.named_modules():
@@ -369,10 +376,7 @@ def run(
                 hook = call_hook(capture, calls, path, results)
                 handles.append(module.register_forward_hook(hook, with_kwargs=True))
     try:
-        with torch.inference_mode(False), torch.autocast(instrumented.device.type, enabled=False):
-            ids = torch.tensor([plain_ids(instrumented.model, LONG)], device=instrumented.device)
-            if changed:
-                capture.embeddings_instead = change(instrumented.embed(ids), axis=1)
+        with without_caller_modes(instrumented.device):
             instrumented.run_uncounted(Batch(ids, torch.ones_like(ids)), capture)
     finally:
         for handle in handles:

@@ -1,6 +1,6 @@
-"""What a forward pass is asked to keep, and what it kept."""
+"""What a forward pass captures (`CaptureSpec`), and what it captured (`Capture`)."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +10,7 @@ from transformers.utils.generic import ModelOutput
 from tokenlight._compat.torch_internals import begin_signal, changes_of, is_view, without_torch_functions
 from tokenlight.common.errors import UnsupportedModelError
 from tokenlight.rules.head_gates import Gatekeeper
+from tokenlight.text.batch import Batch
 
 SIGNALS = ("embeddings", "hidden", "attention", "values", "context", "gated", "projected", "second_norm")
 FROM_ATTENTION = frozenset({"attention", "values", "context", "gated"})
@@ -17,36 +18,36 @@ FROM_ATTENTION = frozenset({"attention", "values", "context", "gated"})
 
 @dataclass(frozen=True)
 class BlockCall:
-    """How a block was called: enough to call it again."""
+    """The arguments of a block's call, with which it can run again."""
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
 
     @property
     def state(self) -> Tensor:
-        """[batch, token, dim]: the block's input, with whatever graph lies before it."""
-        found = state_in(self.args, self.kwargs)
-        if found is None:
+        """[batch, token, dim]: the block's input, with its graph."""
+        state = state_in(self.args, self.kwargs)
+        if state is None:
             raise UnsupportedModelError("a block is called without hidden states as its first argument")
-        return found
+        return state
 
     def with_state(self, state: Tensor) -> "BlockCall":
-        """The same call with another state, in every place where this one is."""
+        """The same call with another state in every argument that is the present one."""
         old = self.state
-        args = tuple(state if part is old else part for part in self.args)
-        return BlockCall(args, {name: state if part is old else part for name, part in self.kwargs.items()})
+        args = tuple(state if arg is old else arg for arg in self.args)
+        return BlockCall(args, {name: state if arg is old else arg for name, arg in self.kwargs.items()})
 
 
 def state_in(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
-    """What a module that is called like this gets as its state."""
-    found = args[0] if args else kwargs.get("hidden_states")
-    return found if isinstance(found, Tensor) else None
+    """The hidden states among the arguments of a module's call."""
+    state = args[0] if args else kwargs.get("hidden_states")
+    return state if isinstance(state, Tensor) else None
 
 
 def state_out(output: Any) -> Tensor | None:
-    """What a module hands on as its state."""
-    found = output[0] if isinstance(output, tuple | list | ModelOutput) and output else output
-    return found if isinstance(found, Tensor) else None
+    """The hidden states in a module's output."""
+    state = output[0] if isinstance(output, tuple | list | ModelOutput) and output else output
+    return state if isinstance(state, Tensor) else None
 
 
 def with_state(output: Any, state: Tensor) -> Any:
@@ -56,51 +57,76 @@ def with_state(output: Any, state: Tensor) -> Any:
     return state if isinstance(output, Tensor) else type(output)([state, *output[1:]])
 
 
-@dataclass
-class Capture:
-    """What the instrumented model writes while it runs; filled by its hooks and by the attention function."""
+@dataclass(frozen=True, eq=False)
+class CaptureSpec:
+    """What one forward pass captures, where its graph begins, and which of the model's tensors are replaced."""
 
-    keep: frozenset[str] = frozenset()
-    differentiable: bool = False
-    double: bool = False  # values from the embeddings on in double precision; only rules can follow other weights
-    embeddings_instead: Tensor | None = None  # goes in place of the embedding layer's output
-    gates: Gatekeeper | None = None  # which heads relevance flows through
+    keep: frozenset[str] = frozenset()  # signals to capture, of SIGNALS
+    differentiable: bool = False  # the pass has a graph, and captured signals are part of it
+    double: bool = False  # values from the embeddings on in double precision; rules cast weights as they need them
+    embeddings: Tensor | None = None  # replaces the embedding layer's output
+    gates: Gatekeeper | None = None  # head gates of the backward pass
+    head_outputs: Callable[[Tensor, int], Tensor] | None = None  # replaces head outputs, given them and their block
     fused: bool = True  # attention may be one operation, without weights
-    hides: bool = False  # the batch hides tokens that may be read
-    hidden: Tensor | None = None  # [batch, token] bool: no token attends to these, though the model's mask has them
-    key_factors: Tensor | None = None  # [batch, token]: scores of each token as a key are multiplied with these
-    shift_scores: bool = False  # ... after the least score that a query sees was taken from all of its scores
-    signals: dict[str, list[Tensor]] = field(default_factory=lambda: {name: [] for name in SIGNALS})
-    shape: tuple[int, int] = (0, 0)  # batch and tokens of the run
-    embedded: int = 0  # calls of the embedding layer
-    block: int = -1  # the block that runs, or ran last
-    inside: bool = False  # a block runs
-    blocks: list[str] = field(default_factory=list)  # by name, in the order of their calls
-    attentions: list[int] = field(default_factory=list)  # calls of attention in each of them
-    outside: int = 0  # ... and in none
-    versions: list[tuple[Tensor, int]] = field(default_factory=list)  # of what is kept: has it been written over?
-    last_block: bool = False  # signals are kept of the last block alone, and the graph begins at its input
+    last_block: bool = False  # capture signals of the last block alone; the graph begins at its input
     head_only: bool = False  # the graph begins at the last block's output ...
-    shrunk: bool = False  # ... of which only the direction goes on
-    cut: bool = False  # blocks leave no graph: what follows hangs on their outputs as leaves, and they run again later
-    block_calls: list[BlockCall] = field(default_factory=list)
-    block_inputs: list[Tensor] = field(default_factory=list)  # the leaves that blocks were given in place of the states
-    block_outputs: list[Tensor] = field(default_factory=list)
-    in_last_block: bool = False  # or behind it
-    last_output: Tensor | None = None  # of the last block, as what follows goes on with it
-
-    @property
-    def may_fuse(self) -> bool:
-        return self.fused and "attention" not in self.keep
+    normalize_last: bool = False  # ... which is scaled to length 1
+    by_block: bool = False  # the graph of each block is released; blocks run again in the backward pass
 
     @property
     def reads(self) -> frozenset[str]:
-        """Signals that somebody needs, or that something is done to."""
-        between = {"hidden"} if self.head_only or self.last_block or self.cut else set()
+        """Signals that are captured, gated, or where the graph is cut."""
+        between = {"hidden"} if self.head_only or self.last_block or self.by_block else set()
         return self.keep | between | (set() if self.gates is None else {"gated"})
 
+
+@dataclass(frozen=True, eq=False)
+class KeyChanges:
+    """What a batch changes about attention keys."""
+
+    hides: bool = False  # attention_mask hides tokens at which an output may be read
+    hidden: Tensor | None = None  # [batch, token] bool: masked as keys, though attention_mask includes them
+    factors: Tensor | None = None  # [batch, token]: the scores of each token as a key are multiplied with these
+    shift_scores: bool = False  # ... after the least score of each query was subtracted from its scores
+
+    @classmethod
+    def of_batch(cls, batch: Batch) -> "KeyChanges":
+        return cls(batch.hides, batch.hidden_in_attention, batch.key_factors, batch.shift_scores)
+
+
+@dataclass
+class Capture:
+    """What one forward pass captured; filled by the hooks and attention functions of the instrumented model."""
+
+    spec: CaptureSpec = field(default_factory=CaptureSpec)
+    keys: KeyChanges = field(default_factory=KeyChanges)  # of the batch
+    signals: dict[str, list[Tensor]] = field(default_factory=lambda: {name: [] for name in SIGNALS})
+    versions: list[tuple[Tensor, int]] = field(default_factory=list)  # of signals, to detect in-place writes
+    shape: tuple[int, int] = (0, 0)  # batch and tokens
+    embedded: int = 0  # calls of the embedding layer
+    block: int = -1  # the block that runs, or ran last
+    inside: bool = False  # a block runs
+    in_last_block: bool = False  # the last block runs, or has run
+    blocks: list[str] = field(default_factory=list)  # names of blocks in the order of their calls
+    attentions: list[int] = field(default_factory=list)  # attention calls in each of them
+    outside: int = 0  # attention calls in no block
+    block_calls: list[BlockCall] = field(default_factory=list)  # by_block: how each block was called
+    block_inputs: list[Tensor] = field(default_factory=list)  # by_block: the leaf that replaced each block's input
+    block_outputs: list[Tensor] = field(default_factory=list)  # by_block: the leaf that replaced each block's output
+    last_output: Tensor | None = None  # the last block's output, as the head reads it
+
+    @property
+    def may_fuse(self) -> bool:
+        """Whether attention may be one operation, which neither returns weights nor exposes its scores."""
+        return self.spec.fused and "attention" not in self.spec.keep and self.keys.factors is None
+
+    @property
+    def reads(self) -> frozenset[str]:
+        """The signals that the model must have in every block."""
+        return self.spec.reads
+
     def clear(self) -> None:
-        """As before a run."""
+        """Reset all that a pass fills, before the pass is repeated."""
         for group in (*self.signals.values(), self.block_calls, self.block_inputs, self.block_outputs, self.blocks):
             group.clear()
         self.attentions.clear()
@@ -110,7 +136,7 @@ class Capture:
         self.last_output = None
 
     def observed(self) -> dict[str, Any]:
-        """What ran, for comparison with what was expected."""
+        """The calls that were counted, for comparison with `Layout.expected`."""
         return {
             "embeddings": self.embedded,
             "blocks": self.blocks,
@@ -131,9 +157,10 @@ class Capture:
             self.outside += 1
 
     def add(self, name: str, tensor: Tensor) -> Tensor:
-        """Note a tensor on its way; the caller goes on with what comes back."""
-        if name in self.keep and (self.in_last_block or not self.last_block):
-            if self.differentiable and not self.head_only and not tensor.requires_grad:
+        """Capture a tensor if the spec has its signal; the caller must go on with the returned tensor."""
+        spec = self.spec
+        if name in spec.keep and (self.in_last_block or not spec.last_block):
+            if spec.differentiable and not spec.head_only and not tensor.requires_grad:
                 tensor = begin_signal(tensor.detach())
             self.signals[name].append(tensor)
             if not tensor.is_inference():
@@ -141,38 +168,41 @@ class Capture:
         return tensor
 
     def refuse_overwritten(self) -> None:
-        """What was kept must still be what it was."""
+        """Refuse a model that has written over a captured tensor."""
         if any(changes_of(tensor) != version for tensor, version in self.versions):
-            names = sorted(self.keep)
-            raise UnsupportedModelError(f"the model writes over a state after it was noted, one of {', '.join(names)}")
+            names = sorted(self.spec.keep)
+            raise UnsupportedModelError(
+                f"the model writes over a state after it was captured, one of {', '.join(names)}"
+            )
 
 
 def without_graph(state: Tensor) -> Tensor:
-    """The same values; the mark that rules leave on gates stays."""
-    bare = state.detach()
+    """The detached state, which keeps the tag of multiplicative gates."""
+    detached = state.detach()
     if hasattr(state, "tokenlight_gate"):
-        bare.tokenlight_gate = state.tokenlight_gate  # type: ignore[attr-defined]
-    return bare
+        detached.tokenlight_gate = state.tokenlight_gate  # type: ignore[attr-defined]
+    return detached
 
 
 def begin_graph_at(state: Tensor) -> Tensor:
-    """The state as the leaf of a new graph, without the graph that it had.
+    """The state as the leaf of a new graph, without its former graph.
 
-    It stays the same tensor, so that a hook that has stored it has stored the leaf. Views and leaves cannot be cut off
+    It stays the same tensor, so that a hook that has stored it has stored the leaf. Views and leaves cannot be detached
     in place: they are replaced by a new tensor.
     """
     with without_torch_functions():
         if is_view(state) or (state.is_leaf and state.requires_grad):
             return begin_signal(without_graph(state))
         state.detach_()
-        for mark in [name for name in vars(state) if name.startswith("tokenlight_") and name != "tokenlight_gate"]:
-            delattr(state, mark)
+        for tag in [name for name in vars(state) if name.startswith("tokenlight_") and name != "tokenlight_gate"]:
+            delattr(state, tag)
         return begin_signal(state)
 
 
-def tensors_in(parts: Iterable[Any]) -> Iterator[Tensor]:
-    for part in parts:
-        if isinstance(part, Tensor):
-            yield part
-        elif isinstance(part, tuple | list):
-            yield from tensors_in(part)
+def tensors_in(values: Iterable[Any]) -> Iterator[Tensor]:
+    """The tensors in nested tuples and lists."""
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, tuple | list):
+            yield from tensors_in(value)

@@ -31,6 +31,7 @@ from tokenlight.model.behavior_probes import (
 from tokenlight.model.capture import Capture
 from tokenlight.model.config import padding_id
 from tokenlight.model.instrumented import InstrumentedModel
+from tokenlight.model.precision import without_caller_modes
 from tokenlight.text.batch import Batch
 
 HIDDEN = 2  # index of the token that the probes hide
@@ -74,7 +75,7 @@ def sees_hidden(instrumented: InstrumentedModel) -> bool:
 
 def affects_others(instrumented: InstrumentedModel, in_attention: bool) -> bool:
     """Whether two texts that differ in a hidden token alone have different outputs, at that token aside."""
-    with torch.inference_mode(False), torch.autocast(instrumented.device.type, enabled=False):
+    with without_caller_modes(instrumented.device):
         *text, other = plain_ids(instrumented.model, LONG + 1)
         ids = torch.tensor([text, text], device=instrumented.device)
         ids[1, HIDDEN] = other
@@ -122,7 +123,7 @@ def reads_padding_at_hidden(instrumented: InstrumentedModel) -> bool:
     Each text hides one of its tokens, without and with padding. In a decoder, the first token has no other key when it
     is hidden, but no output is read there: its outputs are left out.
     """
-    with torch.inference_mode(False), torch.autocast(instrumented.device.type, enabled=False):
+    with without_caller_modes(instrumented.device):
         ids = torch.tensor([plain_ids(instrumented.model, LONG)] * SHORT, device=instrumented.device)
         ids[:, SHORT:] = max(0, padding_id(instrumented.model) or 0)
         mask = torch.ones_like(ids)

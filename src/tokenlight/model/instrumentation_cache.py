@@ -23,6 +23,7 @@ from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel
 
 from tokenlight._compat.torch_internals import HOOKS, WEIGHTS, changes_of, hook_numbers, weights_in
 from tokenlight.model.instrumented import InstrumentedModel
+from tokenlight.model.precision import without_caller_modes
 from tokenlight.model.private_copy import Dequantized, unwrap
 
 Weights = dict[str, nn.Parameter | None]
@@ -257,7 +258,7 @@ def cached_model(model: PreTrainedModel) -> CacheEntry | None:
     try:
         if entry is None or not entry.fits(model):
             return CacheEntry.of_model(model)
-        with torch.inference_mode(False):
+        with without_caller_modes():
             entry.take_weights()
         return entry
     except CannotCompare:

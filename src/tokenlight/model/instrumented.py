@@ -27,10 +27,10 @@ from tokenlight.model import private_copy as model_private_copy
 from tokenlight.model.attention import FUSED, FUSED_HIDING, WRITTEN_OUT, CannotFuse, UnknownTerm
 from tokenlight.model.attention_detection import AttentionDetector
 from tokenlight.model.block_hooks import BlockHooks
-from tokenlight.model.capture import BlockCall, Capture
+from tokenlight.model.capture import BlockCall, Capture, KeyChanges
 from tokenlight.model.layout import DISCOVERED_LAYOUTS, Layout, discover_layout, is_usual, plain_layout
 from tokenlight.model.module_ops import has_states, is_written_out, make_recurrences_replaceable
-from tokenlight.model.precision import KeepDouble
+from tokenlight.model.precision import KeepDouble, without_caller_modes
 from tokenlight.model.private_copy import configs_of, embedding_layers, private_copy, refuse_inexact, unwrap
 from tokenlight.rules.custom_ops import activation
 from tokenlight.rules.mode import RuleMode
@@ -81,7 +81,7 @@ class InstrumentedModel:
     def __init__(self, model: PreTrainedModel):
         model = unwrap(model)
         refuse_inexact(model)
-        with torch.inference_mode(False):  # inference tensors could not take part in a backward pass
+        with without_caller_modes():
             self.model = private_copy(model)
         self._original = ref(model)
         self._configs = configs_of(self.model)
@@ -116,6 +116,15 @@ class InstrumentedModel:
     @property
     def dtype(self) -> torch.dtype:
         return self.model.dtype
+
+    @contextmanager
+    def guard(self, batch: Batch) -> Iterator[Batch]:
+        """Inside, the caller's inference mode and autocast are off; gives the batch to use there.
+
+        Its tensors are copies, because the caller's may be inference tensors.
+        """
+        with without_caller_modes(self.device):
+            yield batch.map(Tensor.clone)
 
     @property
     def fusable(self) -> bool:
@@ -152,12 +161,10 @@ class InstrumentedModel:
         if read_at is not None and "logits_to_keep" in self._accepted:
             # All versions of transformers accept positions shared by all texts: the union of those that are read.
             inputs["logits_to_keep"], picked = read_at.unique(return_inverse=True)
-        capture.hides, capture.hidden = batch.hides, batch.hidden_in_attention
-        capture.key_factors, capture.shift_scores = batch.key_factors, batch.shift_scores
-        capture.fused = capture.fused and batch.key_factors is None  # the fused operation gives nobody its scores
+        capture.keys = KeyChanges.of_batch(batch)
         output = self._run_as_expected(inputs, capture, rules)
         if picked is not None:
-            with torch.set_grad_enabled(capture.differentiable):
+            with torch.set_grad_enabled(capture.spec.differentiable):
                 output["logits"] = pick(output["logits"], picked)
         capture.refuse_overwritten()
         return output
@@ -185,15 +192,15 @@ class InstrumentedModel:
     def _writing(self, capture: Capture, rules: AbstractContextManager[Any] | None) -> Iterator[None]:
         """Inside, hooks fill this capture, and the modes and the attention functions of the pass are set."""
         self.capture = capture
-        watched, fused = self.layout.watched, FUSED_HIDING if capture.hides else FUSED
+        watched, fused = self.layout.watched, FUSED_HIDING if capture.keys.hides else FUSED
         if watched:
             self._set_own_attention()
         else:
             self._set_attention(fused if self.fuses(capture) else WRITTEN_OUT)
         try:
             with (
-                torch.set_grad_enabled(capture.differentiable),
-                KeepDouble() if capture.double or self.dtype == torch.float64 else nullcontext(),
+                torch.set_grad_enabled(capture.spec.differentiable),
+                KeepDouble() if capture.spec.double or self.dtype == torch.float64 else nullcontext(),
                 refusing_checkpointing(COMPUTED_AGAIN) if isinstance(rules, RuleMode) else nullcontext(),
                 rules or nullcontext(),
                 AttentionDetector(capture) if watched else nullcontext(),  # entered last, it intercepts calls first
@@ -311,16 +318,14 @@ class InstrumentedModel:
             raise UnsupportedModelError(
                 f"the embedding layer {type(module).__name__} does not give one vector per token"
             )
-        tensor = (
-            self.layout.to_batch_first(output) if capture.embeddings_instead is None else capture.embeddings_instead
-        )
-        if capture.double:
+        tensor = self.layout.to_batch_first(output) if capture.spec.embeddings is None else capture.spec.embeddings
+        if capture.spec.double:
             tensor = tensor.double()
-        if capture.differentiable and not capture.head_only and not capture.last_block:
+        if capture.spec.differentiable and not capture.spec.head_only and not capture.spec.last_block:
             tensor = begin_signal(tensor.detach())  # the leaf of the graph
         capture.embedded += 1
         tensor = capture.add("embeddings", tensor)
-        must_stay = capture.embeddings_instead is not None or tensor.requires_grad
+        must_stay = capture.spec.embeddings is not None or tensor.requires_grad
         tensor = self.layout.to_batch_first(tensor)
         # Some models write into the embeddings in place.
         return tensor.clone(memory_format=torch.contiguous_format) if must_stay else tensor

@@ -28,7 +28,7 @@ from tokenlight.model.attention import WRITTEN_OUT, UnknownTerm
 from tokenlight.model.attention_detection import AttentionDetector
 from tokenlight.model.capture import FROM_ATTENTION, Capture, state_in, state_out, tensors_in
 from tokenlight.model.config import accepted_inputs
-from tokenlight.model.precision import KeepDouble
+from tokenlight.model.precision import KeepDouble, without_caller_modes
 from tokenlight.model.private_copy import configs_of, embedding_layers, private_copy
 from tokenlight.model.protected_buffers import ProtectBuffers
 from tokenlight.rules.tags import running_module
@@ -171,7 +171,7 @@ def observe_layout(model: PreTrainedModel, watched: bool) -> Layout:
     """The layout of a model as a pass over a few tokens shows it."""
     capture = DiscoveryCapture(shape=(TEXTS, TOKENS))
     with (
-        torch.inference_mode(False),
+        without_caller_modes(),
         torch.no_grad(),
         NoLeaves(),
         AttentionDetector(capture) if watched else nullcontext(),

@@ -1,6 +1,7 @@
-"""Double precision throughout a pass, where modeling code casts to float32."""
+"""The torch modes of a pass: none of the caller's, and double precision where modeling code casts to float32."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -23,6 +24,16 @@ STRICT: set[Callable[..., Any]] = {
 MADE: set[Callable[..., Any]] = {torch.tensor, torch.full}
 MULTIPLIED: set[Callable[..., Any]] = {Tensor.mul, torch.mul, Tensor.__rmul__}
 LARGEST = torch.finfo(torch.float32).max
+
+
+@contextmanager
+def without_caller_modes(device: torch.device | None = None) -> Iterator[None]:
+    """Disable the caller's inference mode, and the caller's autocast on a device.
+
+    Inference tensors cannot take part in a backward pass, and autocast would change what a pass computes.
+    """
+    with torch.inference_mode(False), nullcontext() if device is None else torch.autocast(device.type, enabled=False):
+        yield
 
 
 class KeepDouble(TorchFunctionMode):

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tokenlight._compat.torch_internals import begin_signal, is_callers_own, leaves_below
 from tokenlight.common.errors import UnsupportedModelError
-from tokenlight.model.capture import SIGNALS, Capture, without_graph
+from tokenlight.model.capture import SIGNALS, Capture, CaptureSpec, without_graph
 from tokenlight.model.instrumented import InstrumentedModel, refusing_instrumentation_errors
 from tokenlight.record.trace import Block, Signal, SignalGroups, flat, with_gradients
 
@@ -93,9 +93,10 @@ class Blockwise:
         state, first = without_graph(call.state), self.capture
         if self.graded:
             begin_signal(state)
-        settings = {"double": first.double, "gates": first.gates, "fused": first.fused, "shape": first.shape}
-        settings |= {"key_factors": first.key_factors, "shift_scores": first.shift_scores}
-        capture = Capture(self.wanted, bool(self.graded), hidden=first.hidden, **settings)
+        spec = CaptureSpec(
+            self.wanted, bool(self.graded), double=first.spec.double, gates=first.spec.gates, fused=first.spec.fused
+        )
+        capture = Capture(spec, first.keys, shape=first.shape)
         result = self.instrumented.run_block(number, call.with_state(state), capture, self.rules)
         refuse_another_result(self.instrumented, number, output, result)
         passes_on = bool(self.graded) and (number > 0 or "embeddings" in self.graded)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tokenlight.common.errors import RefusedValue
-from tokenlight.model.capture import Capture
+from tokenlight.model.capture import Capture, CaptureSpec
 from tokenlight.model.instrumented import InstrumentedModel
 from tokenlight.tasks.selectors import OutputSelector
 from tokenlight.text.batch import Batch
@@ -63,7 +63,7 @@ class QueryWeights:
 
 def run_head(instrumented: InstrumentedModel, batch: Batch, shrunk: bool = False) -> tuple[Any, Tensor | None]:
     """Output and last states, with a graph between them and none below."""
-    capture = Capture(differentiable=True, head_only=True, shrunk=shrunk)
+    capture = Capture(CaptureSpec(differentiable=True, head_only=True, normalize_last=shrunk))
     return instrumented.run(batch, capture), capture.last_output
 
 

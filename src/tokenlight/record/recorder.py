@@ -12,7 +12,7 @@ from tokenlight._compat.torch_internals import saved_buffers, storage_of
 from tokenlight.common.errors import RefusedValue, UnsupportedModelError
 from tokenlight.common.progress import report_backward_pass
 from tokenlight.model.block_structure_discovery import capture_gated_projections
-from tokenlight.model.capture import SIGNALS, Capture
+from tokenlight.model.capture import SIGNALS, Capture, CaptureSpec
 from tokenlight.model.instrumented import InstrumentedModel, refusing_instrumentation_errors
 from tokenlight.record.blockwise import Blockwise
 from tokenlight.record.pass_spec import PassSpec
@@ -154,16 +154,17 @@ class OpenPass:
         if cut and graph:
             raise RefusedValue("gradients that can be differentiated need the whole graph: leave low_memory off")
         shows_rows = one.reads_query_position and one.rules is None  # rules bend the gradient that tells them
-        self._capture = Capture(
+        spec = CaptureSpec(
             keep=one.signals & {"embeddings"} if cut else one.signals,
             differentiable=bool(one.graded) or shows_rows,
             head_only=shows_rows and not one.graded,
             double=one.double,
             gates=one.gates and Gatekeeper(one.gates),
             fused=record_options.fuses(one) and not graph,  # it has no second derivative
-            cut=cut,
+            by_block=cut,
             last_block=one.last_block and not cut and instrumented.layout.container is None,
         )
+        self._capture = Capture(spec)
         self._ledger = Ledger(len(batch.input_ids), exact=one.split and one.double)
         # Down to the embeddings, the backward pass comes by every constant, and can say in the end what it met there.
         waiting: Waiting | None = [] if "embeddings" in one.graded and not cut else None
@@ -190,8 +191,8 @@ class OpenPass:
         """The same for another pass with this graph, through other heads perhaps; `instrumented` has weights to be
         read."""
         self._twin, self._plan = instrumented, one
-        if one.gates is not None and self._capture.gates is not None:
-            self._capture.gates.gates = one.gates
+        if one.gates is not None and self._capture.spec.gates is not None:
+            self._capture.spec.gates.gates = one.gates
         return self
 
     @property
@@ -214,9 +215,9 @@ class OpenPass:
             start = torch.where(score == 0, 0.0, 1 / score).detach() if one.unit else torch.ones_like(score)
             last = i + 1 == len(parts) and not self._repeatable
             row = self._rows.of(i, one.split) if one.reads_query_position else None
-            first = len(capture.blocks) - 1 if capture.last_block else 0
+            first = len(capture.blocks) - 1 if capture.spec.last_block else 0
             trace = Trace(part.seen(self._batch), score.detach(), row, part.sign, self._twin.model, self._ledger, first)
-            if capture.cut:
+            if capture.spec.by_block:
                 blockwise = Blockwise(self._twin, capture, one.signals, one.graded, one.kept, self._mode)
                 yield CutPart(trace, blockwise, score, start, last)
             else:

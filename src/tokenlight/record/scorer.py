@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tokenlight.common.progress import report_backward_pass
-from tokenlight.model.capture import Capture
+from tokenlight.model.capture import Capture, CaptureSpec
 from tokenlight.model.instrumented import InstrumentedModel, refusing_instrumentation_errors
 from tokenlight.record.blockwise import Blockwise
 from tokenlight.record.recorder import DEFAULT_RECORD_OPTIONS, RecordOptions, check_finite, differentiate
@@ -40,7 +40,7 @@ class Probe:
     @property
     def fused(self) -> bool:
         """Whether attention is one operation."""
-        return self.instrumented.fuses(Capture(fused=self.record_options.may_fuse))
+        return self.instrumented.fuses(Capture(CaptureSpec(fused=self.record_options.may_fuse)))
 
     @property
     def parts(self) -> tuple[tuple[OutputSelector, ...], ...]:
@@ -152,12 +152,12 @@ class Probe:
         return torch.stack([measure(part, output) for part in self.parts]).detach()
 
     def _output(self, embeddings: Tensor | None = None) -> Any:
-        capture = Capture(embeddings_instead=embeddings, fused=self.fused)
+        capture = Capture(CaptureSpec(embeddings=embeddings, fused=self.fused))
         return self.instrumented.run(self.batch, capture, read_at=self._read_at)
 
     def _gradients(self, embeddings: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         cut, only = self.record_options.by_block, frozenset({"embeddings"})
-        capture = Capture(keep=only, differentiable=True, embeddings_instead=embeddings, cut=cut, fused=self.fused)
+        capture = Capture(CaptureSpec(only, True, embeddings=embeddings, by_block=cut, fused=self.fused))
         output = self.instrumented.run(self.batch, capture, read_at=self._read_at)
         for number, part in enumerate(self.parts):
             report_backward_pass()

@@ -13,7 +13,7 @@ from tokenlight.explain.plan import plan_passes
 from tokenlight.explain.running import run_configs
 from tokenlight.metrics.perturbation import Changed, Perturbation, change
 from tokenlight.metrics.probability import ask, check_probabilities, make_batch
-from tokenlight.model.capture import Capture
+from tokenlight.model.capture import Capture, CaptureSpec
 from tokenlight.model.instrumentation_cache import borrowed_model
 from tokenlight.serve.requests import AttentionRequest, PageRequest, Perturbed, Refused, RemoveRequest, WriteRequest
 from tokenlight.serve.session import Session, place, read_prompt
@@ -215,7 +215,7 @@ def attention_parts(session: Session, request: Request) -> Tensor:
     key = ("attention", request.tokenized_text.text)
     known = session.cache.get(key)
     if known is None:
-        capture = Capture(keep=frozenset({"attention"}))
+        capture = Capture(CaptureSpec(frozenset({"attention"})))
         with (
             borrowed_model(session.explainer.model) as instrumented,
             torch.inference_mode(),
