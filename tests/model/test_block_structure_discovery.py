@@ -121,7 +121,7 @@ def test_information_between_tokens_outside_of_attention_is_detected():
     for name, module in instrumented.model.named_modules():
         if name.endswith("layers.1.mlp"):
             module.register_forward_hook(lambda module, args, output: output + 0.01 * output.roll(1, 1))
-    assert "from token to token" in str(discover_structure(instrumented))
+    assert "between tokens" in str(discover_structure(instrumented))
 
 
 @pytest.mark.parametrize(("family", "projection"), [("llama", "o_proj"), ("bert", "attention.output.dense")])
@@ -200,7 +200,7 @@ def test_a_second_norm_that_was_not_captured_is_named():
 
 def test_several_states_per_token_are_refused():
     """Gemma 3n hands on four."""
-    with pytest.raises(UnsupportedModelError, match="more than one state a token"):
+    with pytest.raises(UnsupportedModelError, match="more than one state per token"):
         tl.attribute(tiny_model("gemma3n_text", "text-generation"), models.ids(), method="alti", target=7)
 
 
