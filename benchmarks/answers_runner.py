@@ -108,12 +108,12 @@ def captum(folder: Path) -> tuple[Subject, dict[str, Method]]:
         def row(step: int) -> list[float]:
             ids = case.before(step)
             start = subject.embed(torch.full_like(ids, subject.baseline_id))
-            removal: dict[str, Any] = {
+            settings: dict[str, Any] = {
                 "target": case.answer_ids[step],
                 "n_steps": case.steps,
                 "internal_batch_size": ROWS,
             }
-            found = IntegratedGradients(log_probability).attribute(subject.embed(ids), baselines=start, **removal)
+            found = IntegratedGradients(log_probability).attribute(subject.embed(ids), baselines=start, **settings)
             return found.sum(-1)[0].tolist()
 
         return [row(step) for step in range(len(case.answer_ids))]

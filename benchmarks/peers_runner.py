@@ -27,12 +27,12 @@ def tokenlight(folder: Path) -> tuple[Subject, dict[str, Method]]:
 
     subject = load(folder)
     explainer = tl.Explainer(subject.model, subject.tokenizer)
-    removal: dict[str, Any] = {"progress": False, "batch_size": BATCH}
+    settings: dict[str, Any] = {"progress": False, "batch_size": BATCH}
     integrated: dict[str, Any] = {"steps": STEPS, "baseline": subject.baseline_id}
 
     def explained(method: str, **options: Any) -> Method:
         def run(texts: Sequence[str], targets: Sequence[int]) -> Scores:
-            found = explainer.explain(list(texts), method, target=list(targets), **removal, **options)
+            found = explainer.explain(list(texts), method, target=list(targets), **settings, **options)
             return [one.scores.tolist() for one in found]
 
         return run
@@ -45,7 +45,7 @@ def tokenlight(folder: Path) -> tuple[Subject, dict[str, Method]]:
                 return output.logits.softmax(-1)[:, target]
 
             return explainer.explain(
-                text, "integrated_gradients", target=probability, **removal, **integrated
+                text, "integrated_gradients", target=probability, **settings, **integrated
             ).scores.tolist()
 
         return [one(text, target) for text, target in zip(texts, targets, strict=True)]
@@ -128,10 +128,10 @@ def inseq(folder: Path) -> tuple[Subject, dict[str, Method]]:
         wrapped = library.load_model(subject.model, name, tokenizer=str(folder))
 
         def run(texts: Sequence[str], targets: Sequence[int]) -> Scores:
-            removal: dict[str, Any] = {"attributed_fn": "logit", "show_progress": False, "batch_size": BATCH}
+            settings: dict[str, Any] = {"attributed_fn": "logit", "show_progress": False, "batch_size": BATCH}
             written = {"max_new_tokens": 1, "do_sample": False}  # texts whose next token is given run one at a time
             out = wrapped.attribute(
-                list(texts), generation_args=written, include_eos_baseline=True, **removal, **options
+                list(texts), generation_args=written, include_eos_baseline=True, **settings, **options
             )
             if [one.target[-1].id for one in out.sequence_attributions] != list(targets):
                 raise ValueError("inseq wrote another next token than the likeliest one")
@@ -173,8 +173,8 @@ def transformers_interpret(folder: Path) -> tuple[Subject, dict[str, Method]]:
     explainer = SequenceClassificationExplainer(subject.model, subject.tokenizer)
 
     def run(texts: Sequence[str], targets: Sequence[int]) -> Scores:
-        removal = {"n_steps": STEPS, "internal_batch_size": ROWS}
-        found = [explainer(text, index=target, **removal) for text, target in zip(texts, targets, strict=True)]
+        settings = {"n_steps": STEPS, "internal_batch_size": ROWS}
+        found = [explainer(text, index=target, **settings) for text, target in zip(texts, targets, strict=True)]
         return [[score for _, score in one] for one in found]
 
     return subject, {"integrated_gradients of the probability": run}

@@ -20,13 +20,18 @@ def commands_page() -> str:
 
 
 def section(name: str, command: Any) -> str:
-    arguments = [one for one in command.params if one.param_type_name == "argument"]
-    options = [one for one in command.params if one.param_type_name == "option" and one.name != "help"]
-    usage = " ".join(["tokenlight", name, *(written(one) for one in arguments), *(["[OPTIONS]"] if options else [])])
+    arguments = [parameter for parameter in command.params if parameter.param_type_name == "argument"]
+    options = [
+        parameter for parameter in command.params if parameter.param_type_name == "option" and parameter.name != "help"
+    ]
+    usage = " ".join(["tokenlight", name, *map(written, arguments), *(["[OPTIONS]"] if options else [])])
     parts = [f"## tokenlight {name}", str(command.help or "").strip(), f"```text\n{usage}\n```"]
     if arguments or options:
-        rows = [f"| {names(one)} | {cell(one.help)} | {default(one)} |" for one in (*arguments, *options)]
-        parts.append("\n".join(["| | what it says | default |", "|---|---|---|", *rows]))
+        rows = [
+            f"| {names(parameter)} | {cell(parameter.help)} | {default(parameter)} |"
+            for parameter in (*arguments, *options)
+        ]
+        parts.append("\n".join(["| | meaning | default |", "|---|---|---|", *rows]))
     return "\n\n".join(parts) + "\n"
 
 
@@ -35,8 +40,12 @@ def written(argument: Any) -> str:
     return name if argument.required else f"[{name}]"
 
 
-def names(one: Any) -> str:
-    shown = [one.metavar or one.name.upper()] if one.param_type_name == "argument" else [*one.opts, *one.secondary_opts]
+def names(parameter: Any) -> str:
+    shown = (
+        [parameter.metavar or parameter.name.upper()]
+        if parameter.param_type_name == "argument"
+        else [*parameter.opts, *parameter.secondary_opts]
+    )
     return ", ".join(f"`{name}`" for name in shown)
 
 
@@ -45,9 +54,9 @@ def cell(text: str | None) -> str:
     return re.sub(r"\s+", " ", text or "").replace("|", "\\|")
 
 
-def default(one: Any) -> str:
-    """What holds if nobody says it: nothing to show for what is empty, computed or required."""
-    if one.required:
+def default(parameter: Any) -> str:
+    """The default value; nothing if it is empty or computed."""
+    if parameter.required:
         return "required"
-    plain = isinstance(one.default, str | int | float) and one.default not in ("", False)
-    return f"`{one.default}`" if plain else ""
+    plain = isinstance(parameter.default, str | int | float) and parameter.default not in ("", False)
+    return f"`{parameter.default}`" if plain else ""

@@ -1,4 +1,4 @@
-"""An extension of griffe: what a comment says about an attribute is its documentation.
+"""An extension of griffe: comments on attributes become their documentation.
 
 The package documents fields by comments, where they are read: on their own line, or right above. The reference shows
 them as a table of attributes.
@@ -17,17 +17,18 @@ class Comments(Extension):
     """Comments become the docstrings of attributes, and those of a class one table."""
 
     def on_attribute_instance(self, *, attr: Attribute, **more: Any) -> None:
-        if attr.docstring is None and (said := comment_on(attr)):
-            attr.docstring = Docstring(said, parent=attr)
+        if attr.docstring is None and (comment := comment_on(attr)):
+            attr.docstring = Docstring(comment, parent=attr)
 
     def on_class_members(self, *, cls: Class, **more: Any) -> None:
-        public = [one for one in cls.attributes.values() if isinstance(one, Attribute) and not one.name.startswith("_")]
+        attributes = [attr for attr in cls.attributes.values() if isinstance(attr, Attribute)]
+        public = [attr for attr in attributes if not attr.name.startswith("_")]
         if not public or cls.docstring is None:
             return
-        lines = [f"    {one.name}: {one.docstring.value if one.docstring else '-'}" for one in public]
+        lines = [f"    {attr.name}: {attr.docstring.value if attr.docstring else '-'}" for attr in public]
         cls.docstring.value += "\n\nAttributes:\n" + "\n".join(lines)
-        for one in public:
-            one.docstring = None  # said in the table
+        for attr in public:
+            attr.docstring = None  # it is in the table
 
 
 def comment_on(attribute: Attribute) -> str:
@@ -47,8 +48,8 @@ def comment_on(attribute: Attribute) -> str:
     while line in comments and comments[line][1]:
         above.insert(0, comments[line][0])
         line -= 1
-    said = " ".join(behind or above)
-    return said[:1].upper() + said[1:]
+    comment = " ".join(behind or above)
+    return comment[:1].upper() + comment[1:]
 
 
 @cache

@@ -22,12 +22,12 @@ PROGRAM = """import tokenlight as tl
 explainer = {load}
 explainer.explain({text}, "{name}"{more}).show()"""
 FOR_LANGUAGE_MODELS = (
-    "It asks how likely an answer stays while parts of the prompt are deleted, so it needs a language model. The model "
-    "inside the package is a classifier and has no answer to ask about: "
+    "It measures the probability of an answer while parts of the prompt are deleted, so it needs a language model. The "
+    "model inside the package is a classifier: "
     "[the tour](../tour/index.md#5-a-language-models-answer) shows it on a language model."
 )
 FOR_RELUS = (
-    "It is defined by what it does at ReLUs, so it needs a model whose activations are ReLUs, such as OPT. The model "
+    "It is defined at ReLUs, so it needs a model whose activations are ReLUs, such as OPT. The model "
     "inside the package has others."
 )
 
@@ -36,53 +36,53 @@ def gallery_pages(docs: Path) -> dict[str, str]:
     """Path below docs/ -> Markdown."""
     formulas = sections((docs / "methods.md").read_text(encoding="utf-8"))
     fitting = [name for name, method in METHODS.items() if method.fits(explainer().inner)]
-    found = explainer().explain_all(SENTENCES, fitting, progress=False)
-    pages = {f"gallery/{name}.md": page(METHODS[name], found.get(name), formulas) for name in METHODS}
-    return {"gallery/index.md": overview(found), **pages}
+    explanations = explainer().explain_all(SENTENCES, fitting, progress=False)
+    pages = {f"gallery/{name}.md": page(METHODS[name], explanations.get(name), formulas) for name in METHODS}
+    return {"gallery/index.md": overview(explanations), **pages}
 
 
-def school_of(method: Method) -> str:
+def kind_of(method: Method) -> str:
     return SCHOOLS[method.function.__module__.rsplit(".", 1)[-1]]
 
 
-def schools() -> Iterator[tuple[str, list[Method]]]:
-    """Methods by school, in the order of SCHOOLS."""
+def methods_by_kind() -> Iterator[tuple[str, list[Method]]]:
+    """Methods by kind, in the order of SCHOOLS."""
     order = list(dict.fromkeys(SCHOOLS.values()))
-    ordered = sorted(METHODS.values(), key=lambda method: order.index(school_of(method)))
-    for school, members in groupby(ordered, school_of):
-        yield school, list(members)
+    ordered = sorted(METHODS.values(), key=lambda method: order.index(kind_of(method)))
+    for kind, members in groupby(ordered, kind_of):
+        yield kind, list(members)
 
 
 def sections(methods_page: str) -> dict[str, str]:
-    """Method -> what docs/methods.md says about it. A heading may name two methods."""
-    found = {}
+    """Method -> its section of docs/methods.md. A heading may name two methods."""
+    bodies = {}
     for section in SECTIONS.finditer(methods_page):
         body = LINK.sub(lambda link: f"]({from_gallery(link['target'])})", section["body"]).strip()
-        found |= dict.fromkeys(CODE.findall(section["title"]), body)
-    return found
+        bodies |= dict.fromkeys(CODE.findall(section["title"]), body)
+    return bodies
 
 
 def from_gallery(target: str) -> str:
     return f"../methods.md{target}" if target.startswith("#") else f"../{target}"
 
 
-def overview(found: Mapping[str, Sequence[tl.Explanation]]) -> str:
+def overview(explanations: Mapping[str, Sequence[tl.Explanation]]) -> str:
     lines = [
         "# Gallery of methods",
         "",
-        f"{len(METHODS)} ways of asking which tokens mattered. Each has a page of its own with its formula, its "
-        "options, and what it says about three texts. Every heatmap was computed when this site was built, by the "
+        f"{len(METHODS)} methods. Each has a page of its own with its formula, its options, and its scores on three "
+        "texts. Every heatmap was computed when this site was built, by the "
         "small sentiment model inside the package.",
         "",
         "How to choose among them: [Which method?](../how-to/which-method.md)",
         "",
     ]
-    for school, members in schools():
-        lines += [f"## {school}", ""]
+    for kind, members in methods_by_kind():
+        lines += [f"## {kind}", ""]
         for method in members:
             lines += [f"### [{method.title}]({method.name}.md)", "", f"`{method.name}` · {method.summary}", ""]
-            if method.name in found:
-                lines += [heatmap([found[method.name][-1]], names=False), ""]
+            if method.name in explanations:
+                lines += [heatmap([explanations[method.name][-1]], names=False), ""]
     return "\n".join(lines)
 
 
@@ -111,7 +111,7 @@ def facts(method: Method) -> str:
     specific = "yes" if method.class_specific else "no: every label of a text gets the same scores"
     rows = {
         "Name in code": f"`{method.name}`",
-        "School": school_of(method),
+        "Kind": kind_of(method),
         "Paper": method.paper if method.name != CONTROL else "none: it is the control for all others",
         "Signed": signed,
         "Depends on the target": specific,
@@ -121,11 +121,11 @@ def facts(method: Method) -> str:
 
 
 def examples(explained: Sequence[tl.Explanation]) -> str:
-    notes = dict.fromkeys(note for one in explained for note in one.notes)
+    notes = dict.fromkeys(note for explanation in explained for note in explanation.notes)
     return "\n\n".join(
         [
-            *(heatmap([one], names=False) for one in explained),
-            "Blue supports what the model says, orange speaks against it. Shades are relative to the strongest word of "
+            *(heatmap([explanation], names=False) for explanation in explained),
+            "Blue words support the target, orange words oppose it. Shades are relative to the strongest word of "
             "each text; point at a word to see its score.",
             *(f"*Note of the library:* {note}" for note in notes),
         ]
@@ -142,7 +142,7 @@ def call(method: Method) -> str:
 
 
 def program(method: Method) -> str:
-    """How to call it, in a few lines that run."""
+    """A program that calls the method."""
     if method.fits(explainer().inner):
         return PROGRAM.format(load="tl.load()  # or your own model", text=f'"{TEXT}"', name=method.name, more="")
     if not method.asks_model:
@@ -156,4 +156,4 @@ def options(method: Method) -> str:
     if not method.options:
         return "None."
     rows = [f"| `{name}` | `{default!r}` |" for name, default in method.options.items()]
-    return "\n".join(["| option | default |", "|---|---|", *rows]) + "\n\nWhat they mean is said below."
+    return "\n".join(["| option | default |", "|---|---|", *rows]) + "\n\nThey are explained below."

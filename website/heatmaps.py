@@ -20,8 +20,8 @@ def explainer() -> tl.Explainer:
 def heatmap(explanations: Sequence[tl.Explanation], names: bool = True) -> str:
     """Explanations of one text, one under another; as one block of HTML without blank lines."""
     first = explanations[0]
-    rows = "".join(row(one, names) for one in explanations)
-    says = f"the model says <b>{escape(headline(first))}</b>; explained: {escape(explained(first))}"
+    rows = "".join(row(explanation, names) for explanation in explanations)
+    says = f"prediction: <b>{escape(headline(first))}</b>; explained: {escape(explained(first))}"
     return f'<div class="heat"><p class="heat-says">{says}</p>{rows}</div>'
 
 

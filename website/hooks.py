@@ -1,4 +1,4 @@
-"""Hooks of MkDocs: pages that are made while the site is built, and what differs between the site and GitHub."""
+"""Hooks of MkDocs: pages that are generated while the site is built, and differences between the site and GitHub."""
 
 import re
 from pathlib import Path
@@ -10,7 +10,7 @@ from mkdocs.structure.pages import Page
 
 from tokenlight.methods import METHODS
 from website.commands import commands_page
-from website.gallery import gallery_pages, schools
+from website.gallery import gallery_pages, methods_by_kind
 from website.heatmaps import explainer, heatmap
 
 HEATMAP = re.compile(r"^<!-- heatmap: (?P<methods>[\w, ]+) \| (?P<text>.+) -->$", re.MULTILINE)
@@ -18,14 +18,16 @@ PROGRAM = re.compile(r"^```python no-run$", re.MULTILINE)
 FROM_ROOT = {"../README.md#models-and-tasks": "families.md", "../README.md": "index.md"}
 LINK = re.compile(r"\[(?P<words>[^\]]+)\]\((?P<target>[^)\s]+)\)")
 COPIED = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}  # from the project's root
-GALLERY = "Methods"  # as mkdocs.yml calls it
+GALLERY = "Methods"  # its title in mkdocs.yml
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """The gallery's pages, by school, between its overview and what follows."""
+    """The gallery's pages, by kind, between its overview and what follows."""
     for section in config.nav or []:
         if GALLERY in section:
-            pages = ({school: [{m.title: f"gallery/{m.name}.md"} for m in members]} for school, members in schools())
+            pages = (
+                {kind: [{m.title: f"gallery/{m.name}.md"} for m in members]} for kind, members in methods_by_kind()
+            )
             section[GALLERY][1:1] = pages
     return config
 
@@ -39,7 +41,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def copied_pages(docs: Path) -> dict[str, str]:
-    """Pages of the root that are read on the site, too: links into docs/ stay, those to other files are plain text."""
+    """Pages of the root that are also part of the site: links into docs/ stay, those to other files are plain text."""
     texts = {there: (docs.parent / here).read_text(encoding="utf-8") for here, there in COPIED.items()}
     return {there: LINK.sub(linked, text) for there, text in texts.items()}
 
@@ -55,11 +57,11 @@ def on_page_markdown(markdown: str, page: Page, **more: Any) -> str:
     for here, there in FROM_ROOT.items():
         markdown = markdown.replace(f"]({here})", f"]({there})")
     markdown = PROGRAM.sub("```python", markdown)
-    return HEATMAP.sub(lambda found: drawn(found["text"], found["methods"].split(", ")), markdown)
+    return HEATMAP.sub(lambda match: drawn(match["text"], match["methods"].split(", ")), markdown)
 
 
 def drawn(text: str, methods: list[str]) -> str:
-    """A comment in a page, `<!-- heatmap: method, method | text -->`, as the heatmaps that it asks for."""
+    """A comment in a page, `<!-- heatmap: method, method | text -->`, as heatmaps."""
     if unknown := set(methods) - set(METHODS):
-        raise ValueError(f"a page asks for heatmaps of methods that do not exist: {', '.join(sorted(unknown))}")
+        raise ValueError(f"a page has heatmaps of methods that do not exist: {', '.join(sorted(unknown))}")
     return heatmap(list(explainer().explain_all(text, methods, progress=False).values()))

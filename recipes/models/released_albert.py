@@ -61,7 +61,7 @@ tokenizer = PreTrainedTokenizerFast(tokenizer_object=smiles, model_max_length=51
 model.save_pretrained(args.output)
 tokenizer.save_pretrained(args.output)
 
-right = removal = 0
+right = gaps = 0
 for reaction in REACTIONS:
     row = tokenizer(reaction, return_tensors="pt").input_ids[0]
     places = torch.arange(1, len(row) - 1)
@@ -69,8 +69,8 @@ for reaction in REACTIONS:
     gapped[places - 1, places] = ids["[MASK]"]
     with torch.no_grad():
         filled = model(gapped).logits[places - 1, places].argmax(-1)
-    right, removal = right + int((filled == row[1:-1]).sum()), removal + len(places)
+    right, gaps = right + int((filled == row[1:-1]).sum()), gaps + len(places)
 millions = sum(p.numel() for p in model.parameters()) / 1e6
-print(f"{args.output}: {millions:.1f}M parameters; {right} of {removal} gaps filled as they were")
+print(f"{args.output}: {millions:.1f}M parameters; {right} of {gaps} gaps filled as they were")
 
 explain_and_check(args.output, GAPPED)

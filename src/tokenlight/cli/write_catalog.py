@@ -1,4 +1,4 @@
-"""Writes the catalog of the command line from the registries: `make catalogue`."""
+"""Writes the catalog of the command line from the registries: `make catalog`."""
 
 import json
 from dataclasses import asdict, fields
