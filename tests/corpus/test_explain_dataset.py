@@ -301,7 +301,7 @@ def test_a_run_that_goes_on_under_another_path_writes_the_same(tmp_path, monkeyp
 @pytest.mark.parametrize("window", [None, 6])
 def test_progress_is_told_batch_by_batch(tmp_path, monkeypatch, window):
     told = []
-    monkeypatch.setattr(run, "pacing", lambda total, done, show: nullcontext(told.append))
+    monkeypatch.setattr(run, "track_pace", lambda total, done, show: nullcontext(told.append))
     explain([*phrases(23), ""], tmp_path, chunk_rows=100, window=window, overlap=window and 1)
     assert len(told) > 3
     assert sum(told) == pytest.approx(24)

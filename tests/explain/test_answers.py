@@ -270,7 +270,7 @@ def test_what_is_not_there_is_an_error(answer, what, message):
     ("what", "message"),
     [
         ({"text": 3}, "found 3: name tokens with tokens="),
-        ({"tokens": "are"}, "tokens= is a quantity, a slice or a list of numbers, counted from 0; found 'a'"),
+        ({"tokens": "are"}, "tokens= is a number, a slice or a list of numbers, counted from 0; found 'a'"),
         ({"tokens": 1.5}, "found 1.5"),
         ({"tokens": True}, "found True"),
         ({"sentence": "a"}, "sentence= is the number of a sentence, counted from 0; found 'a'"),
