@@ -91,7 +91,7 @@ def test_a_model_is_probed_once(monkeypatch):
     model, found = models.model("gemma", "text-generation"), []
     behavior_probes.BY_MODEL.pop(model, None)
     monkeypatch.setattr(
-        behavior_probes, "run_probes", lambda instrumented: probed.append(1) or Behavior(0.0, False, False)
+        behavior_probes, "run_probes", lambda instrumented: found.append(1) or Behavior(0.0, False, False)
     )
     for one in (InstrumentedModel(model), InstrumentedModel(model), model, model):
         behavior_of(one)
