@@ -169,13 +169,12 @@ def test_a_run_that_was_stopped_goes_on(tmp_path, monkeypatch):
     explain(texts, tmp_path / "whole", METHODS)
     parts = []
 
-    def stop_at_the_third(plan, part, tell=None, **trial):
-        if trial:  # of the first texts, before the run
-            return real(plan, part, **trial)
-        if len(parts) == 2:
-            raise KeyboardInterrupt
-        parts.append(part.number)
-        return real(plan, part, tell)
+    def stop_at_the_third(plan, part, *tell, **trial):
+        if not trial:  # which reads the first texts before the run
+            if len(parts) == 2:
+                raise KeyboardInterrupt
+            parts.append(part.number)
+        return real(plan, part, *tell, **trial)
 
     real = run.explain_chunk
     monkeypatch.setattr(run, "explain_chunk", stop_at_the_third)
@@ -184,10 +183,10 @@ def test_a_run_that_was_stopped_goes_on(tmp_path, monkeypatch):
     assert parts == [0, 1]
     assert not (tmp_path / "again" / "_SUCCESS").exists()
 
-    def note_part(plan, part, tell=None, **trial):
+    def note_part(plan, part, *tell, **trial):
         if not trial:
             parts.append(part.number)
-        return real(plan, part, tell, **trial)
+        return real(plan, part, *tell, **trial)
 
     monkeypatch.setattr(run, "explain_chunk", note_part)
     (tmp_path / "again" / "parts" / ".part-000002.parquet.x.part").write_bytes(b"half")

@@ -32,7 +32,7 @@ def test_terminal(folder):
     plain = shown(folder, width=200)
     assert "a/model on data/dev.tsv: 200 examples, protocol clean" in plain
     assert re.search(r"good +0\.\d{3}\* \[0\.\d{3}, 0\.\d{3}\] +−0\.\d{3}\* \[−0", plain)
-    assert re.search(r"instrumented model +0\.\d{3}† ", plain)
+    assert re.search(r"instrumented +0\.\d{3}† ", plain)
     assert "AOPC ↑" in plain
     assert "LOdds ↓" in plain
     assert plain.index("controls") < plain.index("random ") < plain.index("inverse of good")
