@@ -290,7 +290,7 @@ def test_a_row_that_only_one_method_fails_on_is_measured_by_none(tmp_path, monke
     real = measure.explain
 
     def explain(plan: Any, model: Any, targets: Any, foils: Any) -> Any:
-        if "attn_lrp" in model.method_configs and any("movie 2" in row.text for row in model.rows):
+        if "attn_lrp" in model.method_configs and any("movie 2" in row.text for row in model.tokenized_texts):
             raise RefusedValue("attn_lrp fails")
         return real(plan, model, targets, foils)
 
@@ -310,7 +310,7 @@ def test_a_number_that_no_journal_can_hold_is_refused_for_its_row_alone(tmp_path
         found = real(plan, model, cases, explained)
         return [
             one | {"odd": float("nan") if "movie 1" in row.text else 0}
-            for one, row in zip(found, model.rows, strict=True)
+            for one, row in zip(found, model.tokenized_texts, strict=True)
         ]
 
     monkeypatch.setattr(measure, "measure_cases", measure_cases)
