@@ -97,7 +97,7 @@ def test_the_model_is_described(clients, kind):
     assert (model["task"], model["layers"], model["heads"]) == (task, 2, 4)
     assert [method["name"] for method in model["methods"]] == list(METHODS)
     assert (model["labels"] is None) == ("classification" not in task)
-    assert model["fields"]["second_required"] == (task == "question-answering")
+    assert model["form"]["second_required"] == (task == "question-answering")
     assert model["limits"] == {"characters": 30_000, "answer": 256}
     assert model["writes"] == (task == "text-generation")
     assert model["versions"]["tokenlight"]
@@ -112,7 +112,7 @@ def test_the_model_is_described(clients, kind):
 
 @pytest.mark.parametrize("kind", QUESTIONS)
 def test_examples_can_be_asked(clients, kind):
-    for example in clients[kind].get("/api/model").json()["examples"]:
+    for example in clients[kind].get("/api/model").json()["form"]["examples"]:
         passages = example.pop("passages", [])
         assert ask(clients[kind], "predict", {**example, "text": " ".join([*passages, example["text"]])})["tokens"]
 
@@ -154,7 +154,7 @@ def test_the_embedded_model_has_its_own_mask():
     assert model["name"] == EMBEDDED
     assert [one["name"] for one in model["masks"]][:3] == ["paper", "syntactic", "positional"]
     assert any(head["relation"] for layer in model["map"] for head in layer)
-    assert model["fields"]["second"] is None
+    assert model["form"]["second"] is None
 
 
 # --- prediction -----------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from tests.tokenizers_ import tokenizer_for
 from tokenlight import tasks
 from tokenlight.tasks import register
 from tokenlight.tasks.mixins import Labeled
-from tokenlight.tasks.task import Field, Fields
+from tokenlight.tasks.targets import TargetSpec
 from tokenlight.text.tokenized_text import Text
 
 PAIRS = [
@@ -47,12 +47,8 @@ def next_sentence(monkeypatch):
             return 2
 
         @property
-        def fields(self) -> Fields:
-            return Fields(Field("First", "A sentence"), Field("Second", "Perhaps the next"), second_required=True)
-
-        @property
-        def examples(self) -> list[Text]:
-            return [PAIRS[0]]
+        def sample(self) -> tuple[Text, TargetSpec]:
+            return PAIRS[0], None
 
     return NextSentence
 
@@ -106,7 +102,9 @@ def test_token_ids_and_the_words_of_a_result(explainer):
 def test_the_page_asks_for_it(explainer):
     with in_process(explainer) as client:
         model = client.get("/api/model").json()
-        assert model["fields"]["second"]["label"] == "Second"
+        assert model["form"]["second"]["label"] == "Second text"
+        assert model["form"]["second_required"]
+        assert model["form"]["examples"] == [{"text": PAIRS[0][0], "second": PAIRS[0][1]}]
         assert model["labels"] == ["follows", "does not follow"]
         said = client.post("/api/predict", json={"text": PAIRS[0][0], "second": PAIRS[0][1]}).json()
         assert {choice["name"] for choice in said["choices"]} == {"follows", "does not follow"}

@@ -1,8 +1,9 @@
-"""Facts of the model that the page shows before any request."""
+"""What the page knows of the model before any request: its text fields, examples and methods."""
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
+from tokenlight.common.samples import EMBEDDED, SENTENCES
 from tokenlight.common.versions import library_versions
 from tokenlight.explain.explainer import DEFAULT_METHOD
 from tokenlight.heads.mask import model_name
@@ -10,6 +11,7 @@ from tokenlight.methods import METHODS, Method
 from tokenlight.serve.explain import has_layers, takes_heads
 from tokenlight.serve.requests import ANSWER, CHARACTERS
 from tokenlight.serve.session import Session, head_map, lacks_mask, presets
+from tokenlight.tasks.mixins import Positioned
 from tokenlight.tasks.task import Task
 from tokenlight.text.tokenized_text import Text, parts
 
@@ -26,7 +28,8 @@ SCHOOLS = {
     "suppression": "Perturbation and control",
     "unit_ablation": "Perturbation and control",
 }
-PASSAGES: dict[str, Any] = {  # to ask a language model about
+Example = dict[str, Any]  # fields of the page, by name
+QUESTION_ABOUT_PASSAGES: Example = {
     "text": "Who designed the bridge?",
     "passages": [
         "The library in Oakfield was built in 1904. It burned down in 1952 and was never rebuilt.",
@@ -35,28 +38,50 @@ PASSAGES: dict[str, Any] = {  # to ask a language model about
         "The market of Oakfield takes place on Saturdays. Farmers sell apples, cheese and honey there.",
     ],
 }
+
+
+@dataclass(frozen=True)
+class Field:
+    """One text field of the page."""
+
+    label: str
+    placeholder: str
+
+
+@dataclass(frozen=True)
+class Form:
+    """The text fields of the page, and examples that fill them."""
+
+    text: Field
+    second: Field | None = None
+    second_required: bool = False
+    examples: tuple[Example, ...] = ()
+
+
+TEXT = Field("Text", "Type or paste a text")
+SECOND = Field("Second text (for models of pairs)", "Leave empty for a single text")
 FIRST_SHOWN = ("context_lrp", "calibrated_lrp", DEFAULT_METHOD, "mask_lrp", "attcat")
 
 
 def describe(session: Session) -> dict[str, Any]:
     """Everything that stays as it is while the server runs."""
     methods = [describe_method(session, method) for method in METHODS.values()]
-    usable = {one["name"] for one in methods if one["available"] and not one["needs_heads"]}
+    usable = {method["name"] for method in methods if method["available"] and not method["needs_heads"]}
     layers, heads = session.shape
     task = session.explainer.task
+    form = form_of(task)
     return {
         "name": model_name(session.explainer.inner),
         "task": task.name,
         "asks": {
-            "position": task.names_position,  # a question says which token it is about
-            "any_position": task.needs_position,  # ... and that may be every word
-            "same_labels": task.compares_classes,  # a label that was picked for one text has a meaning for the next
+            "position": isinstance(task, Positioned),  # a target says which token it is about
+            "any_position": task.needs_position,  # ... and that may be any word of the text
+            "same_labels": task.compares_classes,  # a label that was chosen for one text can be kept for the next
         },
         "layers": layers,
         "heads": heads,
         "labels": [name for _, name in sorted(task.labels.items())] or None,
-        "fields": asdict(task.fields),
-        "examples": [*([PASSAGES] if task.reads_on else []), *(example(text) for text in task.examples)],
+        "form": asdict(form),
         "writes": task.reads_on,
         "chats": task.reads_on and bool(getattr(session.explainer.tokenizer, "chat_template", None)),
         "methods": methods,
@@ -97,5 +122,29 @@ def describe_method(session: Session, method: Method) -> dict[str, Any]:
     }
 
 
-def example(text: Text) -> dict[str, str]:
+def form_of(task: Task) -> Form:
+    """The form for what a task reads. It depends on attributes of the task alone, so every registered task has one."""
+    sample, _ = task.sample
+    if task.names_spans:
+        example = ("Who wrote the book?", "The book was written by a young author in Paris, who later moved to London.")
+        question, context = Field("Question", "What do you want to know?"), Field("Context", "The text with the answer")
+        return Form(question, context, second_required=True, examples=(as_example(example),))
+    if isinstance(sample, tuple):  # the model reads nothing but pairs
+        first, second = Field("First text", TEXT.placeholder), Field("Second text", TEXT.placeholder)
+        return Form(first, second, second_required=True, examples=(as_example(sample),))
+    if task.gap == "inside":
+        mask = task.tokenizer.mask_token
+        field = Field(f"Text with a gap ({mask})", f"The keys {mask} on the table.")
+        return Form(field, examples=(as_example(f"The keys to the cabinet {mask} on the table."),))
+    if task.reads_on:
+        field = Field("Prompt", "The beginning of a text: the next token is explained")
+        return Form(field, examples=(QUESTION_ABOUT_PASSAGES, as_example("The keys to the cabinet")))
+    if task.needs_position:
+        return Form(TEXT, examples=(as_example("Ada Lovelace was born in London."),))
+    takes_second = task.reads_pairs and task.model.config.name_or_path != EMBEDDED  # which reads single sentences
+    examples = map(as_example, SENTENCES if task.compares_classes else [sample])
+    return Form(TEXT, SECOND if takes_second else None, examples=tuple(examples))
+
+
+def as_example(text: Text) -> Example:
     return dict(zip(("text", "second"), parts(text), strict=False))

@@ -8,14 +8,11 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 from transformers import PreTrainedModel
 
-from tokenlight.common.samples import EMBEDDED, SENTENCES
 from tokenlight.tasks import register
 from tokenlight.tasks.mixins import Labeled
 from tokenlight.tasks.selectors import Distribution, OutputSelector
 from tokenlight.tasks.targets import Target
-from tokenlight.tasks.task import Field, Fields
 from tokenlight.text.batch import Batch
-from tokenlight.text.tokenized_text import Text
 
 
 @register
@@ -51,17 +48,6 @@ class Classification(Labeled):
 
     def log_joint(self, rows: Tensor, resolved: Tensor) -> Tensor:
         return logsigmoid(resolved).sum() if self.several else super().log_joint(rows, resolved)
-
-    @property
-    def fields(self) -> Fields:
-        text = super().fields.text
-        if self.model.config.name_or_path == EMBEDDED:  # reads single sentences
-            return Fields(text)
-        return Fields(text, Field("Second text (for models of pairs)", "Leave empty for a single text"))
-
-    @property
-    def examples(self) -> list[Text]:
-        return list(SENTENCES)
 
 
 def distribution_of(model: PreTrainedModel, outputs: int) -> Distribution:

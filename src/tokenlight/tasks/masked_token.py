@@ -8,7 +8,6 @@ from tokenlight.common.samples import SAMPLE
 from tokenlight.tasks import register
 from tokenlight.tasks.mixins import Positioned, Worded
 from tokenlight.tasks.targets import ResolvedTarget, TargetSpec
-from tokenlight.tasks.task import Field, Fields
 from tokenlight.text.tokenized_text import Text, TokenizedText
 
 
@@ -40,15 +39,6 @@ class MaskedToken(Positioned, Worded):
 
     def default_position(self, tokenized_text: TokenizedText) -> int | None:
         return next(iter(self.masks(tokenized_text)), None)
-
-    @property
-    def fields(self) -> Fields:
-        gap = self.tokenizer.mask_token
-        return Fields(Field(f"Text with a gap ({gap})", f"The keys {gap} on the table."))
-
-    @property
-    def examples(self) -> list[Text]:
-        return [f"The keys to the cabinet {self.tokenizer.mask_token} on the table."]
 
     @property
     def sample(self) -> tuple[Text, TargetSpec]:

@@ -175,7 +175,6 @@ class Positioned(Task):
     """A task whose targets are (position, label or token)."""
 
     logits_for: ClassVar[LogitsFor] = "every token"
-    names_position = True
 
     def resolve_target(self, tokenized_text: TokenizedText, target: TargetSpec, foil: TargetSpec) -> ResolvedTarget:
         position, name = self.place(tokenized_text, target)

@@ -21,10 +21,9 @@ from tokenlight.tasks.targets import (
     TargetSpec,
     refuse_equal,
 )
-from tokenlight.tasks.task import Field, Fields
 from tokenlight.text.batch import Batch
 from tokenlight.text.tokenize import follow, refuse_too_long
-from tokenlight.text.tokenized_text import Text, TokenizedText
+from tokenlight.text.tokenized_text import TokenizedText
 
 
 @register
@@ -151,14 +150,6 @@ class NextToken(Worded):
             original_ids=question.original_ids + tail,
             token_type_ids=types if types is None else types + types[-1:] * len(tail),
         )
-
-    @property
-    def fields(self) -> Fields:
-        return Fields(Field("Prompt", "The beginning of a text: the next token is explained"))
-
-    @property
-    def examples(self) -> list[Text]:
-        return ["The keys to the cabinet"]
 
 
 def step_places(resolved: Sequence[ResolvedTarget], batch: Batch) -> Tensor:

@@ -27,7 +27,7 @@ from tokenlight.tasks.targets import (
     check_positions,
     refuse_equal,
 )
-from tokenlight.tasks.task import MOST, Field, Fields, Task
+from tokenlight.tasks.task import MOST, Task
 from tokenlight.text.batch import Batch
 from tokenlight.text.segmentation import find_whole
 from tokenlight.text.tokenized_text import Text, TokenizedText, parts
@@ -177,15 +177,6 @@ class ExtractiveAnswers(Task):
             elif measured_target.foil_span != GONE:
                 found = found + logsigmoid(row[place] - row[measured_target.foil_span[side]])
         return found
-
-    @property
-    def fields(self) -> Fields:
-        context = Field("Context", "The text that holds the answer")
-        return Fields(Field("Question", "What do you want to know?"), context, second_required=True)
-
-    @property
-    def examples(self) -> list[Text]:
-        return [("Who wrote the book?", "The book was written by a young author in Paris, who later moved to London.")]
 
     @property
     def sample(self) -> tuple[Text, TargetSpec]:

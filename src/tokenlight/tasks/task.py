@@ -40,23 +40,6 @@ MOST = 10  # candidates to pick from, where the model could say anything
 
 
 @dataclass(frozen=True)
-class Field:
-    """A place to write in, on the page."""
-
-    label: str
-    placeholder: str
-
-
-@dataclass(frozen=True)
-class Fields:
-    """What the page asks for."""
-
-    text: Field
-    second: Field | None = None
-    second_required: bool = False
-
-
-@dataclass(frozen=True)
 class Task(ABC):
     """What this model is asked. Texts are given as rows; `i` is a text's place in the batch that was run."""
 
@@ -77,8 +60,7 @@ class Task(ABC):
     foil_has_own_query_position: ClassVar[bool] = False  # a foil is read at another token than the target
     reads_pairs: ClassVar[bool] = False
     names_spans: ClassVar[bool] = False  # a target is a stretch of tokens
-    names_position: ClassVar[bool] = False  # the model answers for every token: a target says for which
-    needs_position: ClassVar[bool] = False  # ... and no text says it by itself
+    needs_position: ClassVar[bool] = False  # a target says for which token, as no text says it by itself
     reads_windows: ClassVar[bool] = False  # what it says about parts of a text can be averaged
     compares_classes: ClassVar[bool] = False
     score_word: ClassVar[str] = "logit"  # what the explained number is called
@@ -303,19 +285,9 @@ class Task(ABC):
             return logsigmoid(resolved - rows[:, measured_target.foil]).sum()
         return self.log_joint(rows, resolved)
 
-    # What people are shown
-
-    @property
-    def fields(self) -> Fields:
-        """What the page asks for."""
-        return Fields(Field("Text", "Type or paste a text"))
-
-    @property
-    def examples(self) -> list[Text]:
-        """To begin with, on the page."""
-        return [SAMPLE]
+    # To try the model
 
     @property
     def sample(self) -> tuple[Text, TargetSpec]:
-        """A short input that fits, and what can be explained about it."""
+        """A short input that the model can read, and a target for it; a pair if the model reads nothing but pairs."""
         return SAMPLE, None

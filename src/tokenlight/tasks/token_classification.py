@@ -23,9 +23,5 @@ class TokenClassification(Positioned, Labeled):
         return next((i for i, special in enumerate(tokenized_text.special) if not special), None)
 
     @property
-    def examples(self) -> list[Text]:
-        return ["Ada Lovelace was born in London."]
-
-    @property
     def sample(self) -> tuple[Text, TargetSpec]:
         return SAMPLE, ("boat", None)

@@ -12,7 +12,7 @@ export function questionOf(state, model, text = state.text) {
   const [target, foil] = [state.target?.span ?? null, state.foil?.span ?? null];
   return {
     ...(model.writes ? { ...promptOf(state, model, text), ...answerOf(state) } : { text }),
-    second: model.fields.second && state.second ? state.second : null,
+    second: model.form.second && state.second ? state.second : null,
     target: target ? null : state.target,
     foil: foil ? null : state.foil,
     position: state.position,
@@ -26,7 +26,7 @@ export function mountAsk(app) {
   const { model, store } = app;
   const fields = { text: byId("text"), second: byId("second") };
   for (const [name, field] of Object.entries(fields)) {
-    const about = model.fields[name];
+    const about = model.form[name];
     byId(`${name}-field`).hidden = !about;
     if (!about) continue;
     byId(`${name}-label`).textContent = about.label;
@@ -36,8 +36,8 @@ export function mountAsk(app) {
       if (isSend(event)) app.send();
     });
   }
-  byId("examples").replaceChildren(...model.examples.map((example) => exampleButton(app, example)));
-  byId("examples-title").hidden = !model.examples.length;
+  byId("examples").replaceChildren(...model.form.examples.map((example) => exampleButton(app, example)));
+  byId("examples-title").hidden = !model.form.examples.length;
   byId("explain").addEventListener("click", () => app.explainNow());
 
   mountOthers(app);
@@ -94,7 +94,7 @@ function createPredicting(app) {
   return async () => {
     running?.abort();
     const state = app.store.get();
-    if (isElsewhere(state) || !state.text.trim() || (app.model.fields.second_required && !state.second.trim())) {
+    if (isElsewhere(state) || !state.text.trim() || (app.model.form.second_required && !state.second.trim())) {
       app.prediction = null;
       return drawPrediction(app, "");
     }

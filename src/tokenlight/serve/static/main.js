@@ -44,7 +44,7 @@ function start(model) {
   app.send = () => app.explainNow(); // by Ctrl + Enter
   app.answers = createResults(app, (state) => state.text, () => WHOLE, explainAnswer);
   app.explainNow = () => {
-    const needed = model.fields.second_required ? ["text", "second"] : ["text"];
+    const needed = model.form.second_required ? ["text", "second"] : ["text"];
     const missing = needed.find((name) => !store.get()[name].trim());
     if (missing) return byId(missing).focus();
     app.results.run(true);
