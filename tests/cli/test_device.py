@@ -42,7 +42,7 @@ def test_models_on_apples_gpus_are_refused(monkeypatch):
         ("gpu", "expected cpu, cuda, xpu"),
         ("meta", "expected cpu, cuda, xpu"),
         ("", "expected cpu, cuda, xpu"),
-        ("mps", "no double precision.*; take cpu"),
+        ("mps", "no double precision.*; use cpu"),
         ("cuda:99", "cannot be moved there"),
     ],
 )

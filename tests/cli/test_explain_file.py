@@ -52,8 +52,8 @@ def test_corpus_shows_one_folder_or_two(checkpoint, source, tmp_path):
     about.write_text(about.read_text().replace('"sha256": "', '"sha256": "0'))
     (Path(one) / "_SUCCESS").unlink()
     said = run("corpus", one, "--other", two).stderr
-    assert f"note: {one} is not finished: its words are those of the parts that are there\n" in said
-    assert f"note: {one} and {two} are not of the same data\n" in said
+    assert f"note: {one} is not finished: only its finished parts are counted\n" in said
+    assert f"note: {one} and {two} have different data\n" in said
     assert "png, svg" in succeed("corpus", "--help").replace(".", "")
     assert "ends in" in fail("corpus", one, "--figure", "words.gif")
     assert "no run.json" in fail("corpus", str(tmp_path))

@@ -20,7 +20,7 @@ from transformers import AutoModelForSequenceClassification
 import tokenlight as tl
 from tests.cli.test_explain import fail, succeed
 from tests.tokenizers_ import model_for, tokenizer_for
-from tokenlight.cli.load import first_sentence, load_model, unreachable, what_hub_said
+from tokenlight.cli.load import describe_hub_error, first_sentence, load_model, why_unreachable
 
 NAME = "somebody/some-model"
 
@@ -81,7 +81,7 @@ def test_without_the_hub_the_cache_is_read(checkpoint, tmp_path, monkeypatch):
 
 
 def test_a_refusal_is_an_answer(refusing_server):
-    assert unreachable(refusing_server) is None
+    assert why_unreachable(refusing_server) is None
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_a_refusal_is_an_answer(refusing_server):
 def test_what_the_hub_said_is_told_by_the_kind_of_its_error(kind, said):
     wrapped = OSError("at length")
     wrapped.__cause__ = kind.__new__(kind)
-    assert said in what_hub_said(wrapped)
+    assert said in describe_hub_error(wrapped)
 
 
 @pytest.mark.parametrize(("family", "task"), [("bert", "text-classification"), ("llama", "text-generation")])

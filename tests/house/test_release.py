@@ -90,7 +90,7 @@ def test_a_complete_wheel_has_no_problems():
 
 
 @pytest.mark.parametrize(
-    "name", ["tokenlight/py.typed", "tokenlight/embedded/files/model.safetensors", "tokenlight/cli/catalogue.json"]
+    "name", ["tokenlight/py.typed", "tokenlight/embedded/files/model.safetensors", "tokenlight/cli/catalog.json"]
 )
 def test_missing_or_outdated_files_of_a_wheel_are_named(name):
     assert problems({one: data for one, data in WHOLE.items() if one != name}, WHOLE) == [f"missing: {name}"]

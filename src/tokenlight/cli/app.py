@@ -1,4 +1,4 @@
-"""The root of the command line, and what every command shares."""
+"""The root of the command line: its output, its warnings and its errors."""
 
 import logging
 import re
@@ -20,17 +20,14 @@ app: typer.Typer = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-INTERRUPTED = 130  # how shells say that a command was stopped by Ctrl-C
-LOGGERS = ("transformers", "huggingface_hub")  # that print names from files of models
-COLORS = re.compile(r"\x1b\[[\d;]*m")  # with which transformers writes tables on a terminal
+INTERRUPTED = 130  # the exit code of a command that was stopped by Ctrl-C
+LOGGERS = ("transformers", "huggingface_hub")  # loggers whose messages contain names from a model's files
+COLORS = re.compile(r"\x1b\[[\d;]*m")  # color codes, which transformers writes in tables on a terminal
 format_warning: Callable[..., str] = warnings.formatwarning
-ModelOption = Annotated[
-    str, typer.Option("--model", "-m", help="Checkpoint name or path; 'default' is the one inside.")
-]
 
 
 def wide_console() -> "Console":
-    """For tables: as wide as the terminal, and without line breaks in a file or a pipe."""
+    """A console for tables: as wide as the terminal, or wide enough for every line in a file or a pipe."""
     from tokenlight.common.console import SafeConsole
 
     console = SafeConsole()
@@ -38,17 +35,17 @@ def wide_console() -> "Console":
 
 
 def say(message: str, err: bool = False) -> None:
-    """Print one line. Names and texts of users may be in it: control characters are escaped."""
+    """Print one line, with control characters escaped, as it may contain names and texts of users."""
     typer.echo(escape_controls(message), err=err)
 
 
 def escape_message(message: str) -> str:
-    """What another package prints, without its colors and with control characters escaped."""
+    """A message of another package, without colors and with control characters escaped."""
     return escape_in_document(COLORS.sub("", message))
 
 
 class SafeFormatter(logging.Formatter):
-    """Messages as another formatter writes them, with control characters escaped."""
+    """Escapes control characters in the messages of another formatter."""
 
     def __init__(self, formatter: logging.Formatter) -> None:
         super().__init__()
@@ -59,7 +56,7 @@ class SafeFormatter(logging.Formatter):
 
 
 def escape_logs() -> None:
-    """To be called when the packages have been imported: they make their handlers then."""
+    """Escape control characters in log messages. Call it after importing the packages, which adds their handlers."""
     for handler in (handler for name in LOGGERS for handler in logging.getLogger(name).handlers):
         if not isinstance(handler.formatter, SafeFormatter):
             handler.setFormatter(SafeFormatter(handler.formatter or logging.Formatter()))
@@ -83,13 +80,13 @@ def root(
         bool, typer.Option("--version", callback=print_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Which tokens made a Transformer say that, by dozens of published methods."""
+    """Explain which tokens led a Transformer to its output, with dozens of published methods."""
     warnings.formatwarning = format_safe_warning
 
 
 @contextmanager
 def readable_errors() -> Iterator[None]:
-    """What a person got wrong is one line and exit code 2, not a traceback."""
+    """Print an error that the user can fix as one line, and exit with code 2 instead of a traceback."""
     try:
         yield
     except (ValueError, TypeError, OSError, ImportError, MemoryError) as error:

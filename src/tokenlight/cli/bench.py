@@ -1,4 +1,4 @@
-"""Commands for the benchmark, and for the check that scores depend on the weights."""
+"""Commands that run the benchmark, and check that scores depend on the weights."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -29,7 +29,7 @@ from tokenlight.cli.options import (
     TrustOption,
     WorkersOption,
 )
-from tokenlight.cli.output import refuse_checkpoint
+from tokenlight.cli.output import check_figure_path, refuse_checkpoint
 from tokenlight.common.errors import RefusedValue
 from tokenlight.common.option_values import BadRows
 from tokenlight.runs.workers import Workers
@@ -39,32 +39,40 @@ if TYPE_CHECKING:
     from tokenlight.results.tables import Table
 
 
-FIRST_ROWS = 50  # of the check that scores depend on the weights
+SANITY_ROWS = 50  # how many rows `sanity` uses by default
 
 
 @app.command()
 def bench(
-    model: Annotated[str, typer.Argument(help="Checkpoint ('default' is the one inside), or a folder of results.")],
+    model: Annotated[
+        str,
+        typer.Argument(help="Checkpoint ('default' is the model that comes with tokenlight), or a folder of results."),
+    ],
     data: Annotated[
         str | None, typer.Argument(help="A data file (TSV, CSV, JSON, Parquet, CoNLL-U), or hf:NAME.")
     ] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="The folder for the results.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Folder for the results.")] = None,
     method: MethodSpecsOption = None,
     metric: Annotated[
         list[str] | None,
-        typer.Option(help="Repeat; also with options: pointing_game:k=1.", autocompletion=complete_metric),
+        typer.Option(
+            help="Metric name, also with options, such as pointing_game:k=1; repeat for several.",
+            autocompletion=complete_metric,
+        ),
     ] = None,
     preset: Annotated[
         str | None,
         typer.Option(
-            help="A paper's protocol: attcat, mask_lrp, alti, arras, attcat_squad ...: docs/presets.md.",
+            help="A paper's protocol, such as attcat, mask_lrp, alti, arras or attcat_squad; see docs/presets.md.",
             autocompletion=complete_protocol,
         ),
     ] = None,
     limit: LimitOption = None,
     sample: SampleOption = None,
     seed: SampleSeedOption = 0,
-    bad_rows: Annotated[BadRows, typer.Option(help="Skip rows that cannot be used, or refuse to go on.")] = "skip",
+    bad_rows: Annotated[
+        BadRows, typer.Option(help="What to do with rows that cannot be used: skip them, or stop.")
+    ] = "skip",
     text: TextOption = None,
     pair: PairOption = None,
     label: Annotated[str | None, typer.Option(help="The column with the gold label.")] = None,
@@ -72,8 +80,12 @@ def bench(
     kind: KindOption = None,
     removal: RemovalOption = None,
     heads: HeadsOption = None,
-    erasure: Annotated[bool, typer.Option(help="Erasure as a control: one forward pass for every token.")] = True,
-    seed_model: Annotated[list[str] | None, typer.Option(help="Repeat; models that differ in their seed.")] = None,
+    erasure: Annotated[
+        bool, typer.Option(help="Add erasure as a control; it takes one forward pass per token.")
+    ] = True,
+    seed_model: Annotated[
+        list[str] | None, typer.Option(help="A model trained with another seed; repeat for several.")
+    ] = None,
     fused: FusedOption = None,
     task: TaskOption = None,
     trust_remote_code: TrustOption = False,
@@ -81,7 +93,7 @@ def bench(
     engine: EngineOption = "local",
     workers: WorkersOption = None,
 ) -> None:
-    """Compare methods by metrics on your own model and data. A run that was stopped continues with the same command."""
+    """Compare methods by metrics on a model and data. The same command continues a run that was stopped."""
     from tokenlight.bench.measure import read_shown
     from tokenlight.bench.tabulate import read_table
     from tokenlight.data.data_source import DataSource
@@ -92,16 +104,10 @@ def bench(
         if data is None:
             if not (Path(model) / "run.json").is_file():
                 raise RefusedValue("name the data to measure on, or a folder with results to show")
-            chosen = (output, method, metric, preset, limit, sample, text, pair, label, split, kind, removal, heads)
-            chosen += (
-                seed_model,
-                fused,
-                task,
-                workers,
-                None if bad_rows == "skip" else bad_rows,
-                None if erasure else 0,
-            )
-            if any(one is not None and one != [] for one in chosen):
+            options = [output, method, metric, preset, limit, sample, text, pair, label, split, kind, removal, heads]
+            options += [seed_model, fused, task, workers]
+            has_option = any(value is not None and value != [] for value in options)
+            if has_option or bad_rows != "skip" or not erasure:
                 raise RefusedValue(f"{model} holds results, which are shown as they are: name the data for a new run")
             table, folder = read_table(model), Path(model)
             write_views(table, folder, read_shown(folder))
@@ -154,29 +160,29 @@ def run_bench(
     protocol: str | None,
     **settings: Any,
 ) -> "Table":
-    """What can be checked without a model is checked before it is loaded."""
+    """Run the benchmark. Methods, metrics and protocol are checked before any model is loaded."""
     from tokenlight.bench.benchmark import bench as run
     from tokenlight.bench.protocol import protocol as find_protocol
     from tokenlight.runs.method_specs import MethodSpec, parse_measure
 
-    for written in settings["methods"] or ():
-        MethodSpec.parse(written)
-    for written in settings["metrics"] or ():
-        parse_measure(written)
+    for spec in settings["methods"] or ():
+        MethodSpec.parse(spec)
+    for spec in settings["metrics"] or ():
+        parse_measure(spec)
     if protocol is not None:
         find_protocol(protocol)
-    others = [load_model(name, task, trust_remote_code, device) for name in seeds]
+    seed_models = [load_model(name, task, trust_remote_code, device) for name in seeds]
     try:
         return run(
             load_model(model, task, trust_remote_code, device),
             source,
             protocol=protocol,
-            seed_models=others,
+            seed_models=seed_models,
             **settings,
         )
     except KeyboardInterrupt as error:
-        kept = f"what is done is in {settings['output']}; run the same command again to continue"
-        say(f"tokenlight: stopped; {kept}", err=True)
+        folder = settings["output"]
+        say(f"tokenlight: stopped; results so far are in {folder}; run the same command again to continue", err=True)
         raise typer.Exit(INTERRUPTED) from error
 
 
@@ -186,12 +192,12 @@ def sanity(
     data: DataArgument,
     method: MethodsOption = None,
     limit: Annotated[
-        int | None, typer.Option(min=1, help="Only the first so many rows; default: 50, or the sample.")
+        int | None, typer.Option(min=1, help="Use only the first N rows; default: 50, or the sample.")
     ] = None,
     sample: SampleOption = None,
-    absolute: Annotated[bool, typer.Option(help="Compare |scores|.")] = False,
-    seed: Annotated[int, typer.Option(help="Of the shuffling, and of --sample.")] = 0,
-    figure: Annotated[Path | None, typer.Option(help="Draw the similarities here: png, svg or pdf.")] = None,
+    absolute: Annotated[bool, typer.Option(help="Compare absolute scores.")] = False,
+    seed: Annotated[int, typer.Option(help="Seed of the shuffling and of --sample.")] = 0,
+    figure: Annotated[Path | None, typer.Option(help="Draw the similarities to this .png, .svg or .pdf file.")] = None,
     text: TextOption = None,
     pair: PairOption = None,
     split: SplitOption = None,
@@ -201,25 +207,22 @@ def sanity(
     trust_remote_code: TrustOption = False,
     device: DeviceOption = None,
 ) -> None:
-    """Do scores depend on what the model has learned? Its layers are shuffled from the top down."""
+    """Check that scores depend on what the model has learned, by shuffling its layers from the top down."""
     from tokenlight.bench.robustness import check_methods, source_texts
     from tokenlight.data.data_source import DataSource
     from tokenlight.explain.explainer import DEFAULT_METHOD
     from tokenlight.runs.method_specs import MethodSpec
     from tokenlight.views.curve_chart import sanity_figure, sanity_table
+    from tokenlight.views.drawing import save
 
     with readable_errors():
-        if figure is not None:
-            from tokenlight.views.drawing import check_figure_name
-
-            check_figure_name(figure)
-        specs = [MethodSpec.parse(one) for one in method or [DEFAULT_METHOD]]
+        check_figure_path(figure)
+        specs = [MethodSpec.parse(name) for name in method or [DEFAULT_METHOD]]
         explainer = load_model(model, task, trust_remote_code, device)
-        limit = FIRST_ROWS if limit is None and sample is None else limit
+        limit = SANITY_ROWS if limit is None and sample is None else limit
         source = DataSource(data, text=text, pair=pair, kind=kind, split=split, limit=limit, sample=sample, seed=seed)
-        found = check_methods(explainer, source_texts(source, explainer), specs, heads, absolute=absolute, seed=seed)
-        wide_console().print(sanity_table(found))
+        texts = source_texts(source, explainer)
+        similarities = check_methods(explainer, texts, specs, heads, absolute=absolute, seed=seed)
+        wide_console().print(sanity_table(similarities))
         if figure is not None:
-            from tokenlight.views.drawing import save
-
-            save(sanity_figure(found), figure)
+            save(sanity_figure(similarities), figure)

@@ -1,4 +1,4 @@
-"""Methods, metrics, protocols and tasks from a stored file, without torch: the methods table, completion of names."""
+"""Methods, metrics, protocols and tasks from a stored file, read without importing torch."""
 
 import json
 from collections.abc import Iterable
@@ -11,19 +11,17 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 
-WIDE = 140  # columns of a terminal from which papers have room
+WIDE = 140  # width of a terminal, in columns, that has room for all columns of the table
 WIDE_COLUMNS = ("method", "what it does", "signed", "passes", "papers call it", "paper", "class-specific")
-LEGEND = (
-    "signed: words can also speak against what is explained; forward, backward: passes of the model that a text takes"
-)
+LEGEND = "signed: scores can also be negative, against the target; forward, backward: passes of the model for one text"
 
 
 @dataclass(frozen=True)
 class MethodRow:
-    """What the table says of a method."""
+    """One method in the table of methods."""
 
     name: str
-    title: str  # what papers call it
+    title: str  # its name in papers
     summary: str  # what it does
     paper: str
     signed: bool
@@ -32,8 +30,8 @@ class MethodRow:
 
 
 def method_table(rows: Iterable[MethodRow], width: int = WIDE) -> "Table":
-    """All methods and what they do; a column for each fact where there is room, else a line below."""
-    from rich.table import Table  # here: shell completion reads rows too, and draws nothing
+    """All methods and what they do: in seven columns on a wide terminal, in two columns and two lines on others."""
+    from rich.table import Table  # imported here, as shell completion reads rows without drawing a table
 
     table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
     table.caption, table.caption_justify = LEGEND, "left"
@@ -60,27 +58,24 @@ def yes_or_no(value: bool) -> str:
     return "yes" if value else "no"
 
 
-FILE = Path(__file__).with_name("catalogue.json")  # `make catalog` writes it from the registries
+FILE = Path(__file__).with_name("catalog.json")  # `make catalog` writes it from the registries
 
 
 @dataclass(frozen=True)
 class Catalog:
-    """The registries, as far as the table of methods and shell completion speak of them."""
+    """What the table of methods and shell completion need to know of the registries."""
 
     methods: tuple[MethodRow, ...]
-    metrics: dict[str, str]  # name -> what papers call it
+    metrics: dict[str, str]  # name -> name in papers
     protocols: tuple[str, ...]
     tasks: tuple[str, ...]
 
 
 def read_catalog() -> Catalog:
-    found = json.loads(FILE.read_text(encoding="utf-8"))
-    return Catalog(
-        tuple(MethodRow(**row) for row in found["methods"]),
-        found["metrics"],
-        tuple(found["protocols"]),
-        tuple(found["tasks"]),
-    )
+    """The catalog in its file."""
+    stored = json.loads(FILE.read_text(encoding="utf-8"))
+    methods = tuple(MethodRow(**row) for row in stored["methods"])
+    return Catalog(methods, stored["metrics"], tuple(stored["protocols"]), tuple(stored["tasks"]))
 
 
 def complete_method(incomplete: str) -> list[tuple[str, str]]:

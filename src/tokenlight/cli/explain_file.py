@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tokenlight.cli.app import INTERRUPTED, ModelOption, app, readable_errors, say, wide_console
+from tokenlight.cli.app import INTERRUPTED, app, readable_errors, say, wide_console
 from tokenlight.cli.catalog import complete_method
 from tokenlight.cli.load import DEFAULT, load_model
 from tokenlight.cli.options import (
@@ -16,6 +16,7 @@ from tokenlight.cli.options import (
     KindOption,
     LimitOption,
     MethodSpecsOption,
+    ModelOption,
     PairOption,
     QuantityOption,
     SampleOption,
@@ -26,7 +27,7 @@ from tokenlight.cli.options import (
     TrustOption,
     WorkersOption,
 )
-from tokenlight.cli.output import refuse_checkpoint
+from tokenlight.cli.output import check_figure_path, refuse_checkpoint
 from tokenlight.common.errors import RefusedValue
 from tokenlight.common.files import write_atomically
 from tokenlight.common.formatting import describe_count
@@ -41,27 +42,32 @@ if TYPE_CHECKING:
 @app.command("explain-file")
 def explain_file(
     source: Annotated[
-        str, typer.Argument(metavar="INPUT", help="Parquet, JSON lines, CSV, TSV or text; a folder of such; hf:NAME.")
+        str,
+        typer.Argument(
+            metavar="INPUT", help="A Parquet, JSON lines, CSV, TSV or text file, a folder of such files, or hf:NAME."
+        ),
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The folder for the results.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the results.")],
     method: MethodSpecsOption = None,
     model: ModelOption = DEFAULT,
     heads: HeadsOption = None,
-    target: Annotated[str | None, typer.Option(help="Label or token; default: what the model predicts.")] = None,
-    foil: Annotated[str | None, typer.Option(help="Explain target minus this.")] = None,
+    target: Annotated[
+        str | None, typer.Option(help="The label or token to explain; default: the predicted one.")
+    ] = None,
+    foil: Annotated[str | None, typer.Option(help="Explain the target minus this label or token.")] = None,
     text: TextOption = None,
     pair: PairOption = None,
-    id_column: Annotated[str | None, typer.Option("--id", help="The column with names of the rows.")] = None,
+    id_column: Annotated[str | None, typer.Option("--id", help="The column with the names of the rows.")] = None,
     target_column: Annotated[str | None, typer.Option(help="The column with each row's target.")] = None,
     foil_column: Annotated[str | None, typer.Option(help="The column with each row's foil.")] = None,
     answer_column: Annotated[
         str | None, typer.Option(help="The column with a language model's answer to each prompt.")
     ] = None,
     documents_column: Annotated[
-        str | None, typer.Option(help="The column with the passages of each prompt, as a list of texts.")
+        str | None, typer.Option(help="The column with the documents of each prompt, as a list of texts.")
     ] = None,
     each: Annotated[
-        Each, typer.Option(help="Of answers: what is explained on its own, at the cost of a backward pass.")
+        Each, typer.Option(help="What is explained separately in an answer; each takes a backward pass.")
     ] = "sentence",
     quantity: QuantityOption = DEFAULT_QUANTITY,
     kind: KindOption = None,
@@ -70,35 +76,35 @@ def explain_file(
     sample: SampleOption = None,
     seed: SampleSeedOption = 0,
     window: Annotated[
-        int | None, typer.Option(min=1, help="Read longer texts in windows of so many tokens; default: cut them off.")
+        int | None, typer.Option(min=1, help="Split longer texts into windows of N tokens; default: truncate them.")
     ] = None,
     overlap: Annotated[
-        int | None, typer.Option(min=0, help="Tokens that windows share; default: a quarter of them.")
+        int | None, typer.Option(min=0, help="Overlap of windows in tokens; default: a quarter of a window.")
     ] = None,
-    dtype: Annotated[ScoreType, typer.Option(help="Of the scores that are written.")] = "float32",
-    keep_text: Annotated[bool, typer.Option(help="Write the texts next to their scores.")] = True,
+    dtype: Annotated[ScoreType, typer.Option(help="Data type of the written scores.")] = "float32",
+    keep_text: Annotated[bool, typer.Option(help="Write the texts beside their scores.")] = True,
     tokens: Annotated[
         int | None,
-        typer.Option(min=1, help="Tokens that run together, padding included; default: as suits the device."),
+        typer.Option(min=1, help="Tokens of one batch, including padding; default: depends on the device."),
     ] = None,
     chunk_rows: Annotated[
-        int, typer.Option(min=1, help="Rows of one file; a run that is stopped does no more than these again.")
+        int, typer.Option(min=1, help="Rows of one file; a run that was stopped repeats at most these.")
     ] = 1000,
-    low_memory: Annotated[bool, typer.Option(help="Less memory, more time, the same scores.")] = False,
+    low_memory: Annotated[bool, typer.Option(help="Use less memory and more time, with the same scores.")] = False,
     fused: FusedOption = None,
     engine: EngineOption = "local",
     workers: WorkersOption = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="Of torch, in each process.")] = None,
-    summary: Annotated[bool, typer.Option(help="Then show the words that support each label.")] = False,
+    threads: Annotated[int | None, typer.Option(min=1, help="How many threads torch uses in each process.")] = None,
+    summary: Annotated[bool, typer.Option(help="Show the words that support each label at the end.")] = False,
     task: TaskOption = None,
     trust_remote_code: TrustOption = False,
     device: Annotated[
-        str | None, typer.Option(help="Where the model runs: cpu, cuda ...; default: a GPU where there is one.")
+        str | None, typer.Option(help="Device of the model: cpu, cuda ...; default: a GPU if there is one.")
     ] = None,
 ) -> None:
-    """Explain every text of a file, or every answer to a prompt, into a folder of Parquet files.
+    """Explain every text of a file, or every answer to a prompt, and write Parquet files into a folder.
 
-    A run that was stopped continues with the same command.
+    The same command continues a run that was stopped.
     """
     from tokenlight.corpus.explain_dataset import explain_dataset
     from tokenlight.data.data_source import DataSource
@@ -113,10 +119,11 @@ def explain_file(
         columns = {"text": text, "pair": pair, "id": id_column, "target": target_column, "foil": foil_column}
         columns |= {"answer": answer_column, "documents": documents_column}
         try:
-            methods = [MethodSpec.parse(one) for one in method or [DEFAULT_METHOD]]  # before the model: that is slow
+            methods = [
+                MethodSpec.parse(name) for name in method or [DEFAULT_METHOD]
+            ]  # before loading the model, which is slow
             texts = DataSource(source, **columns, kind=kind, split=split, limit=limit, sample=sample, seed=seed)
             check_corpus(texts)
-            chosen = Workers(engine, workers, threads)
             settings = CorpusSettings(
                 chunk_rows=chunk_rows,
                 tokens=tokens,
@@ -132,103 +139,122 @@ def explain_file(
                 fused=fused,
             )
             explainer = load_model(model, task, trust_remote_code, default_device(engine) if device is None else device)
-            found = explain_dataset(explainer, texts, output, methods, heads=heads, settings=settings, workers=chosen)
+            result = explain_dataset(
+                explainer,
+                texts,
+                output,
+                methods,
+                heads=heads,
+                settings=settings,
+                workers=Workers(engine, workers, threads),
+            )
         except KeyboardInterrupt as error:
             say(f"tokenlight: stopped; {done_so_far(output)}; run the same command again to continue", err=True)
             raise typer.Exit(INTERRUPTED) from error
-        skipped = f", {describe_count(found.bad, 'row')} skipped (see bad_rows.jsonl)" if found.bad else ""
-        texts_done, parts = describe_count(found.explained, "text"), describe_count(found.parts, "part")
+        skipped = f", {describe_count(result.bad, 'row')} skipped (see bad_rows.jsonl)" if result.bad else ""
+        texts_done, parts = describe_count(result.explained, "text"), describe_count(result.parts, "part")
         say(f"{texts_done} explained in {parts}{skipped}: {output}")
-        if found.repaired:
-            say(f"note: {describe_count(found.repaired, 'damaged part')} of the earlier run computed again", err=True)
-        if found.too_small:
+        if result.repaired:
+            say(f"note: {describe_count(result.repaired, 'damaged part')} of the earlier run computed again", err=True)
+        if result.too_small:
             say(
-                f"note: {describe_count(found.too_small, 'score')} too small for {dtype}, stored as 0 or with fewer "
+                f"note: {describe_count(result.too_small, 'score')} too small for {dtype}, stored as 0 or with fewer "
                 f"digits; with --dtype {'float32' if dtype == 'float16' else dtype} most of them are kept",
                 err=True,
             )
         if summary:
             from tokenlight.corpus.summary import summarize
 
-            show(summarize(output), 10, output / "summary.csv")
+            show_words(summarize(output), 10, output / "summary.csv")
 
 
 def default_device(engine: Engine) -> str | None:
-    """The GPU where there is one; Ray's workers move their copies themselves."""
+    """The GPU if there is one; None under Ray, whose workers move their own copies of the model."""
     import torch
 
     return "cuda" if engine == "local" and torch.cuda.is_available() else None
 
 
 def done_so_far(folder: Path) -> str:
+    """The number of finished parts in words."""
     parts = len(list((folder / "parts").glob("part-*.parquet")))
     return f"{describe_count(parts, 'finished part')} in {folder}"
 
 
 @app.command()
 def corpus(
-    folder: Annotated[Path, typer.Argument(help="A folder that `tokenlight explain-file` wrote.")],
-    other: Annotated[Path | None, typer.Option(help="The same texts explained for another checkpoint.")] = None,
-    method: Annotated[
-        str | None, typer.Option(help="One of its methods; default: all.", autocompletion=complete_method)
+    folder: Annotated[Path, typer.Argument(help="A folder written by `tokenlight explain-file`.")],
+    other: Annotated[
+        Path | None, typer.Option(help="A folder with the same texts explained for another checkpoint.")
     ] = None,
-    top: Annotated[int, typer.Option(min=1, help="Words of each label.")] = 15,
-    min_uses: Annotated[int, typer.Option(min=1, help="Leave out words with fewer uses.")] = 2,
-    csv: Annotated[Path | None, typer.Option(help="Write all words here.")] = None,
-    figure: Annotated[Path | None, typer.Option(help="Draw the words here: png, svg or pdf.")] = None,
+    method: Annotated[
+        str | None, typer.Option(help="One of the folder's methods; default: all.", autocompletion=complete_method)
+    ] = None,
+    top: Annotated[int, typer.Option(min=1, help="How many words to show for each label.")] = 15,
+    min_uses: Annotated[int, typer.Option(min=1, help="Leave out words with fewer occurrences.")] = 2,
+    csv: Annotated[Path | None, typer.Option(help="Write all words to this .csv file.")] = None,
+    figure: Annotated[Path | None, typer.Option(help="Draw the words to this .png, .svg or .pdf file.")] = None,
 ) -> None:
-    """The words that support each label more than others do, over a whole corpus."""
+    """Show the words that support each label more than others do, over a whole corpus."""
     from tokenlight.corpus.summary import summarize
     from tokenlight.views.corpus_words import comparison_table, summary_csv, summary_figure
-    from tokenlight.views.drawing import check_figure_name, save
+    from tokenlight.views.drawing import save
 
     with readable_errors():
-        if figure is not None:
-            check_figure_name(figure)
-        # Words that are used less often are needed where the other checkpoint's are looked up.
-        found = summarize(folder, method, 1 if other else min_uses)
-        for one in (folder,) if other is None else (folder, other):
-            say_unfinished(one)
+        check_figure_path(figure)
+        # A comparison also needs the rare words of either checkpoint.
+        summaries = summarize(folder, method, 1 if other else min_uses)
+        for run_folder in (folder,) if other is None else (folder, other):
+            warn_if_unfinished(run_folder)
         if other is None:
-            show(found, top, csv)
-            if not any(label.words for one in found for label in one.labels):
+            show_words(summaries, top, csv)
+            if not any(label.words for summary in summaries for label in summary.labels):
                 say(f"no word is used {min_uses} times or more: lower --min-uses", err=True)
         else:
-            others = {one.method: one for one in summarize(other, method)}
-            both = [(one, others[one.method]) for one in found if one.method in others]
-            if not both:
+            pairs = pair_by_method(summaries, summarize(other, method))
+            if not pairs:
                 raise RefusedValue(f"{folder} and {other} were not explained with the same method")
-            if any(one.model == two.model for one, two in both):  # then the folders' names tell them apart
-                both = [(replace(one, model=folder.name), replace(two, model=other.name)) for one, two in both]
+            if any(first.model == second.model for first, second in pairs):  # tell them apart by their folders
+                pairs = [(replace(a, model=folder.name), replace(b, model=other.name)) for a, b in pairs]
             if hash_of_data(folder) != hash_of_data(other):
-                say(f"note: {folder} and {other} are not of the same data", err=True)
-            for one, two in both:
-                wide_console().print(comparison_table(one, two, top, min_uses))
-            found = [one for two in both for one in two]
+                say(f"note: {folder} and {other} have different data", err=True)
+            for first, second in pairs:
+                wide_console().print(comparison_table(first, second, top, min_uses))
+            summaries = [summary for pair in pairs for summary in pair]
             if csv is not None:
-                write_atomically(csv, summary_csv(found, min_uses))
+                write_atomically(csv, summary_csv(summaries, min_uses))
         if figure is not None:
-            # Bars of two checkpoints stand side by side; those of several methods would be no comparison.
-            save(summary_figure(found[: 2 if other else 1], top, min_uses), figure)
+            # The bars of two checkpoints can be compared; those of several methods cannot.
+            save(summary_figure(summaries[: 2 if other else 1], top, min_uses), figure)
 
 
-def say_unfinished(folder: Path) -> None:
+def pair_by_method(
+    summaries: "list[CorpusSummary]", others: "list[CorpusSummary]"
+) -> "list[tuple[CorpusSummary, CorpusSummary]]":
+    """The summaries of two folders by the same method."""
+    by_method = {other.method: other for other in others}
+    return [(summary, by_method[summary.method]) for summary in summaries if summary.method in by_method]
+
+
+def warn_if_unfinished(folder: Path) -> None:
     from tokenlight.corpus.shards import is_finished
 
     if not is_finished(folder):
-        say(f"note: {folder} is not finished: its words are those of the parts that are there", err=True)
+        say(f"note: {folder} is not finished: only its finished parts are counted", err=True)
 
 
 def hash_of_data(folder: Path) -> object:
+    """The sha256 of the data that a run explained."""
     from tokenlight.runs.run_folder import read_run
 
     return read_run(folder).get("data", {}).get("sha256")
 
 
-def show(found: "list[CorpusSummary]", top: int, file: Path | None) -> None:
+def show_words(summaries: "list[CorpusSummary]", top: int, file: Path | None) -> None:
+    """Print the summaries as tables, and write all their words to a file."""
     from tokenlight.views.corpus_words import summary_csv, summary_table
 
-    for one in found:
-        wide_console().print(summary_table(one, top))
+    for summary in summaries:
+        wide_console().print(summary_table(summary, top))
     if file is not None:
-        write_atomically(file, summary_csv(found))
+        write_atomically(file, summary_csv(summaries))

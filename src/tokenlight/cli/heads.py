@@ -1,4 +1,4 @@
-"""Commands for heads: counting what they follow, and calibration of their strengths."""
+"""Commands that find the heads that follow syntax or position, and calibrate head strengths."""
 
 from collections import Counter
 from enum import StrEnum
@@ -25,20 +25,22 @@ from tokenlight.cli.options import (
     TextOption,
     TrustOption,
 )
-from tokenlight.cli.output import check_folder_of, confirm
+from tokenlight.cli.output import check_figure_path, check_folder_of, confirm
 from tokenlight.common.errors import RefusedValue
 from tokenlight.common.formatting import describe_count
 
 if TYPE_CHECKING:
     from tokenlight.data.read import ParsedTextSource
     from tokenlight.explain.explainer import Explainer
+    from tokenlight.heads.mask import HeadMask
     from tokenlight.heads.statistics import HeadStatistics
 
 
 NO_HEAD = (
-    "no head passed the thresholds, so with this mask relevance flows through no head at all. Count on more texts "
-    "(thousands of real sentences), or lower --syntax-margin or --position-share"
+    "no head reached a threshold, so this mask lets relevance through no head at all. Use more texts (thousands of "
+    "real sentences), or lower --syntax-margin or --position-share"
 )
+CALIBRATION_ROWS = 200  # how many rows `calibrate` uses by default
 
 
 class Parser(StrEnum):
@@ -54,37 +56,49 @@ class Direction(StrEnum):
 
 @app.command()
 def heads(
-    model: Annotated[str, typer.Argument(help="Checkpoint ('default' is the one inside), or a mask file to draw.")],
+    model: Annotated[
+        str,
+        typer.Argument(help="Checkpoint ('default' is the model that comes with tokenlight), or a mask file to draw."),
+    ],
     texts: Annotated[
         str | None, typer.Argument(help="Texts (txt, tsv, csv, jsonl, parquet, hf:NAME), or parses.")
     ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="The mask file to write.")] = None,
-    parser: Annotated[Parser | None, typer.Option(help="Default: by the file's ending; texts go to spaCy.")] = None,
+    parser: Annotated[
+        Parser | None,
+        typer.Option(
+            help="What parses the texts, or the format of parses; default: from the file's ending, spaCy for texts."
+        ),
+    ] = None,
     spacy: Annotated[
-        str | None, typer.Option(help="The spaCy pipeline, such as en_core_web_trf; default: the small English one.")
+        str | None, typer.Option(help="The spaCy pipeline, such as en_core_web_trf; default: a small English one.")
     ] = None,
-    text: Annotated[
-        str | None, typer.Option("--text", "--column", help="The column or key that holds the text.")
-    ] = None,
+    text: Annotated[str | None, typer.Option("--text", "--column", help="The column or key with the text.")] = None,
     pair: PairOption = None,
     split: SplitOption = None,
     kind: KindOption = None,
     limit: LimitOption = None,
     sample: SampleOption = None,
     seed: SampleSeedOption = 0,
-    relation: Annotated[list[str] | None, typer.Option(help="Repeat; default: nsubj, obj, amod, advmod.")] = None,
-    direction: Annotated[Direction, typer.Option(help="Who attends to whom.")] = Direction.dependent_head,
+    relation: Annotated[
+        list[str] | None,
+        typer.Option(help="A dependency relation; repeat for several. Default: nsubj, obj, amod, advmod."),
+    ] = None,
+    direction: Annotated[Direction, typer.Option(help="Which word attends to which.")] = Direction.dependent_head,
     syntax_margin: Annotated[
-        float, typer.Option(help="How much better than the usual distance a head must follow a relation (ξ_synt).")
+        float,
+        typer.Option(
+            help="How far above the share of the most frequent distance a head must follow a relation (ξ_synt)."
+        ),
     ] = 0.1,
     position_share: Annotated[
-        float, typer.Option(help="In how many tokens a head must look at the same offset (ξ_pos).")
+        float, typer.Option(help="In which share of the tokens a head must attend to the same offset (ξ_pos).")
     ] = 0.8,
-    count_self: Annotated[bool, typer.Option(help="Attention to the token itself is positional too.")] = False,
+    count_self: Annotated[bool, typer.Option(help="Count attention to the token itself as positional.")] = False,
     count_relations: Annotated[
-        bool, typer.Option(help="A head counts once for every relation that it follows, as in the paper's equation 7.")
+        bool, typer.Option(help="Count a head once for each relation that it follows, as in the paper's equation 7.")
     ] = False,
-    figure: Annotated[Path | None, typer.Option(help="Draw the map of heads here: png, svg or pdf.")] = None,
+    figure: Annotated[Path | None, typer.Option(help="Draw the map of heads to this .png, .svg or .pdf file.")] = None,
     task: TaskOption = None,
     trust_remote_code: TrustOption = False,
     device: DeviceOption = None,
@@ -93,13 +107,9 @@ def heads(
     from tokenlight.data.data_source import DataSource
     from tokenlight.data.read import parse_source
     from tokenlight.heads.mask import HeadMask
-    from tokenlight.views.heads import head_map
 
     with readable_errors():
-        if figure is not None:
-            from tokenlight.views.drawing import check_figure_name
-
-            check_figure_name(figure)
+        check_figure_path(figure)
         if texts is None:
             if not model.endswith(".json"):
                 raise RefusedValue("name the texts to count on, or a mask file (.json) to draw")
@@ -121,19 +131,25 @@ def heads(
             mask.save(output)
             checkpoint_of(output).unlink(missing_ok=True)
             confirm(output)
-        wide_console().print(head_map(mask))
+        show_heads(mask, figure)
         if not mask.count:
             say(f"warning: {NO_HEAD}", err=True)
-        if figure is not None:
-            from tokenlight.views.drawing import save
-            from tokenlight.views.heads import head_figure
 
-            save(head_figure(mask), figure)
+
+def show_heads(mask: "HeadMask", figure: Path | None) -> None:
+    """Print the map of heads, and draw it to a file."""
+    from tokenlight.views.drawing import save
+    from tokenlight.views.heads import head_figure, head_map
+
+    wide_console().print(head_map(mask))
+    if figure is not None:
+        save(head_figure(mask), figure)
 
 
 def count(
     explainer: "Explainer", source: "ParsedTextSource", output: Path, relations: list[str] | None, direction: str
 ) -> "HeadStatistics":
+    """Head statistics over the texts. They are kept in a file beside the mask until that is written."""
     from tokenlight.heads.count import count_heads
     from tokenlight.heads.statistics import RELATIONS
 
@@ -150,11 +166,8 @@ def count(
 
 
 def checkpoint_of(output: Path) -> Path:
-    """Where counts are kept until the mask is written: a command that was stopped continues there."""
+    """The file that keeps intermediate results until the mask is written, so that a stopped command can continue."""
     return output.with_name(output.name + ".partial")
-
-
-FIRST_ROWS = 200
 
 
 @app.command()
@@ -167,19 +180,20 @@ def calibrate(
     ] = "attn_lrp",
     limit: Annotated[
         int | None,
-        typer.Option(min=1, help="Only the first so many rows; 50 to 500 are best. Default: 200, or the sample."),
+        typer.Option(min=1, help="Use only the first N rows; 50 to 500 are best. Default: 200, or the sample."),
     ] = None,
     sample: SampleOption = None,
     removal: RemovalOption = None,
-    folds: Annotated[
-        int, typer.Option(min=2, help="Parts of the texts; each is judged by a search over the others.")
-    ] = 4,
-    steps: Annotated[int, typer.Option(min=1, help="At most so many steps of the search.")] = 60,
-    seed: Annotated[int, typer.Option(help="Of the orders, of the division of the texts, and of --sample.")] = 0,
+    folds: Annotated[int, typer.Option(min=2, help="Folds of the cross-validation over texts.")] = 4,
+    steps: Annotated[int, typer.Option(min=1, help="Maximum number of steps of the search.")] = 60,
+    seed: Annotated[int, typer.Option(help="Seed of the removal orders, of the folds, and of --sample.")] = 0,
     heads: Annotated[
-        str | None, typer.Option(help="A mask to be compared with, see `tokenlight heads`; default: the model's own.")
+        str | None,
+        typer.Option(
+            help="A mask to compare with; `tokenlight heads` writes one. Default: the mask that comes with the model."
+        ),
     ] = None,
-    figure: Annotated[Path | None, typer.Option(help="Draw the map of heads here: png, svg or pdf.")] = None,
+    figure: Annotated[Path | None, typer.Option(help="Draw the map of heads to this .png, .svg or .pdf file.")] = None,
     text: TextOption = None,
     pair: PairOption = None,
     split: SplitOption = None,
@@ -198,24 +212,21 @@ def calibrate(
     from tokenlight.methods.config import MethodConfig
     from tokenlight.metrics.evaluate import Measure
     from tokenlight.metrics.perturbation import Perturbation
-    from tokenlight.views.heads import head_map
 
     with readable_errors():
-        if figure is not None:
-            from tokenlight.views.drawing import check_figure_name
-
-            check_figure_name(figure)
+        check_figure_path(figure)
         check_folder_of(output)
         relevance_method(method)
-        limit = FIRST_ROWS if limit is None and sample is None else limit
+        limit = CALIBRATION_ROWS if limit is None and sample is None else limit
         source = DataSource(texts, text=text, pair=pair, kind=kind, split=split, limit=limit, sample=sample, seed=seed)
         explainer = load_model(model, task, trust_remote_code, device)
         perturbation = Perturbation() if removal is None else Perturbation().by(removal)
-        judge = Protocol("calibration", (Measure("aopc", perturbation),))
+        protocol = Protocol("calibration", (Measure("aopc", perturbation),))
         rows = list(enumerate(read_examples(source, explainer.task.gap)))
-        plain = {method: MethodConfig.for_model(relevance_method(method), {"heads": None}, explainer.inner)}
-        cases, aside = sort_out(explainer, judge, rows, plain)
-        for reason, rows in Counter(str(row.get("bad") or row.get("set_aside")) for row in aside).items():
+        all_heads = {method: MethodConfig.for_model(relevance_method(method), {"heads": None}, explainer.inner)}
+        cases, skipped = sort_out(explainer, protocol, rows, all_heads)
+        reasons = Counter(str(record.get("bad") or record.get("set_aside")) for record in skipped)
+        for reason, rows in reasons.items():
             say(f"{describe_count(rows, 'row')} skipped: {reason}", err=True)
         mask = run(
             explainer,
@@ -234,9 +245,4 @@ def calibrate(
         mask.save(output)
         checkpoint_of(output).unlink(missing_ok=True)
         confirm(output)
-        wide_console().print(head_map(mask))
-        if figure is not None:
-            from tokenlight.views.drawing import save
-            from tokenlight.views.heads import head_figure
-
-            save(head_figure(mask), figure)
+        show_heads(mask, figure)

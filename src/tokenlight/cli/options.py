@@ -1,4 +1,4 @@
-"""Arguments and options that several commands have, and prompts, chats and documents read from them."""
+"""Arguments and options that several commands share, and the prompts, chats and documents they name."""
 
 import json
 import sys
@@ -20,73 +20,88 @@ if TYPE_CHECKING:
 
 
 class Format(StrEnum):
-    """How a result is shown."""
+    """The format of a printed or written result."""
 
     terminal = "terminal"
     html = "html"
     json = "json"
 
 
-ModelArgument = Annotated[str, typer.Argument(help="Checkpoint name or path; 'default' is the one inside.")]
+MODEL_HELP = "Checkpoint name or path; 'default' is the model that comes with tokenlight."
+ModelArgument = Annotated[str, typer.Argument(help=MODEL_HELP)]
+ModelOption = Annotated[str, typer.Option("--model", "-m", help=MODEL_HELP)]
 DataArgument = Annotated[
     str, typer.Argument(help="TSV, CSV, JSON lines, Parquet, SQuAD JSON, CoNLL-U, plain text, or hf:NAME.")
 ]
 TextOption = Annotated[str | None, typer.Option(help="The column with the text.")]
 PairOption = Annotated[tuple[str, str] | None, typer.Option(help="The two columns of a pair.")]
 SplitOption = Annotated[str | None, typer.Option(help="The split of a Hugging Face dataset.")]
-LimitOption = Annotated[int | None, typer.Option(min=1, help="Only the first so many rows.")]
+LimitOption = Annotated[int | None, typer.Option(min=1, help="Use only the first N rows.")]
 SampleOption = Annotated[
-    int | None, typer.Option(min=1, help="So many random rows of all, in the data's order; --seed draws others.")
+    int | None, typer.Option(min=1, help="Use N random rows, in the order of the data; --seed chooses which.")
 ]
-SampleSeedOption = Annotated[int, typer.Option(help="Of --sample.")]
+SampleSeedOption = Annotated[int, typer.Option(help="Seed of --sample.")]
 KindOption = Annotated[
-    str | None, typer.Option(help="The kind of file where its name does not say it: tsv, csv, jsonl, parquet, txt ...")
+    str | None, typer.Option(help="File type, if the name does not show it: tsv, csv, jsonl, parquet, txt ...")
 ]
-HeadsOption = Annotated[str | None, typer.Option(help="A head mask: see `tokenlight heads`.")]
+HeadsOption = Annotated[str | None, typer.Option(help="A head mask file; `tokenlight heads` writes one.")]
 TaskOption = Annotated[
-    str | None, typer.Option(help="Default: as the checkpoint's config says.", autocompletion=complete_task)
+    str | None,
+    typer.Option(help="The model's task; default: from the checkpoint's config.", autocompletion=complete_task),
 ]
 TrustOption = Annotated[
     bool,
-    typer.Option("--trust-remote-code", help="Run Python code that comes with the checkpoint: only if you trust it."),
+    typer.Option(
+        "--trust-remote-code",
+        help="Run Python code that comes with the checkpoint. Use it only if you trust that code.",
+    ),
 ]
-DeviceOption = Annotated[str | None, typer.Option(help="Where the model runs: cpu, cuda, cuda:1 ...; default: cpu.")]
+DeviceOption = Annotated[str | None, typer.Option(help="Device of the model: cpu, cuda, cuda:1 ...; default: cpu.")]
 MethodsOption = Annotated[
     list[str] | None,
-    typer.Option(help="Repeat for several; see `tokenlight methods`.", autocompletion=complete_method),
+    typer.Option(
+        help="Method name; repeat for several. `tokenlight methods` lists all.", autocompletion=complete_method
+    ),
 ]
 MethodSpecsOption = Annotated[
     list[str] | None,
-    typer.Option(help="Repeat for several; also with options: alti:norm=l2.", autocompletion=complete_method),
+    typer.Option(
+        help="Method name, also with options, such as alti:norm=l2; repeat for several.",
+        autocompletion=complete_method,
+    ),
 ]
-EngineOption = Annotated[Engine, typer.Option(help="In this process, or in several under Ray.")]
-WorkersOption = Annotated[int | None, typer.Option(min=1, help="Ray's processes that hold the model.")]
+EngineOption = Annotated[Engine, typer.Option(help="Run in this process (local), or in several processes under Ray.")]
+WorkersOption = Annotated[int | None, typer.Option(min=1, help="How many Ray processes hold the model.")]
 FusedOption = Annotated[
     bool | None,
-    typer.Option("--fused/--written-out", help="Attention as one operation or not; default: where it can be."),
+    typer.Option(
+        "--fused/--written-out",
+        help="Compute attention as one operation, or step by step; default: as one operation where possible.",
+    ),
 ]
 QuantityOption = Annotated[
-    Quantity, typer.Option(help="What is explained of a token of an answer: its logit, or how likely it is.")
+    Quantity, typer.Option(help="What is explained for each token of an answer: its logit or its log-probability.")
 ]
 RemovalOption = Annotated[
-    RemovalName | None, typer.Option(help="How tokens are taken away; default: as suits the model.")
+    RemovalName | None, typer.Option(help="How tokens are removed; default: depends on the model.")
 ]
 
 
-STANDARD_INPUT = "-"
+STANDARD_INPUT = "-"  # as a text
 MessagesOption = Annotated[
-    Path | None, typer.Option(help='A chat in place of the text: a JSON file with a list of {"role", "content"}.')
+    Path | None, typer.Option(help='A chat instead of a text: a JSON file with a list of {"role", "content"}.')
 ]
 DocumentsOption = Annotated[
     list[Path] | None,
     typer.Option(
-        help="Passages: text files (repeat for several), or a JSON file with a list or {name: text}. "
-        "If the prompt does not hold them, they are put before it."
+        help="Documents: text files (repeat for several), or a JSON file with a list or {name: text}. "
+        "Documents that are not in the prompt are inserted before it."
     ),
 ]
 
 
 def read_prompt(text: str | None, messages: Path | None) -> "Prompt":
+    """The text, standard input for "-", or the chat in a file. Refuses none and both."""
     if text is None and messages is None:
         raise RefusedValue("give a text to explain, or a chat with --messages FILE")
     if text is not None and messages is not None:
@@ -97,46 +112,47 @@ def read_prompt(text: str | None, messages: Path | None) -> "Prompt":
 
 
 def read_standard_input() -> str:
-    """Without the line break that ends what programs print."""
+    """The text on standard input, without the final line break."""
     try:
-        found = sys.stdin.buffer.read().decode("utf-8-sig").removesuffix("\n").removesuffix("\r")
+        text = sys.stdin.buffer.read().decode("utf-8-sig").removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError as error:
         raise RefusedValue(f"standard input: expected UTF-8 text: {error}") from error
-    if not found.strip():
+    if not text.strip():
         raise RefusedValue("standard input is empty: expected the text to explain")
-    return found
+    return text
 
 
 def read_messages(path: Path) -> "Chat":
+    """The chat in a JSON file: a list of messages, or an object with such a list under "messages"."""
     from tokenlight.text.tokenize import read_chat
 
-    found = read_json(path)
-    found = found.get("messages", found) if isinstance(found, dict) else found  # as services store chats
-    if not isinstance(found, list) or not found:
-        raise RefusedValue(f'{path}: expected a list of {{"role": ..., "content": ...}}, found {describe(found)}')
+    content = read_json(path)
+    messages = content.get("messages", content) if isinstance(content, dict) else content  # as services store chats
+    if not isinstance(messages, list) or not messages:
+        raise RefusedValue(f'{path}: expected a list of {{"role": ..., "content": ...}}, found {describe(messages)}')
     try:
-        return read_chat(found)
+        return read_chat(messages)
     except (TypeError, ValueError) as error:
         raise RefusedValue(f"{path}: {error}") from error
 
 
 def read_documents(paths: Sequence[Path]) -> dict[str, str]:
-    """By name: those of a JSON file, or a text file's own."""
-    from tokenlight.data.columns import read_documents as named
+    """Documents by name: from JSON files, or text files, whose documents are named after the file."""
+    from tokenlight.data.columns import read_documents as check_documents
 
-    found: dict[str, str] = {}
+    documents: dict[str, str] = {}
     for path in paths:
         value = read_json(path) if path.suffix.lower() == ".json" else {path.stem: read_file(path)}
         if isinstance(value, list):
-            value = {f"document {number}": text for number, text in enumerate(value, len(found) + 1)}
+            value = {f"document {number}": text for number, text in enumerate(value, len(documents) + 1)}
         try:
-            more = named(value)
+            in_file = check_documents(value)
         except ValueError as error:
             raise RefusedValue(f"{path}: {error}") from error
-        if twice := set(found) & set(more):
-            raise RefusedValue(f"{path}: there is a document {min(twice)!r} already: give it another name")
-        found |= more
-    return found
+        if duplicates := set(documents) & set(in_file):
+            raise RefusedValue(f"{path}: there is already a document {min(duplicates)!r}: give it another name")
+        documents |= in_file
+    return documents
 
 
 def read_json(path: Path) -> Any:
@@ -155,8 +171,8 @@ def read_file(path: Path) -> str:
         raise RefusedValue(f"{path}: expected UTF-8 text: {error}") from error
 
 
-def describe(found: Any) -> str:
-    """In a few words."""
-    if isinstance(found, dict):
-        return f"an object with {', '.join(map(repr, found)) or 'nothing'}"
-    return "an empty list" if found == [] else type(found).__name__
+def describe(value: Any) -> str:
+    """A JSON value in a few words, for messages."""
+    if isinstance(value, dict):
+        return f"an object with {', '.join(map(repr, value)) or 'nothing'}"
+    return "an empty list" if value == [] else type(value).__name__

@@ -24,7 +24,7 @@ FORMATS = {".html": Format.html, ".htm": Format.html, ".json": Format.json, ".tx
 
 
 def check_folder_of(output: Path | None) -> None:
-    """Before anything takes time."""
+    """Refuse a file that cannot be written, before any work, such as one in a folder that does not exist."""
     if output is None:
         return
     if output.is_dir():
@@ -36,33 +36,39 @@ def check_folder_of(output: Path | None) -> None:
 
 
 def format_for(output: Path | None, chosen: Format | None) -> Format:
-    """What somebody chose, or what the file's name says; the terminal's where there is no file."""
+    """The chosen format, or the one of the file's ending; the terminal's without a file or an ending."""
     if chosen is not None:
         return chosen
-    if output is None:
+    if output is None or not output.suffix:
         return Format.terminal
-    found = FORMATS.get(output.suffix.lower(), None if output.suffix else Format.terminal)
-    if found is None:
-        raise RefusedValue(
-            f"{output}: expected a name that ends in {', '.join(FORMATS)}, or --format to say what it is"
-        )
-    return found
+    if output.suffix.lower() not in FORMATS:
+        raise RefusedValue(f"{output}: expected a name that ends in {', '.join(FORMATS)}, or a format in --format")
+    return FORMATS[output.suffix.lower()]
+
+
+def check_figure_path(path: Path | None) -> None:
+    """Refuse a figure that cannot be written, before any work."""
+    from tokenlight.views.drawing import check_figure_name
+
+    if path is not None:
+        check_figure_name(path)
+        check_folder_of(path)
 
 
 def refuse_checkpoint(folder: Path) -> None:
-    """Results would lie between the files of a model."""
+    """Refuse to write results into the folder of a model."""
     if (folder / "config.json").is_file():
         raise RefusedValue(f"{folder} holds a model: name another folder for the results, such as {folder}-results")
 
 
 def print_document(document: str, format: Format | None) -> None:
-    """To standard output, which may be a terminal: with control characters escaped, as the format allows it."""
+    """Write to standard output, which may be a terminal, with control characters escaped in the way of the format."""
     escape = {Format.json: escape_json, Format.html: escape_html}.get(format or Format.terminal, escape_in_document)
     sys.stdout.write(escape(document))
 
 
 def confirm(output: Path) -> None:
-    """On standard error, so that standard output holds results alone."""
+    """Name the written file on standard error, so that standard output contains only results."""
     say(f"written to {output}", err=True)
 
 
@@ -72,19 +78,21 @@ ENDINGS = (".html", ".json", ".parquet")
 def explain_answer(
     explainer: "Explainer", prompt: "Prompt", answer: "AnswerLike", method: str, **settings: Any
 ) -> "ExplainedAnswer":
-    """With a bar for the answer's tokens, where it takes long."""
+    """Explain an answer, with a progress bar over its tokens if it takes long."""
     from tokenlight.common.progress import count_progress, on_backward_pass
     from tokenlight.explain.answers import answer_ids
     from tokenlight.methods import find_method
 
     tokens = len(answer_ids(explainer.task, explainer.encode([prompt])[0], answer))
-    total = None if find_method(method).asks_model else tokens  # those come back to every token again and again
+    total = (
+        None if find_method(method).asks_model else tokens
+    )  # these methods run each token an unknown number of times
     with count_progress("explaining", total) as advance, on_backward_pass(lambda: advance(1)):
         return explainer.explain_answer(prompt, answer, method, progress=False, **settings)
 
 
 def check_output(output: Path | None, format: Format | None = None) -> None:
-    """Before anything takes time."""
+    """Refuse a file that no answer can be written to, before any work."""
     if output is None:
         return
     if format is None and output.suffix.lower() not in ENDINGS:
@@ -92,20 +100,20 @@ def check_output(output: Path | None, format: Format | None = None) -> None:
     check_folder_of(output)
 
 
-def write_answer(found: "ExplainedAnswer", output: Path | None, format: Format | None = None) -> None:
-    """In the chosen format, or as the file's name ends; without a file, to standard output."""
+def write_answer(answer: "ExplainedAnswer", output: Path | None, format: Format | None = None) -> None:
+    """Write in the chosen format, or the one of the file's ending; without a file, to standard output."""
     if format is None and output is not None:
         if output.suffix.lower() != ".html":
-            found.save(output)
+            answer.save(output)
             confirm(output)
             return
         format = Format.html
     if format is Format.html:
-        document = found.to_html()
+        document = answer.to_html()
     elif format is Format.json:
-        document = json.dumps(found.to_dict(), ensure_ascii=False) + "\n"
+        document = json.dumps(answer.to_dict(), ensure_ascii=False) + "\n"
     else:
-        show(found, output)
+        write_as_text(answer, output)
         return
     if output is None:
         print_document(document, format)
@@ -114,14 +122,15 @@ def write_answer(found: "ExplainedAnswer", output: Path | None, format: Format |
         confirm(output)
 
 
-def show(found: "ExplainedAnswer", output: Path | None) -> None:
+def write_as_text(answer: "ExplainedAnswer", output: Path | None) -> None:
+    """Show an answer in the terminal, or write the same text to a file."""
     from tokenlight.common.console import SafeConsole
     from tokenlight.views.terminal import show_answer
 
     if output is None:
-        found.show()
+        answer.show()
         return
     file = StringIO()
-    show_answer(found, SafeConsole(file=file, width=100_000))
+    show_answer(answer, SafeConsole(file=file, width=100_000))
     write_atomically(output, file.getvalue())
     confirm(output)

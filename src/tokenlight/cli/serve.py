@@ -7,15 +7,15 @@ import typer
 
 from tokenlight.cli.app import app, readable_errors, say
 from tokenlight.cli.load import DEFAULT, load_model
-from tokenlight.cli.options import DeviceOption, TaskOption, TrustOption
+from tokenlight.cli.options import DeviceOption, ModelArgument, TaskOption, TrustOption
 from tokenlight.common.errors import from_extra
 
 
 @app.command()
 def serve(
-    model: Annotated[str, typer.Argument(help="Checkpoint name or path; 'default' is the one inside.")] = DEFAULT,
+    model: ModelArgument = DEFAULT,
     port: Annotated[
-        int | None, typer.Option(min=0, max=65535, help="Default: 8765, or the next that is free; 0: any.")
+        int | None, typer.Option(min=0, max=65535, help="Default: 8765, or the next free port; 0: any free port.")
     ] = None,
     browser: Annotated[bool, typer.Option(help="Open the page in a browser.")] = True,
     heads: Annotated[
@@ -25,7 +25,7 @@ def serve(
     trust_remote_code: TrustOption = False,
     device: DeviceOption = None,
 ) -> None:
-    """Open a page on this machine on which to explore explanations; Ctrl-C stops it."""
+    """Start a local page for exploring explanations; Ctrl-C stops it."""
     with readable_errors():
         with from_extra("serve", "the page"):
             from tokenlight.serve.server import HOST, listen, run

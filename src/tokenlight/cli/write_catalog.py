@@ -14,7 +14,7 @@ COLUMNS = [field.name for field in fields(MethodRow)]
 
 
 def current_catalog() -> Catalog:
-    """As the registries are now."""
+    """The catalog of the current registries."""
     return Catalog(
         tuple(MethodRow(**{column: getattr(entry, column) for column in COLUMNS}) for entry in METHODS.values()),
         {name: entry.title for name, entry in METRICS.items()},
