@@ -37,3 +37,8 @@ def tied_weights(hook: Any) -> dict[Any, dict[Any, Any]] | None:
 def runs_on(hook: Any) -> Any:
     """The device that a module runs on; None where the hook does not set one."""
     return hook.execution_device
+
+
+def name_of_forward(module: nn.Module) -> str:
+    """The attribute that runs a module's own code, with its weights loaded; "forward" where there is no hook."""
+    return "_old_forward" if "_old_forward" in vars(module) else "forward"

@@ -28,6 +28,7 @@ from tokenlight.model.attention import FUSED, FUSED_HIDING, WRITTEN_OUT, CannotF
 from tokenlight.model.attention_detection import AttentionDetector
 from tokenlight.model.block_hooks import BlockHooks
 from tokenlight.model.capture import BlockCall, Capture, KeyChanges
+from tokenlight.model.layer_norms import call_layer_norm_under_rules
 from tokenlight.model.layout import DISCOVERED_LAYOUTS, Layout, discover_layout, is_usual, plain_layout
 from tokenlight.model.module_ops import has_states, is_written_out, make_recurrences_replaceable
 from tokenlight.model.precision import KeepDouble, without_caller_modes
@@ -307,6 +308,8 @@ class InstrumentedModel:
             make_recurrences_replaceable(module)
             if is_written_out(module):
                 module.forward = partial(activation, formula=module.forward)  # one operation for the rules
+            else:
+                call_layer_norm_under_rules(module)
         for layer in embedding_layers(self.model):
             if not isinstance(layer, nn.Module):
                 raise UnsupportedModelError(f"{type(self.model).__name__} has no layer that embeds token ids")
