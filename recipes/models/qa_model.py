@@ -27,7 +27,6 @@ from tokenlight.common.progress import track
 from tokenlight.data.data_source import DataSource
 from tokenlight.data.examples import Example
 from tokenlight.data.read import read_examples
-from tokenlight.heads.count import segment_tokens, tokens_of
 from tokenlight.tasks.question_answering import best_span
 from tokenlight.text.tokenized_text import TokenizedText
 from tokenlight.text.tokenized_text import parts as parts_of
@@ -76,10 +75,11 @@ explainer = tl.Explainer(model, tokenizer)
 
 def answer_tokens(tokenized_text: TokenizedText, example: Example) -> tuple[int, int] | None:
     """First and last token of the gold answer; None where it was cut off."""
-    context = segment_tokens(tokenized_text, 1)
+    context = tokenized_text.segment_index(1)
     if example.answer is None or not context.tokens or example.answer[1] > context.ends[-1]:
         return None
-    return tokens_of(context, example.answer)
+    found = context.find(example.answer)
+    return found and (found[0], found[1] - 1)
 
 
 tokenized_texts = explainer.encode([example.text for example in parts["trained_on"]])

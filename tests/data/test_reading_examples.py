@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from tests.tokenizers_ import explainer_for
-from tokenlight.data.columns import occurrences, whole_words
+from tokenlight.data.columns import whole_words
 from tokenlight.data.data_source import DataSource
 from tokenlight.data.examples import MASK_MARK, BadRow, Example, fill_mask
 from tokenlight.data.read import read_examples, read_texts
 from tokenlight.data.readers import MOST_HELD, unquote
+from tokenlight.text.segmentation import occurrences
 
 BLIMP = (
     ",sentence_good,sentence_bad,one_prefix_prefix,one_prefix_word_good,one_prefix_word_bad,UID,target\n"
@@ -392,7 +393,7 @@ def test_evidence_is_looked_for_in_one_walk_over_the_text():
             return super().__getitem__(at)
 
     part, text = Counted("(" * 50 + "x"), "(" * 1000
-    assert occurrences(text, part) == []
+    assert list(occurrences(text, part)) == []
     assert comparisons <= 4 * (len(part) + len(text))
 
 

@@ -115,7 +115,7 @@ def test_planted_heads_are_found(monkeypatch):
     heads_of = {}
     for one, tokenized_text in zip(PARSES, tokenized_texts, strict=True):
         found, _ = align(one, tokenized_text, NUMBERS, "dependent-head")
-        heads_of[tuple(tokenized_text.input_ids)] = {pair.query: pair.first for pair in found}
+        heads_of[tuple(tokenized_text.input_ids)] = {pair.query: pair.start for pair in found}
     real = counting.StrongestCapture.add
     seen: dict[str, Any] = {}
 
@@ -168,7 +168,7 @@ def test_words_and_tokens_meet_by_characters(name):
     expected = [("unbelievable", "films"), ("films", "believable"), ("rarely", "believable")]
     for pair, (dependent, head) in zip(pairs, expected, strict=True):
         assert text[tokenized_text.spans[pair.query][0] :].startswith(dependent)
-        assert text[tokenized_text.spans[pair.first][0] : tokenized_text.spans[pair.last][1]] == head
+        assert text[tokenized_text.spans[pair.start][0] : tokenized_text.spans[pair.end - 1][1]] == head
 
 
 def test_pairs_of_texts_are_aligned_in_their_own_text():
@@ -178,7 +178,7 @@ def test_pairs_of_texts_are_aligned_in_their_own_text():
     (tokenized_text,) = explainer_for("bert").encode([both.text])
     pairs, _ = align(both, tokenized_text, NUMBERS, "dependent-head")
     assert [
-        (tokenized_text.tokens[p.query], tokenized_text.tokens[p.first], tokenized_text.segments[p.query])
+        (tokenized_text.tokens[p.query], tokenized_text.tokens[p.start], tokenized_text.segments[p.query])
         for p in pairs
     ] == [
         ("it", "is", 0),

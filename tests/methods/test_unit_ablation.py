@@ -10,7 +10,6 @@ from tests.tokenizers_ import explainer_for
 from tokenlight.methods.unit_ablation import CONVERGED, log_odds, sparse_fit
 from tokenlight.metrics.evaluate import draw_curves
 from tokenlight.metrics.perturbation import Perturbation
-from tokenlight.text.tokenized_text import units_of
 
 TEXT = "It is a good movie. They are not bad at all! The key is here"
 ANSWER = " are on the table"
@@ -60,7 +59,7 @@ def test_contextcite_is_the_fit_to_what_the_metrics_ask(explainer, units):
     e = explainer.explain(TEXT, "contextcite", target=ANSWER, units=units, progress=False)
     random = Perturbation(units=units, ablations=64)
     curve = draw_curves(explainer, [e], random)[0]
-    groups = units_of(explainer.encode([TEXT])[0], units)
+    groups = explainer.encode([TEXT])[0].units(units)
     kept = torch.rand(64, len(groups), generator=torch.Generator().manual_seed(0)) < 0.5
     outcomes = log_odds(curve.log_probabilities[1:, None]) / len(e.indices)
     expected = len(e.indices) * sparse_fit(kept.double().numpy(), outcomes.numpy(), 0.01)[:, 0]

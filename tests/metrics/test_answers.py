@@ -11,7 +11,7 @@ from tokenlight.explain.external_scores import from_scores
 from tokenlight.metrics.answers import linear_datamodeling_score, mas, rise, top_k_drop
 from tokenlight.metrics.evaluate import Measure, draw_curves, evaluate
 from tokenlight.metrics.perturbation import Perturbation, steps
-from tokenlight.text.tokenized_text import random_sets, units_of
+from tokenlight.text.tokenized_text import random_sets
 
 TEXT = "It is a good movie. They are not bad at all! The key is here"
 
@@ -77,7 +77,7 @@ def explained(explainer) -> tl.Explanation:
 def test_units_are_those_of_the_explanation(explainer, explained, kind):
     row = explainer.encode([TEXT])[0]
     shown = [word for word in explained.words() if not word.special] if kind == "words" else explained.sentences()
-    assert [tuple(unit) for unit in units_of(row, kind)] == [one.tokens for one in shown]
+    assert [tuple(unit) for unit in row.units(kind)] == [one.tokens for one in shown]
     assert len(shown) == {"words": 17, "sentences": 3}[kind]
     changed = steps(row, explained.scores, Perturbation(removal="delete", grid=None, units=kind))
     ranked = sorted(shown, key=lambda one: -one.score)

@@ -13,7 +13,6 @@ from tokenlight.data.examples import MASK_MARK, BadRow, Example, NumberedRow, Sp
 from tokenlight.explain.answers import answer_ids
 from tokenlight.explain.explainer import Explainer
 from tokenlight.explain.running import RunOptions
-from tokenlight.heads.count import segment_tokens, tokens_of
 from tokenlight.methods.config import MethodConfig
 from tokenlight.metrics.perturbation import removable_units
 from tokenlight.model.capture import Capture
@@ -38,10 +37,10 @@ def mark(tokenized_text: TokenizedText, places: Sequence[tuple[int, Span]]) -> T
     """The same for spans in parts of the text."""
     marks = torch.zeros(len(tokenized_text), dtype=torch.bool)
     for segment, span in places:
-        found = tokens_of(segment_tokens(tokenized_text, segment), span)
+        found = tokenized_text.segment_index(segment).find(span)
         if found is None:
             return None
-        marks[found[0] : found[1] + 1] = True
+        marks[slice(*found)] = True
     return marks if places else None
 
 

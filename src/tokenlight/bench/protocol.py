@@ -11,7 +11,6 @@ from torch import Tensor
 from tokenlight.common.errors import RefusedValue
 from tokenlight.data.examples import Span
 from tokenlight.explain.explainer import Explainer
-from tokenlight.heads.count import segment_tokens, tokens_of
 from tokenlight.metrics.evaluate import Measure, check_labels, named
 from tokenlight.metrics.perturbation import Perturbation
 from tokenlight.model.capture import Capture
@@ -172,11 +171,11 @@ class Protocol:
     def answer_marks(self, tokenized_text: TokenizedText, answer: Span) -> Tensor | None:
         """[token] bool: the gold answer, given in characters of the context; None where it was cut off."""
         marks = torch.zeros(len(tokenized_text), dtype=torch.bool)
-        context = segment_tokens(tokenized_text, 1)
+        context = tokenized_text.segment_index(1)
         whole = bool(context.tokens) and answer[1] <= context.ends[-1]
-        found = tokens_of(context, answer) if whole else None
+        found = context.find(answer) if whole else None
         if found is not None:
-            marks[found[0] : found[1] + 1] = True
+            marks[slice(*found)] = True
         elif self.lost_answer == "first token":
             marks[0] = True
         else:

@@ -1,6 +1,5 @@
 """Explains answers of a corpus, whole, by sentence or by token."""
 
-from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -33,14 +32,12 @@ from tokenlight.record.recorder import Answer
 from tokenlight.results.explanation import Explanation, keep_precision
 from tokenlight.results.units import Passage
 from tokenlight.runs.engines import Tell
-from tokenlight.text import segmentation
 from tokenlight.text.documents import Document
-from tokenlight.text.tokenized_text import TokenizedText, parts
+from tokenlight.text.segmentation import Span, sentences
+from tokenlight.text.tokenized_text import TokenizedText
 
 if TYPE_CHECKING:
     from tokenlight.explain.explainer import Explainer
-
-Span = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -60,24 +57,26 @@ def draft_answer(plan: ExplainingPlan, number: int, example: Example, prompt: To
     assert example.reply is not None, "only prompts with answers come here"
     prompt = replace(prompt, documents=example.documents)
     request = answer_request(plan.explainer.task, prompt, example.reply, settings.quantity == "log_probability")
-    text, spans = answer_text(request.read), request.read.spans[len(prompt) :]
-    parts, cuts = cut_answer(text, spans, settings.each)
-    read = ReadAnswer(text, request.read.tokens[len(prompt) :], spans, cuts)
+    parts, cuts = cut_answer(request.read, len(prompt), settings.each)
+    start, text = len(prompt), request.read.texts[-1]
+    read = ReadAnswer(text, request.read.tokens[start:], request.read.spans[start:], cuts)
     return AnswerDraft(number, example, replace(request, resolved=replace(request.resolved, parts=parts)), read)
 
 
-def cut_answer(text: str, spans: Sequence[Span], each: Each) -> tuple[tuple[int, ...], list[Span]]:
-    """For every token of an answer, with these spans, the number of its part; and the parts' characters."""
+def cut_answer(read: TokenizedText, start: int, each: Each) -> tuple[tuple[int, ...], list[Span]]:
+    """For every token from `start` on, those of the answer, the number of its part; and the parts' characters."""
     if each == "token":
-        return tuple(range(len(spans))), list(spans)
-    whole = [(0, len(text))]
-    known = (
-        whole if each == "answer" else segmentation.sentences(text) or whole
-    )  # special tokens alone have no characters
-    starts = [start for start, _ in known]
-    found = [max(0, bisect_right(starts, start) - 1) for start, _ in spans]
-    kept = sorted(set(found))  # a token that ends one sentence and begins the next belongs to the first
-    return tuple(kept.index(number) for number in found), [known[number] for number in kept]
+        spans = read.spans[start:]
+        return tuple(range(len(spans))), spans
+    answer = len(read.texts) - 1
+    cut = sentences if each == "sentence" else whole
+    kept = [section for section in read.divide(cut, segments=[answer], keep_special=True) if section.tokens]
+    numbers = {token: number for number, section in enumerate(kept) for token in section.tokens}
+    return tuple(numbers[token] for token in range(start, len(read))), [section.span for section in kept]
+
+
+def whole(text: str) -> list[Span]:
+    return [(0, len(text))]
 
 
 def explain_answers(
@@ -152,8 +151,3 @@ def added_up(attribution: Attribution) -> Attribution:
     """Over the parts of the target [batch, part, ...]; maps are not written."""
     extras = {name: values.sum(1) for name, values in attribution.extras.items()}
     return replace(attribution, scores=attribution.scores.sum(1), extras=extras, maps={})
-
-
-def answer_text(tokenized_text: TokenizedText) -> str:
-    """Of a row that an answer was put behind."""
-    return parts(tokenized_text.text)[-1]

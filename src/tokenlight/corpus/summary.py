@@ -9,7 +9,7 @@ from tokenlight.common.errors import RefusedValue, from_extra
 from tokenlight.corpus.explain_dataset import FORMAT
 from tokenlight.results.tables import CorpusSummary, LabelWords, WordSupport
 from tokenlight.runs.run_folder import RUN_FILE, read_run
-from tokenlight.text.segmentation import group_tokens
+from tokenlight.text.tokenized_text import TokenGroups
 
 READ = (
     "text",
@@ -120,18 +120,23 @@ def read_rows(folder: Path, method: str | None) -> Iterator[dict[str, Any]]:
                 yield from (row for row in batch.to_pylist() if method in (None, row["method"]))
 
 
+class StoredTokens(TokenGroups):
+    """The tokens of a row of an explained corpus."""
+
+    def __init__(self, row: Mapping[str, Any]):
+        texts = tuple(text for text in (row["text"], row["text_pair"]) if text is not None)
+        self._texts = texts or tuple(message["content"] for message in row["messages"])
+        self.segments = [None if segment < 0 else segment for segment in row["segments"]]
+        self.spans = list(zip(row["starts"], row["ends"], strict=True))
+        self.special = row["special"]
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return self._texts
+
+
 def words_of(row: Mapping[str, Any]) -> list[tuple[str, float]]:
-    """The words of the text with their scores; special tokens are none."""
-    texts = [text for text in (row["text"], row["text_pair"]) if text is not None]
-    texts = texts or [message["content"] for message in row["messages"]]
-    segments = [None if segment < 0 else segment for segment in row["segments"]]
-    spans = list(zip(row["starts"], row["ends"], strict=True))
-    words = []
-    for group in group_tokens(texts, segments, spans, row["special"]):
-        segment = segments[group[0]]
-        if segment is None or row["special"][group[0]]:
-            continue
-        word = texts[segment][spans[group[0]][0] : spans[group[-1]][1]].lower()
-        if word:
-            words.append((word, sum(float(row["scores"][i]) for i in group)))
-    return words
+    """The words of the text in lower case, with their scores; special tokens are none."""
+    stored = StoredTokens(row)
+    words = [(stored.text_of(group).lower(), group) for group in stored.units("words")]
+    return [(word, sum(float(row["scores"][i]) for i in group)) for word, group in words if word]

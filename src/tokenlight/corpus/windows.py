@@ -54,10 +54,7 @@ def window(tokenized_text: TokenizedText, moving: list[int], start: int, room: i
 
     others = set(moving) - set(inside)
     places = [i for i in range(len(tokenized_text)) if i not in others]
-    parts = {
-        name: [values[i] for i in places] for name, values in vars(tokenized_text).items() if isinstance(values, list)
-    }
-    return Window(replace(tokenized_text, **parts), places, [weight(i) for i in places])
+    return Window(tokenized_text.select(places), places, [weight(i) for i in places])
 
 
 def merge(whole: TokenizedText, windows: Sequence[Window], found: Sequence[Explanation]) -> Explanation:

@@ -7,6 +7,7 @@ from typing import Any
 from tokenlight.common.errors import RefusedValue
 from tokenlight.data.examples import MASK_MARK, BadRow, Example, TableRow
 from tokenlight.text.documents import Prompt
+from tokenlight.text.segmentation import occurrences
 from tokenlight.text.tokenize import ASSISTANT
 from tokenlight.text.tokenized_text import Chat, Gap, check_text, parts
 
@@ -248,26 +249,6 @@ def whole_words(text: str, part: str) -> list[tuple[int, int]]:
 def is_word(character: str) -> bool:
     """As \\w in a regular expression; the end of a text is none."""
     return character.isalnum() or character == "_"
-
-
-def occurrences(text: str, part: str) -> list[int]:
-    """Where `part` begins in `text`, in time proportional to both lengths (Knuth, Morris and Pratt 1977)."""
-    borders = [0]  # for each prefix of `part`: the length of the longest shorter one that it ends with
-    for character in part[1:]:
-        borders.append(extend(part, borders, borders[-1], character))
-    found, matched = list[int](), 0
-    for at, character in enumerate(text):
-        matched = extend(part, borders, matched, character)
-        if matched == len(part):
-            found.append(at + 1 - len(part))
-    return found
-
-
-def extend(part: str, borders: Sequence[int], matched: int, character: str) -> int:
-    """How many characters of `part` end with this one, if `matched` ended before it."""
-    while matched and (matched == len(part) or part[matched] != character):
-        matched = borders[matched - 1]
-    return matched + (part[matched] == character)
 
 
 def read_pair(row: TableRow, columns: PairColumns, gap: Gap) -> Example | BadRow:

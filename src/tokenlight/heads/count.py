@@ -2,7 +2,6 @@
 
 import json
 import warnings
-from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -38,8 +37,8 @@ class Pair(NamedTuple):
 
     relation: int
     query: int  # the first sub-word of the word that should attend
-    first: int  # the tokens of the word that should be attended to
-    last: int
+    start: int  # the tokens of the word that should be attended to: the first, and the one after the last
+    end: int
     distance: int  # in words of the parse: dependent minus head
 
 
@@ -49,40 +48,19 @@ def align(
     """The pairs whose relation has a number, and how many of them the row does not hold."""
     if parse.text != tokenized_text.text:
         raise RefusedValue(f"the parse is of another text: {parse.text!r} instead of {tokenized_text.text!r}")
-    segments = [segment_tokens(tokenized_text, segment) for segment in (0, 1)]
+    segments = [tokenized_text.segment_index(segment) for segment in (0, 1)]
     pairs, missed = [], 0
     for i, word in enumerate(parse.words):
         if word.head is None or word.relation not in numbers:
             continue
         head = parse.words[word.head]
         ends = (word, head) if direction == "dependent-head" else (head, word)
-        asking, asked = (tokens_of(segments[end.segment], end.span) for end in ends)
+        asking, asked = (segments[end.segment].find(end.span) for end in ends)
         if asking is None or asked is None:
             missed += 1
         else:
             pairs.append(Pair(numbers[word.relation], asking[0], *asked, i - word.head))
     return pairs, missed
-
-
-class SegmentTokens(NamedTuple):
-    """The tokens of one text of a row that stand for characters, in order."""
-
-    tokens: list[int]
-    starts: list[int]
-    ends: list[int]
-
-
-def segment_tokens(tokenized_text: TokenizedText, segment: int) -> SegmentTokens:
-    spans = enumerate(zip(tokenized_text.segments, tokenized_text.spans, strict=True))
-    found = [(token, start, end) for token, (where, (start, end)) in spans if where == segment and start < end]
-    return SegmentTokens(*(list(column) for column in zip(*found, strict=True))) if found else SegmentTokens([], [], [])
-
-
-def tokens_of(segment: SegmentTokens, span: tuple[int, int]) -> tuple[int, int] | None:
-    """First and last token that share a character with the span."""
-    first = bisect_right(segment.ends, span[0])
-    after = bisect_left(segment.starts, span[1])
-    return (segment.tokens[first], segment.tokens[after - 1]) if first < after else None
 
 
 CHUNK = 1024  # texts that are sorted by length together, and counted or not counted as a whole
@@ -264,9 +242,9 @@ def add_hits(hits: Tensor, strongest: Tensor, pairs: Sequence[Sequence[Pair]]) -
     flat = [(i, *pair) for i, found in enumerate(pairs) for pair in found]
     if not flat:
         return
-    row, relation, query, first, last, _ = torch.tensor(flat).T
+    row, relation, query, start, end, _ = torch.tensor(flat).T
     looked_at = strongest[:, :, row, query]  # [layer, head, pair]
-    hit = (looked_at >= first) & (looked_at <= last)
+    hit = (looked_at >= start) & (looked_at < end)
     hits.index_add_(0, relation, hit.permute(2, 0, 1).long())
 
 

@@ -16,7 +16,7 @@ from tokenlight.metrics.probability import ASKING, TOKENS, Asking, ask, log_prob
 from tokenlight.model.instrumented import InstrumentedModel
 from tokenlight.results.explanation import Explanation
 from tokenlight.tasks.targets import MeasuredTarget, TargetSpecs, spread
-from tokenlight.text.tokenized_text import TokenizedText, Units, check_units, units_of
+from tokenlight.text.tokenized_text import TokenizedText, Units, check_units
 
 DEFAULT_METRICS = ("aopc", "log_odds", "comprehensiveness", "sufficiency")
 FACTS = ("at", "empty", "left", "steps")  # keywords of curve metrics that the curve itself answers
@@ -279,7 +279,7 @@ def compare(measure: Measure, explanation: Explanation, second: Explanation | Te
     if measure.units in (None, "tokens"):
         words = ~explanation.special
         return measure.entry.function(explanation.scores[words], values[words], **measure.options)
-    units = units_of(explanation, measure.units)
+    units = explanation.units(measure.units)
     join = torch.any if measure.entry.needs == "marks" else torch.sum  # a unit is marked where a token of it is
     scores, others = (
         torch.stack([f(v[u]) for u in units]) for f, v in ((torch.sum, explanation.scores), (join, values))
@@ -291,4 +291,4 @@ def count_marked(measure: Measure, explanation: Explanation, marks: Tensor) -> i
     """How many units are marked, as the measure counts them: what the text weighs in a micro-average."""
     if measure.units in (None, "tokens"):
         return int(marks.sum())
-    return sum(bool(marks[unit].any()) for unit in units_of(explanation, measure.units))
+    return sum(bool(marks[unit].any()) for unit in explanation.units(measure.units))

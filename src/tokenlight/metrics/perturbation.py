@@ -15,7 +15,7 @@ from tokenlight.model.behavior_probes import behavior_of
 from tokenlight.model.config import classifies, embedding_rows, padding_id
 from tokenlight.tasks import task_of_class
 from tokenlight.text.batch import has_embedding, refuse_unembedded_role
-from tokenlight.text.tokenized_text import TokenizedText, Units, check_units, random_sets, units_of
+from tokenlight.text.tokenized_text import TokenizedText, Units, check_units, random_sets
 
 # Shares of the text, so that long and short texts count alike, up to all of it, where every order ends alike.
 TENTHS = tuple(i / 10 for i in range(1, 11))
@@ -173,7 +173,7 @@ def removable_units(
     whole = (
         [[i] for i in range(len(tokenized_text))]
         if perturbation.eligible == "all"
-        else units_of(tokenized_text, perturbation.units)
+        else tokenized_text.units(perturbation.units)
     )
     left = [[i for i in unit if i not in protected] for unit in whole]
     return [unit for unit in left if unit]

@@ -1,7 +1,6 @@
 """The result for an answer: for each of its tokens, a score for every earlier token."""
 
 import json
-from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from numbers import Integral
@@ -18,54 +17,16 @@ from tokenlight.results import answer_parquet, saved
 from tokenlight.results.answer_propagation import Form, hand_on, magnified
 from tokenlight.results.explanation import Explanation, printable, read_saved
 from tokenlight.results.units import DocumentTable
-from tokenlight.text import segmentation
 from tokenlight.text.documents import Documents, documents_from_plain, find_documents, plain_documents
+from tokenlight.text.segmentation import Span, sentences
 from tokenlight.text.tokenize import plain_text, read_text
-from tokenlight.text.tokenized_text import Chat, Document, parts
+from tokenlight.text.tokenized_text import Chat, Document, Section, TokenGroups, parts
 
 if TYPE_CHECKING:
     from tokenlight.explain.explainer import Explainer
 
 
-Span = tuple[int, int]  # of characters
 TokenNumbers = int | slice | Sequence[int]
-
-
-def tokens_in_part(
-    answer: str, spans: Sequence[Span], text: str | None, tokens: TokenNumbers | None, sentence: int | None
-) -> list[int]:
-    """`spans` are those of the answer's tokens; the part is named in one of three ways."""
-    if sum(choice is not None for choice in (text, tokens, sentence)) != 1:
-        raise RefusedValue("name a part of the answer in one way: its text, tokens=... or sentence=...")
-    if text is not None:
-        first, last = find_once(answer, text)
-        chosen = [i for i, (start, end) in enumerate(spans) if start < last and end > first]
-    elif sentence is not None:
-        chosen = pick_sentence(tokens_by_sentence(answer, spans), sentence)
-    else:
-        chosen = choose(tokens, len(spans))
-    if not chosen:
-        raise RefusedValue("no token of the answer is named")
-    return chosen
-
-
-def tokens_by_sentence(answer: str, spans: Sequence[Span]) -> list[list[int]]:
-    """An answer without characters is one sentence."""
-    starts = [start for start, _ in segmentation.sentences(answer)][1:]  # of all but the first
-    found: list[list[int]] = [[] for _ in range(len(starts) + 1)]
-    for i, (first, _) in enumerate(spans):
-        found[bisect_right(starts, first)].append(i)
-    return found
-
-
-def find_once(answer: str, text: str) -> Span:
-    """The span of a text that occurs in the answer exactly once."""
-    if not isinstance(text, str):
-        raise RefusedType(f"a part of the answer is named by its text; found {text!r}: name tokens with tokens=")
-    places = [place for place in range(len(answer)) if text and answer.startswith(text, place)]
-    if len(places) != 1:
-        raise RefusedValue(f"{text!r} occurs {len(places)} times in the answer {answer!r}: name its tokens instead")
-    return places[0], places[0] + len(text)
 
 
 def pick_sentence(sentences: Sequence[list[int]], number: int) -> list[int]:
@@ -104,7 +65,7 @@ class Alternative:
 
 
 @dataclass(frozen=True, eq=False)
-class ExplainedAnswer:
+class ExplainedAnswer(TokenGroups):
     """Why a language model wrote an answer. Higher score = more support for the token in question.
 
     Rows of the matrix are the answer's tokens; columns are all tokens, first those of the prompt, then those of the
@@ -116,7 +77,7 @@ class ExplainedAnswer:
     tokens: list[str]  # of the prompt, then of the answer
     special: Tensor  # [token] bool: added by the tokenizer or a chat's template
     segments: list[int | None]  # 0: the prompt, or the number of its message; the last: the answer
-    spans: list[tuple[int, int]]  # of each token: its characters in the prompt or in the answer
+    spans: list[Span]  # of each token: its characters in the prompt or in the answer
     ids: tuple[int, ...]  # of the answer's tokens
     matrix: Tensor  # [token of the answer, token]
     numbers: Tensor  # [token of the answer] what is explained: its logit, or that minus the mean of all
@@ -134,6 +95,11 @@ class ExplainedAnswer:
     fused: bool | None = None  # whether attention ran as one operation; None: not known
     # For evaluate() of its parts; not compared, not saved, and not taken along by copies and pickles.
     explainer: "Explainer | None" = field(default=None, repr=False, compare=False)
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The prompt, or its messages, and the answer."""
+        return (*parts(self.prompt), self.answer)
 
     def __len__(self) -> int:
         """Tokens of the answer."""
@@ -166,11 +132,40 @@ class ExplainedAnswer:
         return self._explanation(self._chosen(text, tokens, sentence))
 
     def _chosen(self, text: str | None, tokens: TokenNumbers | None, sentence: int | None) -> list[int]:
-        return tokens_in_part(self.answer, self.spans[self.prompt_length :], text, tokens, sentence)
+        """The answer's tokens of a part, counted from 0; the part is named in one of three ways."""
+        if sum(choice is not None for choice in (text, tokens, sentence)) != 1:
+            raise RefusedValue("name a part of the answer in one way: its text, tokens=... or sentence=...")
+        if text is not None:
+            chosen = self._tokens_of_phrase(text)
+        elif sentence is not None:
+            chosen = pick_sentence(self.sentences(), sentence)
+        else:
+            chosen = choose(tokens, len(self))
+        if not chosen:
+            raise RefusedValue("no token of the answer is named")
+        return chosen
+
+    def _tokens_of_phrase(self, phrase: str) -> list[int]:
+        """The answer's tokens that have characters of a phrase, which stands in the answer exactly once."""
+        if not isinstance(phrase, str):
+            raise RefusedType(f"a part of the answer is named by its text; found {phrase!r}: name tokens with tokens=")
+        places = self.find(phrase, segment=self._answer_segment)
+        if len(places) != 1:
+            raise RefusedValue(
+                f"{phrase!r} occurs {len(places)} times in the answer {self.answer!r}: name its tokens instead"
+            )
+        return [token - self.prompt_length for token in self.tokens_touching(*places[0])]
 
     def sentences(self) -> list[list[int]]:
         """The answer's tokens, counted from 0, sentence by sentence; an answer without characters is one sentence."""
-        return tokens_by_sentence(self.answer, self.spans[self.prompt_length :])
+        return [[token - self.prompt_length for token in sentence.tokens] for sentence in self._answer_sentences()]
+
+    def _answer_sentences(self) -> list[Section]:
+        return self.divide(sentences, segments=[self._answer_segment], keep_special=True)
+
+    @property
+    def _answer_segment(self) -> int:
+        return len(self.texts) - 1
 
     def _explanation(self, chosen: list[int]) -> Explanation:
         length, rows = self.prompt_length, self.matrix[chosen].sum(0)
@@ -213,7 +208,7 @@ class ExplainedAnswer:
         """
         found = find_documents(self.prompt, documents) if documents is not None else self.documents
         known = replace(self, documents=found or find_documents(self.prompt, "sentences"))
-        cut = zip(segmentation.sentences(self.answer) or [(0, 0)], self.sentences(), strict=True)
+        cut = zip((section.span for section in self._answer_sentences()), self.sentences(), strict=True)
         rows = [(span, known.of(tokens=tokens).by_document()) for span, tokens in cut if tokens]
         return DocumentTable.of(self.answer, [span for span, _ in rows], [row for _, row in rows])
 

@@ -1,7 +1,6 @@
 """The result for a text: a score for every token, and what is needed to interpret it; lists and dicts of results."""
 
 import json
-from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -15,11 +14,10 @@ from tokenlight.common.files import write_atomically
 from tokenlight.results import saved
 from tokenlight.results.units import Passage, Word, passages_of, remainder
 from tokenlight.tasks.targets import TargetSpec
-from tokenlight.text import segmentation
 from tokenlight.text.documents import documents_from_plain, find_documents, plain_documents
-from tokenlight.text.segmentation import group_tokens, readable
+from tokenlight.text.segmentation import Span, paragraphs, sentences
 from tokenlight.text.tokenize import plain_text, read_text
-from tokenlight.text.tokenized_text import Chat, Document, Text, Units, parts
+from tokenlight.text.tokenized_text import Chat, Document, Text, TokenGroups, Units, parts
 
 if TYPE_CHECKING:
     import pandas
@@ -42,7 +40,7 @@ MAP_AXES: dict[str, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True, eq=False)
-class Explanation:
+class Explanation(TokenGroups):
     """Which tokens made the model say that. Higher score = more support for the target."""
 
     text: Text  # what was explained: a text, a pair, or a chat
@@ -50,7 +48,7 @@ class Explanation:
     scores: Tensor  # [token] how much each supports the target
     special: Tensor  # [token] bool: added by the tokenizer or a chat's template
     segments: list[int | None]  # of each token: the text of a pair, or the message of a chat; None: added
-    spans: list[tuple[int, int]]  # of each token: its characters there
+    spans: list[Span]  # of each token: its characters there
     score: float  # the explained number: a logit, or a difference of two
     target: str  # what the scores are for, in words
     foil: str | None  # what the target is compared with
@@ -74,51 +72,46 @@ class Explanation:
     # For evaluate(); no part of the result: not compared, not saved, and not taken along by copies and pickles.
     explainer: "Explainer | None" = field(default=None, repr=False, compare=False)
 
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The text, the two of a pair, or a chat's messages."""
+        return parts(self.text)
+
     def words(self) -> list[Word]:
         """Tokens merged into words of the original text, special tokens included."""
-        texts = parts(self.text)
-        special = self.special.tolist()
         scores, errors = self.scores.tolist(), self.maps.get("standard_error")
         words = []
-        for group in group_tokens(texts, self.segments, self.spans, special):
-            segment = self.segments[group[0]]
-            span = (self.spans[group[0]][0], self.spans[group[-1]][1])
-            text = readable(self.tokens[group[0]]).strip() if special[group[0]] else texts[segment or 0][slice(*span)]
+        for group in self.units("words", keep_special=True):
             error = None if errors is None else float(errors[list(group)].square().sum().sqrt())
-            score = sum(scores[i] for i in group)
-            words.append(Word(text, score, tuple(group), bool(special[group[0]]), segment, span, error))
+            score, special = sum(scores[i] for i in group), bool(self.special[group[0]])
+            segment, span = self.segments[group[0]], self.span_of(group)
+            words.append(Word(self.text_of(group), score, tuple(group), special, segment, span, error))
         return words
 
     def sentences(self) -> list[Passage]:
         """Tokens merged into sentences of the original text, without special tokens."""
-        return self._passages(segmentation.sentences)
+        return self._passages(sentences)
 
     def paragraphs(self) -> list[Passage]:
         """Tokens merged into paragraphs, which blank lines separate, without special tokens."""
-        return self._passages(segmentation.paragraphs)
+        return self._passages(paragraphs)
 
     def strongest(self, k: int = 5) -> list[Passage]:
         """The k sentences with the largest scores for or against the target."""
         return sorted(self.sentences(), key=lambda sentence: -abs(sentence.score))[:k]
 
-    def _passages(self, cut: Callable[[str], list[tuple[int, int]]]) -> list[Passage]:
-        texts = parts(self.text)
-        scores, special = self.scores.tolist(), self.special.tolist()
-        spans = [cut(text) for text in texts]
-        starts = [[start for start, _ in some] for some in spans]
-        members: dict[tuple[int, int], list[int]] = {}  # of each passage, by text and number
-        for token, (segment, (start, _)) in enumerate(zip(self.segments, self.spans, strict=True)):
-            if segment is not None and not special[token]:
-                members.setdefault((segment, bisect_right(starts[segment], start) - 1), []).append(token)
+    def _passages(self, cut: Callable[[str], list[Span]]) -> list[Passage]:
+        texts, scores = self.texts, self.scores.tolist()
         return [
             Passage(
-                texts[segment][slice(*spans[segment][number])].strip(),
+                texts[segment][slice(*span)].strip(),
                 sum(scores[token] for token in tokens),
                 tuple(tokens),
                 segment,
-                spans[segment][number],
+                span,
             )
-            for (segment, number), tokens in sorted(members.items())
+            for segment, span, tokens in self.divide(cut)
+            if tokens
         ]
 
     def turns(self) -> list[Passage]:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from tokenlight.text.tokenized_text import Chat, Document, parts
+from tokenlight.text.segmentation import Span
+from tokenlight.text.tokenized_text import Chat, Document
 
 if TYPE_CHECKING:
     from tokenlight.results.explanation import Explanation
@@ -23,7 +24,7 @@ class Word:
     tokens: tuple[int, ...]  # their numbers in the explanation
     special: bool  # a token that the tokenizer added, such as [CLS]
     segment: int | None  # the text of a pair, or the message of a chat, that it stands in
-    span: tuple[int, int]  # its characters there
+    span: Span  # its characters there
     error: float | None = None  # the score's standard error, where it is a mean over contexts
 
     @property
@@ -45,7 +46,7 @@ class Passage:
     score: float  # of all its tokens together
     tokens: tuple[int, ...]  # their numbers in the explanation
     segment: int | None  # the text of a pair, or the message of a chat, that it stands in
-    span: tuple[int, int]  # its characters there
+    span: Span  # its characters there
     name: str = ""  # of a source or a turn; empty for others
 
 
@@ -53,21 +54,21 @@ REST, BEGINNING, ANSWER = "rest of the prompt", "beginning of the text", "the an
 TEMPLATE, ADDED = "template", "special tokens"
 
 
-def members(explanation: "Explanation", source: Document) -> tuple[int, ...]:
-    """The tokens that begin in a source; a line break's own token at its end is one of them."""
-    start, end = source.span
-    return tuple(
-        token
-        for token, (segment, (first, _)) in enumerate(zip(explanation.segments, explanation.spans, strict=True))
-        if segment == source.segment and start <= first < end
-    )
+def tokens_of_document(explanation: "Explanation", document: Document) -> tuple[int, ...]:
+    """The tokens that begin in a document, special tokens included."""
+    return tuple(explanation.tokens_starting_in(document.segment, document.span, keep_special=True))
 
 
 def passages_of(explanation: "Explanation", documents: Sequence[Document]) -> list[Passage]:
-    texts = parts(explanation.text)
+    texts = explanation.texts
     return [
-        sum_up(explanation, members(explanation, one), texts[one.segment][slice(*one.span)].strip(), one)
-        for one in documents
+        sum_up(
+            explanation,
+            tokens_of_document(explanation, document),
+            texts[document.segment][slice(*document.span)].strip(),
+            document,
+        )
+        for document in documents
     ]
 
 
@@ -78,7 +79,7 @@ def sum_up(explanation: "Explanation", tokens: Sequence[int], text: str, source:
 
 def remainder(explanation: "Explanation") -> list[Passage]:
     """What no source has: other words, the first token if it is an added one, further added tokens, the answer."""
-    taken = {token for source in explanation.documents for token in members(explanation, source)}
+    taken = {token for source in explanation.documents for token in tokens_of_document(explanation, source)}
     added = TEMPLATE if isinstance(explanation.text, Chat) else ADDED
     groups: dict[str, list[int]] = {REST: [], BEGINNING: [], added: []}
     for token, segment in enumerate(explanation.segments):
@@ -102,7 +103,7 @@ class DocumentTable:
     scores: Tensor  # [sentence, source]
 
     @classmethod
-    def of(cls, answer: str, spans: Sequence[tuple[int, int]], found: Sequence[Sequence[Passage]]) -> "DocumentTable":
+    def of(cls, answer: str, spans: Sequence[Span], found: Sequence[Sequence[Passage]]) -> "DocumentTable":
         """From what `Explanation.by_document` says of each sentence; all of them name the same sources."""
         scores = torch.tensor([[source.score for source in row] for row in found], dtype=torch.float64)
         sums = scores.sum(0).tolist()

@@ -19,9 +19,8 @@ from tokenlight.serve.requests import AttentionRequest, PageRequest, Perturbed, 
 from tokenlight.serve.session import Session, place, read_prompt
 from tokenlight.serve.worker import Say, Writing, Wrote
 from tokenlight.tasks.targets import Candidate, MeasuredTarget, Target, chosen_indices
-from tokenlight.text.segmentation import group_tokens, readable
 from tokenlight.text.tokenize import UNFINISHED, follow
-from tokenlight.text.tokenized_text import TokenizedText, parts
+from tokenlight.text.tokenized_text import TokenizedText
 
 
 @dataclass(frozen=True)
@@ -77,19 +76,18 @@ def run_question(session: Session, request: Request) -> Reading:
 
 def words_of(tokenized_text: TokenizedText) -> list[dict[str, Any]]:
     """As in an explanation, without scores."""
-    texts = parts(tokenized_text.text)
-    words = []
-    for group in group_tokens(texts, tokenized_text.segments, tokenized_text.spans, tokenized_text.special):
-        first, last, special = group[0], group[-1], tokenized_text.special[group[0]]
-        span = (tokenized_text.spans[first][0], tokenized_text.spans[last][1])
-        text = (
-            readable(tokenized_text.tokens[first]).strip()
-            if special
-            else texts[tokenized_text.segments[first] or 0][slice(*span)]
-        )
-        facts = {"tokens": group, "special": special, "segment": tokenized_text.segments[first], "span": list(span)}
-        words.append({"text": text, "score": None, **facts, "rank": None})
-    return words
+    return [
+        {
+            "text": tokenized_text.text_of(group),
+            "score": None,
+            "tokens": group,
+            "special": tokenized_text.special[group[0]],
+            "segment": tokenized_text.segments[group[0]],
+            "span": list(tokenized_text.span_of(group)),
+            "rank": None,
+        }
+        for group in tokenized_text.units("words", keep_special=True)
+    ]
 
 
 DIGITS = 10_000  # attention is told in so many parts of 1
@@ -188,12 +186,9 @@ def say_about(
 
 def changed_row(tokenized_text: TokenizedText, changed: Changed) -> TokenizedText:
     """The tokens that are left, each with its place in the text."""
-    kept = changed.kept
-    parts = {
-        name: [values[i] for i in kept] for name, values in vars(tokenized_text).items() if isinstance(values, list)
-    }
     types = None if changed.token_type_ids is None else list(changed.token_type_ids)
-    return replace(tokenized_text, **{**parts, "input_ids": list(changed.input_ids), "token_type_ids": types})
+    left = tokenized_text.select(changed.kept)
+    return replace(left, input_ids=list(changed.input_ids), token_type_ids=types)
 
 
 def answer_attention(session: Session, asked: AttentionRequest) -> dict[str, Any]:

@@ -11,8 +11,7 @@ from tokenlight.common.errors import RefusedType, RefusedValue
 from tokenlight.tasks.targets import ResolvedTarget, Span, TargetSpec, check_position, check_positions, refuse_equal
 from tokenlight.tasks.task import LogitsFor, Task
 from tokenlight.text.batch import Batch
-from tokenlight.text.segmentation import number_words
-from tokenlight.text.tokenized_text import TokenizedText, is_whole, parts
+from tokenlight.text.tokenized_text import TokenizedText, is_whole
 
 NO_LABEL = "-1"  # how GLUE's test parts write that there is none
 
@@ -189,7 +188,7 @@ class Positioned(Task):
             )
         position, name = target
         return (
-            token_of_word(tokenized_text, position)
+            tokenized_text.token_of_word(position)
             if isinstance(position, str)
             else check_position(tokenized_text, position)
         ), name
@@ -220,23 +219,3 @@ class Positioned(Task):
             return None
         logits = output["logits"][i]
         return logits[None] if logits.ndim == 1 else logits[position][None]
-
-
-def token_of_word(tokenized_text: TokenizedText, word: str) -> int:
-    """The first token of a word that stands in the text exactly once."""
-    texts = parts(tokenized_text.text)
-    places = [(s, k) for s, part in enumerate(texts) for k in range(len(part)) if part.startswith(word, k) and word]
-    numbers = [[-1, *number_words(part), -1] for part in texts]
-    whole = [
-        (s, k)
-        for s, k in places
-        if numbers[s][k] != numbers[s][k + 1] and numbers[s][k + len(word)] != numbers[s][k + len(word) + 1]
-    ]
-    places = whole or places  # 'is' is not the end of 'this', if it also stands alone
-    if len(places) != 1:
-        raise RefusedValue(f"{word!r} occurs {len(places)} times in the text: give the index of its token instead")
-    segment, start = places[0]
-    for i, (s, (first, last)) in enumerate(zip(tokenized_text.segments, tokenized_text.spans, strict=True)):
-        if s == segment and first <= start < last:
-            return i
-    raise RefusedValue(f"{word!r} is not among the tokens that fit into the model")

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tokenlight.common.errors import RefusedValue
-from tokenlight.text.tokenized_text import TokenizedText, Units, units_of
+from tokenlight.text.tokenized_text import TokenizedText, Units
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ def with_units(batch: Batch, tokenized_texts: Sequence[TokenizedText], kinds: It
     for kind in kinds:
         found[kind] = torch.full_like(batch.input_ids, -1)
         for i, tokenized_text in enumerate(tokenized_texts):
-            for number, tokens in enumerate(units_of(tokenized_text, kind)):
+            for number, tokens in enumerate(tokenized_text.units(kind)):
                 found[kind][i, tokens] = number
     return replace(batch, units=found)
 

@@ -7,20 +7,14 @@ from typing import Any, Literal, get_args
 
 from tokenlight.common.errors import RefusedType, RefusedValue
 from tokenlight.text import segmentation
+from tokenlight.text.segmentation import Span, occurrences
 from tokenlight.text.tokenized_text import Chat, Document, Text, TokenizedText, is_whole, parts
 
-Span = tuple[int, int]
 Division = Literal["sentences", "paragraphs", "turns"]
 DIVISIONS = get_args(Division)
 # Texts that stand in the prompt, with names or without; spans in it, with the number of the part before them where
 # there are several; or a way to divide each of its parts.
-Documents = (
-    Division
-    | Mapping[str, str]
-    | Sequence[str]
-    | Sequence[tuple[int, ...]]
-    | Callable[[str], Sequence[tuple[int, int]]]
-)
+Documents = Division | Mapping[str, str] | Sequence[str] | Sequence[tuple[int, ...]] | Callable[[str], Sequence[Span]]
 
 
 def find_documents(text: Text, documents: Documents | None) -> tuple[Document, ...]:
@@ -87,16 +81,9 @@ def locate(text: Text, name: str, document: str | Sequence[int]) -> Document:
     texts = parts(text)
     if isinstance(document, str):
         wanted = document.strip()
-        places = [
-            (segment, at)
-            for segment, part in enumerate(texts)
-            for at in range(len(part))
-            if part.startswith(wanted, at)
-        ]
-        if not wanted or len(places) != 1:
-            raise RefusedValue(
-                f"{name}, {document[:60]!r}, occurs {len(places) if wanted else 0} times in the prompt, not once"
-            )
+        places = [(segment, at) for segment, part in enumerate(texts) for at in occurrences(part, wanted)]
+        if len(places) != 1:
+            raise RefusedValue(f"{name}, {document[:60]!r}, occurs {len(places)} times in the prompt, not once")
         segment, at = places[0]
         return Document(name, segment, (at, at + len(wanted)))
     if not isinstance(document, Iterable) or len(span := tuple(document)) not in (2, 3) or not all(map(is_whole, span)):

@@ -5,6 +5,8 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
+Span = tuple[int, int]  # [start, end) of characters or tokens
+
 ALONE = r"\u0e00-\u0e7f\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"  # scripts without blanks: Thai, CJK
 # Accents, vowel signs, variation selectors: they belong to the character before them, but Python's \w leaves them out.
 MARKS = "".join(chr(i) for i in range(0x300, 0x10000) if unicodedata.category(chr(i)).startswith("M"))
@@ -33,7 +35,7 @@ BLANKS = str.maketrans({"Ġ": " ", "▁": " ", "Ċ": "↵"})  # as byte-level an
 def group_tokens(
     texts: Sequence[str],
     segments: Sequence[int | None],
-    spans: Sequence[tuple[int, int]],
+    spans: Sequence[Span],
     special: Sequence[bool],
 ) -> list[list[int]]:
     """Token indices word by word, in order. A special token is a word of its own, and so is a line break's."""
@@ -73,12 +75,14 @@ def is_whole(text: str, place: int, phrase: str) -> bool:
     return is_word_border(text, place) and is_word_border(text, place + len(phrase))
 
 
-def occurrences(text: str, phrase: str, first: int) -> Iterator[int]:
-    """Where a phrase begins, from a place on; also where it overlaps itself.
+def occurrences(text: str, phrase: str, first: int = 0) -> Iterator[int]:
+    """Where a phrase begins, from a place on; also where it overlaps itself. An empty phrase stands nowhere.
 
     Every character is compared at most twice (Knuth, Morris and Pratt 1977). `str.find` would compare the whole phrase
     again for every place of a phrase such as "aaaa".
     """
+    if not phrase:
+        return
     borders = [0] * len(phrase)  # of the part of the phrase that ends here: the longest that it begins and ends with
     matched = 0
     for i in range(1, len(phrase)):
@@ -119,7 +123,6 @@ def number_words(text: str) -> list[int]:
     return numbers
 
 
-Span = tuple[int, int]
 # A sentence ends behind . ! ? or …, with closing quotes and brackets, where a blank follows and no small letter; behind
 # the full stops of Chinese, Japanese, Hindi and others anywhere; before a line that begins a list.
 # Quantifiers are possessive and a run of stops is tried only from its start, so that a search takes linear time.

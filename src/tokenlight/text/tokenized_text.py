@@ -1,17 +1,16 @@
-"""A text with its tokens and their character spans; units of a text: tokens, words, sentences, documents."""
+"""A text with its tokens: grouped into words, sentences and documents, selected, and found by their characters."""
 
-from bisect import bisect_right
-from collections.abc import Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral
-from typing import Any, Literal, Protocol, TypeGuard, get_args
+from typing import Any, Literal, NamedTuple, TypeGuard, get_args
 
 import torch
 from torch import Tensor
 
 from tokenlight.common.errors import RefusedType, RefusedValue
-from tokenlight.text import segmentation
-from tokenlight.text.segmentation import group_tokens
+from tokenlight.text.segmentation import Span, group_tokens, number_words, occurrences, readable, sentences
 
 
 @dataclass(frozen=True)
@@ -34,11 +33,180 @@ class Document:
 
     name: str
     segment: int  # the text of a pair, or the message of a chat
-    span: tuple[int, int]
+    span: Span
+
+
+Units = Literal["tokens", "words", "sentences", "documents"]
+UNITS = get_args(Units)
+
+
+class Section(NamedTuple):
+    """A stretch of a text, and the tokens that begin in it."""
+
+    segment: int  # the text of a pair, or the message of a chat
+    span: Span  # its characters there
+    tokens: list[int]
+
+
+class SegmentIndex(NamedTuple):
+    """The tokens of one text that stand for characters, in order, sorted for many searches by characters."""
+
+    tokens: list[int]
+    starts: list[int]
+    ends: list[int]
+
+    def find(self, span: Span) -> Span | None:
+        """From the first token that shares a character with these to the one after the last; None: no token does."""
+        first = bisect_right(self.ends, span[0])
+        after = bisect_left(self.starts, span[1])
+        return (self.tokens[first], self.tokens[after - 1] + 1) if first < after else None
+
+
+class TokenGroups:
+    """Groups tokens into units and finds them by their characters: the base of a tokenized text and of its results."""
+
+    tokens: list[str]
+    special: Any  # [token] bool, as a list or a tensor
+    segments: list[int | None]
+    spans: list[Span]
+    documents: tuple[Document, ...]
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The texts that segments count and spans point into."""
+        raise NotImplementedError
+
+    def units(self, kind: Units, *, keep_special: bool = False) -> list[list[int]]:
+        """The tokens of each unit, in the order of the text.
+
+        Special tokens are in no unit. With `keep_special`, each is a word of its own, and those that stand in a
+        sentence or a document belong to it. A document of which no token is left is no unit.
+        """
+        check_units(kind)
+        special = self._special_flags()
+        if kind == "tokens":
+            return [[i] for i in range(len(special)) if keep_special or not special[i]]
+        if kind == "words":
+            words = group_tokens(self.texts, self.segments, self.spans, special)
+            return [word for word in words if keep_special or not special[word[0]]]
+        if kind == "sentences":
+            groups = [section.tokens for section in self.divide(sentences, keep_special=keep_special)]
+        else:
+            groups = self._document_units(keep_special)
+        return [group for group in groups if group]
+
+    def divide(
+        self,
+        cut: Callable[[str], Sequence[Span]],
+        *,
+        segments: Sequence[int] | None = None,
+        keep_special: bool = False,
+    ) -> list[Section]:
+        """What `cut` makes of each text (or of these `segments`), with the tokens that begin in each section.
+
+        The sections cover their text: a token behind the last belongs to the last. A text without characters is one
+        section.
+        """
+        special, texts = self._special_flags(), self.texts
+        chosen = range(len(texts)) if segments is None else segments
+        sections = {
+            segment: [Section(segment, span, []) for span in cut(texts[segment]) or [(0, len(texts[segment]))]]
+            for segment in chosen
+        }
+        starts = {segment: [section.span[0] for section in some] for segment, some in sections.items()}
+        for token, (segment, (start, _)) in enumerate(zip(self.segments, self.spans, strict=True)):
+            if segment in sections and (keep_special or not special[token]):
+                number = max(0, bisect_right(starts[segment], start) - 1)
+                sections[segment][number].tokens.append(token)
+        return [section for some in sections.values() for section in some]
+
+    def _document_units(self, keep_special: bool) -> list[list[int]]:
+        if not self.documents:
+            raise RefusedValue("units='documents', but the text has none: name them with documents=")
+        return [
+            self.tokens_starting_in(document.segment, document.span, keep_special=keep_special)
+            for document in self.documents
+        ]
+
+    def tokens_starting_in(self, segment: int, span: Span, *, keep_special: bool = False) -> list[int]:
+        """The tokens whose first character is one of these; of a token without characters, where it stands counts."""
+        special, (first, end) = self._special_flags(), span
+        return [
+            token
+            for token, (own_segment, (start, _)) in enumerate(zip(self.segments, self.spans, strict=True))
+            if own_segment == segment and first <= start < end and (keep_special or not special[token])
+        ]
+
+    def tokens_touching(self, segment: int, span: Span) -> list[int]:
+        """The tokens that share a character with these, special tokens included."""
+        return [
+            token
+            for token, (own_segment, (start, end)) in enumerate(zip(self.segments, self.spans, strict=True))
+            if own_segment == segment and start < span[1] and end > span[0]
+        ]
+
+    def segment_index(self, segment: int) -> SegmentIndex:
+        """The same for many searches in one text; tokens without characters are left out."""
+        columns = SegmentIndex([], [], [])
+        for token, (own_segment, (start, end)) in enumerate(zip(self.segments, self.spans, strict=True)):
+            if own_segment == segment and start < end:
+                columns.tokens.append(token)
+                columns.starts.append(start)
+                columns.ends.append(end)
+        return columns
+
+    def find(self, phrase: str, *, segment: int | None = None) -> list[tuple[int, Span]]:
+        """Every place where a phrase stands in the texts, or in one of them: the segment and the characters."""
+        return [
+            (number, (start, start + len(phrase)))
+            for number, text in enumerate(self.texts)
+            if segment in (None, number)
+            for start in occurrences(text, phrase)
+        ]
+
+    def token_of_word(self, word: str) -> int:
+        """The first token of a word that stands in the texts exactly once; refused if it stands there more often.
+
+        A word that stands alone is preferred: "is" is not the end of "this", if it also stands alone.
+        """
+        places = self.find(word)
+        numbers = [[-1, *number_words(text), -1] for text in self.texts]
+        alone = [
+            (segment, (start, end))
+            for segment, (start, end) in places
+            if numbers[segment][start] != numbers[segment][start + 1]
+            and numbers[segment][end] != numbers[segment][end + 1]
+        ]
+        places = alone or places
+        if len(places) != 1:
+            raise RefusedValue(f"{word!r} occurs {len(places)} times in the text: give the index of its token instead")
+        segment, (start, _) = places[0]
+        tokens = self.tokens_touching(segment, (start, start + 1))
+        if not tokens:
+            raise RefusedValue(f"{word!r} is not among the tokens that fit into the model")
+        return tokens[0]
+
+    def span_of(self, tokens: Sequence[int]) -> Span:
+        """From the first character of the first token to the last of the last; all are of one text."""
+        return self.spans[tokens[0]][0], self.spans[tokens[-1]][1]
+
+    def text_of(self, tokens: Sequence[int]) -> str:
+        """The characters of a word as the text has them; a special token as the tokenizer writes it."""
+        if bool(self.special[tokens[0]]):
+            return readable(self.tokens[tokens[0]]).strip()
+        return self.texts[self.segments[tokens[0]] or 0][slice(*self.span_of(tokens))]
+
+    def _special_flags(self) -> list[bool]:
+        return self.special.tolist() if isinstance(self.special, Tensor) else self.special
+
+
+def check_units(kind: object) -> None:
+    if kind not in UNITS:
+        raise RefusedValue(f"units is one of {', '.join(UNITS)}; found {kind!r}")
 
 
 @dataclass(frozen=True)
-class TokenizedText:
+class TokenizedText(TokenGroups):
     """One tokenized text, without padding."""
 
     text: Text
@@ -47,12 +215,21 @@ class TokenizedText:
     tokens: list[str]
     special: list[bool]  # [CLS], <s>, [MASK] ...: ids with a role, not words
     segments: list[int | None]  # which text of a pair, or message of a chat; None for added tokens
-    spans: list[tuple[int, int]]  # characters in that text
+    spans: list[Span]  # characters in that text
     truncated: int  # how many tokens did not fit
     documents: tuple[Document, ...] = ()  # the parts of the text that were named as such
 
     def __len__(self) -> int:
         return len(self.input_ids)
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return parts(self.text)
+
+    def select(self, kept: Sequence[int]) -> "TokenizedText":
+        """These tokens alone, in this order; documents and the number of truncated tokens stay."""
+        lists = {name: [values[i] for i in kept] for name, values in vars(self).items() if isinstance(values, list)}
+        return replace(self, **lists)
 
 
 def parts(text: Text) -> tuple[str, ...]:
@@ -85,7 +262,7 @@ def shorten(tokenized_text: TokenizedText, length: int, cut: Cut) -> TokenizedTe
             kept.append(i)
         if segment is not None:
             seen[segment] += 1
-    return select_tokens(tokenized_text, kept)
+    return replace(tokenized_text.select(kept), truncated=len(tokenized_text) - len(kept))
 
 
 def shorten_chat(tokenized_text: TokenizedText, length: int) -> TokenizedText:
@@ -95,15 +272,8 @@ def shorten_chat(tokenized_text: TokenizedText, length: int) -> TokenizedText:
     if excess >= len(words):
         raise RefusedValue(f"the chat template alone fills the {length} tokens that the model reads")
     gone = set(words[:excess])
-    return select_tokens(tokenized_text, [i for i in range(len(tokenized_text)) if i not in gone])
-
-
-def select_tokens(tokenized_text: TokenizedText, kept: list[int]) -> TokenizedText:
-    """These tokens alone."""
-    lists = {
-        name: [values[i] for i in kept] for name, values in vars(tokenized_text).items() if isinstance(values, list)
-    }
-    return replace(tokenized_text, **lists, truncated=len(tokenized_text) - len(kept))
+    kept = [i for i in range(len(tokenized_text)) if i not in gone]
+    return replace(tokenized_text.select(kept), truncated=len(tokenized_text) - len(kept))
 
 
 def check_text(text: object, where: str = "") -> None:
@@ -139,62 +309,6 @@ def trim(text: str, start: int, end: int) -> tuple[int, int]:
     return (breaks[0], breaks[-1] + 1) if first == last and breaks else (first, last)
 
 
-Units = Literal["tokens", "words", "sentences", "documents"]
-UNITS = get_args(Units)
-
-
-class TokenizedLike(Protocol):
-    """A text that was cut into tokens: a row, or an explanation of it."""
-
-    @property
-    def text(self) -> Text: ...
-    @property
-    def special(self) -> Any: ...  # [token] bool
-    @property
-    def segments(self) -> Sequence[int | None]: ...
-    @property
-    def spans(self) -> Sequence[tuple[int, int]]: ...
-    @property
-    def documents(self) -> Sequence[Document]: ...
-
-
-def units_of(row: TokenizedLike, kind: Units) -> list[list[int]]:
-    """The tokens of each unit, in the order of the text. Tokens that were added to the text are in none."""
-    check_units(kind)
-    own = [i for i, special in enumerate(row.special) if not special]
-    if kind == "tokens":
-        return [[i] for i in own]
-    texts = parts(row.text)
-    if kind == "documents":
-        return document_units(row, own)
-    if kind == "words":
-        groups = group_tokens(texts, row.segments, row.spans, row.special)
-        return [group for group in groups if not row.special[group[0]]]
-    starts = [[start for start, _ in segmentation.sentences(part)] for part in texts]
-    found: dict[tuple[int, int], list[int]] = {}  # by text and number of the sentence
-    for i in own:
-        segment = row.segments[i] or 0
-        found.setdefault((segment, bisect_right(starts[segment], row.spans[i][0]) - 1), []).append(i)
-    return list(found.values())
-
-
-def document_units(row: TokenizedLike, own: Sequence[int]) -> list[list[int]]:
-    """The tokens that begin in each source; a source that was cut off has none and is no unit."""
-    if not row.documents:
-        raise RefusedValue("units='documents', but the text has none: name them with documents=")
-    places = [(row.segments[i], row.spans[i][0]) for i in own]
-    found = [
-        [i for i, (segment, first) in zip(own, places, strict=True) if segment == source.segment and first in span]
-        for source, span in ((source, range(*source.span)) for source in row.documents)
-    ]
-    return [unit for unit in found if unit]
-
-
 def random_sets(units: int, count: int, seed: int) -> Tensor:
     """[set, unit] bool: which units stay, each with probability 1/2; the same for every text of so many units."""
     return torch.rand(count, units, generator=torch.Generator().manual_seed(seed), dtype=torch.float32) < 0.5
-
-
-def check_units(kind: object) -> None:
-    if kind not in UNITS:
-        raise RefusedValue(f"units is one of {', '.join(UNITS)}; found {kind!r}")

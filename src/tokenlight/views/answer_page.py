@@ -13,9 +13,9 @@ import torch
 from tokenlight.methods import METHODS
 from tokenlight.results.explained_answer import ExplainedAnswer
 from tokenlight.results.units import Passage
-from tokenlight.text.segmentation import group_tokens, readable
+from tokenlight.text.segmentation import readable
 from tokenlight.text.tokenize import ASSISTANT
-from tokenlight.text.tokenized_text import Chat, parts
+from tokenlight.text.tokenized_text import Chat
 from tokenlight.views.document_table import group_name
 from tokenlight.views.interactive import as_script, fingerprint, static
 from tokenlight.views.layout import LONG, OPEN_SENTENCES, SHORT
@@ -60,10 +60,6 @@ def packed(matrix: torch.Tensor) -> str:
     return base64.b64encode(matrix.to(torch.float32).numpy().astype("<f4").tobytes()).decode()
 
 
-def texts_of(answer: ExplainedAnswer) -> tuple[str, ...]:
-    return (*parts(answer.prompt), answer.answer)
-
-
 def roles_of(answer: ExplainedAnswer) -> tuple[str, ...]:
     return (*answer.prompt.roles, ASSISTANT) if isinstance(answer.prompt, Chat) else ("prompt", "answer")
 
@@ -86,7 +82,7 @@ def blocks(answer: ExplainedAnswer) -> list[dict[str, Any]]:
     """Added tokens go with what stands behind them."""
     found: list[dict[str, Any]] = [{"role": role, "head": [], "pieces": []} for role in roles_of(answer)]
     special = answer.special.tolist()
-    words = group_tokens(texts_of(answer), answer.segments, answer.spans, special)
+    words = answer.units("words", keep_special=True)
     number_of = {token: number for number, word in enumerate(words) for token in word}
     measured_target = len(found) - 1
     homes = []  # of each token, from the last to the first
@@ -96,7 +92,7 @@ def blocks(answer: ExplainedAnswer) -> list[dict[str, Any]]:
         homes.append(measured_target)
     places = [0] * len(found)  # characters that are laid out
     for token, home in enumerate(reversed(homes)):
-        block, text = found[home], texts_of(answer)[home]
+        block, text = found[home], answer.texts[home]
         start, end = answer.spans[token]
         piece = {"tokens": [token], "word": number_of[token], "special": special[token], "newline": False}
         if answer.segments[token] is None or (special[token] and start == end):
@@ -108,7 +104,7 @@ def blocks(answer: ExplainedAnswer) -> list[dict[str, Any]]:
         written = text[max(start, places[home]) : end]
         places[home] = max(places[home], end)
         add(block["pieces"], {**piece, "text": written, "newline": bool(written) and not written.strip()})
-    for block, text, place in zip(found, texts_of(answer), places, strict=True):
+    for block, text, place in zip(found, answer.texts, places, strict=True):
         if text[place:].strip():
             block["pieces"].append(between(text[place:]))
     return found
@@ -199,8 +195,8 @@ def joined_scripts() -> str:
 
 def answer_frame(answer: ExplainedAnswer) -> str:
     """For notebooks: the page in a frame of its own, whose style and script cannot touch the notebook."""
-    texts = [*parts(answer.prompt), answer.answer]
-    height = 400 + sum(60 + 30 * (len(text) // 70 + 1) for text in texts)  # a guess: frames do not ask for their size
+    # A guess, since frames do not ask for their size.
+    height = 400 + sum(60 + 30 * (len(text) // 70 + 1) for text in answer.texts)
     return (
         # In a division, since IPython warns of frames on their own.
         f'<div><iframe sandbox="allow-scripts" style="width:100%;height:{min(height, TALLEST)}px;border:0" '
