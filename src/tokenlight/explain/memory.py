@@ -27,7 +27,7 @@ from tokenlight.record.pass_spec import PassSpec
 from tokenlight.record.recorder import RecordOptions
 from tokenlight.rules.custom_ops import attend, mix_values, query_key
 from tokenlight.rules.mode import RuleTable
-from tokenlight.rules.ops import ACTIVATIONS, LINEAR_LAYERS, PRODUCTS, SUMS
+from tokenlight.rules.ops import functions_of
 from tokenlight.rules.rule import PLAIN, Keeps, kept_by
 from tokenlight.rules.tables import TABLES
 from tokenlight.tasks import task_of_class
@@ -136,11 +136,11 @@ def places(gated: bool) -> Iterator[Place]:
     """What lies around attention."""
     yield Place((F.layer_norm,), own=Counts(states=2), results=Counts(states=2))
     six = Counts(states=5, inner=1)  # queries, keys, values, output; the MLP's two
-    yield Place(LINEAR_LAYERS, inputs=six, results=six + Counts(inner=gated))
-    yield Place(SUMS, results=Counts(states=2))
-    yield Place(ACTIVATIONS, own=Counts(inner=1), results=Counts(inner=1))
+    yield Place(functions_of("linear_layer"), inputs=six, results=six + Counts(inner=gated))
+    yield Place(functions_of("sum"), results=Counts(states=2))
+    yield Place(functions_of("activation"), own=Counts(inner=1), results=Counts(inner=1))
     if gated:
-        yield Place(PRODUCTS, own=Counts(inner=2), results=Counts(inner=1))
+        yield Place(functions_of("product"), own=Counts(inner=2), results=Counts(inner=1))
 
 
 SIZES: dict[str, tuple[int, int]] = {  # of a block's signals, in states and in maps

@@ -28,17 +28,8 @@ from tokenlight.model.attention import (
 )
 from tokenlight.model.capture import Capture
 from tokenlight.rules.custom_ops import mix_values
-from tokenlight.rules.in_place import IN_PLACE
+from tokenlight.rules.ops import op_spec
 from tokenlight.rules.tags import name_of, running_module
-
-Functions = set[Callable[..., Any]]
-SOFTMAX: Functions = {F.softmax, torch.softmax, Tensor.softmax}
-MULTIPLIED: Functions = {torch.matmul, Tensor.matmul, Tensor.__matmul__, torch.bmm, Tensor.bmm}
-# Operations between the softmax and the values that keep the axes of the map: heads, queries and keys.
-KEEPS_SHAPE: Functions = {
-    *(F.dropout, Tensor.to, Tensor.float, Tensor.type, Tensor.type_as, Tensor.contiguous, Tensor.clone),
-    *(Tensor.view, Tensor.reshape, torch.reshape, Tensor.mul, torch.mul, Tensor.masked_fill, Tensor.half),
-}
 
 
 class AttentionDetector(TorchFunctionMode):
@@ -57,21 +48,21 @@ class AttentionDetector(TorchFunctionMode):
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        kwargs = kwargs or {}
-        if func in IN_PLACE and isinstance(args[0], nn.Parameter):
+        spec, kwargs = op_spec(func), kwargs or {}
+        if spec.plain_form is not None and isinstance(args[0], nn.Parameter):
             refuse_written_weights(func)
         if func is F.scaled_dot_product_attention:
             fused = FusedCall(*args, **kwargs)
             if fused.is_between(self.capture.shape[1]):
                 return self._attend(fused)
-        if func in MULTIPLIED or func is torch.einsum:
+        if spec.kind == "matrix_product" and func is not Tensor.__rmatmul__:
             mixing = self._mixing(func, args)
             if mixing is not None:
                 return self._mix(mixing)
-        if func in SOFTMAX and self._is_over_keys(args, kwargs):
+        if spec.kind == "softmax" and self._is_over_keys(args, kwargs):
             return self._softmax(func, args, kwargs)
         result = func(*args, **kwargs)
-        if func in KEEPS_SHAPE and is_map(args[0]) and result.shape[-2:] == args[0].shape[-2:]:
+        if spec.keeps_map and is_map(args[0]) and result.shape[-2:] == args[0].shape[-2:]:
             result.tokenlight_map = True
         return result
 
@@ -105,6 +96,8 @@ class AttentionDetector(TorchFunctionMode):
         return mixing.restore(capture_head_outputs(self.capture, mix_values(weights, values)))
 
     def _mixing(self, func: Callable[..., Any], args: Sequence[Any]) -> "Mixing | None":
+        if len(args) < 2:  # called by keywords
+            return None
         equation, weights, values = args if func is torch.einsum and len(args) == 3 else ("", *args[:2])
         batch, tokens = self.capture.shape
         if not is_map(weights) or weights.shape[-2:] != (tokens, tokens) or not isinstance(values, Tensor):

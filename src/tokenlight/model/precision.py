@@ -6,23 +6,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from tokenlight.rules.custom_ops import INSIDE
+from tokenlight.rules.ops import op_spec
 
-CASTS: set[Callable[..., Any]] = {Tensor.to, Tensor.float, Tensor.type}
 NARROW = {torch.float32, torch.float16, torch.bfloat16}
-# Functions that need all arguments in one dtype; others promote them.
-STRICT: set[Callable[..., Any]] = {
-    *(F.linear, F.conv1d, F.conv2d, F.bilinear, F.layer_norm, F.rms_norm, F.group_norm, F.batch_norm, F.instance_norm),
-    *(torch.matmul, torch.mm, torch.mv, torch.bmm, torch.addmm, torch.baddbmm, torch.einsum, torch.dot),
-    *(Tensor.matmul, Tensor.mm, Tensor.mv, Tensor.bmm, Tensor.addmm, Tensor.baddbmm, Tensor.dot),
-    *(torch.linalg.solve_triangular, F.scaled_dot_product_attention),
-}
-
-MADE: set[Callable[..., Any]] = {torch.tensor, torch.full}
-MULTIPLIED: set[Callable[..., Any]] = {Tensor.mul, torch.mul, Tensor.__rmul__}
 LARGEST = torch.finfo(torch.float32).max
 
 
@@ -46,10 +35,10 @@ class KeepDouble(TorchFunctionMode):
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        kwargs = kwargs or {}
+        spec, kwargs = op_spec(func), kwargs or {}
         if kwargs.get("dtype") in NARROW and args and getattr(args[0], "dtype", None) == torch.float64:
             kwargs = {name: value for name, value in kwargs.items() if name != "dtype"}  # softmax(scores, dtype=...)
-        if func in CASTS and args[0].dtype == torch.float64:
+        if spec.casts_double and args[0].dtype == torch.float64:
             dtypes = {arg for arg in (*args[1:], *kwargs.values()) if isinstance(arg, torch.dtype)}
             if func is Tensor.float or dtypes & NARROW:
                 return args[0]
@@ -58,11 +47,11 @@ class KeepDouble(TorchFunctionMode):
                 return INSIDE[func](*args, **kwargs)
         if args and is_double(args[0]) and kwargs.get("dtype") in NARROW:  # of a softmax or a sum
             kwargs = {**kwargs, "dtype": torch.float64}
-        if func in MADE and kwargs.get("dtype") is None and any(map(is_too_large, args)):  # such as a mask
+        if spec.infers_dtype and kwargs.get("dtype") is None and any(map(is_too_large, args)):  # such as a mask
             kwargs = {**kwargs, "dtype": torch.float64}
-        if func in MULTIPLIED and any(map(is_too_large, args)):
+        if spec.kind == "product" and any(map(is_too_large, args)):
             args = [arg.double() if isinstance(arg, Tensor) else arg for arg in args]
-        if func in STRICT and any(is_double(arg) for arg in (*args, *kwargs.values())):
+        if spec.strict_dtype and any(is_double(arg) for arg in (*args, *kwargs.values())):
             args, kwargs = [widened(arg) for arg in args], {name: widened(arg) for name, arg in kwargs.items()}
         return func(*args, **kwargs)
 

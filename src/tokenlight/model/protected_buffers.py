@@ -8,7 +8,7 @@ from torch.overrides import TorchFunctionMode
 
 from tokenlight._compat.torch_internals import storage_of
 from tokenlight.common.errors import UnsupportedModelError
-from tokenlight.rules.in_place import IN_PLACE
+from tokenlight.rules.ops import op_spec
 
 
 class ProtectBuffers(TorchFunctionMode):
@@ -43,4 +43,4 @@ class ProtectBuffers(TorchFunctionMode):
 
 def writes_in_place(func: Callable[..., Any]) -> bool:
     name = getattr(func, "__name__", "")
-    return func in IN_PLACE or name == "__setitem__" or (name.endswith("_") and not name.endswith("__"))
+    return op_spec(func).plain_form is not None or (name.endswith("_") and not name.endswith("__"))

@@ -9,12 +9,12 @@ from tokenlight.common.errors import UnsupportedModelError
 from tokenlight.rules.custom_ops import activation
 from tokenlight.rules.lrp_rules import plain
 from tokenlight.rules.mode import Function, is_signal
-from tokenlight.rules.ops import ACTIVATIONS, CLIPPING, EXTREMES
+from tokenlight.rules.ops import op_spec
 from tokenlight.rules.rectifiers import Formula, is_identity, is_one_number, is_rectifier, rectified, single
 from tokenlight.rules.rule import keeps
 from tokenlight.rules.tags import mark_gate, name_of
 
-KNOWN: set[Function] = {*ACTIVATIONS, *CLIPPING, *EXTREMES}
+KNOWN = ("activation", "clip", "extreme")  # kinds
 
 
 @keeps(own=1)
@@ -34,7 +34,7 @@ def guided_activation(function: Function, x: Tensor, *args: Any, **kwargs: Any) 
     formula = formula_of(function, args, kwargs)
     if formula is not None and is_rectifier(formula, x):
         return positive_gradient(function, x, *args, **kwargs)
-    if formula is None and function not in KNOWN and rectified(x, (result := function(x, *args, **kwargs)).detach()):
+    if formula is None and not is_known(function) and rectified(x, (result := function(x, *args, **kwargs)).detach()):
         return positive_gradient(lambda: result)
     if formula is not None and is_identity(formula, x):
         return function(x, *args, **kwargs)
@@ -87,11 +87,16 @@ def refuse_activation(name: str) -> None:
     )
 
 
+def is_known(function: Function) -> bool:
+    """Whether a function is applied to each number, or chooses among numbers, by a formula that can be tried out."""
+    return op_spec(function).kind in KNOWN
+
+
 def name_of_activation(function: Function, formula: Formula | None) -> str:
     owner = getattr(formula, "__self__", None)
     if owner is not None:
         return type(owner).__name__
-    return name_of(function) if function in KNOWN else "an activation that it writes out in several operations"
+    return name_of(function) if is_known(function) else "an activation that it writes out in several operations"
 
 
 def formula_of(function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Formula | None:
@@ -99,7 +104,7 @@ def formula_of(function: Function, args: Sequence[Any], kwargs: Mapping[str, Any
     if function is activation:
         return args[0] if args else kwargs["formula"]
     others = [*args, *kwargs.values()]
-    if function not in KNOWN or any(isinstance(part, Tensor) and not is_one_number(part) for part in others):
+    if not is_known(function) or any(isinstance(part, Tensor) and not is_one_number(part) for part in others):
         return None
     bounds = [single(part) for part in args]
     named = {name: single(part) for name, part in kwargs.items()}

@@ -5,26 +5,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from tokenlight._compat.torch_internals import is_view
 from tokenlight.common.errors import UnsupportedModelError
 from tokenlight.rules.autograd_functions import absorb
-from tokenlight.rules.custom_ops import copied, replaced
 from tokenlight.rules.tags import mark_followed
 
-PLAIN_FORMS = (
-    *("add", "sub", "mul", "div", "true_divide", "neg", "pow", "masked_fill", "index_add", "index_copy", "index_put"),
-    *("scatter", "scatter_add", "masked_scatter", "clamp", "clamp_min", "clamp_max", "relu", "tanh", "sigmoid", "erf"),
-    *("baddbmm", "tril", "triu", "cumsum", "square", "sqrt", "rsqrt", "multiply", "subtract", "divide", "exp", "log"),
-)
-IN_PLACE: dict[Any, Callable[..., Any]] = {
-    **{getattr(Tensor, f"{name}_"): getattr(Tensor, name) for name in PLAIN_FORMS},
-    **{F.relu_: F.relu, F.elu_: F.elu, F.leaky_relu_: F.leaky_relu, F.selu_: F.selu, F.celu_: F.celu},
-    **{F.hardtanh_: F.hardtanh, torch.relu_: torch.relu},
-    Tensor.copy_: copied,
-    Tensor.__setitem__: replaced,
-}
 MARKS = ("tokenlight_gate", "tokenlight_origins", "tokenlight_owners")
 
 

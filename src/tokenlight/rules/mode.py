@@ -12,15 +12,13 @@ from torch.overrides import TorchFunctionMode
 
 from tokenlight._compat.torch_internals import changes_of, is_callers_own, maker, own_function, storage_of
 from tokenlight.common.errors import RefusedValue, UnsupportedModelError
-from tokenlight.rules import ops
 from tokenlight.rules.autograd_functions import OURS
 from tokenlight.rules.custom_ops import activation, weigh
 from tokenlight.rules.in_place import overwrite
 from tokenlight.rules.ledger import LEDGER, WAITING, Ledger, Waiting
-from tokenlight.rules.op_traits import Traits, traits_of
-from tokenlight.rules.rectifiers import BOUNDS, CHOOSING, chosen_signal, is_lower_bound, note_comparison, with_signal
+from tokenlight.rules.ops import Function, OpSpec, functions_of, op_spec
+from tokenlight.rules.rectifiers import chosen_signal, is_lower_bound, note_comparison, with_signal
 from tokenlight.rules.tags import (
-    SHAPES,
     hand_on_gate,
     has_mark,
     have_one_source,
@@ -39,9 +37,9 @@ from tokenlight.rules.tags import (
 )
 from tokenlight.rules.weighing import as_linear_layers
 
-Function = Callable[..., Any]
 Rule = Callable[..., Any]  # called as rule(function, *args, **kwargs)
-RuleTable = dict[Any, Rule]  # torch function (or one of points.py): replacement
+RuleTable = dict[Any, Rule]  # torch function (or custom op): replacement
+METADATA = set(functions_of("metadata"))
 
 
 class RuleMode(TorchFunctionMode):
@@ -82,7 +80,7 @@ class RuleMode(TorchFunctionMode):
     def __torch_function__(
         self, func: Function, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        if func in SHAPES:
+        if func in METADATA:
             return func(*args)
         return self.call(func, *args, **(kwargs or {}))
 
@@ -90,7 +88,7 @@ class RuleMode(TorchFunctionMode):
         """Call a function under the rules. A short text spends much of its time here: what is asked is asked once."""
         if kwargs and not args:
             args, kwargs = in_order(kwargs)
-        traits, ledger, trusted = traits_of(func), self.ledger, self._trusted
+        spec, ledger, trusted = op_spec(func), self.ledger, self._trusted
         involved: list[Tensor] = []
         for part in (*args, *kwargs.values()) if kwargs else args:
             if isinstance(part, Tensor):
@@ -103,27 +101,29 @@ class RuleMode(TorchFunctionMode):
                 return self.call(func, *map(without_callers_own, args), **map_values(without_callers_own, kwargs))
             if type(signal.grad_fn) not in trusted or not is_followed(signal):
                 self._look_at(signal)
-        if traits.plain_form is not None and signals:
-            return self._overwrite(traits.plain_form, *args, **kwargs)
+        if spec.plain_form is not None and signals:
+            return self._overwrite(spec.plain_form, *args, **kwargs)
         if kwargs and signals and kwargs.get("inplace"):  # as torch's modules call their activations
             return self._overwrite(func, *args, **{**kwargs, "inplace": False})
         rule = self.table.get(func)
-        in_steps = not is_layer(func, signals, args, kwargs) if traits.layer else rule is None and bool(signals)
-        if traits.step is not None and in_steps:
-            return traits.step(self.call, *args, **kwargs)
-        if traits.of_matrices and len(signals) == 1 and weigh in self.table:
+        if spec.decompose is not None:
+            layer = spec.kind == "linear_layer"
+            kept = is_linear_layer(func, signals, args, kwargs) if layer else rule is not None or not signals
+            if not kept:
+                return spec.decompose(self.call, *args, **kwargs)
+        if len(signals) == 1 and spec.kind == "matrix_product" and weigh in self.table:
             product = as_linear_layers(self.call, func, args, kwargs, self._is_weight)
             if product is not None:
                 return product
-        ends_activation = traits.multiplied or (traits.joins_gate and joins_own_gate(func, args, kwargs))
+        ends_activation = spec.ends_activation or (spec.ends_with_gate and joins_own_gate(func, args, kwargs))
         if ends_activation and have_one_source(involved):
             func, rule, args = as_activation(func, self.table[activation], *involved)
-            traits, kwargs = traits_of(activation), {}
-        elif signals and (rectified := self._rectified(func, args, kwargs, involved, signals)) is not None:
+            spec, kwargs = op_spec(activation), {}
+        elif signals and (rectified := self._rectified(func, spec, args, kwargs, involved, signals)) is not None:
             func, rule, args = with_signal(func, args, kwargs, rectified), self.table[activation], (rectified,)
-            traits, kwargs = traits_of(activation), {}
+            spec, kwargs = op_spec(activation), {}
         if ledger.disordered:
-            ledger.owners = owners_at(func, args, involved)
+            ledger.owners = owners_at(spec, args, involved)
         result = func(*args, **kwargs) if rule is None else rule(func, *args, **kwargs)
         parts = result if isinstance(result, (tuple, list)) else (result,)
         for part in parts:
@@ -133,32 +133,33 @@ class RuleMode(TorchFunctionMode):
                     self._trusted.add(type(part.grad_fn))
             elif isinstance(part, (tuple, list)):
                 mark_followed(part)
-        if weigh in self.table and self._makes_weight(traits, involved, signals):
+        if weigh in self.table and self._makes_weight(spec, involved, signals):
             mark_weights(parts)
-        if traits.compares and involved:
-            note_comparison(func, involved, result)
-        if rule is None and not traits.linear and any(is_signal(part) for part in parts):
+        if (spec.compares or spec.keeps_comparison) and involved:
+            note_comparison(spec, involved, result)
+        if rule is None and not spec.linear and any(is_signal(part) for part in parts):
             refuse_nonlinear(func, [*args, *kwargs.values()])
-        if traits.keeps_gates and (not traits.first_counts or is_gate(involved[0])):
-            hand_on_gate(involved[:1] if traits.first_counts else involved, parts)
-        if ledger.batch > 1 and signals and (ledger.disordered or traits.moving):
-            ledger.disordered |= note_owners(func, args, kwargs, parts, ledger.batch)
-        if not traits.new_origin:
-            note_origins(func, involved, parts)
+        if spec.keeps_gate and (not spec.first_decides or is_gate(involved[0])):
+            hand_on_gate(involved[:1] if spec.first_decides else involved, parts)
+        if ledger.batch > 1 and signals and (ledger.disordered or spec.may_reorder):
+            ledger.disordered |= note_owners(func, spec, args, kwargs, parts, ledger.batch)
+        if not spec.new_source:
+            note_origins(spec, involved, parts)
         return result
 
     def _rectified(
         self,
         func: Function,
+        spec: OpSpec,
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
         involved: Sequence[Tensor],
         signals: Sequence[Tensor],
     ) -> Tensor | None:
         """The signal that an operation applies an activation to: a bound at 0, or a choice by the signal's own sign."""
-        if func in CHOOSING:
+        if spec.chooses:
             return chosen_signal(involved, signals)
-        if func in BOUNDS and len(signals) == 1 and is_lower_bound(func, args, kwargs, signals[0]):
+        if spec.bounds and len(signals) == 1 and is_lower_bound(func, args, kwargs, signals[0]):
             return signals[0]
         return None
 
@@ -168,11 +169,11 @@ class RuleMode(TorchFunctionMode):
             self._weight_storages and isinstance(x, Tensor) and storage_of(x) in self._weight_storages
         )
 
-    def _makes_weight(self, traits: Traits, involved: Sequence[Tensor], signals: Sequence[Tensor]) -> bool:
+    def _makes_weight(self, spec: OpSpec, involved: Sequence[Tensor], signals: Sequence[Tensor]) -> bool:
         """Whether what comes out of an operation is a weight: elements of one, or one that constants are added to."""
-        if traits.moves:
+        if spec.kind in ("move", "cast"):
             return bool(involved) and self._is_weight(involved[0])
-        return traits.arranges and not signals and any(map(self._is_weight, involved))
+        return spec.keeps_weight and not signals and any(map(self._is_weight, involved))
 
     def look_at_output(self, output: Any) -> None:
         """What the model gives out is read by no operation that would be seen."""
@@ -234,10 +235,10 @@ def joins_own_gate(func: Function, args: Sequence[Any], kwargs: Mapping[str, Any
     if kwargs or len(args) != 2 or not all(isinstance(part, Tensor) for part in args):
         return False
     first, second = map(is_gate, args)
-    return second and not first and is_signal(args[0]) if func in ops.QUOTIENTS else first != second
+    return second and not first and is_signal(args[0]) if op_spec(func).kind == "quotient" else first != second
 
 
-def is_layer(func: Function, signals: Sequence[Tensor], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+def is_linear_layer(func: Function, signals: Sequence[Tensor], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     """Whether a linear layer reads at most one signal, as its states, and is called as rules expect it."""
     if func is torch.addmm and (kwargs or len(args) != 3):
         return False
@@ -246,12 +247,13 @@ def is_layer(func: Function, signals: Sequence[Tensor], args: Sequence[Any], kwa
 
 
 # Linear in either operand, so at most one may be a signal.
-PRODUCTS: set[Callable[..., Any]] = {*ops.PRODUCTS, *ops.MATRIX_PRODUCTS, *ops.QUOTIENTS}
+PRODUCTS = ("product", "matrix_product", "quotient")  # kinds
 
 
 def refuse_nonlinear(function: Function, args: Sequence[Any]) -> None:
-    divided_by = function in ops.QUOTIENTS and is_signal(args[1])
-    if function in PRODUCTS and sum(map(is_signal, tensors(args))) == 1 and not divided_by:
+    kind = op_spec(function).kind
+    divided_by = kind == "quotient" and is_signal(args[1])
+    if kind in PRODUCTS and sum(map(is_signal, tensors(args))) == 1 and not divided_by:
         return
     raise RefusedValue(
         f"the rule table has no rule for {name_of(function)}, which the model applies to its input; "

@@ -1,170 +1,361 @@
-"""Torch functions by kind: spellings of one operation, and decompositions into simpler ones.
+"""What is known about each torch function: one line per operation, for the strict mode, the rule tables and the model.
 
-Each is written with `call`, which calls a function under the rules.
+Adding an operation means adding a line to `OPERATIONS`. Python's operators reach a mode as the functions listed here:
+`2 * x` as Tensor.mul, `x @ y` as Tensor.matmul, `x > 0` as Tensor.gt.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from tokenlight.rules.custom_ops import activation, copied, replaced
+from tokenlight.rules import custom_ops, decompositions
 
-Functions = tuple[Callable[..., Any], ...]
+Function = Callable[..., Any]
 
 
-def getter(name: str) -> Callable[..., Any]:
-    """What torch calls to read an attribute of a tensor."""
+# Operations of one kind have the same rule in a rule table.
+Kind = Literal[
+    "activation",  # also functions that formulas of activations are written with
+    "linear_layer",
+    "sum",
+    "difference",
+    "product",  # element by element
+    "quotient",
+    "matrix_product",
+    "softmax",
+    "logsumexp",
+    "norm",
+    "scale",  # what norms compute their divisor with
+    "move",  # takes, moves or copies elements
+    "cast",  # the same elements in another dtype or on another device
+    "extreme",  # chooses the largest or smallest elements
+    "clip",
+    "join",  # puts elements of several tensors, or of a tensor and numbers, side by side
+    "convolution",
+    "transform",  # a sum with constant coefficients
+    "comparison",
+    "metadata",  # reads the shape, dtype or device of a tensor, and no elements
+    "other",
+]
+# How a function that moves or adds elements affects the order in which the examples of a batch lie in memory.
+ExampleOrder = Literal[
+    "within",  # moves elements within examples
+    "transposed",  # moves axes: another order unless the first axis keeps its size and stride
+    "resized",  # the same order if the first axis keeps its size
+    "stacked",  # the same, for a list of tensors
+    "indexed",  # depends on the index: Tensor.__getitem__
+    "selected",  # another order
+    "einsum",  # depends on the equation
+    "summed",  # adds elements, perhaps of several examples
+    "first",  # the order of the first argument, into which elements of others are written
+]
+MOVING = ("within", "transposed", "resized", "stacked", "indexed", "selected")
+
+
+class OpSpec(NamedTuple):
+    """What is known about a torch function."""
+
+    kind: Kind = "other"
+    plain_form: Function | None = None  # of an in-place function: the function whose result it writes
+    decompose: Callable[..., Any] | None = None  # rewrites a call without a rule as calls of simpler operations
+    linear: bool = False  # in its only signal: the plain gradient is right
+
+    # How examples lie in memory.
+    order: ExampleOrder | None = None  # None: works element by element, or is no function of elements
+    moves_elements: bool = False  # does nothing else, so that tensors of example numbers can go the same way
+    may_reorder: bool = False  # may put examples in another order
+
+    # Whether the tags of arguments are true of results.
+    keeps_gate: bool = False  # a gate is still one: moved, scaled by a constant, clipped or with a constant added
+    keeps_weight: bool = False  # a weight is still one: moved, scaled, masked or with a constant added
+    keeps_map: bool = False  # an attention map is still one, if its last two axes are
+    compares: bool = False  # elements with numbers or with each other
+    keeps_comparison: bool = False  # what a comparison says is still said of the same elements
+    first_decides: bool = False  # the first argument alone decides whether the result is a gate
+    new_source: bool = False  # mixes elements of several positions, or reads none: the result is a source of its own
+    source_of_first: bool = False  # has the source of the first argument
+    slices: bool = False  # the result is a part of the argument, and so is its source
+
+    # Activations that are written out in several operations.
+    ends_activation: bool = False  # may multiply a signal with a gate computed from it
+    ends_with_gate: bool = False  # may do so if exactly one argument is a gate
+    chooses: bool = False  # may choose elements by the signal's own sign
+    bounds: bool = False  # may bound a signal at 0
+    saturates: bool = False  # an activation that levels off on both sides, or a part of formulas: never a ReLU
+    exponential: bool = False
+    power: bool = False
+
+    # Precision.
+    strict_dtype: bool = False  # takes arguments of one dtype only; other functions promote them
+    casts_double: bool = False  # may cast a double to a narrower float, which modeling code does to gain precision
+    infers_dtype: bool = False  # makes a tensor whose dtype does not depend on the size of a number
+
+
+# What is true of all operations of a kind, unless a line says otherwise.
+FACTS: dict[Kind, dict[str, Any]] = {
+    "linear_layer": {"linear": True, "new_source": True, "strict_dtype": True},
+    "sum": {"linear": True, "keeps_gate": True, "keeps_weight": True, "ends_with_gate": True},
+    "difference": {"decompose": decompositions.difference, "linear": True, "keeps_weight": True},
+    "product": {
+        **{"keeps_gate": True, "keeps_weight": True, "keeps_map": True},
+        **{"ends_activation": True, "chooses": True},
+    },
+    "quotient": {"keeps_gate": True, "keeps_weight": True, "first_decides": True, "ends_with_gate": True},
+    "matrix_product": {"new_source": True, "strict_dtype": True},
+    "softmax": {"new_source": True},
+    "logsumexp": {"new_source": True},
+    "norm": {"new_source": True},
+    "move": {
+        **{"linear": True, "order": "within"},
+        **{"keeps_gate": True, "keeps_weight": True, "first_decides": True},
+    },
+    "cast": {
+        **{"linear": True, "keeps_gate": True, "keeps_weight": True, "first_decides": True},
+        **{"keeps_map": True, "keeps_comparison": True},
+    },
+    "extreme": {"linear": True, "bounds": True},
+    "clip": {"keeps_gate": True, "keeps_weight": True, "bounds": True},
+    "join": {"linear": True, "keeps_weight": True},
+    "convolution": {"new_source": True, "strict_dtype": True},
+    "transform": {"linear": True},
+    "comparison": {"compares": True},
+    "metadata": {"new_source": True},
+}
+
+
+class Operation(NamedTuple):
+    """One line of the table: the spellings of an operation, and what is known about it."""
+
+    functions: tuple[Function, ...]
+    spec: OpSpec
+    in_place: Function | None  # writes the result of the first spelling into its argument
+
+
+def op(kind: Kind, *functions: Function, in_place: Function | None = None, **facts: Any) -> Operation:
+    spec = OpSpec(kind, **{**FACTS.get(kind, {}), **facts})
+    moves_elements = spec.order in MOVING
+    may_reorder = moves_elements or spec.order == "einsum"
+    return Operation(functions, spec._replace(moves_elements=moves_elements, may_reorder=may_reorder), in_place)
+
+
+def getter(name: str) -> Function:
+    """The function that a mode sees when an attribute of a tensor is read."""
     return getattr(Tensor, name).__get__
 
 
-# Those of transformers are one operation of ours; torch's, as modules or bare, are these functions.
-ACTIVATIONS: Functions = (
-    *(activation, F.gelu, F.silu, F.relu, torch.relu, Tensor.relu, torch.tanh, Tensor.tanh, torch.sigmoid),
-    *(Tensor.sigmoid, F.leaky_relu, F.mish, F.elu, F.selu, F.celu, F.prelu, F.rrelu, F.relu6, F.threshold),
-    *(F.hardtanh, F.hardswish, F.hardsigmoid, F.hardshrink, F.softshrink, F.tanhshrink, F.softplus, F.softsign),
-    *(F.logsigmoid, torch.special.expit, torch.erf, Tensor.erf, torch.special.erf, torch.exp, Tensor.exp),
-    *(torch.expm1, Tensor.expm1, torch.log, Tensor.log, torch.log1p, Tensor.log1p),
+OPERATIONS = (
+    # Activations of transformers are wrapped as the custom op `activation`; those of torch are these functions.
+    op("activation", custom_ops.activation),
+    op("activation", F.gelu),
+    op("activation", F.silu),
+    op("activation", F.mish),
+    op("activation", F.relu),
+    op("activation", torch.relu, in_place=torch.relu_),
+    op("activation", Tensor.relu, in_place=Tensor.relu_),
+    op("activation", F.relu6),
+    op("activation", F.leaky_relu, in_place=F.leaky_relu_),
+    op("activation", F.prelu),
+    op("activation", F.rrelu),
+    op("activation", F.elu, in_place=F.elu_),
+    op("activation", F.selu, in_place=F.selu_),
+    op("activation", F.celu, in_place=F.celu_),
+    op("activation", F.threshold),
+    op("activation", F.hardtanh, in_place=F.hardtanh_),
+    op("activation", F.hardswish),
+    op("activation", F.hardshrink),
+    op("activation", F.softshrink),
+    op("activation", F.tanhshrink),
+    op("activation", F.softplus),
+    op("activation", F.logsigmoid),
+    op("activation", F.hardsigmoid, saturates=True),
+    op("activation", F.softsign, saturates=True),
+    op("activation", Tensor.tanh, torch.tanh, in_place=Tensor.tanh_, saturates=True),
+    op("activation", Tensor.sigmoid, torch.sigmoid, torch.special.expit, in_place=Tensor.sigmoid_, saturates=True),
+    op("activation", Tensor.erf, torch.erf, torch.special.erf, in_place=Tensor.erf_, saturates=True),
+    op("activation", Tensor.exp, torch.exp, in_place=Tensor.exp_, saturates=True, exponential=True),
+    op("activation", Tensor.expm1, torch.expm1, saturates=True),
+    op("activation", Tensor.log, torch.log, in_place=Tensor.log_, saturates=True),
+    op("activation", Tensor.log1p, torch.log1p, saturates=True),
+    # Linear layers.
+    op("linear_layer", F.linear, decompose=decompositions.linear),
+    op("linear_layer", torch.addmm, decompose=decompositions.addmm),  # as in GPT-2's Conv1D
+    op("other", Tensor.addmm, decompose=decompositions.addmm, new_source=True, strict_dtype=True),
+    op("other", custom_ops.weigh, linear=True, new_source=True),
+    op(
+        "other",
+        Tensor.baddbmm,
+        torch.baddbmm,
+        in_place=Tensor.baddbmm_,
+        decompose=decompositions.baddbmm,
+        new_source=True,
+        strict_dtype=True,
+    ),
+    # Sums, products and quotients.
+    op("sum", Tensor.add, torch.add, in_place=Tensor.add_),
+    op("difference", Tensor.sub, torch.sub, in_place=Tensor.sub_),
+    op("difference", Tensor.subtract, torch.subtract, in_place=Tensor.subtract_),
+    op("other", Tensor.__rsub__, torch.rsub, decompose=decompositions.reversed_difference),
+    op("product", Tensor.mul, torch.mul, in_place=Tensor.mul_),
+    op("product", Tensor.multiply, torch.multiply, in_place=Tensor.multiply_),
+    op("other", F.glu, decompose=decompositions.glu),
+    op("quotient", Tensor.div, torch.div, in_place=Tensor.div_),
+    op("quotient", Tensor.divide, torch.divide, in_place=Tensor.divide_),
+    op("quotient", Tensor.true_divide, torch.true_divide, in_place=Tensor.true_divide_),
+    op("matrix_product", Tensor.matmul, torch.matmul, Tensor.__rmatmul__),
+    op("matrix_product", Tensor.bmm, torch.bmm),
+    op("matrix_product", Tensor.mm, torch.mm),
+    op("matrix_product", torch.einsum, order="einsum"),
+    op("other", Tensor.mv, torch.mv, strict_dtype=True),
+    op("other", Tensor.dot, torch.dot, strict_dtype=True),
+    op("other", F.bilinear, strict_dtype=True),
+    op("other", torch.linalg.solve_triangular, strict_dtype=True),
+    # Attention.
+    op("softmax", Tensor.softmax, torch.softmax, F.softmax),
+    op("logsumexp", Tensor.logsumexp, torch.logsumexp),
+    op("other", F.log_softmax, new_source=True),
+    op("other", F.scaled_dot_product_attention, strict_dtype=True),
+    op("other", custom_ops.query_key, custom_ops.mix_values, custom_ops.attend, new_source=True),
+    op("other", custom_ops.scan, custom_ops.recurrence, new_source=True),
+    # Norms, and what they are written with.
+    op("norm", F.layer_norm, strict_dtype=True),
+    op("norm", F.group_norm, strict_dtype=True),
+    op("norm", F.rms_norm, decompose=decompositions.rms_norm, strict_dtype=True),
+    op("norm", F.normalize, decompose=decompositions.normalize),
+    op("other", F.batch_norm, F.instance_norm, strict_dtype=True),
+    op("scale", Tensor.pow, torch.pow, Tensor.__pow__, in_place=Tensor.pow_, power=True),
+    op("scale", Tensor.square, torch.square, in_place=Tensor.square_, power=True),
+    op("scale", Tensor.sqrt, torch.sqrt, in_place=Tensor.sqrt_),
+    op("scale", Tensor.rsqrt, torch.rsqrt, in_place=Tensor.rsqrt_),
+    op("scale", Tensor.var, torch.var, new_source=True),
+    op("scale", Tensor.std, torch.std, new_source=True),
+    op("scale", Tensor.norm, torch.norm, torch.linalg.norm, torch.linalg.vector_norm, new_source=True),
+    # Elements are taken, moved or copied.
+    op("move", Tensor.__getitem__, order="indexed", slices=True),
+    op("move", Tensor.clone, torch.clone, keeps_map=True),
+    op("move", Tensor.contiguous, keeps_map=True),
+    op("move", Tensor.reshape, torch.reshape, keeps_map=True),
+    op("move", Tensor.view, keeps_map=True),
+    op("move", Tensor.view_as, Tensor.reshape_as, source_of_first=True),
+    op("move", Tensor.flatten, torch.flatten),
+    op("move", Tensor.unflatten, torch.unflatten),
+    op("move", Tensor.squeeze, torch.squeeze),
+    op("move", Tensor.unsqueeze, torch.unsqueeze),
+    op("move", Tensor.diagonal, torch.diagonal),
+    op("move", Tensor.as_strided, torch.as_strided),
+    op("move", Tensor.unfold),
+    op("move", F.unfold, order=None),
+    op("move", F.dropout, decompose=decompositions.dropout, keeps_map=True, order=None),  # the model is in eval mode
+    op("move", Tensor.transpose, torch.transpose, order="transposed"),
+    op("move", Tensor.swapaxes, torch.swapaxes, order="transposed"),
+    op("move", Tensor.permute, torch.permute, order="transposed"),
+    op("move", Tensor.movedim, torch.movedim, order="transposed"),
+    op("move", Tensor.t, torch.t, getter("T"), getter("mT"), order="transposed"),
+    op("move", Tensor.expand, order="resized"),
+    op("move", Tensor.expand_as, order="resized", source_of_first=True),
+    op("move", Tensor.broadcast_to, torch.broadcast_to, order="resized"),
+    op("move", Tensor.repeat, order="resized"),
+    op("move", Tensor.repeat_interleave, torch.repeat_interleave, order="resized"),
+    op("move", Tensor.tile, torch.tile, order="resized"),
+    op("move", Tensor.split, torch.split, order="resized", slices=True),
+    op("move", Tensor.chunk, torch.chunk, order="resized", slices=True),
+    op("move", Tensor.unbind, torch.unbind, order="resized", slices=True),
+    op("move", Tensor.narrow, torch.narrow, order="resized", slices=True),
+    op("move", Tensor.select, torch.select, order="resized", slices=True),
+    op("move", Tensor.index_select, torch.index_select, order="selected"),
+    op("move", Tensor.gather, torch.gather, order="selected"),
+    op("move", Tensor.take_along_dim, torch.take_along_dim, order="selected"),
+    op("move", Tensor.roll, torch.roll, order="selected"),
+    op("move", Tensor.flip, torch.flip, order="selected"),
+    op("move", Tensor.topk, torch.topk, order=None),
+    op("move", Tensor.sort, torch.sort, order=None),
+    op("other", Tensor.__iter__, decompose=decompositions.iterate),
+    op("other", Tensor.detach, Tensor.requires_grad_, linear=True),
+    op("cast", Tensor.to, source_of_first=True, casts_double=True),
+    op("cast", Tensor.type, Tensor.float, casts_double=True),
+    op("cast", Tensor.type_as, source_of_first=True),
+    op("cast", Tensor.double, Tensor.half, Tensor.bfloat16),
+    op("cast", Tensor.cpu, Tensor.cuda),
+    # Elements are chosen, clipped or joined.
+    op("extreme", Tensor.max, torch.max),
+    op("extreme", Tensor.min, torch.min),
+    op("extreme", Tensor.amax, torch.amax),
+    op("extreme", Tensor.amin, torch.amin),
+    op("clip", Tensor.clamp, torch.clamp, in_place=Tensor.clamp_),
+    op("clip", Tensor.clamp_min, torch.clamp_min, in_place=Tensor.clamp_min_),
+    op("clip", Tensor.clamp_max, torch.clamp_max, in_place=Tensor.clamp_max_),
+    op("clip", Tensor.clip, torch.clip),
+    op("clip", Tensor.maximum, torch.maximum),
+    op("clip", Tensor.minimum, torch.minimum),
+    op("join", torch.cat, torch.concat, torch.concatenate, order="stacked", new_source=True),
+    op("join", torch.stack, torch.hstack, torch.vstack, order="stacked", new_source=True),
+    op("join", F.pad),
+    op("join", Tensor.where, torch.where, chooses=True),
+    op(
+        "join",
+        Tensor.masked_fill,
+        torch.masked_fill,
+        in_place=Tensor.masked_fill_,
+        order="first",
+        chooses=True,
+        keeps_map=True,
+    ),
+    op("join", Tensor.index_put, torch.index_put, in_place=Tensor.index_put_, order="first", chooses=True),
+    op("join", custom_ops.replaced, in_place=Tensor.__setitem__, order="first", chooses=True),
+    op("join", custom_ops.copied, in_place=Tensor.copy_, order="first"),
+    op("join", Tensor.masked_scatter, torch.masked_scatter, in_place=Tensor.masked_scatter_, order="first"),
+    op("join", Tensor.scatter, torch.scatter, in_place=Tensor.scatter_, order="first"),
+    op("join", Tensor.scatter_add, torch.scatter_add, in_place=Tensor.scatter_add_, order="first"),
+    op("join", Tensor.index_add, torch.index_add, in_place=Tensor.index_add_, order="first"),
+    op("join", Tensor.index_copy, torch.index_copy, in_place=Tensor.index_copy_, order="first"),
+    op("other", F.embedding, new_source=True),
+    # Sums with constant coefficients.
+    op("convolution", F.conv1d, F.conv2d),
+    op("transform", Tensor.neg, torch.neg, in_place=Tensor.neg_, keeps_weight=True),
+    op("transform", Tensor.sum, torch.sum, order="summed", new_source=True),
+    op("transform", Tensor.mean, torch.mean, order="summed", new_source=True),
+    op("transform", Tensor.cumsum, torch.cumsum, in_place=Tensor.cumsum_, new_source=True),
+    op("transform", Tensor.tril, torch.tril, in_place=Tensor.tril_),
+    op("transform", Tensor.triu, torch.triu, in_place=Tensor.triu_),
+    op("transform", F.avg_pool1d, F.avg_pool2d),
+    op("transform", torch.fft.fft, torch.fft.ifft, torch.fft.fft2, torch.fft.ifft2, torch.fft.fftn, torch.fft.ifftn),
+    op("transform", torch.fft.rfft, torch.fft.irfft),
+    op("transform", torch.view_as_complex, torch.view_as_real),
+    op("transform", torch.real, torch.imag, getter("real"), getter("imag")),
+    # Comparisons, and what their results go through before they choose elements.
+    op("comparison", Tensor.gt, torch.gt, Tensor.greater, torch.greater),
+    op("comparison", Tensor.ge, torch.ge, Tensor.greater_equal, torch.greater_equal),
+    op("comparison", Tensor.lt, torch.lt, Tensor.less, torch.less),
+    op("comparison", Tensor.le, torch.le, Tensor.less_equal, torch.less_equal),
+    op("other", Tensor.bool, keeps_comparison=True),
+    op("other", Tensor.logical_not, torch.logical_not, keeps_comparison=True),
+    op("other", Tensor.bitwise_not, torch.bitwise_not, Tensor.__invert__, keeps_comparison=True),
+    # New tensors, and facts about tensors.
+    op("other", torch.zeros_like, torch.ones_like, torch.full_like, torch.empty_like, new_source=True),
+    op("other", torch.rand_like, torch.randn_like, new_source=True),
+    op("other", torch.tensor, torch.full, infers_dtype=True),
+    op("metadata", getter("shape"), getter("device"), getter("dtype"), getter("ndim")),
 )
-# Those that rectify nothing: they level off on both sides, or are parts of formulas.
-SATURATING: Functions = (
-    *(torch.tanh, Tensor.tanh, torch.sigmoid, Tensor.sigmoid, torch.special.expit, F.hardsigmoid, F.softsign),
-    *(torch.erf, Tensor.erf, torch.special.erf, torch.exp, Tensor.exp, torch.expm1, Tensor.expm1),
-    *(torch.log, Tensor.log, torch.log1p, Tensor.log1p),
-)
-EXPONENTIALS: Functions = (torch.exp, Tensor.exp)
-LOGSUMEXPS: Functions = (torch.logsumexp, Tensor.logsumexp)
-LINEAR_LAYERS: Functions = (F.linear, torch.addmm)
-SUMS: Functions = (Tensor.add, torch.add)
-PRODUCTS: Functions = (Tensor.mul, torch.mul, torch.multiply, Tensor.multiply)  # element by element
-QUOTIENTS: Functions = (Tensor.div, torch.div, torch.true_divide, Tensor.true_divide, torch.divide, Tensor.divide)
-MATRIX_PRODUCTS: Functions = (
-    *(torch.matmul, Tensor.matmul, Tensor.__rmatmul__, torch.bmm, Tensor.bmm, torch.mm, Tensor.mm, torch.einsum),
-)
-SOFTMAXES: Functions = (F.softmax, torch.softmax, Tensor.softmax)
-NORMS: Functions = (F.layer_norm, F.rms_norm, F.group_norm, F.normalize)
-SCALES: Functions = (  # how norms write what they divide by
-    *(Tensor.pow, torch.pow, Tensor.__pow__, Tensor.square, torch.square, torch.rsqrt, Tensor.rsqrt, torch.sqrt),
-    *(Tensor.sqrt, Tensor.var, torch.var, Tensor.std, torch.std, Tensor.norm, torch.norm, torch.linalg.norm),
-    torch.linalg.vector_norm,
-)
-# Elements are taken, moved or copied, and nothing else.
-MOVES: Functions = (
-    *(Tensor.__getitem__, Tensor.contiguous, Tensor.expand, Tensor.flatten, Tensor.permute, Tensor.repeat),
-    *(Tensor.repeat_interleave, Tensor.reshape, Tensor.squeeze, Tensor.transpose, Tensor.unsqueeze, Tensor.view),
-    *(Tensor.clone, Tensor.unflatten, Tensor.view_as, Tensor.reshape_as, Tensor.expand_as, Tensor.broadcast_to),
-    *(Tensor.swapaxes, Tensor.movedim, Tensor.narrow, Tensor.select, Tensor.unfold, Tensor.roll, Tensor.flip),
-    *(getter("T"), getter("mT"), Tensor.t, Tensor.tile, Tensor.index_select, Tensor.gather),
-    *(Tensor.take_along_dim, Tensor.split, Tensor.chunk, Tensor.unbind, Tensor.diagonal, Tensor.as_strided),
-    *(Tensor.topk, Tensor.sort, torch.topk, torch.sort, torch.diagonal, torch.as_strided, torch.unflatten),
-    *(torch.split, torch.chunk, torch.unbind, torch.clone, torch.flatten, torch.permute, torch.repeat_interleave),
-    *(torch.transpose, torch.reshape, torch.unsqueeze, torch.squeeze, torch.broadcast_to, torch.swapaxes),
-    *(torch.movedim, torch.narrow, torch.select, torch.roll, torch.flip, torch.tile, torch.index_select),
-    *(torch.gather, torch.take_along_dim, F.unfold),
-    *(Tensor.float, Tensor.double, Tensor.half, Tensor.bfloat16, Tensor.to, Tensor.type, Tensor.type_as),
-    *(Tensor.cpu, Tensor.cuda, F.dropout),  # of a model that does not train
-)
-# Of each place the largest or smallest: a choice among elements, so linear in those that were chosen.
-EXTREMES: Functions = (Tensor.amax, torch.amax, Tensor.amin, torch.amin, Tensor.max, torch.max, Tensor.min, torch.min)
-CLIPPING: Functions = (
-    *(Tensor.clamp, torch.clamp, Tensor.clamp_min, torch.clamp_min, Tensor.clamp_max, torch.clamp_max, Tensor.clip),
-    *(torch.clip, torch.maximum, torch.minimum, Tensor.maximum, Tensor.minimum),
-)
-# Elements of several tensors, or of a tensor and numbers, side by side.
-JOINING: Functions = (
-    *(torch.cat, torch.concat, torch.concatenate, torch.stack, torch.hstack, torch.vstack, torch.where, Tensor.where),
-    *(Tensor.masked_fill, torch.masked_fill, F.pad, Tensor.scatter, torch.scatter, Tensor.index_copy),
-    *(torch.index_copy, Tensor.index_put, torch.index_put, Tensor.masked_scatter, torch.masked_scatter),
-    *(Tensor.index_add, torch.index_add, Tensor.scatter_add, torch.scatter_add, copied, replaced),
-)
-CONVOLUTIONS: Functions = (F.conv1d, F.conv2d)
-TRANSFORMS: Functions = (  # sums with constant factors
-    *(torch.fft.fft, torch.fft.ifft, torch.fft.fftn, torch.fft.ifftn, torch.fft.fft2, torch.fft.ifft2, torch.fft.rfft),
-    *(torch.fft.irfft, torch.view_as_complex, torch.view_as_real, getter("real"), getter("imag")),
-    *(torch.real, torch.imag, Tensor.cumsum, torch.cumsum, Tensor.tril, torch.tril, Tensor.triu, torch.triu),
-    *(Tensor.mean, torch.mean, Tensor.sum, torch.sum, Tensor.neg, torch.neg, F.avg_pool1d, F.avg_pool2d),
-)
 
-
-Call = Callable[..., Any]  # call(function, *args, **kwargs)
-
-
-def difference(call: Call, a: Any, b: Any, *, alpha: float = 1) -> Any:
-    taken = (
-        -alpha * b if not isinstance(b, Tensor) else call(torch.neg, b) if alpha == 1 else call(torch.mul, b, -alpha)
-    )
-    return call(torch.add, a, taken) if isinstance(a, Tensor) else call(torch.add, taken, a)
-
-
-def difference_from(call: Call, b: Any, a: Any) -> Any:
-    """As `1 - x` calls it."""
-    return difference(call, a, b)
-
-
-def baddbmm(call: Call, input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Any:
-    product = call(torch.bmm, batch1, batch2)
-    product = product if alpha == 1 else call(torch.mul, product, alpha)
-    if beta == 0:  # what is added may then be anything, even not a number
-        return product
-    return call(torch.add, product, input if beta == 1 else call(torch.mul, input, beta))
-
-
-def addmm(call: Call, input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1) -> Any:
-    """Where it is no linear layer of one signal: `input` may be the residual stream."""
-    if beta == 1 and alpha == 1 and not input.requires_grad and not mat2.requires_grad:
-        return call(torch.addmm, input, mat1, mat2)
-    product = call(torch.mm, mat1, mat2)
-    product = product if alpha == 1 else call(torch.mul, product, alpha)
-    if beta == 0:
-        return product
-    return call(torch.add, product, input if beta == 1 else call(torch.mul, input, beta))
-
-
-def linear(call: Call, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
-    """Where the weight or the bias is a signal, too."""
-    product = call(torch.matmul, input, call(torch.transpose, weight, -1, -2))
-    return product if bias is None else call(torch.add, product, bias)
-
-
-def rms_norm(call: Call, x: Tensor, shape: Any, weight: Tensor | None = None, eps: float | None = None) -> Any:
-    """The scale is a constant, as where it is written out."""
-    axes = tuple(range(-len(shape), 0))
-    eps = torch.finfo(x.dtype).eps if eps is None else eps
-    result = call(torch.mul, x, torch.rsqrt(x.detach().square().mean(axes, keepdim=True) + eps))
-    return result if weight is None else call(torch.mul, result, weight)
-
-
-def normalize(call: Call, x: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: None = None) -> Any:
-    """The norm is a constant."""
-    return call(torch.div, x, x.detach().norm(p, dim, keepdim=True).clamp_min(eps))
-
-
-def dropout(call: Call, x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
-    """Of a model that does not train: nothing happens."""
-    return call(torch.dropout, x, p, training) if training else x
-
-
-def glu(call: Call, x: Tensor, dim: int = -1) -> Any:
-    signal, gate = call(torch.chunk, x, 2, dim)
-    return call(torch.mul, signal, call(torch.sigmoid, gate))
-
-
-def iterate(call: Call, x: Tensor) -> Any:
-    """As in `a, b = x`."""
-    return iter(call(torch.unbind, x, 0))
-
-
-STEPS: dict[Any, Callable[..., Any]] = {
-    **dict.fromkeys((Tensor.sub, torch.sub, torch.subtract, Tensor.subtract), difference),
-    **dict.fromkeys((Tensor.__rsub__, torch.rsub), difference_from),
-    **dict.fromkeys((Tensor.baddbmm, torch.baddbmm), baddbmm),
-    **dict.fromkeys((Tensor.addmm, torch.addmm), addmm),
-    F.linear: linear,
-    Tensor.__iter__: iterate,
-    F.rms_norm: rms_norm,
-    F.normalize: normalize,
-    F.glu: glu,
-    F.dropout: dropout,
+OPS: dict[Function, OpSpec] = {
+    **{function: line.spec for line in OPERATIONS for function in line.functions},
+    **{line.in_place: OpSpec(plain_form=line.functions[0]) for line in OPERATIONS if line.in_place is not None},
 }
+UNKNOWN = OpSpec()
+
+
+def op_spec(function: Function) -> OpSpec:
+    """What is known about a function; for one that is not in the table, that nothing is."""
+    return OPS.get(function, UNKNOWN)
+
+
+def functions_of(*kinds: Kind) -> tuple[Function, ...]:
+    """All functions of these kinds."""
+    return tuple(function for function, spec in OPS.items() if spec.kind in kinds)
+
+
+def functions_where(fact: str) -> tuple[Function, ...]:
+    """All functions of which a fact is true: the name of a field of `OpSpec`."""
+    return tuple(function for function, spec in OPS.items() if getattr(spec, fact))

@@ -6,34 +6,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tokenlight.rules.custom_ops import replaced
-from tokenlight.rules.ops import CLIPPING, EXTREMES, PRODUCTS
+from tokenlight.rules.ops import OpSpec, op_spec
 from tokenlight.rules.tags import origins, tensors
 
 Function = Callable[..., Any]
 Formula = Callable[[Tensor], Tensor]  # of single numbers
-BOUNDS: set[Function] = {*CLIPPING, *EXTREMES}
-COMPARISONS: set[Function] = {
-    getattr(owner, name)
-    for name in ("gt", "ge", "lt", "le", "greater", "greater_equal", "less", "less_equal")
-    for owner in (Tensor, torch)
-} | {getattr(Tensor, f"__{name}__") for name in ("gt", "ge", "lt", "le")}
-# What a comparison may go through before it chooses: it still says the same of the same elements.
-KEEPS_COMPARISON: set[Function] = {
-    *(Tensor.to, Tensor.type, Tensor.type_as, Tensor.float, Tensor.double, Tensor.half, Tensor.bfloat16, Tensor.bool),
-    *(Tensor.logical_not, torch.logical_not, Tensor.bitwise_not, torch.bitwise_not, Tensor.__invert__),
-}
-CHOOSING: set[Function] = {
-    *(torch.where, Tensor.where, Tensor.masked_fill, torch.masked_fill, Tensor.index_put, torch.index_put),
-    *(*PRODUCTS, replaced),
-}
 
 
-def note_comparison(function: Function, involved: Sequence[Tensor], result: Any) -> None:
+def note_comparison(spec: OpSpec, involved: Sequence[Tensor], result: Any) -> None:
     """Write on what comes out of a comparison which signal was compared; the caller asks about no other functions."""
     if not isinstance(result, Tensor) or not involved or result.shape != involved[0].shape:
         return
-    compared = involved[0] if function in COMPARISONS else getattr(involved[0], "tokenlight_compared", None)
+    compared = involved[0] if spec.compares else getattr(involved[0], "tokenlight_compared", None)
     if compared is not None and compared.requires_grad:
         result.tokenlight_compared = compared  # type: ignore[attr-defined]
 
@@ -65,7 +49,7 @@ def with_signal(function: Function, args: Sequence[Any], kwargs: Mapping[str, An
 def is_lower_bound(function: Function, args: Sequence[Any], kwargs: Mapping[str, Any], signal: Tensor) -> bool:
     """Whether a bound on one signal makes it a ReLU, whichever of the arguments the signal is."""
     others = [part for part in tensors((*args, *kwargs.values())) if part is not signal]
-    if function in EXTREMES and not others:
+    if op_spec(function).kind == "extreme" and not others:
         return False
     if not all(map(is_one_number, others)) or torch.broadcast_shapes(signal.shape, *(x.shape for x in others)) != (
         signal.shape

@@ -22,11 +22,9 @@ from tokenlight.rules.autograd_functions import ShareAttention, absorb, like
 from tokenlight.rules.custom_ops import attend, mask_scores, mix_values, query_key
 from tokenlight.rules.lrp_rules import constant, identity, plain
 from tokenlight.rules.mode import Function, Rule, RuleTable, is_signal
-from tokenlight.rules.ops import ACTIVATIONS
+from tokenlight.rules.ops import op_spec
 from tokenlight.rules.rule import keeps
 from tokenlight.rules.tags import is_gate, name_of
-
-POWERS: set[Function] = {Tensor.pow, torch.pow, Tensor.__pow__, Tensor.square, torch.square}
 
 
 @keeps(own=1)
@@ -87,7 +85,7 @@ def divided(function: Function, a: Any, b: Any, *args: Any, **kwargs: Any) -> An
 @keeps(passes=False)
 def scale(function: Function, x: Tensor, *args: Any, **kwargs: Any) -> Any:
     """What norms divide by is a constant; the power of an activation's output is a part of the activation."""
-    return (identity if is_gate(x) and function in POWERS else constant)(function, x, *args, **kwargs)
+    return (identity if is_gate(x) and op_spec(function).power else constant)(function, x, *args, **kwargs)
 
 
 @keeps(own=1)
@@ -114,13 +112,10 @@ class ConstantGates(TorchFunctionMode):
     def __torch_function__(
         self, func: Function, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        if func not in GATES:
+        if op_spec(func).kind != "activation":
             return func(*args, **(kwargs or {}))
         with torch.no_grad():
             return func(*args, **(kwargs or {}))
-
-
-GATES = set(ACTIVATIONS)
 
 
 STANDS_FOR: dict[Rule, RuleTable] = {}

@@ -15,14 +15,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch.overrides import resolve_name
 
 from tokenlight._compat.torch_internals import changes_of, leaves_below
 from tokenlight.common.errors import UnsupportedModelError
-from tokenlight.rules import ops
-from tokenlight.rules.custom_ops import attend, copied, mix_values, query_key, recurrence, replaced, scan, weigh
-from tokenlight.rules.ops import LINEAR_LAYERS, MATRIX_PRODUCTS, PRODUCTS, SOFTMAXES
+from tokenlight.rules.ops import ExampleOrder, Function, OpSpec
 
 
 def tensors(parts: Iterable[Any]) -> Iterator[Tensor]:
@@ -99,60 +96,12 @@ def name_of(function: Callable[..., Any]) -> str:
     return resolve_name(function) or getattr(function, "__name__", repr(function))
 
 
-FunctionSet = set[Callable[..., Any]]
 Origins = frozenset[Any]  # numbers of tensors that mixing layers made, or places within them
 NUMBERS = count()
-MULTIPLIED: FunctionSet = set(PRODUCTS)
-# Elements of different places meet in what comes out: it begins anew.
-MIXING: FunctionSet = {
-    *(
-        *LINEAR_LAYERS,
-        *MATRIX_PRODUCTS,
-        *SOFTMAXES,
-        torch.baddbmm,
-        query_key,
-        mix_values,
-        attend,
-        scan,
-        recurrence,
-        weigh,
-    ),
-    *(Tensor.mean, torch.mean, Tensor.sum, torch.sum, F.log_softmax, Tensor.cumsum, torch.cumsum),
-    *(Tensor.norm, torch.norm, torch.linalg.norm, torch.linalg.vector_norm, Tensor.var, torch.var, Tensor.std),
-    *(
-        torch.std,
-        Tensor.logsumexp,
-        torch.logsumexp,
-        F.layer_norm,
-        F.rms_norm,
-        F.group_norm,
-        F.conv1d,
-        F.embedding,
-        torch.cat,
-        torch.stack,
-    ),
-}
-# Of these arguments only the shape, the kind or the place counts.
-EMPTY: FunctionSet = {
-    torch.zeros_like,
-    torch.ones_like,
-    torch.full_like,
-    torch.empty_like,
-    torch.rand_like,
-    torch.randn_like,
-}
-SHAPES: FunctionSet = {getattr(Tensor, name).__get__ for name in ("shape", "device", "dtype", "ndim")}
-NEW_ORIGIN = MIXING | EMPTY | SHAPES
-FIRST_ONLY: FunctionSet = {Tensor.to, Tensor.type_as, Tensor.view_as, Tensor.expand_as, Tensor.reshape_as}
-# A part of a tensor is its own origin: fused layers compute a gate and its signal at once and cut the result in two.
-CUTTING: FunctionSet = {
-    *(Tensor.__getitem__, Tensor.split, Tensor.chunk, Tensor.unbind, Tensor.narrow, Tensor.select),
-    *(torch.split, torch.chunk, torch.unbind, torch.narrow, torch.select),
-}
 
 
 def have_one_source(factors: Sequence[Tensor]) -> bool:
-    """Whether the factors of a product, one of MULTIPLIED, were computed from the same elements."""
+    """Whether the factors of a product, such as a signal and its gate, were computed from the same elements."""
     return len(factors) == 2 and not origins(factors[0]).isdisjoint(origins(factors[1]))
 
 
@@ -165,9 +114,9 @@ def refuse_own_source() -> None:
     )
 
 
-def note_origins(function: Callable[..., Any], sources: Sequence[Tensor], results: Iterable[Any]) -> None:
-    """Write on what comes out of a function where it comes from; not for those in NEW_ORIGIN."""
-    if function in FIRST_ONLY or len(sources) == 1:
+def note_origins(spec: OpSpec, sources: Sequence[Tensor], results: Iterable[Any]) -> None:
+    """Write on what comes out of a function where it comes from; not for functions with a new source."""
+    if spec.source_of_first or len(sources) == 1:
         found = origins(sources[0])
     else:
         found = frozenset().union(*map(origins, sources))
@@ -175,7 +124,7 @@ def note_origins(function: Callable[..., Any], sources: Sequence[Tensor], result
         return
     for result in results:
         if isinstance(result, Tensor) and result.is_floating_point():
-            place = origins_of_part(result, sources[0], found) if function in CUTTING else found
+            place = origins_of_part(result, sources[0], found) if spec.slices else found
             result.tokenlight_origins = place  # type: ignore[attr-defined]
 
 
@@ -208,37 +157,7 @@ def running_module() -> str:
     return "the model"
 
 
-Function = Callable[..., Any]
-Functions = set[Function]
 UNKNOWN = torch.empty(0)  # somebody's, but nobody knows whose
-TRANSPOSING: Functions = {
-    *(Tensor.transpose, torch.transpose, Tensor.swapaxes, torch.swapaxes, Tensor.permute, torch.permute),
-    *(Tensor.movedim, torch.movedim, ops.getter("T"), ops.getter("mT"), Tensor.t),
-}
-PICKING: Functions = {
-    *(Tensor.index_select, torch.index_select, Tensor.gather, torch.gather, Tensor.flip, torch.flip, Tensor.roll),
-    *(torch.roll, Tensor.take_along_dim, torch.take_along_dim),
-}
-# What comes out has the elements of the first argument, with others in their places.
-WRITING: Functions = {
-    *(Tensor.index_add, torch.index_add, Tensor.index_copy, torch.index_copy, Tensor.index_put, torch.index_put),
-    *(Tensor.scatter, torch.scatter, Tensor.scatter_add, torch.scatter_add, copied, replaced),
-    *(Tensor.masked_scatter, torch.masked_scatter, Tensor.masked_fill, torch.masked_fill),
-}
-STACKING: Functions = {torch.cat, torch.concat, torch.concatenate, torch.stack, torch.hstack, torch.vstack}
-# In these the first axis is only as long as before if the texts are where they were.
-KEEPS_FIRST: Functions = {
-    *(Tensor.repeat, Tensor.tile, torch.tile, Tensor.expand, Tensor.split, Tensor.chunk, Tensor.unbind, Tensor.narrow),
-    *(torch.split, torch.chunk, torch.unbind, torch.narrow, Tensor.select, torch.select, torch.broadcast_to),
-    *(Tensor.expand_as, Tensor.broadcast_to, Tensor.repeat_interleave, torch.repeat_interleave),
-}
-# These change the order at most from text to text: what they do to elements can be done to owners.
-MOVING: Functions = {*ops.MOVES, *STACKING} - {
-    *(Tensor.topk, torch.topk, Tensor.sort, torch.sort, Tensor.float, Tensor.double, Tensor.half, Tensor.bfloat16),
-    *(Tensor.to, Tensor.type, Tensor.type_as, Tensor.cpu, Tensor.cuda, F.dropout, F.unfold),
-}
-MAY_MOVE: Functions = {*MOVING, torch.einsum}  # whatever may put texts that are in order in another one
-REDUCING: Functions = {Tensor.sum, torch.sum, Tensor.mean, torch.mean}
 
 
 def owners_of(x: Any) -> Tensor | None:
@@ -255,19 +174,19 @@ def in_order(shape: Sequence[int], batch: int, device: Any) -> Tensor:
     return (torch.arange(size, device=device) * batch // max(size, 1)).view(*shape)
 
 
-def may_disturb(function: Function, args: Sequence[Any], result: Any) -> bool:
+def may_disturb(order: ExampleOrder | None, args: Sequence[Any], result: Any) -> bool:
     """Whether a function that moves elements may have put those of several texts in another order."""
     x, index = args[0], args[1] if len(args) > 1 else None
     if not isinstance(result, Tensor) or not result.ndim:
         return False
-    if function in STACKING:
+    if order == "stacked":
         return x[0].shape[:1] != result.shape[:1]
-    if function in TRANSPOSING:
+    if order == "transposed":
         return x.shape[0] != result.shape[0] or x.stride(0) != result.stride(0)
-    if function is Tensor.__getitem__:
+    if order == "indexed":
         first = index[0] if isinstance(index, tuple) and index else index
         return isinstance(first, (Tensor, list)) or x.shape[0] != result.shape[0]
-    return function in PICKING or (function in KEEPS_FIRST and x.shape[0] != result.shape[0])
+    return order == "selected" or (order == "resized" and x.shape[0] != result.shape[0])
 
 
 def moved(function: Function, args: Sequence[Any], kwargs: Mapping[str, Any], batch: int) -> Any:
@@ -323,21 +242,26 @@ def spread(owners: Tensor, shape: Sequence[int]) -> Tensor | None:
     return None
 
 
-def owners_at(function: Function, args: Sequence[Any], involved: Iterable[Tensor]) -> Tensor | None:
+def owners_at(spec: OpSpec, args: Sequence[Any], involved: Iterable[Tensor]) -> Tensor | None:
     """The owners of what goes into a function; of what it writes into, if it does."""
-    return owners_of(args[0]) if function in WRITING else first_owners(involved)
+    return owners_of(args[0]) if spec.order == "first" else first_owners(involved)
 
 
 def note_owners(
-    function: Function, args: Sequence[Any], kwargs: Mapping[str, Any], parts: Sequence[Any], batch: int
+    function: Function,
+    spec: OpSpec,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    parts: Sequence[Any],
+    batch: int,
 ) -> bool:
     """Write on what comes out whose it is, where that is not a matter of order; whether anything was written."""
-    owners: Any = owners_at(function, args, tensors((*args, *kwargs.values())))
-    if function is torch.einsum:
+    owners: Any = owners_at(spec, args, tensors((*args, *kwargs.values())))
+    if spec.order == "einsum":
         owners = by_letters(args, batch)
-    elif function in MOVING and (owners is not None or may_disturb(function, args, parts[0])):
+    elif spec.moves_elements and (owners is not None or may_disturb(spec.order, args, parts[0])):
         owners = moved(function, args, kwargs, batch)
-    elif function in REDUCING and owners is not None:
+    elif spec.order == "summed" and owners is not None:
         owners = reduced(owners, *args[1:], **kwargs)
     if owners is None:
         return False
