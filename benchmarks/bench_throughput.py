@@ -25,7 +25,7 @@ from tokenlight.data.read import read_examples
 from tokenlight.methods import METHODS
 from tokenlight.methods.config import MethodConfig
 from tokenlight.metrics.perturbation import TENTHS
-from tokenlight.metrics.ranking import order, share_up
+from tokenlight.metrics.ranking import order, round_share_up
 
 GOAL = 4.0
 SUBJECTS = ("the film", "this story", "the acting", "a clever script", "her first novel", "the whole second half")
@@ -62,7 +62,7 @@ def transcribed(explainer: tl.Explainer, text: str, method: str) -> tuple[float,
     whole = probability(explainer, tokenized_text.input_ids, label)
     falls, odds = [], []
     for share in TENTHS:
-        gone = set(words[: share_up(len(words), share)])
+        gone = set(words[: round_share_up(len(words), share)])
         mask = explainer.tokenizer.mask_token_id
         point = probability(
             explainer, [mask if i in gone else token for i, token in enumerate(tokenized_text.input_ids)], label

@@ -30,7 +30,7 @@ from tokenlight.data.examples import Example
 from tokenlight.explain.running import RunOptions
 from tokenlight.methods import METHODS, find_method
 from tokenlight.methods.config import MethodConfig
-from tokenlight.metrics.evaluate import Measure, compare, evaluate
+from tokenlight.metrics.evaluate import Measure, evaluate, evaluate_scores
 from tokenlight.metrics.evidence import micro_average
 from tokenlight.metrics.perturbation import Perturbation
 from tokenlight.results.tables import Table
@@ -353,11 +353,11 @@ def test_alti_between_seeds():
     one = tl.load().explain("What a lovely little film.", "raw_attention")
     two = replace(one, scores=torch.tensor([0.0, 0.3, 0.1, 0.1, 0.2, 0.0, 0.9, 0.0]))
     one = replace(one, scores=torch.tensor([0.9, 0.0, 0.1, 0.1, 0.2, 0.3, 0.0, 0.4]))
-    jaccard, spearman = (compare(measure, one, two) for measure in ALTI_ROBUSTNESS)
+    jaccard, spearman = (evaluate_scores(measure, one, two) for measure in ALTI_ROBUSTNESS)
     assert jaccard == 0  # [CLS] and [SEP] against the first and the sixth word
     dense_one, dense_two = np.array([5, 0, 1, 1, 2, 3, 0, 4]), np.array([0, 3, 1, 1, 2, 0, 4, 0])
     assert spearman == pytest.approx(1 - 6 * ((dense_one - dense_two) ** 2).sum() / (8 * 63))
-    written = [compare(measure, one, two) for measure in ALTI_ROBUSTNESS_WRITTEN]
+    written = [evaluate_scores(measure, one, two) for measure in ALTI_ROBUSTNESS_WRITTEN]
     assert written == pytest.approx([0, spearmanr(one.scores, two.scores)[0]])
 
 
@@ -528,7 +528,7 @@ def test_the_clean_protocol_changes_nothing():
     assert plain.adjust(e) is e
     assert plain.needs_marks
     assert not clean(["aopc"]).needs_marks
-    with pytest.raises(ValueError, match="asked for twice"):
+    with pytest.raises(ValueError, match="requested twice"):
         clean(["aopc", "aopc"])
 
 

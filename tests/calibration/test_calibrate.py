@@ -28,8 +28,8 @@ from tokenlight.calibration.search import (
 )
 from tokenlight.heads.mask import HeadMask
 from tokenlight.methods import METHODS
-from tokenlight.metrics.perturbation import Perturbation, change
-from tokenlight.metrics.probability import ask, log_probabilities
+from tokenlight.metrics.perturbation import Perturbation, remove_tokens
+from tokenlight.metrics.probability import log_probabilities, make_changed_input
 from tokenlight.model.identity import fingerprint
 from tokenlight.model.instrumented import InstrumentedModel
 from tokenlight.tasks.targets import MeasuredTarget
@@ -51,7 +51,7 @@ def effects_of(explainer, texts, orders, points=30, perturbation=None):
 
 def log_odds(explainer, row, gone):
     fitted = Perturbation().fit(explainer.inner, explainer.tokenizer)
-    question = ask(explainer, change(row, gone, fitted, 0.0), MeasuredTarget((1,)))
+    question = make_changed_input(explainer, remove_tokens(row, gone, fitted, 0.0), MeasuredTarget((1,)))
     return float(torch.logit(log_probabilities(explainer, [question]).exp())[0])
 
 

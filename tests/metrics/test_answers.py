@@ -10,7 +10,7 @@ from tests.tokenizers_ import explainer_for
 from tokenlight.explain.external_scores import from_scores
 from tokenlight.metrics.answers import linear_datamodeling_score, mas, rise, top_k_drop
 from tokenlight.metrics.evaluate import Measure, draw_curves, evaluate
-from tokenlight.metrics.perturbation import Perturbation, steps
+from tokenlight.metrics.perturbation import Perturbation, perturb
 from tokenlight.text.tokenized_text import random_sets
 
 TEXT = "It is a good movie. They are not bad at all! The key is here"
@@ -79,7 +79,7 @@ def test_units_are_those_of_the_explanation(explainer, explained, kind):
     shown = [word for word in explained.words() if not word.special] if kind == "words" else explained.sentences()
     assert [tuple(unit) for unit in row.units(kind)] == [one.tokens for one in shown]
     assert len(shown) == {"words": 17, "sentences": 3}[kind]
-    changed = steps(row, explained.scores, Perturbation(removal="delete", grid=None, units=kind))
+    changed = perturb(row, explained.scores, Perturbation(removal="delete", grid=None, units=kind))
     ranked = sorted(shown, key=lambda one: -one.score)
     for k, point in enumerate(changed):
         gone = {token for one in ranked[:k] for token in one.tokens}
@@ -138,5 +138,5 @@ def test_evidence_is_found_by_units(explainer, explained):
 def test_units_are_named_right():
     with pytest.raises(ValueError, match="units is one of tokens, words, sentences, documents"):
         Perturbation(units="letters")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="are for units='tokens'"):
+    with pytest.raises(ValueError, match="require units='tokens'"):
         Perturbation(units="words", skip_last=True)

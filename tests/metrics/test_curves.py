@@ -64,7 +64,7 @@ def test_the_area_by_trapezoids():
 
 @pytest.mark.parametrize("at", [[0.0, 1.0], [0.0, 0.5, 0.4], [1.0, 1.0, 1.0]])
 def test_points_in_no_order_have_no_area(at):
-    with pytest.raises(ValueError, match=r"places|rising"):
+    with pytest.raises(ValueError, match=r"one position for each|rising"):
         area(CURVE[:3], torch.tensor(at))
 
 

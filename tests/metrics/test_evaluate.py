@@ -74,11 +74,9 @@ def test_titles_hold_the_number_that_belongs_to_them():
 def test_an_entry_without_its_facts_is_refused():
     assert metrics_between("models") == ("jaccard_top", "spearman")
     assert metrics_between("classes") == ("kendall_confidence",)
-    with pytest.raises(
-        TypeError, match=r"points= is what every perturbation metric says .* aopc \(perturbation\) has none"
-    ):
+    with pytest.raises(TypeError, match=r"every perturbation metric needs points=.* aopc \(perturbation\) has none"):
         replace(METRICS["aopc"], points=None)
-    with pytest.raises(TypeError, match=r"compares= is what every agreement metric says .* aopc .* has 'models'"):
+    with pytest.raises(TypeError, match=r"every agreement metric needs compares=.* aopc .* has 'models'"):
         replace(METRICS["aopc"], compares="models")
 
 
@@ -375,11 +373,11 @@ def test_what_is_missing_is_named():
         evaluate(explainer, explanations, ["pointing_game"], marks=[torch.ones(3)])
     with pytest.raises(ValueError, match="at least one metric"):
         evaluate(explainer, explanations, [])
-    with pytest.raises(ValueError, match="aopc is asked for twice"):
+    with pytest.raises(ValueError, match="aopc is requested twice"):
         evaluate(explainer, explanations, ["aopc", "AOPC"])
-    with pytest.raises(ValueError, match="list of explanations"):
+    with pytest.raises(ValueError, match="list of at least one explanation"):
         evaluate(explainer, explanations[0])  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="list of explanations"):
+    with pytest.raises(ValueError, match="list of at least one explanation"):
         evaluate(explainer, [])
 
 
@@ -392,9 +390,9 @@ def test_options_are_checked():
         Measure("spearman", Perturbation())
     with pytest.raises(TypeError, match=r"tl.Perturbation, such as Perturbation\(\).by\('mask'\); found 'mask'"):
         Measure("aopc", "mask")  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"say which in its perturbation, Perturbation\(eligible='all'\)"):
+    with pytest.raises(TypeError, match=r"set eligible in its perturbation, Perturbation\(eligible='all'\)"):
         Measure("aopc", eligible="all")
-    with pytest.raises(ValueError, match="units='words' has no meaning"):
+    with pytest.raises(ValueError, match="units='words' has no effect"):
         Measure("spearman", eligible="all", units="words")
     with pytest.raises(ValueError, match="found 'special'"):
         Measure("spearman", eligible="special")  # type: ignore[arg-type]
@@ -413,13 +411,13 @@ def test_what_is_no_explanation_is_said():
     e = explainer.explain("the key is here", "random")
     with pytest.raises(TypeError, match="expected explanations, found str"):
         evaluate(explainer, {"random": e})  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="list of explanations"):
+    with pytest.raises(ValueError, match="list of at least one explanation"):
         evaluate(explainer, None)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="metrics is a list of names"):
         evaluate(explainer, [e], None)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="spearman: others are one value for each token; found str"):
+    with pytest.raises(TypeError, match="spearman: others has one value for each token; found str"):
         e.evaluate(["spearman"], others="abc")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="run together, 1 or more; found 'a'"):
+    with pytest.raises(ValueError, match="a batch has, 1 or more; found 'a'"):
         evaluate(explainer, [e], tokens="a")  # type: ignore[arg-type]
 
 
@@ -438,7 +436,7 @@ def test_explanations_of_another_model_or_text_are_refused():
     with pytest.raises(ValueError, match="evaluate it with the model that was explained"):
         evaluate(bert, [e])
     one, two = bert.explain(TEXTS[:2], "random")
-    with pytest.raises(ValueError, match="of one text"):
+    with pytest.raises(ValueError, match="of the same text"):
         evaluate(bert, [one], ["spearman"], others=[two])
     with pytest.raises(ValueError, match="6 values for a text of 14 tokens"):
         evaluate(bert, [one], ["spearman"], others=[two.scores])

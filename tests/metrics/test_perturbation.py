@@ -1,4 +1,4 @@
-"""What is taken away, point by point: grids, rounding, who is eligible, what the releases do."""
+"""What is removed at each point: grids, rounding, eligible tokens, the behavior of published code."""
 
 import re
 from dataclasses import replace
@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.tokenizers_ import explainer_for
-from tokenlight.metrics.perturbation import BINS, NINTHS, TENTHS, Perturbation, steps
+from tokenlight.metrics.perturbation import BINS, NINTHS, TENTHS, Perturbation, perturb
 from tokenlight.text.tokenized_text import TokenizedText
 
 DELETE = Perturbation(removal="delete", grid=None)
@@ -37,26 +37,26 @@ def ids(changed) -> list[list[int]]:
 
 
 def test_deleting_token_by_token():
-    assert ids(steps(row(4), SCORES, DELETE)) == [
+    assert ids(perturb(row(4), SCORES, DELETE)) == [
         [2, 10, 11, 12, 13, 3],
         [2, 10, 11, 13, 3],
         [2, 11, 13, 3],  # of the two that tie the earlier goes first
         [2, 11, 3],
         [2, 3],
     ]
-    kept = [one.kept for one in steps(row(4), SCORES, DELETE)]
+    kept = [one.kept for one in perturb(row(4), SCORES, DELETE)]
     assert kept[1] == (0, 1, 2, 4, 5)
 
 
 def test_replacing_moves_nothing():
-    changed = steps(row(4), SCORES, Perturbation(removal="replace", token=99, grid=(1, 3)))
+    changed = perturb(row(4), SCORES, Perturbation(removal="replace", token=99, grid=(1, 3)))
     assert ids(changed) == [[2, 10, 11, 12, 13, 3], [2, 10, 11, 99, 13, 3], [2, 99, 11, 99, 99, 3]]
     assert all(one.kept == tuple(range(6)) and one.original_ids == (2, 10, 11, 12, 13, 3) for one in changed)
 
 
 def test_keeping_the_top_alone():
     perturbation = replace(DELETE, keep="top", empty=True)
-    changed = steps(row(4), SCORES, perturbation)
+    changed = perturb(row(4), SCORES, perturbation)
     assert ids(changed) == [
         [2, 10, 11, 12, 13, 3],
         [2, 3],
@@ -69,35 +69,35 @@ def test_keeping_the_top_alone():
 
 
 def test_the_order_may_go_by_absolute_scores():
-    first = steps(row(4), SCORES, replace(DELETE, absolute=True))[1]
+    first = perturb(row(4), SCORES, replace(DELETE, absolute=True))[1]
     assert list(first.input_ids) == [2, 10, 12, 13, 3]
 
 
 def test_special_tokens_go_only_on_request():
-    every = ids(steps(row(4), SCORES, replace(DELETE, eligible="all")))
+    every = ids(perturb(row(4), SCORES, replace(DELETE, eligible="all")))
     assert every[1] == [10, 11, 12, 13, 3]
     assert every[-1] == []
 
 
 def test_what_is_read_never_goes():
-    assert ids(steps(row(4), SCORES, replace(DELETE, eligible="all"), protected=(3,)))[-1] == [12]
-    with pytest.raises(ValueError, match="can be taken away"):
-        steps(row(1), torch.zeros(3), DELETE, protected=(1,))
+    assert ids(perturb(row(4), SCORES, replace(DELETE, eligible="all"), protected=(3,)))[-1] == [12]
+    with pytest.raises(ValueError, match="can be removed"):
+        perturb(row(1), torch.zeros(3), DELETE, protected=(1,))
 
 
 def test_the_lowest_token_of_all_is_never_visited_by_the_releases():
     skipping = replace(DELETE, skip_last=True)
-    assert ids(steps(row(4), SCORES, skipping)) == ids(steps(row(4), SCORES, DELETE))  # the lowest is [SEP]
+    assert ids(perturb(row(4), SCORES, skipping)) == ids(perturb(row(4), SCORES, DELETE))  # the lowest is [SEP]
     scores = SCORES.clone()
     scores[5] = 1.0
-    assert ids(steps(row(4), scores, skipping))[-1] == [2, 11, 3]  # now it is a word, which survives 100 %
-    assert ids(steps(row(4), scores, DELETE))[-1] == [2, 3]
+    assert ids(perturb(row(4), scores, skipping))[-1] == [2, 11, 3]  # now it is a word, which survives 100 %
+    assert ids(perturb(row(4), scores, DELETE))[-1] == [2, 3]
 
 
 def test_types_go_with_their_tokens():
-    changed = steps(row(4, types=True), SCORES, DELETE)
+    changed = perturb(row(4, types=True), SCORES, DELETE)
     assert changed[2].token_type_ids == (0, 1, 1, 1)  # [CLS] w1 w3 [SEP]
-    zero = steps(row(4, types=True), SCORES, replace(DELETE, zero_types=True))
+    zero = perturb(row(4, types=True), SCORES, replace(DELETE, zero_types=True))
     assert all(set(one.token_type_ids or ()) == {0} for one in zero)  # the whole input too
 
 
@@ -145,14 +145,14 @@ def test_senseless_grids_are_refused(grid):
 
 
 def test_senseless_combinations_are_refused():
-    with pytest.raises(ValueError, match="puts nothing in place"):
+    with pytest.raises(ValueError, match="inserts no token"):
         Perturbation(removal="delete", token="pad")
     with pytest.raises(ValueError, match="keep='top'"):
         Perturbation(empty=True)
     with pytest.raises(ValueError, match="4 scores for a text of 6 tokens"):
-        steps(row(4), torch.zeros(4), DELETE)
+        perturb(row(4), torch.zeros(4), DELETE)
     with pytest.raises(ValueError, match="fit"):
-        steps(row(4), SCORES, Perturbation())
+        perturb(row(4), SCORES, Perturbation())
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from tokenlight.explain.external_scores import from_scores
 from tokenlight.metrics import probability
 from tokenlight.metrics.evaluate import draw_curves
 from tokenlight.metrics.perturbation import Perturbation
-from tokenlight.metrics.probability import Asking, log_probabilities
+from tokenlight.metrics.probability import EvaluationOptions, log_probabilities
 from tokenlight.tasks.targets import GONE, ChangedInput, MeasuredTarget, squeeze
 
 TEXTS = ["it is a good movie and they are not bad at all", "the key is here", "ok", "unbelievable films are rarely bad"]
@@ -28,7 +28,7 @@ def double(family: str, task: str = "text-classification", **settings: Any) -> t
 
 
 def made(explainer: tl.Explainer, texts: Any, target: Any = None, foil: Any = None) -> list[tl.Explanation]:
-    """Random scores, so that everything is taken away in a random order."""
+    """Random scores, so that tokens are removed in a random order."""
     scores = [
         torch.rand(len(tokenized_text), generator=torch.Generator().manual_seed(len(tokenized_text)))
         for tokenized_text in explainer.encode(texts)
@@ -66,7 +66,7 @@ def check(explainer, texts, removal, keep, reader, protected=lambda e: (), **ask
     token = TOKENS.get(removal)
     perturbation = replace(EACH, removal="replace" if token else "delete", token=token, keep=keep)
     explanations = made(explainer, texts, **asked)
-    found = draw_curves(explainer, explanations, perturbation, asking=Asking(tokens=40))
+    found = draw_curves(explainer, explanations, perturbation, options=EvaluationOptions(tokens=40))
     for e, curve in zip(explanations, found, strict=True):
         expected = one_at_a_time(explainer, e, removal, keep, reader(e), protected(e))
         torch.testing.assert_close(curve.probabilities, torch.tensor(expected, dtype=torch.float64), rtol=0, atol=1e-12)
@@ -224,7 +224,7 @@ def test_a_decoder_classifier_with_and_without_padding(pad):
     if not pad:
         explainer.model.config.pad_token_id = None
     explanations = made(explainer, TEXTS)
-    together, alone = (draw_curves(explainer, explanations, asking=Asking(tokens)) for tokens in (4096, 1))
+    together, alone = (draw_curves(explainer, explanations, options=EvaluationOptions(tokens)) for tokens in (4096, 1))
     for one, two in zip(together, alone, strict=True):
         torch.testing.assert_close(one.probabilities, two.probabilities, rtol=0, atol=1e-12)
 
@@ -256,7 +256,7 @@ def test_batches_keep_to_their_budget(monkeypatch):
         return batch
 
     monkeypatch.setattr(probability, "make_batch", spy)
-    draw_curves(explainer, made(explainer, TEXTS), Perturbation(removal="delete"), asking=Asking(tokens=50))
+    draw_curves(explainer, made(explainer, TEXTS), Perturbation(removal="delete"), options=EvaluationOptions(tokens=50))
     assert all(rows * width <= 50 for rows, width in sizes)
     assert max(rows for rows, width in sizes) > 3
     assert [width for rows, width in sizes] == sorted(width for rows, width in sizes)
@@ -295,4 +295,4 @@ def test_broken_weights_are_named():
     with pytest.raises(ValueError, match="not finite"):
         log_probabilities(explainer, [question])
     with pytest.raises(ValueError, match="1 or more"):
-        log_probabilities(explainer, [question], Asking(tokens=0))
+        log_probabilities(explainer, [question], EvaluationOptions(tokens=0))

@@ -5,7 +5,7 @@ import pytest
 import scipy.stats
 import torch
 
-from tokenlight.metrics.ranking import TIES, order, ranks, share_up, top
+from tokenlight.metrics.ranking import TIES, order, ranks, round_share_up, top
 
 
 def test_the_highest_comes_first_and_equal_scores_keep_their_places():
@@ -42,7 +42,7 @@ def test_ranks_are_those_of_scipy(ties):
 
 @pytest.mark.parametrize(("count", "share", "expected"), [(10, 0.7, 7), (100, 0.07, 7), (7, 0.25, 2), (1, 0.01, 1)])
 def test_shares_are_rounded_up_without_noise(count, share, expected):
-    assert share_up(count, share) == expected
+    assert round_share_up(count, share) == expected
 
 
 @pytest.mark.parametrize("scores", [[float("nan"), 1.0], [float("inf")], [], [[1.0, 2.0]]])

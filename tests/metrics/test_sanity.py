@@ -9,7 +9,7 @@ from transformers import MambaConfig, MambaForCausalLM
 
 import tokenlight as tl
 from tests.tokenizers_ import explainer_for, tokenizer_for
-from tokenlight.metrics.sanity import parts_from_top, sanity
+from tokenlight.metrics.sanity import layers_from_top, sanity
 
 TEXTS = ["it is a good movie and they are not bad at all", "who wrote the book ?", "unbelievable films are rarely bad"]
 QUESTION = ("who wrote the book ?", "the book was written by a young author in Paris")
@@ -55,7 +55,7 @@ def test_all_weights_of_a_block_are_shuffled_with_it():
     model: Any = copy.deepcopy(explainer.inner)
     for block in model.bert.encoder.layer:
         block.output.dense = ReadsWeights(block.output.dense)
-    parts = dict(parts_from_top(tl.Explainer(model, explainer.tokenizer), TEXTS[0]))
+    parts = dict(layers_from_top(tl.Explainer(model, explainer.tokenizer), TEXTS[0]))
     for number, block in enumerate(model.bert.encoder.layer):
         shuffled = {id(parameter) for parameter in parts[f"bert.encoder.layer.{number}"]}
         assert shuffled == {id(parameter) for parameter in block.parameters()}
@@ -73,7 +73,7 @@ def test_the_model_is_untouched():
 @pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "gpt2", "opt", "llama", "gpt_neox"])
 def test_every_parameter_is_in_one_part(family):
     explainer = explainer_for(family, "text-classification" if family != "opt" else "text-generation")
-    parts = parts_from_top(explainer, TEXTS[0])
+    parts = layers_from_top(explainer, TEXTS[0])
     found = [id(parameter) for _, group in parts for parameter in group]
     assert len(found) == len(set(found))
     assert set(found) == {id(parameter) for parameter in explainer.model.parameters()}
@@ -84,7 +84,7 @@ def test_weights_that_are_read_without_a_call_belong_to_their_block():
     tokenizer = tokenizer_for("gpt2")
     config = MambaConfig(vocab_size=len(tokenizer), hidden_size=16, state_size=4, num_hidden_layers=2)
     model = MambaForCausalLM(config).eval()
-    parts = dict(parts_from_top(tl.Explainer(model, tokenizer), TEXTS[0]))
+    parts = dict(layers_from_top(tl.Explainer(model, tokenizer), TEXTS[0]))
     for i, block in enumerate(model.backbone.layers):
         assert {id(one) for one in parts[f"backbone.layers.{i}"]} == {id(one) for one in block.parameters()}
 

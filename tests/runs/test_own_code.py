@@ -22,10 +22,10 @@ LONG = 9  # tokens: two of the texts have as many or more
 METHOD = "gradient_x_input"
 METRIC = """
 from tokenlight.metrics import metric
-from tokenlight.metrics.curves import HEIGHT
+from tokenlight.metrics.curves import PROBABILITY
 
 
-@metric(title="Own", paper="", direction="higher", needs="removed", points=HEIGHT)
+@metric(title="Own", paper="", direction="higher", needs="removed", points=PROBABILITY)
 def own_metric(curve{more}):
     {body}
     return float(curve.mean())

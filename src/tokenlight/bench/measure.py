@@ -19,9 +19,9 @@ from tokenlight.data.examples import Chunk, NumberedRow
 from tokenlight.explain.explainer import Explainer
 from tokenlight.explain.running import RunOptions
 from tokenlight.methods.config import MethodConfig
-from tokenlight.metrics.evaluate import Curve, Measure, compare, count_marked, measure_curve, trace_curves
+from tokenlight.metrics.evaluate import Curve, Measure, count_marked, evaluate_curve, evaluate_scores, measure_curves
 from tokenlight.metrics.perturbation import Perturbation
-from tokenlight.metrics.probability import Asking
+from tokenlight.metrics.probability import EvaluationOptions
 from tokenlight.model.instrumented import InstrumentedModel
 from tokenlight.results.explanation import Explanation
 from tokenlight.results.saved import CONVERSION, expect
@@ -272,18 +272,18 @@ def draw(
 ) -> dict[Perturbation, list[Curve]]:
     """Of all methods together, method after method."""
     times = len(explained)
-    return trace_curves(
+    return measure_curves(
         model.explainer,
         [e for results in explained.values() for e in results],
         [measure.resolved_perturbation for measure in plan.measures("curves")],
         [case.target for case in cases] * times,
         [case.foil for case in cases] * times,
-        Asking(instrumented=model.instrumented, tokenized_texts=model.tokenized_texts * times),
+        EvaluationOptions(instrumented=model.instrumented, tokenized_texts=model.tokenized_texts * times),
     )
 
 
 def curve_values(plan: MeasuringPlan, curves: Mapping[Perturbation, Curve]) -> dict[str, float]:
-    return {m.label: measure_curve(m, curves[m.resolved_perturbation]) for m in plan.measures("curves")}
+    return {m.label: evaluate_curve(m, curves[m.resolved_perturbation]) for m in plan.measures("curves")}
 
 
 def curve_points(plan: MeasuringPlan, curves: Mapping[Perturbation, Curve]) -> dict[str, list[float]]:
@@ -309,7 +309,7 @@ def weights_of(plan: MeasuringPlan, explanation: Explanation, marks: Tensor | No
 def values_beside(
     measures: Sequence[Measure], one: Explanation, second: Tensor | Explanation | None
 ) -> dict[str, float]:
-    return {measure.label: compare(measure, one, second) for measure in measures}
+    return {measure.label: evaluate_scores(measure, one, second) for measure in measures}
 
 
 def other_explanations(plan: MeasuringPlan, model: ReadyModel, cases: Sequence[Case]) -> Explained | None:

@@ -11,7 +11,7 @@ from torch import Tensor
 from tokenlight.common.errors import RefusedValue
 from tokenlight.data.examples import Span
 from tokenlight.explain.explainer import Explainer
-from tokenlight.metrics.evaluate import Measure, check_labels, named
+from tokenlight.metrics.evaluate import Measure, check_labels, measure_by_name
 from tokenlight.metrics.perturbation import Perturbation
 from tokenlight.model.capture import Capture
 from tokenlight.model.instrumented import InstrumentedModel
@@ -190,7 +190,9 @@ def other_class(label: int) -> int:
 
 def clean(metrics: Sequence[str | Measure], perturbation: Perturbation | None = None) -> Protocol:
     """The plain protocol: predicted class, every text, the model as it is."""
-    return Protocol("clean", tuple(one if isinstance(one, Measure) else named(one, perturbation) for one in metrics))
+    return Protocol(
+        "clean", tuple(one if isinstance(one, Measure) else measure_by_name(one, perturbation) for one in metrics)
+    )
 
 
 PROTOCOLS: dict[str, Protocol] = {}

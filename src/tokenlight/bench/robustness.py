@@ -15,7 +15,7 @@ from tokenlight.explain.explainer import Explainer
 from tokenlight.explain.running import RunOptions
 from tokenlight.heads.mask import HeadsLike
 from tokenlight.metrics import metrics_between
-from tokenlight.metrics.evaluate import Measure, compare
+from tokenlight.metrics.evaluate import Measure, evaluate_scores
 from tokenlight.metrics.sanity import sanity
 from tokenlight.results.explanation import Explanation
 from tokenlight.results.tables import Similarities
@@ -66,7 +66,7 @@ def robustness(
         for spec in specs:
             for measure in measures:
                 pairs = [(explained[one][spec.label][i], explained[two][spec.label][i]) for i in shared]
-                mean = fmean(compare(measure, first, second) for first, second in pairs)
+                mean = fmean(evaluate_scores(measure, first, second) for first, second in pairs)
                 found.append(Likeness((one, two), spec.label, measure.label, mean, len(shared)))
     return found
 
@@ -89,7 +89,8 @@ def likeness_of(
         return len(pairs), {}
     return len(pairs), {
         method: {
-            m.label: fmean(compare(m, one[method][text], two[method][text]) for one, two in pairs) for m in measures
+            m.label: fmean(evaluate_scores(m, one[method][text], two[method][text]) for one, two in pairs)
+            for m in measures
         }
         for method in explained[0]
     }

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from tokenlight.explain.explainer import Explainer
-from tokenlight.metrics.perturbation import Perturbation, change, removable_units
-from tokenlight.metrics.probability import Asking, ask, log_probabilities
+from tokenlight.metrics.perturbation import Perturbation, removable_units, remove_tokens
+from tokenlight.metrics.probability import EvaluationOptions, log_probabilities, make_changed_input
 from tokenlight.model.instrumented import InstrumentedModel
 from tokenlight.tasks.targets import ChangedInput, MeasuredTarget
 from tokenlight.text.tokenized_text import TokenizedText
@@ -66,7 +66,7 @@ def measure_effects(
         for order in plan
         for question in ask_along(explainer, tokenized_text, measured_target, order, perturbation)
     ]
-    found = log_probabilities(explainer, questions, Asking(instrumented=instrumented)).exp()
+    found = log_probabilities(explainer, questions, EvaluationOptions(instrumented=instrumented)).exp()
     log_odds = torch.logit(found.clamp(FLOOR, 1 - FLOOR))
     lines = iter(log_odds.split([len(order) + 1 for plan in plans for order in plan]))
     return [
@@ -116,4 +116,4 @@ def ask_along(
     gone: list[int] = []
     for group in [[], *order]:
         gone = gone + group
-        yield ask(explainer, change(tokenized_text, gone, perturbation, 0.0), measured_target)
+        yield make_changed_input(explainer, remove_tokens(tokenized_text, gone, perturbation, 0.0), measured_target)

@@ -1,4 +1,4 @@
-"""The registry: a metric is a pure function with a decorator that says what it needs and which way is better."""
+"""The registry of metrics: pure functions whose decorator states what they read and which direction is better."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -28,7 +28,7 @@ class Points:
     """What a metric averages over the points of a curve, as a chart shows it."""
 
     axis: str
-    of: Callable[..., Tensor]  # p of the whole input and p_k of changed ones, with options of the metric -> p_k's shape
+    compute: Callable[..., Tensor]  # of p (the whole input), p_k (changed inputs) and the metric's options; like p_k
 
 
 @dataclass(frozen=True)
@@ -37,41 +37,41 @@ class Metric:
 
     name: str
     function: Callable[..., float]
-    title: str  # what papers call it
+    title: str  # its name in papers
     paper: str
     direction: Literal["higher", "lower"]  # which is better
-    # What the function reads: the curve of probabilities while the top units are removed, while they alone are kept, or
-    # with random ones ablated; marked tokens; the scores of another class, model or method.
+    # What the function reads: the curve of probabilities while the top units are removed, while only they are kept, or
+    # while random ones are ablated; marked tokens; the scores for another class, model or method.
     needs: Needs
     perturbation: Perturbation  # the default where a curve is needed
-    grid_with: (
-        Callable[[Mapping[str, Any]], Grid] | None
-    )  # where options decide its points; None: the perturbation does
-    weighted: bool  # texts count by their number of marked tokens in a mean
-    points: Points | None  # of metrics that read a curve in the order of the scores
-    compares: Compares | None  # of metrics that read other scores: whose scores these are in a benchmark
-    numbered: str  # the title with the option that belongs to it, "Recall@{k}"; empty where none does
-    bounds: tuple[float, float]  # the lowest and the highest value of a text, and so of a mean and its interval
-    binary: bool  # a text has one of the two bounds as its value, or where scores tie, a mean of them
-    # Where options decide the bounds: of the metric's options and the number of marked tokens that no text exceeds.
+    # From the metric's options to the points of its curve; None: the perturbation determines them.
+    grid_with: Callable[[Mapping[str, Any]], Grid] | None
+    weighted: bool  # in a mean, texts are weighted by their number of marked tokens
+    points: Points | None  # for metrics that read a curve in the order of the scores
+    compares: Compares | None  # for metrics that read other scores: in a benchmark, those for another class or model
+    title_format: str  # the title with the option that belongs to it, "Recall@{k}"; empty if there is none
+    bounds: tuple[float, float]  # the lowest and highest possible value for a text, a mean and its interval
+    binary: bool  # the value for a text is one of the two bounds, or if scores tie, a mean of them
+    # From the metric's options and the largest number of marked tokens in a text to the bounds; None: they are fixed.
     bounds_with: Callable[[Mapping[str, Any], int], tuple[float, float]] | None
 
     def __post_init__(self) -> None:
-        drawn = self.needs in ("removed", "kept")
-        for fact, kind, given, wanted in (
-            ("points", "perturbation", self.points, drawn),
+        reads_ordered_curve = self.needs in ("removed", "kept")
+        for argument, kind, value, required in (
+            ("points", "perturbation", self.points, reads_ordered_curve),
             ("compares", "agreement", self.compares, self.kind == "agreement"),
         ):
-            if (given is not None) is not wanted:
-                found = "has none" if given is None else f"has {given!r}"
+            if (value is not None) is not required:
+                given = "has none" if value is None else f"has {value!r}"
                 raise RefusedType(
-                    f"{fact}= is what every {kind} metric says and no other; {self.name} ({self.kind}) {found}"
+                    f"every {kind} metric needs {argument}=, and no other metric may have it; "
+                    f"{self.name} ({self.kind}) {given}"
                 )
         low, high = self.bounds
         if not low < high:
-            raise RefusedValue(f"bounds= is the lowest and the highest value; {self.name} has {self.bounds}")
+            raise RefusedValue(f"bounds= is (lowest value, highest value); {self.name} has {self.bounds}")
         if self.binary and (isinf(low) or isinf(high) or self.weighted):
-            raise RefusedType(f"a binary metric has finite bounds= and counts texts alike; {self.name} does not")
+            raise RefusedType(f"a binary metric has finite bounds= and weighs all texts equally; {self.name} does not")
 
     @property
     def kind(self) -> str:
@@ -84,33 +84,34 @@ class Metric:
     @property
     def options(self) -> dict[str, Any]:
         """The metric's own keywords and their defaults."""
-        return keywords(self.function)
+        return keyword_defaults(self.function)
 
     def title_with(self, options: Mapping[str, Any]) -> str:
-        """What papers call it with these options: Recall@20, PG-2."""
-        return self.numbered.format(**{**self.options, **options}) if self.numbered else self.title
+        """Its name in papers with these options: Recall@20, PG-2."""
+        return self.title_format.format(**{**self.options, **options}) if self.title_format else self.title
 
     def bounds_for(self, options: Mapping[str, Any], most_marked: int | None) -> tuple[float, float]:
-        """The bounds with these options, for texts of which none has more marked tokens than `most_marked`."""
+        """The bounds with these options, for texts with at most `most_marked` marked tokens."""
         if self.bounds_with is None or most_marked is None:
             return self.bounds
         return self.bounds_with({**self.options, **options}, most_marked)
 
     def at_points(self, curves: Tensor, options: Mapping[str, Any]) -> tuple[str, Tensor]:
-        """What is averaged, for curves [..., point], and its name; the whole input is no point of a kept curve."""
+        """The axis title, and the averaged values for curves [..., point]; kept curves leave out the whole input."""
         if self.points is None:
             raise RefusedValue(f"metric '{self.name}' reads no curve, so it has no points")
-        own = {name: value for name, value in options.items() if name in keywords(self.points.of)}
+        accepted = keyword_defaults(self.points.compute)
+        point_options = {name: value for name, value in options.items() if name in accepted}
         changed = curves[..., 1:] if self.needs == "kept" else curves
-        return self.points.axis, self.points.of(curves[..., :1], changed, **own)
+        return self.points.axis, self.points.compute(curves[..., :1], changed, **point_options)
 
 
 METRICS: dict[str, Metric] = {}  # every metric by its identifier
-ALIASES: dict[str, str] = {}  # papers' names in lower case -> identifier
+ALIASES: dict[str, str] = {}  # identifiers, and names in papers in lower case -> identifier
 
 
-def keywords(function: Callable[..., Any]) -> dict[str, Any]:
-    """Its keyword-only parameters and their defaults."""
+def keyword_defaults(function: Callable[..., Any]) -> dict[str, Any]:
+    """The keyword-only parameters of a function and their defaults."""
     parameters = inspect.signature(function).parameters.values()
     return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
 
@@ -126,7 +127,7 @@ def metric(
     weighted: bool = False,
     points: Points | None = None,
     compares: Compares | None = None,
-    numbered: str = "",
+    title_format: str = "",
     bounds: tuple[float, float] = (-inf, inf),
     binary: bool = False,
     bounds_with: Callable[[Mapping[str, Any], int], tuple[float, float]] | None = None,
@@ -147,7 +148,7 @@ def metric(
             weighted=weighted,
             points=points,
             compares=compares,
-            numbered=numbered,
+            title_format=title_format,
             bounds=bounds,
             binary=binary,
             bounds_with=bounds_with,
@@ -159,7 +160,7 @@ def metric(
 
 
 def find_metric(name: str) -> Metric:
-    """By identifier or by a paper's name, in any case; a wrong name lists the right ones."""
+    """Find a metric by its identifier or its name in papers, in any case; the error lists all identifiers."""
     return METRICS[look_up(name, ALIASES, "metric", METRICS)]
 
 
@@ -168,7 +169,7 @@ def metrics_between(compared: Compares) -> tuple[str, ...]:
     return tuple(name for name, entry in METRICS.items() if entry.compares == compared)
 
 
-# Importing a kind registers its metrics.
+# Importing these modules registers their metrics.
 from tokenlight.metrics import agreement as agreement  # noqa: E402
 from tokenlight.metrics import answers as answers  # noqa: E402
 from tokenlight.metrics import curves as curves  # noqa: E402

@@ -1,31 +1,32 @@
-"""Metrics of papers on answers of language models. A curve holds probabilities [point]; point 0 is the whole input."""
+"""Metrics from papers on answers of language models. A curve has probabilities [point]; point 0 is the whole input."""
 
 import torch
 from torch import Tensor
 
 from tokenlight.metrics import metric
 from tokenlight.metrics.agreement import spearman
-from tokenlight.metrics.curves import HEIGHT, LOG_RATIO, area, check_curve, log_ratio
-from tokenlight.metrics.evidence import positive
+from tokenlight.metrics.curves import LOG_RATIO, PROBABILITY, area, check_curve, log_ratio
+from tokenlight.metrics.evidence import check_k
 from tokenlight.metrics.perturbation import TWENTIETHS, Perturbation
 
-TINY = torch.finfo(torch.float64).tiny  # stands for a probability of 0, which has no logarithm
-PADDED = Perturbation(removal="replace", token="pad", grid=TWENTIETHS)  # as FlashTrace's release takes tokens away
+TINY = torch.finfo(torch.float64).tiny  # used in place of a probability of 0, which has no logarithm
+PADDED = Perturbation(removal="replace", token="pad", grid=TWENTIETHS)  # how FlashTrace's release removes tokens
 
 
 @metric(
     title="Top-k drop",
-    numbered="Top-{k} drop",
+    title_format="Top-{k} drop",
     paper="Cohen-Wang et al. 2024",
     direction="higher",
     needs="removed",
-    grid_with=lambda options: (positive(options["k"]),),
+    grid_with=lambda options: (check_k(options["k"]),),
     points=LOG_RATIO,
 )
 def top_k_drop(curve: Tensor, *, k: int = 1, steps: int = 1) -> float:
-    """Fall of the target's log-probability without the top k units: ln p − ln p_k, for all its tokens together.
+    """Decrease of the target's log-probability without the top k units: ln p − ln p_k, summed over its tokens.
 
-    ContextCite (arXiv 2409.00729), section 3. `steps` is the number of tokens whose geometric mean the curve holds.
+    ContextCite (arXiv 2409.00729), section 3. `steps` is the number of the target's tokens; the curve holds the
+    geometric mean of their probabilities.
     """
     check_curve(curve)
     return -steps * float(log_ratio(curve[0], curve[-1], floor=TINY))
@@ -36,14 +37,14 @@ def top_k_drop(curve: Tensor, *, k: int = 1, steps: int = 1) -> float:
     paper="Park et al. 2023; Cohen-Wang et al. 2024",
     direction="higher",
     needs="ablated",
-    perturbation=Perturbation(ablations=64, seed=1),  # other sets than the method ContextCite is fitted to
+    perturbation=Perturbation(ablations=64, seed=1),  # other sets than those that the method is fitted to
     bounds=(-1, 1),
 )
 def linear_datamodeling_score(curve: Tensor, *, left: Tensor) -> float:
     """Spearman correlation, over random sets of units, of the remaining scores with the target's probability.
 
-    ContextCite (arXiv 2409.00729), section 3: `left`, the sum of the scores of the units that were not taken away,
-    predicts the target's probability. Ranks are the same for p, for ln p and for ContextCite's ln(p / (1 − p)).
+    ContextCite (arXiv 2409.00729), section 3: `left`, the sum of the scores of the units that were not removed,
+    predicts the target's probability. Ranks are the same for p, ln p and ContextCite's ln(p / (1 − p)).
     """
     return spearman(left[1:], check_curve(curve, 3)[1:])
 
@@ -54,18 +55,18 @@ def linear_datamodeling_score(curve: Tensor, *, left: Tensor) -> float:
     direction="lower",
     needs="removed",
     perturbation=PADDED,
-    points=HEIGHT,
+    points=PROBABILITY,
     bounds=(0, 1),
 )
 def rise(curve: Tensor, *, at: Tensor | None = None) -> float:
-    """Area under ln p while the top units are replaced by padding, from 1 (the whole input) to 0 (none of it).
+    """Area under ln p, rescaled from 1 (whole input) to 0 (none of it), while the top units are replaced by padding.
 
-    As the releases of FlashTrace (arXiv 2602.01914) and CAGE (arXiv 2512.15663) compute it: the heights are
-    (ln p_k − ln p_last) / |ln p − ln p_last|, cut to 0 and 1, and never rise. A target that is more likely
-    without the text gets 0 whatever the scores are.
+    Computed as in the releases of FlashTrace (arXiv 2602.01914) and CAGE (arXiv 2512.15663): the heights are
+    (ln p_k − ln p_last) / |ln p − ln p_last|, clipped to [0, 1], each the minimum of all so far. If the target is more
+    likely without the text, the value is 0 for any scores.
     """
-    places = spaced(curve, at)
-    return area(response(check_curve(curve), places), places)
+    shares = point_shares(curve, at)
+    return area(normalized_heights(check_curve(curve), shares), shares)
 
 
 @metric(
@@ -74,33 +75,32 @@ def rise(curve: Tensor, *, at: Tensor | None = None) -> float:
     direction="lower",
     needs="removed",
     perturbation=PADDED,
-    points=HEIGHT,
+    points=PROBABILITY,
     bounds=(0, 1),
 )
 def mas(curve: Tensor, *, left: Tensor, at: Tensor | None = None) -> float:
     """RISE with a penalty where the share of the remaining scores differs from the height (magnitude aligned scoring).
 
-    The height of a point becomes r + |r − d|, where r is RISE's height and d the share of all scores that the
-    remaining units have, cut to 0 and 1 and stretched from 0 to 1. If the scores do not have a positive sum, d falls
-    evenly.
+    The height of a point becomes r + |r − d|, where r is RISE's height and d the remaining units' share of all scores,
+    clipped to [0, 1] and then rescaled to span it. If the sum of the scores is not positive, d decreases linearly.
     """
-    places = spaced(curve, at)
-    heights = response(check_curve(curve), places)
-    shares = left / left[0] if left[0] > 0 else 1 - places
-    corrected = (heights + (heights - shares).abs()).clamp(0, 1)
-    low, high = corrected.min(), corrected.max()
-    return area((corrected - low) / (high - low) if high > low else 1 - places, places)
+    shares = point_shares(curve, at)
+    heights = normalized_heights(check_curve(curve), shares)
+    remaining = left / left[0] if left[0] > 0 else 1 - shares
+    penalized = (heights + (heights - remaining).abs()).clamp(0, 1)
+    low, high = penalized.min(), penalized.max()
+    return area((penalized - low) / (high - low) if high > low else 1 - shares, shares)
 
 
-def response(curve: Tensor, places: Tensor) -> Tensor:
-    """[point] ln p from 1 to 0; where nothing changes it, a straight line."""
-    scores = curve.clamp_min(TINY).log()
-    height = (scores[0] - scores[-1]).abs()
-    if height == 0:
-        return 1 - places
-    return ((scores - scores[-1]) / height).clamp(0, 1).cummin(0).values
+def normalized_heights(curve: Tensor, shares: Tensor) -> Tensor:
+    """[point] ln p, rescaled to decrease from 1 to 0; a straight line if its ends are equal."""
+    log_p = curve.clamp_min(TINY).log()
+    change = (log_p[0] - log_p[-1]).abs()
+    if change == 0:
+        return 1 - shares
+    return ((log_p - log_p[-1]) / change).clamp(0, 1).cummin(0).values
 
 
-def spaced(curve: Tensor, at: Tensor | None) -> Tensor:
-    """[point] from 0 to 1, evenly if nobody says where the points stand."""
+def point_shares(curve: Tensor, at: Tensor | None) -> Tensor:
+    """[point] the removed share at each point: `at`, or evenly spaced from 0 to 1."""
     return torch.linspace(0, 1, len(curve), dtype=curve.dtype) if at is None else at

@@ -1,4 +1,4 @@
-"""From a curve to a number. A curve holds probabilities [point]; point 0 is the whole, unchanged input."""
+"""Metrics that reduce a curve to a number. A curve has probabilities [point]; point 0 is the whole, unchanged input."""
 
 import torch
 from torch import Tensor
@@ -10,22 +10,22 @@ from tokenlight.metrics.perturbation import BINS, Perturbation
 FLOOR = 1e-12
 
 
-def fall(p: Tensor, p_k: Tensor) -> Tensor:
+def decrease(p: Tensor, p_k: Tensor) -> Tensor:
     return p - p_k
 
 
 def log_ratio(p: Tensor, p_k: Tensor, *, floor: float = FLOOR) -> Tensor:
-    """ln(p_k / p); probabilities below `floor` count as the floor, since a deleted answer has probability 0."""
+    """ln(p_k / p), where probabilities are at least `floor`, since that of a deleted answer is 0."""
     return p_k.clamp_min(floor).log() - p.clamp_min(floor).log()
 
 
-def height(p: Tensor, p_k: Tensor) -> Tensor:
+def probability(p: Tensor, p_k: Tensor) -> Tensor:
     return p_k
 
 
-FALL = Points("p − p_k", fall)
+DECREASE = Points("p − p_k", decrease)
 LOG_RATIO = Points("ln(p_k / p)", log_ratio)
-HEIGHT = Points("probability", height)
+PROBABILITY = Points("probability", probability)
 
 
 @metric(
@@ -33,13 +33,13 @@ HEIGHT = Points("probability", height)
     paper="Samek et al. 2017; Nguyen 2018; Qiang et al. 2022, eq. 13; Song et al. 2024, eq. 12",
     direction="higher",
     needs="removed",
-    points=FALL,
+    points=DECREASE,
     bounds=(-1, 1),
 )
 def aopc(curve: Tensor, *, absolute: bool = False) -> float:
-    """Mean fall of the probability, p − p_k; absolute=True is the AttCAT release, the mean of |p − p_k|."""
-    falls = fall(check_curve(curve)[0], curve[1:])
-    return float((falls.abs() if absolute else falls).mean())
+    """Mean decrease of the probability, p − p_k; absolute=True is the AttCAT release, the mean of |p − p_k|."""
+    decreases = decrease(check_curve(curve)[0], curve[1:])
+    return float((decreases.abs() if absolute else decreases).mean())
 
 
 @metric(
@@ -50,7 +50,7 @@ def aopc(curve: Tensor, *, absolute: bool = False) -> float:
     points=LOG_RATIO,
 )
 def log_odds(curve: Tensor, *, floor: float = FLOOR) -> float:
-    """Mean of ln(p_k / p); probabilities below `floor` count as the floor, since a deleted answer has probability 0."""
+    """Mean of ln(p_k / p), where probabilities are at least `floor`, since that of a deleted answer is 0."""
     return float(log_ratio(check_curve(curve)[0], curve[1:], floor=floor).mean())
 
 
@@ -60,18 +60,18 @@ def log_odds(curve: Tensor, *, floor: float = FLOOR) -> float:
     direction="higher",
     needs="removed",
     perturbation=Perturbation(grid=BINS),
-    points=FALL,
+    points=DECREASE,
     bounds=(-1, 1),
 )
 def comprehensiveness(curve: Tensor, *, envelope: bool = False, plus_one: bool = False) -> float:
     """Mean of p − p_k, where p_k is the probability without the top k tokens.
 
-    envelope: p_k is the lowest probability so far, p included, as in the ALTI release. plus_one: the sum is divided
+    envelope: p_k is the lowest probability so far, including p, as in the ALTI release. plus_one: the sum is divided
     by the number of points + 1, as in the ALTI paper (eq. 12 and 13) and release.
     """
     curve = check_curve(curve)
     points = curve.cummin(0).values if envelope else curve
-    return average(fall(curve[0], points[1:]), plus_one)
+    return mean_plus_one(decrease(curve[0], points[1:]), plus_one)
 
 
 @metric(
@@ -80,21 +80,23 @@ def comprehensiveness(curve: Tensor, *, envelope: bool = False, plus_one: bool =
     direction="lower",
     needs="kept",
     perturbation=Perturbation(grid=BINS, keep="top"),
-    points=FALL,
+    points=DECREASE,
     bounds=(-1, 1),
 )
 def sufficiency(curve: Tensor, *, envelope: bool = False, plus_one: bool = False, empty: bool = False) -> float:
     """Mean of p − p_k, where p_k is the probability with only the top k tokens.
 
     envelope: p_k is the highest probability so far, as in the ALTI release. empty: point 1 is the input without any
-    of its tokens, which counts for the envelope only. plus_one: as for comprehensiveness.
+    eligible token; only the envelope includes it. plus_one: as for comprehensiveness.
     """
     curve = check_curve(curve, 3 if empty else 2)
     points = curve[1:].cummax(0).values if envelope else curve[1:]
-    return average(fall(curve[0], points[1 if empty else 0 :]), plus_one)
+    return mean_plus_one(decrease(curve[0], points[1 if empty else 0 :]), plus_one)
 
 
-@metric(title="Deletion", paper="Petsiuk et al. 2018", direction="lower", needs="removed", points=HEIGHT, bounds=(0, 1))
+@metric(
+    title="Deletion", paper="Petsiuk et al. 2018", direction="lower", needs="removed", points=PROBABILITY, bounds=(0, 1)
+)
 def deletion(curve: Tensor, *, at: Tensor | None = None) -> float:
     """Area under the probability while the top tokens are removed; `at` is the share removed at each point."""
     return area(check_curve(curve), at)
@@ -106,7 +108,7 @@ def deletion(curve: Tensor, *, at: Tensor | None = None) -> float:
     direction="higher",
     needs="kept",
     perturbation=Perturbation(keep="top", empty=True),
-    points=HEIGHT,
+    points=PROBABILITY,
     bounds=(0, 1),
 )
 def insertion(curve: Tensor, *, at: Tensor | None = None) -> float:
@@ -115,22 +117,24 @@ def insertion(curve: Tensor, *, at: Tensor | None = None) -> float:
 
 
 def area(curve: Tensor, at: Tensor | None = None) -> float:
-    """Area by trapezoids, divided by the width: the mean height. Without `at` the points are equally far apart."""
-    places = torch.arange(len(curve), dtype=curve.dtype) if at is None else torch.as_tensor(at).to(curve.dtype)
-    if places.shape != curve.shape:
-        raise RefusedValue(f"{len(curve)} points of a curve need as many places, found {len(places)}")
-    if not (places.diff() >= 0).all() or not places[-1] > places[0]:
-        raise RefusedValue(f"the points of a curve must come in rising order, found {places.tolist()}")
-    return float(torch.trapezoid(curve, places) / (places[-1] - places[0]))
+    """Area by the trapezoidal rule, divided by its width. Without `at`, the points are evenly spaced."""
+    positions = torch.arange(len(curve), dtype=curve.dtype) if at is None else torch.as_tensor(at).to(curve.dtype)
+    if positions.shape != curve.shape:
+        raise RefusedValue(f"`at` needs one position for each of the {len(curve)} points, found {len(positions)}")
+    if not (positions.diff() >= 0).all() or not positions[-1] > positions[0]:
+        raise RefusedValue(f"the positions of a curve's points must be in rising order, found {positions.tolist()}")
+    return float(torch.trapezoid(curve, positions) / (positions[-1] - positions[0]))
 
 
-def average(terms: Tensor, plus_one: bool) -> float:
+def mean_plus_one(terms: Tensor, plus_one: bool) -> float:
+    """The mean of the terms, or their sum divided by their number + 1."""
     return float(terms.sum() / (len(terms) + plus_one))
 
 
 def check_curve(curve: Tensor, points: int = 2) -> Tensor:
+    """The curve. It is refused if it has fewer than `points` points."""
     if curve.ndim != 1 or len(curve) < points:
         raise RefusedValue(
-            f"expected a curve of {points} points or more, the whole input first; found {curve.tolist()}"
+            f"expected a curve of {points} or more points, the whole input first; found {curve.tolist()}"
         )
     return curve

@@ -1,8 +1,8 @@
-"""How well scores find the tokens that are known to matter: `marks` [token] says which.
+"""Metrics of how well scores find the tokens that are known to matter, given as booleans `marks` [token].
 
-Where scores tie, the value is the expected one over all orders of the tied tokens (ties="expected"), so constant
-scores get what chance gets; ties="first" takes the earlier token, as a stable sort does. Without a marked token there
-is nothing to find, which is an error and not a 0.
+If scores tie, the value is the expectation over all orders of the tied tokens (ties="expected"), so that constant
+scores get the value of chance; ties="first" puts the earlier token first, like a stable sort. A text without marked
+tokens is an error, not a value of 0.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ TIES = ("expected", "first")
 
 @metric(
     title="Precision@K",
-    numbered="Precision@{k}",
+    title_format="Precision@{k}",
     paper="Qiang et al. 2022, section 5.3",
     direction="higher",
     needs="marks",
@@ -28,18 +28,18 @@ TIES = ("expected", "first")
     bounds_with=lambda options, most_marked: (0, min(options["k"], most_marked)),
 )
 def precision_at_k(scores: Tensor, marks: Tensor, *, k: int = 20, ties: str = "expected") -> float:
-    """How many marked tokens are among the k highest: a count, as in AttCAT."""
-    scores, marks = broken_ties(scores, marks, ties)
-    k = min(positive(k), len(scores))
-    lowest = scores.sort(descending=True).values[k - 1]  # the score of the last token that still fits
-    above, level = scores > lowest, scores == lowest
-    seats = k - int(above.sum())
-    return int((above & marks).sum()) + seats * int((level & marks).sum()) / int(level.sum())
+    """How many of the k tokens with the highest scores are marked: a count, as in AttCAT."""
+    scores, marks = resolve_ties(scores, marks, ties)
+    k = min(check_k(k), len(scores))
+    kth_highest = scores.sort(descending=True).values[k - 1]
+    above, tied = scores > kth_highest, scores == kth_highest
+    remaining = k - int(above.sum())
+    return int((above & marks).sum()) + remaining * int((tied & marks).sum()) / int(tied.sum())
 
 
 @metric(
     title="Recall@K",
-    numbered="Recall@{k}",
+    title_format="Recall@{k}",
     paper="Song et al. 2024, appendix D",
     direction="higher",
     needs="marks",
@@ -47,16 +47,16 @@ def precision_at_k(scores: Tensor, marks: Tensor, *, k: int = 20, ties: str = "e
     bounds=(0, 100),
 )
 def recall_at_k(scores: Tensor, marks: Tensor, *, k: int = 20, ties: str = "expected") -> float:
-    """Share of the marked tokens that are among the k highest, in %.
+    """Percentage of the marked tokens that are among the k tokens with the highest scores.
 
-    Averaged over texts with `micro_average`, this is Mask-LRP's Precision@20: found tokens / marked tokens of all.
+    Averaged over texts with `micro_average`, this is Mask-LRP's Precision@20: found / marked tokens of all texts.
     """
     return 100 * precision_at_k(scores, marks, k=k, ties=ties) / int(check_marks(scores, marks).sum())
 
 
 @metric(
     title="PG",
-    numbered="PG-{k}",
+    title_format="PG-{k}",
     paper="Zhang et al. 2018; Arras et al. 2025, section 3.3",
     direction="higher",
     needs="marks",
@@ -64,11 +64,11 @@ def recall_at_k(scores: Tensor, marks: Tensor, *, k: int = 20, ties: str = "expe
     binary=True,
 )
 def pointing_game(scores: Tensor, marks: Tensor, *, k: int = 2, ties: str = "expected") -> float:
-    """1 if a marked token is among the k highest, else 0; for ties, the probability of it."""
-    scores, marks = broken_ties(scores, marks, ties)
-    above, marked, others = best_level(scores, marks)
-    seats = min(positive(k), len(scores)) - above
-    return 1 - missed(seats, marked, others) if seats > 0 else 0.0
+    """1 if a marked token is among the k tokens with the highest scores, else 0; if scores tie, the probability."""
+    scores, marks = resolve_ties(scores, marks, ties)
+    above, marked, unmarked = count_around_best_mark(scores, marks)
+    remaining = min(check_k(k), len(scores)) - above
+    return 1 - chance_of_no_mark(remaining, marked, unmarked) if remaining > 0 else 0.0
 
 
 @metric(
@@ -79,20 +79,21 @@ def pointing_game(scores: Tensor, marks: Tensor, *, k: int = 2, ties: str = "exp
     bounds=(0, 1),
 )
 def mean_reciprocal_rank(scores: Tensor, marks: Tensor, *, ties: str = "expected") -> float:
-    """1 / rank of the best marked token; ties="dense" is Ferrando's rank, tokens − dense rank from below + 1."""
+    """1 / rank of the best marked token; ties="dense" is Ferrando's rank: tokens − dense rank from the lowest + 1."""
     if ties == "dense":
         marks = check_marks(scores, marks)
-        from_below = ranks(-check_scores(scores), "dense")
-        return float(1 / (len(from_below) - from_below[marks].max() + 1))
-    scores, marks = broken_ties(scores, marks, ties)
-    above, marked, others = best_level(scores, marks)
-    chances = [missed(j, marked, others) - missed(j + 1, marked, others) for j in range(others + 1)]
+        ascending = ranks(-check_scores(scores), "dense")
+        return float(1 / (len(ascending) - ascending[marks].max() + 1))
+    scores, marks = resolve_ties(scores, marks, ties)
+    above, marked, unmarked = count_around_best_mark(scores, marks)
+    none_in_first = [chance_of_no_mark(draws, marked, unmarked) for draws in range(unmarked + 2)]
+    chances = [none_in_first[j] - none_in_first[j + 1] for j in range(unmarked + 1)]
     return sum(chance / (above + j + 1) for j, chance in enumerate(chances))
 
 
 @metric(title="RMA", paper="Arras et al. 2022; 2025, section 3.3", direction="higher", needs="marks", bounds=(0, 1))
 def relevance_mass(scores: Tensor, marks: Tensor) -> float:
-    """Share of the positive relevance that falls on marked tokens; 0 if no score is positive."""
+    """Share of the positive scores that marked tokens have; 0 if no score is positive."""
     marks, positive_part = check_marks(scores, marks), check_scores(scores).clamp_min(0)
     total = positive_part.sum()
     return float(positive_part[marks].sum() / total) if total > 0 else 0.0
@@ -100,30 +101,31 @@ def relevance_mass(scores: Tensor, marks: Tensor) -> float:
 
 @metric(title="PTA", paper="Arras et al. 2025, section 3.3", direction="higher", needs="marks", bounds=(0, 1))
 def per_token_accuracy(scores: Tensor, marks: Tensor) -> float:
-    """Share of tokens that are marked and above 0, or neither; a score of exactly 0 is not above."""
+    """Share of tokens that are marked and have a positive score, or neither; a score of exactly 0 is not positive."""
     marks = check_marks(scores, marks)
     return float(((check_scores(scores) > 0) == marks).double().mean())
 
 
 def micro_average(values: Sequence[float], marks: Sequence[Tensor]) -> float:
-    """The mean over marked tokens instead of over texts: 100·Σ found / Σ marked for `recall_at_k`."""
-    weights = [int(torch.as_tensor(one).sum()) for one in marks]
+    """The mean weighted by the number of marked tokens of each text: for `recall_at_k`, 100 · Σ found / Σ marked."""
+    weights = [int(torch.as_tensor(marks_of_text).sum()) for marks_of_text in marks]
     return sum(value * weight for value, weight in zip(values, weights, strict=True)) / sum(weights)
 
 
-def best_level(scores: Tensor, marks: Tensor) -> tuple[int, int, int]:
-    """Tokens above the best marked one; marked ones and others exactly level with it."""
+def count_around_best_mark(scores: Tensor, marks: Tensor) -> tuple[int, int, int]:
+    """How many tokens score above the best marked token, and how many marked and unmarked ones score the same."""
     best = scores[marks].max()
-    level = scores == best
-    return int((scores > best).sum()), int((level & marks).sum()), int((level & ~marks).sum())
+    tied = scores == best
+    return int((scores > best).sum()), int((tied & marks).sum()), int((tied & ~marks).sum())
 
 
-def missed(draws: int, marked: int, others: int) -> float:
-    """The chance that `draws` tokens, drawn in random order, are all unmarked."""
-    return comb(others, draws) / comb(marked + others, draws) if draws <= others else 0.0
+def chance_of_no_mark(draws: int, marked: int, unmarked: int) -> float:
+    """The probability that `draws` tokens, drawn at random without replacement, are all unmarked."""
+    return comb(unmarked, draws) / comb(marked + unmarked, draws) if draws <= unmarked else 0.0
 
 
-def broken_ties(scores: Tensor, marks: Tensor, ties: str) -> tuple[Tensor, Tensor]:
+def resolve_ties(scores: Tensor, marks: Tensor, ties: str) -> tuple[Tensor, Tensor]:
+    """Checked scores and marks; with ties="first", distinct scores in the same order."""
     if ties not in TIES:
         raise RefusedValue(f"ties is one of {', '.join(TIES)}; found {ties!r}")
     marks = check_marks(scores, marks)
@@ -131,6 +133,7 @@ def broken_ties(scores: Tensor, marks: Tensor, ties: str) -> tuple[Tensor, Tenso
 
 
 def check_marks(scores: Tensor, marks: Tensor) -> Tensor:
+    """The marks on the CPU. They are refused unless they are booleans, one for each score, and one of them is True."""
     marks = torch.as_tensor(marks).cpu()
     if marks.dtype != torch.bool or marks.shape != scores.shape:
         found = f"{marks.dtype} of shape {tuple(marks.shape)}"
@@ -140,7 +143,8 @@ def check_marks(scores: Tensor, marks: Tensor) -> Tensor:
     return marks
 
 
-def positive(k: int) -> int:
+def check_k(k: int) -> int:
+    """The number k. Anything but a whole number of at least 1 is refused."""
     if not isinstance(k, int) or isinstance(k, bool) or k < 1:
-        raise RefusedValue(f"k counts tokens, 1 or more; found {k!r}")
+        raise RefusedValue(f"k is a number of tokens, 1 or more; found {k!r}")
     return k

@@ -1,4 +1,4 @@
-"""Tokens in the order of their scores, and what ties mean."""
+"""Order and ranks of tokens by their scores, and how ties are handled."""
 
 from math import ceil
 
@@ -11,7 +11,7 @@ TIES = ("average", "min", "max", "first", "dense")
 
 
 def check_scores(scores: Tensor) -> Tensor:
-    """In double precision, one row, all finite."""
+    """The scores [token] in double precision. They are refused unless there is one per token and all are finite."""
     scores = torch.as_tensor(scores).detach().cpu().double()
     if scores.ndim != 1 or not len(scores):
         raise RefusedValue(f"expected one score for each token, found shape {tuple(scores.shape)}")
@@ -29,28 +29,31 @@ def order(scores: Tensor, *, absolute: bool = False) -> list[int]:
 def top(scores: Tensor, k: int, *, absolute: bool = False) -> list[int]:
     """The k tokens with the highest scores (all, if there are fewer)."""
     if k < 0:
-        raise RefusedValue(f"k counts tokens, found {k}")
+        raise RefusedValue(f"k is a number of tokens, 0 or more; found {k}")
     return order(scores, absolute=absolute)[:k]
 
 
-def share_up(count: int, share: float) -> int:
-    """A share of a count, rounded up; 0.7 × 10 is 7, although computers make a little more of it."""
+def round_share_up(count: int, share: float) -> int:
+    """A share of a count, rounded up; 0.7 × 10 is 7, although the product of the two floats is slightly larger."""
     return ceil(count * share - 1e-9)
 
 
 def ranks(scores: Tensor, ties: str = "average") -> Tensor:
-    """[token] 1 for the highest score. Equal scores share the average, min or max of their places, or go by position
-    ("first"); with "dense" the next lower score gets the next number, however many tokens share the one before."""
+    """[token] the rank of each score, 1 for the highest.
+
+    Equal scores have the average, minimum or maximum of their ranks, or are ranked by position ("first"). With "dense",
+    they have the same rank, and the next lower score has the next number.
+    """
     scores = check_scores(scores)
     if ties not in TIES:
         raise RefusedValue(f"ties is one of {', '.join(TIES)}; found {ties!r}")
     if ties == "first":
-        places = torch.empty_like(scores)
-        places[order(scores)] = torch.arange(1, len(scores) + 1, dtype=scores.dtype)
-        return places
+        by_position = torch.empty_like(scores)
+        by_position[order(scores)] = torch.arange(1, len(scores) + 1, dtype=scores.dtype)
+        return by_position
     if ties == "dense":
         return 1.0 + (torch.unique(scores)[None, :] > scores[:, None]).sum(1)
     higher = (scores[None, :] > scores[:, None]).sum(1)
-    equal = (scores[None, :] == scores[:, None]).sum(1)  # with itself
+    equal = (scores[None, :] == scores[:, None]).sum(1)  # including itself
     first, last = higher + 1.0, (higher + equal).double()
     return {"average": (first + last) / 2, "min": first, "max": last}[ties].double()

@@ -18,7 +18,7 @@ from tokenlight.methods.config import MethodConfig
 from tokenlight.metrics.curves import aopc, log_odds
 from tokenlight.metrics.evaluate import Curve, draw_curves
 from tokenlight.metrics.perturbation import Perturbation
-from tokenlight.metrics.probability import Asking, check_probabilities
+from tokenlight.metrics.probability import EvaluationOptions, check_probabilities
 from tokenlight.results.explained_answer import ExplainedAnswer
 from tokenlight.results.explanation import Explanation
 from tokenlight.serve.predict import perturbation_of
@@ -283,8 +283,8 @@ def draw(
     if not explanations:
         return
     with on_forward_pass(Counter(asked.methods[0] if asked.methods else CHANCE, None, say)):
-        asking = Asking(tokenized_texts=[request.tokenized_text] * len(explanations))
-        found = draw_curves(session.explainer, explanations, perturbation, asking=asking)
+        options = EvaluationOptions(tokenized_texts=[request.tokenized_text] * len(explanations))
+        found = draw_curves(session.explainer, explanations, perturbation, options=options)
     for explanation, curve in zip(explanations[len(draws) :], found[len(draws) :], strict=True):
         say(told(explanation.method, [curve]))
     if draws:

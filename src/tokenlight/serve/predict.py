@@ -11,8 +11,8 @@ from tokenlight.explain.answers import generate
 from tokenlight.explain.inquiry import Request
 from tokenlight.explain.plan import plan_passes
 from tokenlight.explain.running import run_configs
-from tokenlight.metrics.perturbation import Changed, Perturbation, change
-from tokenlight.metrics.probability import ask, check_probabilities, make_batch
+from tokenlight.metrics.perturbation import Perturbation, PerturbedText, remove_tokens
+from tokenlight.metrics.probability import check_probabilities, make_batch, make_changed_input
 from tokenlight.model.capture import Capture, CaptureSpec
 from tokenlight.model.instrumentation_cache import borrowed_model
 from tokenlight.serve.requests import AttentionRequest, PageRequest, Perturbed, Refused, RemoveRequest, WriteRequest
@@ -158,11 +158,11 @@ def say_about(
     perturbation: Perturbation,
 ) -> Said:
     """Run the model on the text without some of its tokens."""
-    changed = change(request.tokenized_text, gone, perturbation, 0.0)
+    changed = remove_tokens(request.tokenized_text, gone, perturbation, 0.0)
     if not changed.input_ids:
         raise Refused("every token is gone: leave at least one, or replace instead of deleting")
     tokenized_text = changed_row(request.tokenized_text, changed)
-    question = ask(session.explainer, changed, measured_target)
+    question = make_changed_input(session.explainer, changed, measured_target)
     resolved = session.explainer.task.moved(request.resolved, tokenized_text, question.measured_target)
     with (
         borrowed_model(session.explainer.model) as instrumented,
@@ -184,7 +184,7 @@ def say_about(
         return Said(prediction, probability, float(chance), choices)
 
 
-def changed_row(tokenized_text: TokenizedText, changed: Changed) -> TokenizedText:
+def changed_row(tokenized_text: TokenizedText, changed: PerturbedText) -> TokenizedText:
     """The tokens that are left, each with its place in the text."""
     types = None if changed.token_type_ids is None else list(changed.token_type_ids)
     left = tokenized_text.select(changed.kept)
