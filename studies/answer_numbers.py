@@ -24,13 +24,13 @@ from tokenlight.common.progress import track
 from tokenlight.data.data_source import DataSource
 from tokenlight.data.read import read_examples
 from tokenlight.explain.assemble import explain_requests
-from tokenlight.explain.inquiry import Request
 from tokenlight.explain.running import RunOptions
 from tokenlight.methods.config import MethodConfig
 from tokenlight.metrics.evaluate import Measure, evaluate
 from tokenlight.metrics.perturbation import Perturbation
 from tokenlight.results.explanation import Explanation
 from tokenlight.runs.method_specs import MethodSpec
+from tokenlight.tasks.request import Request
 
 METHODS = ("attn_lrp", "lrp", "alti_logit", "gradient_x_input")
 NUMBERS = ("logit", "log_probability")

@@ -23,7 +23,6 @@ from tokenlight.data.examples import Example
 from tokenlight.explain.answers import answer_request, facts_of_answer, log_probabilities
 from tokenlight.explain.assemble import assemble
 from tokenlight.explain.in_batches import explain_in_batches
-from tokenlight.explain.inquiry import Request
 from tokenlight.explain.running import RunOptions
 from tokenlight.methods import Attribution
 from tokenlight.methods.config import MethodConfig
@@ -32,6 +31,7 @@ from tokenlight.record.recorder import Answer
 from tokenlight.results.explanation import Explanation, keep_precision
 from tokenlight.results.units import Passage
 from tokenlight.runs.engines import Tell
+from tokenlight.tasks.request import Request
 from tokenlight.text.documents import Document
 from tokenlight.text.segmentation import Span, sentences
 from tokenlight.text.tokenized_text import TokenizedText

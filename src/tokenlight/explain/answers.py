@@ -11,7 +11,6 @@ from transformers import PreTrainedModel
 from tokenlight.common.errors import RefusedType, RefusedValue
 from tokenlight.common.versions import library_versions
 from tokenlight.explain.assemble import answer_notes, input_notes, is_signed, merge_notes
-from tokenlight.explain.inquiry import Request
 from tokenlight.heads.mask import model_name
 from tokenlight.methods import Attribution
 from tokenlight.methods.config import MethodConfig
@@ -19,6 +18,7 @@ from tokenlight.model.private_copy import device_of, private_copy
 from tokenlight.record.recorder import Answer
 from tokenlight.results.explained_answer import Alternative, ExplainedAnswer
 from tokenlight.results.explanation import keep_precision
+from tokenlight.tasks.request import Request
 from tokenlight.tasks.selectors import ContinuationSelector
 from tokenlight.tasks.targets import ResolvedTarget, TargetSpec
 from tokenlight.tasks.task import Task

@@ -12,13 +12,13 @@ from torch import Tensor
 from tokenlight.common.notes import Note
 from tokenlight.common.versions import library_versions
 from tokenlight.explain.in_batches import explain_in_batches
-from tokenlight.explain.inquiry import Request
 from tokenlight.explain.running import RunOptions
 from tokenlight.heads.mask import HeadMask, model_name
 from tokenlight.methods import Attribution
 from tokenlight.methods.config import MethodConfig
 from tokenlight.record.recorder import Answer
 from tokenlight.results.explanation import Explanation, keep_precision, trim_map
+from tokenlight.tasks.request import Request
 from tokenlight.tasks.targets import chosen_indices
 from tokenlight.tasks.task import Task
 from tokenlight.text.tokenized_text import Chat, Document, TokenizedText, parts

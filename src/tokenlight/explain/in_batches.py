@@ -5,7 +5,6 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, TypeVar
 
 from tokenlight.common.progress import track
-from tokenlight.explain.inquiry import Request
 from tokenlight.explain.memory import refuse_too_large, shape_of
 from tokenlight.explain.plan import plan_passes
 from tokenlight.explain.running import RunOptions, run_configs
@@ -14,6 +13,7 @@ from tokenlight.methods.config import MethodConfig
 from tokenlight.model.instrumentation_cache import borrowed_model
 from tokenlight.model.instrumented import InstrumentedModel
 from tokenlight.record.recorder import Answer
+from tokenlight.tasks.request import Request
 from tokenlight.tasks.targets import Target
 from tokenlight.text.batch import with_units
 

@@ -10,7 +10,6 @@ import torch
 
 from tokenlight.common.progress import on_backward_pass, on_forward_pass, on_step
 from tokenlight.explain.assemble import explain_requests
-from tokenlight.explain.inquiry import Request
 from tokenlight.explain.running import RunOptions
 from tokenlight.heads.mask import HeadMask
 from tokenlight.methods import METHODS, Method
@@ -34,6 +33,7 @@ from tokenlight.serve.session import (
     text_of,
 )
 from tokenlight.serve.worker import CurveDrawn, Failed, Progress, Result, Say
+from tokenlight.tasks.request import Request
 from tokenlight.views.answer_page import drawable_answer
 from tokenlight.views.interactive import drawable
 

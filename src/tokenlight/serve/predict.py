@@ -8,7 +8,6 @@ from torch import Tensor
 
 from tokenlight.common.progress import report_forward_pass
 from tokenlight.explain.answers import generate
-from tokenlight.explain.inquiry import Request
 from tokenlight.explain.plan import plan_passes
 from tokenlight.explain.running import run_configs
 from tokenlight.metrics.perturbation import Perturbation, PerturbedText, remove_tokens
@@ -18,6 +17,7 @@ from tokenlight.model.instrumentation_cache import borrowed_model
 from tokenlight.serve.requests import AttentionRequest, PageRequest, Perturbed, Refused, RemoveRequest, WriteRequest
 from tokenlight.serve.session import Session, place, read_prompt
 from tokenlight.serve.worker import Say, Writing, Wrote
+from tokenlight.tasks.request import Request
 from tokenlight.tasks.targets import Candidate, MeasuredTarget, Target, chosen_indices
 from tokenlight.text.tokenize import UNFINISHED, follow
 from tokenlight.text.tokenized_text import TokenizedText

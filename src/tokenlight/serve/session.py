@@ -15,13 +15,14 @@ from transformers import PreTrainedTokenizerBase
 
 from tokenlight.explain.answers import answer_ids, answer_part_request
 from tokenlight.explain.explainer import Explainer
-from tokenlight.explain.inquiry import Request, resolve_requests
+from tokenlight.explain.inquiry import resolve_requests
 from tokenlight.heads.mask import CALIBRATED, OWN, HeadMask, calibrated_heads, has_heads, roles, rows
 from tokenlight.methods import Method
 from tokenlight.methods.relevance import CALIBRATED_RULES
 from tokenlight.model.config import layers_and_heads
 from tokenlight.record.pass_cache import PassMemory
 from tokenlight.serve.requests import ANSWER, Lit, PageRequest, Refused
+from tokenlight.tasks.request import Request
 from tokenlight.tasks.targets import TargetSpec
 from tokenlight.tasks.task import Task
 from tokenlight.text.documents import asking
