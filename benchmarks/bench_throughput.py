@@ -20,7 +20,7 @@ from tokenlight.bench.benchmark import CHUNK_ROWS
 from tokenlight.bench.measure import MeasuringPlan, measure_chunk
 from tokenlight.bench.protocol import clean
 from tokenlight.data.data_source import DataSource
-from tokenlight.data.examples import Example, in_chunks
+from tokenlight.data.examples import Example, split_into_chunks
 from tokenlight.data.read import read_examples
 from tokenlight.methods import METHODS
 from tokenlight.methods.config import MethodConfig
@@ -82,7 +82,7 @@ def together(explainer: tl.Explainer, texts: Sequence[str], methods: Sequence[st
     method_configs = {name: MethodConfig(METHODS[name], {}) for name in methods}
     plan = MeasuringPlan(explainer, clean(["aopc", "log_odds"]), method_configs)
     examples = [Example(str(i), text) for i, text in enumerate(texts)]
-    parts = in_chunks(lambda: iter(examples), CHUNK_ROWS)
+    parts = split_into_chunks(lambda: iter(examples), CHUNK_ROWS)
     records = [record for part in parts for record in measure_chunk(plan, part).records]
     values = [[list(record["methods"][name]["values"].values()) for record in records] for name in methods]
     return torch.tensor(values)

@@ -27,7 +27,7 @@ from tokenlight.corpus.explain_dataset import ShardWriter, make_configs
 from tokenlight.corpus.plan import ExplainingPlan
 from tokenlight.corpus.settings import TOKENS, CorpusSettings
 from tokenlight.data.data_source import DataSource
-from tokenlight.data.examples import Chunk, Example, in_chunks
+from tokenlight.data.examples import Chunk, Example, split_into_chunks
 from tokenlight.data.read import read_texts
 from tokenlight.explain import execute as run
 from tokenlight.model.instrumented import InstrumentedModel
@@ -144,7 +144,7 @@ def main() -> None:
     Measured().alone(explainer, ["to warm up"], methods)
     measured = Measured()
     with tempfile.TemporaryDirectory() as folder:
-        for part in in_chunks(partial(read_texts, source), args.chunk_rows):
+        for part in split_into_chunks(partial(read_texts, source), args.chunk_rows):
             texts = [row.text for _, row in part.rows[::every] if isinstance(row, Example)]
             measured.alone(explainer, texts, methods)
             measured.part(ShardWriter(plan, Path(folder), {}), part)

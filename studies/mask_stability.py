@@ -80,7 +80,7 @@ def count_all(options: argparse.Namespace) -> dict[str, HeadStatistics]:
     counts = {}
     for data in options.texts:
         parses = parse_source(tl.DataSource(data, split=options.split, limit=options.limit))
-        counts[Path(data).name] = count_heads(explainer, parses.behind, source=parses.name, total=parses.count)
+        counts[Path(data).name] = count_heads(explainer, parses.parses_after, source=parses.name, total=parses.count)
     return counts
 
 

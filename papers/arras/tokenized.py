@@ -6,7 +6,7 @@ from typing import Any
 
 import tokenlight as tl
 from tokenlight.bench.cases import mark
-from tokenlight.data.examples import BadRow, Example, fill_mask, misfit
+from tokenlight.data.examples import BadRow, Example, fill_mask, reason_unsuitable
 from tokenlight.data.read import read_examples
 from tokenlight.tasks.mixins import token_index
 from tokenlight.text.tokenize import encode
@@ -45,7 +45,7 @@ def tokenize_one(tokenizer: Any, example: Example, gap: Gap) -> TokenizedSentenc
     if gap == "inside":
         example = fill_mask(example, tokenizer.mask_token)
     (tokenized_text,) = encode(tokenizer, [example.text], None)
-    if reason := misfit(example, tokenized_text, tokenizer):
+    if reason := reason_unsuitable(example, tokenized_text, tokenizer):
         return BadRow(example.where, reason)
     marks = mark(tokenized_text, [(0, span) for span in example.evidence])
     if marks is None:

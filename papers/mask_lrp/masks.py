@@ -181,7 +181,9 @@ def count_on_training_data(
     try:
         for number, one in enumerate(texts):
             checkpoint = numbered_checkpoint(path, number)
-            counts.append(count_heads(explainer, one.behind, source=one.name, checkpoint=checkpoint, total=one.count))
+            counts.append(
+                count_heads(explainer, one.parses_after, source=one.name, checkpoint=checkpoint, total=one.count)
+            )
     except ImportError as error:
         raise SystemExit(f"{error}. Or give parses with --train-data, or a mask with --heads") from error
     return replace(sum(counts[1:], counts[0]), source=name_texts(texts))

@@ -1,9 +1,9 @@
-"""Examples that a tokenizer cannot take, and why."""
+"""Reasons why an example does not suit a tokenizer."""
 
 import pytest
 
 from tests.tokenizers_ import byte_bpe, metaspace_bpe, wordpiece
-from tokenlight.data.examples import Example, misfit
+from tokenlight.data.examples import Example, reason_unsuitable
 from tokenlight.text.tokenize import encode
 
 
@@ -11,7 +11,7 @@ def reason(tokenizer, text, evidence, target=" are", foil=" is"):
     start = text.index(evidence)
     example = Example("1", text, target=target, foil=foil, evidence=((start, start + len(evidence)),))
     (tokenized_text,) = encode(tokenizer, [text], None)
-    return misfit(example, tokenized_text, tokenizer)
+    return reason_unsuitable(example, tokenized_text, tokenizer)
 
 
 @pytest.mark.parametrize("tokenizer", [wordpiece, byte_bpe, metaspace_bpe])

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from tests.tokenizers_ import explainer_for
-from tokenlight.data.columns import whole_words
+from tokenlight.data.columns import find_whole_words
 from tokenlight.data.data_source import DataSource
 from tokenlight.data.examples import MASK_MARK, BadRow, Example, fill_mask
 from tokenlight.data.read import read_examples, read_texts
-from tokenlight.data.readers import MOST_HELD, unquote
+from tokenlight.data.readers import MAX_FIELD_LINES, unquote
 from tokenlight.text.segmentation import occurrences
 
 BLIMP = (
@@ -74,7 +74,7 @@ def test_tsv_with_header(tmp_path, newline):
         ('a "" b', 'a "" b'),
     ],
 )
-def test_tsv_undoes_quotes_only_where_they_were_doubled(field, text):
+def test_tsv_unquotes_only_fields_with_doubled_marks(field, text):
     assert unquote(field) == text
 
 
@@ -86,7 +86,7 @@ def test_tsv_undoes_quotes_only_where_they_were_doubled(field, text):
         (["label\ttext\tnote", '0\t"one', 'two"\tx', "1\tthree\ty"], [2, 3]),
     ],
 )
-def test_parts_of_a_tsv_field_with_line_breaks_are_no_texts(lines, bad, tmp_path):
+def test_lines_of_a_tsv_field_with_line_breaks_are_bad_rows(lines, bad, tmp_path):
     source = DataSource(write(tmp_path / "d.tsv", "\n".join(lines) + "\n"))
     rows = list(read_examples(source))
     assert len(good(rows)) == 1
@@ -100,7 +100,7 @@ def test_parts_of_a_tsv_field_with_line_breaks_are_no_texts(lines, bad, tmp_path
 @pytest.mark.parametrize(
     "lines",
     [
-        ["label\ttext", '0\t"one', 'said "two"\tx"', '1\t"three'],  # marks as characters: each line is a row
+        ["label\ttext", '0\t"one', 'said "two"\tx"', '1\t"three'],  # marks are characters: each line is a row
         ["text\tlabel", '"one\t0', 'two"\t1', '"three"\t1'],
         ["label\ttext", '0\t"one', '1\t"two', '0\tthree"'],
         ["text", '"one', "two", 'three"'],
@@ -109,12 +109,12 @@ def test_parts_of_a_tsv_field_with_line_breaks_are_no_texts(lines, bad, tmp_path
 def test_single_marks_in_tsv_are_characters(lines, tmp_path):
     rows = list(read_texts(DataSource(write(tmp_path / "d.tsv", "\n".join(lines) + "\n"))))
     texts = [row.text for row in rows if isinstance(row, Example)]
-    place = lines[0].split("\t").index("text")
-    assert texts == [line.split("\t")[place] for line in lines[1:]]
+    column = lines[0].split("\t").index("text")
+    assert texts == [line.split("\t")[column] for line in lines[1:]]
 
 
-def test_a_mark_that_opens_no_field_holds_back_no_later_row(tmp_path):
-    lines = ["label\ttext", '0\t"one', *["alone"] * (MOST_HELD + 5), '1\t"two', "x", '1\tthree"', '0\t"four']
+def test_an_unmatched_mark_does_not_suppress_later_rows(tmp_path):
+    lines = ["label\ttext", '0\t"one', *["alone"] * (MAX_FIELD_LINES + 5), '1\t"two', "x", '1\tthree"', '0\t"four']
     rows = list(read_examples(DataSource(write(tmp_path / "d.tsv", "\n".join(lines) + "\n"))))
     assert [row.text for row in good(rows)] == ['"one', '"two', 'three"', '"four']
     assert set(reasons(rows)) == {"expected 2 columns, found 1"}
@@ -129,12 +129,12 @@ def test_csv_with_quotes_and_line_breaks(tmp_path):
     assert reasons(rows) == ["expected 2 columns, found 1"]
 
 
-def test_csv_whose_header_breaks_off_is_refused(tmp_path):
+def test_csv_with_an_incomplete_header_is_refused(tmp_path):
     with pytest.raises(ValueError, match="comma-separated"):
         list(read_examples(DataSource(write(tmp_path / "d.csv", '"text\none'))))
 
 
-def test_plain_text_one_a_line(tmp_path):
+def test_plain_text_has_one_example_per_line(tmp_path):
     rows = list(read_examples(DataSource(write(tmp_path / "d.txt", "one\n\ntwo"))))
     assert [(e.id, e.text) for e in good(rows)] == [("1", "one"), ("3", "two")]
     assert len(reasons(rows)) == 1
@@ -168,7 +168,7 @@ def test_json_array(tmp_path):
     assert reasons(rows) == ["not a JSON object"]
 
 
-def test_parquet_and_whole_floats(tmp_path):
+def test_parquet_with_labels_as_whole_floats(tmp_path):
     arrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
     table = arrow.table({"question1": ["a", "b", None], "question2": ["c", "d", "e"], "label": [1.0, None, 0.0]})
@@ -192,7 +192,7 @@ def test_squad_files(tmp_path, indent):
     assert [row.where[-2:] for row in rows if isinstance(row, BadRow)] == ["q2", "q3", "q6", "q4", "q5"]
 
 
-def test_a_question_without_an_id_spoils_no_other(tmp_path):
+def test_a_question_without_an_id_does_not_affect_others(tmp_path):
     good = {"id": "a", "question": "who ?", "answers": [{"text": "book", "answer_start": 4}]}
     questions = [good, "who ?", {"question": "who ?"}, {**good, "id": "b"}]
     paragraph = {"context": "the book", "qas": questions}
@@ -203,7 +203,7 @@ def test_a_question_without_an_id_spoils_no_other(tmp_path):
     assert reasons(rows) == ["expected a question with an id"] * 2
 
 
-def test_records_that_are_nested_too_deeply_are_named(tmp_path):
+def test_the_error_names_the_record_that_is_nested_too_deeply(tmp_path):
     with pytest.raises(ValueError, match="record 1: the JSON is nested too deeply"):
         list(read_examples(DataSource(write(tmp_path / "d.json", "[" + "[" * 100_000))))
 
@@ -225,8 +225,8 @@ def test_minimal_pairs_as_prefixes(tmp_path):
     assert prefix[7:12] == "niece"
     assert reasons(rows) == [
         "no evidence is marked",
-        "the evidence stands more than once in the prefix",
-        "the evidence stands nowhere in the prefix",
+        "the evidence occurs more than once in the prefix",
+        "the evidence occurs nowhere in the prefix",
         "the right and the wrong word are the same",
     ]
 
@@ -248,7 +248,7 @@ def test_minimal_pairs_are_not_for_classifiers(tmp_path):
         list(read_examples(DataSource(write(tmp_path / "blimp.csv", BLIMP)), gap=None))
 
 
-def test_filling_the_mask_moves_what_stands_behind_it():
+def test_filling_the_mask_shifts_later_evidence():
     example = Example("1", f"Where {MASK_MARK} the keys of Ann", evidence=((21, 25), (0, 5)))
     assert isinstance(example.text, str)
     assert example.text[21:25] == "keys"
@@ -271,13 +271,13 @@ def test_filling_the_mask_moves_what_stands_behind_it():
         ("sentence\ttext\tlabel", {"text": "sentence"}, "1"),
     ],
 )
-def test_columns_by_common_names_or_as_named(tmp_path, header, named, text):
+def test_columns_with_common_or_given_names(tmp_path, header, named, text):
     (row,) = read_examples(DataSource(write(tmp_path / "d.tsv", f"{header}\n1\t2\t3\n"), **named))
     assert row == Example("2", text, "3")
 
 
 @pytest.mark.parametrize(
-    ("header", "named", "said"),
+    ("header", "named", "message"),
     [
         ("a\tb\tc", {}, "it has a, b, c"),
         ("sentence\tb\tc", {"text": "Sentence"}, "no column 'Sentence'; it has sentence, b, c"),
@@ -292,12 +292,12 @@ def test_columns_by_common_names_or_as_named(tmp_path, header, named, text):
         ("sentence\tb\tc", {"limit": 0}, "limit"),
     ],
 )
-def test_wrong_columns_and_options_say_what_is_there(tmp_path, header, named, said):
-    with pytest.raises(ValueError, match=re.escape(said)):
+def test_errors_about_columns_and_options_list_what_exists(tmp_path, header, named, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
         list(read_examples(DataSource(write(tmp_path / "d.tsv", f"{header}\n1\t2\t3\n"), **named)))
 
 
-def test_files_that_are_missing_empty_or_of_no_known_kind(tmp_path):
+def test_missing_empty_and_unknown_files_are_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match="hf:NAME"):
         read_examples(DataSource(tmp_path / "none.tsv"))
     with pytest.raises(ValueError, match=r"ends in \.tsv"):
@@ -321,10 +321,10 @@ def test_limit_counts_rows_and_reads_no_further(tmp_path):
 
 
 def test_hugging_face_datasets(monkeypatch):
-    asked = []
+    calls = []
 
     def load_dataset(name, config, split, streaming):
-        asked.append((name, config, split, streaming))
+        calls.append((name, config, split, streaming))
         return iter([{"sentence": "good", "label": 1}, {"sentence": None, "label": 0}])
 
     fake = SimpleNamespace(load_dataset=load_dataset, get_dataset_split_names=lambda name, config: ["train", "test"])
@@ -332,7 +332,7 @@ def test_hugging_face_datasets(monkeypatch):
     rows = list(read_examples(DataSource("hf:org/glue:sst2", split="test")))
     assert rows[0] == Example("1", "good", 1)
     assert reasons(rows) == ["no value under 'sentence'"]
-    assert asked == [("org/glue", "sst2", "test", True)]
+    assert calls == [("org/glue", "sst2", "test", True)]
     with pytest.raises(ValueError, match="train, test"):
         list(read_examples(DataSource("hf:org/glue")))
     monkeypatch.setitem(sys.modules, "datasets", None)
@@ -340,7 +340,7 @@ def test_hugging_face_datasets(monkeypatch):
         list(read_examples(DataSource("hf:org/glue", split="test")))
 
 
-def test_labels_of_the_data_become_those_of_the_model():
+def test_labels_of_the_data_are_mapped_to_labels_of_the_model():
     explainer = explainer_for("bert")
     for label in (2, "2", "positive", "Positive", "POSITIVE"):
         assert explainer.task.index(label) == 2
@@ -349,7 +349,7 @@ def test_labels_of_the_data_become_those_of_the_model():
             explainer.task.index(label)
 
 
-def test_real_files_have_no_bad_rows_that_are_unknown():
+def test_real_files_have_only_expected_bad_rows():
     data = Path(os.environ.get("TOKENLIGHT_DATA", Path(__file__).parents[3] / "shared" / "data"))
     if not data.is_dir():
         pytest.skip(f"no data in {data}: set TOKENLIGHT_DATA")
@@ -367,23 +367,23 @@ def test_real_files_have_no_bad_rows_that_are_unknown():
     assert set(reasons(pairs)) == {"no evidence is marked"}
 
 
-def test_a_label_of_minus_one_is_handed_on(tmp_path):
-    """GLUE's test parts have no labels, and write that as -1; whether it is the name of a label, the model says."""
+def test_a_label_of_minus_one_is_kept(tmp_path):
+    """GLUE's test splits write -1 instead of labels; only the model can tell whether that is the name of a label."""
     path = tmp_path / "test.tsv"
     path.write_text("sentence\tlabel\na film\t-1\nanother\t1\n")
     assert [example.label for example in read_examples(DataSource(path)) if isinstance(example, Example)] == ["-1", "1"]
 
 
-def test_whole_words_are_found_as_by_a_regular_expression():
+def test_whole_words_are_the_same_as_those_of_a_regular_expression():
     draw = random.Random(0)
     for _ in range(3000):
-        text, part = ("".join(draw.choices("ab_ é(", k=draw.randrange(1, most))) for most in (30, 5))
-        expected = [match.span() for match in re.finditer(rf"(?<!\w){re.escape(part)}(?!\w)", text)]
-        assert whole_words(text, part) == expected
+        text, phrase = ("".join(draw.choices("ab_ é(", k=draw.randrange(1, longest))) for longest in (30, 5))
+        expected = [match.span() for match in re.finditer(rf"(?<!\w){re.escape(phrase)}(?!\w)", text)]
+        assert find_whole_words(text, phrase) == expected
 
 
-def test_evidence_is_looked_for_in_one_walk_over_the_text():
-    """Repetitive texts take no more comparisons: at most two for each character."""
+def test_evidence_is_found_in_one_pass_over_the_text():
+    """Also in repetitive texts, there are at most two comparisons for each character."""
     comparisons = 0
 
     class Counted(str):
@@ -392,13 +392,13 @@ def test_evidence_is_looked_for_in_one_walk_over_the_text():
             comparisons += isinstance(at, int)
             return super().__getitem__(at)
 
-    part, text = Counted("(" * 50 + "x"), "(" * 1000
-    assert list(occurrences(text, part)) == []
-    assert comparisons <= 4 * (len(part) + len(text))
+    phrase, text = Counted("(" * 50 + "x"), "(" * 1000
+    assert list(occurrences(text, phrase)) == []
+    assert comparisons <= 4 * (len(phrase) + len(text))
 
 
-def test_every_row_says_which_columns_it_has():
-    """A first row without a label takes no label from others, and a pair among single texts is not read in half."""
+def test_each_row_may_have_its_own_columns():
+    """Labels are read even if the first row has none; a pair among single texts is a bad row."""
     rows = [{"text": "a good movie"}, {"text": "a bad movie", "label": 0}]
     assert [row.label for row in good(list(read_examples(DataSource(rows), None)))] == [None, 0]
     pairs = [{"text_a": "it is", "text_b": "a movie", "label": 1}, {"text_a": "it is", "label": 0}]

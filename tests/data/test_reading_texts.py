@@ -1,4 +1,4 @@
-"""A corpus is read from every kind of file, row by row, and a row that cannot be read spoils no other."""
+"""Reading a corpus from every kind of file; rows that cannot be read do not affect others."""
 
 import csv
 import json
@@ -11,7 +11,7 @@ import pyarrow.parquet
 import pytest
 
 from tokenlight.data.data_source import DataSource
-from tokenlight.data.examples import BadRow, Example, in_chunks
+from tokenlight.data.examples import BadRow, Example, split_into_chunks
 from tokenlight.data.read import check_corpus, read_texts
 from tokenlight.text.tokenized_text import Chat
 
@@ -19,7 +19,7 @@ TEXTS = ["it is a good movie", 'the "key", is here', "naïve – 東京"]
 
 
 def write_as(kind: str, folder: Path, texts: list[str]) -> Path:
-    """A file of this kind with texts, and another column where it can have one."""
+    """A file of this kind with texts, and with a second column if the format has columns."""
     path = folder / f"texts.{kind}"
     rows = [{"name": f"n{i}", "review": text} for i, text in enumerate(texts)]
     if kind == "txt":
@@ -61,7 +61,7 @@ def test_every_kind_of_file(kind, tmp_path):
         assert [row.id for row in named] == ["n0", "n1", "n2"]
 
 
-def test_questions_and_pairs_are_pairs(tmp_path):
+def test_questions_and_pairs_are_read_as_pairs(tmp_path):
     qas = [{"id": "q1", "question": "who ?", "answers": [], "is_impossible": True}]
     squad = tmp_path / "squad.json"
     squad.write_text(json.dumps({"data": [{"paragraphs": [{"context": "a young author", "qas": qas}]}]}))
@@ -72,11 +72,11 @@ def test_questions_and_pairs_are_pairs(tmp_path):
     assert texts_of(DataSource(rows, pair=("left", "right"))) == [("a film", "a book")]
 
 
-def test_several_columns_that_may_be_labels_are_no_question():
+def test_several_possible_label_columns_are_accepted():
     assert texts_of(DataSource([{"text": "a film", "label": None, "class": 3}])) == ["a film"]
 
 
-def test_a_folder_is_its_files_by_name(tmp_path):
+def test_the_files_of_a_folder_are_read_in_the_order_of_their_names(tmp_path):
     folder = tmp_path / "texts"
     folder.mkdir()
     (folder / "b.txt").write_text("two\n")
@@ -96,14 +96,14 @@ def test_a_folder_is_its_files_by_name(tmp_path):
 def test_texts_in_memory_and_rows_with_columns():
     rows = [{"t": "a film", "gold": 1.0, "n": "x"}, {"t": "a book", "gold": "neutral", "n": 7}]
     source = DataSource(rows, text="t", target="gold", id="n")
-    found = list(read_texts(source))
-    assert found == [Example("x", "a film", target=1), Example("7", "a book", target="neutral")]
-    assert [row.where for row in found] == ["text 1", "text 2"]
+    examples = list(read_texts(source))
+    assert examples == [Example("x", "a film", target=1), Example("7", "a book", target="neutral")]
+    assert [row.where for row in examples] == ["text 1", "text 2"]
     assert source.count() == 2
     assert source.hash() != DataSource(rows[::-1], text="t").hash()
 
 
-def test_bad_rows_are_handed_on_with_their_reason(tmp_path):
+def test_bad_rows_have_a_reason(tmp_path):
     path = tmp_path / "texts.jsonl"
     lines = [
         b'{"text": "good"}',
@@ -120,20 +120,20 @@ def test_bad_rows_are_handed_on_with_their_reason(tmp_path):
     path.write_bytes(b"\n".join(lines))
     source = DataSource(path)
     assert texts_of(source) == ["good", "also good"]
-    found = reasons(source)
-    assert [*found] == [1, 2, 3, 4, 5, 6, 7, 8]
-    assert found[1] == found[8] == "not a JSON object"
-    assert "empty" in found[2]
-    assert "found int: 5" in found[3]
-    assert found[4] == "no value under 'text'; the row has other"
-    assert "not UTF-8" in found[5]
-    assert "NUL" in found[6]
-    assert "surrogate" in found[7]
+    reason_by_row = reasons(source)
+    assert [*reason_by_row] == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert reason_by_row[1] == reason_by_row[8] == "not a JSON object"
+    assert "empty" in reason_by_row[2]
+    assert "found int: 5" in reason_by_row[3]
+    assert reason_by_row[4] == "no value under 'text'; the row has other"
+    assert "not UTF-8" in reason_by_row[5]
+    assert "NUL" in reason_by_row[6]
+    assert "surrogate" in reason_by_row[7]
     assert source.count() == 10
 
 
-def test_a_record_without_the_column_spoils_no_other(tmp_path):
-    """Records of JSON often leave out what is empty; the first one may."""
+def test_a_record_without_the_column_does_not_affect_others(tmp_path):
+    """JSON records often omit empty fields; the first record may, too."""
     path = tmp_path / "texts.jsonl"
     path.write_text('{"stars": 3}\n{"stars": 4, "body": "good"}\n{"stars": 1}\n')
     source = DataSource(path, text="body")
@@ -143,7 +143,7 @@ def test_a_record_without_the_column_spoils_no_other(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["txt", "tsv", "csv"])
-def test_bytes_that_are_no_text_spoil_only_their_row(kind, tmp_path):
+def test_invalid_bytes_affect_only_their_row(kind, tmp_path):
     path = write_as(kind, tmp_path, TEXTS)
     path.write_bytes(path.read_bytes().replace(b"good", b"g\xff\xfed"))
     assert texts_of(DataSource(path)) == TEXTS[1:]
@@ -161,7 +161,7 @@ def test_columns_of_targets(tmp_path):
     assert "whole number" in reasons(whole)[0]
 
 
-def test_what_cannot_be_read_at_all_is_refused(tmp_path):
+def test_unreadable_sources_are_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match="hf:NAME"):
         DataSource(tmp_path / "none.txt")
     utf16 = tmp_path / "utf16.txt"
@@ -181,7 +181,7 @@ def test_what_cannot_be_read_at_all_is_refused(tmp_path):
         check_corpus(DataSource(path, label="name"))
 
 
-def test_texts_in_csv_may_be_long_and_the_limit_of_others_stays(tmp_path):
+def test_texts_in_csv_may_be_long_and_the_field_size_limit_is_restored(tmp_path):
     path = write_as("csv", tmp_path, ["word " * 50_000])
     before = csv.field_size_limit()
     assert len(str(texts_of(DataSource(path))[0])) == 250_000
@@ -189,45 +189,49 @@ def test_texts_in_csv_may_be_long_and_the_limit_of_others_stays(tmp_path):
 
 
 def test_a_dataset_of_the_hub_is_a_stream(monkeypatch):
-    asked = []
+    calls = []
 
     def load_dataset(name, config, split, streaming):
-        asked.append((name, config, split, streaming))
+        calls.append((name, config, split, streaming))
         return iter([{"sentence": "good"}, {"sentence": None}])
 
     monkeypatch.setitem(__import__("sys").modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
     source = DataSource("hf:org/glue:sst2", split="test")
     assert texts_of(source) == ["good"]
     assert source.count() is None
-    assert asked == [("org/glue", "sst2", "test", True)]
+    assert calls == [("org/glue", "sst2", "test", True)]
     assert source.describe([])["hub"] == "hf:org/glue:sst2"
 
 
-def test_parts_are_the_same_whenever_they_are_read(tmp_path):
+def test_chunks_are_the_same_each_time_they_are_read(tmp_path):
     path = write_as("txt", tmp_path, [f"text {i}" for i in range(25)])
     read = partial(read_texts, DataSource(path))
-    parts = list(in_chunks(read, 10))
-    assert [part.number for part in parts] == [0, 1, 2]
-    assert [[number for number, _ in part.rows] for part in parts] == [[*range(10)], [*range(10, 20)], [*range(20, 25)]]
-    assert parts == list(in_chunks(read, 10))
-    assert list(in_chunks(read, 10, {0, 2})) == [parts[1]]
+    chunks = list(split_into_chunks(read, 10))
+    assert [chunk.number for chunk in chunks] == [0, 1, 2]
+    assert [[number for number, _ in chunk.rows] for chunk in chunks] == [
+        [*range(10)],
+        [*range(10, 20)],
+        [*range(20, 25)],
+    ]
+    assert chunks == list(split_into_chunks(read, 10))
+    assert list(split_into_chunks(read, 10, {0, 2})) == [chunks[1]]
 
 
-def test_a_log_may_hold_prompts_and_chats():
-    said = {"role": "assistant", "content": "a good movie"}
+def test_a_log_may_contain_prompts_and_chats():
+    reply = {"role": "assistant", "content": "a good movie"}
     rows = [
         {"prompt": "it is", "response": " here"},
-        {"messages": [{"role": "user", "content": "who ?"}, said]},
+        {"messages": [{"role": "user", "content": "who ?"}, reply]},
         {"messages": [{"role": "user", "content": "who ?"}], "response": "they"},
         {"messages": [{"role": "user", "content": "who ?"}]},
     ]
-    found = [row for row in read_texts(DataSource(rows)) if isinstance(row, Example)]
-    asked = Chat(("user",), ("who ?",))
-    expected = [("it is", " here"), (asked, "a good movie"), (asked, "they"), (asked, None)]
-    assert [(row.text, row.reply) for row in found] == expected
+    examples = [row for row in read_texts(DataSource(rows)) if isinstance(row, Example)]
+    prompt = Chat(("user",), ("who ?",))
+    expected = [("it is", " here"), (prompt, "a good movie"), (prompt, "they"), (prompt, None)]
+    assert [(row.text, row.reply) for row in examples] == expected
 
 
-def test_a_kind_may_be_named_as_files_end(tmp_path):
+def test_a_kind_may_be_given_as_a_file_name_ending(tmp_path):
     path = tmp_path / "texts.dat"
     path.write_text("a good film\nno\n")
     named = DataSource(path, kind="txt")
@@ -235,7 +239,17 @@ def test_a_kind_may_be_named_as_files_end(tmp_path):
     assert named.count() == 2
 
 
-BREAKS = ["\r", "\x0b", "\x0c", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029"]  # where str.splitlines cuts, but \n
+BREAKS = [
+    "\r",
+    "\x0b",
+    "\x0c",
+    "\x1c",
+    "\x1d",
+    "\x1e",
+    "\x85",
+    "\u2028",
+    "\u2029",
+]  # line ends of str.splitlines, except \n
 
 
 @pytest.mark.parametrize("kind", ["txt", "tsv", "csv", "jsonl", "parquet"])
@@ -250,7 +264,7 @@ def test_a_row_ends_at_a_line_feed_alone(kind, newline, tmp_path):
     assert DataSource(path).count() == len(texts)
 
 
-def test_a_row_of_csv_that_cannot_be_read_spoils_no_other(tmp_path):
+def test_an_unreadable_csv_row_does_not_affect_others(tmp_path):
     path = tmp_path / "texts.csv"
     path.write_text('text,name\na film,1\n"a" book,2\na song,3\n')
     source = DataSource(path)
@@ -269,7 +283,7 @@ def test_a_row_of_csv_that_cannot_be_read_spoils_no_other(tmp_path):
         "no mark,0",
     ],
 )
-def test_an_unclosed_quotation_mark_in_csv_spoils_its_own_line_alone(end, tmp_path):
+def test_an_unclosed_quotation_mark_in_csv_affects_only_its_own_line(end, tmp_path):
     path = tmp_path / "texts.csv"
     path.write_text(
         "text,label,other\n" + "fine film,1,\n" * 3 + '"an unclosed mark,1,\n' + "good film,1,\n" * 20 + end
@@ -297,7 +311,7 @@ def test_several_unclosed_quotation_marks_in_csv(tmp_path):
         (["text,label", "one\rtwo,0", '"a\rfilm",1', "a book,0\r"], ["a\rfilm", "a book"]),
     ],
 )
-def test_a_bare_carriage_return_in_csv_makes_its_row_bad_and_not_two_rows(lines, expected, tmp_path):
+def test_a_lone_carriage_return_in_csv_makes_its_row_bad_without_splitting_it(lines, expected, tmp_path):
     path = tmp_path / "texts.csv"
     path.write_bytes("\n".join([*lines, ""]).encode())
     rows = list(read_texts(DataSource(path)))
@@ -308,7 +322,7 @@ def test_a_bare_carriage_return_in_csv_makes_its_row_bad_and_not_two_rows(lines,
 
 
 @pytest.mark.parametrize("kind", ["txt", "tsv", "jsonl", "json", "conllu"])
-def test_rows_that_end_with_carriage_returns_alone_are_refused(kind, tmp_path):
+def test_files_with_carriage_returns_as_line_ends_are_refused(kind, tmp_path):
     path = tmp_path / f"texts.{kind}"
     good = '{"text": "it is good"}' if "json" in kind else "name\ttext"
     path.write_bytes(f"{good}\r{good}\r".encode())
@@ -318,14 +332,14 @@ def test_rows_that_end_with_carriage_returns_alone_are_refused(kind, tmp_path):
     DataSource(path)
 
 
-def test_a_carriage_return_between_values_of_json_or_csv_is_none_of_a_row(tmp_path):
+def test_carriage_returns_between_values_of_json_or_rows_of_csv_are_accepted(tmp_path):
     (tmp_path / "texts.json").write_bytes(b'[{"text": "it is good"},\r{"text": "it is bad"}]\r')
     assert texts_of(DataSource(tmp_path / "texts.json")) == ["it is good", "it is bad"]
     (tmp_path / "texts.csv").write_bytes(b"text\rit is good\rit is bad\r")
     assert texts_of(DataSource(tmp_path / "texts.csv")) == ["it is good", "it is bad"]
 
 
-def test_a_folder_that_is_named_like_a_file_of_data_is_not_left_out_silently(tmp_path):
+def test_a_folder_named_like_a_data_file_is_refused(tmp_path):
     write_as("parquet", tmp_path, TEXTS)
     (tmp_path / "more").mkdir()
     assert texts_of(DataSource(tmp_path)) == TEXTS
@@ -334,7 +348,7 @@ def test_a_folder_that_is_named_like_a_file_of_data_is_not_left_out_silently(tmp
         DataSource(tmp_path)
 
 
-def test_a_pair_among_single_texts_is_not_read_as_half_of_it():
+def test_a_pair_among_single_texts_is_a_bad_row():
     rows = [{"text_a": "it is a good movie"}, {"text_a": "who wrote the book", "text_b": "a young author"}]
     single, pair = read_texts(DataSource(rows))
     assert isinstance(single, Example)
@@ -346,7 +360,7 @@ def test_a_pair_among_single_texts_is_not_read_as_half_of_it():
     assert isinstance(second, BadRow)
 
 
-def test_rows_with_other_names_for_their_text_are_read():
+def test_rows_may_have_different_names_for_the_text_column():
     assert texts_of(DataSource([{"text": "it is"}, {"sentence": "a good"}, {"text": "movie"}])) == [
         "it is",
         "a good",
@@ -355,7 +369,7 @@ def test_rows_with_other_names_for_their_text_are_read():
 
 
 @pytest.mark.parametrize("rest", ['[{"text": "a song"}]', "garbage", "]"])
-def test_what_stands_behind_a_json_array_is_not_left_out_silently(rest, tmp_path):
+def test_content_after_a_json_array_is_refused(rest, tmp_path):
     path = tmp_path / "texts.json"
     path.write_text(f'[{{"text": "a film"}}, {{"text": "a book"}}]\n{rest}')
     with pytest.raises(ValueError, match=r"texts\.json: expected nothing behind the end of the JSON array, found "):
@@ -363,16 +377,18 @@ def test_what_stands_behind_a_json_array_is_not_left_out_silently(rest, tmp_path
 
 
 def undecoded(*values: bytes) -> pyarrow.Array:
-    """Strings of Parquet that need not be UTF-8."""
+    """A string column of Parquet whose values may be invalid UTF-8."""
     return pyarrow.array(values, pyarrow.binary()).view("string")
 
 
-def test_a_row_of_parquet_that_cannot_be_read_spoils_no_other(tmp_path):
+def test_an_unreadable_parquet_row_does_not_affect_others(tmp_path):
     path = tmp_path / "texts.parquet"
     columns = {
         "text": undecoded(b"a film", b"caf\xe9", b"a book", b"a song", b"a play"),
         "other": undecoded(b"n0", b"n1", b"n2", b"\xff", b"n4"),
-        "time": pyarrow.array([0, 0, 2**62, 0, 0], pyarrow.timestamp("us")),  # far behind the last year of Python
+        "time": pyarrow.array(
+            [0, 0, 2**62, 0, 0], pyarrow.timestamp("us")
+        ),  # far after year 9999, the last of Python's datetime
     }
     pyarrow.parquet.write_table(pyarrow.table(columns), path)
     rows = list(read_texts(DataSource(path)))
@@ -391,7 +407,7 @@ def test_a_list_in_parquet_that_is_not_utf8_makes_its_row_bad(tmp_path):
     assert "the column 'lists' cannot be read: 'utf-8' codec" in reasons(DataSource(path))[1]
 
 
-def test_a_quotation_mark_of_csv_that_a_later_row_closes_with_too_many_columns(tmp_path):
+def test_a_csv_quotation_mark_closed_by_a_later_row_that_has_too_many_columns(tmp_path):
     path = tmp_path / "texts.csv"
     path.write_text('id,text\n1,"open it is\n2,fine movie\n3,end",x\n4,last book\n')
     assert texts_of(DataSource(path)) == ["fine movie", "last book"]

@@ -1,4 +1,4 @@
-"""A random sample of the rows: seeded, in data order, the same for every kind of source and size of part."""
+"""Random samples of rows: seeded, in data order, the same for every kind of source and every chunk size."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -11,7 +11,7 @@ from tests.cli.test_explain import fail, succeed
 from tests.cli.test_heads import TREE
 from tests.hub import Hub
 from tokenlight.data.data_source import DataSource
-from tokenlight.data.examples import BadRow, Example, in_chunks
+from tokenlight.data.examples import BadRow, Example, split_into_chunks
 from tokenlight.data.read import EXAMPLE_COLUMNS, parse_source, read_examples, read_texts
 from tokenlight.runs.run_folder import check_settings
 from tokenlight.views.benchmark_table import short_source
@@ -27,7 +27,7 @@ def number_in(row: Example | BadRow) -> int:
 def numbers_of(
     source: DataSource, read: Callable[[DataSource], Iterator[Example | BadRow]] = read_examples
 ) -> list[int]:
-    """Of the texts that are read."""
+    """The numbers in the texts that are read."""
     return [number_in(row) for row in read(source)]
 
 
@@ -41,7 +41,7 @@ def test_a_sample_is_seeded_in_data_order_and_without_replacement():
     assert seen == {*range(50)}  # every row can be drawn: each seed misses one with probability 0.8
 
 
-def test_a_seed_is_a_whole_number_with_its_sign():
+def test_a_seed_is_an_integer_whose_sign_matters():
     assert numbers_of(DataSource(ROWS, sample=10, seed=-1)) != numbers_of(DataSource(ROWS, sample=10, seed=1))
     with pytest.raises(ValueError, match="seed is a whole number, found None"):
         DataSource(ROWS, sample=10, seed=None)  # pyright: ignore[reportArgumentType]
@@ -72,15 +72,15 @@ def test_the_same_rows_are_drawn_from_every_kind_of_source(kind, tmp_path, monke
 
 
 @pytest.mark.parametrize("size", [1, 3, 100])
-def test_rows_keep_their_numbers_in_the_data_whatever_the_size_of_parts(size):
+def test_rows_keep_their_numbers_in_the_data_for_every_chunk_size(size):
     source = DataSource(ROWS, sample=7)
-    parts = in_chunks(lambda: read_examples(source), size, row_numbers=source.row_numbers)
-    rows = [row for part in parts for row in part.rows]
+    chunks = split_into_chunks(lambda: read_examples(source), size, row_numbers=source.row_numbers)
+    rows = [row for chunk in chunks for row in chunk.rows]
     assert [number for number, _ in rows] == [number_in(example) for _, example in rows]
     assert [number for number, _ in rows] == numbers_of(source)
 
 
-def test_only_what_the_sample_needs_is_read(monkeypatch):
+def test_the_size_of_the_data_is_requested_once(monkeypatch):
     hub = Hub({("org/set", None): {"train": ROWS}}).install(monkeypatch)
     source = DataSource("hf:org/set", split="train", sample=2)
     for _ in range(2):
@@ -88,7 +88,7 @@ def test_only_what_the_sample_needs_is_read(monkeypatch):
     assert len(hub.opened) == 3  # once for its size
 
 
-def test_limit_and_sample_exclude_each_other_and_are_positive(tmp_path):
+def test_limit_and_sample_are_positive_and_mutually_exclusive(tmp_path):
     with pytest.raises(ValueError, match="limit=3 and sample=4: leave one of them out"):
         DataSource(ROWS, limit=3, sample=4)
     with pytest.raises(ValueError, match="sample is a positive number of rows, found 0"):
@@ -100,7 +100,7 @@ def test_limit_and_sample_exclude_each_other_and_are_positive(tmp_path):
             list(read_examples(DataSource(data, sample=3)))
 
 
-def test_data_that_became_shorter_are_refused(tmp_path):
+def test_data_that_became_shorter_is_refused(tmp_path):
     path = tmp_path / "texts.txt"
     path.write_text("".join(f"text {i}\n" for i in range(9)))
     source = DataSource(path, sample=9)
@@ -123,7 +123,7 @@ def test_a_run_with_another_sample_does_not_continue(tmp_path):
     ):
         with pytest.raises(ValueError, match=reason):
             check_settings(tmp_path, settings(**rows))
-    assert "sample" not in settings()["data"]  # folders of runs without a sample stay what they were
+    assert "sample" not in settings()["data"]  # settings of runs without a sample are unchanged
     assert short_source(settings(sample=7, seed=1)) == "50 texts in memory (random sample of 7 rows, seed 1)"
 
 
@@ -131,12 +131,12 @@ def test_parses_of_a_treebank_are_sampled(tmp_path):
     path = tmp_path / "trees.conllu"
     path.write_text("".join(TREE.replace("Dogs", f"Dogs{i}") for i in range(20)))
     source = parse_source(DataSource(path, sample=5, seed=1))
-    found = [parse.text for parse in source.behind(0)]
-    assert len(found) == source.count == 5
-    assert found == sorted(found, key=lambda text: int(str(text).split()[0][4:]))
-    assert [parse.text for parse in source.behind(3)] == found[3:]
+    texts = [parse.text for parse in source.parses_after(0)]
+    assert len(texts) == source.count == 5
+    assert texts == sorted(texts, key=lambda text: int(str(text).split()[0][4:]))
+    assert [parse.text for parse in source.parses_after(3)] == texts[3:]
     assert "conllu, sample of 5 by seed 1; sha256" in source.name
-    assert [parse.text for parse in parse_source(DataSource(path, sample=5, seed=2)).behind(0)] != found
+    assert [parse.text for parse in parse_source(DataSource(path, sample=5, seed=2)).parses_after(0)] != texts
 
 
 def test_commands_take_a_sample(checkpoint, tmp_path):
@@ -147,7 +147,7 @@ def test_commands_take_a_sample(checkpoint, tmp_path):
     assert "3 texts explained" in succeed(*command, "--sample", "3", "--seed", "5")
     read = pyarrow.parquet.read_table(out / "parts", columns=["row", "id"]).to_pylist()
     assert [row["row"] for row in read] == list(DataSource(path, sample=3, seed=5).sampled_rows)
-    assert [int(row["id"]) for row in read] == [row["row"] + 2 for row in read]  # lines: behind the header, from 1
+    assert [int(row["id"]) for row in read] == [row["row"] + 2 for row in read]  # line numbers from 1, after the header
     assert "data.seed is 5 there and 6 here" in fail(*command, "--sample", "3", "--seed", "6")
     both = ["--sample", "3", "--limit", "2"]
     assert "leave one of them out" in fail(*command, *both)

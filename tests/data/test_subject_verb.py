@@ -33,15 +33,15 @@ WALKS = ["Paris Paris PROPN NNP Number=Sing 2 nsubj", "walks walk VERB VBZ + 0 r
 
 
 def treebank(path: Path, *sentences: list[str], glue: str = "") -> Path:
-    """Sentences of words 'form lemma upos xpos features head relation'; + stands for a verb's present features."""
+    """Sentences of words 'form lemma upos xpos features head relation'; + means a present-tense verb's features."""
     blocks = []
     for words in sentences:
         lines = []
         for i, word in enumerate(words, 1):
-            form, lemma, upos, xpos, marked, head, relation = word.split(" ")
-            marked = PRESENT[xpos] if marked == "+" else marked
-            gap = "SpaceAfter=No" if form == glue else "_"
-            lines.append("\t".join([str(i), form, lemma, upos, xpos, marked, head, relation, "_", gap]))
+            form, lemma, upos, xpos, features, head, relation = word.split(" ")
+            features = PRESENT[xpos] if features == "+" else features
+            space_after = "SpaceAfter=No" if form == glue else "_"
+            lines.append("\t".join([str(i), form, lemma, upos, xpos, features, head, relation, "_", space_after]))
         blocks.append("\n".join(lines) + "\n")
     path.write_text("\n".join(blocks))
     return path
@@ -100,7 +100,7 @@ def test_masked_and_causal_examples(tmp_path):
 
 
 @pytest.mark.parametrize("gap", ["inside", "end"])
-def test_annotated_data_give_the_same_examples(tmp_path, gap):
+def test_annotated_data_gives_the_same_examples(tmp_path, gap):
     path = treebank(tmp_path / "t.conllu", KEYS, WALKS)
     cases = [case for case in treebank_cases(path) if isinstance(case, AgreementCase)]
     write_cases(tmp_path / "annotated.jsonl", cases)
@@ -131,20 +131,20 @@ def test_annotated_rows_that_cannot_be_used(tmp_path, change, reason):
     assert bad.reason == reason
 
 
-def test_a_subject_behind_the_verb_is_evidence_for_masked_models_only(tmp_path):
+def test_a_subject_after_the_verb_is_evidence_for_masked_models_only(tmp_path):
     words = ["Are be AUX VBP + 4 cop", "the the DET DT _ 3 det", "keys key NOUN NNS Number=Plur 4 nsubj"]
     path = treebank(tmp_path / "t.conllu", [*words, "here here ADV RB _ 0 root"])
     (masked,) = read_examples(DataSource(path), "inside")
     assert isinstance(masked, Example)
     assert isinstance(masked.text, str)
-    assert (masked.target, masked.foil) == ("Are", "Is")  # nothing before it: no blank
+    assert (masked.target, masked.foil) == ("Are", "Is")  # nothing before it: no space
     assert masked.text[slice(*masked.evidence[0])] == "keys"
     (causal,) = read_examples(DataSource(path), "end")
     assert isinstance(causal, BadRow)
     assert causal.reason == "subject behind the verb"
 
 
-def test_other_verbs_are_no_candidates(tmp_path):
+def test_only_finite_present_tense_verbs_are_candidates(tmp_path):
     subject = "Paris Paris PROPN NNP Number=Sing 2 nsubj"
     for verb in (
         "walked walk VERB VBD Tense=Past|VerbForm=Fin 0 root",
@@ -160,12 +160,12 @@ def test_other_verbs_are_no_candidates(tmp_path):
 @pytest.mark.parametrize(
     "verb", ["walks walk VERB _ Number=Sing|Tense=Pres|VerbForm=Fin 0 root", "walks walk VERB VBZ _ 0 root"]
 )
-def test_tags_or_features_are_enough(tmp_path, verb):
+def test_either_tags_or_features_are_sufficient(tmp_path, verb):
     assert only(treebank(tmp_path / "t.conllu", [WALKS[0], verb])).other == "walk"
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "expected"),
     [
         (["walks walk VERB VBZ + 0 root"], "no nsubj"),
         ([WALKS[0].replace("nsubj", "nsubj:pass"), WALKS[1]], "no nsubj"),
@@ -188,11 +188,11 @@ def test_tags_or_features_are_enough(tmp_path, verb):
         ([WALKS[0], "walkz walk VERB VBZ + 0 root"], "other form of the verb uncertain"),
     ],
 )
-def test_what_is_uncertain_is_dropped_with_its_reason(tmp_path, words, said):
-    assert reason(treebank(tmp_path / "t.conllu", words)) == said
+def test_uncertain_cases_are_left_out_with_a_reason(tmp_path, words, expected):
+    assert reason(treebank(tmp_path / "t.conllu", words)) == expected
 
 
-def test_a_sentence_that_cannot_be_read_spoils_no_other(tmp_path):
+def test_an_unreadable_sentence_does_not_affect_others(tmp_path):
     path = treebank(tmp_path / "t.conllu", KEYS)
     path.write_text(f"1\tbroken\n\n{path.read_text()}")
     bad, good = treebank_cases(path)
@@ -201,7 +201,7 @@ def test_a_sentence_that_cannot_be_read_spoils_no_other(tmp_path):
     assert isinstance(good, AgreementCase)
 
 
-def test_contractions_are_dropped(tmp_path):
+def test_contractions_are_left_out(tmp_path):
     words = ["Paris Paris PROPN NNP Number=Sing 4 nsubj", "does do AUX VBZ + 4 aux", "n't not PART RB _ 4 advmod"]
     path = treebank(tmp_path / "t.conllu", [*words, "walk walk VERB VB _ 0 root"], glue="does")
     assert reason(path) == "verb written together with another word"
@@ -236,7 +236,7 @@ def test_verb_forms(lemma, forms):
     assert verb_forms(lemma) == forms
 
 
-def test_the_other_form_is_written_alike():
+def test_the_other_form_has_the_same_capitalization():
     assert other_form("walks", "walk", singular=True) == "walk"
     assert other_form("Walk", "walk", singular=False) == "Walks"
     assert other_form("ARE", "be", singular=False) == "IS"
@@ -276,7 +276,7 @@ def test_lgd_finds_the_subject_of_the_masked_verb(tmp_path):
     ]
     assert isinstance(nested, AgreementCase)
     assert nested.text[slice(*nested.subject)] == "woman"
-    examples = list(read_examples(DataSource(path)))  # the kind is seen in the file
+    examples = list(read_examples(DataSource(path)))  # the kind is recognized by the content
     assert isinstance(examples[0], Example)
     assert (examples[0].text, examples[0].target, examples[0].group) == ("the keys to the cabinet", " are", "1")
     path.write_text("")

@@ -22,7 +22,7 @@ from tokenlight.common.errors import RefusedValue
 from tokenlight.common.option_values import BadRows, RemovalName
 from tokenlight.common.progress import count_progress
 from tokenlight.data.data_source import Data, DataSource, as_source
-from tokenlight.data.examples import Example, in_chunks
+from tokenlight.data.examples import Example, split_into_chunks
 from tokenlight.data.read import EXAMPLE_COLUMNS, first_example, read_examples
 from tokenlight.explain.execute import refuse_to_write_out
 from tokenlight.explain.explainer import Explainer
@@ -163,7 +163,7 @@ class Runner:
         done = self.recover(journal, plan)
         self.refuse_bad(journal.records())  # a run that skipped them may be continued by one that refuses them
         read = partial(read_examples, self.data, plan.explainer.task.gap)
-        parts = partial(in_chunks, read, CHUNK_ROWS, done, self.data.row_numbers)
+        parts = partial(split_into_chunks, read, CHUNK_ROWS, done, self.data.row_numbers)
         total = self.data.count() if self.progress else None
         label = "turning round" if plan.inverse else "measuring"
         with count_progress(

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from tokenlight.bench.protocol import Protocol
 from tokenlight.common.error_location import reason_to_skip
-from tokenlight.data.examples import MASK_MARK, BadRow, Example, NumberedRow, Span, fill_mask, misfit
+from tokenlight.data.examples import MASK_MARK, BadRow, Example, NumberedRow, Span, fill_mask, reason_unsuitable
 from tokenlight.explain.answers import answer_ids
 from tokenlight.explain.explainer import Explainer
 from tokenlight.explain.running import RunOptions
@@ -180,7 +180,7 @@ def make_draft(
     if isinstance(tokenized_text, Exception):
         raise tokenized_text
     tokenized_text = replace(tokenized_text, documents=example.documents)
-    if example.target is not None and (reason := misfit(example, tokenized_text, explainer.tokenizer)):
+    if example.target is not None and (reason := reason_unsuitable(example, tokenized_text, explainer.tokenizer)):
         return {"row": number, "id": example.id, "tokens": len(tokenized_text), "set_aside": reason}
     if example.reply is not None:
         return draft_answer(explainer.task, number, example, tokenized_text, example.reply)

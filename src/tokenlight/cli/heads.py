@@ -156,7 +156,7 @@ def count(
     chosen = RELATIONS if not relations else {relation: RELATIONS.get(relation, (relation,)) for relation in relations}
     return count_heads(
         explainer,
-        source.behind,
+        source.parses_after,
         relations=chosen,
         direction=direction,
         source=source.name,

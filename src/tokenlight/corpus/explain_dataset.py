@@ -15,7 +15,7 @@ from tokenlight.corpus.chunks import explain_chunk, make_drafts
 from tokenlight.corpus.plan import ExplainingPlan
 from tokenlight.corpus.settings import DEFAULT_SETTINGS, CorpusSettings
 from tokenlight.data.data_source import Data, DataSource, as_source
-from tokenlight.data.examples import BadRow, Chunk, in_chunks
+from tokenlight.data.examples import BadRow, Chunk, split_into_chunks
 from tokenlight.data.read import COLUMNS, check_corpus, read_texts
 from tokenlight.explain.execute import refuse_to_write_out
 from tokenlight.explain.explainer import DEFAULT_METHOD, Explainer
@@ -159,7 +159,7 @@ def write_shards(writer: ShardWriter, source: DataSource, place: Place, progress
     if not shards.is_finished(folder):
         (folder / shards.DONE).unlink(missing_ok=True)
         total, before = source.count() if progress else None, len(done) * size
-        parts = partial(in_chunks, partial(read_texts, source), size, done, source.row_numbers)
+        parts = partial(split_into_chunks, partial(read_texts, source), size, done, source.row_numbers)
         with track_pace(total, before if total is None else min(before, total), progress) as advance:
             for _ in place.run(writer, parts, advance, ordered=False):
                 pass  # what was made of the part is on the disk

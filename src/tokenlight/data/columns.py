@@ -1,4 +1,4 @@
-"""What the columns of a table mean: texts, pairs, questions, answers, and minimal pairs."""
+"""Which column of a table has which role, and how a row becomes an example: texts, pairs, questions, minimal pairs."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from tokenlight.text.segmentation import occurrences
 from tokenlight.text.tokenize import ASSISTANT
 from tokenlight.text.tokenized_text import Chat, Gap, check_text, parts
 
-# Names in the common datasets; upper and lower case are the same.
+# Column names of common data sets, compared without case.
 TEXTS = ("sentence", "text", "text_a", "comment", "review", "content")
 PAIRS = (
     ("premise", "hypothesis"),
@@ -26,7 +26,7 @@ QUESTION = ("question", "context", "answers")
 
 @dataclass(frozen=True)
 class Columns:
-    """Which columns hold what. Two texts and answers: question answering."""
+    """Column names by role. Two texts and answers: question answering."""
 
     texts: tuple[str, ...]
     label: str | None = None
@@ -34,65 +34,65 @@ class Columns:
 
 
 def resolve_columns(
-    found: Sequence[str], text: str | None, pair: tuple[str, str] | None, label: str | None, source: str
+    available: Sequence[str], text: str | None, pair: tuple[str, str] | None, label: str | None, source: str
 ) -> Columns:
-    """The columns that the caller named; common names for the rest."""
+    """The columns that the caller named; for the others, columns with common names."""
     if text is not None and pair is not None:
         raise RefusedValue(f"expected the column of a text or those of a pair, found text={text!r} and pair={pair!r}")
     for name in (*(pair or ()), text, label):
-        if name is not None and name not in found:
-            raise RefusedValue(f"{source} has no column {name!r}; it has {', '.join(found)}")
-    chosen = label if label is not None else one_of(LABELS, found, "label", source)
+        if name is not None and name not in available:
+            raise RefusedValue(f"{source} has no column {name!r}; it has {', '.join(available)}")
+    label_column = label if label is not None else find_one_column(LABELS, available, "label", source)
     if text is not None or pair is not None:
-        return Columns(pair or (text or "",), chosen)
-    question = all_of(QUESTION, found)
+        return Columns(pair or (text or "",), label_column)
+    question = find_all_columns(QUESTION, available)
     if question:
         return Columns(question[:2], answers=question[2])
-    pairs = [names for names in (all_of(names, found) for names in PAIRS) if names]
+    pairs = [columns for columns in (find_all_columns(names, available) for names in PAIRS) if columns]
     if len(pairs) > 1:
         raise RefusedValue(f"{source} has the pairs {pairs}: choose one with pair=")
-    guessed = pairs[0] if pairs else (one_of(TEXTS, found, "text", source),)
-    if guessed[0] is None:
+    text_columns = pairs[0] if pairs else (find_one_column(TEXTS, available, "text", source),)
+    if text_columns[0] is None:
         raise RefusedValue(
-            f"{source} has no column that is known to hold a text; it has {', '.join(found)}. "
+            f"{source} has no column that is known to hold a text; it has {', '.join(available)}. "
             "Name it with text=, or two with pair=; tables need a header"
         )
-    return Columns(tuple(name for name in guessed if name is not None), chosen)
+    return Columns(tuple(name for name in text_columns if name is not None), label_column)
 
 
-def all_of(names: Iterable[str], found: Sequence[str]) -> tuple[str, ...]:
-    """The columns with all of these names, or none."""
-    lower = {name.lower(): name for name in found}
-    return tuple(lower[name] for name in names) if all(name in lower for name in names) else ()
+def find_all_columns(names: Iterable[str], available: Sequence[str]) -> tuple[str, ...]:
+    """The columns with these names, compared without case; empty unless all exist."""
+    by_lower_name = {name.lower(): name for name in available}
+    return tuple(by_lower_name[name] for name in names) if all(name in by_lower_name for name in names) else ()
 
 
-def one_of(names: Iterable[str], found: Sequence[str], what: str, source: str) -> str | None:
-    """The one column with any of these names."""
-    fitting = [name for name in found if name.lower() in names]
-    if len(fitting) > 1:
-        raise RefusedValue(f"{source}: any of the columns {', '.join(fitting)} may be the {what}: choose with {what}=")
-    return fitting[0] if fitting else None
+def find_one_column(names: Iterable[str], available: Sequence[str], role: str, source: str) -> str | None:
+    """The only column with any of these names, or None; refused if there are several."""
+    matches = [name for name in available if name.lower() in names]
+    if len(matches) > 1:
+        raise RefusedValue(f"{source}: any of the columns {', '.join(matches)} may be the {role}: choose with {role}=")
+    return matches[0] if matches else None
 
 
 def read_row(row: TableRow, columns: Columns) -> Example | BadRow:
-    """A row as an example; what is missing or no text is a reason."""
-    wanted = [*columns.texts, *(name for name in (columns.label, columns.answers) if name is not None)]
-    for name in wanted:
+    """The example of a row, or a bad row if a value is missing or is not a text."""
+    required = [*columns.texts, *(name for name in (columns.label, columns.answers) if name is not None)]
+    for name in required:
         if row.values.get(name) is None:
             return BadRow(row.where, f"no value under {name!r}")
     values = [row.values[name] for name in columns.texts]
-    for name, part in zip(columns.texts, values, strict=True):
-        if reason := text_problem(part):
+    for name, value in zip(columns.texts, values, strict=True):
+        if reason := text_problem(value):
             return BadRow(row.where, f"{name}: {reason}")
-    strings = [part for part in values if isinstance(part, str)]
-    text = strings[0] if len(strings) == 1 else (strings[0], strings[1])
+    texts = [value for value in values if isinstance(value, str)]
+    text = texts[0] if len(texts) == 1 else (texts[0], texts[1])
     if columns.answers is not None:
-        return read_question(row, columns.answers, strings)
+        return read_question(row, columns.answers, texts)
     if columns.label is None:
         return Example(row.id, text)
     label = row.values[columns.label]
     if isinstance(label, float) and label.is_integer():
-        label = int(label)  # a column of whole numbers with gaps is stored as floats
+        label = int(label)  # a column of integers with missing values is stored as floats
     if isinstance(label, str):
         label = label.strip()
     if not isinstance(label, str | int) or isinstance(label, bool) or label == "":
@@ -101,14 +101,14 @@ def read_row(row: TableRow, columns: Columns) -> Example | BadRow:
 
 
 def read_question(row: TableRow, column: str, texts: list[str]) -> Example | BadRow:
-    """A question with its first gold answer, which must stand where the data says."""
-    question, context = texts
+    """A question with its first gold answer; a bad row unless the answer is found at `answer_start`."""
+    question, passage = texts
     answers = row.values[column]
-    if isinstance(answers, dict):  # as Hugging Face stores them: lists side by side
-        sides = answers.get("text"), answers.get("answer_start")
-        if not all(isinstance(side, list) for side in sides):
+    if isinstance(answers, dict):  # a dict of parallel lists, as Hugging Face stores them
+        lists = answers.get("text"), answers.get("answer_start")
+        if not all(isinstance(values, list) for values in lists):
             return BadRow(row.where, "expected answers with text and answer_start")
-        answers = [{"text": t, "answer_start": s} for t, s in zip(*sides, strict=False)]  # pyright: ignore
+        answers = [{"text": t, "answer_start": s} for t, s in zip(*lists, strict=False)]  # pyright: ignore
     if row.values.get("is_impossible") is True or not answers:
         return BadRow(row.where, "unanswerable question")
     first = answers[0] if isinstance(answers, list) else None
@@ -117,17 +117,17 @@ def read_question(row: TableRow, column: str, texts: list[str]) -> Example | Bad
     start, answer = first.get("answer_start"), first["text"]
     if not isinstance(start, int) or start < 0 or not answer.strip():
         return BadRow(row.where, "expected answers with text and answer_start")
-    if not context.startswith(answer, start):
+    if not passage.startswith(answer, start):
         return BadRow(row.where, "the answer is not in the context where answer_start says")
-    return Example(row.id, (question, context), answer=(start, start + len(answer)))
+    return Example(row.id, (question, passage), answer=(start, start + len(answer)))
 
 
 def text_problem(text: object) -> str | None:
-    """Why this cannot be explained."""
-    for part in parts(text) if isinstance(text, str | Chat) else ():
-        if any("\udc80" <= character <= "\udcff" for character in part):
+    """Why this cannot be explained; None if it can."""
+    for string in parts(text) if isinstance(text, str | Chat) else ():
+        if any("\udc80" <= character <= "\udcff" for character in string):
             return "holds bytes that are not UTF-8"
-        if "\0" in part:
+        if "\0" in string:
             return "holds a NUL character, as no text does"
     try:
         check_text(text)
@@ -136,7 +136,7 @@ def text_problem(text: object) -> str | None:
     return None
 
 
-# Common names; upper and lower case are the same.
+# Common names, compared without case.
 PROMPT, MESSAGES = "prompt", "messages"
 ANSWERS = ("answer", "response", "completion")
 DOCUMENTS = ("documents", "passages", "contexts")
@@ -144,31 +144,31 @@ EVIDENCE = "evidence"
 
 
 def answer_columns(
-    found: Sequence[str], text: str | None, answer: str | None, where: str
+    available: Sequence[str], text: str | None, answer: str | None, where: str
 ) -> tuple[str, str | None] | None:
-    """Those of the prompt and of the answer: as the caller named them, or common names. None: there are no answers.
+    """The columns of prompt and answer, as the caller named them or with common names. None: there are no answers.
 
-    Messages may end with the answer, and need no other column.
+    A chat may end with the answer, and needs no other column.
     """
     for name in (text, answer):
-        if name is not None and name not in found:
-            raise RefusedValue(f"{where} has no column {name!r}; it has {', '.join(found)}")
-    if text is not None:  # beside a text of any name, a column may be called answer and be something else
+        if name is not None and name not in available:
+            raise RefusedValue(f"{where} has no column {name!r}; it has {', '.join(available)}")
+    if text is not None:  # if the text column has an uncommon name, a column called answer may have another meaning
         return None if answer is None else (text, answer)
-    prompt = one_of((PROMPT, MESSAGES), found, "text", where)
+    prompt = find_one_column((PROMPT, MESSAGES), available, "text", where)
     if answer is None and prompt is not None:
-        answer = one_of(ANSWERS, found, "answer", where)
+        answer = find_one_column(ANSWERS, available, "answer", where)
     if prompt is None and answer is not None:
-        known = ", ".join(found)
-        raise RefusedValue(f"{where} has no column that is known to hold a prompt; it has {known}. Name it with text=")
+        listed = ", ".join(available)
+        raise RefusedValue(f"{where} has no column that is known to hold a prompt; it has {listed}. Name it with text=")
     if prompt is None or (answer is None and prompt.lower() == PROMPT):
         return None
     return prompt, answer
 
 
 def documents_of(values: Mapping[str, Any], column: str | None, where: str) -> dict[str, str]:
-    """The documents of a row, where it has any: in the named column, or in one with a common name."""
-    name = column if column is not None else one_of(DOCUMENTS, list(values), "documents", where)
+    """The documents of a row, by name, from the named column or from one with a common name; empty if it has none."""
+    name = column if column is not None else find_one_column(DOCUMENTS, list(values), "documents", where)
     try:
         return {} if name is None else read_documents(values.get(name))
     except ValueError as error:
@@ -176,17 +176,17 @@ def documents_of(values: Mapping[str, Any], column: str | None, where: str) -> d
 
 
 def split_reply(text: Prompt) -> tuple[Prompt, str | None]:
-    """A chat that ends with a message of the assistant, as what came before and this answer; others as they are."""
+    """Split the last message off a chat if it is the assistant's: (prompt, answer); other prompts have no answer."""
     if not isinstance(text, Chat) or len(text.roles) < 2 or text.roles[-1] != ASSISTANT:
         return text, None
     return Chat(text.roles[:-1], text.contents[:-1]), text.contents[-1]
 
 
 def read_documents(value: Any) -> dict[str, str]:
-    """By name, from a list of texts or an object with names and texts. Nothing is no document."""
+    """Documents by name, from a list of texts or an object with names and texts; empty for None."""
     if value is None:
         return {}
-    if isinstance(value, Mapping):  # in a column of Parquet, every row has all names
+    if isinstance(value, Mapping):  # in a Parquet column, every row has all names; missing documents are None
         named = {str(name): text for name, text in value.items() if text is not None}
     elif isinstance(value, list | tuple):
         named = {f"document {i}": text for i, text in enumerate(value, 1)}
@@ -199,7 +199,7 @@ def read_documents(value: Any) -> dict[str, str]:
 
 
 def read_evidence(value: Any) -> dict[str, str]:
-    """By name, from a text or a list of texts that stand in the prompt. Nothing is no evidence."""
+    """Evidence by name, from a text or a list of texts that occur in the prompt; empty for None."""
     texts = [value] if isinstance(value, str) else [] if value is None else value
     if not isinstance(texts, list) or not all(isinstance(text, str) and text.strip() for text in texts):
         raise RefusedValue(
@@ -210,13 +210,13 @@ def read_evidence(value: Any) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class PairColumns:
-    """The names of the columns in one family of files."""
+    """The column names of one file format with minimal pairs."""
 
     prefix: str
     right: str
     wrong: str
     evidence: str
-    sentence: str  # whole, with the right word; only masked examples need it
+    sentence: str  # the complete sentence with the right word; only masked examples need it
     group: str
 
 
@@ -229,30 +229,32 @@ SCHEMES = (
 NOT_MARKED = ("", "NA")
 
 
-def pair_columns(found: Sequence[str]) -> PairColumns | None:
-    """The scheme of a file with these columns, if it holds minimal pairs."""
-    fitting = (s for s in SCHEMES if {s.prefix, s.right, s.wrong, s.evidence} <= set(found))
-    return next(fitting, None)
+def pair_columns(available: Sequence[str]) -> PairColumns | None:
+    """The format of a file with these columns; None if it has no minimal pairs."""
+    matching = (
+        scheme for scheme in SCHEMES if {scheme.prefix, scheme.right, scheme.wrong, scheme.evidence} <= set(available)
+    )
+    return next(matching, None)
 
 
-def whole_words(text: str, part: str) -> list[tuple[int, int]]:
-    """Spans in which `part` stands with no letter or digit directly before or behind it; none overlap."""
-    found: list[tuple[int, int]] = []
-    for start in occurrences(text, part):
-        end = start + len(part)
-        apart = not is_word(text[max(0, start - 1) : start]) and not is_word(text[end : end + 1])
-        if apart and (not found or start >= found[-1][1]):
-            found.append((start, end))
-    return found
+def find_whole_words(text: str, phrase: str) -> list[tuple[int, int]]:
+    """Non-overlapping spans of `phrase` with no letter, digit or underscore directly before or after them."""
+    spans: list[tuple[int, int]] = []
+    for start in occurrences(text, phrase):
+        end = start + len(phrase)
+        is_whole = not is_word_character(text[max(0, start - 1) : start]) and not is_word_character(text[end : end + 1])
+        if is_whole and (not spans or start >= spans[-1][1]):
+            spans.append((start, end))
+    return spans
 
 
-def is_word(character: str) -> bool:
-    """As \\w in a regular expression; the end of a text is none."""
+def is_word_character(character: str) -> bool:
+    """Whether a character matches \\w of a regular expression; an empty string does not."""
     return character.isalnum() or character == "_"
 
 
 def read_pair(row: TableRow, columns: PairColumns, gap: Gap) -> Example | BadRow:
-    """The prefix for causal models, the sentence with the mask mark in place of the word for masked ones."""
+    """The prefix for causal models; for masked ones, the sentence with MASK_MARK instead of the right word."""
     lower = {name.lower(): value for name, value in row.values.items()}  # IOI writes Sentence_good
     values = {name: str(lower.get(column.lower()) or "").strip() for name, column in vars(columns).items()}
     prefix, right, wrong = values["prefix"], values["right"], values["wrong"]
@@ -262,10 +264,10 @@ def read_pair(row: TableRow, columns: PairColumns, gap: Gap) -> Example | BadRow
         return BadRow(row.where, "the right and the wrong word are the same")
     if values["evidence"] in NOT_MARKED:
         return BadRow(row.where, "no evidence is marked")
-    places = whole_words(prefix, values["evidence"])
-    if len(places) != 1:
-        many = "more than once" if places else "nowhere"
-        return BadRow(row.where, f"the evidence stands {many} in the prefix")
+    spans = find_whole_words(prefix, values["evidence"])
+    if len(spans) != 1:
+        frequency = "more than once" if spans else "nowhere"
+        return BadRow(row.where, f"the evidence occurs {frequency} in the prefix")
     text = prefix
     if gap == "inside":
         start = f"{prefix} {right}"
@@ -277,6 +279,6 @@ def read_pair(row: TableRow, columns: PairColumns, gap: Gap) -> Example | BadRow
         text,
         target=f" {right}",
         foil=f" {wrong}",
-        evidence=(places[0],),
+        evidence=(spans[0],),
         group=values["group"] or None,
     )

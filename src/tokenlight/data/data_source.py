@@ -17,15 +17,15 @@ from tokenlight.data.readers import (
     READERS,
     Rows,
     count_hub_rows,
+    count_without_parsing,
     files_in,
     guess_kind,
-    has_lines,
     hub_rows,
+    is_line_based,
     memory_rows,
-    quick_count,
     refuse_utf16,
 )
-from tokenlight.data.sampling import draw_numbers, pick
+from tokenlight.data.sampling import draw_numbers, select_items
 from tokenlight.text.tokenized_text import Text
 
 Item = TypeVar("Item")
@@ -37,12 +37,12 @@ OTHERS: tuple[Column, ...] = ("label", "id", "target", "foil", "answer", "docume
 
 @dataclass(frozen=True)
 class DataSource:
-    """What is read: a file, a folder of files of one kind, "hf:NAME", or texts, pairs, rows or examples in memory.
+    """Where examples are read from: a file, a folder of files of one kind, "hf:NAME", or objects in memory.
 
-    Columns have to be named only if their names are not common ones. `kind` is for a file whose name does not say what
-    it holds, `split` for datasets of the Hub. `limit` reads the first rows only; `sample` reads so many random ones of
-    all rows, drawn by `seed` and without replacement, in the order of the data. A source can be read again from the
-    start.
+    Objects in memory are texts, pairs, rows or examples. Columns have to be named only if their names are not common
+    ones. `kind` is the format of a file whose name does not show it, `split` is for data sets of the Hub. `limit` reads
+    the first rows only; `sample` reads that many random rows, drawn without replacement by `seed`, in the order of the
+    data. A source can be read any number of times.
     """
 
     data: Data
@@ -50,11 +50,11 @@ class DataSource:
     text: str | None = None
     pair: tuple[str, str] | None = None
     label: str | None = None  # the gold class
-    id: str | None = None  # the data's own name for a row
-    target: str | None = None  # what is explained
+    id: str | None = None  # the identifier of a row
+    target: str | None = None
     foil: str | None = None
-    answer: str | None = None  # what a language model answered to the text
-    documents: str | None = None  # passages that the prompt is made of
+    answer: str | None = None  # the answer of a language model to the text
+    documents: str | None = None  # the documents in the prompt
     kind: str | None = None
     split: str | None = None
     limit: int | None = None
@@ -63,10 +63,10 @@ class DataSource:
 
     def __post_init__(self) -> None:
         for name in ("limit", "sample"):
-            rows = getattr(self, name)
-            if rows is not None and (not is_whole(rows) or rows < 1):
-                raise RefusedValue(f"{name} is a positive number of rows, found {rows!r}")
-        if not is_whole(self.seed):  # without one, every reading would draw other rows
+            count = getattr(self, name)
+            if count is not None and (not is_whole(count) or count < 1):
+                raise RefusedValue(f"{name} is a positive number of rows, found {count!r}")
+        if not is_whole(self.seed):  # without a fixed seed, every pass over the data would draw other rows
             raise RefusedValue(f"seed is a whole number, found {self.seed!r}")
         if self.limit is not None and self.sample is not None:
             raise RefusedValue(
@@ -81,7 +81,7 @@ class DataSource:
             )
         for path in self.files:
             refuse_utf16(path)
-            if has_lines(path, self.kind_of(path)):
+            if is_line_based(path, self.kind_of(path)):
                 refuse_lone_returns(path)
 
     @property
@@ -98,10 +98,12 @@ class DataSource:
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """The file, or those of the folder by name."""
+        """The file, or the files of the folder, sorted by name; empty for data of the Hub or in memory."""
         if not isinstance(self.data, str | Path) or self.on_hub:
             return ()
-        path = Path(self.data).resolve()  # bad rows name it in the same way wherever they are read
+        path = Path(
+            self.data
+        ).resolve()  # absolute, so that the locations of bad rows do not depend on the working directory
         if path.is_dir():
             return files_in(path)
         if not path.is_file():
@@ -109,13 +111,15 @@ class DataSource:
         return (path,)
 
     def kind_of(self, path: Path) -> str:
-        kind = KINDS.get(f".{self.kind}", self.kind) if self.kind else guess_kind(path)  # also as names end: txt
+        kind = (
+            KINDS.get(f".{self.kind}", self.kind) if self.kind else guess_kind(path)
+        )  # file name endings are accepted too: txt
         if kind not in READERS:
             raise RefusedValue(f"{path}: there is no kind of data {kind!r}; kinds: {', '.join(READERS)}")
         return kind
 
     def tables(self, errors: str = "strict") -> Iterator[Rows]:
-        """The rows of each file, which has columns of its own; `errors` is for bytes that are not UTF-8."""
+        """The rows of each file, whose columns may differ; `errors` is for bytes that are not UTF-8, as for `open`."""
         if not isinstance(self.data, str | Path):
             yield memory_rows(self.data)
         elif self.on_hub:
@@ -124,66 +128,66 @@ class DataSource:
             yield READERS[self.kind_of(path)](path, errors)
 
     def count(self) -> int | None:
-        """How many rows are read, to estimate the time that is left; None if not known."""
+        """The number of rows that are read, to estimate the remaining time; None if it is not known."""
         if self.sample is not None:
             return len(self.sampled_rows)
         if self.on_hub:
             return self.limit
-        total = self._rows_in_all()
+        total = self._count_all_rows()
         return total if self.limit is None else min(total, self.limit)
 
     def select(self, rows: Iterator[Item]) -> Iterator[Item]:
-        """Of all rows of the data, those that are read: the first ones up to the limit, or the sample."""
-        return islice(rows, self.limit) if self.sample is None else pick(rows, self.sampled_rows, self.name)
+        """From all rows of the data, select those that are read: the first ones up to the limit, or the sample."""
+        return islice(rows, self.limit) if self.sample is None else select_items(rows, self.sampled_rows, self.name)
 
     def row_numbers(self) -> Iterable[int]:
-        """The numbers in the data, from 0, of the rows that are read."""
+        """The numbers, from 0, of the rows that are read."""
         return count_up() if self.sample is None else self.sampled_rows
 
     @cached_property
     def sampled_rows(self) -> tuple[int, ...]:
-        """The numbers of the rows in the sample, ascending. Data that do not say how long they are are read once."""
+        """The numbers of the rows in the sample, ascending. Data of unknown length are read once to count them."""
         if self.sample is None:
             raise RefusedValue("this source has no sample")
-        total = self._rows_in_all()
+        total = self._count_all_rows()
         if total < 1:
             raise RefusedValue(f"{self.name}: expected rows of data, found none")
         return draw_numbers(total, self.sample, self.seed)
 
-    def _rows_in_all(self) -> int:
+    def _count_all_rows(self) -> int:
         if not isinstance(self.data, str | Path):
             return len(self.data)
-        return count_hub_rows(str(self.data), self.split) if self.on_hub else sum(map(self._rows_in, self.files))
+        return count_hub_rows(str(self.data), self.split) if self.on_hub else sum(map(self._count_rows_of, self.files))
 
-    def _rows_in(self, path: Path) -> int:
+    def _count_rows_of(self, path: Path) -> int:
         kind = self.kind_of(path)
-        quick = quick_count(path, kind)
-        return sum(1 for _ in READERS[kind](path, "surrogateescape")) if quick is None else quick
+        count = count_without_parsing(path, kind)
+        return sum(1 for _ in READERS[kind](path, "surrogateescape")) if count is None else count
 
-    def refuse_columns(self, read: Sequence[Column], who: str) -> None:
-        """Columns that were named and would not be read."""
+    def refuse_columns(self, read: Sequence[Column], reader: str) -> None:
+        """Refuse columns that the caller named and that `reader` would ignore."""
         for role in OTHERS:
             if role not in read and getattr(self, role) is not None:
-                raise RefusedValue(f"{who} reads no column {role}={getattr(self, role)!r}: leave it out")
+                raise RefusedValue(f"{reader} reads no column {role}={getattr(self, role)!r}: leave it out")
 
     def describe(self, read: Sequence[Column]) -> dict[str, Any]:
-        """Everything that says which rows these are, and which columns of them are read; the files by their bytes."""
-        kinds = [self.kind_of(path) for path in self.files]  # the same bytes under another name may be other rows
+        """Everything that identifies the rows and columns that are read; files are identified by their hashes."""
+        kinds = [self.kind_of(path) for path in self.files]  # the kind decides how the same bytes are read
         kind = kinds[0] if len(set(kinds)) == 1 else kinds or self.kind
-        places = {"source": self.name, "kind": kind, "split": self.split, "limit": self.limit}
+        rows = {"source": self.name, "kind": kind, "split": self.split, "limit": self.limit}
         if self.sample is not None:
-            places |= {"sample": self.sample, "seed": self.seed}
+            rows |= {"sample": self.sample, "seed": self.seed}
         columns = {role: getattr(self, role) for role in (*ALWAYS_READ, *read)}
-        return {**places, **columns, "hub": self.name if self.on_hub else None, "sha256": self.hash()}
+        return {**rows, **columns, "hub": self.name if self.on_hub else None, "sha256": self.hash()}
 
     def hash(self) -> str | None:
-        """Of the files, or of what is in memory; a dataset on the Hub has a name alone."""
+        """The sha256 of the files or of the objects in memory; None for a data set of the Hub."""
         if self.on_hub:
             return None
         if not isinstance(self.data, str | Path):
             digest = hashlib.sha256()
-            for one in self.data:
-                digest.update(repr(one).encode())
+            for item in self.data:
+                digest.update(repr(item).encode())
             return digest.hexdigest()
         hashes = [hash_file(path) for path in self.files]
         return hashes[0] if len(hashes) == 1 else hashlib.sha256(" ".join(hashes).encode()).hexdigest()

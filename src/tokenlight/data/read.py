@@ -28,7 +28,7 @@ from tokenlight.data.columns import (
 from tokenlight.data.data_source import Column, Data, DataSource
 from tokenlight.data.examples import BadRow, Example, TableRow
 from tokenlight.data.readers import AGREEMENT, CASE, READERS, Rows
-from tokenlight.data.sampling import draw_numbers, pick
+from tokenlight.data.sampling import draw_numbers, select_items
 from tokenlight.data.subject_verb import ANNOTATED, read_annotated, read_case
 from tokenlight.heads.parses import SPACY_PIPELINE, Parse, conllu_parses, jsonl_parses, spacy_parses
 from tokenlight.tasks import TASKS
@@ -36,88 +36,93 @@ from tokenlight.text.documents import find_documents, with_documents
 from tokenlight.text.tokenize import read_chat
 from tokenlight.text.tokenized_text import Chat, Gap, Text
 
-COLUMNS: tuple[Column, ...] = ("id", "target", "foil", "answer", "documents")  # that are read beside the texts
-VALUES: tuple[Column, ...] = ("id", "target", "foil")  # each a name or a number
+COLUMNS: tuple[Column, ...] = ("id", "target", "foil", "answer", "documents")  # read in addition to the texts
+VALUES: tuple[Column, ...] = ("id", "target", "foil")  # columns of strings or integers
 
 
 def check_corpus(source: DataSource) -> None:
-    """Refuse what is no corpus to explain."""
+    """Refuse a source that is not a corpus to explain."""
     source.refuse_columns(COLUMNS, "explaining a corpus")
     if (source.answer or source.documents) and (source.target or source.foil or source.pair):
         raise RefusedValue("an answer to a prompt is explained by itself: leave pair, target and foil out")
     for path in source.files:
         if (kind := source.kind_of(path)) in AGREEMENT:
-            able = ", ".join(one for one in READERS if one not in AGREEMENT)
-            raise RefusedValue(f"{path}: a corpus of kind {kind!r} cannot be explained; kinds: {able}")
+            accepted = ", ".join(name for name in READERS if name not in AGREEMENT)
+            raise RefusedValue(f"{path}: a corpus of kind {kind!r} cannot be explained; kinds: {accepted}")
 
 
 def read_texts(source: DataSource) -> Iterator[Example | BadRow]:
-    """Texts and bad rows in their order."""
+    """The texts and bad rows of a corpus, in order."""
     check_corpus(source)
-    # Bytes that are not UTF-8 come through as marks, so that only their own row is bad.
+    # surrogateescape keeps bytes that are not UTF-8, so that only their own row is bad, not the whole file.
     tables = source.tables("surrogateescape")
     return source.select(row for table in tables for row in table_texts(source, table))
 
 
 @dataclass(frozen=True)
 class TextColumns:
-    """Which columns hold the text or the pair, and a language model's answer to it."""
+    """The columns of the text or pair, and of a language model's answer to it."""
 
     texts: tuple[str, ...]
     answer: str | None = None
 
 
 def table_texts(source: DataSource, rows: Rows) -> Iterator[Example | BadRow]:
-    """The rows, read by the columns that the first one has which has texts; in JSON, others may have other columns."""
-    settled: dict[tuple[str, ...], TextColumns] = {}  # by the columns of a row
+    """The rows as examples. The first row with texts decides the columns; with free columns, each row its own."""
+    columns_by_names: dict[tuple[str, ...], TextColumns] = {}  # by the column names of a row
     columns: TextColumns | None = None
-    texts = 0  # of a row
-    free = has_free_columns(source)
+    expected_texts = 0  # texts in each row: 1 or 2; 0 before the first row
+    free_columns = has_free_columns(source)
     for row in rows:
         if not isinstance(row, TableRow):
             yield row
             continue
         names = tuple(row.values)
         try:
-            if columns is None or (free and names not in settled):
-                settled[names] = text_columns(source, list(names), row.where)
-            columns = settled[names] if free else columns or settled[names]
+            if columns is None or (free_columns and names not in columns_by_names):
+                columns_by_names[names] = text_columns(source, list(names), row.where)
+            columns = columns_by_names[names] if free_columns else columns or columns_by_names[names]
         except Exception as error:
-            if not free:
+            if not free_columns:
                 raise
             if columns is None:
-                yield BadRow(row.where, reason_to_skip(error))  # another may have them
+                yield BadRow(row.where, reason_to_skip(error))  # later rows may have other columns
                 continue
-        texts = texts or len(columns.texts)
-        if len(columns.texts) != texts:
-            yield BadRow(row.where, describe_other_number(columns.texts, texts))
+        expected_texts = expected_texts or len(columns.texts)
+        if len(columns.texts) != expected_texts:
+            yield BadRow(row.where, describe_text_count_mismatch(columns.texts, expected_texts))
             continue
         yield read_prompt(source, row, columns)
 
 
-def describe_other_number(columns: Sequence[str], texts: int) -> str:
-    """Why a row is bad that has two texts among rows that have one, or the other way round."""
-    count = {1: "one text", 2: "two texts"}
-    found, expected = count[len(columns)], count[texts]
-    return f"has {found} ({', '.join(columns)}), where the rows before it have {expected}: keep these in separate files"
+def describe_text_count_mismatch(columns: Sequence[str], expected_texts: int) -> str:
+    """Why a row with two texts among rows with one text is bad, and the reverse."""
+    words = {1: "one text", 2: "two texts"}
+    found_words, expected_words = words[len(columns)], words[expected_texts]
+    return (
+        f"has {found_words} ({', '.join(columns)}), where the rows before it have {expected_words}: "
+        "keep these in separate files"
+    )
 
 
 def has_free_columns(source: DataSource) -> bool:
-    """Every row says for itself which columns it has."""
+    """Whether each row has columns of its own, as objects in memory and JSON lines do."""
     return source.in_memory or any(source.kind_of(path) == "jsonl" for path in source.files)
 
 
-def text_columns(source: DataSource, found: list[str], where: str) -> TextColumns:
-    """All named columns must be there."""
+def text_columns(source: DataSource, available: list[str], where: str) -> TextColumns:
+    """The columns of text and answer, by given or by common names. All columns that the caller named must exist."""
     for name in (source.id, source.target, source.foil, source.documents):
-        if name is not None and name not in found:
-            raise RefusedValue(f"{where} has no column {name!r}; it has {', '.join(found)}")
-    alone = source.pair is None and source.target is None
-    if alone and (answered := answer_columns(found, source.text, source.answer, where)):
-        return TextColumns(answered[:1], answered[1])
-    # Which of several columns holds the labels is no question here.
-    known = [name for name in found if name.lower() not in LABELS or name in (source.text, *(source.pair or ()))]
-    return TextColumns(resolve_columns(known, source.text, source.pair, None, where).texts)
+        if name is not None and name not in available:
+            raise RefusedValue(f"{where} has no column {name!r}; it has {', '.join(available)}")
+    may_have_answers = source.pair is None and source.target is None
+    if may_have_answers and (prompt_and_answer := answer_columns(available, source.text, source.answer, where)):
+        return TextColumns(prompt_and_answer[:1], prompt_and_answer[1])
+    # Labels are not read, so it does not matter which column has them.
+    candidates = [
+        name for name in available if name.lower() not in LABELS or name in (source.text, *(source.pair or ()))
+    ]
+    return TextColumns(resolve_columns(candidates, source.text, source.pair, None, where).texts)
 
 
 def read_prompt(source: DataSource, row: TableRow, columns: TextColumns) -> Example | BadRow:
@@ -128,9 +133,9 @@ def read_prompt(source: DataSource, row: TableRow, columns: TextColumns) -> Exam
 
 
 def read_text(source: DataSource, row: TableRow, columns: TextColumns) -> Example:
-    parts = [read_value(row, name) for name in columns.texts]
-    text: Any = parts[0] if len(parts) == 1 else tuple(parts)
-    found = Example(row.id, text, where=row.where)
+    values = [read_value(row, name) for name in columns.texts]
+    text: Any = values[0] if len(values) == 1 else tuple(values)
+    example = Example(row.id, text, where=row.where)
     for role in VALUES:
         column = getattr(source, role)
         if column is None:
@@ -138,17 +143,17 @@ def read_text(source: DataSource, row: TableRow, columns: TextColumns) -> Exampl
         value: Any = row.values.get(column)
         if reason := value_problem(value):
             raise RefusedValue(f"{column}: {reason}")
-        plain = int(value) if isinstance(value, float) else value
-        found = replace(found, **{role: str(plain) if role == "id" else plain})
-    return found
+        converted = int(value) if isinstance(value, float) else value
+        example = replace(example, **{role: str(converted) if role == "id" else converted})
+    return example
 
 
 def read_value(row: TableRow, column: str) -> str | Chat:
-    """A text, or a chat where the column holds a list of messages."""
+    """The text in a column, or the chat if the column has a list of messages."""
     value: Any = row.values.get(column)
     if value is None:
-        others = "" if column in row.values else f"; the row has {', '.join(row.values) or 'no columns'}"
-        raise RefusedValue(f"no value under {column!r}{others}")
+        columns = "" if column in row.values else f"; the row has {', '.join(row.values) or 'no columns'}"
+        raise RefusedValue(f"no value under {column!r}{columns}")
     try:
         text = read_chat(value) if isinstance(value, list) else value
     except ValueError as error:
@@ -159,7 +164,7 @@ def read_value(row: TableRow, column: str) -> str | Chat:
 
 
 def read_answer(source: DataSource, row: TableRow, columns: TextColumns, example: Example) -> Example:
-    """The answer to a prompt, in its own column or as the last message of a chat; and the documents of the prompt."""
+    """Add the answer, from its own column or from the last message of a chat, and the documents of the prompt."""
     text, reply = example.text, None
     if isinstance(text, tuple):
         return example
@@ -176,23 +181,24 @@ def read_answer(source: DataSource, row: TableRow, columns: TextColumns, example
 
 
 def value_problem(value: object) -> str | None:
+    """Why a value is not a string or an integer; None if it is."""
     if value is None or value == "":
         return "no value"
-    whole = isinstance(value, float) and value.is_integer()  # whole numbers with gaps are stored as floats
-    good = isinstance(value, str | int) and not isinstance(value, bool)
-    return None if good or whole else f"expected a name or a whole number, found {value!r}"
+    is_whole_float = isinstance(value, float) and value.is_integer()  # integers in a column with missing values
+    is_valid = isinstance(value, str | int) and not isinstance(value, bool)
+    return None if is_valid or is_whole_float else f"expected a name or a whole number, found {value!r}"
 
 
 Reader = Callable[[TableRow], Example | BadRow]
-EXAMPLE_COLUMNS: tuple[Column, ...] = ("label",)  # that are read beside the texts
-PREVIEW = 100  # rows among which the first good one is looked for
+EXAMPLE_COLUMNS: tuple[Column, ...] = ("label",)  # read in addition to the texts
+PREVIEW = 100  # rows that are searched for the first example
 
 
 def read_examples(source: DataSource, gap: Gap | None = "end") -> Iterator[Example | BadRow]:
-    """Examples and bad rows in their order.
+    """The examples and bad rows of a data set, in order.
 
-    Data for language models becomes prefixes, or with gap="inside" texts with MASK_MARK; gap=None is for models that
-    answer with no word.
+    Minimal pairs and agreement data become prefixes, or texts with MASK_MARK if gap="inside"; they are refused if
+    gap=None, which is for models that do not predict words.
     """
     source.refuse_columns(EXAMPLE_COLUMNS, "evaluation")
     return source.select(all_examples(source, gap))
@@ -200,77 +206,79 @@ def read_examples(source: DataSource, gap: Gap | None = "end") -> Iterator[Examp
 
 def all_examples(source: DataSource, gap: Gap | None) -> Iterator[Example | BadRow]:
     row = None
-    for table in source.tables("surrogateescape"):  # of bytes that are not UTF-8, only their own row is bad
+    for table in source.tables("surrogateescape"):  # bytes that are not UTF-8 make only their own row bad
         for row in table_examples(table, partial(choose_reader, source=source, gap=gap), has_free_columns(source)):
             yield row
     if row is None:
         raise RefusedValue(f"{source.name}: expected rows of data, found none")
 
 
-def table_examples(rows: Rows, choose: Callable[[list[str]], Reader], free: bool) -> Iterator[Example | BadRow]:
-    """Rows, read by the columns that the first good one has; with `free` columns, others may have others."""
-    readers: dict[tuple[str, ...], Reader] = {}  # by the columns of a row
-    read: Reader | None = None
-    texts = 0  # of a row
+def table_examples(rows: Rows, choose: Callable[[list[str]], Reader], free_columns: bool) -> Iterator[Example | BadRow]:
+    """The rows as examples. The first readable row decides the columns; with `free_columns`, each row its own."""
+    readers: dict[tuple[str, ...], Reader] = {}  # by the column names of a row
+    reader: Reader | None = None
+    expected_texts = 0  # texts in each row: 1 or 2; 0 before the first row
     for row in rows:
         if not isinstance(row, TableRow):
             yield row
             continue
         names = tuple(row.values)
         try:
-            if read is None or (free and names not in readers):
+            if reader is None or (free_columns and names not in readers):
                 readers[names] = choose(list(names))
-            read = readers[names] if free else read or readers[names]
+            reader = readers[names] if free_columns else reader or readers[names]
         except Exception as error:
-            if not free:
+            if not free_columns:
                 raise
-            if read is None:
+            if reader is None:
                 yield BadRow(row.where, reason_to_skip(error))
                 continue
-        columns = texts_of(read)
-        texts = texts or len(columns)
-        if len(columns) != texts:
-            yield BadRow(row.where, describe_other_number(columns, texts))
+        columns = text_columns_of(reader)
+        expected_texts = expected_texts or len(columns)
+        if len(columns) != expected_texts:
+            yield BadRow(row.where, describe_text_count_mismatch(columns, expected_texts))
             continue
         try:
-            found = read(row)
+            result = reader(row)
         except Exception as error:
-            found = BadRow(row.where, reason_to_skip(error))
-        yield replace(found, where=row.where) if isinstance(found, Example) else found
+            result = BadRow(row.where, reason_to_skip(error))
+        yield replace(result, where=row.where) if isinstance(result, Example) else result
 
 
-def texts_of(reader: Reader) -> tuple[str, ...]:
-    """The columns with texts that it reads, one or two; data for language models has one."""
+def text_columns_of(reader: Reader) -> tuple[str, ...]:
+    """The one or two text columns of a reader; minimal pairs and agreement data count as one."""
     columns = reader.keywords.get("columns") if isinstance(reader, partial) else None
     return columns.texts if isinstance(columns, Columns) else (CASE,)
 
 
-def choose_reader(found: list[str], source: DataSource, gap: Gap | None) -> Reader:
-    """How rows with these columns are read: as verbs and subjects, minimal pairs, prompts with answers, or texts."""
-    if found == [CASE]:
+def choose_reader(available: list[str], source: DataSource, gap: Gap | None) -> Reader:
+    """The reader of rows with these columns: agreement data, minimal pairs, prompts with answers, or texts."""
+    if available == [CASE]:
         return partial(read_case, gap=check_gap(gap, source))
-    named = (source.text, source.pair, source.label)
-    if named == (None, None, None) and set(ANNOTATED) <= set(found):
+    named_columns = (source.text, source.pair, source.label)
+    if named_columns == (None, None, None) and set(ANNOTATED) <= set(available):
         return partial(read_annotated, gap=check_gap(gap, source))
-    minimal = pair_columns(found) if named == (None, None, None) else None
-    if minimal is not None:
-        return partial(read_pair, columns=minimal, gap=check_gap(gap, source))
-    answered = answer_columns(found, None, None, source.name) if named == (None, None, None) else None
-    if answered is not None:
-        return partial(read_answered, source=source, columns=TextColumns(answered[:1], answered[1]))
-    return partial(read_row, columns=resolve_columns(found, *named, source.name))
+    pair_format = pair_columns(available) if named_columns == (None, None, None) else None
+    if pair_format is not None:
+        return partial(read_pair, columns=pair_format, gap=check_gap(gap, source))
+    prompt_and_answer = (
+        answer_columns(available, None, None, source.name) if named_columns == (None, None, None) else None
+    )
+    if prompt_and_answer is not None:
+        return partial(read_answered, source=source, columns=TextColumns(prompt_and_answer[:1], prompt_and_answer[1]))
+    return partial(read_row, columns=resolve_columns(available, *named_columns, source.name))
 
 
 def read_answered(row: TableRow, source: DataSource, columns: TextColumns) -> Example | BadRow:
     """A prompt with its answer, its documents, and the evidence for the answer."""
-    found = read_prompt(source, row, columns)
-    if isinstance(found, BadRow):
-        return found
-    if found.reply is None:
+    example = read_prompt(source, row, columns)
+    if isinstance(example, BadRow):
+        return example
+    if example.reply is None:
         return BadRow(row.where, "there is no answer to the prompt")
     try:
         evidence = read_evidence(row.values.get(EVIDENCE))
-        return replace(found, rests_on=find_documents(found.text, evidence or None))
+        return replace(example, rests_on=find_documents(example.text, evidence or None))
     except ValueError as error:
         return BadRow(row.where, str(error))
 
@@ -283,9 +291,9 @@ def check_gap(gap: Gap | None, source: DataSource) -> Gap:
 
 
 def first_example(source: DataSource, gap: Gap | None) -> Example | None:
-    """An example of the data, to see what it holds; an empty source is an error here already."""
-    some = islice(read_examples(source, gap), PREVIEW)
-    return next((row for row in some if isinstance(row, Example)), None)
+    """The first example, or None if the first rows are all bad; an empty source is refused."""
+    first_rows = islice(read_examples(source, gap), PREVIEW)
+    return next((row for row in first_rows if isinstance(row, Example)), None)
 
 
 PARSERS = ("spacy", "conllu", "jsonl")
@@ -293,7 +301,7 @@ PARSERS = ("spacy", "conllu", "jsonl")
 
 @dataclass(frozen=True)
 class ParsedTextSource:
-    """Texts or parses that can be read from any place on."""
+    """A source of parsed texts, which can be read from any position."""
 
     source: DataSource
     parser: str
@@ -301,32 +309,32 @@ class ParsedTextSource:
 
     @property
     def name(self) -> str:
-        """What is read, without where it lies: two runs with the same name read the same."""
+        """Identifies the data without their folder: two sources with the same name give the same parses."""
         source = self.source
-        read = [self.parser if self.spacy == SPACY_PIPELINE else f"{self.parser} {self.spacy}"]
-        read += [] if source.kind in (None, self.parser) else [f"kind {source.kind}"]
-        read += [] if source.split is None else [f"split {source.split}"]
-        read += [] if source.text is None else [f"column {source.text}"]
-        read += [] if source.pair is None else [f"columns {' and '.join(source.pair)}"]
-        read += [] if source.limit is None else [f"first {source.limit:,}"]
-        read += [] if source.sample is None else [f"sample of {source.sample:,} by seed {source.seed}"]
+        facts = [self.parser if self.spacy == SPACY_PIPELINE else f"{self.parser} {self.spacy}"]
+        facts += [] if source.kind in (None, self.parser) else [f"kind {source.kind}"]
+        facts += [] if source.split is None else [f"split {source.split}"]
+        facts += [] if source.text is None else [f"column {source.text}"]
+        facts += [] if source.pair is None else [f"columns {' and '.join(source.pair)}"]
+        facts += [] if source.limit is None else [f"first {source.limit:,}"]
+        facts += [] if source.sample is None else [f"sample of {source.sample:,} by seed {source.seed}"]
         digest = source.hash()
-        return f"{short_name(source)} ({', '.join(read)}{'' if digest is None else f'; sha256 {digest[:12]}'})"
+        return f"{short_name(source)} ({', '.join(facts)}{'' if digest is None else f'; sha256 {digest[:12]}'})"
 
     @property
     def count(self) -> int | None:
-        """How many texts there are, for a progress bar; None if not known."""
+        """The number of texts, for a progress bar; None if it is not known."""
         if self.parser == "spacy":
             return self.source.count()
         return self.source.limit if self.source.sample is None else len(self._sampled_parses)
 
-    def behind(self, done: int) -> Iterator[Parse]:
-        """The parses behind the first `done`, up to the limit."""
-        if self.parser == "spacy":  # texts that are counted already need no parse
+    def parses_after(self, done: int) -> Iterator[Parse]:
+        """The parses after the first `done`, up to the limit."""
+        if self.parser == "spacy":  # skip texts before they are parsed
             return spacy_parses(islice(read_parsed_texts(self.source), done, None), self.spacy)
         if self.source.sample is None:
             return islice(self._read_parses(), done, self.source.limit)
-        return pick(self._read_parses(), self._sampled_parses[done:], self.source.name)
+        return select_items(self._read_parses(), self._sampled_parses[done:], self.source.name)
 
     @cached_property
     def _sampled_parses(self) -> tuple[int, ...]:
@@ -348,10 +356,10 @@ def parse_source(
     limit: int | None = None,
     spacy: str | None = None,
 ) -> ParsedTextSource:
-    """Without a parser: treebanks and parsed JSON lines hold their parses, any other text goes to spaCy.
+    """Parsed texts of a data source. Treebanks and parsed JSON lines contain parses; other texts are parsed by spaCy.
 
-    `spacy` is the name or the path of a spaCy pipeline, such as "en_core_web_trf". `column` and `limit` are for data
-    that are not a `DataSource`, which names its columns and rows itself.
+    `parser` overrides the choice. `spacy` is the name or the path of a spaCy pipeline, such as "en_core_web_trf".
+    `column` and `limit` are for data that are not a `DataSource`, which has fields for both.
     """
     if not isinstance(data, DataSource):
         kind = parser if parser in ("conllu", "jsonl") else None
@@ -367,27 +375,28 @@ def parse_source(
 
 
 def guess_parser(source: DataSource) -> str:
-    kinds: dict[str, Callable[[Path], bool]] = {"conllu": lambda path: True, "jsonl": holds_parses}
+    """ "conllu" or "jsonl" if the first file contains parses, else "spacy"."""
+    has_parses: dict[str, Callable[[Path], bool]] = {"conllu": lambda path: True, "jsonl": holds_parses}
     for path in source.files[:1]:
         kind = source.kind_of(path)
-        if kind in kinds and kinds[kind](path):
+        if kind in has_parses and has_parses[kind](path):
             return kind
     return "spacy"
 
 
 def holds_parses(path: Path) -> bool:
-    """Whether a file of JSON lines holds parses in the format of the Mask-LRP release."""
+    """Whether a file of JSON lines contains parses in the format of the Mask-LRP release."""
     with open(path, encoding="utf-8", errors="replace") as file:
         return '"parsed"' in file.read(1 << 16)
 
 
 def short_name(source: DataSource) -> str:
-    """Of a file or a folder, without where it lies."""
+    """The name of a file or folder without its parent folders; other sources have their name."""
     return Path(source.name).name if source.files else source.name
 
 
 def read_parsed_texts(source: DataSource) -> Iterator[Text]:
-    """Of the rows that have one; a warning counts the others."""
+    """The texts of all rows that have one; a warning counts the others."""
     bad: list[BadRow] = []
     for example in read_examples(source):
         if isinstance(example, BadRow):

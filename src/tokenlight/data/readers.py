@@ -1,6 +1,6 @@
-"""Records from files of many kinds and from Hugging Face datasets, one at a time.
+"""Readers that iterate over the rows of files in several formats, and of Hugging Face data sets.
 
-`errors` says what becomes of bytes that are not UTF-8, as for `open`: by default the whole file is refused.
+`errors` is the handler for bytes that are not UTF-8, as for `open`; by default the whole file is refused.
 """
 
 import csv
@@ -36,7 +36,7 @@ BLOCK = 1 << 22  # bytes
 
 
 def guess_kind(path: Path) -> str:
-    """The kind of a file by its name, and by its first lines where the name leaves it open."""
+    """The kind of a file, from its name and, if the name is ambiguous, from its first line."""
     start = first_characters(path)
     if path.suffix == ".json":
         first_line = start.partition("\n")[0]
@@ -51,13 +51,13 @@ def guess_kind(path: Path) -> str:
 
 
 def first_characters(path: Path) -> str:
-    """Behind blanks."""
+    """The first characters of a file, without leading white space."""
     with open_text(path, "replace") as file:
         return file.read(PREVIEW).lstrip()
 
 
 def is_record(line: str) -> bool:
-    """Whether a line is a JSON-lines record of its own, and not a whole SQuAD file."""
+    """Whether a line is one record of a JSON-lines file, not the whole of a SQuAD file."""
     try:
         value = json.loads(line)
     except json.JSONDecodeError:
@@ -66,12 +66,12 @@ def is_record(line: str) -> bool:
 
 
 def files_in(folder: Path) -> tuple[Path, ...]:
-    """Those of a known kind, by name; other files would be left out silently, so they are refused."""
-    shown = sorted(path for path in folder.iterdir() if path.name[0] not in "._")
-    files = [path for path in shown if path.is_file()]
-    if strange := [path for path in shown if path.is_dir() and path.suffix.lower() in ENDINGS]:
+    """The data files of a folder, sorted by name. Files of several or unknown kinds are refused rather than skipped."""
+    visible = sorted(path for path in folder.iterdir() if path.name[0] not in "._")
+    files = [path for path in visible if path.is_file()]
+    if folders := [path for path in visible if path.is_dir() and path.suffix.lower() in ENDINGS]:
         raise RefusedValue(
-            f"{strange[0]} is a folder, though it is named like a file of data: expected files. Name that folder as "
+            f"{folders[0]} is a folder, though it is named like a file of data: expected files. Name that folder as "
             "the source, or move it somewhere else"
         )
     endings = sorted({path.suffix.lower() for path in files})
@@ -87,19 +87,19 @@ def refuse_utf16(path: Path) -> None:
             raise RefusedValue(f"{path}: expected UTF-8 text, found UTF-16: convert it first")
 
 
-def has_lines(path: Path, kind: str) -> bool:
-    """Whether rows, or lines of rows, end where lines do; a JSON array is a kind of its own in this."""
+def is_line_based(path: Path, kind: str) -> bool:
+    """Whether rows consist of complete lines; a JSON array does not."""
     is_array = kind == "jsonl" and first_characters(path).startswith("[")
     return kind in (*LINES, "conllu") and not is_array
 
 
-def quick_count(path: Path, kind: str) -> int | None:
-    """How many rows a file has, where a row is a line or the file says it; None where it has to be read."""
+def count_without_parsing(path: Path, kind: str) -> int | None:
+    """The number of rows if it is known without parsing: of Parquet files and files of lines; otherwise None."""
     if kind == "parquet":
         with from_extra("bench", "reading Parquet"):
             import pyarrow.parquet
         return pyarrow.parquet.read_metadata(path).num_rows
-    if kind in LINES and has_lines(path, kind):
+    if kind in LINES and is_line_based(path, kind):
         return count_lines(path) - (kind == "tsv")
     return None
 
@@ -114,14 +114,14 @@ def count_lines(path: Path) -> int:
 
 Rows = Iterator[TableRow | BadRow | Example]
 PARQUET_BATCH = 1024  # rows in memory
-MOST_HELD = 1000  # lines of one field of a TSV file
-LONGEST_FIELD = 1 << 30  # characters in a CSV file; Python's own limit is shorter than a long text
-CASE = "agreement"  # the one column of a verb with its subject
-AGREEMENT = ("conllu", "lgd")  # kinds that hold nothing else
+MAX_FIELD_LINES = 1000  # lines of one quoted field of a TSV file
+MAX_FIELD_CHARACTERS = 1 << 30  # of a CSV file; the default of the csv module, 131,072, is too small for long texts
+CASE = "agreement"  # the only column of agreement data; its values are AgreementCase objects
+AGREEMENT = ("conllu", "lgd")  # kinds of files with agreement data
 
 
 def read_lines(path: Path, errors: str) -> Iterator[tuple[int, str]]:
-    """Numbered lines without their ends."""
+    """The lines of a file with their numbers, without line ends."""
     with open_text(path, errors) as file:
         try:
             yield from numbered_lines(file)
@@ -130,25 +130,25 @@ def read_lines(path: Path, errors: str) -> Iterator[tuple[int, str]]:
 
 
 def text_rows(path: Path, errors: str = "strict") -> Rows:
-    """One text a line."""
+    """One text per line."""
     for number, line in read_lines(path, errors):
         yield TableRow(str(number), f"{path}, line {number}", {"text": line})
 
 
 def tsv_rows(path: Path, errors: str = "strict") -> Rows:
-    """Columns between tabs under a header; a quotation mark is a character like any other, except in `unquote`.
+    """Rows of a tab-separated file with a header. Quotation marks are ordinary characters, except in `unquote`.
 
-    Some writers of tables put a field with line breaks between quotation marks. Its lines are bad rows, also those with
-    all columns.
+    Some programs write a field with line breaks in quotation marks. All lines of such a field are bad rows, even those
+    that have the right number of columns.
     """
     header: list[str] = []
     lines = ((number, line.split("\t")) for number, line in read_lines(path, errors))
-    for number, written, broken in find_broken_fields(lines):
-        fields = [unquote(field) for field in written]
+    for number, raw_fields, in_quoted_field in find_multiline_fields(lines):
+        fields = [unquote(field) for field in raw_fields]
         where = f"{path}, line {number}"
         if not header:
             header = check_header(fields, where)
-        elif broken:
+        elif in_quoted_field:
             yield BadRow(where, "part of a field with line breaks between quotation marks, which CSV files may have")
         elif len(fields) != len(header):
             yield BadRow(where, f"expected {len(header)} columns, found {len(fields)}")
@@ -156,51 +156,54 @@ def tsv_rows(path: Path, errors: str = "strict") -> Rows:
             yield TableRow(str(number), where, dict(zip(header, fields, strict=True)))
 
 
-def find_broken_fields(lines: Iterable[tuple[int, list[str]]]) -> Iterator[tuple[int, list[str], bool]]:
-    """The lines of a table under its header, and whether one holds a part of a field with line breaks.
+def find_multiline_fields(lines: Iterable[tuple[int, list[str]]]) -> Iterator[tuple[int, list[str], bool]]:
+    """For each line its number, its fields, and whether it belongs to a quoted field with line breaks.
 
-    Such a field begins with a quotation mark at the end of a line and ends with one in a later line's first field.
-    Marks may stand there by chance: the lines in between have one field, and all of them together make one row.
+    Such a field opens with a quotation mark in the last field of a line and closes with one in the first field of a
+    later line. To exclude marks that are there by chance, the lines in between must have one field, and the fields of
+    all these lines together must make exactly one row.
     """
-    width = 0  # of the header
-    held: list[tuple[int, list[str]]] = []  # from a mark that may begin such a field
+    width = 0  # columns of the header, the first line
+    pending: list[tuple[int, list[str]]] = []  # lines since a mark that may open such a field
     for number, fields in lines:
         width = width or len(fields)
-        if held and (is_half_quoted(fields[0]) and fields[0].endswith('"')):
-            held.append((number, fields))
-            broken = width > 1 and sum(len(one) - 1 for _, one in held) == width - 1
-            yield from ((*one, broken) for one in held)
-            held = []
+        if pending and (has_unpaired_quote(fields[0]) and fields[0].endswith('"')):
+            pending.append((number, fields))
+            is_one_row = width > 1 and sum(len(line_fields) - 1 for _, line_fields in pending) == width - 1
+            yield from ((*line, is_one_row) for line in pending)
+            pending = []
             continue
-        if held and (len(fields) > 1 or len(held) == MOST_HELD):
-            yield from ((*one, False) for one in held)
-            held = []
-        if held or (is_half_quoted(fields[-1]) and fields[-1].startswith('"')):
-            held.append((number, fields))
+        if pending and (len(fields) > 1 or len(pending) == MAX_FIELD_LINES):
+            yield from ((*line, False) for line in pending)
+            pending = []
+        if pending or (has_unpaired_quote(fields[-1]) and fields[-1].startswith('"')):
+            pending.append((number, fields))
         else:
             yield number, fields, False
-    yield from ((*one, False) for one in held)
+    yield from ((*line, False) for line in pending)
 
 
-def is_half_quoted(field: str) -> bool:
+def has_unpaired_quote(field: str) -> bool:
     return field.count('"') % 2 == 1
 
 
 def unquote(field: str) -> str:
-    """Some writers of tables quote a field that holds quotation marks, and double those; that is seen and undone."""
+    """Undo CSV quoting, which some programs also use in TSV files: a quoted field with doubled quotation marks."""
     inner = field[1:-1]
     quoted = field[:1] == field[-1:] == '"' and '""' in inner and '"' not in inner.replace('""', "")
     return inner.replace('""', '"') if quoted else field
 
 
 def csv_rows(path: Path, errors: str = "strict") -> Rows:
-    """Comma-separated values under a header, quoted where needed.
+    """Rows of a comma-separated file with a header and the usual quoting.
 
-    Where a quotation mark is not closed, the record ends at a later row's mark or nowhere: only its first line is bad,
-    and the next record begins on its second line.
+    If a quotation mark is not closed, the csv module reads on to a mark in a later row or to the end of the file. Then
+    only the first line is a bad row, and reading continues at the second line.
     """
-    ends = "\n" if has_line_feeds(path) else ""  # "": carriage returns alone end lines, as on old Macs
-    with large_fields(), path.open(encoding="utf-8-sig", errors=errors, newline=ends) as file:
+    line_end = (
+        "\n" if has_line_feeds(path) else ""
+    )  # "": lines end with carriage returns alone, as in files of the classic Mac OS
+    with large_fields(), path.open(encoding="utf-8-sig", errors=errors, newline=line_end) as file:
         lines = RecordLines(file)
         reader = csv.reader(lines, strict=True)
         header: list[str] = []
@@ -216,11 +219,13 @@ def csv_rows(path: Path, errors: str = "strict") -> Rows:
                         f"{path}, line {lines.number}: expected comma-separated UTF-8 text: {error}"
                     ) from error
                 lines.return_all_but_first()
-                lone = "new-line character" in str(error)  # what it says of carriage returns
-                reason = "a carriage return outside quotation marks" if lone else str(error)
+                is_lone_return = "new-line character" in str(
+                    error
+                )  # the message of the csv module for a carriage return
+                reason = "a carriage return outside quotation marks" if is_lone_return else str(error)
                 yield BadRow(f"{path}, line {lines.number}", f"expected comma-separated values: {reason}")
                 continue
-            # A mark that is not closed hides the commas after it, up to a later row's mark, which may bring others.
+            # An unclosed mark suspends the commas up to the mark of a later row, so the number of fields is wrong.
             if header and len(fields) != len(header):
                 lines.return_all_but_first()
             where = f"{path}, line {lines.number}"
@@ -233,11 +238,11 @@ def csv_rows(path: Path, errors: str = "strict") -> Rows:
 
 
 class RecordLines:
-    """The lines of a file, of which those after the first line of a record can be read again."""
+    """Iterates over the lines of a file; all but the first line of a record can be returned and read again."""
 
     def __init__(self, file: Iterator[str]) -> None:
         self.file: Iterator[str] = file
-        self.number: int = 0  # of the line that was read last
+        self.number: int = 0  # of the last line read
         self.record: list[str] = []
         self.returned: deque[str] = deque()
 
@@ -261,8 +266,8 @@ class RecordLines:
 
 @contextmanager
 def large_fields() -> Iterator[None]:
-    """Inside, fields of CSV files may be as long as texts are."""
-    before = csv.field_size_limit(LONGEST_FIELD)
+    """Raise the field size limit of the csv module inside the context, and restore it afterwards."""
+    before = csv.field_size_limit(MAX_FIELD_CHARACTERS)
     try:
         yield
     finally:
@@ -276,7 +281,7 @@ def check_header(fields: list[str], where: str) -> list[str]:
 
 
 def json_rows(path: Path, errors: str = "strict") -> Rows:
-    """One JSON object a line, or one array of them."""
+    """Rows of a file with one JSON object per line, or with one array of objects."""
     with open_text(path, errors) as file:
         start = file.read(PREVIEW)
         if start.lstrip().startswith("["):
@@ -290,7 +295,10 @@ def json_rows(path: Path, errors: str = "strict") -> Rows:
         where = f"{path}, line {number}"
         try:
             record = json.loads(line)
-        except (ValueError, RecursionError):  # also numbers and nesting that are too large to read
+        except (
+            ValueError,
+            RecursionError,
+        ):  # RecursionError: too deeply nested; ValueError includes integers with too many digits
             yield BadRow(where, "not a JSON object")
             continue
         yield json_row(str(number), where, record)
@@ -301,7 +309,7 @@ def json_row(number: str, where: str, record: object) -> TableRow | BadRow:
 
 
 def parquet_rows(path: Path, errors: str = "strict") -> Rows:
-    """A value that Python cannot hold, such as a date far in the future, makes its own row bad."""
+    """Rows of a Parquet file. A value that Python cannot represent, such as a date after 9999, makes its row bad."""
     with from_extra("bench", "reading Parquet"):
         import pyarrow.parquet
     number = 0
@@ -310,21 +318,21 @@ def parquet_rows(path: Path, errors: str = "strict") -> Rows:
             try:
                 records = batch.to_pylist()
             except (ValueError, OverflowError, pyarrow.ArrowException):
-                records = records_of_cells(batch, errors)
+                records = read_cell_by_cell(batch, errors)
             for record in records:
                 number += 1
                 where = f"{path}, row {number}"
                 yield BadRow(where, record) if isinstance(record, str) else TableRow(str(number), where, record)
 
 
-def records_of_cells(batch: Any, errors: str) -> Iterator[dict[str, object] | str]:
-    """The rows of a Parquet batch, read cell by cell; the reason in place of a row that has a cell without a value."""
+def read_cell_by_cell(batch: Any, errors: str) -> Iterator[dict[str, object] | str]:
+    """The rows of a Parquet batch, converted cell by cell; a row with an unreadable cell is replaced by the reason."""
     for i in range(batch.num_rows):
         record: dict[str, object] = {}
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
             try:
                 record[name] = read_cell(column[i], errors)
-            except Exception as error:  # whatever the conversion raises, the cell is at fault
+            except Exception as error:  # any error of the conversion means that the cell is unreadable
                 yield f"the column {name!r} cannot be read: {error}"
                 break
         else:
@@ -335,13 +343,13 @@ def read_cell(cell: Any, errors: str) -> object:
     try:
         return cell.as_py()
     except UnicodeDecodeError:
-        if not hasattr(cell, "as_buffer"):  # strings inside a list or a structure
+        if not hasattr(cell, "as_buffer"):  # a list or struct that contains strings
             raise
         return cell.as_buffer().to_pybytes().decode("utf-8", errors)
 
 
 def squad_rows(path: Path, errors: str = "strict") -> Rows:
-    """Questions of a SQuAD file (v1 and v2), each with its context."""
+    """Questions of a SQuAD file (v1 and v2), each with its passage."""
     with open_text(path, errors) as file:
         try:
             articles = json.load(file)["data"]
@@ -358,13 +366,13 @@ def squad_rows(path: Path, errors: str = "strict") -> Rows:
 
 
 def hub_rows(source: str, split: str | None) -> Rows:
-    """A Hugging Face dataset, "hf:NAME" or "hf:NAME:config", read as a stream."""
+    """Rows of a Hugging Face data set, "hf:NAME" or "hf:NAME:config", read as a stream."""
     for number, record in enumerate(open_stream(source, split), 1):
         yield TableRow(str(number), f"{source}, {split}, row {number}", record)
 
 
 def count_hub_rows(source: str, split: str | None) -> int:
-    """How many rows a split of a Hugging Face dataset has: as the Hub says, or else by reading it."""
+    """The number of rows in a split: from the metadata on the Hub if it is there, otherwise by reading all rows."""
     stream = open_stream(source, split)
     splits = getattr(getattr(stream, "info", None), "splits", None) or {}
     known = getattr(splits.get(split), "num_examples", None)
@@ -377,35 +385,35 @@ def open_stream(source: str, split: str | None) -> Any:
         import datasets  # pyright: ignore[reportMissingImports]
     name, _, config = source.removeprefix("hf:").partition(":")
     if split is None:
-        found = ", ".join(datasets.get_dataset_split_names(name, config or None, **no_scripts(datasets)))
-        raise RefusedValue(f"{source}: name one of its splits: {found}")
+        splits = ", ".join(datasets.get_dataset_split_names(name, config or None, **no_scripts(datasets)))
+        raise RefusedValue(f"{source}: name one of its splits: {splits}")
     return datasets.load_dataset(name, config or None, split=split, streaming=True, **no_scripts(datasets))
 
 
 def no_scripts(datasets: Any) -> dict[str, bool]:
-    """Settings under which a dataset's own Python code does not run: versions before 4 ask on standard input."""
-    asks = "trust_remote_code" in inspect.signature(datasets.load_dataset).parameters
-    return {"trust_remote_code": False} if asks else {}
+    """Arguments that forbid running a data set's Python code; versions before 4 would ask on standard input."""
+    may_run_code = "trust_remote_code" in inspect.signature(datasets.load_dataset).parameters
+    return {"trust_remote_code": False} if may_run_code else {}
 
 
 def memory_rows(data: Sequence[Any]) -> Rows:
-    """Texts, pairs, rows with columns, or examples."""
-    for number, one in enumerate(data, 1):
+    """Rows of objects in memory: texts, pairs, mappings from columns to values, or examples."""
+    for number, item in enumerate(data, 1):
         where = f"text {number}"
-        if isinstance(one, Example):
-            yield replace(one, where=where)
-        elif isinstance(one, Mapping):
-            strange = [name for name in one if not isinstance(name, str)]
-            reason = f"expected texts as names of columns, found {strange[0]!r}" if strange else ""
-            yield BadRow(where, reason) if strange else TableRow(str(number), where, one)
-        elif isinstance(one, tuple) and len(one) == 2:
-            yield TableRow(str(number), where, {"text_a": one[0], "text_b": one[1]})
+        if isinstance(item, Example):
+            yield replace(item, where=where)
+        elif isinstance(item, Mapping):
+            invalid = [name for name in item if not isinstance(name, str)]
+            reason = f"expected texts as names of columns, found {invalid[0]!r}" if invalid else ""
+            yield BadRow(where, reason) if invalid else TableRow(str(number), where, item)
+        elif isinstance(item, tuple) and len(item) == 2:
+            yield TableRow(str(number), where, {"text_a": item[0], "text_b": item[1]})
         else:
-            yield TableRow(str(number), where, {"text": one})
+            yield TableRow(str(number), where, {"text": item})
 
 
-def case_rows(cases: Iterable[AgreementCase | BadRow]) -> Rows:
-    """Verbs with their subjects, each as it is."""
+def agreement_rows(cases: Iterable[AgreementCase | BadRow]) -> Rows:
+    """Rows whose only column holds an agreement case."""
     for case in cases:
         yield case if isinstance(case, BadRow) else TableRow(case.id, case.where, {CASE: case})
 
@@ -417,6 +425,6 @@ READERS: dict[str, Callable[[Path, str], Rows]] = {
     "jsonl": json_rows,
     "parquet": parquet_rows,
     "squad": squad_rows,
-    "conllu": lambda path, errors: case_rows(treebank_cases(path)),
-    "lgd": lambda path, errors: case_rows(lgd_cases(path)),
+    "conllu": lambda path, errors: agreement_rows(treebank_cases(path)),
+    "lgd": lambda path, errors: agreement_rows(lgd_cases(path)),
 }

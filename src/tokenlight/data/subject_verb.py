@@ -1,7 +1,7 @@
-"""Subject-verb agreement as a data set (Arras et al. 2025), with the other form of a verb.
+"""Subject-verb agreement data (Arras et al. 2025), from gold trees or from the LGD file of Goldberg (2019).
 
-From gold trees or from the LGD file of Goldberg (2019): a present-tense verb, its other form, and as ground truth
-the one word that is its subject. What is uncertain is dropped, and every drop has a reason that can be counted.
+Each case is a present-tense verb with its form of the other number, and its subject as evidence. Uncertain cases are
+left out as bad rows; equal problems have equal reasons, so that they can be counted.
 """
 
 import json
@@ -29,17 +29,17 @@ IRREGULAR = {  # lemma -> third person singular, other persons
     "stomach": ("stomachs", "stomach"),
 }
 VOWELS = "aeiou"
-HISSING = ("ss", "x", "zz", "ch", "sh")
+SIBILANTS = ("ss", "x", "zz", "ch", "sh")
 
 
 def verb_forms(lemma: str) -> tuple[str, str] | None:
-    """Singular and plural form; None where spelling alone does not tell."""
+    """Third person singular and plural form of a verb; None if they do not follow from the spelling of the lemma."""
     if lemma in IRREGULAR:
         return IRREGULAR[lemma]
     if len(lemma) < 2 or not (lemma.isascii() and lemma.isalpha() and lemma.islower()):
         return None
     before, last = lemma[-2], lemma[-1]
-    if lemma.endswith(HISSING):
+    if lemma.endswith(SIBILANTS):
         return lemma + "es", lemma
     if last in "sz" or (last == "o" and before not in VOWELS):  # buses or busses, quizzes, solos
         return None
@@ -49,7 +49,7 @@ def verb_forms(lemma: str) -> tuple[str, str] | None:
 
 
 def other_form(form: str, lemma: str, singular: bool) -> str | None:
-    """The form of the other number, written as `form` is; None if `form` is not what its lemma makes one expect."""
+    """The form of the other number, capitalized like `form`; None if `form` does not follow from its lemma."""
     forms = verb_forms(lemma)
     if forms is None or form.lower() != forms[0 if singular else 1]:
         return None
@@ -61,13 +61,13 @@ def other_form(form: str, lemma: str, singular: bool) -> str | None:
 
 FORM, LEMMA, UPOS, XPOS, FEATURES, HEAD, RELATION = 1, 2, 3, 4, 5, 6, 7  # columns of CoNLL-U
 PRESENT_TAGS = ("VBZ", "VBP")
-ROWS_AT_ONCE = 512
+PARSED_TOGETHER = 512  # rows
 ANNOTATED = ("text", "verb", "subject", "other", "attractors")  # columns of an annotated data set
 
 
 @dataclass(frozen=True)
 class AgreementCase:
-    """A sentence with one verb, its subject, and the form the verb would have in the other number."""
+    """A sentence with a verb, its subject, and the verb's form in the other number."""
 
     id: str
     where: str
@@ -79,7 +79,7 @@ class AgreementCase:
 
 
 def treebank_cases(path: str | Path) -> Iterator[AgreementCase | BadRow]:
-    """Every present-tense verb of a CoNLL-U treebank, or why it is left out."""
+    """An agreement case or a bad row for every present-tense verb of a CoNLL-U treebank."""
     for number, block in enumerate(conllu_blocks(path), 1):
         try:
             sentence = read_sentence(block, str(path), number)
@@ -92,14 +92,19 @@ def treebank_cases(path: str | Path) -> Iterator[AgreementCase | BadRow]:
 
 
 def is_present(columns: Sequence[str]) -> bool:
-    """Finite and present; modal verbs have no number."""
-    marked = features(columns)
-    finite = marked.get("Tense") == "Pres" and marked.get("VerbForm") == "Fin"
-    return columns[UPOS] in ("VERB", "AUX") and columns[XPOS] != "MD" and (columns[XPOS] in PRESENT_TAGS or finite)
+    """Whether a word is a finite verb in the present tense; modal verbs are excluded, since they have no number."""
+    word_features = features(columns)
+    is_finite_present = word_features.get("Tense") == "Pres" and word_features.get("VerbForm") == "Fin"
+    return (
+        columns[UPOS] in ("VERB", "AUX")
+        and columns[XPOS] != "MD"
+        and (columns[XPOS] in PRESENT_TAGS or is_finite_present)
+    )
 
 
 def features(columns: Sequence[str]) -> dict[str, str]:
-    return dict(part.split("=", 1) for part in columns[FEATURES].split("|") if "=" in part)
+    """Morphological features of a word by name."""
+    return dict(feature.split("=", 1) for feature in columns[FEATURES].split("|") if "=" in feature)
 
 
 def treebank_case(sentence: TreebankSentence, verb: int) -> AgreementCase | BadRow:
@@ -113,7 +118,7 @@ def treebank_case(sentence: TreebankSentence, verb: int) -> AgreementCase | BadR
     if reason is not None:
         return BadRow(where, reason)
     text = sentence.parse.text
-    if not isinstance(text, str) or is_glued(text, words[verb].span):
+    if not isinstance(text, str) or is_part_of_word(text, words[verb].span):
         return BadRow(where, "verb written together with another word")
     singular = features(columns[subject])["Number"] == "Sing"
     other = other_form(columns[verb][FORM], columns[verb][LEMMA].lower(), singular)
@@ -134,57 +139,57 @@ def treebank_case(sentence: TreebankSentence, verb: int) -> AgreementCase | BadR
 
 
 def subjects_of(sentence: TreebankSentence, verb: int) -> list[int]:
-    """The nsubj of a verb. In UD a copula or auxiliary hangs on the word that has the subject."""
+    """The nsubj of a verb. In UD, the subject of a copula or auxiliary is attached to the head of that word."""
     words = sentence.parse.words
-    holder = verb
+    parent = verb
     if words[verb].relation.partition(":")[0] in ("cop", "aux"):
-        holder = words[verb].head
-    return [i for i, word in enumerate(words) if word.head == holder and word.relation == "nsubj"]
+        parent = words[verb].head
+    return [i for i, word in enumerate(words) if word.head == parent and word.relation == "nsubj"]
 
 
 def reason_to_set_aside(sentence: TreebankSentence, verb: int, subject: int) -> str | None:
-    """Why this subject would not be good evidence for the form of this verb."""
-    verb_says, subject_says = features(sentence.columns[verb]), features(sentence.columns[subject])
-    if {verb_says.get("Person", "3"), subject_says.get("Person", "3")} != {"3"}:
+    """Why the subject does not determine the form of the verb; None if it does."""
+    verb_features, subject_features = features(sentence.columns[verb]), features(sentence.columns[subject])
+    if {verb_features.get("Person", "3"), subject_features.get("Person", "3")} != {"3"}:
         return "first or second person"
-    if subject_says.get("PronType") in ("Rel", "Int"):
+    if subject_features.get("PronType") in ("Rel", "Int"):
         return "relative or interrogative subject"
     if any(word.head == subject and word.relation.partition(":")[0] == "conj" for word in sentence.parse.words):
         return "coordinated subject"
-    if subject_says.get("Number") not in ("Sing", "Plur"):
+    if subject_features.get("Number") not in ("Sing", "Plur"):
         return "subject without number"
     tag = {"VBZ": "Sing", "VBP": "Plur"}.get(sentence.columns[verb][XPOS])
-    numbers = {subject_says["Number"], verb_says.get("Number"), tag} - {None}
-    if verb_says.get("Number", tag) is None:
+    numbers = {subject_features["Number"], verb_features.get("Number"), tag} - {None}
+    if verb_features.get("Number", tag) is None:
         return "verb without number"
     return None if len(numbers) == 1 else "subject and verb differ in number"
 
 
-def is_glued(text: str, verb: Span) -> bool:
-    """Whether the verb is part of a contraction or a compound, so that another form cannot simply take its place."""
-    before, behind = text[: verb[0]][-1:], text[verb[1] :][:1]
-    return any(c.isalnum() or c in ("'", "’", "-", "_") for c in (before, behind) if c)
+def is_part_of_word(text: str, verb: Span) -> bool:
+    """Whether the verb is part of a contraction or a compound, so that it cannot be replaced by another form."""
+    before, after = text[: verb[0]][-1:], text[verb[1] :][:1]
+    return any(c.isalnum() or c in ("'", "’", "-", "_") for c in (before, after) if c)
 
 
 def lgd_cases(path: str | Path, pipeline: str = SPACY_PIPELINE) -> Iterator[AgreementCase | BadRow]:
-    """The rows of the LGD file, whose subjects are found by parsing, or why they are left out."""
+    """An agreement case or a bad row for every row of the LGD file; subjects are found by parsing."""
     return find_subjects(lgd_rows(path), pipeline)
 
 
 def find_subjects(
     rows: Iterator[AgreementCase | BadRow], pipeline: str = SPACY_PIPELINE
 ) -> Iterator[AgreementCase | BadRow]:
-    """Rows of the LGD file with the subject that a spaCy pipeline, given by name or path, finds."""
+    """Add to rows of the LGD file the subject found by a spaCy pipeline, which is given by name or path."""
     language = load_spacy(pipeline, exclude=("lemmatizer", "ner"))
-    while some := list(islice(rows, ROWS_AT_ONCE)):
-        good = [row for row in some if isinstance(row, AgreementCase)]
-        docs = language.pipe([row.text for row in good])
-        for row in some:
+    while group := list(islice(rows, PARSED_TOGETHER)):
+        cases = [row for row in group if isinstance(row, AgreementCase)]
+        docs = language.pipe([row.text for row in cases])
+        for row in group:
             yield row if isinstance(row, BadRow) else find_subject(row, next(docs))
 
 
 def lgd_rows(path: str | Path) -> Iterator[AgreementCase | BadRow]:
-    """Number of attractors, sentence, sentence with ***mask***, verb, other form; the subject is still to be found."""
+    """Rows of the LGD file: number of attractors, sentence, masked sentence, verb, other form; without subjects."""
     count = 0
     with open_text(path) as file:
         for count, line in numbered_lines(file):
@@ -220,14 +225,14 @@ def find_subject(case: AgreementCase, doc: Any) -> AgreementCase | BadRow:
 
 
 def write_cases(path: str | Path, cases: Iterable[AgreementCase]) -> None:
-    """An annotated data set as JSON lines, which `tokenlight bench` reads without a parser."""
-    left_out = ("where",)
-    records = ({name: value for name, value in asdict(case).items() if name not in left_out} for case in cases)
+    """Write an annotated data set as JSON lines, which `tokenlight bench` reads without a parser."""
+    excluded = ("where",)
+    records = ({name: value for name, value in asdict(case).items() if name not in excluded} for case in cases)
     write_atomically(path, "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records))
 
 
 def read_annotated(row: TableRow, gap: Gap) -> Example | BadRow:
-    """A row of an annotated data set; spans are [first character, behind the last one]."""
+    """The example of a row of an annotated data set; spans are [start, end) in characters."""
     text, verb, subject, other, attractors = (row.values[name] for name in ANNOTATED)
     if not (isinstance(text, str) and isinstance(other, str) and isinstance(attractors, int)):
         return BadRow(row.where, "expected a text, the other form of its verb, and a number of attractors")
@@ -244,27 +249,28 @@ def read_annotated(row: TableRow, gap: Gap) -> Example | BadRow:
 
 
 def read_span(value: object, text: str) -> Span | None:
-    if not isinstance(value, list | tuple) or len(value) != 2 or not all(type(place) is int for place in value):
+    """A span of characters; None if the value is not a span inside the text."""
+    if not isinstance(value, list | tuple) or len(value) != 2 or not all(type(position) is int for position in value):
         return None
     start, end = value
     return (start, end) if 0 <= start < end <= len(text) else None
 
 
 def read_case(row: TableRow, gap: Gap) -> Example | BadRow:
-    """The case that is all there is in its row."""
+    """The example of a row whose only value is an agreement case."""
     (case,) = row.values.values()
     assert isinstance(case, AgreementCase), f"{row.where} holds {case!r}"
     return agreement_example(case, gap)
 
 
 def agreement_example(case: AgreementCase, gap: Gap) -> Example | BadRow:
-    """A text with a gap inside, or a prefix with the gap at its end."""
-    before, behind = case.text[: case.verb[0]], case.text[case.verb[1] :]
-    blank = " " if before[-1:].isspace() else ""
+    """The text with MASK_MARK instead of the verb (gap="inside"), or the text before the verb (gap="end")."""
+    before, after = case.text[: case.verb[0]], case.text[case.verb[1] :]
+    space = " " if before[-1:].isspace() else ""
     if gap == "inside":
         shift = len(MASK_MARK) - (case.verb[1] - case.verb[0])
         subject = case.subject if case.subject < case.verb else (case.subject[0] + shift, case.subject[1] + shift)
-        text = f"{before}{MASK_MARK}{behind}"
+        text = f"{before}{MASK_MARK}{after}"
     elif case.subject > case.verb:
         return BadRow(case.where, "subject behind the verb")
     else:
@@ -272,8 +278,8 @@ def agreement_example(case: AgreementCase, gap: Gap) -> Example | BadRow:
     return Example(
         case.id,
         text,
-        target=blank + case.text[slice(*case.verb)],
-        foil=blank + case.other,
+        target=space + case.text[slice(*case.verb)],
+        foil=space + case.other,
         evidence=(subject,),
         group=str(case.attractors),
     )
