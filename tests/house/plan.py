@@ -10,11 +10,12 @@ LAYERS = (  # folders of one level do not import each other
     ("_compat",),
     ("common",),
     ("rules", "text", "embedded"),
-    ("model",),
-    ("tasks",),
-    ("record", "heads"),
-    ("methods", "results", "data"),
-    ("explain", "views"),
+    ("model", "results"),
+    ("heads",),
+    ("tasks", "views"),
+    ("record",),
+    ("methods", "data"),
+    ("explain",),
     ("metrics", "diagnostics"),
     ("runs",),
     ("bench", "corpus", "calibration"),
@@ -28,6 +29,7 @@ SHORTCUTS = {
         "views",
         "explain",
         "metrics",
+        "tasks",
     },
     "results/explained_answer.py": {"explain", "views"},
     "results/units.py": {"views"},
@@ -41,9 +43,13 @@ def modules() -> list[Path]:
     return sorted(PACKAGE.rglob("*.py"))
 
 
-def imported_folders(source: str) -> Iterator[str]:
-    """The folders of all imports in a file, also of those inside functions."""
-    for node in ast.walk(ast.parse(source)):
+def imported_folders(source: str, for_types: bool = True) -> Iterator[str]:
+    """The folders of all imports in a file, also of those inside functions; or not of those for type checkers alone."""
+    tree = ast.parse(source)
+    skipped = set() if for_types else {id(node) for branch in type_checking_branches(tree) for node in ast.walk(branch)}
+    for node in ast.walk(tree):
+        if id(node) in skipped:
+            continue
         names: list[str] = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -55,3 +61,10 @@ def imported_folders(source: str) -> Iterator[str]:
             parts = name.split(".")
             if parts[0] == "tokenlight" and len(parts) > 1:
                 yield parts[1]
+
+
+def type_checking_branches(tree: ast.Module) -> Iterator[ast.stmt]:
+    """The statements under `if TYPE_CHECKING:`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            yield from node.body

@@ -60,4 +60,24 @@ def test_folders_of_one_level_do_not_import_each_other():
 def test_a_shortcut_is_allowed_in_its_own_file_only():
     line = "from tokenlight.views.html import page"
     assert not forbidden_imports("results/explanation.py", line)
-    assert forbidden_imports("record/trace.py", line) == ["views"]
+    assert forbidden_imports("heads/mask.py", line) == ["views"]
+
+
+def looked_up(source: str) -> set[str]:
+    """Folders with registries that a file imports from when it runs."""
+    return {"methods", "metrics", "tasks"} & set(imported_folders(source, for_types=False))
+
+
+def test_results_and_views_do_not_look_up_methods_or_tasks():
+    """A saved result has everything that is shown of it, so that it looks the same after an upgrade."""
+    files = [path for folder in ("results", "views") for path in (PACKAGE / folder).rglob("*.py")]
+    imports = {relative(path): looked_up(path.read_text(encoding="utf-8")) for path in files}
+    evaluates = "results/explanation.py"  # Explanation.evaluate calls metrics/
+    assert {path: folders for path, folders in imports.items() if folders} == {evaluates: {"metrics"}}
+
+
+def test_an_import_for_type_checkers_looks_nothing_up():
+    line = "from tokenlight.methods import METHODS"
+    assert looked_up(line) == {"methods"}
+    assert looked_up(f"def f():\n    {line}") == {"methods"}
+    assert looked_up(f"if TYPE_CHECKING:\n    {line}") == set()

@@ -1,14 +1,19 @@
 """Files of saved results that were damaged, or written by somebody else: refused with what is wrong."""
 
 import copy
+import dataclasses
 import json
 import math
 from typing import Any
 
 import pytest
+import torch
 
 import tokenlight as tl
 from tests.tokenizers_ import explainer_for
+from tokenlight.methods import METHODS
+from tokenlight.tasks import TASKS
+from tokenlight.views.interactive import report
 
 NAN, INFINITE = math.nan, math.inf
 
@@ -50,6 +55,9 @@ COMMON = {
     "a span backwards": ("spans", with_first([3, 1])),
     "type: model": ("model", 3),
     "type: signed": ("signed", "yes"),
+    "type: method_title": ("method_title", None),
+    "type: method_caution": ("method_caution", 3),
+    "type: score_word": ("score_word", ["logit"]),
     "type: notes": ("notes", [3]),
     "type: options": ("options", []),
     "dtype": ("dtype", "int8"),
@@ -140,3 +148,40 @@ def test_an_answer_whose_shares_were_passed_on_can_be_loaded_again(tmp_path, for
     passed_on = answer.through(form)
     passed_on.save(tmp_path / "x.json")
     assert tl.ExplainedAnswer.load(tmp_path / "x.json").to_dict() == passed_on.to_dict()
+
+
+PRESENTATION = ("method_title", "method_caution", "score_word")
+
+
+def test_a_saved_result_looks_the_same_when_methods_have_other_titles(plain_answer, monkeypatch):
+    e = explainer_for("bert").explain("it is a good movie", "attcat")
+    e = dataclasses.replace(e, scores=torch.linspace(-1, 1, len(e.tokens)))
+    answer = tl.ExplainedAnswer.from_dict(plain_answer)
+    shown = report([e]), e.to_html(), answer.to_html()
+    for text in ('"AttCAT"', f"logit {e.score:.3g}", "the sign is that of gradient"):
+        assert text in shown[0]
+    assert '"Gradient x Input"' in shown[2]
+    for name in ("attcat", "gradient_x_input"):
+        monkeypatch.setitem(METHODS, name, dataclasses.replace(METHODS[name], title="another", caution="another"))
+    monkeypatch.setattr(TASKS["text-classification"], "score_word", "another")
+    e, answer = tl.Explanation.from_dict(e.to_dict()), tl.ExplainedAnswer.from_dict(plain_answer)
+    assert (report([e]), e.to_html(), answer.to_html()) == shown
+
+
+def test_parts_of_an_answer_have_its_title_caution_and_score_word(plain_answer):
+    answer = tl.ExplainedAnswer.from_dict(plain_answer)
+    method = METHODS["gradient_x_input"]
+    for result in (answer, answer.total(), answer.of(tokens=0), answer.through("exact")):
+        assert (result.method_title, result.method_caution) == (method.title, method.caution)
+        assert result.score_word == "logits above the mean" if result.options["quantity"] != "logit" else "logit"
+
+
+def test_files_without_title_caution_and_score_word_are_read(plain, plain_answer, tmp_path):
+    for kind, saved in ((tl.Explanation, plain), (tl.ExplainedAnswer, plain_answer)):
+        loaded = loads(kind, {name: value for name, value in saved.items() if name not in PRESENTATION}, tmp_path)
+        assert (loaded.method_title, loaded.method_caution, loaded.score_word) == ("", "", "score")
+        assert loaded.to_dict() == {**saved, "method_title": "", "method_caution": "", "score_word": "score"}
+        assert loaded.method in loaded.to_html()
+    e = tl.Explanation.from_dict({**plain, "method_title": "", "score_word": "score"})
+    assert f"score {e.score:.3g}" in report([e])
+    assert '{"attn_lrp": "attn_lrp"}' in report([e])

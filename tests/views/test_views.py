@@ -100,7 +100,7 @@ def test_headline_and_what_was_explained():
     assert headline(dataclasses.replace(e, probability=None)) == "positive"
     assert explained(e) == "positive, logit 3.21"
     assert explained(dataclasses.replace(e, foil="negative")) == "positive minus negative, difference 3.21"
-    assert explained(dataclasses.replace(e, task="question-answering")) == "positive, logits 3.21"
+    assert explained(dataclasses.replace(e, score_word="logits")) == "positive, logits 3.21"
 
 
 # --- Colors --------------------------------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ def test_with_color_the_strongest_word_has_the_strongest_shade():
 @pytest.mark.parametrize("color", [False, True])
 def test_control_characters_do_not_reach_the_terminal(color):
     e = explanation(NASTY, prediction=NASTY, target=NASTY, foil=NASTY, notes=(f"note {NASTY}",))
-    e = dataclasses.replace(e, method="attn_lrp")  # whose signs need no word of caution
+    e = dataclasses.replace(e, method_caution="")
     out = without_color_codes(printed([e], color))
     assert all(character.isprintable() or character == "\n" for character in out)
     assert "red" in out
@@ -220,7 +220,8 @@ def test_lines_are_wrapped_between_words_and_no_special_token_stands_alone(width
 
 def test_a_caution_names_its_methods_once():
     e = explanation()
-    cat, other = dataclasses.replace(e, method="cat"), dataclasses.replace(e, method="attn_lrp")
+    cat = dataclasses.replace(e, method="cat", method_title="CAT")
+    other = dataclasses.replace(e, method="attn_lrp", method_caution="")
     assert notes_of(other) == ()
     (note,) = group_notes([e, cat, other, cat])
     assert note.startswith("AttCAT, CAT: the sign is that of gradient")
@@ -409,4 +410,4 @@ def test_a_sign_that_is_easily_misread_is_explained():
     assert "AttCAT: the sign is that of gradient × state" in html.page([[e]])
     for pale in (e.scores.abs(), e.scores.clamp(min=-0.4)):  # the strongest word has 2
         assert "the sign is" not in html.page([[dataclasses.replace(e, scores=pale)]])
-    assert "the sign is" not in html.page([[dataclasses.replace(e, method="attn_lrp")]])
+    assert "the sign is" not in html.page([[dataclasses.replace(e, method_caution="")]])

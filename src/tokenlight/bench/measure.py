@@ -54,7 +54,8 @@ def keep_shown(folder: Path, cases: Sequence[Case], explained: Mapping[str, Sequ
 def plain(explanation: Explanation, label: str) -> dict[str, Any]:
     """Under the method's label, without the note that the method ignores the target: the benchmark sets the targets."""
     notes = tuple(note for note in explanation.notes if note_code(note) != "target_ignored")
-    return replace(explanation, method=label, notes=notes).to_dict()
+    title = explanation.method_title if label == explanation.method else ""
+    return replace(explanation, method=label, method_title=title, notes=notes).to_dict()
 
 
 def read_shown(folder: Path) -> list[list[Explanation]]:

@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 
 from tokenlight.common.errors import RefusedType, RefusedValue
 from tokenlight.common.versions import library_versions
-from tokenlight.explain.assemble import answer_notes, input_notes, is_signed, merge_notes
+from tokenlight.explain.assemble import answer_notes, input_notes, is_signed, merge_notes, presentation_of
 from tokenlight.heads.mask import model_name
 from tokenlight.methods import Attribution
 from tokenlight.methods.config import MethodConfig
@@ -201,6 +201,8 @@ def assemble_answer(
         *merge_notes(task, request.tokenized_text, ids),
     ]
     notes += answer_notes(method_config, numbers.cpu(), matrix, extras, explainer.inner.dtype)
+    alternatives = likeliest(task, logits)
+    probability, quantity = alternatives[0][0].probability, request.quantity.get("quantity")
     return ExplainedAnswer(
         prompt=prompt,
         answer=text,
@@ -213,12 +215,13 @@ def assemble_answer(
         matrix=matrix,
         numbers=numbers.cpu().to(matrix.dtype),
         log_probabilities=log_probabilities(logits, ids).cpu().to(matrix.dtype),
-        alternatives=likeliest(task, logits),
+        alternatives=alternatives,
         method=method_config.method.name,
         options={**method_config.described_options, **request.quantity},
         model=model_name(explainer.inner),
         task=task.name,
         signed=is_signed(method_config, task, None),
+        **presentation_of(task, method_config, probability, quantity),
         extras=extras,
         notes=tuple(notes),
         versions=library_versions(),

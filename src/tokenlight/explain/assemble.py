@@ -205,6 +205,18 @@ def is_signed(method_config: MethodConfig, task: Task, foil: str | None) -> bool
     return apart or (method_config.method.signed and method_config.full_options.get("reduce", "sum") == "sum")
 
 
+def presentation_of(
+    task: Task, method_config: MethodConfig, probability: float | None, quantity: str | None
+) -> dict[str, str]:
+    """The fields of a result that only views read: what method and explained number are called, and the caution."""
+    score_word = "output" if probability is None else task.score_word
+    return {
+        "method_title": method_config.method.title,
+        "method_caution": method_config.method.caution,
+        "score_word": "logits above the mean" if quantity == "log_probability" else score_word,
+    }
+
+
 def assemble(
     explainer: "Explainer",
     request: Request,
@@ -246,6 +258,7 @@ def assemble(
         task=task.name,
         model=model_name(explainer.inner),
         signed=is_signed(method_config, task, foil),
+        **presentation_of(task, method_config, probability, request.quantity.get("quantity")),
         position=request.resolved.position,
         indices=indices,
         foil_indices=foil_indices,

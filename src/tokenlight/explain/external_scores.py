@@ -82,7 +82,9 @@ def from_scores(
     control = MethodConfig(METHODS["random"], {})  # costs the prediction only
     requests = resolve_requests(explainer.task, tokenized_texts, target, foil)
     said = explain_requests(explainer, requests, {"said": control}, RunOptions(progress=False))["said"]
-    changes = {"method": method, "options": {}, "signed": signed}
+    changes: dict[str, Any] = {"method": method, "options": {}, "signed": signed}
+    known = METHODS.get(method)  # the scores may be those of another implementation of a method
+    changes |= {"method_title": known.title if known else "", "method_caution": known.caution if known else ""}
     made = ExplanationList(
         replace(e, scores=tensor, notes=tuple(input_notes(explainer.task, tokenized_text, control, False)), **changes)
         for e, tokenized_text, tensor in zip(said, tokenized_texts, tensors, strict=True)

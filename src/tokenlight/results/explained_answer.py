@@ -15,7 +15,7 @@ from tokenlight.common.files import write_atomically
 from tokenlight.common.notes import Note
 from tokenlight.results import answer_parquet, saved
 from tokenlight.results.answer_propagation import Form, hand_on, magnified
-from tokenlight.results.explanation import Explanation, printable, read_saved
+from tokenlight.results.explanation import PRESENTATION, Explanation, printable, read_saved
 from tokenlight.results.units import DocumentTable
 from tokenlight.text.documents import Documents, documents_from_plain, find_documents, plain_documents
 from tokenlight.text.segmentation import Span, sentences
@@ -88,6 +88,9 @@ class ExplainedAnswer(TokenGroups):
     model: str  # its name or path
     task: str  # as transformers' pipelines call it
     signed: bool = True  # whether scores can be negative
+    method_title: str = ""  # what papers call the method; "": no other name than its identifier is known
+    method_caution: str = ""  # how readers may misunderstand its negative scores; "": nothing to warn of
+    score_word: str = "score"  # what the explained numbers are called, such as "logit"
     documents: tuple[Document, ...] = ()  # the parts of the prompt that were named as such
     extras: Mapping[str, Tensor] = field(default_factory=dict)  # each [token of the answer]
     notes: tuple[str, ...] = ()  # what a reader should know
@@ -191,6 +194,9 @@ class ExplainedAnswer(TokenGroups):
             task=self.task,
             model=self.model,
             signed=self.signed,
+            method_title=self.method_title,
+            method_caution=self.method_caution,
+            score_word=self.score_word,
             documents=self.documents,
             indices=ids if together else (),  # tokens with others between them have no probability of their own
             given=self.ids[: chosen[0]],
@@ -298,7 +304,8 @@ class ExplainedAnswer(TokenGroups):
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> "ExplainedAnswer":
         """The inverse of `to_dict`."""
-        kept, dtype = read_saved(plain, "answer", FORMAT, VERSION, saved_fields(), {"documents": []})
+        later = {"documents": [], "method_title": "", "method_caution": "", "score_word": "score"}  # not in older files
+        kept, dtype = read_saved(plain, "answer", FORMAT, VERSION, saved_fields(), later)
         with saved.converting("answer"):
             return cls._from_fields(kept, dtype)
 
@@ -356,7 +363,7 @@ def check_saved(kept: Mapping[str, Any]) -> None:
     """Types, lengths and numbers of what a file held."""
     prompt = read_text(kept["prompt"])
     saved.expect(isinstance(prompt, str | Chat), "prompt", "a text or messages", kept["prompt"])
-    saved.check_texts(kept, ("answer", "method", "model", "task"))
+    saved.check_texts(kept, ("answer", "method", "model", "task", *PRESENTATION))
     saved.check_mappings(kept, ("options", "extras", "versions"))
     count = saved.check_tokens(kept, (*parts(prompt), kept["answer"]))
     length = len(kept["ids"])

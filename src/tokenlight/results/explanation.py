@@ -13,7 +13,6 @@ from tokenlight.common.errors import RefusedValue, from_extra
 from tokenlight.common.files import write_atomically
 from tokenlight.results import saved
 from tokenlight.results.units import Passage, Word, passages_of, remainder
-from tokenlight.tasks.targets import TargetSpec
 from tokenlight.text.documents import documents_from_plain, find_documents, plain_documents
 from tokenlight.text.segmentation import Span, paragraphs, sentences
 from tokenlight.text.tokenize import plain_text, read_text
@@ -25,9 +24,11 @@ if TYPE_CHECKING:
     from tokenlight.explain.explainer import Explainer
     from tokenlight.metrics.evaluate import Measure
     from tokenlight.metrics.perturbation import Perturbation
+    from tokenlight.tasks.targets import TargetSpec
 
 
 FORMAT, VERSION = "tokenlight.explanation", 1
+PRESENTATION = ("method_title", "method_caution", "score_word")  # fields that only views read
 MAP_AXES: dict[str, tuple[str, ...]] = {
     "layers": ("layer", "token"),
     "heads": ("layer", "head"),
@@ -59,6 +60,9 @@ class Explanation(TokenGroups):
     task: str  # as transformers' pipelines call it
     model: str  # its name or path
     signed: bool = True  # whether scores can be negative
+    method_title: str = ""  # what papers call the method; "": no other name than its identifier is known
+    method_caution: str = ""  # how readers may misunderstand its negative scores; "": nothing to warn of
+    score_word: str = "score"  # what the explained number is called, such as "logit"
     position: int | None = None  # the token that was explained, where there is one
     indices: tuple[int, ...] = ()  # the target as the model counts: a label, a token id, or an answer's first and last
     foil_indices: tuple[int, ...] = ()  # the same of the foil
@@ -167,7 +171,13 @@ class Explanation(TokenGroups):
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> "Explanation":
         """The inverse of `to_dict`."""
-        later = {"given": [], "documents": []}  # older files have none
+        later = {  # older files have none
+            "given": [],
+            "documents": [],
+            "method_title": "",
+            "method_caution": "",
+            "score_word": "score",
+        }
         fields, dtype = read_saved(plain, "explanation", FORMAT, VERSION, saved_fields(), later)
         with saved.converting("explanation"):
             return cls._from_fields(fields, dtype)
@@ -210,8 +220,8 @@ class Explanation(TokenGroups):
         units: Units | None = None,
         marks: Tensor | None = None,
         others: "Explanation | Tensor | None" = None,
-        target: TargetSpec = None,
-        foil: TargetSpec = None,
+        target: "TargetSpec" = None,
+        foil: "TargetSpec" = None,
     ) -> dict[str, float]:
         """How faithful this result is: {metric: value}. See `tokenlight.evaluate`, which does the same for lists.
 
@@ -285,7 +295,7 @@ def check_saved(fields: Mapping[str, Any]) -> None:
     text = read_text(fields["text"])
     is_text = isinstance(text, Chat | str) or (len(text) == 2 and all(isinstance(one, str) for one in text))
     saved.expect(is_text, "text", "a text, two texts or messages", fields["text"])
-    saved.check_texts(fields, ("target", "prediction", "method", "task", "model"))
+    saved.check_texts(fields, ("target", "prediction", "method", "task", "model", *PRESENTATION))
     saved.check_mappings(fields, ("options", "extras", "maps", "versions"))
     count = saved.check_tokens(fields, parts(text))
     saved.check_list(fields, "scores", count, saved.is_finite, "a finite number")

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 
-from tokenlight.methods import METHODS
 from tokenlight.results.explained_answer import ExplainedAnswer
 from tokenlight.results.units import Passage
 from tokenlight.text.segmentation import readable
@@ -18,7 +17,7 @@ from tokenlight.text.tokenize import ASSISTANT
 from tokenlight.text.tokenized_text import Chat
 from tokenlight.views.document_table import group_name
 from tokenlight.views.interactive import as_script, fingerprint, static
-from tokenlight.views.layout import LONG, OPEN_SENTENCES, SHORT
+from tokenlight.views.layout import LONG, OPEN_SENTENCES, SHORT, title_of
 
 OPEN_FOR_EACH = 2  # sentences of a long prompt that stay open for each sentence of the answer
 
@@ -36,7 +35,7 @@ def drawable_answer(answer: ExplainedAnswer) -> dict[str, Any]:
     stay = open_tokens(answer, sentences, own)
     return {
         "method": answer.method,
-        "title": METHODS[answer.method].title if answer.method in METHODS else answer.method,
+        "title": title_of(answer),
         "model": answer.model,
         "signed": answer.signed,
         "start": answer.prompt_length,

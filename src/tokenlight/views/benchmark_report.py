@@ -138,7 +138,11 @@ def heatmaps(table: Table, examples: Sequence[Sequence[Explanation]]) -> str:
         return ""
     titles = {line.label: line.title for line in table.lines}
     groups = [
-        [replace(e, method=titles.get(e.method, e.method), notes=notes_of(e)) for e in group] for group in examples
+        [
+            replace(e, method=titles.get(e.method, e.method), method_title="", method_caution="", notes=notes_of(e))
+            for e in group
+        ]
+        for group in examples
     ]
     shared = shared_notes(groups)
     bodies = "".join(f"<div>{html.body(group, shared)}</div>" for group in groups)

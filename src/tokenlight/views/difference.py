@@ -32,7 +32,16 @@ def difference(first: Explanation, second: Explanation) -> Explanation:
     if first.tokens != second.tokens or first.text != second.text:
         raise RefusedValue(f"a difference is of two explanations of one text, found {first.text!r} and {second.text!r}")
     scores = scale_to_one(first).scores - scale_to_one(second).scores
-    return replace(first, scores=scores, method=f"{first.method} − {second.method}", signed=True, maps={}, extras={})
+    return replace(
+        first,
+        scores=scores,
+        method=f"{first.method} − {second.method}",
+        method_title="",
+        method_caution="",
+        signed=True,
+        maps={},
+        extras={},
+    )
 
 
 def scale_to_one(explanation: Explanation) -> Explanation:

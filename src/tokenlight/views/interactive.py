@@ -11,7 +11,6 @@ from itertools import accumulate
 from typing import Any
 
 from tokenlight.common.errors import RefusedValue
-from tokenlight.methods import METHODS
 from tokenlight.results.explanation import Explanation, Word
 from tokenlight.text.tokenized_text import parts
 from tokenlight.views.layout import (
@@ -26,6 +25,7 @@ from tokenlight.views.layout import (
     pieces,
     shared_notes,
     strongest,
+    title_of,
 )
 
 ENDINGS = ("</script", "</style", "<!--")  # what would end an element, or begin a comment in it
@@ -144,7 +144,7 @@ def section(group: Sequence[Explanation], said: Sequence[str]) -> str:
     Notes that were `said` already are left out.
     """
     first = group[0]
-    titles = {e.method: METHODS[e.method].title if e.method in METHODS else e.method for e in group}
+    titles = {e.method: title_of(e) for e in group}
     drawables = [drawable(e) for e in group]
     for one in drawables:
         one["notes"] = [note for note in one["notes"] if note not in said]

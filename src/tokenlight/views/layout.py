@@ -6,11 +6,9 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from tokenlight.common.errors import RefusedType
-from tokenlight.methods import METHODS
+from tokenlight.results.explained_answer import ExplainedAnswer
 from tokenlight.results.explanation import Explanation
 from tokenlight.results.units import Passage, Word
-from tokenlight.tasks import TASKS
-from tokenlight.tasks.task import Task
 from tokenlight.text.segmentation import readable
 from tokenlight.text.tokenized_text import Chat, Text, parts
 
@@ -88,11 +86,13 @@ def headline(explanation: Explanation) -> str:
 def explained(explanation: Explanation) -> str:
     """What was explained: 'positive, logit 3.21', 'are minus is, logit difference 1.02'."""
     if explanation.foil is None:
-        kind = TASKS[explanation.task].score_word if explanation.task in TASKS else Task.score_word
-        kind = "output" if explanation.probability is None else kind
-        kind = "logits above the mean" if explanation.options.get("quantity") == "log_probability" else kind
-        return f"{explanation.target.strip()}, {kind} {explanation.score:.3g}"
+        return f"{explanation.target.strip()}, {explanation.score_word} {explanation.score:.3g}"
     return f"{explanation.target.strip()} minus {explanation.foil.strip()}, difference {explanation.score:.3g}"
+
+
+def title_of(result: Explanation | ExplainedAnswer) -> str:
+    """What papers call the result's method, or its identifier if the result has no title."""
+    return result.method_title or result.method
 
 
 def origin(explanations: Sequence[Explanation]) -> str:
@@ -115,16 +115,15 @@ def group_notes(explanations: Sequence[Explanation]) -> list[str]:
     titles: dict[str, list[str]] = {}  # by caution
     for explanation in explanations:
         if caution := caution_about(explanation):
-            titles.setdefault(caution, []).append(METHODS[explanation.method].title)
+            titles.setdefault(caution, []).append(title_of(explanation))
     return [*notes, *(f"{', '.join(dict.fromkeys(named))}: {caution}" for caution, named in titles.items())]
 
 
 def caution_about(explanation: Explanation) -> str:
     """What people easily take a method's minus for, where one is clearly seen."""
-    method = METHODS.get(explanation.method)
     scores = [word.score for word in explanation.words() if word.counts]
     misread = explanation.signed and bool(scores) and min(scores) < -CLEAR * max(map(abs, scores))
-    return method.caution if method and misread else ""
+    return explanation.method_caution if misread else ""
 
 
 def shared_notes(groups: Sequence[Sequence[Explanation]]) -> list[str]:
