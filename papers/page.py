@@ -91,8 +91,8 @@ def published_and_measured(paper: Paper, item: Item) -> Iterator[str]:
 
 def write_numbers(paper: Paper, item: Item) -> Iterator[str]:
     """The numbers of an item that stands in a list, unless another item has them: a table, a figure, or a later one."""
-    same = [one for one in paper.items if one.script == item.script]
-    if item is same[-1] and not any(one.kind in ("table", "figure") for one in same):
+    items_of_script = [other for other in paper.items if other.script == item.script]
+    if item is items_of_script[-1] and not any(other.kind in ("table", "figure") for other in items_of_script):
         yield f"### {item.title}"
         if item.script:
             command = f"python -m papers.{paper.folder}.{item.script}"

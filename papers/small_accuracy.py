@@ -32,11 +32,13 @@ def verb_accuracy(explainer: tl.Explainer, draw: random.Random) -> float:
     sentences = [small_texts.make_agreement_sentence(draw, opposite=True) for _ in range(COUNT)]
     mask = explainer.tokenizer.mask_token
     is_masked = explainer.task.gap == "inside"
-    texts = [f"{one.before} {mask} {one.after}" if is_masked else one.before for one in sentences]
+    texts = [sentence.before for sentence in sentences]
+    if is_masked:
+        texts = [f"{sentence.before} {mask} {sentence.after}" for sentence in sentences]
     blank = "" if is_masked else " "
-    target, foil = ([blank + getattr(one, form) for one in sentences] for form in ("verb", "other_form"))
+    target, foil = ([blank + getattr(sentence, form) for sentence in sentences] for form in ("verb", "other_form"))
     explained = explainer.explain(texts, "random", target=target, foil=foil, progress=False)
-    return sum(one.score > 0 for one in explained) / COUNT
+    return sum(explanation.score > 0 for explanation in explained) / COUNT
 
 
 def answer_accuracy(explainer: tl.Explainer, draw: random.Random) -> float:
@@ -49,10 +51,10 @@ def answer_accuracy(explainer: tl.Explainer, draw: random.Random) -> float:
             return_tensors="pt",
             return_token_type_ids=explainer.model.config.model_type == "bert",
         )
-        place = batch.char_to_token(0, question.start, sequence_index=1)
+        answer_token = batch.char_to_token(0, question.start, sequence_index=1)
         with torch.no_grad():
             output: Any = explainer.model(**batch)
-        right += place == int(output.start_logits.argmax()) == int(output.end_logits.argmax())
+        right += answer_token == int(output.start_logits.argmax()) == int(output.end_logits.argmax())
     return right / COUNT
 
 
@@ -62,7 +64,7 @@ def class_accuracy(make: Callable[[random.Random], tuple[Any, ...]]) -> Callable
         texts = [row[0] if len(row) == 2 else (row[0], row[1]) for row in rows]
         names: Any = explainer.model.config.id2label
         explained = explainer.explain(texts, "random", progress=False)
-        return sum(one.prediction == names[row[-1]] for one, row in zip(explained, rows, strict=True)) / COUNT
+        return sum(e.prediction == names[row[-1]] for e, row in zip(explained, rows, strict=True)) / COUNT
 
     return accuracy
 

@@ -137,11 +137,11 @@ def masked_verb_loss(model: Any, tokenizer: Any, draw: random.Random) -> torch.T
     sentences = [small_texts.make_agreement_sentence(draw, opposite=False) for _ in range(64)]
     batch = tokenizer([sentence.text for sentence in sentences], return_tensors="pt", padding=True)
     labels = torch.full_like(batch.input_ids, IGNORED)
-    for row, sentence in enumerate(sentences):
+    for index, sentence in enumerate(sentences):
         verb = 1 + len(sentence.before.split())  # behind [CLS]; a token per word
         positions = [verb] + ([draw.randrange(1, verb)] if draw.random() < 0.5 else [])
-        labels[row, positions] = batch.input_ids[row, positions]
-        batch.input_ids[row, positions] = tokenizer.mask_token_id
+        labels[index, positions] = batch.input_ids[index, positions]
+        batch.input_ids[index, positions] = tokenizer.mask_token_id
     return cross_entropy(model(**batch).logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED)
 
 
@@ -161,9 +161,11 @@ def answer_loss(model: Any, tokenizer: Any, draw: random.Random) -> torch.Tensor
         padding=True,
         return_token_type_ids=model.config.model_type == "bert",
     )
-    place = torch.tensor([batch.char_to_token(i, q.start, sequence_index=1) for i, q in enumerate(questions)])
+    answer_positions = torch.tensor(
+        [batch.char_to_token(i, q.start, sequence_index=1) for i, q in enumerate(questions)]
+    )
     output = model(**batch)
-    return cross_entropy(output.start_logits, place) + cross_entropy(output.end_logits, place)
+    return cross_entropy(output.start_logits, answer_positions) + cross_entropy(output.end_logits, answer_positions)
 
 
 def pair_loss(model: Any, tokenizer: Any, draw: random.Random) -> torch.Tensor:

@@ -90,9 +90,9 @@ def make_question(draw: random.Random) -> Question:
     clauses += [f"the year was {answers['when']}", f"{draw.choice(DEEDS)} came later"]
     draw.shuffle(clauses)
     passage = " ".join(f"{clause} ." for clause in [f"this is about {deed}", *clauses])
-    asked = draw.choice(list(answers))
-    question = {"who": "who did it ?", "where": "where was it ?", "when": "when was it ?"}[asked]
-    return Question(passage, question, answers[asked], passage.index(answers[asked]))
+    question_word = draw.choice(list(answers))
+    question = {"who": "who did it ?", "where": "where was it ?", "when": "when was it ?"}[question_word]
+    return Question(passage, question, answers[question_word], passage.index(answers[question_word]))
 
 
 def make_pair(draw: random.Random) -> tuple[str, str, int]:
@@ -163,8 +163,8 @@ def write_questions(path: Path, count: int, seed: int) -> Path:
     paragraphs = []
     for number, question in enumerate(make_question(draw) for _ in range(count)):
         answers = [{"text": question.answer, "answer_start": question.start}]
-        asked = {"id": str(number), "question": question.question, "answers": answers}
-        paragraphs.append({"context": question.passage, "qas": [asked]})
+        record = {"id": str(number), "question": question.question, "answers": answers}
+        paragraphs.append({"context": question.passage, "qas": [record]})
     path.write_text(json.dumps({"data": [{"title": "facts", "paragraphs": paragraphs}]}), encoding="utf-8")
     return path
 

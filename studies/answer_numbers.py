@@ -58,19 +58,21 @@ Key = tuple[str, str, str]  # method, number, whether negative scores are left o
 
 def explain(case: CaseDraft) -> dict[Key, Explanation]:
     """The whole answer, in one backward pass a method and number."""
-    found: dict[Key, Explanation] = {}
+    explanations: dict[Key, Explanation] = {}
     for number in NUMBERS:
-        for name, one in explain_with(method_configs, case, number).items():
-            found[name, number, ""] = one
-            found[name, number, "positive"] = replace(one, scores=one.scores.clamp_min(0))
-    return found
+        for name, explanation in explain_with(method_configs, case, number).items():
+            explanations[name, number, ""] = explanation
+            explanations[name, number, "positive"] = replace(explanation, scores=explanation.scores.clamp_min(0))
+    return explanations
 
 
-def explain_with(chosen: dict[str, MethodConfig], case: CaseDraft, number: str) -> dict[str, Explanation]:
-    wanted = replace(case.resolved, against_all=number == "log_probability")
-    asked = Request(case.tokenized_text, wanted, named=True, read=explainer.task.read_on(case.tokenized_text, wanted))
-    found = explain_requests(explainer, [asked], chosen, RunOptions(progress=False))
-    return {name: one for name, (one,) in found.items()}
+def explain_with(configs: dict[str, MethodConfig], case: CaseDraft, number: str) -> dict[str, Explanation]:
+    resolved = replace(case.resolved, against_all=number == "log_probability")
+    request = Request(
+        case.tokenized_text, resolved, named=True, read=explainer.task.read_on(case.tokenized_text, resolved)
+    )
+    explanations = explain_requests(explainer, [request], configs, RunOptions(progress=False))
+    return {name: explanation for name, (explanation,) in explanations.items()}
 
 
 rows = list(islice(enumerate(read_examples(DataSource(args.data))), args.cases))

@@ -66,11 +66,11 @@ def draw(table: Table, records: Records, groups: Sequence[str]) -> Any:
         for m, (label, runs) in enumerate(lines.items()):
             values = [values_of(records, group, runs, column.label) for group in groups]
             bounds = measure.entry.bounds_for(measure.options, None)
-            limits = [intervals(one, np.ones_like(one), measure.entry, bounds, seed=0)[:, 0] for one in values]
-            means = np.array([one.mean() for one in values])
+            limits = [intervals(x, np.ones_like(x), measure.entry, bounds, seed=0)[:, 0] for x in values]
+            means = np.array([x.mean() for x in values])
             spread = np.abs(np.array(limits).T - means)
-            places = np.arange(len(groups)) + (m - (len(lines) - 1) / 2) * 0.08
-            axes.errorbar(places, means, spread, color=styles[label][0], marker="o", ms=3, ls="", lw=1, label=label)
+            positions = np.arange(len(groups)) + (m - (len(lines) - 1) / 2) * 0.08
+            axes.errorbar(positions, means, spread, color=styles[label][0], marker="o", ms=3, ls="", lw=1, label=label)
         axes.set_xticks(range(len(groups)), groups)
         axes.set(title=column.title, xlabel="attractors")
         axes.margins(x=0.3)
@@ -81,8 +81,8 @@ def draw(table: Table, records: Records, groups: Sequence[str]) -> Any:
 
 def values_of(records: Records, group: str, runs: Sequence[str], metric: str) -> np.ndarray:
     """[example, 1]: the mean over runs of a metric on each example of a group."""
-    some = [record["methods"] for record in records if group_of(record) == group]
-    return np.array([[np.mean([methods[run]["values"][metric] for run in runs])] for methods in some])
+    methods_of_examples = [record["methods"] for record in records if group_of(record) == group]
+    return np.array([[np.mean([methods[run]["values"][metric] for run in runs])] for methods in methods_of_examples])
 
 
 if __name__ == "__main__":

@@ -66,13 +66,13 @@ def read(path: Path, column: str, quoted: bool) -> list[str]:
 
 
 def sentences(part: str, count: int) -> list[str]:
-    found = [text for text in read(args.data / f"{part}.tsv", "text_a", False) if len(text.split()) >= 8]
-    return random.Random(0).sample(found, len(found))[:count]
+    long_enough = [text for text in read(args.data / f"{part}.tsv", "text_a", False) if len(text.split()) >= 8]
+    return random.Random(0).sample(long_enough, len(long_enough))[:count]
 
 
 def reviews(part: str, count: int, longest: int = 10**6) -> list[str]:
-    found = read(args.imdb / f"orig_{part}.tsv", "Text", True)
-    return [text for text in random.Random(0).sample(found, len(found)) if len(text.split()) <= longest][:count]
+    texts = read(args.imdb / f"orig_{part}.tsv", "Text", True)
+    return [text for text in random.Random(0).sample(texts, len(texts)) if len(text.split()) <= longest][:count]
 
 
 def make(name: str, texts: list[str], method: str = "attn_lrp", **settings) -> HeadMask:
@@ -106,13 +106,13 @@ if "shuffled" in args.stages:  # the same values, but not where they were measur
     honest = calibrate.measure_effects
 
     def shuffled(explainer, instrumented, rows, *settings) -> list[Effects]:
-        found = []
+        effects = []
         for number, row in enumerate(rows):
             values, places = known[row.text].values.clone(), known[row.text].measured.nonzero()[:, 0]
             order = torch.randperm(len(places), generator=torch.Generator().manual_seed(number))
             values[places] = values[places[order]]
-            found.append(Effects(values, known[row.text].measured))
-        return found
+            effects.append(Effects(values, known[row.text].measured))
+        return effects
 
     calibrate.measure_effects = shuffled
     for seed in range(6):
@@ -124,7 +124,7 @@ if "searches" in args.stages:
 
     def aopc(lit: torch.Tensor) -> float:
         explained = explainer.explain(few, "attn_lrp", heads=lit, progress=False)
-        return sum(one["aopc"] for one in tl.evaluate(explainer, explained, [Measure("aopc", PAD)])) / len(few)
+        return sum(values["aopc"] for values in tl.evaluate(explainer, explained, [Measure("aopc", PAD)])) / len(few)
 
     def keep(name: str, lit: torch.Tensor) -> None:
         made = {"by": name, "method": "attn_lrp", "texts": len(few)}
@@ -198,12 +198,12 @@ def judge(label: str, texts: list[str], measures: list[Measure], method: str, fo
     values = {name: [row[name] for row in rows] for name in rows[0]}
     if folder == "judged":  # does the explanation depend on what is explained?
         labels = list(explainer.task.labels.values())
-        other = [next(one for one in labels if one != e.prediction) for e in explained]
+        other = [next(label_name for label_name in labels if label_name != e.prediction) for e in explained]
         against = explainer.explain(texts, method, target=other, progress=False, **options)
         pairs = tl.evaluate(explainer, explained, ["kendall_confidence"], others=against)
         values["kendall"] = [row["kendall_confidence"] for row in pairs]
     path.write_text(json.dumps(values))
-    print(label, {name: round(sum(found) / len(found), 4) for name, found in values.items()}, flush=True)
+    print(label, {name: round(sum(numbers) / len(numbers), 4) for name, numbers in values.items()}, flush=True)
 
 
 def method_of(mask: HeadMask) -> str:

@@ -42,10 +42,10 @@ JUDGE = Protocol("agreement", (*EVIDENCE, Measure("aopc"), Measure("log_odds")),
 
 
 def cases(path: Path, count: int) -> list[Case]:
-    found, _ = sort_out(explainer, JUDGE, list(enumerate(read_examples(DataSource(path), explainer.task.gap))))
-    order = torch.randperm(len(found), generator=torch.Generator().manual_seed(0)).tolist()
-    print(f"{path.name}: {len(found)} verbs, {min(count, len(found))} used")
-    return [found[i] for i in order[:count]]
+    right_cases, _ = sort_out(explainer, JUDGE, list(enumerate(read_examples(DataSource(path), explainer.task.gap))))
+    order = torch.randperm(len(right_cases), generator=torch.Generator().manual_seed(0)).tolist()
+    print(f"{path.name}: {len(right_cases)} verbs, {min(count, len(right_cases))} used")
+    return [right_cases[i] for i in order[:count]]
 
 
 def asked(some: list[Case]) -> dict[str, Any]:

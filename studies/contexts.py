@@ -53,25 +53,27 @@ def texts() -> list[str]:
     with args.texts.open(encoding="utf-8", newline="") as file:
         style = csv.QUOTE_MINIMAL if args.quoted else csv.QUOTE_NONE
         rows = csv.DictReader(file, delimiter="\t", quoting=style)
-        found = list(dict.fromkeys(row[args.column].strip() for row in rows))
+        candidates = list(dict.fromkeys(row[args.column].strip() for row in rows))
     shortest, longest = args.words
-    found = [text for text in found if shortest <= len(text.split()) <= longest]
-    return random.Random(0).sample(found, len(found))[: args.count]
+    candidates = [text for text in candidates if shortest <= len(text.split()) <= longest]
+    return random.Random(0).sample(candidates, len(candidates))[: args.count]
 
 
 def of_another_text(plain: list[tl.Explanation], averaged: list[tl.Explanation]) -> list[tl.Explanation]:
     """The whole text's scores, averaged with those that the next text has in the mean, token by token."""
     others = averaged[1:] + averaged[:1]
-    return [
-        replace(one, scores=(one.scores + other.scores.repeat(len(one.scores))[: len(one.scores)]) / 2)
-        for one, other in zip(plain, others, strict=True)
-    ]
+    results = []
+    for explanation, other in zip(plain, others, strict=True):
+        tokens = len(explanation.scores)
+        foreign = other.scores.repeat(tokens)[:tokens]  # repeated where the other text is shorter
+        results.append(replace(explanation, scores=(explanation.scores + foreign) / 2))
+    return results
 
 
 def random_in_contexts(plain: list[tl.Explanation]) -> list[tl.Explanation]:
     """Nine random scores for every token, in the mean."""
     generator = torch.Generator().manual_seed(0)
-    return [replace(one, scores=(torch.rand(9, len(one.scores), generator=generator) - 0.5).mean(0)) for one in plain]
+    return [replace(e, scores=(torch.rand(9, len(e.scores), generator=generator) - 0.5).mean(0)) for e in plain]
 
 
 def judge() -> None:
@@ -89,16 +91,16 @@ def judge() -> None:
         plain = explainer.explain(chosen, "attn_lrp", progress=False)
         explained["control: another text's contexts"] = of_another_text(plain, explainer.explain(chosen, "context_lrp"))
         explained["control: random scores over contexts"] = random_in_contexts(plain)
-    everything = [one for results in explained.values() for one in results]
+    everything = [explanation for results in explained.values() for explanation in results]
     for removal in args.removals if everything else ():
         way = Perturbation().by(removal)
         bins = replace(way, grid=BINS)
         measures = [Measure(name, way if name in ("aopc", "log_odds") else bins) for name in BETTER]
-        found = iter(tl.evaluate(explainer, everything, measures))
+        evaluated = iter(tl.evaluate(explainer, everything, measures))
         for written, results in explained.items():
             cells = known.setdefault(written, {})
-            some = [next(found) for _ in results]
-            cells |= {f"{removal} {name}": [one[name] for one in some] for name in BETTER}
+            values_of_texts = [next(evaluated) for _ in results]
+            cells |= {f"{removal} {name}": [values[name] for values in values_of_texts] for name in BETTER}
         args.output.write_text(json.dumps(known))
         print(f"measured: {removal}", flush=True)
 

@@ -125,12 +125,12 @@ def measure(
     """By setting: [mask, text, 2], AOPC and the dropped share. What `path` already has is not run again."""
     setup = identify(explainer, settings)
     stored = [json.loads(line) for line in path.read_text("utf-8").splitlines()] if path.is_file() else []
-    known = {one["text"]: one["values"] for one in stored if one["setup"] == setup}
+    known = {record["text"]: record["values"] for record in stored if record["setup"] == setup}
     missing = [text for text in texts if text not in known]
     for start in track(range(0, len(missing), GROUP), "explaining and replacing"):
         group = missing[start : start + GROUP]
-        found = measure_group(explainer, group, settings)
-        known |= dict(zip(group, found, strict=True))
+        measured = measure_group(explainer, group, settings)
+        known |= dict(zip(group, measured, strict=True))
         with path.open("a", encoding="utf-8") as file:
             file.writelines(json.dumps({"setup": setup, "text": text, "values": known[text]}) + "\n" for text in group)
     names = [setting.name for setting in settings]
@@ -148,8 +148,10 @@ def perturbation_for(explainer: tl.Explainer) -> Perturbation:
 
 def identify(explainer: tl.Explainer, settings: Sequence[Setting]) -> str:
     """Equal for equal models and settings."""
-    masks = [(one.name, dict(one.options), [mask.groups.tolist() for mask in one.masks]) for one in settings]
-    return hashlib.sha256(repr((fingerprint(explainer.model), masks)).encode()).hexdigest()[:12]
+    masks_by_setting = [
+        (setting.name, dict(setting.options), [mask.groups.tolist() for mask in setting.masks]) for setting in settings
+    ]
+    return hashlib.sha256(repr((fingerprint(explainer.model), masks_by_setting)).encode()).hexdigest()[:12]
 
 
 def measure_group(
@@ -162,11 +164,13 @@ def measure_group(
         explained += explainer.explain(texts, "mask_lrp", heads=mask, progress=False, **setting.options)
     results = evaluate(explainer, explained, ("aopc",), perturbation=perturbation_for(explainer))
     values = [(result["aopc"], e.extras["masked_share"]) for result, e in zip(results, explained, strict=True)]
-    found: list[dict[str, list[tuple[float, float]]]] = [{setting.name: [] for setting in settings} for _ in texts]
+    values_by_setting: list[dict[str, list[tuple[float, float]]]] = [
+        {setting.name: [] for setting in settings} for _ in texts
+    ]
     for method_config, (setting, _) in enumerate(method_configs):
         for text in range(len(texts)):
-            found[text][setting.name].append(values[method_config * len(texts) + text])
-    return found
+            values_by_setting[text][setting.name].append(values[method_config * len(texts) + text])
+    return values_by_setting
 
 
 def make_lines(settings: Sequence[Setting], values: Mapping[str, NDArray[Any]]) -> Iterator[Line]:
@@ -186,7 +190,9 @@ def make_lines(settings: Sequence[Setting], values: Mapping[str, NDArray[Any]]) 
 
 
 def read_texts(data: str | Path, limit: int | None = None) -> list[str]:
-    return [str(one.text) for one in read_examples(tl.DataSource(data, limit=limit)) if isinstance(one, Example)]
+    return [
+        str(example.text) for example in read_examples(tl.DataSource(data, limit=limit)) if isinstance(example, Example)
+    ]
 
 
 def count_on(explainer: tl.Explainer, data: Path, limit: int) -> HeadStatistics:

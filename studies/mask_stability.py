@@ -98,7 +98,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         parser.error("name at least two data sets with --texts")
     counts = count_all(options)
     rows = [[f"{a}, {b}", *compare_counts(counts[a], counts[b])] for a, b in combinations(counts, 2)]
-    remarks = [f"{name}: {one.texts:,} texts, {one.mask()}" for name, one in counts.items()]
+    remarks = [
+        f"{name}: {counts_of_data.texts:,} texts, {counts_of_data.mask()}" for name, counts_of_data in counts.items()
+    ]
     comparison = Comparison("Head masks counted on several data sets", HEAD, rows, remarks)
     comparison.show()
     options.output.parent.mkdir(parents=True, exist_ok=True)

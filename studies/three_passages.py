@@ -40,10 +40,10 @@ table = answer.by_document()
 table.show()
 
 # Is that so? The same answer without each passage: how far does the log-probability of each sentence fall?
-parts = [answer.of(sentence=i) for i in range(len(table.parts))]
-places = [slice(len(part.given), len(part.given) + len(part.indices)) for part in parts]
+sentences = [answer.of(sentence=i) for i in range(len(table.parts))]
+token_ranges = [slice(len(s.given), len(s.given) + len(s.indices)) for s in sentences]
 for name in PASSAGES:
     rest = {other: text for other, text in PASSAGES.items() if other != name}
-    said = explainer.explain_answer(ask(rest), written, "random", progress=False)
-    falls = [float((answer.log_probabilities - said.log_probabilities)[place].sum()) for place in places]
+    without = explainer.explain_answer(ask(rest), written, "random", progress=False)
+    falls = [float((answer.log_probabilities - without.log_probabilities)[tokens].sum()) for tokens in token_ranges]
     print(f"without {name}: " + ", ".join(f"sentence {i} {-fall:+.1f}" for i, fall in enumerate(falls, 1)))

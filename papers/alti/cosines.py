@@ -57,9 +57,11 @@ def states_between_layers(explainer: tl.Explainer, text: str) -> Tensor:
 def mean_cosines(explainer: tl.Explainer, texts: Sequence[str], released: bool) -> dict[str, list[float]]:
     """The means of all layers of one model: of outputs (released: states between layers), and of vectors."""
     method_config = replace(find_method("alti"), name="cosines", function=cosines)  # reads the same signals
-    method_configs = {of: MethodConfig(method_config, {"of": of}) for of in ("outputs", "vectors")}
+    method_configs = {name: MethodConfig(method_config, {"of": name}) for name in ("outputs", "vectors")}
     explained = explainer.explain_configs(list(texts), method_configs)
-    lines = {of: [mean_of_pairs(e.maps["contributions"]) for e in found] for of, found in explained.items()}
+    lines = {
+        name: [mean_of_pairs(e.maps["contributions"]) for e in explanations] for name, explanations in explained.items()
+    }
     if released:
         lines["outputs"] = [mean_of_pairs(states_between_layers(explainer, text)) for text in texts]
-    return {of: torch.stack(means).mean(0).tolist() for of, means in lines.items()}
+    return {name: torch.stack(means).mean(0).tolist() for name, means in lines.items()}

@@ -47,6 +47,6 @@ def mean_of_longer(curves: Sequence[np.ndarray]) -> Iterator[float]:
 
 def list_points(curves: Mapping[str, np.ndarray], shown: Sequence[int]) -> tuple[list[str], list[list[str]]]:
     """The head and the rows of a table with these points of the curves."""
-    places = [place for place in shown if place < min(map(len, curves.values()))]
-    rows = [[method, *(f"{values[place]:.3f}" for place in places)] for method, values in curves.items()]
-    return ["deleted tokens", *map(str, places)], rows
+    points = [point for point in shown if point < min(map(len, curves.values()))]
+    rows = [[method, *(f"{values[point]:.3f}" for point in points)] for method, values in curves.items()]
+    return ["deleted tokens", *map(str, points)], rows

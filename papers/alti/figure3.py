@@ -34,13 +34,13 @@ SMALL_RUNS = {"bert-sst2": SMALL["bert-sst2"]} | {
 }
 
 
-def draw(found: dict[str, dict[str, list[float]]]) -> "Figure":
+def draw(cosines_by_model: dict[str, dict[str, list[float]]]) -> "Figure":
     figure = new_figure(6, 3.4)
     axes = figure.subplots()
-    for number, (model, lines) in enumerate(found.items()):
+    for number, (model, lines) in enumerate(cosines_by_model.items()):
         for of, dashes in (("outputs", "solid"), ("vectors", "dashed")):
-            places = [layer + (len(lines[of]) == len(lines["vectors"])) for layer in range(len(lines[of]))]
-            axes.plot(places, lines[of], color=f"C{number}", linestyle=dashes, marker="o", label=f"{model}, {of}")
+            positions = [layer + (len(lines[of]) == len(lines["vectors"])) for layer in range(len(lines[of]))]
+            axes.plot(positions, lines[of], color=f"C{number}", linestyle=dashes, marker="o", label=f"{model}, {of}")
     axes.set(xlabel="layer", ylabel="mean cosine similarity", ylim=(None, 1))
     axes.legend(fontsize=7)
     return figure
@@ -50,11 +50,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = alti_parser(__doc__, NAMES).parse_args(arguments)
     if not options.small and options.limit is None and options.sample is None:
         options.limit, options.sample = (SENTENCES, None) if options.released else (None, SENTENCES)
-    found, runs = {}, list(choose_runs(options, SCRIPT, SMALL_RUNS))
+    cosines_by_model, runs = {}, list(choose_runs(options, SCRIPT, SMALL_RUNS))
     for run in runs:
         model = MODELS[run.name.partition("-")[0]]
         texts = [str(row.text) for row in read_examples(run.source, None) if isinstance(row, tl.Example)]
-        lines = found[model] = mean_cosines(load(run), texts, options.released)
+        lines = cosines_by_model[model] = mean_cosines(load(run), texts, options.released)
         longest = max(map(len, lines.values()))
         rows = [[of, *[""] * (longest - len(line)), *(f"{value:.3f}" for value in line)] for of, line in lines.items()]
         first = 0 if options.released else 1  # the release's states begin with the embeddings
@@ -64,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         comparison = Comparison(heading + run.data_name, head, rows, remarks)
         finish(comparison, PAPER, SCRIPT, run, options.record)
     together = replace(runs[0], name="models", folder=options.output / SCRIPT)
-    save_figure(draw(found), PAPER, SCRIPT, together, options.record)
+    save_figure(draw(cosines_by_model), PAPER, SCRIPT, together, options.record)
 
 
 if __name__ == "__main__":

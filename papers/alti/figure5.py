@@ -33,10 +33,10 @@ def draw(explanation: Explanation) -> "Figure":
     upper.set_yticks(range(len(tokens)), tokens, fontsize=8)
     figure.colorbar(image, ax=upper, shrink=0.7)
     row = last[0] / last[0].max()
-    for place, (token, strength) in enumerate(zip(tokens, row.tolist(), strict=True)):
+    for column, (token, strength) in enumerate(zip(tokens, row.tolist(), strict=True)):
         color = shade(strength)
         box = {"facecolor": css(color), "edgecolor": "none", "pad": 2}
-        lower.text(place, 0, token, color=css(ink(color)), bbox=box, ha="center", va="center", fontsize=7)
+        lower.text(column, 0, token, color=css(ink(color)), bbox=box, ha="center", va="center", fontsize=7)
     lower.set(xlim=(-0.5, len(tokens) - 0.5), ylim=(-0.5, 0.5))
     lower.axis("off")
     return figure

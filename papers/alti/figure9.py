@@ -41,9 +41,9 @@ def curves_of(tables: Sequence[Table]) -> tuple[Sequence[float], dict[str, np.nd
 
 def curves_as_released(runs: Sequence[Run]) -> tuple[Sequence[float], dict[str, np.ndarray]]:
     """The same of the lowest probabilities so far, up to the number of tokens that all models have a point for."""
-    found = [released_curves(run.folder, agreement=False) for run in runs]
-    points = min(len(curve) for own in found for curve in own.values())
-    return range(points), {title: np.array([own[title][:points] for own in found]) for title in TITLES}
+    by_model = [released_curves(run.folder, agreement=False) for run in runs]
+    points = min(len(curve) for curves in by_model for curve in curves.values())
+    return range(points), {title: np.array([curves[title][:points] for curves in by_model]) for title in TITLES}
 
 
 def draw(places: Sequence[float], curves: Mapping[str, np.ndarray], quantity: str) -> "Figure":

@@ -85,9 +85,12 @@ def train_agreement(run: Run, released: bool) -> tuple[Any, Any]:
     )
     parts = []
     for part in ("train", "validation"):
-        found = read_part(Path(str(run.source.data)), part, released, tokenizer)
+        part_examples = read_part(Path(str(run.source.data)), part, released, tokenizer)
         parts.append(
-            [(str(one.text).replace(MASK_MARK, tokenizer.mask_token), NUMBERS.index(str(one.label))) for one in found]
+            [
+                (str(example.text).replace(MASK_MARK, tokenizer.mask_token), NUMBERS.index(str(example.label)))
+                for example in part_examples
+            ]
         )
     return train(model, tokenizer, parts[0], parts[1], SMALL_AGREEMENT if run.small else AGREEMENT, run), tokenizer
 

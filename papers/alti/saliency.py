@@ -46,9 +46,9 @@ def write_maps(run: Run, explained: dict[str, Explanation]) -> None:
 
 def list_words(heading: str, run: Run, explained: dict[str, Explanation]) -> Comparison:
     """The words with the highest scores, best first."""
-    one = next(iter(explained.values()))
+    first = next(iter(explained.values()))
     rows = [[title, ", ".join(word.text for word in e.top(SHOWN))] for title, e in explained.items()]
-    remarks = [f"predicted: {one.prediction} ({one.probability:.3f}), {len(one.tokens)} tokens"]
+    remarks = [f"predicted: {first.prediction} ({first.probability:.3f}), {len(first.tokens)} tokens"]
     if run.small:
         remarks.append("the review is our own, and so is the model, which is the one in the package")
     return Comparison(heading, ["method", f"the {SHOWN} words with the highest scores"], rows, remarks)

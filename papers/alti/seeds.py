@@ -31,20 +31,20 @@ def compare_seeds(script: str, metric: int, description: str | None, arguments: 
     runs = list(choose_runs(options, script, SMALL))
     texts = [str(row.text) for row in read_examples(runs[0].source, None) if isinstance(row, tl.Example)]
     models = [load(run) for run in runs]
-    found = robustness(models, texts, make_specs(TITLES, options.steps, options.released), [measure])
-    means = {title: [one.mean for one in found if one.method == title] for title in TITLES}
+    likenesses = robustness(models, texts, make_specs(TITLES, options.steps, options.released), [measure])
+    means = {title: [likeness.mean for likeness in likenesses if likeness.method == title] for title in TITLES}
     title = measure.entry.title
     together = replace(runs[0], name="seeds", folder=options.output / script)
     heading = (
         f"ALTI, figure {script.removeprefix('figure')}: {title} between {len(runs)} models, {len(texts)} texts of "
     )
-    remarks = [*describe_pairs(found, len(texts)), *differences_of(runs)]
+    remarks = [*describe_pairs(likenesses, len(texts)), *differences_of(runs)]
     finish(list_means(heading + runs[0].data_name, means, remarks), PAPER, script, together, options.record)
     save_figure(draw(title, means), PAPER, script, together, options.record)
 
 
-def describe_pairs(found: Sequence[Likeness], texts: int) -> list[str]:
-    shared = {one.pair: one.texts for one in found}
+def describe_pairs(likenesses: Sequence[Likeness], texts: int) -> list[str]:
+    shared = {likeness.pair: likeness.texts for likeness in likenesses}
     models = len({number for pair in shared for number in pair})
     return [
         f"{models} models, {len(shared)} ordered pairs, {texts} texts, of which two models agree on "

@@ -63,8 +63,8 @@ def propagate(table: rules.RuleTable, layer: Callable[..., Tensor], *inputs: Ten
     return output.detach() * gradient, [x.detach() * g for x, g in zip(inputs, gradients, strict=True)]
 
 
-def distance(found: Tensor, expected: Tensor) -> float:
-    return float((found - expected).abs().max())
+def distance(actual: Tensor, expected: Tensor) -> float:
+    return float((actual - expected).abs().max())
 
 
 def check_linear(table: rules.RuleTable, share: Callable[[Tensor, Tensor], Tensor]) -> float:
@@ -119,7 +119,7 @@ def check_uniform() -> float:
     """Section 2.7: each of two factors takes half of the relevance."""
     a, b = signal(), signal()
     upper, lower = propagate(rules.ATTN_LRP, torch.mul, a, b)
-    return max(distance(one, upper / 2) for one in lower)
+    return max(distance(relevance, upper / 2) for relevance in lower)
 
 
 def check_norm() -> float:

@@ -68,7 +68,7 @@ def generic_rows(path: Path) -> list[list[str]]:
     left_out = json.loads(left_out_file(path).read_text(encoding="utf-8"))
     cases = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     plural = 100 * fmean(is_plural(case["text"][slice(*case["verb"])], case["other"]) for case in cases)
-    found = {
+    counts = {
         "rows of the LGD file": len(cases) + sum(left_out.values()),
         **{name: sum(left_out.pop(reason, 0) for reason in reasons) for name, reasons in REASONS.items()},
         MALFORMED: sum(left_out.values()),
@@ -76,7 +76,7 @@ def generic_rows(path: Path) -> list[list[str]]:
         "plural verb forms, %": round(plural, 1),
         "singular verb forms, %": round(100 - plural, 1),
     }
-    return [[name, f"{count:,}", format_published(GENERIC.get(name))] for name, count in found.items()]
+    return [[name, f"{count:,}", format_published(GENERIC.get(name))] for name, count in counts.items()]
 
 
 def is_plural(verb: str, other: str) -> bool:

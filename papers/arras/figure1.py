@@ -31,8 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             explainer, list(explained.values()), ARRAS.measures, marks=[case.draft.marks] * len(explained)
         )
         rows = [
-            [title, f"{float(one.scores.sum()):.3f}", *(f"{value:.3f}" for value in values.values())]
-            for (title, one), values in zip(explained.items(), evaluated, strict=True)
+            [title, f"{float(explanation.scores.sum()):.3f}", *(f"{value:.3f}" for value in values.values())]
+            for (title, explanation), values in zip(explained.items(), evaluated, strict=True)
         ]
         difference = next(iter(explained.values())).score
         target, foil = (str(form).strip() for form in (case.draft.example.target, case.draft.example.foil))

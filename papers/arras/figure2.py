@@ -36,9 +36,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         explainer = load(run, options.precision)
         ranked = highest_differences(explainer, annotated(run, options.spacy))
         groups = []
-        for place, (difference, case) in enumerate(ranked, 1):
+        for rank, (difference, case) in enumerate(ranked, 1):
             target, foil = (str(form).strip() for form in (case.draft.example.target, case.draft.example.foil))
-            heading = f"{place}. {target} − {foil}: {difference:.2f} (sentence {case.draft.example.id})"
+            heading = f"{rank}. {target} − {foil}: {difference:.2f} (sentence {case.draft.example.id})"
             print(heading)
             groups.append((heading, heatmaps_of(case, explain_case(explainer, case), {})))
         run.folder.mkdir(parents=True, exist_ok=True)
@@ -56,7 +56,7 @@ def highest_differences(explainer: tl.Explainer, source: tl.DataSource) -> list[
             explained = explain_cases(
                 explainer, cases, "random"
             )  # scores of tokens are not needed, only the difference
-            best += [(one.score, case) for one, case in zip(explained, cases, strict=True)]
+            best += [(explanation.score, case) for explanation, case in zip(explained, cases, strict=True)]
             best = sorted(best, key=lambda pair: -pair[0])[:SENTENCES]
     return best
 

@@ -47,9 +47,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         remarks = [f"{len(sentences):,} sentences, one at a time, on {explainer.model.device.type}", *run.differences]
         if options.lxt_python:
             run.folder.mkdir(parents=True, exist_ok=True)
-            found = time_lxt(options.lxt_python, run.model, sentences, explainer.model.device, run.folder)
-            rows.append(row("AttnLRP with LXT's explicit rules", found["seconds"], ours))
-            theirs, own = torch.tensor(found["scores"]), explain(explainer.model, *sentences[0])[0].cpu()
+            lxt = time_lxt(options.lxt_python, run.model, sentences, explainer.model.device, run.folder)
+            rows.append(row("AttnLRP with LXT's explicit rules", lxt["seconds"], ours))
+            theirs, own = torch.tensor(lxt["scores"]), explain(explainer.model, *sentences[0])[0].cpu()
             correlation = torch.corrcoef(torch.stack([theirs, own.to(theirs)]))[0, 1]
             remarks.append(f"correlation of both methods' scores on the first sentence: {correlation:.4f}")
         else:
@@ -66,11 +66,11 @@ def make_sentences(explainer: tl.Explainer, source: tl.DataSource) -> list[Sente
     """The first sentences in tokens; predicted at the mask, or behind the last token."""
     tokenizer, gap = explainer.tokenizer, explainer.task.gap
     assert gap is not None, "`load` refuses models that predict no word"
-    found, _ = tokenize(tokenizer, source, gap)
-    places = [one.input_ids.index(tokenizer.mask_token_id) if gap == "inside" else -1 for one in found]
+    tokenized, _ = tokenize(tokenizer, source, gap)
+    positions = [sentence.input_ids.index(tokenizer.mask_token_id) if gap == "inside" else -1 for sentence in tokenized]
     return [
-        (one.input_ids, place % len(one.input_ids), one.verb, one.other)
-        for one, place in zip(found[:SPEED_SAMPLES], places, strict=False)
+        (sentence.input_ids, position % len(sentence.input_ids), sentence.verb, sentence.other)
+        for sentence, position in zip(tokenized[:SPEED_SAMPLES], positions, strict=False)
     ]
 
 
@@ -108,7 +108,7 @@ def time_lxt(python: str, model: str, sentences: Sequence[Sentence], device: tor
 
 
 def row(name: str, seconds: Sequence[float], ours: Sequence[float]) -> list[str]:
-    ratio = median(one / own for one, own in zip(seconds, ours, strict=True))
+    ratio = median(elapsed / attn_lrp for elapsed, attn_lrp in zip(seconds, ours, strict=True))
     return [name, f"{1e3 * median(seconds):.2f}", f"{ratio:.2f}"]
 
 

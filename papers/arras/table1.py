@@ -58,12 +58,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def first_cases(explainer: tl.Explainer, source: tl.DataSource) -> list[Case]:
     """The first cases that the model gets right."""
-    found: list[Case] = []
+    right_cases: list[Case] = []
     for cases, _ in sort_cases(explainer, source, ARRAS):
-        found += cases
-        if len(found) >= CASES:
+        right_cases += cases
+        if len(right_cases) >= CASES:
             break
-    return found[:CASES]
+    return right_cases[:CASES]
 
 
 def make_row(explainer: tl.Explainer, cases: Sequence[Case], method: str) -> list[str]:
@@ -91,24 +91,27 @@ def assumptions(method: str) -> list[bool]:
 def parts(explainer: tl.Explainer, cases: Sequence[Case], method: str) -> list[str]:
     """What a method gives relevance to, by asking it for each."""
     offered = MethodSpec.parse(method).entry.options.get("detail") is not None
-    found = ["token"]
+    names = ["token"]
     for detail, name in PARTS.items() if offered else ():
         try:
             explain_cases(explainer, cases, method, detail=detail)
         except ValueError:
             continue
-        found.append(name)
-    return found
+        names.append(name)
+    return names
 
 
 def sums(explainer: tl.Explainer, cases: Sequence[Case], method: str) -> tuple[float, float]:
     """Mean share of the difference that the scores add up to; the same with the shares that the method reports."""
     explained = explain_cases(explainer, cases, method)
-    plain = [float(one.scores.sum()) / one.score for one in explained]
-    shares = [sum(value for name, value in one.extras.items() if name != "residual") / one.score for one in explained]
-    together = [a + b for a, b in zip(plain, shares, strict=True)]
+    score_shares = [float(explanation.scores.sum()) / explanation.score for explanation in explained]
+    shares = [
+        sum(value for name, value in explanation.extras.items() if name != "residual") / explanation.score
+        for explanation in explained
+    ]
+    together = [a + b for a, b in zip(score_shares, shares, strict=True)]
     worst = max(together, key=lambda value: abs(value - 1))
-    return sum(plain) / len(plain), worst
+    return sum(score_shares) / len(score_shares), worst
 
 
 def sign(holds: bool) -> str:

@@ -38,8 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def published_for(name: str) -> Numbers:
     """The numbers of a model by our methods, and those of random scores for its tokenizer."""
     model, rows = MODELS[name], TABLE_2.rows
-    found = {ours: rows[f"{model}, {row}"] for ours, row in METHODS.items() if f"{model}, {row}" in rows}
-    return {**found, "random": rows[f"{family_of(name)}, Random"]}
+    numbers = {ours: rows[f"{model}, {row}"] for ours, row in METHODS.items() if f"{model}, {row}" in rows}
+    return {**numbers, "random": rows[f"{family_of(name)}, Random"]}
 
 
 def check_marks(table: Table, folder: Path) -> str:

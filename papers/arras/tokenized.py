@@ -31,11 +31,11 @@ def tokenize(tokenizer: Any, source: tl.DataSource, gap: Gap) -> tuple[list[Toke
     sentences: list[TokenizedSentence] = []
     left_out: Counter[str] = Counter()
     for example in read_examples(source, gap):
-        found = example if isinstance(example, BadRow) else tokenize_one(tokenizer, example, gap)
-        if isinstance(found, TokenizedSentence):
-            sentences.append(found)
+        tokenized = example if isinstance(example, BadRow) else tokenize_one(tokenizer, example, gap)
+        if isinstance(tokenized, TokenizedSentence):
+            sentences.append(tokenized)
         else:
-            left_out[found.reason] += 1
+            left_out[tokenized.reason] += 1
     if not sentences:
         raise ValueError(f"no sentence suits the tokenizer: {dict(left_out)}")
     return sentences, left_out
@@ -51,7 +51,13 @@ def tokenize_one(tokenizer: Any, example: Example, gap: Gap) -> TokenizedSentenc
     if marks is None:
         return BadRow(example.where, "the subject has no tokens")
     verb, other = (token_index(form, tokenizer, len(tokenizer)) for form in (example.target, example.foil))
-    places = marks.nonzero()[:, 0].tolist()
+    subject_positions = marks.nonzero()[:, 0].tolist()
     return TokenizedSentence(
-        example.id, int(example.group or 0), tokenized_text.tokens, tokenized_text.input_ids, places, verb, other
+        example.id,
+        int(example.group or 0),
+        tokenized_text.tokens,
+        tokenized_text.input_ids,
+        subject_positions,
+        verb,
+        other,
     )

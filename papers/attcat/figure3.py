@@ -78,17 +78,19 @@ def draw_bars(tables: dict[str, Table], highest: dict[str, float], methods: Sequ
     datasets = list(dict.fromkeys(NAMES[name][0] for name in tables))
     figure = new_figure(4.2 * len(datasets), 3.2)
     for axes, dataset in zip(np.atleast_1d(figure.subplots(1, len(datasets))), datasets, strict=True):
-        own = {name: table for name, table in tables.items() if NAMES[name][0] == dataset}
-        places, width = np.arange(len(own)), 0.8 / len(methods)
+        tables_of_dataset = {name: table for name, table in tables.items() if NAMES[name][0] == dataset}
+        positions, width = np.arange(len(tables_of_dataset)), 0.8 / len(methods)
         for number, method in enumerate(methods):
-            cells = [table.cell(method, "Precision@20") for table in own.values()]
+            cells = [table.cell(method, "Precision@20") for table in tables_of_dataset.values()]
             means = np.array([cell.mean for cell in cells])
             errors = np.abs(np.array([[cell.low, cell.high] for cell in cells]).T - means)
-            axes.bar(places + (number - (len(methods) - 1) / 2) * width, means, width, yerr=errors, label=method)
-        for place, name in zip(places, own, strict=True):
-            axes.plot([place - 0.45, place + 0.45], [highest[name]] * 2, color="gray", linestyle="dashed", linewidth=1)
+            axes.bar(positions + (number - (len(methods) - 1) / 2) * width, means, width, yerr=errors, label=method)
+        for position, name in zip(positions, tables_of_dataset, strict=True):
+            axes.plot(
+                [position - 0.45, position + 0.45], [highest[name]] * 2, color="gray", linestyle="dashed", linewidth=1
+            )
         axes.set(title=dataset, ylabel="Precision@20")
-        axes.set_xticks(places, [NAMES[name][1] for name in own])
+        axes.set_xticks(positions, [NAMES[name][1] for name in tables_of_dataset])
         axes.legend(fontsize=7, frameon=False)
     return figure
 

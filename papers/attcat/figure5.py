@@ -34,8 +34,8 @@ PANELS = {"squad1-bert": ("a", ["AttCAT"]), "sst2": ("b", ["AttCAT", "TransAtt",
 def read_questions(run: Run, explainer: tl.Explainer) -> list[Text]:
     """The first question with its passage, or as many as the options ask for."""
     source = run.source if run.source.limit or run.source.sample else replace(run.source, limit=1)
-    found = (example.text for example in read_examples(source, explainer.task.gap) if isinstance(example, Example))
-    return list(islice(found, source.limit or source.sample))
+    questions = (example.text for example in read_examples(source, explainer.task.gap) if isinstance(example, Example))
+    return list(islice(questions, source.limit or source.sample))
 
 
 def explain(run: Run, methods: Sequence[str], texts: Sequence[str], released: bool) -> list[Mapping[str, Explanation]]:
@@ -48,8 +48,11 @@ def explain(run: Run, methods: Sequence[str], texts: Sequence[str], released: bo
     }
     targets = protocol.targets(explainer, explainer.encode(chosen)) if protocol.target == "argmax" else None
     running = RunOptions(prepare=protocol.prepare(explainer.tokenizer))
-    found = explainer.explain_configs(chosen, method_configs, target=targets, run_options=running)
-    return [{method: protocol.adjust(own[number]) for method, own in found.items()} for number in range(len(chosen))]
+    explanations = explainer.explain_configs(chosen, method_configs, target=targets, run_options=running)
+    return [
+        {method: protocol.adjust(by_text[number]) for method, by_text in explanations.items()}
+        for number in range(len(chosen))
+    ]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -166,7 +166,7 @@ def reads_validation(run: Run, options: argparse.Namespace) -> bool:
 
 
 def name_texts(texts: Sequence[ParsedTextSource]) -> str:
-    return " and ".join(one.name for one in texts)
+    return " and ".join(source.name for source in texts)
 
 
 def count_on_training_data(
@@ -179,10 +179,12 @@ def count_on_training_data(
         return count_heads(explainer, parses, source=small_name(run), total=SMALL_TEXTS)
     texts, counts = training_texts(run, options), []
     try:
-        for number, one in enumerate(texts):
+        for number, source in enumerate(texts):
             checkpoint = numbered_checkpoint(path, number)
             counts.append(
-                count_heads(explainer, one.parses_after, source=one.name, checkpoint=checkpoint, total=one.count)
+                count_heads(
+                    explainer, source.parses_after, source=source.name, checkpoint=checkpoint, total=source.count
+                )
             )
     except ImportError as error:
         raise SystemExit(f"{error}. Or give parses with --train-data, or a mask with --heads") from error

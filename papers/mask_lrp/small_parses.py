@@ -38,13 +38,16 @@ def parse_words(text: str, segment: int, shift: int) -> list[ParsedWord]:
     starts = {match.start(): shift + number for number, match in enumerate(re.finditer(r"\S+", text))}
     relations: dict[int, tuple[str, int]] = {}  # start of a word -> its relation and the number of its syntactic head
     for clause in re.finditer(r"[^.?]+", text):
-        found = next((match for pattern in CLAUSES if (match := pattern.match(clause[0].strip()))), None)
-        if found is None:
+        relation_words = next((match for pattern in CLAUSES if (match := pattern.match(clause[0].strip()))), None)
+        if relation_words is None:
             continue
         first = clause.start() + len(clause[0]) - len(clause[0].lstrip())
-        for relation in found.groupdict():
+        for relation in relation_words.groupdict():
             if relation != "head":
-                relations[first + found.start(relation)] = (relation, starts[first + found.start("head")])
+                relations[first + relation_words.start(relation)] = (
+                    relation,
+                    starts[first + relation_words.start("head")],
+                )
     words = []
     for match in re.finditer(r"\S+", text):
         relation, head = relations.get(match.start(), ("root", None))

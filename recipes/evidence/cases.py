@@ -22,11 +22,11 @@ class Case:
     evidence: list[str]  # what makes it the answer, as it stands in the messages
 
 
-def asking(task: str, text: str, question: str) -> list[dict[str, str]]:
+def make_messages(task: str, text: str, question: str) -> list[dict[str, str]]:
     return [{"role": "user", "content": f"{task}\n\n{text}\n\nQuestion: {question}"}]
 
 
-def that_matter(checkpoint: str, cases: Iterable[Case], device: str | None) -> Iterator[Case]:
+def keep_relevant(checkpoint: str, cases: Iterable[Case], device: str | None) -> Iterator[Case]:
     """The cases whose answer a language model finds much likelier with the evidence than without it."""
     explainer = load_model(checkpoint, None, device=device)
 
@@ -44,7 +44,7 @@ def that_matter(checkpoint: str, cases: Iterable[Case], device: str | None) -> I
 
 
 def write_cases(path: Path, cases: Iterable[Case], checkpoint: str | None, device: str | None = None) -> None:
-    kept = list(cases if checkpoint is None else that_matter(checkpoint, cases, device))
+    kept = list(cases if checkpoint is None else keep_relevant(checkpoint, cases, device))
     lines = [json.dumps(asdict(case), ensure_ascii=False) + "\n" for case in kept]
     path.write_text("".join(lines), encoding="utf-8")
     print(f"{path}: {len(kept)} cases")

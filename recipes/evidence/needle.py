@@ -13,7 +13,7 @@ import argparse
 import random
 from pathlib import Path
 
-from cases import Case, asking, write_cases
+from cases import Case, make_messages, write_cases
 
 NEUTRAL = (
     "The morning was gray and a little cold.",
@@ -79,13 +79,15 @@ FACTS = (  # what is planted, and what is asked; the answer says the fact again
 
 def make_case(number: int, sentences: int, facts: int, rng: random.Random) -> Case:
     """Facts of one kind at random places in neutral text; the question is about one of them."""
-    fact, question, whos, whats = FACTS[number % len(FACTS)]
-    pairs = list(zip(rng.sample(whos, facts), rng.sample(whats, facts), strict=True))
+    fact, question, subjects, values = FACTS[number % len(FACTS)]
+    pairs = list(zip(rng.sample(subjects, facts), rng.sample(values, facts), strict=True))
     planted = [fact.format(who=who, what=what) for who, what in pairs]
     text = [*rng.sample(NEUTRAL, sentences - facts), *planted]
     rng.shuffle(text)
     return Case(
-        messages=asking("Read the text and answer the question.", " ".join(text), question.format(who=pairs[0][0])),
+        messages=make_messages(
+            "Read the text and answer the question.", " ".join(text), question.format(who=pairs[0][0])
+        ),
         documents=text,
         answer=planted[0],
         evidence=[planted[0]],

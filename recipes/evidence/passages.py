@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
-from cases import Case, asking, write_cases
+from cases import Case, make_messages, write_cases
 
 from tokenlight.data.data_source import DataSource
 from tokenlight.data.examples import Example
@@ -26,48 +26,48 @@ from tokenlight.text.segmentation import sentences
 
 def passage_around(context: str, span: tuple[int, int], length: int) -> str | None:
     """Whole sentences around a span: those behind it first, while they fit. None: its own sentences are too long."""
-    places = sentences(context)
-    inside = [i for i, (start, end) in enumerate(places) if start < span[1] and end > span[0]]
+    sentence_spans = sentences(context)
+    inside = [i for i, (start, end) in enumerate(sentence_spans) if start < span[1] and end > span[0]]
     first, last = inside[0], inside[-1]
-    if places[last][1] - places[first][0] > length:
+    if sentence_spans[last][1] - sentence_spans[first][0] > length:
         return None
-    while last + 1 < len(places) and places[last + 1][1] - places[first][0] <= length:
+    while last + 1 < len(sentence_spans) and sentence_spans[last + 1][1] - sentence_spans[first][0] <= length:
         last += 1
-    while first > 0 and places[last][1] - places[first - 1][0] <= length:
+    while first > 0 and sentence_spans[last][1] - sentence_spans[first - 1][0] <= length:
         first -= 1
-    return " ".join(context[places[first][0] : places[last][1]].split())
+    return " ".join(context[sentence_spans[first][0] : sentence_spans[last][1]].split())
 
 
 def make_cases(questions: list[Example], passages: int, length: int, rng: random.Random) -> Iterator[Case]:
     """A case for each question, as long as there are wrong passages for it."""
-    asked: list[tuple[str, str, str]] = []  # question, answer, passage
-    for one in questions:
-        assert isinstance(one.text, tuple), "a question and its context"
-        question, context = one.text
-        assert one.answer is not None, "questions without an answer are left out"
-        found = passage_around(context, one.answer, length)
-        if found is not None:
-            asked.append((question, context[slice(*one.answer)], found))
-    rng.shuffle(asked)
-    pool = list(dict.fromkeys(passage for _, _, passage in asked))
-    for question, answer, right in asked:
-        others = [one for one in rng.sample(pool, len(pool)) if answer.lower() not in one.lower()]
-        wrong = list(islice((one for one in others if not overlap(one, right)), passages - 1))
+    answered: list[tuple[str, str, str]] = []  # question, answer, passage
+    for example in questions:
+        assert isinstance(example.text, tuple), "a question and its context"
+        question, context = example.text
+        assert example.answer is not None, "questions without an answer are left out"
+        passage = passage_around(context, example.answer, length)
+        if passage is not None:
+            answered.append((question, context[slice(*example.answer)], passage))
+    rng.shuffle(answered)
+    pool = list(dict.fromkeys(passage for _, _, passage in answered))
+    for question, answer, right in answered:
+        others = [passage for passage in rng.sample(pool, len(pool)) if answer.lower() not in passage.lower()]
+        wrong = list(islice((passage for passage in others if not overlap(passage, right)), passages - 1))
         if len(wrong) < passages - 1:
             continue
         documents = [right, *wrong]
         rng.shuffle(documents)
         yield Case(
-            messages=asking("Answer the question from the passages.", "\n\n".join(documents), question),
+            messages=make_messages("Answer the question from the passages.", "\n\n".join(documents), question),
             documents=documents,
             answer=answer,
             evidence=[right],
         )
 
 
-def overlap(one: str, other: str) -> bool:
+def overlap(passage: str, other: str) -> bool:
     """Passages of one paragraph can share sentences."""
-    return any(one[start:end].strip() in other for start, end in sentences(one))
+    return any(passage[start:end].strip() in other for start, end in sentences(passage))
 
 
 if __name__ == "__main__":
@@ -84,7 +84,9 @@ if __name__ == "__main__":
     if args.passages < 2:
         parser.error(f"one right and at least one wrong passage; found --passages {args.passages}")
     questions = [
-        one for one in read_examples(DataSource(args.data)) if isinstance(one, Example) and one.answer is not None
+        example
+        for example in read_examples(DataSource(args.data))
+        if isinstance(example, Example) and example.answer is not None
     ]
     made = islice(make_cases(questions, args.passages, args.length, random.Random(args.seed)), args.cases)
     write_cases(args.output, made, args.model, args.device)

@@ -78,8 +78,8 @@ def answer_tokens(tokenized_text: TokenizedText, example: Example) -> tuple[int,
     context = tokenized_text.segment_index(1)
     if example.answer is None or not context.tokens or example.answer[1] > context.ends[-1]:
         return None
-    found = context.find(example.answer)
-    return found and (found[0], found[1] - 1)
+    tokens = context.find(example.answer)
+    return tokens and (tokens[0], tokens[1] - 1)
 
 
 tokenized_texts = explainer.encode([example.text for example in parts["trained_on"]])
@@ -87,28 +87,28 @@ spans = [
     answer_tokens(tokenized_text, example)
     for tokenized_text, example in zip(tokenized_texts, parts["trained_on"], strict=True)
 ]
-lessons = [
+training = [
     (tokenized_text, span) for tokenized_text, span in zip(tokenized_texts, spans, strict=True) if span is not None
 ]
-print(f"{len(lessons)} questions to train on; the answers of {len(tokenized_texts) - len(lessons)} were cut off")
+print(f"{len(training)} questions to train on; the answers of {len(tokenized_texts) - len(training)} were cut off")
 
 decayed = [p for p in model.parameters() if p.ndim == 2]
 plain = [p for p in model.parameters() if p.ndim != 2]
 optimizer = torch.optim.AdamW(
     [{"params": decayed, "weight_decay": 0.01}, {"params": plain, "weight_decay": 0.0}], lr=args.rate
 )
-steps = args.epochs * -(-len(lessons) // args.batch)
+steps = args.epochs * -(-len(training) // args.batch)
 schedule = get_linear_schedule_with_warmup(optimizer, int(0.1 * steps), steps)
 began, step = time.time(), 0
 model.train()
 for epoch in range(args.epochs):
-    by_length = sorted(lessons, key=lambda lesson: len(lesson[0]) + 30 * random.random())
+    by_length = sorted(training, key=lambda question: len(question[0]) + 30 * random.random())
     batches = [by_length[i : i + args.batch] for i in range(0, len(by_length), args.batch)]
     random.shuffle(batches)
     total = 0.0
-    for some in track(batches, f"epoch {epoch + 1} of {args.epochs}"):
-        starts, ends = zip(*(span for _, span in some), strict=True)
-        inputs = explainer.collate([tokenized_text for tokenized_text, _ in some], args.device).inputs()
+    for batch in track(batches, f"epoch {epoch + 1} of {args.epochs}"):
+        starts, ends = zip(*(span for _, span in batch), strict=True)
+        inputs = explainer.collate([tokenized_text for tokenized_text, _ in batch], args.device).inputs()
         places = {"start_positions": starts, "end_positions": ends}
         output = model(**inputs, **{name: torch.tensor(spans, device=args.device) for name, spans in places.items()})
         output.loss.backward()
@@ -129,15 +129,15 @@ def normal(answer: str) -> list[str]:
     return re.sub(r"\b(a|an|the)\b", " ", words).split()
 
 
-def overlap(found: str, gold: str) -> float:
-    one, two = normal(found), normal(gold)
-    shared = sum((Counter(one) & Counter(two)).values())
-    return 2 * shared / (len(one) + len(two)) if shared else float(one == two)
+def overlap(answer: str, gold: str) -> float:
+    answer_words, gold_words = normal(answer), normal(gold)
+    shared = sum((Counter(answer_words) & Counter(gold_words)).values())
+    return 2 * shared / (len(answer_words) + len(gold_words)) if shared else float(answer_words == gold_words)
 
 
 @torch.inference_mode()
 def answers(examples: list[Example]) -> list[str]:
-    found = []
+    texts = []
     for example, tokenized_text in track(
         list(zip(examples, explainer.encode([e.text for e in examples]), strict=True)), "asking"
     ):
@@ -146,16 +146,16 @@ def answers(examples: list[Example]) -> list[str]:
             i for i, segment in enumerate(tokenized_text.segments) if segment == 1 and not tokenized_text.special[i]
         ]
         first, last = best_span(output.start_logits[0], output.end_logits[0], (inside[0], inside[-1]))
-        found.append(parts_of(example.text)[1][tokenized_text.spans[first][0] : tokenized_text.spans[last][1]])
-    return found
+        texts.append(parts_of(example.text)[1][tokenized_text.spans[first][0] : tokenized_text.spans[last][1]])
+    return texts
 
 
 model.eval()
 held_out = parts["held_out"]
 gold = [parts_of(example.text)[1][slice(*example.answer)] for example in held_out if example.answer is not None]
-found = answers(held_out)
-exact = sum(normal(a) == normal(b) for a, b in zip(found, gold, strict=True)) / len(gold)
-f1 = sum(overlap(a, b) for a, b in zip(found, gold, strict=True)) / len(gold)
+predicted = answers(held_out)
+exact = sum(normal(a) == normal(b) for a, b in zip(predicted, gold, strict=True)) / len(gold)
+f1 = sum(overlap(a, b) for a, b in zip(predicted, gold, strict=True)) / len(gold)
 tokenizer.model_max_length = model.config.max_position_embeddings
 model.save_pretrained(args.output)
 tokenizer.save_pretrained(args.output)

@@ -46,9 +46,9 @@ if args.weights is None:
 
 weights = torch.load(args.weights / "pytorch_model.bin", map_location="cpu", weights_only=True)
 model = AlbertForMaskedLM(AlbertConfig.from_pretrained(args.weights)).eval()
-found = model.load_state_dict(weights, strict=False)
-if found.missing_keys or any("pooler" not in key for key in found.unexpected_keys):  # a pooler fills no gaps
-    raise ValueError(f"these are not the weights of this model: {found}")
+loading = model.load_state_dict(weights, strict=False)
+if loading.missing_keys or any("pooler" not in key for key in loading.unexpected_keys):  # a pooler fills no gaps
+    raise ValueError(f"these are not the weights of this model: {loading}")
 
 words = (args.weights / "vocab.txt").read_text().split()
 ids = {word: number for number, word in enumerate(words)}
@@ -61,16 +61,16 @@ tokenizer = PreTrainedTokenizerFast(tokenizer_object=smiles, model_max_length=51
 model.save_pretrained(args.output)
 tokenizer.save_pretrained(args.output)
 
-right = gaps = 0
+correct = gaps = 0
 for reaction in REACTIONS:
-    row = tokenizer(reaction, return_tensors="pt").input_ids[0]
-    places = torch.arange(1, len(row) - 1)
-    gapped = row.repeat(len(places), 1)
-    gapped[places - 1, places] = ids["[MASK]"]
+    input_ids = tokenizer(reaction, return_tensors="pt").input_ids[0]
+    positions = torch.arange(1, len(input_ids) - 1)
+    gapped = input_ids.repeat(len(positions), 1)
+    gapped[positions - 1, positions] = ids["[MASK]"]
     with torch.no_grad():
-        filled = model(gapped).logits[places - 1, places].argmax(-1)
-    right, gaps = right + int((filled == row[1:-1]).sum()), gaps + len(places)
+        filled = model(gapped).logits[positions - 1, positions].argmax(-1)
+    correct, gaps = correct + int((filled == input_ids[1:-1]).sum()), gaps + len(positions)
 millions = sum(p.numel() for p in model.parameters()) / 1e6
-print(f"{args.output}: {millions:.1f}M parameters; {right} of {gaps} gaps filled as they were")
+print(f"{args.output}: {millions:.1f}M parameters; {correct} of {gaps} gaps filled as they were")
 
 explain_and_check(args.output, GAPPED)

@@ -26,16 +26,16 @@ METHODS: dict[str, dict[str, Any]] = {
 
 def folder_of(package: str) -> Path | None:
     """Of an installed package, which is not imported: it may need packages that we do not."""
-    found = importlib.util.find_spec(package)
-    return None if found is None or found.origin is None else Path(found.origin).parent
+    spec = importlib.util.find_spec(package)
+    return None if spec is None or spec.origin is None else Path(spec.origin).parent
 
 
-def apart(one: Tensor, other: Tensor) -> float:
+def relative_difference(actual: Tensor, expected: Tensor) -> float:
     """The largest difference, as a share of the largest number."""
-    return float((one - other).abs().max() / other.abs().max())
+    return float((actual - expected).abs().max() / expected.abs().max())
 
 
-def unexplained(e: tl.Explanation) -> float | None:
+def relative_residual(e: tl.Explanation) -> float | None:
     """The residual as a share of everything that was added up, if the method says what that is."""
     if "residual" not in e.extras:
         return None
@@ -68,17 +68,17 @@ def explain_and_check(folder: Path, texts: Sequence[Any]) -> None:
         alone = [explainer.explain(text, method, progress=False, **options) for text in texts]
         together = explainer.explain(list(texts), method, progress=False, **options)
         again = explainer.explain(list(texts), method, progress=False, low_memory=True, **options)
-        residuals = [share for e in alone if (share := unexplained(e)) is not None]
+        residuals = [share for e in alone if (share := relative_residual(e)) is not None]
         numbers = [max(residuals)] if residuals else [None]
         numbers += [
-            max(apart(b.scores, a.scores) for a, b in zip(one, other, strict=True))
-            for one, other in ((alone, together), (together, again))
+            max(relative_difference(b.scores, a.scores) for a, b in zip(first, second, strict=True))
+            for first, second in ((alone, together), (together, again))
         ]
         rows[method] = " | ".join("" if x is None else f"{x:.0e}" for x in numbers), strongest(alone[0])
     gradients = []
     for text in texts:
         e = explainer.explain(text, "gradient_x_input", reduce="l2", progress=False)
-        gradients.append(apart(e.scores, plain_gradient_x_input(explainer, text, e).norm(dim=-1)))
+        gradients.append(relative_difference(e.scores, plain_gradient_x_input(explainer, text, e).norm(dim=-1)))
     print(f"gradient x input beside plain autograd: at most {max(gradients):.0e} apart")
     print(
         "\n| method | residual | batch = single | low memory | strongest in the first text |\n|---|---:|---:|---:|---|"

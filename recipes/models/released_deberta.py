@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from released_checks import apart, explain_and_check, folder_of
+from released_checks import explain_and_check, folder_of, relative_difference
 from transformers import AutoTokenizer, DebertaV2Config, DebertaV2ForSequenceClassification
 
 import tokenlight as tl
@@ -57,21 +57,21 @@ def weight(arrays: dict[str, Any], name: str) -> Any:
 
 def weights_of(nodes: Any, arrays: dict[str, Any]) -> dict[str, torch.Tensor]:
     """By the names of transformers. Matrices have lost theirs; the nodes that multiply with them have not."""
-    found = {name: arrays[name] for name in arrays if name.startswith(OUTER) and name.endswith((".weight", ".bias"))}
+    weights = {name: arrays[name] for name in arrays if name.startswith(OUTER) and name.endswith((".weight", ".bias"))}
     embedding = f"{OUTER}deberta.embeddings.word_embeddings.weight"
-    found[embedding] = weight(arrays, embedding)
+    weights[embedding] = weight(arrays, embedding)
     for node in nodes:
         if node.op_type == "MatMulInteger":  # /m/deberta/encoder/layer.0/attention/self/query_proj/MatMul_quant
             module = node.name.strip("/").rpartition("/")[0].replace("/", ".")
-            found[f"{module}.weight"] = weight(arrays, node.input[1].removesuffix("_quantized")).T
-    return {name.removeprefix(OUTER): torch.tensor(np.ascontiguousarray(found[name])) for name in found}
+            weights[f"{module}.weight"] = weight(arrays, node.input[1].removesuffix("_quantized")).T
+    return {name.removeprefix(OUTER): torch.tensor(np.ascontiguousarray(weights[name])) for name in weights}
 
 
 def in_single_precision(graph: Any, arrays: dict[str, Any]) -> None:
     """Quantize, multiply in integers, cast and scale become one product; the attention maps become outputs."""
     makers = {output: node for node in graph.node for output in node.output}
     readers = {name: node for node in graph.node for name in node.input}
-    instead, gone = {}, set()
+    replacements, removed = {}, set()
     for node in [node for node in graph.node if node.op_type == "MatMulInteger"]:
         quantize, cast = makers[node.input[0]], readers[node.output[0]]
         scaled = readers[cast.output[0]]
@@ -80,10 +80,10 @@ def in_single_precision(graph: Any, arrays: dict[str, Any]) -> None:
             onnx.numpy_helper.from_array(np.ascontiguousarray(weight(arrays, name)), f"{name}_single")
         )
         inputs = [quantize.input[0], f"{name}_single"]
-        instead[scaled.name] = onnx.helper.make_node("MatMul", inputs, list(scaled.output), name=scaled.name)
-        scales = [makers[part].name for part in scaled.input if part != cast.output[0]]
-        gone |= {node.name, cast.name, quantize.name, *scales}
-    kept = [instead.get(node.name, node) for node in graph.node if node.name not in gone]
+        replacements[scaled.name] = onnx.helper.make_node("MatMul", inputs, list(scaled.output), name=scaled.name)
+        scales = [makers[name_of_scale].name for name_of_scale in scaled.input if name_of_scale != cast.output[0]]
+        removed |= {node.name, cast.name, quantize.name, *scales}
+    kept = [replacements.get(node.name, node) for node in graph.node if node.name not in removed]
     del graph.node[:]
     graph.node.extend(kept)
     graph.output.extend(
@@ -93,7 +93,7 @@ def in_single_precision(graph: Any, arrays: dict[str, Any]) -> None:
 
 (released,) = package.glob("*.onnx")
 file = onnx.load(str(released))
-arrays = {one.name: onnx.numpy_helper.to_array(one) for one in file.graph.initializer}
+arrays = {initializer.name: onnx.numpy_helper.to_array(initializer) for initializer in file.graph.initializer}
 weights = weights_of(file.graph.node, arrays)
 
 # What no array says is as in deberta-v3-xsmall; if it were not, the logits would differ below.
@@ -164,7 +164,7 @@ for number, (pair, ids) in enumerate(zip(PAIRS, rows, strict=True)):
     for method, expected in theirs.items():
         options: dict[str, Any] = {"removal": "mask"} if method == "erasure" else {}
         e = explainer.explain(pair, method, target=label, progress=False, **options)
-        differences[method] = max(differences.get(method, 0.0), apart(e.scores, expected))
+        differences[method] = max(differences.get(method, 0.0), relative_difference(e.scores, expected))
 for method, share in differences.items():
     print(f"{method} made from what onnxruntime gives: at most {share:.0e} apart")
 
