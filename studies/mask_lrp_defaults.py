@@ -3,10 +3,12 @@
 python -m studies.mask_lrp_defaults --small
 python -m studies.mask_lrp_defaults --data PATH/TO/SST-2/dev.tsv
 python -m studies.mask_lrp_defaults --model PATH --data PATH/TO/SST-2/dev.tsv --count PATH/TO/SST-2/train.tsv
-python -m studies.mask_lrp_defaults --data PATH/TO/IMDB/test.tsv --other-count PATH/TO/IMDB/train.tsv --longest 160
+python -m studies.mask_lrp_defaults --data PATH/TO/IMDB/test.tsv --other-count PATH/TO/IMDB/train.tsv --longest 110 \
+    --setting "all heads" --setting "paper's thresholds, empty" --setting "other data"
 
 Heads are counted on the texts of `--count` (parsed by spaCy); without it, the counts that come with the model are used.
 `--other-count` adds masks from another data set. `--calibrate N` adds a mask calibrated on N texts of `--count`.
+`--setting` measures only lines whose name contains it, and the lines that they are compared with.
 AOPC replaces top tokens by PAD in steps of 10 % of the words, or deletes them where a classifier finds the end of a
 text by its padding; higher is better. Differences are paired over texts, with
 95 % intervals. A line for random masks is the mean over `--seeds` masks that have as many lit heads in each layer as
@@ -16,6 +18,7 @@ the line above it; it also says between which numbers the masks lie. An interrup
 import argparse
 import hashlib
 import json
+import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -40,6 +43,7 @@ from tokenlight.heads.statistics import HeadStatistics
 from tokenlight.metrics.evaluate import evaluate
 from tokenlight.metrics.perturbation import Perturbation
 from tokenlight.model.identity import fingerprint
+from tokenlight.text.tokenized_text import Text, parts
 
 PADS = Perturbation(removal="replace", token="pad")
 DELETES = Perturbation(removal="delete")
@@ -119,13 +123,24 @@ def with_controls(name: str, mask: tl.HeadMask, seeds: int, first: str | None = 
     yield Setting(f"{name}, random heads", randoms, against=first or name)
 
 
+def select_settings(settings: Sequence[Setting], names: Sequence[str]) -> list[Setting]:
+    """Those whose name contains one of `names`, and those that they are compared with; all of them without names."""
+    against = {setting.name: setting.against for setting in settings}
+    chosen = {name for name in against if not names or any(part in name for part in names)}
+    if not chosen:
+        raise SystemExit(f"no setting has a name with {' or '.join(map(repr, names))}; there are: {', '.join(against)}")
+    while missing := {against[name] for name in chosen} - chosen:
+        chosen |= missing
+    return [setting for setting in settings if setting.name in chosen]
+
+
 def measure(
-    explainer: tl.Explainer, texts: Sequence[str], settings: Sequence[Setting], path: Path
+    explainer: tl.Explainer, texts: Sequence[Text], settings: Sequence[Setting], path: Path
 ) -> dict[str, NDArray[Any]]:
     """By setting: [mask, text, 2], AOPC and the dropped share. What `path` already has is not run again."""
     setup = identify(explainer, settings)
     stored = [json.loads(line) for line in path.read_text("utf-8").splitlines()] if path.is_file() else []
-    known = {record["text"]: record["values"] for record in stored if record["setup"] == setup}
+    known = {as_text(record["text"]): record["values"] for record in stored if record["setup"] == setup}
     missing = [text for text in texts if text not in known]
     for start in track(range(0, len(missing), GROUP), "explaining and replacing"):
         group = missing[start : start + GROUP]
@@ -135,6 +150,11 @@ def measure(
             file.writelines(json.dumps({"setup": setup, "text": text, "values": known[text]}) + "\n" for text in group)
     names = [setting.name for setting in settings]
     return {name: np.array([known[text][name] for text in texts]).swapaxes(0, 1) for name in names}
+
+
+def as_text(stored: str | list[str]) -> Text:
+    """A text, or a pair, which JSON stores as a list."""
+    return stored if isinstance(stored, str) else (stored[0], stored[1])
 
 
 def perturbation_for(explainer: tl.Explainer) -> Perturbation:
@@ -155,7 +175,7 @@ def identify(explainer: tl.Explainer, settings: Sequence[Setting]) -> str:
 
 
 def measure_group(
-    explainer: tl.Explainer, texts: list[str], settings: Sequence[Setting]
+    explainer: tl.Explainer, texts: list[Text], settings: Sequence[Setting]
 ) -> list[dict[str, list[tuple[float, float]]]]:
     """For each text by setting: AOPC and the dropped share under each mask."""
     method_configs = [(setting, mask) for setting in settings for mask in setting.masks]
@@ -189,21 +209,22 @@ def make_lines(settings: Sequence[Setting], values: Mapping[str, NDArray[Any]]) 
         )
 
 
-def read_texts(data: str | Path, limit: int | None = None) -> list[str]:
-    return [
-        str(example.text) for example in read_examples(tl.DataSource(data, limit=limit)) if isinstance(example, Example)
-    ]
+def read_texts(data: str | Path, limit: int | None = None) -> list[Text]:
+    return [row.text for row in read_examples(tl.DataSource(data, limit=limit)) if isinstance(row, Example)]
 
 
 def count_on(explainer: tl.Explainer, data: Path, limit: int) -> HeadStatistics:
-    texts = [text for text in read_texts(data) if len(text.split()) >= 5][:limit]  # SST-2 has phrases of one word
+    texts = [text for text in read_texts(data) if len(" ".join(parts(text)).split()) >= 5]  # SST-2 has single words
+    texts = texts[:limit]
     return count_heads(explainer, spacy_parses(texts), source=str(data.name))
 
 
-def choose_texts(explainer: tl.Explainer, options: argparse.Namespace) -> list[str]:
-    texts = read_texts(SENTIMENT.file if options.small else options.data)
+def choose_texts(explainer: tl.Explainer, options: argparse.Namespace) -> list[Text]:
+    texts = read_texts(options.data or SENTIMENT.file)
     lengths = map(len, explainer.encode(texts))
     fitting = [text for text, n in zip(texts, lengths, strict=True) if options.shortest <= n <= options.longest]
+    if options.sample is not None:
+        return random.Random(options.seed).sample(fitting, min(options.sample, len(fitting)))
     return fitting[: options.limit]
 
 
@@ -218,7 +239,10 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--count-limit", type=int, default=2000, help="how many texts heads are counted on")
     parser.add_argument("--calibrate", type=int, default=0, metavar="N", help="calibrate a mask on N texts of --count")
     parser.add_argument("--corruption", action="store_true", help="the paper's mask with more and more heads lit")
-    parser.add_argument("--limit", type=int, default=100, help="how many texts are explained")
+    parser.add_argument("--limit", type=int, default=100, help="explain the first N texts of fitting length")
+    parser.add_argument("--sample", type=int, help="explain N random ones instead")
+    parser.add_argument("--seed", type=int, default=0, help="seed of --sample")
+    parser.add_argument("--setting", action="append", default=[], help="part of a line's name; repeat; default: all")
     parser.add_argument("--shortest", type=int, default=20, help="tokens, as in the release of Mask-LRP")
     parser.add_argument("--longest", type=int, default=512, help="tokens")
     parser.add_argument("--seeds", type=int, default=5, help="random masks of each kind")
@@ -249,6 +273,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.calibrate and options.count is not None:
         texts = read_texts(options.count, options.calibrate)
         settings.append(Setting("calibrated for mask_lrp", [tl.calibrate(explainer, texts, method="mask_lrp")]))
+    settings = select_settings(settings, options.setting)
     texts = choose_texts(explainer, options)
     by_layer = counts.mask().lit.sum(1).int().tolist()
     print(f"{len(texts)} texts; paper's thresholds: {counts.mask()}, by layer {by_layer}")

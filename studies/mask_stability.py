@@ -79,7 +79,8 @@ def count_all(options: argparse.Namespace) -> dict[str, HeadStatistics]:
     explainer = load_model(options.model, None, device=options.device)
     counts = {}
     for data in options.texts:
-        parses = parse_source(tl.DataSource(data, split=options.split, limit=options.limit))
+        source = tl.DataSource(data, split=options.split, limit=options.limit, sample=options.sample, seed=options.seed)
+        parses = parse_source(source)
         counts[Path(data).name] = count_heads(explainer, parses.parses_after, source=parses.name, total=parses.count)
     return counts
 
@@ -90,10 +91,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--texts", action="append", help="texts or parses: a file or hf:NAME; repeat")
     parser.add_argument("--split", help="of data sets on the Hub")
     parser.add_argument("--limit", type=int, help="use at most the first N texts of each")
+    parser.add_argument("--sample", type=int, help="use N random texts of each instead")
+    parser.add_argument("--seed", type=int, default=0, help="seed of --sample")
     parser.add_argument("--small", action="store_true", help="a small model and templated texts")
     parser.add_argument("--output", type=Path, default=Path("results") / "studies" / "mask_stability.md")
     parser.add_argument("--device", help="cpu, cuda, cuda:1 ...; default: cpu")
     options = parser.parse_args(arguments)
+    if options.limit is not None and options.sample is not None:
+        parser.error("choose --limit (the first texts) or --sample (random ones)")
     if not options.small and len(options.texts or ()) < 2:
         parser.error("name at least two data sets with --texts")
     counts = count_all(options)

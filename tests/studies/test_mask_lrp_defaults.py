@@ -11,7 +11,7 @@ import torch
 
 import tokenlight as tl
 from studies.layer_masks import random_in_each_layer, strongest_in_each_layer
-from studies.mask_lrp_defaults import ALL, Setting, main, make_lines, measure
+from studies.mask_lrp_defaults import ALL, Setting, main, make_lines, measure, select_settings
 from tests.tokenizers_ import explainer_for
 from tokenlight.heads.statistics import HeadStatistics
 
@@ -97,3 +97,28 @@ def test_missing_arguments_are_named(arguments, said, capsys: pytest.CaptureFixt
     with pytest.raises(SystemExit):
         main(arguments)
     assert said in capsys.readouterr().err
+
+
+def test_chosen_settings_bring_those_that_they_are_compared_with():
+    lit = tl.HeadMask.by_hand(torch.ones(2, 4))
+    settings = [Setting(ALL, [lit]), Setting("a", [lit]), Setting("a, random", [lit], against="a"), Setting("b", [lit])]
+    assert [setting.name for setting in select_settings(settings, ["random"])] == [ALL, "a", "a, random"]
+    assert select_settings(settings, []) == settings
+    with pytest.raises(SystemExit, match="no setting has a name with 'c'"):
+        select_settings(settings, ["c"])
+
+
+def test_a_short_run_on_random_pairs(tmp_path: Path):
+    path = tmp_path / "pairs.tsv"
+    path.write_text("premise\thypothesis\tlabel\n" + "".join(f"it is {n}\tit is here\t0\n" for n in range(9)))
+    given = ["--small", "--data", str(path), "--shortest", "1", "--setting", "empty=all"]
+    given += ["--seeds", "1", "--sample", "2", "--output", str(tmp_path)]
+    for _ in range(2):  # the second time, all is read from the file
+        main(given)
+    assert {line["name"] for line in json.loads((tmp_path / "lines.json").read_text())} == {
+        ALL,
+        "paper's thresholds, empty=all",
+    }
+    stored = [json.loads(line)["text"] for line in (tmp_path / "texts.jsonl").read_text().splitlines()]
+    assert len(stored) == 2
+    assert all(second == "it is here" for _, second in stored)
