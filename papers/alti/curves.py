@@ -15,7 +15,7 @@ METRIC = "comprehensiveness"
 
 
 def make_protocol(deleted: int, released: bool = False) -> Protocol:
-    """A point for every token up to so many; no text above 200 tokens, as in the authors' code.
+    """A point for each of the first `deleted` tokens; no text above 200 tokens, as in the authors' code.
 
     In the release, a point is the lowest probability so far.
     """

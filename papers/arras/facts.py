@@ -307,6 +307,16 @@ PAPER = Paper(
         ),
         Item(
             "protocol",
+            "2.6 (methods left out)",
+            "Named, but not compared: integrated gradients and SmoothGrad, which have hyperparameters; attention "
+            "rollout and ALTI, which are not directly related to a prediction; and the LRP variants of Voita et al. "
+            "(2021) and Chefer et al. (2021b), which do not conserve relevance in attention.",
+            "`integrated_gradients`, `smooth_grad`, `rollout`, `alti` and `transformer_attribution` (Chefer et al. "
+            "2021b); table 2 has a row for each that `--method` names",
+            differs="Voita et al. (2021) explain encoder-decoders, which tokenlight does not.",
+        ),
+        Item(
+            "protocol",
             "3.1 (task)",
             "Subject-verb agreement: the explained number is the logit of the predicted verb form minus that of the "
             "other. The ground truth is the subject of that very verb; Ferrando et al. (2023) took the first subject "
@@ -314,6 +324,12 @@ PAPER = Paper(
             "GPT2-small, against 0.81 in this paper (footnote 14).",
             "the protocol `arras`: `target=` the right form, `foil=` the other; only right predictions count, so the "
             "right form is the predicted one",
+        ),
+        Item(
+            "protocol",
+            "3.2 (models)",
+            "Two sizes each of BERT, GPT-2 and Llama 3.2, from Hugging Face.",
+            "see the checkpoints below",
         ),
         Item(
             "protocol",
