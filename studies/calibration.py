@@ -2,9 +2,9 @@
 
     python studies/calibration.py --data PATH/TO/SST-2 --imdb PATH/TO/IMDB --output DIR [--model CHECKPOINT] STAGE ...
 
-A stage calibrates or measures, and leaves its masks and numbers in DIR; what is there is not made again. Stages:
+A stage calibrates or measures, and stores its masks and numbers in DIR. What is stored is not computed again. Stages:
 
-    sizes      masks calibrated on 50, 100, 200 and 500 training sentences, PAD in place of what goes
+    sizes      masks calibrated on 50, 100, 200 and 500 training sentences, PAD in place of removed tokens
     others     masks for the mask token and for deletion; for lrp and transformer_attribution
     imdb       a mask for IMDB reviews of 120 words or less
     searches   other ways to find a mask: greedily by AOPC, by layers, by head statistics
@@ -135,7 +135,7 @@ if "searches" in args.stages:
     own = HeadMask.load(args.output / f"{args.best}.json")
     ones = torch.ones_like(own.lit)
 
-    # Measured effects of few texts judge the first two: no model answers are needed for a candidate.
+    # The first two are scored by measured effects on few texts: a candidate needs no run of the model.
     settings = calibrate.CalibrationSettings(PAD.fit(explainer.model, explainer.tokenizer), 6, 30, 4, 0)
     nothing = [None] * len(few)
     few_work = calibrate.Calibration(explainer, tl.METHODS["attn_lrp"], few, nothing, nothing, settings)

@@ -39,7 +39,7 @@ answer = written.explain(args.method, documents=PASSAGES, progress=False)
 table = answer.by_document()
 table.show()
 
-# Is that so? The same answer without each passage: how far does the log-probability of each sentence fall?
+# Check by ablation: how far does the log-probability of each sentence of the same answer fall without a passage?
 sentences = [answer.of(sentence=i) for i in range(len(table.parts))]
 token_ranges = [slice(len(s.given), len(s.given) + len(s.indices)) for s in sentences]
 for name in PASSAGES:

@@ -34,6 +34,7 @@ parser.add_argument("--epochs", type=int, default=2)
 parser.add_argument("--batch", type=int, default=32)
 parser.add_argument("--rate", type=float, default=8e-5)
 parser.add_argument("--seed", type=int, default=0)
+parser.add_argument("--device", default="cpu", help="for CUDA, set CUBLAS_WORKSPACE_CONFIG=:4096:8; default: cpu")
 args = parser.parse_args()
 
 if args.encoder is None:
@@ -83,16 +84,18 @@ model.bert.embeddings.word_embeddings = torch.nn.Embedding.from_pretrained(
     words.weight.detach()[order].clone(), freeze=False, padding_idx=0
 )
 model.config.vocab_size, model.config.pad_token_id = len(order), 0
+model.to(args.device)
 
 
 @torch.inference_mode()
 def accuracy(model, tokenizer, texts: list[str], labels: list[int]) -> float:
     model.eval()
-    right = 0
+    correct = 0
     for start in range(0, len(texts), 64):
         batch = tokenizer(texts[start : start + 64], padding=True, truncation=True, return_tensors="pt")
-        right += (model(**batch).logits.argmax(-1) == torch.tensor(labels[start : start + 64])).sum().item()
-    return right / len(texts)
+        predicted = model(**batch.to(model.device)).logits.argmax(-1).cpu()
+        correct += (predicted == torch.tensor(labels[start : start + 64])).sum().item()
+    return correct / len(texts)
 
 
 # 2. Fine-tuning: batches grouped by length, linear warm-up and decay. Each epoch joins half of the "n't".
@@ -112,8 +115,8 @@ for epoch in range(args.epochs):
     random.shuffle(batches)
     model.train()
     for rows in batches:
-        batch = tokenizer.pad({"input_ids": [encoded[i] for i in rows]}, return_tensors="pt")
-        loss = model(**batch, labels=torch.tensor([train_labels[i] for i in rows])).loss
+        batch = tokenizer.pad({"input_ids": [encoded[i] for i in rows]}, return_tensors="pt").to(args.device)
+        loss = model(**batch, labels=torch.tensor([train_labels[i] for i in rows], device=args.device)).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
@@ -126,6 +129,7 @@ for epoch in range(args.epochs):
 
 # 3. Compression and packaging. What is measured last is what users load.
 before = accuracy(model, tokenizer, dev_texts, dev_labels)
+model.cpu()
 args.output.mkdir(parents=True, exist_ok=True)
 model.config.dtype, model.config.architectures = torch.float32, [type(model).__name__]
 model.config.save_pretrained(args.output)

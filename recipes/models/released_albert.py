@@ -5,7 +5,7 @@
 
 The package holds the weights of Schwaller et al. 2021: one block, called twelve times, trained to fill gaps in
 reactions written as text (SMILES). The recipe makes a checkpoint folder of it, fills every gap of a few reactions to
-see that the weights are in their places, and then explains what stands in one gap of each.
+check that the weights were copied correctly, and then explains the word in one gap of each.
 """
 
 import argparse

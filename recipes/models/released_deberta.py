@@ -4,10 +4,10 @@
     python recipes/models/released_deberta.py --output PATH/TO/deberta
 
 The package holds a classifier of sentence pairs: does the second contradict the first? Twelve layers, width 384, most
-weights in 8 bits. The recipe takes the weights over into transformers' model. Then onnxruntime, which knows nothing of
-transformers or of us, is asked the same: with the file's own 8-bit arithmetic, and with the same graph in single
-precision. Its logits, its attention maps and what it says with a token masked are compared with the model and with
-three methods. Only then are all methods run and checked.
+weights in 8 bits. The recipe copies the weights into transformers' model. Then onnxruntime, an independent
+implementation, runs the released graph, in its own 8-bit arithmetic and in single precision. Its logits, its attention
+maps and its logits with a token masked are compared with the model and with three methods. Only then are all methods
+run and checked.
 """
 
 import argparse
@@ -56,7 +56,7 @@ def weight(arrays: dict[str, Any], name: str) -> Any:
 
 
 def weights_of(nodes: Any, arrays: dict[str, Any]) -> dict[str, torch.Tensor]:
-    """By the names of transformers. Matrices have lost theirs; the nodes that multiply with them have not."""
+    """By the names of transformers. Matrices have no names in the file; the nodes that multiply with them have."""
     weights = {name: arrays[name] for name in arrays if name.startswith(OUTER) and name.endswith((".weight", ".bias"))}
     embedding = f"{OUTER}deberta.embeddings.word_embeddings.weight"
     weights[embedding] = weight(arrays, embedding)
@@ -96,7 +96,7 @@ file = onnx.load(str(released))
 arrays = {initializer.name: onnx.numpy_helper.to_array(initializer) for initializer in file.graph.initializer}
 weights = weights_of(file.graph.node, arrays)
 
-# What no array says is as in deberta-v3-xsmall; if it were not, the logits would differ below.
+# Settings that follow from no array are those of deberta-v3-xsmall; with others, the logits would differ below.
 vocabulary, width = weights["deberta.embeddings.word_embeddings.weight"].shape
 settings: dict[str, Any] = {
     "vocab_size": vocabulary,
@@ -125,7 +125,7 @@ tokenizer.save_pretrained(args.output)
 
 length = file.graph.input[0].type.tensor_type.shape.dim[1].dim_value  # of every text, padded
 quiet = onnxruntime.SessionOptions()
-quiet.log_severity_level = 3  # no word about arrays that nothing reads any more
+quiet.log_severity_level = 3  # no warnings about initializers that no node reads
 in_8_bits = onnxruntime.InferenceSession(str(released), quiet)
 in_single_precision(file.graph, arrays)
 in_single = onnxruntime.InferenceSession(file.SerializeToString(), quiet)
@@ -145,9 +145,9 @@ exact, *maps = (torch.tensor(array) for array in in_single.run(None, feed))
 coarse = torch.tensor(in_8_bits.run(None, feed)[0])
 print(f"{args.output}: {sum(p.numel() for p in model.parameters()) / 1e6:.0f}M parameters, {len(maps)} layers")
 print(f"logits of transformers and onnxruntime: at most {float((logits - exact).abs().max()):.0e} apart")
-print(f"... which in 8 bits says something else by {float((coarse - exact).abs().max()):.0e}: its states are rounded")
+print(f"in 8 bits, where states are rounded, they are {float((coarse - exact).abs().max()):.0e} apart")
 if not torch.allclose(logits, exact, atol=1e-4):
-    raise ValueError("the weights are not in their places: nothing is explained")
+    raise ValueError("the logits differ, so the weights were not copied correctly: nothing is explained")
 
 differences: dict[str, float] = {}
 for number, (pair, ids) in enumerate(zip(PAIRS, rows, strict=True)):

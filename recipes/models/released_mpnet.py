@@ -65,6 +65,7 @@ parser.add_argument("--packages", type=Path, help="folder with the unpacked pack
 parser.add_argument("--output", type=Path, required=True, help="folder for the checkpoint")
 parser.add_argument("--data", type=Path, help="texts with labels 0 and 1 for the head in place of the sixteen")
 parser.add_argument("--limit", type=int, default=2000, help="how many of them")
+parser.add_argument("--device", default="cpu", help="for reading --data: cpu, cuda, cuda:1 ...; default: cpu")
 args = parser.parse_args()
 
 parts = sorted((args.packages or Path(sysconfig.get_path("purelib"))).glob(PARTS))
@@ -82,29 +83,32 @@ with tempfile.TemporaryDirectory() as folder:
     model, loading = kind.from_pretrained(released.parent, num_labels=2, output_loading_info=True)
 if any(not key.startswith("classifier.") for key in loading["missing_keys"]):
     raise ValueError(f"these are not the weights of this model: {loading}")
+model.to(args.device)
 
 
 def states(texts: list[str]) -> tuple[Tensor, Tensor]:
     """[text, token, dim] and [text, token, 1]: what the last block gives, and where there is text."""
-    batch = tokenizer(texts, padding=True, return_tensors="pt")
+    batch = tokenizer(texts, padding=True, return_tensors="pt").to(args.device)
     with torch.no_grad():
-        return model.mpnet(**batch).last_hidden_state, batch.attention_mask[:, :, None]
+        return model.mpnet(**batch).last_hidden_state.cpu(), batch.attention_mask[:, :, None].cpu()
 
 
 for texts in ALIKE:
-    found, real = states(list(texts))
-    vectors = torch.nn.functional.normalize((found * real).sum(1) / real.sum(1), dim=-1)  # as its makers pool
+    last_states, real = states(list(texts))
+    means = (last_states * real).sum(1) / real.sum(1)  # the pooling of the released sentence encoder
+    vectors = torch.nn.functional.normalize(means, dim=-1)
     same, other = (vectors[1:] @ vectors[0]).tolist()
     print(f"'{texts[0]}' and '{texts[1]}': {same:.2f}; and '{texts[2]}': {other:.2f}")
 
 examples = [(text, 1) for text in GOOD] + [(text, 0) for text in BAD]
 if args.data:
-    found = [one for one in read_examples(DataSource(args.data, limit=args.limit)) if isinstance(one, Example)]
-    examples = [(str(one.text), int(one.label or 0)) for one in found]
+    rows = [row for row in read_examples(DataSource(args.data, limit=args.limit)) if isinstance(row, Example)]
+    examples = [(str(row.text), int(row.label or 0)) for row in rows]
 groups = [[text for text, _ in examples[start : start + 16]] for start in range(0, len(examples), 16)]
 features = torch.cat([states(texts)[0][:, 0].tanh() for texts in groups])  # as the head reads the first token
 center = features.mean(0)
 inner = (features - center) @ (features - center).T
+model.cpu()
 signs = torch.tensor([2.0 * label - 1.0 for _, label in examples])
 signs -= signs.mean()
 ridge = 0.01 * inner.diagonal().mean() * len(signs) / 16  # grows with the number of examples, as the sums do

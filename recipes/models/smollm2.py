@@ -31,15 +31,14 @@ read = AutoModelForCausalLM.from_pretrained(args.gguf.parent, gguf_file=args.ggu
 tokenizer = AutoTokenizer.from_pretrained(args.gguf.parent, gguf_file=args.gguf.name)
 config = read.config
 if hasattr(config, "quantization_config"):
-    delattr(
-        config, "quantization_config"
-    )  # the weights are ordinary ones by now, in a model that calls itself quantized
+    # The weights are in single precision now, but the configuration still says that they are quantized.
+    delattr(config, "quantization_config")
 model = AutoModelForCausalLM.from_config(config, dtype=read.dtype)
 model.load_state_dict(read.state_dict())
 model.save_pretrained(args.output)
 tokenizer.save_pretrained(args.output)
 
-# What was saved is what users load: it must know that keys are many.
+# Check the saved checkpoint: behind a plural subject, the plural verb has the higher logit.
 explainer = tl.load(args.output)
 explained = explainer.explain("The keys to the cabinet", "attn_lrp", target=" are", foil=" is", progress=False)
 millions = sum(p.numel() for p in explainer.model.parameters()) / 1e6

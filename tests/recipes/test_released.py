@@ -200,7 +200,7 @@ def test_deberta(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     saved = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "made").state_dict()
     for name, tensor in released.model.state_dict().items():
         torch.testing.assert_close(tensor, saved[name])
-    assert "something else by 1e-02" in printed
+    assert "they are 1e-02 apart" in printed
     all_hold(printed)
 
 
