@@ -81,3 +81,9 @@ def test_explain_all_leaves_it_out_unless_it_is_named():
     explainer = explainer_for("bert", "text-classification")
     assert "attention_flow" not in explainer.explain_all("it is a good movie", progress=False)
     assert "attention_flow" in explainer.explain_all("it is a good movie", ["attention_flow"], progress=False)
+
+
+def test_a_text_of_one_token_has_all_flow():
+    model = models.model("gpt2", "text-generation")
+    scores = tl.attribute(model, models.ids(2, 1), method="attention_flow", target=7)
+    assert torch.equal(scores, torch.ones(2, 1))

@@ -74,12 +74,35 @@ def write_into_embeddings(model, args, kwargs):
     return args, {**kwargs, "inputs_embeds": embeddings}
 
 
-@pytest.mark.parametrize("method", ["gradient_x_input", "integrated_gradients", "smooth_grad", "expected_gradients"])
-def test_a_model_that_detaches_its_graph_is_refused(method):
+@pytest.mark.parametrize("low_memory", [False, True])
+@pytest.mark.parametrize(
+    "method", ["gradient_x_input", "integrated_gradients", "expected_gradients", "lrp", "generic_attention"]
+)
+def test_a_head_that_detaches_the_last_states_is_refused(method, low_memory):
     model = copy.deepcopy(models.model("llama", "text-generation"))
     model.model.norm.register_forward_hook(lambda module, args, state: state.detach())
-    with pytest.raises(UnsupportedModelError, match="runs, but not as this method runs it"):
-        tl.attribute(model, models.ids(), method=method, target=7)
+    with pytest.raises(UnsupportedModelError, match="the explained number has no gradient"):
+        tl.attribute(model, models.ids(), method=method, target=7, low_memory=low_memory)
+
+
+@pytest.mark.parametrize("low_memory", [False, True])
+@pytest.mark.parametrize("method", ["gradient_x_input", "cat", "attcat", "generic_attention", "lrp", "zplus_lrp"])
+def test_blocks_that_are_cut_off_from_the_text_are_refused(method, low_memory):
+    """Methods that add up layers would leave out the lower ones without saying so."""
+    model = copy.deepcopy(models.model("llama", "text-generation"))
+    model.model.layers[0].register_forward_hook(lambda module, args, state: state.detach())
+    with pytest.raises(UnsupportedModelError, match=r"block [01] \(LlamaDecoderLayer\) computes without a gradient"):
+        tl.attribute(model, models.ids(), method=method, target=7, low_memory=low_memory)
+
+
+@pytest.mark.parametrize("low_memory", [False, True])
+def test_attention_without_a_gradient_is_refused_where_its_gradient_is_read(low_memory):
+    model = copy.deepcopy(models.model("llama", "text-generation"))
+    attention = model.model.layers[0].self_attn
+    kind = type(attention)
+    attention.__class__ = type("Attention", (kind,), {"forward": torch.no_grad()(kind.forward)})
+    with pytest.raises(UnsupportedModelError, match="the attention of block 0 computes without a gradient"):
+        tl.attribute(model, models.ids(), method="generic_attention", target=7, low_memory=low_memory)
 
 
 class Checkpointed(torch.nn.Module):

@@ -255,6 +255,12 @@ def test_functions_that_read_nothing_real_are_refused(function, reason):
         tl.attribute(models.model("bert", "token-classification"), ids, mask, method="raw_attention", target=function)
 
 
+def test_a_function_without_a_gradient_is_refused_by_methods_that_change_texts():
+    model = models.model("llama", "text-generation")
+    with pytest.raises(ValueError, match="result has no gradient"):
+        tl.attribute(model, models.ids(), method="erasure", target=lambda output: output.logits[:, -1, 1].detach())
+
+
 def test_a_saturated_head_is_read_where_it_would_be():
     """A tanh at 1 has no gradient."""
     model = copy.deepcopy(models.model("bert"))

@@ -93,7 +93,7 @@ def attention_flow(trace: Trace) -> Fold[Tensor]:
     maps = torch.stack(layers, 1).numpy()  # [batch, layer, query, key]
     scores = torch.zeros(trace.rows.shape, dtype=torch.float64)
     for text, positions in enumerate(trace.rows.cpu()):
-        real = trace.mask[text].nonzero()[:, 0].cpu()  # padding is no part of the graph
+        real = trace.mask[text].nonzero()[:, 0].cpu().numpy()  # padding is no part of the graph
         capacities = to_capacities(maps[text][:, real][:, :, real])
         for place, share in enumerate(positions[real].tolist()):
             if share:

@@ -15,6 +15,7 @@ from tokenlight.model.capture import (
     BlockCall,
     Capture,
     begin_graph_at,
+    refuse_cut_graph,
     state_in,
     state_out,
     tensors_in,
@@ -101,6 +102,7 @@ class BlockHooks:
                 f"low_memory: {type(module).__name__} reads more of the input than the state before it; leave it off"
             )
         capture, state = self._capture, self._layout.to_batch_first(call.state)
+        self._refuse_cut_graph(module, state)
         if any(earlier.state is state for earlier in capture.block_calls):
             raise UnsupportedModelError(
                 f"low_memory: two blocks read the same state ({type(module).__name__} is the second); leave it off"
@@ -123,6 +125,7 @@ class BlockHooks:
             raise UnsupportedModelError(
                 f"low_memory: {type(module).__name__} returns more than one tensor that is read later; leave it off"
             )
+        self._refuse_cut_graph(module, state)
         block_input = self._capture.block_inputs[-1]
         with without_torch_functions():
             others = [leaf for leaf in leaves_below(state) if leaf is not block_input and not is_callers_own(leaf)]
@@ -140,12 +143,20 @@ class BlockHooks:
         if state is None:
             return None
         batch_first = self._layout.to_batch_first(state)
+        self._refuse_cut_graph(module, batch_first)
         self._capture.add("hidden", batch_first)
         if not self._layout.time_first:
             return None
         # The block must compute from the captured view, or the view would have no gradient.
         call = BlockCall(args, kwargs).with_state(self._layout.to_batch_first(batch_first))
         return call.args, call.kwargs
+
+    def _refuse_cut_graph(self, module: nn.Module, state: Tensor) -> None:
+        """Refuse a block whose state has no gradient, so that gradients would leave out all that lies below it."""
+        spec = self._capture.spec
+        begins_below = spec.differentiable and not (spec.head_only or spec.last_block)
+        if begins_below and self._layout.chained and not state.requires_grad:
+            refuse_cut_graph(f"block {self._capture.block} ({type(module).__name__})")
 
     def _end(self, module: nn.Module, args: Any, output: Any) -> None:
         inside_block(False)

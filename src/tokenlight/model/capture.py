@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor
 from transformers.utils.generic import ModelOutput
 
@@ -160,6 +161,8 @@ class Capture:
         """Capture a tensor if the spec has its signal; the caller must go on with the returned tensor."""
         spec = self.spec
         if name in spec.keep and (self.in_last_block or not spec.last_block):
+            if spec.differentiable and not spec.head_only and not torch.is_grad_enabled():
+                refuse_cut_graph(f"the attention of block {self.block}" if name in FROM_ATTENTION else "a block")
             if spec.differentiable and not spec.head_only and not tensor.requires_grad:
                 tensor = begin_signal(tensor.detach())
             self.signals[name].append(tensor)
@@ -174,6 +177,15 @@ class Capture:
             raise UnsupportedModelError(
                 f"the model writes over a state after it was captured, one of {', '.join(names)}"
             )
+
+
+def refuse_cut_graph(reader: str) -> None:
+    """Refuse a model that cuts states off from the text, whose gradients would leave out what it computes there."""
+    raise UnsupportedModelError(
+        f"{reader} computes without a gradient: the model's own code calls detach() or torch.no_grad(), so gradients "
+        "do not hold all that the text does to the output. Remove these calls, or choose a method that needs no "
+        "gradient, such as erasure or rollout"
+    )
 
 
 def without_graph(state: Tensor) -> Tensor:

@@ -210,6 +210,8 @@ class OpenPass:
             with torch.set_grad_enabled(bool(one.graded)):
                 score = part.score(self._answer)
             check_finite(score)
+            if one.graded:
+                check_differentiable(score)
             self._ledger.clear()
             # Relevance that starts from 1 is gradient x input divided by the score; an exact 0 has none to give.
             start = torch.where(score == 0, 0.0, 1 / score).detach() if one.unit else torch.ones_like(score)
@@ -280,6 +282,15 @@ def check_fused(instrumented: InstrumentedModel, capture: Capture, record_option
     if record_options.fused and not fused:
         raise UnsupportedModelError(f"{type(instrumented.model).__name__} has no fused attention: leave fused=True out")
     return fused
+
+
+def check_differentiable(score: Tensor) -> None:
+    if not score.requires_grad:
+        raise UnsupportedModelError(
+            "the explained number has no gradient: the model's last layers or the target function call detach() or "
+            "torch.no_grad(), or the rule table passes nothing on there. Choose a method that needs no gradient, such "
+            "as erasure or rollout"
+        )
 
 
 def check_finite(score: Tensor) -> None:

@@ -11,8 +11,15 @@ from tokenlight.common.progress import report_backward_pass
 from tokenlight.model.capture import Capture, CaptureSpec
 from tokenlight.model.instrumented import InstrumentedModel, refusing_instrumentation_errors
 from tokenlight.record.blockwise import Blockwise
-from tokenlight.record.recorder import DEFAULT_RECORD_OPTIONS, RecordOptions, check_finite, differentiate
+from tokenlight.record.recorder import (
+    DEFAULT_RECORD_OPTIONS,
+    RecordOptions,
+    check_differentiable,
+    check_finite,
+    differentiate,
+)
 from tokenlight.tasks.selectors import FixedTarget, OutputSelector, log_probabilities, repeat_selectors
+from tokenlight.tasks.target_functions import check_score
 from tokenlight.text.batch import Batch
 
 Measure = Callable[[tuple[OutputSelector, ...], Any], Tensor]  # a part of a target, the model's output -> [batch]
@@ -114,7 +121,7 @@ class Probe:
             return None
         logits = output["logits"] = output["logits"].detach().requires_grad_()
         with torch.enable_grad():
-            score = selector.function(output)
+            score = check_score(selector.function(output), len(logits))
             (gradient,) = torch.autograd.grad(score.sum(), logits, materialize_grads=True)
         read = (gradient != 0).any(-1)  # [batch, token]
         return torch.where(read.any(1), read.int().argmax(1), self.batch.first)
@@ -164,6 +171,7 @@ class Probe:
             last = number + 1 == len(self.parts)
             with torch.enable_grad():
                 score = total(part, output)
+                check_differentiable(score)
                 start = torch.ones_like(score)
                 if cut:
                     signals = Blockwise(self.instrumented, capture, only, only, only).all_signals(score, start, last)
