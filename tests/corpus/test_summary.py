@@ -134,3 +134,16 @@ def test_damaged_settings_are_refused_in_words(missing, folder, tmp_path):
     (tmp_path / "run.json").write_text(json.dumps(settings))
     with pytest.raises(ValueError, match=rf"run.json is damaged \(KeyError: '{missing}'\): restore it"):
         summarize(tmp_path)
+
+
+def test_a_letter_with_its_accent_is_one_word_however_it_is_written(tmp_path):
+    texts = [("caf\u00e9", "positive", [1.0]), ("cafe\u0301", "positive", [1.0]), ("CAFE\u0301", "positive", [1.0])]
+    folder = write_known(tmp_path / "accents", [(text, label, one_score(text)) for text, label, _ in texts])
+    (label,) = summarize(folder)[0].labels
+    assert [(one.word, one.uses) for one in label.words] == [("caf\u00e9", 3)]
+
+
+def one_score(text):
+    """A score for each token of a word."""
+    (tokenized_text,) = explainer_for("bert").encode([text])
+    return [1.0] * (len(tokenized_text) - 2)

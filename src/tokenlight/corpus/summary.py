@@ -1,14 +1,17 @@
 """Which words support each label over a whole corpus, shard by shard."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unicodedata import normalize
 
 from tokenlight.common.errors import RefusedValue, from_extra
 from tokenlight.corpus.explain_dataset import FORMAT
 from tokenlight.results.tables import CorpusSummary, LabelWords, WordSupport
 from tokenlight.runs.run_folder import RUN_FILE, read_run
+from tokenlight.text.segmentation import MARKS
 from tokenlight.text.tokenized_text import TokenGroups
 
 READ = (
@@ -26,6 +29,7 @@ READ = (
     "answer_starts",
 )
 BATCH = 256  # rows in memory
+ACCENTS = re.compile(f"[{MARKS}]*")
 
 
 @dataclass
@@ -138,5 +142,16 @@ class StoredTokens(TokenGroups):
 def words_of(row: Mapping[str, Any]) -> list[tuple[str, float]]:
     """The words of the text in lower case, with their scores; special tokens are none."""
     stored = StoredTokens(row)
-    words = [(stored.text_of(group).lower(), group) for group in stored.units("words")]
+    words = [(word_of(stored, group), group) for group in stored.units("words")]
     return [(word, sum(float(row["scores"][i]) for i in group)) for word, group in words if word]
+
+
+def word_of(stored: StoredTokens, group: Sequence[int]) -> str:
+    """A word as it is counted: in lower case, with each accented letter as one character.
+
+    A text may have such a letter as a letter and an accent, which tokenizers that drop accents leave out of its token.
+    """
+    text, end = stored.texts[stored.segments[group[0]] or 0], stored.span_of(group)[1]
+    accents = ACCENTS.match(text, end)
+    assert accents is not None, "there may be none of them"
+    return normalize("NFC", stored.text_of(group) + accents[0]).lower()
