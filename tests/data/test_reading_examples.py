@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy
 import pytest
 
 from tests.tokenizers_ import explainer_for
@@ -409,3 +410,74 @@ def test_each_row_may_have_its_own_columns():
     single, pair = read_examples(DataSource([{"sentence": "it is"}, {"question": "who", "sentence": "it is"}]), None)
     assert isinstance(single, Example)
     assert isinstance(pair, BadRow)
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl", "parquet"])
+def test_blanks_around_the_names_of_columns_hide_no_label(ending, tmp_path):
+    path = tmp_path / f"d.{ending}"
+    if ending == "parquet":
+        pyarrow = pytest.importorskip("pyarrow")
+        pytest.importorskip("pyarrow.parquet").write_table(pyarrow.table({"text": ["good"], " Label": [1]}), path)
+    else:
+        write(path, {"csv": "text, Label\ngood,1\n", "tsv": "text\t Label \ngood\t1\n"}.get(ending, ""))
+    if ending == "jsonl":
+        write(path, json.dumps({"text": "good", " Label": 1}))
+    (found,) = read_examples(DataSource(path))
+    assert isinstance(found, Example)
+    assert (found.text, str(found.label)) == ("good", "1")
+
+
+def test_blanks_behind_the_commas_of_csv_are_none_of_the_values(tmp_path):
+    lines = ['label, text, "id"', '1, "good, very good", a', "0,bad , b", '0, "two', 'lines", c']
+    path = write(tmp_path / "d.csv", "\n".join(lines) + "\n")
+    found = list(read_examples(DataSource(path)))
+    assert [(one.text, one.label) for one in good(found)] == [
+        ("good, very good", "1"),
+        ("bad ", "0"),
+        ("two\nlines", "0"),
+    ]
+    assert [one.id for one in good(found)] == ["2", "3", "5"]
+    assert [one.id for one in good(list(read_texts(DataSource(path, id="id"))))] == ["a", "b", "c"]
+
+
+def test_evidence_is_found_under_any_spelling_of_its_column():
+    row = {"Prompt": "The key is red. Which color?", "Answer": "red", "Evidence ": "red"}
+    (found,) = read_examples(DataSource([row]))
+    assert isinstance(found, Example)
+    assert [one.span for one in found.rests_on] == [(11, 14)]
+    (twice,) = read_examples(DataSource([row | {"evidence": "key"}]))
+    assert isinstance(twice, BadRow)
+    assert twice.reason == "expected one column with evidence, found 'Evidence ', 'evidence'"
+
+
+def test_two_columns_of_parquet_with_one_name_are_refused(tmp_path):
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    table = pyarrow.table([pyarrow.array(["good"]), pyarrow.array(["bad"])], names=["text", "text"])
+    parquet.write_table(table, tmp_path / "d.parquet")
+    with pytest.raises(ValueError, match="expected a header with the names of the columns, found"):
+        list(read_examples(DataSource(tmp_path / "d.parquet")))
+
+
+def test_labels_may_be_numbers_of_numpy():
+    (found,) = read_examples(DataSource([{"text": "good", "label": numpy.int64(1)}]))
+    assert isinstance(found, Example)
+    assert type(found.label) is int
+
+
+@pytest.mark.parametrize("data", [{"text": ["good", "bad"]}, {"good", "bad"}, iter(["good"]), b"good"])
+def test_keys_and_sets_are_no_rows(data):
+    with pytest.raises(TypeError, match=f"found {type(data).__name__}"):
+        DataSource(data)
+
+
+def test_tables_in_memory_are_refused_with_what_to_give():
+    """Iterating over one gives the names of its columns, which would be explained as texts."""
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame({"text": ["good", "bad"], "label": [1, 0]})
+    with pytest.raises(TypeError, match="found a DataFrame: give the column"):
+        DataSource(table)
+    with pytest.raises(TypeError, match="found a DataFrame: give the column"):
+        explainer_for("bert").explain(table)
+    found = list(read_examples(DataSource(table.to_dict("records"))))
+    assert [(one.text, one.label) for one in good(found)] == [("good", 1), ("bad", 0)]
+    assert [one.text for one in good(list(read_texts(DataSource(table["text"]))))] == ["good", "bad"]

@@ -9,9 +9,9 @@ from tokenlight.data.examples import MASK_MARK, BadRow, Example, TableRow
 from tokenlight.text.documents import Prompt
 from tokenlight.text.segmentation import occurrences
 from tokenlight.text.tokenize import ASSISTANT
-from tokenlight.text.tokenized_text import Chat, Gap, check_text, parts
+from tokenlight.text.tokenized_text import Chat, Gap, check_text, is_whole, parts
 
-# Column names of common data sets, compared without case.
+# Column names of common data sets, compared without case and without blanks around them.
 TEXTS = ("sentence", "text", "text_a", "comment", "review", "content")
 PAIRS = (
     ("premise", "hypothesis"),
@@ -61,17 +61,22 @@ def resolve_columns(
 
 
 def find_all_columns(names: Iterable[str], available: Sequence[str]) -> tuple[str, ...]:
-    """The columns with these names, compared without case; empty unless all exist."""
-    by_lower_name = {name.lower(): name for name in available}
-    return tuple(by_lower_name[name] for name in names) if all(name in by_lower_name for name in names) else ()
+    """The columns with these common names; empty unless all exist."""
+    by_plain_name = {plain_name(name): name for name in available}
+    return tuple(by_plain_name[name] for name in names) if all(name in by_plain_name for name in names) else ()
 
 
 def find_one_column(names: Iterable[str], available: Sequence[str], role: str, source: str) -> str | None:
     """The only column with any of these names, or None; refused if there are several."""
-    matches = [name for name in available if name.lower() in names]
+    matches = [name for name in available if plain_name(name) in names]
     if len(matches) > 1:
         raise RefusedValue(f"{source}: any of the columns {', '.join(matches)} may be the {role}: choose with {role}=")
     return matches[0] if matches else None
+
+
+def plain_name(name: str) -> str:
+    """The name of a column as it is compared with common names: `" Label"` is `"label"`."""
+    return name.strip().lower()
 
 
 def read_row(row: TableRow, columns: Columns) -> Example | BadRow:
@@ -95,6 +100,8 @@ def read_row(row: TableRow, columns: Columns) -> Example | BadRow:
         label = int(label)  # a column of integers with missing values is stored as floats
     if isinstance(label, str):
         label = label.strip()
+    if is_whole(label):
+        label = int(label)  # also numpy's integers
     if not isinstance(label, str | int) or isinstance(label, bool) or label == "":
         return BadRow(row.where, f"expected a label as a name or an index, found {label!r}")
     return Example(row.id, text, label=label)
@@ -136,7 +143,7 @@ def text_problem(text: object) -> str | None:
     return None
 
 
-# Common names, compared without case.
+# Common names, compared as those above.
 PROMPT, MESSAGES = "prompt", "messages"
 ANSWERS = ("answer", "response", "completion")
 DOCUMENTS = ("documents", "passages", "contexts")
@@ -161,7 +168,7 @@ def answer_columns(
     if prompt is None and answer is not None:
         listed = ", ".join(available)
         raise RefusedValue(f"{where} has no column that is known to hold a prompt; it has {listed}. Name it with text=")
-    if prompt is None or (answer is None and prompt.lower() == PROMPT):
+    if prompt is None or (answer is None and plain_name(prompt) == PROMPT):
         return None
     return prompt, answer
 
@@ -196,6 +203,14 @@ def read_documents(value: Any) -> dict[str, str]:
         if not isinstance(text, str) or not text.strip():
             raise RefusedValue(f"{name}: expected a text, found {text!r}")
     return named
+
+
+def evidence_of(values: Mapping[str, Any]) -> dict[str, str]:
+    """The evidence of a row by name; empty if it has none."""
+    columns = [name for name in values if plain_name(name) == EVIDENCE]
+    if len(columns) > 1:
+        raise RefusedValue(f"expected one column with evidence, found {', '.join(map(repr, columns))}")
+    return read_evidence(values[columns[0]]) if columns else {}
 
 
 def read_evidence(value: Any) -> dict[str, str]:

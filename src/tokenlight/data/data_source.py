@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from tokenlight.common.errors import RefusedValue
+from tokenlight.common.errors import RefusedType, RefusedValue
 from tokenlight.common.files import hash_file, refuse_lone_returns
 from tokenlight.data.examples import Example
 from tokenlight.data.readers import (
@@ -26,6 +26,7 @@ from tokenlight.data.readers import (
     refuse_utf16,
 )
 from tokenlight.data.sampling import draw_numbers, select_items
+from tokenlight.text.tokenize import refuse_table
 from tokenlight.text.tokenized_text import Text
 
 Item = TypeVar("Item")
@@ -62,6 +63,7 @@ class DataSource:
     seed: int = 0  # of the sample
 
     def __post_init__(self) -> None:
+        check_data(self.data)
         for name in ("limit", "sample"):
             count = getattr(self, name)
             if count is not None and (not is_whole(count) or count < 1):
@@ -191,6 +193,17 @@ class DataSource:
             return digest.hexdigest()
         hashes = [hash_file(path) for path in self.files]
         return hashes[0] if len(hashes) == 1 else hashlib.sha256(" ".join(hashes).encode()).hexdigest()
+
+
+def check_data(data: Any) -> None:
+    """Refuse what is no list of rows: iterating over it gives keys, names of columns, or rows in no fixed order."""
+    refuse_table(data)
+    is_list = all(hasattr(data, name) for name in ("__len__", "__getitem__", "__iter__"))
+    if not isinstance(data, Path) and (not is_list or isinstance(data, bytes | Mapping)):
+        raise RefusedType(
+            "data are a file, a folder, hf:NAME, or a list of texts, pairs, rows or examples; found "
+            f"{type(data).__name__}"
+        )
 
 
 def is_whole(number: object) -> bool:

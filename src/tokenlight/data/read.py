@@ -12,13 +12,13 @@ from tokenlight.common.error_location import reason_to_skip
 from tokenlight.common.errors import RefusedValue
 from tokenlight.common.formatting import describe_count
 from tokenlight.data.columns import (
-    EVIDENCE,
     LABELS,
     Columns,
     answer_columns,
     documents_of,
+    evidence_of,
     pair_columns,
-    read_evidence,
+    plain_name,
     read_pair,
     read_row,
     resolve_columns,
@@ -120,7 +120,7 @@ def text_columns(source: DataSource, available: list[str], where: str) -> TextCo
         return TextColumns(prompt_and_answer[:1], prompt_and_answer[1])
     # Labels are not read, so it does not matter which column has them.
     candidates = [
-        name for name in available if name.lower() not in LABELS or name in (source.text, *(source.pair or ()))
+        name for name in available if plain_name(name) not in LABELS or name in (source.text, *(source.pair or ()))
     ]
     return TextColumns(resolve_columns(candidates, source.text, source.pair, None, where).texts)
 
@@ -277,8 +277,7 @@ def read_answered(row: TableRow, source: DataSource, columns: TextColumns) -> Ex
     if example.reply is None:
         return BadRow(row.where, "there is no answer to the prompt")
     try:
-        evidence = read_evidence(row.values.get(EVIDENCE))
-        return replace(example, rests_on=find_documents(example.text, evidence or None))
+        return replace(example, rests_on=find_documents(example.text, evidence_of(row.values) or None))
     except ValueError as error:
         return BadRow(row.where, str(error))
 

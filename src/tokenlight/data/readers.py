@@ -198,7 +198,8 @@ def csv_rows(path: Path, errors: str = "strict") -> Rows:
     """Rows of a comma-separated file with a header and the usual quoting.
 
     If a quotation mark is not closed, the csv module reads on to a mark in a later row or to the end of the file. Then
-    only the first line is a bad row, and reading continues at the second line.
+    only the first line is a bad row, and reading continues at the second line. If blanks follow the commas of the
+    header, blanks behind commas are not part of the values, and quotation marks may follow them.
     """
     line_end = (
         "\n" if has_line_feeds(path) else ""
@@ -225,6 +226,10 @@ def csv_rows(path: Path, errors: str = "strict") -> Rows:
                 reason = "a carriage return outside quotation marks" if is_lone_return else str(error)
                 yield BadRow(f"{path}, line {lines.number}", f"expected comma-separated values: {reason}")
                 continue
+            if not header and all_begin_with_blanks(fields[1:]):
+                lines.return_from(0)
+                reader = csv.reader(lines, strict=True, skipinitialspace=True)
+                fields = next(reader)
             # An unclosed mark suspends the commas up to the mark of a later row, so the number of fields is wrong.
             if header and len(fields) != len(header):
                 lines.return_all_but_first()
@@ -259,7 +264,11 @@ class RecordLines:
         self.record = []
 
     def return_all_but_first(self) -> None:
-        later = self.record[1:]
+        self.return_from(1)
+
+    def return_from(self, first: int) -> None:
+        """Return the lines of the record from this one on, counted from 0."""
+        self.record, later = self.record[:first], self.record[first:]
         self.returned.extendleft(reversed(later))
         self.number -= len(later)
 
@@ -274,7 +283,13 @@ def large_fields() -> Iterator[None]:
         csv.field_size_limit(before)
 
 
-def check_header(fields: list[str], where: str) -> list[str]:
+def all_begin_with_blanks(fields: Sequence[str]) -> bool:
+    return bool(fields) and all(field.startswith(" ") for field in fields)
+
+
+def check_header(names: Sequence[str], where: str) -> list[str]:
+    """The names of the columns without blanks around them."""
+    fields = [name.strip() for name in names]
     if len(set(fields)) < len(fields):
         raise RefusedValue(f"{where}: expected a header with the names of the columns, found {fields}")
     return fields
@@ -314,6 +329,7 @@ def parquet_rows(path: Path, errors: str = "strict") -> Rows:
         import pyarrow.parquet
     number = 0
     with pyarrow.parquet.ParquetFile(path) as file:
+        check_header(file.schema_arrow.names, str(path))  # a record holds one of two columns with the same name
         for batch in file.iter_batches(PARQUET_BATCH):
             try:
                 records = batch.to_pylist()

@@ -36,12 +36,22 @@ def texts_of(given: Any) -> tuple[list[Text], bool]:
         raise RefusedType(
             f"expected a text, a pair as a tuple, a chat, or a list of these; found {type(given).__name__}"
         )
+    refuse_table(given)
     listed = list(given)
     if not listed:
         raise RefusedValue("expected at least one text, found an empty list")
     if isinstance(listed[0], Mapping):
         return [read_chat(listed)], True
     return [read_chat(one) if is_chat(one) else one for one in listed], False
+
+
+def refuse_table(given: Any) -> None:
+    """Refuse tables of pandas, polars and others: to iterate over one gives its columns, or their names."""
+    if hasattr(type(given), "columns"):
+        raise RefusedType(
+            f"expected texts, found a {type(given).__name__}: give the column with the texts, such as "
+            'list(table["text"]), or, where rows are read, a list of rows, such as table.to_dict("records")'
+        )
 
 
 def is_chat(given: Any) -> bool:
