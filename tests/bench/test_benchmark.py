@@ -639,3 +639,32 @@ def test_attention_fused_or_written_out_is_a_setting_of_the_run(tmp_path, fused_
     with pytest.raises(ValueError, match="fused=True: attcat need the attention weights"):
         bench(explainer_for("bert"), TEXTS[:1], ["attcat"], output=tmp_path / "refused", fused=True, **quick)
     assert not (tmp_path / "refused").exists()
+
+
+def test_evidence_of_which_a_part_was_cut_off_is_not_marked_in_part():
+    explainer = explainer_for("bert")
+    limit = explainer.task.max_length
+    assert limit is not None
+    text = "good " * (limit - 5) + "the book was written by a young author"
+    evidence = text.index("the book"), len(text)
+    examples = [
+        Example("0", text, evidence=(evidence,)),
+        Example("1", text, evidence=((evidence[0], evidence[0] + len("the book ")),)),
+    ]
+    cases, (record,) = sort_out(explainer, clean(["pointing_game"]), list(enumerate(examples)))
+    assert record["id"] == "0"
+    assert record["set_aside"] == "the evidence is not among the tokens that fit into the model"
+    assert [int(case.draft.marks.sum()) for case in cases if case.draft.marks is not None] == [2]
+
+
+def test_a_table_says_how_many_examples_are_copies(tmp_path, small_parts):
+    """Four times the same text make no interval narrower, in truth."""
+    explainer = explainer_for("bert")
+    texts = [TEXTS[1], TEXTS[1], TEXTS[2], TEXTS[1] + " ", TEXTS[1]]
+    method = {"methods": ["attcat"], "metrics": ["aopc"], "erasure": False, "progress": False}
+    table = bench(explainer, texts, **method, output=tmp_path / "copies")
+    assert table.run.copies == 3
+    assert "3 of the examples are copies of others" in table.to_markdown()
+    different = bench(explainer, TEXTS[:3], **method, output=tmp_path / "different")
+    assert different.run.copies == 0
+    assert "copies" not in different.to_markdown()

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from typing import Any
 
 import torch
@@ -23,7 +24,7 @@ from tokenlight.tasks.selectors import OutputSelector
 from tokenlight.tasks.targets import ResolvedTarget, Target, chosen_indices
 from tokenlight.tasks.task import Task
 from tokenlight.text.tokenize import encode_each
-from tokenlight.text.tokenized_text import TokenizedText
+from tokenlight.text.tokenized_text import SegmentIndex, TokenizedText, trim
 
 
 def find_marks(protocol: Protocol, tokenized_text: TokenizedText, example: Example) -> Tensor | None:
@@ -37,11 +38,18 @@ def mark(tokenized_text: TokenizedText, places: Sequence[tuple[int, Span]]) -> T
     """The same for spans in parts of the text."""
     marks = torch.zeros(len(tokenized_text), dtype=torch.bool)
     for segment, span in places:
-        found = tokenized_text.segment_index(segment).find(span)
-        if found is None:
+        index = tokenized_text.segment_index(segment)
+        found = index.find(span)
+        if found is None or (tokenized_text.truncated and is_cut_off(index, tokenized_text.texts[segment], span)):
             return None
         marks[slice(*found)] = True
     return marks if places else None
+
+
+def is_cut_off(index: SegmentIndex, text: str, span: Span) -> bool:
+    """Whether characters of a span are before the first or behind the last token of a text that was cut."""
+    start, end = trim(text, *span)
+    return start < index.starts[0] or end > index.ends[-1]
 
 
 def marked_span(marks: Tensor) -> tuple[int, int]:
@@ -293,6 +301,7 @@ def describe(explainer: Explainer, one: CaseDraft, answer: Answer) -> Record:
         "row": one.number,
         "id": one.example.id,
         "tokens": len(one.tokenized_text),
+        "read": hash_read(one),
         "cut": one.tokenized_text.truncated,
         "label": None if one.gold is None else explainer.task.name_of(one.gold),
         "prediction": answer.prediction,
@@ -301,6 +310,13 @@ def describe(explainer: Explainer, one: CaseDraft, answer: Answer) -> Record:
         "group": one.example.group,
         "marked": None if one.marks is None else int(one.marks.sum()),
     }
+
+
+def hash_read(one: CaseDraft) -> str:
+    """The same for examples that are the same to the model: equal tokens, target and foil."""
+    text, resolved = one.tokenized_text, one.resolved
+    read = (text.input_ids, text.token_type_ids, resolved.index, resolved.foil, resolved.answer)
+    return sha256(repr(read).encode()).hexdigest()[:16]
 
 
 def in_order(records: Sequence[Record]) -> Iterator[Record]:

@@ -35,6 +35,7 @@ class Stage:
     set_aside: Counter[str]  # reason -> rows
     bad: tuple[Record, ...]
     cut: int  # texts that were too long
+    copies: int  # measured examples that are the same to the model as an earlier one
     most_marked: int | None  # marked tokens of the measured text with the most of them; None: no text has marks
 
 
@@ -84,6 +85,7 @@ def read_results(folder: Path, stages: Sequence[str]) -> Results:
             set_aside=first.set_aside,
             bad=first.bad,
             cut=first.cut,
+            copies=first.copies,
             ended=len(whole) + len(failed) == len(more),
             lost=sum(len(first.measured) - len(stage.measured) for stage in more if stage.rows == first.rows),
         ),
@@ -128,6 +130,7 @@ def read_stage(journal: Journal, measures: Sequence[Measure], only: Collection[i
     labels: tuple[str, ...] = ()
     set_aside: Counter[str] = Counter()
     right = judged = cut = 0
+    read: Counter[str] = Counter()  # hash of what the model reads -> examples; runs from before have none
     most_marked: int | None = None
     for record in journal:
         rows.append(record["row"])
@@ -147,12 +150,15 @@ def read_stage(journal: Journal, measures: Sequence[Measure], only: Collection[i
                 lines = [np.array(methods[label]["curves"][name], float) for label in labels]
                 curves.setdefault(name, []).append(lines)
             cut += record["cut"] > 0
+            read.update([record["read"]] if "read" in record else [])
             if record.get("marked") is not None:
                 most_marked = max(most_marked or 0, record["marked"])
     empty = np.zeros((0, len(labels), len(measures)))
     stacked = {name: stack(lines) for name, lines in curves.items()}
     arrays = (np.array(values) if values else empty, np.array(weights), stacked)
-    return Stage(tuple(rows), tuple(measured), labels, *arrays, right, judged, set_aside, tuple(bad), cut, most_marked)
+    copies = read.total() - len(read)
+    facts = (right, judged, set_aside, tuple(bad), cut, copies, most_marked)
+    return Stage(tuple(rows), tuple(measured), labels, *arrays, *facts)
 
 
 def values_of(method: Mapping[str, Any], measures: Sequence[Measure]) -> list[float]:

@@ -65,6 +65,7 @@ class RunFacts:
     cut: int  # texts that were too long
     ended: bool  # whether the last control was measured as well
     lost: int = 0  # examples that the last control could not be measured on
+    copies: int = 0  # measured examples that are the same to the model as an earlier one
 
 
 @dataclass(frozen=True, eq=False)

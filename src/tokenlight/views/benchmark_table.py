@@ -155,6 +155,11 @@ def facts(table: Table) -> list[str]:
         )
     if run.examples < FEWEST:
         lines.append(f"Fewer than {FEWEST} examples: too few to say that one method is better than another")
+    if run.copies:
+        lines.append(
+            f"{run.copies:,} of the examples are copies of others, the same tokens and target: intervals and tests "
+            "take all of them for different texts, and so promise too much"
+        )
     if run.cut:
         lines.append(f"{run.cut:,} texts were too long for the model and were cut")
     return lines
