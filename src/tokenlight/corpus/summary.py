@@ -1,6 +1,5 @@
 """Which words support each label over a whole corpus, shard by shard."""
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +10,7 @@ from tokenlight.common.errors import RefusedValue, from_extra
 from tokenlight.corpus.explain_dataset import FORMAT
 from tokenlight.results.tables import CorpusSummary, LabelWords, WordSupport
 from tokenlight.runs.run_folder import RUN_FILE, read_run
-from tokenlight.text.segmentation import MARKS
+from tokenlight.text.segmentation import MARK_SET
 from tokenlight.text.tokenized_text import TokenGroups
 
 READ = (
@@ -29,7 +28,6 @@ READ = (
     "answer_starts",
 )
 BATCH = 256  # rows in memory
-ACCENTS = re.compile(f"[{MARKS}]*")
 
 
 @dataclass
@@ -152,6 +150,5 @@ def word_of(stored: StoredTokens, group: Sequence[int]) -> str:
     A text may have such a letter as a letter and an accent, which tokenizers that drop accents leave out of its token.
     """
     text, end = stored.texts[stored.segments[group[0]] or 0], stored.span_of(group)[1]
-    accents = ACCENTS.match(text, end)
-    assert accents is not None, "there may be none of them"
-    return normalize("NFC", stored.text_of(group) + accents[0]).lower()
+    after = next((i for i in range(end, len(text)) if text[i] not in MARK_SET), len(text))
+    return normalize("NFC", stored.text_of(group) + text[end:after]).lower()
