@@ -134,7 +134,7 @@ def examples(explained: Sequence[tl.Explanation]) -> str:
 
 def why_none(method: Method) -> str:
     """Why the model inside the package has no example."""
-    return FOR_LANGUAGE_MODELS if method.asks_model else FOR_RELUS
+    return FOR_LANGUAGE_MODELS if method.runs_model else FOR_RELUS
 
 
 def call(method: Method) -> str:
@@ -145,7 +145,7 @@ def program(method: Method) -> str:
     """A program that calls the method."""
     if method.fits(explainer().inner):
         return PROGRAM.format(load="tl.load()  # or your own model", text=f'"{TEXT}"', name=method.name, more="")
-    if not method.asks_model:
+    if not method.runs_model:
         load = 'tl.load("path/to/a/model/with/relus")'
         return PROGRAM.format(load=load, text=f'"{TEXT}"', name=method.name, more="")
     load = 'tl.load("path/to/a/language/model")'

@@ -504,10 +504,10 @@ def test_every_method_has_an_estimate_that_grows(name):
     assert 0 < alone < many
     assert longer > 1.99 * alone  # in proportion, but for the answer
     written_out = [outlook(name, rows=100, tokens=tokens, fused=False) for tokens in (40, 80)]
-    assert written_out[1] > 2 * written_out[0] or METHODS[name].asks_model  # maps grow with the square
+    assert written_out[1] > 2 * written_out[0] or METHODS[name].runs_model  # maps grow with the square
     deep = outlook(name, rows=100, blocks=12)
     assert outlook(name, rows=100, blocks=12, by_block=True) <= deep
-    shallow = METHODS[name].asks_model or all(one.last_block for one in METHODS[name].passes)
+    shallow = METHODS[name].runs_model or all(one.last_block for one in METHODS[name].passes)
     assert (deep < 1.1 * alone) if shallow and METHODS[name].passes else (deep > 2 * alone or shallow)
 
 

@@ -15,7 +15,7 @@ from tokenlight.explain.plan import plan_passes
 from tokenlight.explain.running import run_configs
 from tokenlight.methods import METHODS
 from tokenlight.methods.config import MethodConfig
-from tokenlight.methods.contributions import alti_matrix, join_heads, layer_of, normalize
+from tokenlight.methods.contributions import alti_matrix, attention_output, layer_of, normalize
 from tokenlight.model import block_structure
 from tokenlight.model.instrumentation_cache import borrowed_model
 from tokenlight.model.instrumented import InstrumentedModel
@@ -49,7 +49,7 @@ def trace_of(family, task=None):
 def layer(trace, number, row=0, second=False):
     known = block_structure.known_structure(trace.model)
     block = {block.number: block for block in trace.blocks_downwards()}[number]
-    joined = join_heads(known, block_structure.blocks(trace.model)[number], block, second)
+    joined = attention_output(known, block_structure.blocks(trace.model)[number], block, second)
     return layer_of(block, joined, row, trace.mask[row])
 
 

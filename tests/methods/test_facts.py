@@ -11,16 +11,16 @@ import tokenlight
 import tokenlight as tl
 from tests import models
 from tokenlight.common.progress import on_forward_pass
-from tokenlight.methods import METHODS, NEVER, method
+from tokenlight.methods import METHODS, NO_RUNS, method
 from tokenlight.model.instrumented import InstrumentedModel
 
-ASKING = [name for name, entry in METHODS.items() if entry.asks_model]
+WITHOUT_PASSES = [name for name, entry in METHODS.items() if entry.runs_model]
 DRAWN_AGAIN = ("lime",)  # its random sets may be the same, which are asked about once
 PACKAGE = Path(tokenlight.__file__).parent
 
 
 @pytest.mark.parametrize(("texts", "tokens"), [(1, 5), (1, 39), (3, 39), (40, 5)])
-@pytest.mark.parametrize("name", ASKING)
+@pytest.mark.parametrize("name", WITHOUT_PASSES)
 def test_methods_ask_as_often_as_they_say(name, texts, tokens, monkeypatch):
     entry, seen, run = METHODS[name], [], InstrumentedModel.run
     options: dict[str, Any] = {"steps": 35} if "steps" in entry.options else {}
@@ -43,23 +43,23 @@ def test_methods_ask_as_often_as_they_say(name, texts, tokens, monkeypatch):
         tl.attribute(model, models.ids(texts, tokens), method=name, target=1, **options)
     full = {**entry.options, **options}
     if texts == 1:
-        foreseen = 1 + entry.asks.passes(full, tokens)  # what the model says comes first
+        foreseen = 1 + entry.model_runs.passes(full, tokens)  # what the model says comes first
         assert count == foreseen or (name in DRAWN_AGAIN and foreseen * 0.8 < count < foreseen)
-    most, together = max(rows for rows, _ in seen), entry.asks.together(full, texts, tokens)
+    most, together = max(rows for rows, _ in seen), entry.model_runs.at_once(full, texts, tokens)
     assert most == together or ("ablations" in full and together / 4 < most < together)  # random sets may be the same
-    assert any(differentiable for _, differentiable in seen) == entry.asks.gradient
+    assert any(differentiable for _, differentiable in seen) == entry.model_runs.gradient
 
 
 def test_recorded_methods_do_not_ask_again():
-    assert all(entry.asks is NEVER for entry in METHODS.values() if entry.passes)
-    assert [name for name, entry in METHODS.items() if entry.asks_often] == [
+    assert all(entry.model_runs is NO_RUNS for entry in METHODS.values() if entry.passes)
+    assert [name for name, entry in METHODS.items() if entry.runs_often] == [
         *("integrated_gradients", "smooth_grad", "expected_gradients", "erasure", "shapley_sampling", "kernel_shap"),
         *("lime", "atman", "leave_one_out", "contextcite"),
     ]
 
 
 def test_a_method_without_a_pass_has_to_say_how_it_asks():
-    with pytest.raises(TypeError, match=r"Silent records no pass: say how it asks the model \(asks=Asking"):
+    with pytest.raises(TypeError, match=r"Silent records no pass: state how it runs the model \(model_runs=ModelRuns"):
         method(title="Silent", paper="none", signed=True)(lambda probe: torch.zeros(1))
     assert "Silent" not in [entry.title for entry in METHODS.values()]
 

@@ -150,12 +150,12 @@ def test_the_mean_over_all_orders_is_the_exact_value():
 
 def test_there_and_back_is_an_order_and_its_reverse():
     keys = torch.tensor([[0.3, 0.1, 0.9], [0.2, 0.7, 0.5]])
-    assert shapley.there_and_back(keys).tolist() == [[1, 0, 2], [0, 2, 1], [1, 2, 0], [2, 0, 1]]
+    assert shapley.with_reverses(keys).tolist() == [[1, 0, 2], [0, 2, 1], [1, 2, 0], [2, 0, 1]]
 
 
 def test_a_pair_is_shared_evenly_by_one_order_there_and_back():
     game: Any = Made(4, pairs_count)
-    found = shapley.mean_over_orders(game, shapley.there_and_back(torch.rand(1, 4)))
+    found = shapley.mean_over_orders(game, shapley.with_reverses(torch.rand(1, 4)))
     assert_near(found, torch.tensor([[3.0, 3.0, 1.0, 0.0]], dtype=torch.float64))
 
 
@@ -194,7 +194,7 @@ def test_small_and_large_sets_are_complete_where_the_budget_allows():
 def test_sizes_are_drawn_by_the_kernel():
     sets, _ = shapley.kernel_sets(7, 60_000, torch.Generator().manual_seed(0))
     assert len(sets) == 126  # more than there are: each once
-    drawn = shapley.drawn_pairs(7, 1, torch.tensor([2 / 6, 2 / 10, 2 / 12]), 60_000, torch.Generator().manual_seed(0))
+    drawn = shapley.draw_pairs(7, 1, torch.tensor([2 / 6, 2 / 10, 2 / 12]), 60_000, torch.Generator().manual_seed(0))
     share = drawn.sum(1).bincount(minlength=8)[1:7] / len(drawn)
     expected = torch.tensor([1 / (k * (7 - k)) for k in range(1, 7)])
     torch.testing.assert_close(share, expected / expected.sum(), rtol=0, atol=0.01)  # five standard deviations
@@ -221,13 +221,13 @@ def test_the_fit_solves_least_squares_with_a_constraint(family, seed):
 
 
 def test_too_few_samples_are_refused():
-    with pytest.raises(ValueError, match=r"6 sets of tokens say too little about 9 tokens.*None for 512"):
+    with pytest.raises(ValueError, match=r"6 sets of tokens do not determine the values of 9 tokens.*None for 512"):
         attribute("bert", models.ids(1, 9), "kernel_shap", samples=6)
 
 
 @pytest.mark.parametrize(("tokens", "expected"), [(3, 512), (100, 1600)])
 def test_without_samples_they_grow_with_the_text(tokens, expected):
-    assert shapley.sets_wanted(None, tokens) == expected
+    assert shapley.set_count(None, tokens) == expected
 
 
 # --- both ---------------------------------------------------------------------------------------------------------
@@ -252,7 +252,7 @@ def test_an_additive_game_is_solved_by_the_smallest_sample(method):
     weights = torch.tensor([3.0, -1.0, 0.0, 2.5, 1.0], dtype=torch.float64)
     game: Any = Made(5, lambda there: there @ weights + 4)
     few = (
-        shapley.mean_over_orders(game, shapley.there_and_back(torch.rand(1, 5)))
+        shapley.mean_over_orders(game, shapley.with_reverses(torch.rand(1, 5)))
         if method == "shapley_sampling"
         else shapley.weighted_fit(game, *shapley.kernel_sets(5, 16, torch.Generator().manual_seed(0)))
     )

@@ -85,7 +85,7 @@ def explain_answer(
 
     tokens = len(answer_ids(explainer.task, explainer.encode([prompt])[0], answer))
     total = (
-        None if find_method(method).asks_model else tokens
+        None if find_method(method).runs_model else tokens
     )  # these methods run each token an unknown number of times
     with count_progress("explaining", total) as advance, on_backward_pass(lambda: advance(1)):
         return explainer.explain_answer(prompt, answer, method, progress=False, **settings)

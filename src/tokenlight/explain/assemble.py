@@ -201,7 +201,7 @@ def reads_embeddings(method_config: MethodConfig) -> bool:
 
 def is_signed(method_config: MethodConfig, task: Task, foil: str | None) -> bool:
     """Differences of two explanations have a sign; lengths have none."""
-    apart = method_config.method.explains_apart(task, foil is not None)
+    apart = method_config.method.explains_separately(task, foil is not None)
     return apart or (method_config.method.signed and method_config.full_options.get("reduce", "sum") == "sum")
 
 

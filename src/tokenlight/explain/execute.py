@@ -76,7 +76,7 @@ def run_once(
     asking = {
         number: method_config
         for number, method_config in enumerate(plan.method_configs)
-        if method_config.method.asks_model
+        if method_config.method.runs_model
     }
     if asking:
         at_once = len(batch.input_ids) if record_options.by_block else None
@@ -112,7 +112,7 @@ def shared_baseline(
         return None
     texts, tokens = batch.input_ids.shape
     found = [
-        (method_config, method_config.method.asks.baseline(instrumented, batch, method_config.full_options))
+        (method_config, method_config.method.model_runs.baseline(instrumented, batch, method_config.full_options))
         for method_config in plan.method_configs
     ]
     known = [(method_config, baseline) for method_config, baseline in found if baseline is not None]
@@ -120,7 +120,9 @@ def shared_baseline(
         return None
     ((method_config, baseline),) = known
     return (
-        baseline if method_config.method.asks.together(method_config.full_options, texts, tokens) >= 2 * texts else None
+        baseline
+        if method_config.method.model_runs.at_once(method_config.full_options, texts, tokens) >= 2 * texts
+        else None
     )
 
 
@@ -130,7 +132,7 @@ def ask_again(method_configs: Mapping[int, MethodConfig], probe: Probe, graph: b
     for number, method_config in method_configs.items():
         record_options = (
             replace(probe.record_options, fused=False)
-            if method_config.method.asks.written_out
+            if method_config.method.model_runs.written_out
             else probe.record_options
         )
         asked = replace(probe, record_options=record_options)
@@ -141,9 +143,9 @@ def ask_again(method_configs: Mapping[int, MethodConfig], probe: Probe, graph: b
 
 
 def parts_of(method_config: MethodConfig, probe: Probe) -> list[Attribution]:
-    """For each part of the target what a method finds that asks the model itself."""
+    """For each part of the target, the attribution by a method that runs the model itself."""
     seen = [part[0].seen(probe.batch) for part in probe.parts]
-    if method_config.method.asks.parts:
+    if method_config.method.model_runs.parts:
         together = as_attribution(method_config.method.function(probe, **method_config.own_options))
         found = [
             Attribution(scores, {name: values[number] for name, values in together.extras.items()})
@@ -307,7 +309,8 @@ def refuse_to_write_out(method_configs: Iterable[MethodConfig]) -> None:
     readers = [
         method_config.method.name
         for method_config in method_configs
-        if method_config.method.asks.written_out or not all(one.can_fuse for one in method_config.passes(split=False))
+        if method_config.method.model_runs.written_out
+        or not all(one.can_fuse for one in method_config.passes(split=False))
     ]
     if readers:
         raise RefusedValue(f"fused=True: {', '.join(readers)} need the attention weights written out: leave fused out")

@@ -292,7 +292,7 @@ def need_of_plan(shape: Shape, plan: PassPlan, rows: int, tokens: int, record_op
     worst += [
         need_of_probe(shape, method_config, rows, tokens, record_options)
         for method_config in plan.method_configs
-        if method_config.method.asks_model
+        if method_config.method.runs_model
     ]
     return int(max(worst))
 
@@ -314,12 +314,12 @@ def need_of_group(
 def need_of_probe(
     shape: Shape, method_config: MethodConfig, rows: int, tokens: int, record_options: RecordOptions
 ) -> int:
-    """A method that asks the model again, many changed texts at once."""
-    asks = method_config.method.asks
-    together = rows if record_options.by_block else asks.together(method_config.full_options, rows, tokens)
-    one = PassSpec({"embeddings.grad"} if asks.gradient else frozenset())
+    """A method that runs the model on many changed texts at once."""
+    model_runs = method_config.method.model_runs
+    together = rows if record_options.by_block else model_runs.at_once(method_config.full_options, rows, tokens)
+    one = PassSpec({"embeddings.grad"} if model_runs.gradient else frozenset())
     return need_of_pass(
-        shape, one, together, tokens, replace(record_options, fused=False) if asks.written_out else record_options
+        shape, one, together, tokens, replace(record_options, fused=False) if model_runs.written_out else record_options
     ).total
 
 

@@ -36,7 +36,7 @@ class PassPlan:
     @property
     def follows_embeddings(self) -> bool:
         """Whether anybody asks how the answer depends on the embeddings, or on states that come from them."""
-        asked = any(method_config.method.asks.gradient for method_config in self.method_configs)
+        asked = any(method_config.method.model_runs.gradient for method_config in self.method_configs)
         return asked or any(one.follows_embeddings for one in self.passes.values())
 
     @property
@@ -49,7 +49,7 @@ def plan_passes(target: Target, method_configs: Sequence[MethodConfig]) -> PassP
     passes: dict[Key, PassSpec] = {}
     reads: list[list[Key]] = []
     for method_config in method_configs:
-        own = method_config.passes(method_config.method.explains_apart(target.task, target.foiled))
+        own = method_config.passes(method_config.method.explains_separately(target.task, target.foiled))
         for one in own:
             known = passes.get(one.key)
             passes[one.key] = one if known is None else known.together(one)

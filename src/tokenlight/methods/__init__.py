@@ -1,4 +1,4 @@
-"""The registry: a method is a function with a decorator that says what it needs and where it comes from."""
+"""The registry of methods: functions with a decorator that states what they read and where they are published."""
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
@@ -24,15 +24,15 @@ from tokenlight.text.removal import NONE
 
 @dataclass(frozen=True)
 class Attribution:
-    """Scores [batch, token]; numbers about them, each [batch], such as a residual; larger maps, each [batch, ...]."""
+    """Scores [batch, token], extras [batch] such as a residual, and maps [batch, ...]."""
 
     scores: Tensor
     extras: Mapping[str, Tensor] = field(default_factory=dict)
     maps: Mapping[str, Tensor] = field(default_factory=dict)
-    fused: bool | None = None  # whether attention was one operation; whoever ran the passes fills it in
+    fused: bool | None = None  # whether attention was one operation; set by explain/execute.py
 
 
-# Fixed, or a function of the options.
+# A fixed value, or a function of the options.
 Needs = tuple[str, ...] | Callable[[Mapping[str, Any]], tuple[str, ...]]
 Rules = RuleTable | None | Callable[[Mapping[str, Any]], RuleTable]
 GatesWith = Callable[[Mapping[str, Any]], Gates | None]
@@ -43,11 +43,11 @@ class Pass:
     """A recorded pass that a method reads."""
 
     needs: Needs
-    rules: Rules = None  # None: the plain gradient
+    rules: Rules = None  # None: the ordinary gradient
     unit: bool = False  # relevance starts from 1, not from the score
-    double: bool = False  # in double precision, whatever the model's
-    gates: GatesWith | None = None  # which heads relevance flows through; None: all
-    last_block: bool = False  # nothing is read below the last block
+    double: bool = False  # in double precision, whatever the model's precision is
+    gates: GatesWith | None = None  # head gates of the backward pass; None: relevance flows through all heads
+    last_block: bool = False  # no signal below the last block is read
 
     def needs_with(self, options: Mapping[str, Any]) -> tuple[str, ...]:
         return self.needs(options) if callable(self.needs) else self.needs
@@ -60,21 +60,23 @@ class Pass:
 
 
 @dataclass(frozen=True)
-class Asking:
-    """How a method that records no pass asks the model again, about changed texts."""
+class ModelRuns:
+    """How a method without recorded passes runs the model on changed texts."""
 
-    passes: Callable[[Mapping[str, Any], int], int]  # options, tokens of a text -> forward passes for this one text
-    together: Callable[[Mapping[str, Any], int, int], int]  # options, texts, tokens of each -> changed texts at once
-    gradient: bool = False  # every pass is also one backward, to the embeddings
-    # Embeddings [batch, token, dim] whose score the method needs, too: they run beside the text in its own first pass.
+    passes: Callable[[Mapping[str, Any], int], int]  # (options, tokens of a text) -> forward passes for one text
+    at_once: Callable[
+        [Mapping[str, Any], int, int], int
+    ]  # (options, texts, tokens of each) -> changed texts in a batch
+    gradient: bool = False  # every forward pass is followed by a backward pass to the embeddings
+    # Embeddings [batch, token, dim] whose score the method needs as well; they run in the first pass of the text.
     baseline: Callable[[InstrumentedModel, Batch, Mapping[str, Any]], Tensor | None] = (
         lambda instrumented, batch, options: None
     )
-    written_out: bool = False  # every pass writes attention out: the fused operation gives nobody its scores
-    parts: bool = False  # the method finds scores [part, batch, token], of all parts of a target from the same passes
+    written_out: bool = False  # attention is not fused: the method changes attention scores
+    parts: bool = False  # the method returns scores [part, batch, token] for all parts of a target
 
 
-NEVER = Asking(passes=lambda options, tokens: 0, together=lambda options, texts, tokens: texts)  # looks at texts alone
+NO_RUNS = ModelRuns(passes=lambda options, tokens: 0, at_once=lambda options, texts, tokens: texts)  # reads texts alone
 
 
 @dataclass(frozen=True)
@@ -82,20 +84,20 @@ class Method:
     """An entry of METHODS: the function and everything that is known about it."""
 
     name: str
-    function: Callable[..., Any]  # gives a Tensor or an Attribution, at once or as a Fold (record/trace.py)
-    title: str  # what papers call it
+    function: Callable[..., Any]  # returns a Tensor or an Attribution, directly or as a Fold (record/trace.py)
+    title: str  # the name in papers
     paper: str
     signed: bool
     class_specific: bool
-    passes: tuple[Pass, ...]  # the function takes a trace of each; a method that asks the model itself has none
-    defined_for: Callable[[PreTrainedModel], bool]  # apart from what reading attention requires
+    passes: tuple[Pass, ...]  # the function takes a trace of each; none for a method that runs the model itself
+    defined_for: Callable[[PreTrainedModel], bool]  # apart from the conditions of reading attention
     split: bool  # explains target and foil separately and returns the difference
     cost: str  # in words, for tables
-    asks: Asking  # NEVER where recorded passes say it all
-    slow: bool  # what it computes beside the model's passes takes longer than they do
-    averaged: Mapping[str, Any]  # the contexts that it is averaged over by default (text/removal.py)
-    control: str  # what it is, in words, if tables compare methods with it; "" for methods themselves
-    caution: str  # what a reader of its scores might get wrong, in words; "" where they mean what they seem to
+    model_runs: ModelRuns  # NO_RUNS for methods that only read recorded passes
+    slow: bool  # its own computation takes longer than the model's passes
+    averaged: Mapping[str, Any]  # options of the contexts that it is averaged over by default (text/removal.py)
+    control: str  # its description in tables, if methods are compared with it; "" for methods themselves
+    caution: str  # how its negative scores may be misunderstood; "" if there is nothing to warn of
 
     @property
     def summary(self) -> str:
@@ -108,18 +110,18 @@ class Method:
 
     @property
     def all_options(self) -> dict[str, Any]:
-        """Also those about contexts, which every method that reads recorded passes has."""
-        return {**self.options, **({} if self.asks_model else {**NONE, **self.averaged})}
+        """The method's own options, and the options of contexts, which all methods with recorded passes have."""
+        return {**self.options, **({} if self.runs_model else {**NONE, **self.averaged})}
 
     @property
     def reads_query_position(self) -> bool:
-        """Whether, by default, it reads [query, key] maps at the token whose output is explained."""
-        return any("row" in one.needs_with(self.options) for one in self.passes)
+        """Whether, with its default options, it reads maps [query, key] at the query position of the target."""
+        return any("row" in pass_.needs_with(self.options) for pass_ in self.passes)
 
     @property
     def reads_attention(self) -> bool:
-        """Whether, by default, it reads attention weights or the values that they mix, or chooses among heads."""
-        needs = {need.removesuffix(".grad") for one in self.passes for need in one.needs_with(self.options)}
+        """Whether, with its default options, it reads attention weights or values, or selects heads."""
+        needs = {need.removesuffix(".grad") for pass_ in self.passes for need in pass_.needs_with(self.options)}
         return bool(needs & FROM_ATTENTION) or self.options.get("heads") is not None
 
     def fits(self, model: PreTrainedModel) -> bool:
@@ -128,39 +130,41 @@ class Method:
 
     @property
     def folds(self) -> bool:
-        """Whether it reads its passes block by block, and needs nothing of a block afterwards."""
+        """Whether it is a generator that reads one block after another (record/trace.py)."""
         return inspect.isgeneratorfunction(self.function)
 
     @property
-    def asks_model(self) -> bool:
+    def runs_model(self) -> bool:
+        """Whether it runs the model itself, or not at all, and reads no recorded pass."""
         return not self.passes
 
     @property
-    def asks_often(self) -> bool:
-        """Whether many changed texts are asked about."""
-        return self.asks is not NEVER
+    def runs_often(self) -> bool:
+        """Whether it runs the model on changed texts."""
+        return self.model_runs is not NO_RUNS
 
     @property
     def takes_long(self) -> bool:
-        """Whether one text takes many times as long as a pass."""
-        return self.asks_often or self.slow
+        """Whether explaining one text takes many times as long as one pass."""
+        return self.runs_often or self.slow
 
-    def explains_apart(self, task: Task | type[Task], foiled: bool) -> bool:
-        """Whether target and foil get explanations of their own, whose difference is the result.
+    def explains_separately(self, task: Task | type[Task], foiled: bool) -> bool:
+        """Whether target and foil are explained separately, and the result is the difference.
 
-        A foil that is read at a row of its own needs a pass of its own, too, where methods that know it read rows.
+        This is so for methods with `split`, and for methods that read a query position if the foil has another one.
         """
-        own_row = task.foil_has_own_query_position and self.class_specific and self.reads_query_position
-        return foiled and (self.split or own_row)
+        other_position = task.foil_has_own_query_position and self.class_specific and self.reads_query_position
+        return foiled and (self.split or other_position)
 
     def check_options(self, options: Mapping[str, Any]) -> None:
+        """Refuse options that the method does not have."""
         if unknown := sorted(set(options) - set(self.all_options)):
             known = ", ".join(f"{name}={default!r}" for name, default in self.all_options.items()) or "none"
             raise RefusedType(f"method '{self.name}' has no option {', '.join(unknown)}; its options: {known}")
 
 
-METHODS: dict[str, Method] = {}  # every method by its identifier
-ALIASES: dict[str, str] = {}  # papers' names in lower case -> identifier
+METHODS: dict[str, Method] = {}  # by identifier
+ALIASES: dict[str, str] = {}  # names in papers, in lower case -> identifier
 
 
 def method(
@@ -175,17 +179,19 @@ def method(
     fits: Callable[[PreTrainedModel], bool] = lambda model: True,
     split: bool = False,
     cost: str | None = None,
-    asks: Asking | None = None,
+    model_runs: ModelRuns | None = None,
     slow: bool = False,
     averaged: Mapping[str, Any] = MappingProxyType({}),
     control: str = "",
     caution: str = "",
     aliases: tuple[str, ...] = (),
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register a method under its function's name. `needs` and `last_block` are short for one plain pass."""
+    """Register a function as a method under its own name; `needs` and `last_block` stand for one pass without rules."""
     passes = passes or ((Pass(needs, last_block=last_block),) if needs else ())
-    if not passes and asks is None:
-        raise RefusedType(f"{title} records no pass: say how it asks the model (asks=Asking(...), or asks=NEVER)")
+    if not passes and model_runs is None:
+        raise RefusedType(
+            f"{title} records no pass: state how it runs the model (model_runs=ModelRuns(...), or model_runs=NO_RUNS)"
+        )
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         name = function.__name__
@@ -200,7 +206,7 @@ def method(
             defined_for=fits,
             split=split,
             cost=cost or describe_cost(passes, options_of(function)),
-            asks=asks or NEVER,
+            model_runs=model_runs or NO_RUNS,
             slow=slow,
             averaged=averaged,
             control=control,
@@ -212,30 +218,32 @@ def method(
     return register
 
 
-def details(asked: Any, known: Iterable[str]) -> tuple[str, ...]:
-    """The maps that the option `detail` asks for: one name or several."""
-    names = (asked,) if isinstance(asked, str) else tuple(asked)
+def chosen_maps(detail: Any, known: Iterable[str]) -> tuple[str, ...]:
+    """The names of maps in the option `detail`, which is one name or several."""
+    names = (detail,) if isinstance(detail, str) else tuple(detail)
     if unknown := [name for name in names if name not in known]:
         raise RefusedValue(f"detail is one or more of {', '.join(known)}; found {', '.join(map(repr, unknown))}")
     return names
 
 
 def options_of(function: Callable[..., Any]) -> dict[str, Any]:
+    """The keyword-only parameters of a method's function, with their defaults."""
     parameters = inspect.signature(function).parameters.values()
     return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
 
 
 def describe_cost(passes: tuple[Pass, ...], options: Mapping[str, Any]) -> str:
-    words = []
-    for one in passes:
-        backward = any(need.endswith(".grad") for need in one.needs_with(options))
-        words.append(("forward + backward" if backward else "forward") + (" under rules" if one.rules else ""))
-    return ", ".join(words)
+    """The cost of recorded passes in words, such as "forward + backward under rules"."""
+    costs = []
+    for pass_ in passes:
+        backward = any(need.endswith(".grad") for need in pass_.needs_with(options))
+        costs.append(("forward + backward" if backward else "forward") + (" under rules" if pass_.rules else ""))
+    return ", ".join(costs)
 
 
 def find_method(name: str) -> Method:
-    """By identifier or by a paper's name, in any case; a wrong name lists the right ones."""
+    """The method with this identifier or name in papers, in upper or lower case; others are refused."""
     return METHODS[look_up(name, ALIASES, "method", METHODS)]
 
 
-import_all(__path__, __name__)  # importing a school registers its methods
+import_all(__path__, __name__)  # importing a module registers its methods

@@ -1,4 +1,4 @@
-"""Attention alone: the same whatever is explained."""
+"""Methods that read attention maps alone and do not depend on the target."""
 
 from collections.abc import Sequence
 
@@ -43,7 +43,7 @@ def rollout(trace: Trace, *, layers: bool = False) -> Fold[Attribution]:
     row, matrices = trace.first_row(), []
     while block := (yield):
         attention = block.attention.value.mean(1)
-        row = roll_down(row, attention)
+        row = multiply_row(row, attention)
         if layers:
             matrices.append(with_residual(attention, trace.mask))
     return Attribution(row[:, 0], maps=layer_maps(matrices))
@@ -56,10 +56,10 @@ def with_residual(attention: Tensor, mask: Tensor) -> Tensor:
 
 
 def layer_maps(matrices: Sequence[Tensor]) -> dict[str, Tensor]:
-    """Maps [batch, layer, query, key] from the layers' matrices C, which come from the last layer to the first.
+    """Maps [batch, layer, query, key] from the matrices C^l of the layers, given from the last layer to the first.
 
-    "contributions" are the matrices themselves, "mixing" the products R^l = C^l ... C^1: how much of each input token
-    is in each token's state after layer l (Ferrando et al. 2022, eq. 8 and 11). Without matrices there are no maps.
+    "contributions" are the matrices, "mixing" the products R^l = C^l ... C^1: how much of each input token is in each
+    token's state after layer l (Ferrando et al. 2022, eq. 8 and 11). Without matrices there are no maps.
     """
     if not matrices:
         return {}
@@ -82,8 +82,8 @@ def layer_maps(matrices: Sequence[Tensor]) -> dict[str, Tensor]:
 def attention_flow(trace: Trace) -> Fold[Tensor]:
     """Maximum flow from the explained position to each token, with attention and residual connections as capacities.
 
-    Layers are joined by arcs of capacity rownorm(mean_h A + I), as in rollout. Where several positions are read, their
-    flows are mixed as the rows of other attention methods are.
+    The capacities between layers are rownorm(mean_h A + I), as in rollout. If several query positions are read, the
+    result is the sum of their flows, weighted by the query weights.
     """
     layers: list[Tensor] = []  # from the last to the first, each [batch, query, key]
     while block := (yield):
@@ -93,16 +93,16 @@ def attention_flow(trace: Trace) -> Fold[Tensor]:
     maps = torch.stack(layers, 1).numpy()  # [batch, layer, query, key]
     scores = torch.zeros(trace.rows.shape, dtype=torch.float64)
     for text, positions in enumerate(trace.rows.cpu()):
-        real = trace.mask[text].nonzero()[:, 0].cpu().numpy()  # padding is no part of the graph
+        real = trace.mask[text].nonzero()[:, 0].cpu().numpy()  # the graph has no nodes for padding
         capacities = to_capacities(maps[text][:, real][:, :, real])
-        for place, share in enumerate(positions[real].tolist()):
-            if share:
-                scores[text, real] += share * torch.from_numpy(flows_from(place, capacities))
+        for position, weight in enumerate(positions[real].tolist()):
+            if weight:
+                scores[text, real] += weight * torch.from_numpy(flows_from(position, capacities))
     return scores.to(trace.score)
 
 
 def flows_from(position: int, capacities: np.ndarray) -> np.ndarray:
-    """[token] the maximum flow to each token of the input."""
+    """The maximum flow from a position of the last layer to each token of the input: [token]."""
     flows: list[float] = []
     for token in range(capacities.shape[-1]):
         report_step()
@@ -110,8 +110,11 @@ def flows_from(position: int, capacities: np.ndarray) -> np.ndarray:
     return np.array(flows)
 
 
-def roll_down(row: Tensor, layer: Tensor, normalize: bool = True) -> Tensor:
-    """A row [batch, 1, query] through a layer's map [batch, query, key] plus identity, whose rows are normalized."""
+def multiply_row(row: Tensor, layer: Tensor, normalize: bool = True) -> Tensor:
+    """row @ (layer + I) [batch, 1, key], for a row [batch, 1, query] and a layer's map [batch, query, key].
+
+    With `normalize`, the rows of layer + I are divided by their sums.
+    """
     row = row.to(layer)
     if normalize:
         row = row / (layer.sum(-1) + 1)[:, None]

@@ -1,11 +1,11 @@
-"""Attention weighted by how the answer depends on it. A = attention, G = its gradient, E_h = mean over heads."""
+"""Methods from attention maps and their gradients. A = attention, G = its gradient, E_h = mean over heads."""
 
 import torch
 from torch import Tensor
 
 from tokenlight.common.errors import RefusedValue
 from tokenlight.methods import method
-from tokenlight.methods.attention import roll_down
+from tokenlight.methods.attention import multiply_row
 from tokenlight.record.trace import Fold, Trace
 
 NEEDS = ("attention.grad",)
@@ -79,15 +79,16 @@ def generic_attention(trace: Trace) -> Fold[Tensor]:
     """Product over layers of (I + E_h((A * G)+)), later layers on the left."""
     row = trace.first_row()
     while block := (yield):
-        row = roll_down(row, block.attention.relevance.clamp_min(0).mean(1), normalize=False)
+        row = multiply_row(row, block.attention.relevance.clamp_min(0).mean(1), normalize=False)
     return row[:, 0]
 
 
 def mean_queries(maps: Tensor, real: Tensor) -> Tensor:
-    """[batch, query, key] -> [batch, key]: mean over the real queries."""
+    """The mean over the queries that are not padding: [batch, query, key] -> [batch, key]."""
     return masked_mean(maps, real[:, :, None], dim=(1,))
 
 
 def masked_mean(tensor: Tensor, keep: Tensor, dim: tuple[int, ...]) -> Tensor:
+    """The mean over the axes `dim` of the elements for which `keep` is true."""
     keep = keep.expand_as(tensor)
     return torch.where(keep, tensor, 0.0).sum(dim) / keep.sum(dim)

@@ -1,4 +1,4 @@
-"""Gradients at the embeddings and at the block inputs. X = a hidden state, y = what is explained."""
+"""Methods from gradients at the embeddings and at the block inputs. X = a hidden state, y = the explained score."""
 
 from collections.abc import Iterator, Mapping
 from math import ceil
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tokenlight.common.errors import RefusedValue, UnsupportedModelError
-from tokenlight.methods import Asking, Attribution, Pass, details, method
+from tokenlight.methods import Attribution, ModelRuns, Pass, chosen_maps, method
 from tokenlight.methods.attention_gradients import mean_queries
 from tokenlight.model.config import embedding_rows
 from tokenlight.model.instrumented import InstrumentedModel
@@ -19,7 +19,7 @@ from tokenlight.record.trace import Block, Fold, Signal, Trace
 from tokenlight.rules.tables import GUIDED
 from tokenlight.text.batch import Batch, refuse_unembedded_role
 
-SIGN = (
+SIGN_CAUTION = (
     "the sign is that of gradient × state: a word counts against the target where a little less of it would raise the "
     "score, even if it reads as if it supported it"
 )
@@ -53,7 +53,7 @@ def gradient_l2(trace: Trace, *, read: str = "embeddings", squared: bool = False
     paper="Shrikumar et al. 2016; Denil et al. 2014",
     signed=True,
     needs=read_needs,
-    caution=SIGN,
+    caution=SIGN_CAUTION,
     aliases=("GxI", "G×I", "Gradient×Input", "Input x Gradient"),
 )
 def gradient_x_input(trace: Trace, *, reduce: str = "sum", read: str = "embeddings") -> Tensor:
@@ -76,9 +76,9 @@ LENGTHS = {"l1": 1, "l2": 2}
     aliases=("Guided Backprop", "GuidedBP", "Guided BP"),
 )
 def guided_backpropagation(trace: Trace, *, reduce: str = "l2", read: str = "embeddings") -> Tensor:
-    """Length of the gradient of which ReLUs let only the positive part through; other activations are refused.
+    """Length of the gradient when ReLUs pass only its positive part; models with other activations are refused.
 
-    reduce="l1" sums its absolute values.
+    reduce="l2" or "l1": the Euclidean length, or the sum of absolute values.
     """
     if reduce not in LENGTHS:
         raise RefusedValue(f"reduce is 'l1' or 'l2', found {reduce!r}")
@@ -94,7 +94,9 @@ def cat_needs(options: Mapping[str, Any]) -> tuple[str, ...]:
     return ("hidden.grad",)
 
 
-@method(title="CAT", paper="Qiang et al. 2022 (AttCAT), eq. 8 to 10", signed=True, needs=cat_needs, caution=SIGN)
+@method(
+    title="CAT", paper="Qiang et al. 2022 (AttCAT), eq. 8 to 10", signed=True, needs=cat_needs, caution=SIGN_CAUTION
+)
 def cat(trace: Trace, *, states: str = "inputs", detail: Any = ()) -> Fold[Attribution]:
     """Gradient times state at every block's input, summed over features and layers.
 
@@ -111,7 +113,7 @@ def cat(trace: Trace, *, states: str = "inputs", detail: Any = ()) -> Fold[Attri
     paper="Qiang et al. 2022, eq. 8 to 12",
     signed=True,
     needs=lambda options: (*cat_needs(options), "attention"),
-    caution=SIGN,
+    caution=SIGN_CAUTION,
 )
 def attcat(trace: Trace, *, states: str = "inputs", detail: Any = ()) -> Fold[Attribution]:
     """CAT of each layer weighted by the attention that the token receives there, mean over heads and queries.
@@ -131,25 +133,25 @@ def block_state(block: Block, states: str) -> Signal:
 
 
 def add_layers(layers: list[Tensor], detail: Any) -> Attribution:
-    """The sum of the layers' terms, each [batch, token], from the last layer to the first.
+    """The sum of the layers' terms, each [batch, token], given from the last layer to the first.
 
-    With detail="layers" also the terms: they add up to it.
+    detail="layers" adds the terms as a map.
     """
     terms = torch.stack(layers[::-1], 1)  # [batch, layer, token]
-    return Attribution(terms.sum(1), maps=dict.fromkeys(details(detail, ("layers",)), terms))
+    return Attribution(terms.sum(1), maps=dict.fromkeys(chosen_maps(detail, ("layers",)), terms))
 
 
-TOGETHER = 32  # places on the way that run together, over all texts
+STEPS_AT_ONCE = 32  # points of the paths of all texts in one batch
 
 
 def steps_together(options: Mapping[str, Any], texts: int) -> int:
-    """Steps that share a batch: several where the texts are few."""
-    return min(check_steps(options["steps"]), max(1, TOGETHER // texts))
+    """Steps that share a batch with this many texts."""
+    return min(check_steps(options["steps"]), max(1, STEPS_AT_ONCE // texts))
 
 
-def alone(options: Mapping[str, Any]) -> bool:
-    """Whether the baseline of one text has a pass of its own: where no two texts run together."""
-    return steps_together(options, 1) < 2
+def baseline_passes(options: Mapping[str, Any]) -> int:
+    """Extra passes for the baseline of one text: 1 if it does not fit into the batch of the text, else 0."""
+    return int(steps_together(options, 1) < 2)
 
 
 @method(
@@ -157,9 +159,9 @@ def alone(options: Mapping[str, Any]) -> bool:
     paper="Sundararajan et al. 2017",
     signed=True,
     cost="steps × (forward + backward)",
-    asks=Asking(
-        passes=lambda options, tokens: ceil(options["steps"] / steps_together(options, 1)) + alone(options),
-        together=lambda options, texts, tokens: texts * steps_together(options, texts),
+    model_runs=ModelRuns(
+        passes=lambda options, tokens: ceil(options["steps"] / steps_together(options, 1)) + baseline_passes(options),
+        at_once=lambda options, texts, tokens: texts * steps_together(options, texts),
         gradient=True,
         parts=True,
         baseline=lambda instrumented, batch, options: baseline_embeddings(instrumented, batch, options["baseline"]),
@@ -174,50 +176,50 @@ def integrated_gradients(
     quadrature: str = "gauss-legendre",
     reduce: str = "sum",
 ) -> Attribution:
-    """Mean gradient along the path from a baseline, times the path; "completeness" is what the sum misses.
+    """Mean gradient along the path from a baseline, times the path; "completeness" is the difference to the change.
 
     baseline: "mask", "pad", "zero" or a token id; None takes the first of these that the vocabulary has.
     """
     origin = baseline_embeddings(probe.instrumented, probe.batch, baseline)
-    way = probe.instrumented.embed(probe.batch.input_ids) - origin  # [batch, token, dim]
-    points, weights = (of_steps.to(way) for of_steps in quadrature_rule(steps, quadrature))
-    signed = way.new_zeros(len(probe.parts), *way.shape[:2])  # [part, batch, token]
-    # Lengths are taken of the mean gradient as a whole; sums need no vector for every token of every part.
-    mean = None if reduce == "sum" else way.new_zeros(len(probe.parts), *way.shape)
-    for some in steps_at_once(probe, steps):
-        places = origin + points[some, None, None, None] * way
-        for part, gradients in enumerate(gradients_at(probe, places)):
-            mean_here = torch.einsum("s,sbtd->btd", weights[some], gradients)
-            signed[part] += (way * mean_here).sum(-1)
+    path = probe.instrumented.embed(probe.batch.input_ids) - origin  # [batch, token, dim]
+    points, weights = (tensor.to(path) for tensor in quadrature_rule(steps, quadrature))  # [step]
+    signed = path.new_zeros(len(probe.parts), *path.shape[:2])  # [part, batch, token]
+    # Only lengths need the mean gradient as a vector for every token of every part; sums are accumulated.
+    mean = None if reduce == "sum" else path.new_zeros(len(probe.parts), *path.shape)
+    for batch_steps in steps_at_once(probe, steps):
+        embeddings = origin + points[batch_steps, None, None, None] * path
+        for part, gradients in enumerate(gradients_at(probe, embeddings)):
+            weighted = torch.einsum("s,sbtd->btd", weights[batch_steps], gradients)
+            signed[part] += (path * weighted).sum(-1)
             if mean is not None:
-                mean[part] += mean_here
+                mean[part] += weighted
     change = probe.scores_as_they_are() - probe.scores_at_baseline(origin)  # [part, batch]
-    scores = signed if mean is None else reduce_features(way * mean, reduce)
+    scores = signed if mean is None else reduce_features(path * mean, reduce)
     return Attribution(scores, {"completeness": signed.sum(-1) - change})
 
 
 def steps_at_once(probe: Probe, steps: int) -> Iterator[slice]:
-    """The steps that run together, for all texts of the batch."""
+    """The steps of each batch, when all texts are in it."""
     texts = len(probe.batch.input_ids)
     at_once = steps_together({"steps": steps}, texts) if probe.at_once is None else max(1, probe.at_once // texts)
     for first in range(0, steps, at_once):
         yield slice(first, min(first + at_once, steps))
 
 
-def gradients_at(probe: Probe, places: Tensor) -> Iterator[Tensor]:
-    """For each part of the target its gradients where the embeddings are these; both [step, batch, token, dim]."""
-    for _, gradients in repeated(probe, len(places)).gradients(places.flatten(0, 1)):
-        yield gradients.view(places.shape)
+def gradients_at(probe: Probe, embeddings: Tensor) -> Iterator[Tensor]:
+    """For each part of the target, its gradients at these embeddings; both [step, batch, token, dim]."""
+    for _, gradients in repeat_probe(probe, len(embeddings)).gradients(embeddings.flatten(0, 1)):
+        yield gradients.view(embeddings.shape)
 
 
-def repeated(probe: Probe, times: int) -> Probe:
-    """The same question for all texts, so many times."""
+def repeat_probe(probe: Probe, times: int) -> Probe:
+    """A probe for the batch repeated `times` times."""
     ids = probe.batch.input_ids
     return probe.rows(torch.arange(len(ids), device=ids.device).repeat(times))
 
 
 def quadrature_rule(steps: int, name: str) -> tuple[Tensor, Tensor]:
-    """Points in [0, 1] and their weights."""
+    """Points in [0, 1] and their weights, both [step]."""
     check_steps(steps)
     if name == "gauss-legendre":
         points, weights = np.polynomial.legendre.leggauss(steps)
@@ -233,16 +235,17 @@ def check_steps(steps: Any) -> int:
 
 
 def check_count(count: Any, option: str) -> int:
+    """The value of an option that is a positive whole number; others are refused."""
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
         raise RefusedValue(f"{option} is a positive number, found {count!r}")
     return count
 
 
 def baseline_embeddings(instrumented: InstrumentedModel, batch: Batch, baseline: str | int | None) -> Tensor:
-    """[batch, token, dim]: special tokens stay, every other token is replaced."""
+    """Embeddings [batch, token, dim] of the texts with every token but the special ones replaced by the baseline."""
     ids: dict[object, int | None] = {"mask": batch.mask_id, "pad": batch.pad_id}
     if baseline is None:
-        baseline = next((name for name, token in ids.items() if token is not None), "zero")  # type: ignore[misc]
+        baseline = next((role for role, token in ids.items() if token is not None), "zero")  # type: ignore[misc]
     token = baseline if isinstance(baseline, int) else ids.get(baseline)
     special = torch.zeros_like(batch.input_ids).bool() if batch.special is None else batch.special
     if baseline == "zero":
@@ -260,7 +263,7 @@ def baseline_embeddings(instrumented: InstrumentedModel, batch: Batch, baseline:
 
 
 def signal_at(trace: Trace, read: str) -> Signal:
-    """Where scores are read: "embeddings" (word embeddings) or "blocks" (the first block's input)."""
+    """The signal that scores are read from: "embeddings" (word embeddings) or "blocks" (the first block's input)."""
     if read == "embeddings" and trace.embeddings is not None:
         return trace.embeddings
     if read == "blocks":

@@ -8,19 +8,19 @@ from collections.abc import Iterator
 import numpy as np
 
 ONE = 2**52  # a capacity of 1: as fine as double precision, and sums of up to 2,000 ones still fit into 64 bits
-DOWN, UP = 1, -1  # along the arcs, or back along arcs that carry flow
+DOWN, UP = 1, -1  # along the arcs, or in the reverse direction of arcs that carry flow
 UNREACHED = -1
 
 
 def to_capacities(weights: np.ndarray) -> np.ndarray:
-    """Numbers between 0 and 1 as whole numbers."""
+    """Weights between 0 and 1 as whole numbers, in units of 1 / ONE."""
     return np.rint(weights.astype(np.float64) * ONE).astype(np.int64)
 
 
 def maximum_flow(capacities: np.ndarray, source: int, sink: int) -> int:
-    """From a node of the first layer to a node of the last one.
+    """The maximum flow from a node of the first layer to a node of the last one.
 
-    capacities [layer, node, node]: of the arcs from each node of a layer to each node of the next layer.
+    capacities [layer, node, node] are those of the arcs from each node of a layer to each node of the next layer.
     """
     network = Network(capacities, source, sink)
     total = 0
@@ -30,7 +30,7 @@ def maximum_flow(capacities: np.ndarray, source: int, sink: int) -> int:
 
 
 class Network:
-    """What every arc can still carry. `down` and `up` are [layer, node, node of the next layer]."""
+    """Residual capacities of all arcs: `down` and `up` are [layer, node, node of the next layer]."""
 
     def __init__(self, capacities: np.ndarray, source: int, sink: int):
         self.layers: int = len(capacities) + 1
@@ -42,51 +42,51 @@ class Network:
         self.down[-1][:, np.arange(self.nodes) != sink] = 0
         self.up: np.ndarray = np.zeros_like(self.down)  # the flow
 
-    def arcs(self, layer: int, way: int) -> np.ndarray:
-        """[node, neighbor] what the arcs from a layer to the next or the previous one can still carry."""
-        return along(self.down, self.up, layer, way)
+    def arcs(self, layer: int, direction: int) -> np.ndarray:
+        """Residual capacities [node, neighbor] of the arcs from a layer to the next or the previous one; a view."""
+        return along(self.down, self.up, layer, direction)
 
     def neighbor_layers(self, layer: int) -> Iterator[tuple[int, int]]:
-        """(way, layer) of those that arcs lead to."""
-        return ((way, layer + way) for way in (DOWN, UP) if 0 <= layer + way < self.layers)
+        """The layers before and after a layer, as pairs (direction, layer)."""
+        return ((direction, layer + direction) for direction in (DOWN, UP) if 0 <= layer + direction < self.layers)
 
     def distances_to_sink(self) -> np.ndarray:
-        """[layer, node] the fewest arcs to the sink, of nodes that are not further away than the source."""
+        """The least number of arcs to the sink [layer, node], for nodes that are no farther away than the source."""
         distances = np.full((self.layers, self.nodes), UNREACHED)
         distances[self.sink] = distance = 0
         while distances[self.source] == UNREACHED and (distances == distance).any():
             for layer, reached in layers_with(distances == distance):
-                for way, other in self.neighbor_layers(layer):
-                    new = (self.arcs(other, -way)[:, reached] > 0).any(1) & (distances[other] == UNREACHED)
+                for direction, other in self.neighbor_layers(layer):
+                    new = (self.arcs(other, -direction)[:, reached] > 0).any(1) & (distances[other] == UNREACHED)
                     distances[other, new] = distance + 1
             distance += 1
         return distances
 
     def add_blocking_flow(self, distances: np.ndarray) -> int:
-        """Saturate every shortest path from the source to the sink (in waves: Tarjan 1984); the flow that this adds.
+        """Saturate all shortest paths from the source to the sink by the wave method (Tarjan 1984); returns added flow.
 
-        Excess moves one arc closer to the sink at a time. A node that cannot get rid of its excess is blocked: it
-        sends the excess back, and gets no more.
+        Excess is moved closer to the sink one arc at a time. A node whose excess cannot be moved is blocked: its excess
+        is moved back, and it receives no more.
         """
         farthest = int(distances[self.source])
         excess, blocked = np.zeros_like(distances), np.zeros(distances.shape, dtype=bool)
-        sent = np.zeros_like(self.down), np.zeros_like(self.up)  # in this call, down and up
+        sent = np.zeros_like(self.down), np.zeros_like(self.up)  # flow added by this call, down and up
         excess[self.source] = self.down[0].sum()
         while (excess[(distances > 0) & ~blocked] > 0).any():
             for distance in range(farthest, 0, -1):
                 for layer, nodes in layers_with((distances == distance) & (excess > 0) & ~blocked):
-                    for way, other in self.neighbor_layers(layer):
-                        to = ((distances[other] == distance - 1) & ~blocked[other]).nonzero()[0]
-                        moved = fill(self.arcs(layer, way)[np.ix_(nodes, to)], excess[layer, nodes])
-                        self.move(excess, sent, (layer, nodes), (other, to), moved)
+                    for direction, other in self.neighbor_layers(layer):
+                        neighbors = ((distances[other] == distance - 1) & ~blocked[other]).nonzero()[0]
+                        moved = distribute(self.arcs(layer, direction)[np.ix_(nodes, neighbors)], excess[layer, nodes])
+                        self.move(excess, sent, (layer, nodes), (other, neighbors), moved)
                 blocked |= (distances == distance) & (excess > 0)
             for distance in range(1, farthest):
                 for layer, nodes in layers_with((distances == distance) & (excess > 0) & blocked):
-                    for way, other in self.neighbor_layers(layer):
-                        to = (distances[other] == distance + 1).nonzero()[0]
-                        arrived = along(*sent, other, -way)[np.ix_(to, nodes)].T
-                        moved = fill(arrived, excess[layer, nodes])
-                        self.move(excess, sent, (layer, nodes), (other, to), moved)
+                    for direction, other in self.neighbor_layers(layer):
+                        neighbors = (distances[other] == distance + 1).nonzero()[0]
+                        arrived = along(*sent, other, -direction)[np.ix_(neighbors, nodes)].T
+                        moved = distribute(arrived, excess[layer, nodes])
+                        self.move(excess, sent, (layer, nodes), (other, neighbors), moved)
         return int(excess[self.sink])
 
     def move(
@@ -97,28 +97,28 @@ class Network:
         end: tuple[int, np.ndarray],
         moved: np.ndarray,
     ) -> None:
-        """Move so much excess [node, neighbor] from nodes of a layer to nodes of another one."""
-        (layer, nodes), (other, to) = start, end
-        way, ahead, back = other - layer, np.ix_(nodes, to), np.ix_(to, nodes)
-        self.arcs(layer, way)[ahead] -= moved
-        self.arcs(other, -way)[back] += moved.T
-        along(*sent, layer, way)[ahead] += moved
-        along(*sent, other, -way)[back] -= moved.T
+        """Move the excess `moved` [node, neighbor] from nodes of a layer to nodes of another one."""
+        (layer, nodes), (other, neighbors) = start, end
+        direction, forward_arcs, backward_arcs = other - layer, np.ix_(nodes, neighbors), np.ix_(neighbors, nodes)
+        self.arcs(layer, direction)[forward_arcs] -= moved
+        self.arcs(other, -direction)[backward_arcs] += moved.T
+        along(*sent, layer, direction)[forward_arcs] += moved
+        along(*sent, other, -direction)[backward_arcs] -= moved.T
         excess[layer, nodes] -= moved.sum(1)
-        excess[other, to] += moved.sum(0)
+        excess[other, neighbors] += moved.sum(0)
 
 
-def along(down: np.ndarray, up: np.ndarray, layer: int, way: int) -> np.ndarray:
-    """[node, neighbor] a view of the arcs from a layer to the next or the previous one."""
-    return down[layer] if way == DOWN else up[layer - 1].T
+def along(down: np.ndarray, up: np.ndarray, layer: int, direction: int) -> np.ndarray:
+    """The values [node, neighbor] of the arcs from a layer to the next or the previous one; a view."""
+    return down[layer] if direction == DOWN else up[layer - 1].T
 
 
 def layers_with(chosen: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """The layers of chosen nodes [layer, node], and the numbers of these nodes."""
+    """Layers with chosen nodes, and the numbers of these nodes; `chosen` is [layer, node]."""
     return ((int(layer), np.flatnonzero(chosen[layer])) for layer in np.flatnonzero(chosen.any(1)))
 
 
-def fill(limits: np.ndarray, amounts: np.ndarray) -> np.ndarray:
-    """[node, neighbor] what each node gives to its neighbors, one after the other, up to these limits."""
+def distribute(limits: np.ndarray, amounts: np.ndarray) -> np.ndarray:
+    """Each node's amount [node] given to its neighbors in order, up to the limits [node, neighbor]."""
     limits = limits.clip(0)
     return np.clip(amounts[:, None] - (limits.cumsum(1) - limits), 0, limits)

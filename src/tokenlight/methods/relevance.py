@@ -1,8 +1,8 @@
-"""Layer-wise relevance propagation: value times gradient under a rule table (see `rules/tables.py`)."""
+"""Layer-wise relevance propagation: value times gradient under a rule table (`rules/tables.py`)."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, wraps
 from typing import Any
 
 import torch
@@ -10,8 +10,8 @@ from torch import Tensor
 
 from tokenlight.common.errors import RefusedValue
 from tokenlight.heads.mask import CALIBRATED
-from tokenlight.methods import Attribution, Pass, details, method
-from tokenlight.methods.attention import roll_down
+from tokenlight.methods import Attribution, GatesWith, Pass, Rules, chosen_maps, method, options_of
+from tokenlight.methods.attention import multiply_row
 from tokenlight.methods.gradients import signal_at
 from tokenlight.record.trace import Fold, PairFold, Trace
 from tokenlight.rules.head_gates import Gates
@@ -24,7 +24,7 @@ DETAILS = {"layers": "hidden.grad", "heads": "context.grad", "neurons": "hidden.
 
 def relevance_needs(options: Mapping[str, Any]) -> tuple[str, ...]:
     read = "hidden.grad" if options["read"] == "blocks" else "embeddings.grad"
-    return (read, *(DETAILS[name] for name in details(options["detail"], DETAILS)))
+    return (read, *(DETAILS[name] for name in chosen_maps(options["detail"], DETAILS)))
 
 
 def lrp_rules(options: Mapping[str, Any]) -> RuleTable:
@@ -51,39 +51,67 @@ LINEAR: Mapping[str, Callable[..., RuleTable]] = {
 
 
 def with_linear_rules(base: str, options: Mapping[str, Any]) -> RuleTable:
-    """A published table with LRP-ε or LRP-γ at linear layers; itself where both parameters are 0."""
-    given = {name: number for name in ("epsilon", "gamma") if (number := check_parameter(name, options[name]))}
-    if len(given) > 1:
+    """A published table with LRP-ε or LRP-γ at linear layers; without a change if both parameters are 0."""
+    parameters = {name: value for name in ("epsilon", "gamma") if (value := check_parameter(name, options[name]))}
+    if len(parameters) > 1:
         raise RefusedValue("epsilon and gamma are rules for the same layers: leave one of them at 0")
-    return next((make_table(base, name, number) for name, number in given.items()), BASES[base])
+    return next((make_table(base, name, value) for name, value in parameters.items()), BASES[base])
 
 
-@lru_cache(maxsize=64)  # methods share passes under one table, and tables are compared by identity
+@lru_cache(maxsize=64)  # methods share passes under the same table, and tables are compared by identity
 def make_table(base: str, rule: str, *parameters: float) -> RuleTable:
+    """A published table in which linear layers have another rule with these parameters."""
     return BASES[base] | LINEAR[rule](*parameters)
 
 
 def stopping_gates(options: Mapping[str, Any]) -> Gates | None:
-    """What arrives at a dark head is lost, and reported."""
+    """Gates that drop the relevance that arrives at heads outside the mask; it is entered in the ledger."""
     heads = options["heads"]
     return None if heads is None else Gates(heads.groups)
 
 
 def conserving_gates(options: Mapping[str, Any]) -> Gates | None:
-    """Mask-LRP's two normalizations: the lit heads of a block take what arrives at all of them."""
+    """The two normalizations of Mask-LRP: the lit heads of a block take the relevance that arrives at all its heads."""
     gates = stopping_gates(options)
     return gates and replace(gates, conserve=True, empty=options["empty"])
 
 
-@method(
+def relevance_method(
+    *,
+    rules: Rules,
+    gates: GatesWith = stopping_gates,
+    unit: bool = False,
+    double: bool = False,
+    **description: Any,
+) -> Callable[[Callable[..., None]], Callable[..., Attribution]]:
+    """Register a method that reads relevance in one pass under rules; `description` is given on to `method`.
+
+    The decorated function is a declaration: it has the name, the docstring and the options of the method. What the
+    options other than `read`, `detail` and `layer` mean is decided by `rules` and `gates`, which are functions of them.
+    """
+    relevance_pass = Pass(relevance_needs, rules, unit=unit, double=double, gates=gates)
+
+    def register(declaration: Callable[..., None]) -> Callable[..., Attribution]:
+        defaults = options_of(declaration)
+
+        @wraps(declaration)
+        def scores(trace: Trace, **given: Any) -> Attribution:
+            options = {**defaults, **given}
+            total = torch.ones_like(trace.score) if unit else trace.score
+            return read_relevance(trace, options["read"], options["detail"], options["layer"], total)
+
+        return method(signed=True, passes=(relevance_pass,), **description)(scores)
+
+    return register
+
+
+@relevance_method(
     title="LRP",
     paper="Ali et al. 2022; Arras et al. 2025",
-    signed=True,
-    passes=(Pass(relevance_needs, lrp_rules, gates=stopping_gates),),
+    rules=lrp_rules,
     aliases=("CP-LRP", "Conservative LRP"),
 )
 def lrp(
-    trace: Trace,
     *,
     read: str = "embeddings",
     detail: Any = (),
@@ -92,23 +120,20 @@ def lrp(
     epsilon: float = 0.0,
     gamma: float = 0.0,
     heads: Any = None,
-) -> Attribution:
-    """Attention weights and norm scales are constants, activations pass relevance unchanged; conserves the score.
+) -> None:
+    """Attention weights and norm scales are constants, activations leave relevance unchanged; conserves the score.
 
     gate="uniform" shares the product of a gated MLP evenly between gate and signal. `epsilon` or `gamma` above 0 puts
     LRP-ε or LRP-γ at linear layers. With `heads`, no relevance flows back through the other heads.
     """
-    return read_relevance(trace, read, detail, layer)
 
 
-@method(
+@relevance_method(
     title="AttnLRP",
     paper="Achtibat et al. 2024; Arras et al. 2025",
-    signed=True,
-    passes=(Pass(relevance_needs, attn_lrp_rules, gates=stopping_gates),),
+    rules=attn_lrp_rules,
 )
 def attn_lrp(
-    trace: Trace,
     *,
     read: str = "embeddings",
     detail: Any = (),
@@ -116,74 +141,63 @@ def attn_lrp(
     epsilon: float = 0.0,
     gamma: float = 0.0,
     heads: Any = None,
-) -> Attribution:
+) -> None:
     """Relevance also flows into queries and keys: products share it evenly, the softmax uses its gradient.
 
     `epsilon` or `gamma` above 0 puts LRP-ε or LRP-γ at linear layers.
     """
-    return read_relevance(trace, read, detail, layer)
 
 
-@method(
+@relevance_method(
     title="ContextLRP",
     paper="tokenlight; after Achtibat et al. 2024, Owen 1972, Banzhaf 1965",
-    signed=True,
-    passes=(Pass(relevance_needs, ATTN_LRP, gates=stopping_gates),),
+    rules=ATTN_LRP,
     averaged={"contexts": 8},
     cost="9 × forward + backward under rules",
     aliases=("best",),
 )
-def context_lrp(
-    trace: Trace, *, read: str = "embeddings", detail: Any = (), layer: int = 0, heads: Any = None
-) -> Attribution:
-    """AttnLRP in the mean over eight contexts, with random halves of the text taken away; more faithful on classifiers.
+def context_lrp(*, read: str = "embeddings", detail: Any = (), layer: int = 0, heads: Any = None) -> None:
+    """AttnLRP, averaged over eight contexts with random halves of the text removed; more faithful on classifiers.
 
     `contexts` and `removal` are options of every method that reads recorded passes (docs/contexts.md).
     """
-    return read_relevance(trace, read, detail, layer)
 
 
 CALIBRATED_RULES = {"attn_lrp": ATTN_LRP, "lrp": LRP}
 
 
 def calibrated_rules(options: Mapping[str, Any]) -> RuleTable:
-    """The table of the method that the mask was calibrated for."""
+    """The table of the method that the head mask was calibrated for; AttnLRP's for masks by hand and without a mask."""
     heads = options["heads"]
-    made_for = "attn_lrp" if heads is None else heads.made.get("method", "attn_lrp")  # by hand, or all heads
-    if made_for not in CALIBRATED_RULES:
+    calibrated_for = "attn_lrp" if heads is None else heads.made.get("method", "attn_lrp")
+    if calibrated_for not in CALIBRATED_RULES:
         raise RefusedValue(
-            f"the head mask was calibrated for {made_for}: use it as method={made_for!r} with heads=, or calibrate one "
-            f"for {' or '.join(CALIBRATED_RULES)}"
+            f"the head mask was calibrated for {calibrated_for}: use it as method={calibrated_for!r} with heads=, or "
+            f"calibrate one for {' or '.join(CALIBRATED_RULES)}"
         )
-    return CALIBRATED_RULES[made_for]
+    return CALIBRATED_RULES[calibrated_for]
 
 
-@method(
+@relevance_method(
     title="Calibrated LRP",
     paper="tokenlight; after Achtibat et al. 2024, Song et al. 2024",
-    signed=True,
-    passes=(Pass(relevance_needs, calibrated_rules, gates=stopping_gates),),
+    rules=calibrated_rules,
 )
-def calibrated_lrp(
-    trace: Trace, *, read: str = "embeddings", detail: Any = (), layer: int = 0, heads: Any = CALIBRATED
-) -> Attribution:
+def calibrated_lrp(*, read: str = "embeddings", detail: Any = (), layer: int = 0, heads: Any = CALIBRATED) -> None:
     """AttnLRP through heads whose strengths were chosen by measured faithfulness.
 
     `heads` is a mask from `tokenlight calibrate` (docs/calibration.md); the embedded model has one. A mask that was
     calibrated for lrp runs under the rules of lrp.
     """
-    return read_relevance(trace, read, detail, layer)
 
 
-@method(
+@relevance_method(
     title="LRP-α1β0",
     paper="Bach et al. 2015; Arras et al. 2025, appendix D.2",
-    signed=True,
-    passes=(Pass(relevance_needs, alpha_beta_lrp_rules, gates=stopping_gates),),
+    rules=alpha_beta_lrp_rules,
     aliases=("LRP-alpha1beta0",),
 )
 def alpha_beta_lrp(
-    trace: Trace,
     *,
     read: str = "embeddings",
     detail: Any = (),
@@ -191,35 +205,34 @@ def alpha_beta_lrp(
     alpha: float = 1.0,
     beta: float = 0.0,
     heads: Any = None,
-) -> Attribution:
+) -> None:
     """As LRP, but linear layers pass relevance only along positive contributions.
 
-    `alpha` and `beta`, of which the first is larger by 1, weight positive and negative contributions.
+    `alpha` and `beta` weight positive and negative contributions; `alpha` - `beta` is 1.
     """
-    return read_relevance(trace, read, detail, layer)
 
 
-@method(
+@relevance_method(
     title="LRP (z+)",
     paper="Chefer et al. 2021b; called LRP in Mask-LRP",
-    signed=True,
+    rules=ZPLUS,
+    gates=conserving_gates,
+    unit=True,
+    double=True,
     split=True,
-    passes=(Pass(relevance_needs, ZPLUS, unit=True, double=True, gates=conserving_gates),),
 )
 def zplus_lrp(
-    trace: Trace,
     *,
     read: str = "blocks",
     detail: Any = (),
     layer: int = 0,
     heads: Any = None,
     empty: str = "all",
-) -> Attribution:
+) -> None:
     """The z+ rules of Chefer et al. down to the first block's input; scores sum to 1.
 
-    With `heads`, relevance flows only through those, as in mask_lrp, which explains `empty` as well.
+    With `heads`, relevance flows only through these; `heads` and `empty` are options of mask_lrp.
     """
-    return read_relevance(trace, read, detail, layer, total=torch.ones_like(trace.score))
 
 
 @method(
@@ -253,12 +266,12 @@ def transformer_attribution(
     """Attention relevance times attention gradient, positive part, rolled out over all layers.
 
     normalize=False leaves out the row normalization, as in the paper's formula but not in its code. With `heads`,
-    relevance flows only through those, as in mask_lrp, which explains `empty` as well.
+    relevance flows only through these; `heads` and `empty` are options of mask_lrp.
     """
     row = relevance.first_row()
     while blocks := (yield):
         stored, gradient = blocks[0].attention.relevance, blocks[1].attention.gradient
-        row = roll_down(row, positive_part(stored, gradient), normalize)
+        row = multiply_row(row, positive_part(stored, gradient), normalize)
     return row[:, 0]
 
 
@@ -292,11 +305,11 @@ def mask_lrp(
 ) -> PairFold[Attribution]:
     """TransAtt with relevance flowing only through heads that follow syntax or position.
 
-    `heads` is a HeadMask, its file, or a tensor [layer, head]. `empty` says what becomes of the attention relevance of
-    a block without a lit head: "all" lets it pass through all heads of that block, as without a mask, "residual" gives
-    it to the residual branch, "drop" drops it. variant="released" is what the authors' code computes: a block's mask
-    acts only on the blocks below it, every stored relevance is doubled, and what dark heads receive is lost whatever
-    `empty` says. normalize=False leaves out the row normalization, as in the paper's eq. 10 and 11.
+    `heads` is a HeadMask, its file, or a tensor [layer, head]. `empty` decides about the attention relevance of a block
+    without a lit head: "all" passes it through all heads of that block, as without a mask, "residual" gives it to the
+    residual branch, "drop" drops it. variant="released" is what the authors' code computes: a block's mask acts only on
+    the blocks below it, every stored relevance is doubled, and relevance at dark heads is dropped for every value of
+    `empty`. normalize=False leaves out the row normalization, as in the paper's eq. 10 and 11.
     """
     row = relevance.first_row()
     while blocks := (yield):
@@ -305,7 +318,7 @@ def mask_lrp(
             stored = block.attention.relevance
         else:
             stored = block.attention.value * (block.gated.gradient @ block.values.value.mT)
-        row = roll_down(row, positive_part(stored, gradient), normalize)
+        row = multiply_row(row, positive_part(stored, gradient), normalize)
     return Attribution(row[:, 0], {"masked_share": torch.zeros_like(relevance.score) + relevance.masked_share})
 
 
@@ -315,11 +328,14 @@ def positive_part(stored: Tensor, gradient: Tensor) -> Tensor:
 
 
 def read_relevance(trace: Trace, read: str, detail: Any, layer: int, total: Tensor | None = None) -> Attribution:
-    """Scores at the embeddings (or block inputs), what is missing to the total, and maps of what lies between."""
+    """Scores at the embeddings or block inputs, the shares that do not reach them as extras, and the maps in `detail`.
+
+    The residual is the sum of scores and shares minus `total`, which is the explained score by default.
+    """
     scores = signal_at(trace, read).relevance.sum(-1)
     total = trace.score if total is None else total
     extras = {"bias_share": torch.zeros_like(total) + trace.bias_share}
-    if trace.branches is not None:  # a table of the user's that makes a whole branch a constant
+    if trace.branches is not None:  # of a rule table that makes a whole branch a constant
         extras["bias_share"] = extras["bias_share"] + trace.branches.sum(1)
     if isinstance(trace.softmax_deficit, Tensor):
         extras["softmax_deficit"] = trace.softmax_deficit
@@ -328,13 +344,16 @@ def read_relevance(trace: Trace, read: str, detail: Any, layer: int, total: Tens
     if isinstance(trace.masked_share, Tensor):
         extras["masked_share"] = trace.masked_share
     residual = torch.stack([scores.sum(1), *extras.values()]).sum(0) - total
-    maps = {name: relevance_map(trace, name, layer) for name in details(detail, DETAILS)}
+    maps = {name: relevance_map(trace, name, layer) for name in chosen_maps(detail, DETAILS)}
     return Attribution(scores, {**extras, "residual": residual}, maps)
 
 
 def relevance_map(trace: Trace, name: str, layer: int) -> Tensor:
-    """layers: [batch, layer, token] at every block's input and the last output; heads: [batch, layer, head];
-    neurons: [batch, token, dim] at the input of block `layer`."""
+    """Relevance inside the model, by the name of the map.
+
+    "layers": [batch, layer, token] at every block's input and the last block's output; "heads": [batch, layer, head];
+    "neurons": [batch, token, dim] at the input of block `layer`.
+    """
     if name == "layers":
         return torch.stack([signal.relevance.sum(-1) for signal in trace.hidden], 1)
     if name == "heads":

@@ -1,6 +1,7 @@
-"""Shapley values: what a token adds to other tokens of its text, a mean over all sets of these that there are.
+"""Shapley values: the mean, over sets of other tokens of the text, of what a token adds to the score.
 
-A set of tokens is worth what the model says where the others are taken away. Special tokens always stay.
+In terms of game theory, the tokens are players, and the worth of a set of tokens is the explained score when the other
+tokens are removed. Special tokens are never removed.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor
 
 from tokenlight.common.errors import RefusedValue
-from tokenlight.methods import Asking, method
+from tokenlight.methods import ModelRuns, method
 from tokenlight.methods.gradients import check_count
 from tokenlight.methods.perturbation import (
     CHUNK,
@@ -28,24 +29,24 @@ from tokenlight.model.config import has_windows
 from tokenlight.record.scorer import Probe
 from tokenlight.text import removal as text_removal
 
-FEWEST, FOR_EACH = 512, 16  # sets that kernel_shap asks about where nobody says how many: in all, for each token
+FEWEST_SETS, SETS_FOR_EACH = 512, 16  # default number of sets of kernel_shap: at least, and for each token
 
 
-def asking(most: Callable[[Mapping[str, Any], int], int], parts: bool) -> Asking:
-    """`most`: from options and tokens how many sets, if so many tokens have them."""
+def runs_on_sets(limit: Callable[[Mapping[str, Any], int], int], parts: bool) -> ModelRuns:
+    """Model runs on sets of tokens: their number is at most `limit(options, tokens)`, and at most that of all sets."""
 
     def sets(options: Mapping[str, Any], tokens: int) -> int:
-        return max(1, min(most(options, tokens), 2**tokens) - 1)  # what the whole text says is known
+        return max(1, min(limit(options, tokens), 2**tokens) - 1)  # the score of the whole text is known
 
-    return Asking(
+    return ModelRuns(
         passes=lambda options, tokens: ceil(sets(options, tokens) / CHUNK),
-        together=lambda options, texts, tokens: max(texts, min(CHUNK, sets(options, tokens))),
+        at_once=lambda options, texts, tokens: max(texts, min(CHUNK, sets(options, tokens))),
         parts=parts,
     )
 
 
 def sets_in_orders(permutations: Any, tokens: int) -> int:
-    """Beginnings of the orders, there and back. The shortest and the longest one are the same in all of them."""
+    """The number of beginnings of random orders and their reverses; the empty and the full one are counted once."""
     return 2 * check_count(permutations, "permutations") * (tokens - 1) + 2
 
 
@@ -54,22 +55,22 @@ def sets_in_orders(permutations: Any, tokens: int) -> int:
     paper="Castro et al. 2009; Štrumbelj & Kononenko 2010",
     signed=True,
     cost="2 × permutations × tokens × forward",
-    asks=asking(lambda options, tokens: sets_in_orders(options["permutations"], tokens), parts=True),
+    model_runs=runs_on_sets(lambda options, tokens: sets_in_orders(options["permutations"], tokens), parts=True),
     aliases=("Shapley Value Sampling",),
 )
 def shapley_sampling(probe: Probe, *, permutations: int = 10, removal: str = "hide", seed: int = 0) -> Tensor:
-    """What a token adds to those before it, mean over random orders, each there and back; exact for short texts.
+    """What a token adds to those before it, mean over random orders and their reverses; exact for short texts.
 
-    how: as in erasure, what it means that a token is not there.
+    removal: as in erasure.
     """
     check_count(permutations, "permutations")
-    # Drawn for each token: in an answer, where a token may not look ahead, what follows it leaves its orders alone.
+    # Keys are drawn token by token, so that the orders of an answer's earlier tokens do not depend on later ones.
     keys = text_removal.by_token(probe.batch, seed, 0, lambda generator: random_keys(permutations, generator))
 
     def values(game: Game) -> Tensor:
-        if 2**game.size <= sets_in_orders(permutations, game.size):  # all sets there are cost no more
+        if 2**game.size <= sets_in_orders(permutations, game.size):  # computing all sets costs no more
             return exact_values(game)
-        return mean_over_orders(game, there_and_back(keys[game.row, game.tokens.cpu()].T))
+        return mean_over_orders(game, with_reverses(keys[game.row, game.tokens.cpu()].T))
 
     return shapley_values(probe, removal, values)
 
@@ -79,71 +80,72 @@ def shapley_sampling(probe: Probe, *, permutations: int = 10, removal: str = "hi
     paper="Lundberg & Lee 2017; Covert & Lee 2021",
     signed=True,
     cost="samples × forward",
-    # Not all parts of an answer at once: a fit to tokens that a part cannot see would give them a share.
-    asks=asking(lambda options, tokens: sets_wanted(options["samples"], tokens) + 2, parts=False),
+    # Not for all parts of an answer at once: tokens after a part would get shares by the fit.
+    model_runs=runs_on_sets(lambda options, tokens: set_count(options["samples"], tokens) + 2, parts=False),
     aliases=("KernelSHAP",),
 )
 def kernel_shap(probe: Probe, *, samples: int | None = None, removal: str = "hide", seed: int = 0) -> Tensor:
     """The additive model of the score that fits random sets of tokens best, weighted by the Shapley kernel.
 
-    samples: sets, each with its complement; None takes 16 for each token, at least 512. how: as in erasure.
+    samples: the number of sets, complements included; None takes 16 for each token, at least 512. removal: as in
+    erasure.
     """
 
     def values(game: Game) -> Tensor:
         batch = game.probe.batch
         generator = text_removal.of_text(batch.input_ids[0][batch.attention_mask[0].bool()], seed)
-        return weighted_fit(game, *kernel_sets(game.size, sets_wanted(samples, game.size), generator))
+        return weighted_fit(game, *kernel_sets(game.size, set_count(samples, game.size), generator))
 
     return shapley_values(probe, removal, values)[0]
 
 
 @dataclass(frozen=True)
 class Game:
-    """A text whose own tokens can be taken away, in any combination."""
+    """A text and its removable tokens, the players."""
 
-    probe: Probe  # the text, and the text with another beginning
-    row: int  # of the batch that the text is from
-    tokens: Tensor  # [player] the places of its own tokens
+    probe: Probe  # of two rows: the text, and the text with the first token of an empty text
+    row: int  # of the text in its batch
+    tokens: Tensor  # [player] the positions of the removable tokens
     removal: str
-    opens: bool  # where the first token is gone, the other beginning is there
+    replaces_first: bool  # the first token is removed by taking the second row of the probe
 
     @property
     def size(self) -> int:
         return len(self.tokens)
 
     def worth(self, present: Tensor) -> Tensor:
-        """[part, set] of sets [set, player] of the tokens, in double precision; each distinct one is asked once.
+        """The worth [part, set] of sets of players [set, player], in double precision.
 
-        What the model says of the whole text is known.
+        The model runs once for each distinct set, and not for the whole text, whose score is known.
         """
-        distinct, places = present.unique(dim=0, return_inverse=True)
+        distinct, indices = present.unique(dim=0, return_inverse=True)
         whole = distinct.all(1)
         worth = self.probe.scores_as_they_are()[:, :1].double().cpu().repeat(1, len(distinct))
         if not whole.all():
-            worth[:, ~whole] = self._ask(distinct[~whole])
-        return worth[:, places]
+            worth[:, ~whole] = self._scores(distinct[~whole])
+        return worth[:, indices]
 
-    def _ask(self, distinct: Tensor) -> Tensor:
-        """[part, set]"""
+    def _scores(self, distinct: Tensor) -> Tensor:
+        """The scores [part, set] of sets of players [set, player], by running the model."""
         width, device = self.probe.batch.input_ids.shape[1], self.tokens.device
-        gone = torch.zeros(len(distinct), width, dtype=torch.bool, device=device)
-        gone[:, self.tokens] = ~distinct.to(device)
+        removed = torch.zeros(len(distinct), width, dtype=torch.bool, device=device)
+        removed[:, self.tokens] = ~distinct.to(device)
         rows = torch.zeros(len(distinct), dtype=torch.long, device=device)
-        if self.opens:
-            rows += gone[:, self.tokens[0]]
-            gone[:, self.tokens[0]] = False
-        alone = self.removal == "hide" and is_padded(self.probe.batch)
-        return scores_without(self.probe, rows, gone, self.removal, alone).double().cpu()
+        if self.replaces_first:
+            rows += removed[:, self.tokens[0]]
+            removed[:, self.tokens[0]] = False
+        by_length = self.removal == "hide" and is_padded(self.probe.batch)
+        return scores_without(self.probe, rows, removed, self.removal, by_length).double().cpu()
 
 
 def shapley_values(probe: Probe, removal: str, values: Callable[[Game], Tensor]) -> Tensor:
-    """[part, batch, token] from the values [part, player] that are found for each text."""
+    """Scores [part, batch, token] from a function that computes the values [part, player] of one text."""
     check_removal(probe, removal)
     if removal == "hide" and has_windows(probe.instrumented.model) and bool((probe.batch.first > 0).any()):
         raise RefusedValue(
-            f"{type(probe.instrumented.model).__name__} attends within windows: where all of one is "
-            "hidden, it would attend to "
-            "padding on the left. Pad on the right, or replace tokens: removal='mask' or removal='pad'"
+            f"{type(probe.instrumented.model).__name__} attends within windows: if all tokens of a window are hidden, "
+            "it would attend to padding on the left. Pad on the right, or replace tokens: removal='mask' or "
+            "removal='pad'"
         )
     full = probe.scores_as_they_are()
     scores = full.new_zeros(len(full), *probe.batch.input_ids.shape)
@@ -156,91 +158,95 @@ def shapley_values(probe: Probe, removal: str, values: Callable[[Game], Tensor])
 
 
 def game_of(probe: Probe, row: int, removal: str) -> Game:
-    """Where all tokens of a text would be hidden, its beginning is replaced: a model has to see something.
+    """The game of a text of the batch.
 
-    A token that may look nowhere looks everywhere, even at what is hidden.
+    If hiding could hide all tokens, the first is replaced by the one that an empty text begins with: attention with all
+    keys hidden would attend to all of them.
     """
     batch, tokens = probe.batch, probe.batch.own[row].nonzero()[:, 0]
     twice = probe.rows(torch.tensor([row, row], device=batch.input_ids.device))
-    opens = removal == "hide" and len(tokens) > 0 and bool(tokens[0] == batch.first[row])
-    if opens:
+    replaces_first = removal == "hide" and len(tokens) > 0 and bool(tokens[0] == batch.first[row])
+    if replaces_first:
         empty = begin_with_empty_text(twice).batch.input_ids
         ids = torch.stack([twice.batch.input_ids[0], empty[1]])
         twice = replace(twice, batch=replace(twice.batch, input_ids=ids))
-    return Game(twice, row, tokens, removal, opens)
+    return Game(twice, row, tokens, removal, replaces_first)
 
 
 def all_sets(players: int) -> Tensor:
-    """[set, player] bool; the number of a set is that of its players as binary digits."""
+    """All sets of players, as booleans [set, player]; the players are the binary digits of the set's index."""
     return (torch.arange(2**players)[:, None] >> torch.arange(players) & 1).bool()
 
 
 def exact_values(game: Game) -> Tensor:
-    """[part, player] from all sets: Shapley's own formula."""
+    """Shapley values [part, player] from all sets, by the definition."""
     present = all_sets(game.size)
-    worth, numbers, others = game.worth(present), torch.arange(len(present)), game.size - 1
-    chances = torch.tensor([1 / (game.size * comb(others, size)) for size in range(game.size)], dtype=torch.float64)
+    worth, indices, others = game.worth(present), torch.arange(len(present)), game.size - 1
+    weights = torch.tensor([1 / (game.size * comb(others, size)) for size in range(game.size)], dtype=torch.float64)
     values: list[Tensor] = []
     for player in range(game.size):
-        without = numbers[~present[:, player]]
+        without = indices[~present[:, player]]
         added = worth[:, without + 2**player] - worth[:, without]
-        values.append((chances[present[without].sum(1)] * added).sum(1))
+        values.append((weights[present[without].sum(1)] * added).sum(1))
     return torch.stack(values, 1)
 
 
 def random_keys(permutations: int, generator: torch.Generator) -> Tensor:
-    """By which a token is put into its place in each order."""
+    """Random sort keys of a token, one for each order."""
     return torch.rand(permutations, generator=generator, dtype=torch.float64)
 
 
-def there_and_back(keys: Tensor) -> Tensor:
-    """[order, player] the place of each player, counted from 0, in the orders of these keys and in their reverses."""
-    places = keys.argsort(1).argsort(1)
-    return torch.cat([places, keys.shape[1] - 1 - places])
+def with_reverses(keys: Tensor) -> Tensor:
+    """Ranks of players [2 * order, player], from 0, in the orders of sort keys [order, player] and their reverses."""
+    ranks = keys.argsort(1).argsort(1)
+    return torch.cat([ranks, keys.shape[1] - 1 - ranks])
 
 
-def mean_over_orders(game: Game, places: Tensor) -> Tensor:
-    """[part, player] what each adds to those before it, in orders that are given as the players' places."""
+def mean_over_orders(game: Game, ranks: Tensor) -> Tensor:
+    """The mean of what each player adds to those before it [part, player], from ranks [order, player]."""
     steps = torch.arange(game.size + 1)
-    present = places[:, None, :] < steps[None, :, None]  # [order, step, player]
+    present = ranks[:, None, :] < steps[None, :, None]  # [order, step, player]
     worth = game.worth(present.flatten(0, 1)).unflatten(1, present.shape[:2])  # [part, order, step]
-    return worth.diff(dim=2).gather(2, places.expand(len(worth), *places.shape)).mean(1)
+    return worth.diff(dim=2).gather(2, ranks.expand(len(worth), *ranks.shape)).mean(1)
 
 
-def sets_wanted(samples: Any, players: int) -> int:
-    return max(FEWEST, FOR_EACH * players) if samples is None else check_count(samples, "samples")
+def set_count(samples: Any, players: int) -> int:
+    """The number of sets of kernel_shap: `samples`, or the default for this many players."""
+    return max(FEWEST_SETS, SETS_FOR_EACH * players) if samples is None else check_count(samples, "samples")
 
 
 def kernel_sets(players: int, samples: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Sets [set, player] with their weights: neither the empty nor the full one, and of each also the complement.
+    """Sets [set, player] and their weights: each set with its complement, without the empty and the full set.
 
-    From the smallest and the largest inwards, all sets of a size are taken while drawing would give each of them once
-    or more; the others are drawn in proportion to the kernel. With 2^players - 2 samples that is all sets.
+    Sizes are treated from 1 upwards, each with its complementary size. All sets of a size are taken as long as random
+    draws would contain each of them once or more in the mean; other sets are drawn in proportion to the kernel. With
+    2^players - 2 samples, the result has all sets.
     """
-    sizes = range(1, players // 2 + 1)  # of the smaller one of each pair
+    sizes = range(1, players // 2 + 1)  # of the smaller set of each pair
     mass = torch.tensor([(1 if 2 * k == players else 2) / (k * (players - k)) for k in sizes], dtype=torch.float64)
     sets, weights = [torch.zeros(0, players, dtype=torch.bool)], [torch.zeros(0, dtype=torch.float64)]
     for size in sizes:
         count = comb(players, size) * (1 if 2 * size == players else 2)
         if count > samples * mass[size - 1] / mass[size - 1 :].sum():
             pairs = samples // 2
-            sets.append(drawn_pairs(players, size, mass[size - 1 :], pairs, generator))
+            sets.append(draw_pairs(players, size, mass[size - 1 :], pairs, generator))
             weights.append((mass[size - 1 :].sum() / (2 * max(1, pairs))).expand(2 * pairs))
             break
-        some = sets_of_size(players, size)
-        sets.append(some if 2 * size == players else torch.cat([some, ~some]))
+        all_of_size = sets_of_size(players, size)
+        sets.append(all_of_size if 2 * size == players else torch.cat([all_of_size, ~all_of_size]))
         weights.append((mass[size - 1] / count).expand(count))
         samples -= count
     return torch.cat(sets), torch.cat(weights)
 
 
 def sets_of_size(players: int, size: int) -> Tensor:
+    """All sets of this many players, as booleans [set, player]."""
     chosen = torch.tensor(list(combinations(range(players), size)))
     return torch.zeros(len(chosen), players, dtype=torch.bool).scatter_(1, chosen, True)
 
 
-def drawn_pairs(players: int, smallest: int, mass: Tensor, pairs: int, generator: torch.Generator) -> Tensor:
-    """[set, player] sets of a size of at least `smallest`, sizes by their mass, and then their complements."""
+def draw_pairs(players: int, smallest: int, mass: Tensor, pairs: int, generator: torch.Generator) -> Tensor:
+    """Random sets, then their complements [2 * pairs, player]; `mass` weights their sizes, from `smallest` upwards."""
     if not pairs:
         return torch.zeros(0, players, dtype=torch.bool)
     sizes = smallest + mass.multinomial(pairs, replacement=True, generator=generator)
@@ -250,22 +256,23 @@ def drawn_pairs(players: int, smallest: int, mass: Tensor, pairs: int, generator
 
 
 def weighted_fit(game: Game, present: Tensor, weights: Tensor) -> Tensor:
-    """[part, player] values that add up to the worth of all, and fit that of the sets best by weighted least squares.
+    """Values [part, player] that fit the worth of the sets by weighted least squares and add up to the worth of all.
 
-    The last player's value is what the others leave, which makes the constraint part of the fit.
+    The constraint is part of the fit: the last player's value is the total minus the others' values.
     """
     ends = torch.tensor([[False], [True]]).expand(2, game.size)
     worth = game.worth(torch.cat([ends, present]))
-    nothing, everything, worth = worth[:, 0], worth[:, 1], worth[:, 2:]
-    change, there = everything - nothing, present.double()
-    columns = there[:, :-1] - there[:, -1:]
-    outcomes = worth - nothing[:, None] - there[:, -1] * change[:, None]
+    empty, full, worth = worth[:, 0], worth[:, 1], worth[:, 2:]
+    total, indicators = full - empty, present.double()
+    columns = indicators[:, :-1] - indicators[:, -1:]
+    outcomes = worth - empty[:, None] - indicators[:, -1] * total[:, None]
     root = weights.sqrt()[:, None]
-    found, _, rank, _ = np.linalg.lstsq((root * columns).numpy(), (root * outcomes.T).numpy(), rcond=None)
+    solution, _, rank, _ = np.linalg.lstsq((root * columns).numpy(), (root * outcomes.T).numpy(), rcond=None)
     if rank < game.size - 1:
         raise RefusedValue(
-            f"{len(present)} sets of tokens say too little about {game.size} tokens: take more samples, or None for "
-            f"{sets_wanted(None, game.size)}"
+            f"{len(present)} sets of tokens do not determine the values of {game.size} tokens: take more samples, or "
+            f"None for "
+            f"{set_count(None, game.size)}"
         )
-    first = torch.from_numpy(found).T  # [part, player]
-    return torch.cat([first, change[:, None] - first.sum(1, keepdim=True)], 1)
+    first = torch.from_numpy(solution).T  # [part, player], without the last player
+    return torch.cat([first, total[:, None] - first.sum(1, keepdim=True)], 1)

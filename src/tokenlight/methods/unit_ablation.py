@@ -1,6 +1,6 @@
 """Ablation of words, sentences or documents, measured by the answer's probability.
 
-A unit's score is spread evenly over its tokens, so that sums over sentences or sources are what was measured.
+A unit's score is divided evenly among its tokens, so that sums over sentences or documents are the measured values.
 """
 
 from collections.abc import Sequence
@@ -12,22 +12,21 @@ import torch
 from torch import Tensor
 
 from tokenlight.common.errors import RefusedValue, UnsupportedModelError
-from tokenlight.methods import Asking, method
+from tokenlight.methods import ModelRuns, method
 from tokenlight.model.behavior_probes import behavior_of
 from tokenlight.model.config import fix_positions
 from tokenlight.record.scorer import Probe
 from tokenlight.tasks import task_of
 from tokenlight.text.tokenized_text import Units, random_sets
 
-CHUNK, TOKENS = 64, 8192  # changed texts, and their tokens, that run together
-SWEEPS, CONVERGED = (
-    10_000,
-    1e-7,
-)  # of the sparse fit: at most so often, until weights move by no more of the largest pull
-OUTPUTS = 2**24  # numbers that the model may answer with at once: 128 MB in double precision
+CHUNK, TOKENS = 64, 8192  # changed texts in one batch, and their tokens
+SWEEPS = 10_000  # limit of the sparse fit
+CONVERGED = 1e-7  # change of weights in a sweep at which the fit ends, relative to the largest correlation
+OUTPUTS = 2**24  # logits of one batch: 128 MB in double precision
 
 
-def at_once(texts: int, tokens: int) -> int:
+def batch_size(texts: int, tokens: int) -> int:
+    """The number of changed texts in one batch, for texts of this many tokens."""
     return max(1, min(CHUNK, TOKENS // tokens, texts))
 
 
@@ -37,20 +36,20 @@ def at_once(texts: int, tokens: int) -> int:
     signed=True,
     fits=lambda model: task_of(model).reads_on,
     cost="units × forward",
-    asks=Asking(
-        passes=lambda options, tokens: ceil(tokens / at_once(tokens, tokens)),  # at most: a unit for each token
-        together=lambda options, texts, tokens: max(texts, at_once(texts * tokens, tokens)),
+    model_runs=ModelRuns(
+        passes=lambda options, tokens: ceil(tokens / batch_size(tokens, tokens)),  # at most: a unit for each token
+        at_once=lambda options, texts, tokens: max(texts, batch_size(texts * tokens, tokens)),
         parts=True,
     ),
 )
 def leave_one_out(probe: Probe, *, units: Units = "sentences") -> Tensor:
     """How far the log-probability of a token or an answer falls when a unit of the text is deleted."""
-    numbers = numbers_of(probe, units)
-    places = [(row, unit) for row, line in enumerate(numbers) for unit in range(int(line.max()) + 1)]
-    rows, taken = torch.tensor(places, device=numbers.device).unbind(1)
+    numbers = unit_numbers(probe, units)
+    removals = [(row, unit) for row, own in enumerate(numbers) for unit in range(int(own.max()) + 1)]
+    rows, removed_units = torch.tensor(removals, device=numbers.device).unbind(1)
     whole = probe.log_probabilities()  # [batch, part]
-    falls = whole[rows] - log_probabilities(probe, rows, numbers[rows] == taken[:, None])
-    return spread(numbers, places, falls)
+    drops = whole[rows] - log_probabilities(probe, rows, numbers[rows] == removed_units[:, None])
+    return divide_among_tokens(numbers, removals, drops)
 
 
 @method(
@@ -59,9 +58,9 @@ def leave_one_out(probe: Probe, *, units: Units = "sentences") -> Tensor:
     signed=True,
     fits=lambda model: task_of(model).reads_on,
     cost="ablations × forward",
-    asks=Asking(
-        passes=lambda options, tokens: ceil(options["ablations"] / at_once(options["ablations"], tokens)),
-        together=lambda options, texts, tokens: max(texts, at_once(texts * options["ablations"], tokens)),
+    model_runs=ModelRuns(
+        passes=lambda options, tokens: ceil(options["ablations"] / batch_size(options["ablations"], tokens)),
+        at_once=lambda options, texts, tokens: max(texts, batch_size(texts * options["ablations"], tokens)),
         parts=True,
     ),
 )
@@ -72,98 +71,107 @@ def contextcite(
 
     As in the release: standardized columns, the outcome divided by the number of the answer's tokens, L1 penalty α.
     """
-    numbers = numbers_of(probe, units)
-    kept = [random_sets(int(line.max()) + 1, ablations, seed) for line in numbers]  # [ablation, unit] of each text
+    numbers = unit_numbers(probe, units)
+    kept = [random_sets(int(own.max()) + 1, ablations, seed) for own in numbers]  # [ablation, unit] of each text
     rows = torch.arange(len(numbers), device=numbers.device).repeat_interleave(ablations)
-    gone = torch.cat([~sets.to(line.device)[:, line] & (line >= 0) for sets, line in zip(kept, numbers, strict=True)])
-    found = log_odds(log_probabilities(probe, rows, gone)).view(len(numbers), ablations, -1).cpu()
-    tokens = (
-        torch.stack([torch.as_tensor(one.tokens).expand(len(numbers)) for one in probe.selectors], 1).double().cpu()
-    )
+    removed = torch.cat([~sets.to(own.device)[:, own] & (own >= 0) for sets, own in zip(kept, numbers, strict=True)])
+    outcomes = log_odds(log_probabilities(probe, rows, removed)).view(len(numbers), ablations, -1).cpu()
+    lengths = [torch.as_tensor(selector.tokens).expand(len(numbers)) for selector in probe.selectors]
+    tokens = torch.stack(lengths, 1).double().cpu()  # [batch, part] of the answer
     fits = [
-        tokens[row] * torch.from_numpy(sparse_fit(sets.double().numpy(), (found[row] / tokens[row]).numpy(), alpha))
+        tokens[row] * torch.from_numpy(sparse_fit(sets.double().numpy(), (outcomes[row] / tokens[row]).numpy(), alpha))
         for row, sets in enumerate(kept)
     ]  # [unit, part] of each text
-    places = [(row, unit) for row, fit in enumerate(fits) for unit in range(len(fit))]
-    return spread(numbers, places, torch.cat(fits))
+    fitted_units = [(row, unit) for row, fit in enumerate(fits) for unit in range(len(fit))]
+    return divide_among_tokens(numbers, fitted_units, torch.cat(fits))
 
 
-def numbers_of(probe: Probe, units: Units) -> Tensor:
-    """[batch, token] the number of each token's unit, -1 where it is in none."""
+def unit_numbers(probe: Probe, units: Units) -> Tensor:
+    """The number of each token's unit in its text [batch, token]; -1 for tokens in no unit."""
     batch, model = probe.batch, probe.instrumented.model
     if not task_of(model).reads_on:
         raise UnsupportedModelError(
-            f"{type(model).__name__} is not a language model: units are deleted to see how likely an answer remains. "
-            "Take erasure, which asks about tokens"
+            f"{type(model).__name__} is not a language model: units are deleted to measure the probability of an "
+            "answer. Take erasure, which removes tokens"
         )
     if units in batch.units:
-        found = batch.units[units]
+        numbers = batch.units[units]
     elif units == "tokens":
-        found = torch.where(batch.own, batch.own.cumsum(1) - 1, -1)
+        numbers = torch.where(batch.own, batch.own.cumsum(1) - 1, -1)
     else:
         raise RefusedValue(f"token ids alone have no {units}: give units='tokens', or explain a text")
-    if bool((found < 0).all(1).any()):
-        raise RefusedValue(f"a text has no {units}: there is nothing to take away")
-    return found
+    if bool((numbers < 0).all(1).any()):
+        raise RefusedValue(f"a text has no {units}: there is nothing to remove")
+    return numbers
 
 
-def log_probabilities(probe: Probe, rows: Tensor, gone: Tensor) -> Tensor:
-    """[change, part] of texts of the batch without these tokens [change, token]; what occurs twice is asked once."""
-    distinct, places = torch.cat([rows[:, None], gone.to(rows)], 1).unique(dim=0, return_inverse=True)
-    return ask(probe, distinct[:, 0], distinct[:, 1:].bool())[places]
+def log_probabilities(probe: Probe, rows: Tensor, removed: Tensor) -> Tensor:
+    """Log-probabilities [change, part] of rows of the batch [change] without the tokens `removed` [change, token].
+
+    The model runs once for equal changes.
+    """
+    distinct, indices = torch.cat([rows[:, None], removed.to(rows)], 1).unique(dim=0, return_inverse=True)
+    return run_by_length(probe, distinct[:, 0], distinct[:, 1:].bool())[indices]
 
 
-def ask(probe: Probe, rows: Tensor, gone: Tensor) -> Tensor:
-    """[change, part], similar lengths together."""
-    lengths = (probe.batch.attention_mask[rows].bool() & ~gone).sum(1)
-    exact = behavior_of(probe.instrumented).equal_lengths
-    found: dict[int, Tensor] = {}
+def run_by_length(probe: Probe, rows: Tensor, removed: Tensor) -> Tensor:
+    """Log-probabilities [change, part] of distinct changes, in batches of equal or similar lengths."""
+    lengths = (probe.batch.attention_mask[rows].bool() & ~removed).sum(1)
+    equal_lengths = behavior_of(probe.instrumented).equal_lengths
+    by_change: dict[int, Tensor] = {}  # [part]
     steps = 1 if probe.selectors[0].reads_at is None else probe.selectors[0].reads_at[0].numel()
-    most = max(1, OUTPUTS // (steps * probe.instrumented.model.config.get_text_config().vocab_size))
-    for group in lengths.unique() if exact else [None]:
-        places = lengths.argsort(dim=0, stable=True) if group is None else (lengths == group).nonzero()[:, 0]
-        for some in places.split(min(most, at_once(len(rows), gone.shape[1]))):
-            found |= zip(some.tolist(), shortened(probe.rows(rows[some]), gone[some]).log_probabilities(), strict=True)
-    return torch.stack([found[i] for i in range(len(rows))])
+    limit = max(1, OUTPUTS // (steps * probe.instrumented.model.config.get_text_config().vocab_size))
+    for length in lengths.unique() if equal_lengths else [None]:
+        ordered = lengths.argsort(dim=0, stable=True) if length is None else (lengths == length).nonzero()[:, 0]
+        for changes in ordered.split(min(limit, batch_size(len(rows), removed.shape[1]))):
+            shortened = delete_tokens(probe.rows(rows[changes]), removed[changes])
+            by_change |= zip(changes.tolist(), shortened.log_probabilities(), strict=True)
+    return torch.stack([by_change[change] for change in range(len(rows))])
 
 
-def shortened(probe: Probe, gone: Tensor) -> Probe:
-    """The question on the texts that are left; where nothing is left to go on from, on the token for an empty text."""
+def delete_tokens(probe: Probe, removed: Tensor) -> Probe:
+    """The probe on texts without the tokens `removed` [batch, token].
+
+    A text of which no token is left before the answer has the token that an empty text begins with.
+    """
     batch, read = probe.batch, probe.selectors[0].reads_at
     if read is None:
         raise RefusedValue("a function of the output has no probability: name a target")
-    first = read.reshape(len(gone), -1)[:, :1]
-    stay = batch.attention_mask.bool() & ~gone
-    empty = (stay.cumsum(1).gather(1, first) == 0).nonzero()[:, 0]
+    first = read.reshape(len(removed), -1)[:, :1]
+    kept = batch.attention_mask.bool() & ~removed
+    empty = (kept.cumsum(1).gather(1, first) == 0).nonzero()[:, 0]
     if len(empty):
         if batch.start_id is None:
-            raise RefusedValue("every token is taken away, and the vocabulary has no token for an empty text")
-        place = (empty, batch.first[empty])
-        batch = replace(batch, input_ids=batch.input_ids.index_put(place, batch.input_ids.new_tensor(batch.start_id)))
-        gone = gone.index_put(place, gone.new_tensor(False))
-    short, places = batch.without(gone)
-    selectors = tuple(selector.moved(places) for selector in probe.selectors)
+            raise RefusedValue("all tokens are removed, and the vocabulary has no token for an empty text")
+        beginnings = (empty, batch.first[empty])
+        ids = batch.input_ids.index_put(beginnings, batch.input_ids.new_tensor(batch.start_id))
+        batch = replace(batch, input_ids=ids)
+        removed = removed.index_put(beginnings, removed.new_tensor(False))
+    short, positions = batch.without(removed)
+    selectors = tuple(selector.moved(positions) for selector in probe.selectors)
     return replace(probe, batch=fix_positions(probe.instrumented.model, short), selectors=selectors)
 
 
-def spread(numbers: Tensor, places: Sequence[tuple[int, int]], values: Tensor) -> Tensor:
-    """[part, batch, token] from the values [place, part] of units, each at (row, number of the unit)."""
+def divide_among_tokens(numbers: Tensor, units: Sequence[tuple[int, int]], values: Tensor) -> Tensor:
+    """Scores [part, batch, token] from values [unit, part]; a unit is (row, number of the unit in its text)."""
     scores = values.new_zeros(values.shape[1], *numbers.shape)
-    for (row, unit), value in zip(places, values, strict=True):
+    for (row, unit), value in zip(units, values, strict=True):
         tokens = (numbers[row] == unit).nonzero()[:, 0].to(values.device)
         scores[:, row, tokens] = value[:, None] / len(tokens)
     return scores
 
 
 def log_odds(log_p: Tensor) -> Tensor:
-    """ln(p / (1 − p)); a p that cannot be told from 1 counts as one rounding less."""
+    """ln(p / (1 − p)) from ln p; ln p is at most minus the precision of its type, to keep the result finite."""
     log_p = log_p.clamp_max(-torch.finfo(log_p.dtype).eps)
     return log_p - (-torch.expm1(log_p)).log()
 
 
 def sparse_fit(columns: np.ndarray, outcomes: np.ndarray, alpha: float) -> np.ndarray:
-    """Weights [unit, part] that minimize |y − Xw|² / 2n + α |w|₁ for each part, with an intercept, on standardized
-    columns [set, unit] and outcomes [set, part]; by coordinate descent (Friedman et al. 2010)."""
+    """Weights [unit, part] that minimize |y − Xw|² / 2n + α |w|₁, by coordinate descent (Friedman et al. 2010).
+
+    Columns X [set, unit] are standardized, outcomes y [set, part] are centered; each part has a fit of its own.
+    """
     scale = columns.std(0)
     centered = (columns - columns.mean(0)) / np.where(scale == 0, 1, scale)
     products = centered.T @ centered / len(centered)  # [unit, unit]; 1 on the diagonal, 0 for a column that is constant
@@ -172,8 +180,8 @@ def sparse_fit(columns: np.ndarray, outcomes: np.ndarray, alpha: float) -> np.nd
     for _ in range(SWEEPS):
         before = weights.copy()
         for unit in np.flatnonzero(scale):
-            pull = target[unit] - products[unit] @ weights + weights[unit]
-            weights[unit] = np.sign(pull) * np.maximum(np.abs(pull) - alpha, 0)
+            correlation = target[unit] - products[unit] @ weights + weights[unit]  # with the residual without the unit
+            weights[unit] = np.sign(correlation) * np.maximum(np.abs(correlation) - alpha, 0)
         if np.abs(weights - before).max() <= CONVERGED * np.abs(target).max():
             return weights / np.where(scale == 0, 1, scale)[:, None]
-    raise RefusedValue(f"the sparse fit did not settle in {SWEEPS} sweeps: take more ablations, or a larger alpha")
+    raise RefusedValue(f"the sparse fit did not converge in {SWEEPS} sweeps: take more ablations, or a larger alpha")

@@ -1,1 +1,1 @@
-"""What comes out, as plain data: an explanation, a table. Independent of the model it came from."""
+"""Results as plain data: explanations, explained answers, tables. They do not need the model they are about."""

@@ -1,7 +1,7 @@
 """A large explained answer as a Parquet file, with a row for each token of the answer.
 
-A row has the scores of all tokens before it; what stands behind is 0 and not written. What is not about a single token
-of the answer is in the file's metadata, as JSON.
+A row has the scores of the tokens before it; those of the token itself and of later tokens are 0 and not written.
+Fields without a value for each token of the answer are in the file's metadata, as JSON.
 """
 
 import json
@@ -12,34 +12,43 @@ from tokenlight.common.errors import RefusedValue, from_extra
 from tokenlight.common.files import atomic_write
 
 ENDING = ".parquet"
-ABOUT = b"tokenlight"  # the key of the metadata
-BY_TOKEN = {"ids": "id", "numbers": "number", "log_probabilities": "log_probability", "alternatives": "alternatives"}
+METADATA_KEY = b"tokenlight"
+COLUMNS = {"ids": "id", "numbers": "number", "log_probabilities": "log_probability", "alternatives": "alternatives"}
 SCORES = "scores"
 
 
 def write_parquet(plain: dict[str, Any], path: Path) -> None:
-    """An answer as its `to_dict` gives it."""
+    """Write an answer, given as `ExplainedAnswer.to_dict` returns it."""
     with from_extra("bench", "writing Parquet"):
         import pyarrow
         import pyarrow.parquet
 
     number = getattr(pyarrow, {"float32": "float32", "float64": "float64"}[plain["dtype"]])()
-    one = pyarrow.struct({"token": pyarrow.string(), "index": pyarrow.int64(), "probability": pyarrow.float64()})
-    types = {"ids": pyarrow.int64(), "numbers": number, "log_probabilities": number, "alternatives": pyarrow.list_(one)}
+    alternative = pyarrow.struct(
+        {"token": pyarrow.string(), "index": pyarrow.int64(), "probability": pyarrow.float64()}
+    )
+    types = {
+        "ids": pyarrow.int64(),
+        "numbers": number,
+        "log_probabilities": number,
+        "alternatives": pyarrow.list_(alternative),
+    }
     count = len(plain["ids"])
     columns = {"token": pyarrow.array(plain["tokens"][len(plain["tokens"]) - count :], pyarrow.string())}
-    columns |= {column: pyarrow.array(plain[name], types[name]) for name, column in BY_TOKEN.items()}
-    columns[SCORES] = pyarrow.array(lower_part(plain["matrix"], len(plain["tokens"]) - count), pyarrow.list_(number))
-    about = {name: value for name, value in plain.items() if name not in (*BY_TOKEN, "matrix")}
-    table = pyarrow.table(columns).replace_schema_metadata({ABOUT: json.dumps(about, ensure_ascii=False)})
-    # The bytes of scores side by side: signs and exponents of neighbors are alike, their last digits are not.
-    ways = {"use_dictionary": ["token"], "use_byte_stream_split": [f"{SCORES}.list.element"], "compression": "zstd"}
-    with atomic_write(path) as part:
-        pyarrow.parquet.write_table(table, part, **ways)
+    columns |= {column: pyarrow.array(plain[name], types[name]) for name, column in COLUMNS.items()}
+    columns[SCORES] = pyarrow.array(
+        without_later_tokens(plain["matrix"], len(plain["tokens"]) - count), pyarrow.list_(number)
+    )
+    metadata = {name: value for name, value in plain.items() if name not in (*COLUMNS, "matrix")}
+    table = pyarrow.table(columns).replace_schema_metadata({METADATA_KEY: json.dumps(metadata, ensure_ascii=False)})
+    # Scores are split into streams of bytes: neighbors have similar signs and exponents, which compress well.
+    encoding = {"use_dictionary": ["token"], "use_byte_stream_split": [f"{SCORES}.list.element"], "compression": "zstd"}
+    with atomic_write(path) as temporary:
+        pyarrow.parquet.write_table(table, temporary, **encoding)
 
 
 def read_parquet(path: Path) -> dict[str, Any]:
-    """The answer again, as `from_dict` takes it."""
+    """Read an answer as a dict for `ExplainedAnswer.from_dict`."""
     with from_extra("bench", "reading Parquet"):
         import pyarrow
         import pyarrow.parquet
@@ -48,22 +57,22 @@ def read_parquet(path: Path) -> dict[str, Any]:
         table = pyarrow.parquet.read_table(path)
     except pyarrow.ArrowInvalid as error:
         raise RefusedValue(f"{path} is not a Parquet file, or a damaged one: {error}") from error
-    wanted, about = [*BY_TOKEN.values(), SCORES], (table.schema.metadata or {}).get(ABOUT)
-    if about is None or not set(wanted) <= set(table.column_names):
+    names, metadata = [*COLUMNS.values(), SCORES], (table.schema.metadata or {}).get(METADATA_KEY)
+    if metadata is None or not set(names) <= set(table.column_names):
         raise RefusedValue(f"{path} holds no saved answer; it has the columns {', '.join(table.column_names)}")
-    plain: dict[str, Any] = json.loads(about)
-    found = {column: table[column].to_pylist() for column in wanted}
+    plain: dict[str, Any] = json.loads(metadata)
+    values = {column: table[column].to_pylist() for column in names}
     width = len(plain["tokens"])
-    matrix = [row + [0.0] * (width - len(row)) for row in found[SCORES]]
-    return {**plain, **{name: found[column] for name, column in BY_TOKEN.items()}, "matrix": matrix}
+    matrix = [row + [0.0] * (width - len(row)) for row in values[SCORES]]
+    return {**plain, **{name: values[column] for name, column in COLUMNS.items()}, "matrix": matrix}
 
 
-def lower_part(matrix: list[list[float]], prompt: int) -> list[list[float]]:
-    """Without what stands behind each token, where everything is 0."""
+def without_later_tokens(matrix: list[list[float]], prompt_length: int) -> list[list[float]]:
+    """Rows without the scores of the token itself and of later tokens, which have to be 0."""
     rows = []
     for step, row in enumerate(matrix):
-        before, behind = row[: prompt + step], row[prompt + step :]
-        if any(behind):
+        before, later = row[: prompt_length + step], row[prompt_length + step :]
+        if any(later):
             raise RefusedValue(
                 f"token {step} of the answer has scores for tokens after it, which this format does not keep"
             )

@@ -1,6 +1,7 @@
 """Propagates scores of earlier answer tokens to the prompt.
 
-Rows are the answer's tokens, columns all tokens: `length` of the prompt, then those of the answer, [step, token].
+`matrix` [step, token] has a row for each token of the answer. Its columns are the `length` tokens of the prompt, then
+those of the answer.
 """
 
 from collections.abc import Sequence
@@ -15,73 +16,78 @@ Form = Literal["exact", "cage", "flashtrace"]
 FORMS = get_args(Form)
 
 
-def hand_on(
-    rows: Tensor, length: int, form: Form, sentences: Sequence[tuple[int, int]], hops: int | None = None
+def propagate(
+    matrix: Tensor, length: int, form: Form, sentences: Sequence[tuple[int, int]], hops: int | None = None
 ) -> Tensor:
+    """The matrix after propagation; `sentences` are the spans of FlashTrace, as steps [start, end)."""
     if form not in FORMS:
         raise RefusedValue(f"form is one of {', '.join(FORMS)}; found {form!r}")
     if hops is not None and (form != "flashtrace" or hops < 0):
         raise RefusedValue(f"hops= is a number from 0 for the form 'flashtrace'; found {hops} for {form!r}")
-    with torch.autocast(rows.device.type, enabled=False):  # of the caller: products would be in half precision
+    with torch.autocast(
+        matrix.device.type, enabled=False
+    ):  # the caller's autocast would compute products in half precision
         if form == "flashtrace":
-            return flashtrace(rows, length, sentences, 1 if hops is None else hops)
-        return exact(rows, length) if form == "exact" else cage(rows, length)
+            return flashtrace(matrix, length, sentences, 1 if hops is None else hops)
+        return exact(matrix, length) if form == "exact" else cage(matrix, length)
 
 
-def exact(rows: Tensor, length: int) -> Tensor:
-    """What a token took goes where its own row came from, with its signs: every row keeps its sum."""
-    found = torch.zeros_like(rows)
-    for step, row in enumerate(rows):
-        taken = row[length : length + step]  # by the answer's earlier tokens
-        sums = found[:step].sum(1)
-        if bool(((sums == 0) & (taken != 0)).any()):
-            raise RefusedValue("a token of the answer has nothing to pass on: its own row adds up to 0")
-        handed = found[:step] / torch.where(sums == 0, 1, sums)[:, None]
-        found[step, :length] = row[:length] + (taken @ handed)[:length]
-    return found
+def exact(matrix: Tensor, length: int) -> Tensor:
+    """Scores of answer tokens are distributed like these tokens' own rows, with signs: rows keep their sums."""
+    propagated = torch.zeros_like(matrix)
+    for step, token_scores in enumerate(matrix):
+        answer_scores = token_scores[length : length + step]  # of earlier tokens of the answer
+        sums = propagated[:step].sum(1)
+        if bool(((sums == 0) & (answer_scores != 0)).any()):
+            raise RefusedValue("a token of the answer has no score to pass on: its own row adds up to 0")
+        distributions = propagated[:step] / torch.where(sums == 0, 1, sums)[:, None]
+        propagated[step, :length] = token_scores[:length] + (answer_scores @ distributions)[:length]
+    return propagated
 
 
-def magnified(rows: Tensor, found: Tensor, length: int) -> float:
-    """How many times more is handed on, at most, than a token of the answer took: its row may nearly cancel."""
-    taken = rows[:, length:].abs().amax(0) > 0  # [step] by whom something was taken
-    sizes, sums = found.abs().sum(1), found.sum(1).abs()
-    return float((sizes / sums)[taken].max()) if bool(taken.any()) else 1.0
+def largest_amplification(matrix: Tensor, propagated: Tensor, length: int) -> float:
+    """The largest ratio of the absolute sum to the sum of a propagated row; it is large if the scores nearly cancel."""
+    has_score = matrix[:, length:].abs().amax(0) > 0  # [step] answer tokens with a score in a later row
+    sizes, sums = propagated.abs().sum(1), propagated.sum(1).abs()
+    return float((sizes / sums)[has_score].max()) if bool(has_score.any()) else 1.0
 
 
-def cage(rows: Tensor, length: int) -> Tensor:
-    """CAGE (Walker & Ewetz 2025): the same with positive parts alone, each row in shares of 1.
+def cage(matrix: Tensor, length: int) -> Tensor:
+    """CAGE (Walker & Ewetz 2025): the same with the positive parts of rows, as shares of 1.
 
-    A token whose row has no positive part hands nothing on.
+    The score of a token whose row has no positive part is lost.
     """
-    rows, found = shares(rows), torch.zeros_like(rows)
-    for step, row in enumerate(rows):
-        found[step, :length] = row[:length] + row[length : length + step] @ found[:step, :length]
-    return found
+    matrix, propagated = shares(matrix), torch.zeros_like(matrix)
+    for step, token_scores in enumerate(matrix):
+        propagated[step, :length] = (
+            token_scores[:length] + token_scores[length : length + step] @ propagated[:step, :length]
+        )
+    return propagated
 
 
-def flashtrace(rows: Tensor, length: int, spans: Sequence[tuple[int, int]], hops: int) -> Tensor:
-    """FlashTrace (Pan et al. 2026): each span of the answer as a whole, followed back over so many hops.
+def flashtrace(matrix: Tensor, length: int, spans: Sequence[tuple[int, int]], hops: int) -> Tensor:
+    """FlashTrace (Pan et al. 2026): each span of the answer as a whole, propagated over `hops` hops.
 
-    A span's rows are added up before their positive part is taken, in shares of 1. At a hop, what lies on the answer's
-    tokens before the span is exchanged for these tokens' rows, added up with what each of them took as its weight, and
-    their positive part again in shares. What then still lies on the answer, and what lies on the span itself, stays
-    there. The tokens of a span have equal parts of this.
+    The rows of a span are added up, and their positive part is divided by its sum. In each hop, the scores of answer
+    tokens before the span are replaced by the sum of these tokens' rows, weighted by these scores, again as positive
+    parts divided by their sum. Scores of tokens of the span, and those of earlier answer tokens after the last hop, are
+    not propagated further. The tokens of a span have equal parts of the result.
     """
-    found = torch.zeros_like(rows)
+    propagated = torch.zeros_like(matrix)
     for start, end in spans:
         before = slice(length, length + start)
-        total = shares(rows[start:end].sum(0))  # [token]
+        total = shares(matrix[start:end].sum(0))  # [token]
         for _ in range(hops):
-            taken = total[before]
+            earlier = total[before]  # scores of answer tokens before the span
             total = total.clone()
             total[before] = 0
-            total += taken.sum() * shares(taken @ rows[:start])
-        found[start:end] = total / (end - start)
-    return found
+            total += earlier.sum() * shares(earlier @ matrix[:start])
+        propagated[start:end] = total / (end - start)
+    return propagated
 
 
 def shares(scores: Tensor) -> Tensor:
-    """Positive parts along the last axis, as shares of 1; all 0 where there are none."""
+    """Positive parts along the last axis, divided by their sum; 0 if there are none."""
     positive = scores.clamp_min(0)
     total = positive.sum(-1, keepdim=True)
     return positive / torch.where(total == 0, 1, total)

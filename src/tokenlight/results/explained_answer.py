@@ -14,7 +14,7 @@ from tokenlight.common.errors import RefusedType, RefusedValue
 from tokenlight.common.files import write_atomically
 from tokenlight.common.notes import Note
 from tokenlight.results import answer_parquet, saved
-from tokenlight.results.answer_propagation import Form, hand_on, magnified
+from tokenlight.results.answer_propagation import Form, largest_amplification, propagate
 from tokenlight.results.explanation import PRESENTATION, Explanation, printable, read_saved
 from tokenlight.results.units import DocumentTable
 from tokenlight.text.documents import Documents, documents_from_plain, find_documents, plain_documents
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 TokenNumbers = int | slice | Sequence[int]
 
 
-def pick_sentence(sentences: Sequence[list[int]], number: int) -> list[int]:
+def select_sentence(sentences: Sequence[list[int]], number: int) -> list[int]:
+    """The tokens of a sentence, by its number from 0, or from -1 backwards; other numbers are refused."""
     if not isinstance(number, Integral) or isinstance(number, bool):
         raise RefusedType(f"sentence= is the number of a sentence, counted from 0; found {number!r}")
     if not -len(sentences) <= number < len(sentences):
@@ -37,27 +38,27 @@ def pick_sentence(sentences: Sequence[list[int]], number: int) -> list[int]:
     return sentences[number]
 
 
-def choose(tokens: TokenNumbers | None, count: int) -> list[int]:
-    """In order."""
+def select_tokens(tokens: TokenNumbers | None, count: int) -> list[int]:
+    """The numbers of the named tokens in ascending order; numbers that the answer does not have are refused."""
     if isinstance(tokens, slice):
         return sorted(range(count)[tokens])
-    wanted: list[Any] = (
+    numbers: list[Any] = (
         [tokens] if isinstance(tokens, Integral) else list(tokens) if isinstance(tokens, Iterable) else [tokens]
     )
-    if wrong := [i for i in wanted if not isinstance(i, Integral) or isinstance(i, bool)]:
+    if wrong := [i for i in numbers if not isinstance(i, Integral) or isinstance(i, bool)]:
         raise RefusedType(f"tokens= is a number, a slice or a list of numbers, counted from 0; found {wrong[0]!r}")
-    if outside := [i for i in wanted if not -count <= i < count]:
+    if outside := [i for i in numbers if not -count <= i < count]:
         raise RefusedValue(f"the answer has the tokens 0 to {count - 1}; found {outside[0]}")
-    return sorted({int(i) % count for i in wanted})
+    return sorted({int(i) % count for i in numbers})
 
 
-MAGNIFIED = 20  # times what was taken: more than that is said
+AMPLIFICATION_NOTED = 20  # a larger amplification of scores by propagation is a note
 FORMAT, VERSION = "tokenlight.explained_answer", 1
 
 
 @dataclass(frozen=True)
 class Alternative:
-    """A token that the model might have written instead."""
+    """A token that the model could have generated in place of a token of the answer."""
 
     token: str
     index: int
@@ -66,37 +67,37 @@ class Alternative:
 
 @dataclass(frozen=True, eq=False)
 class ExplainedAnswer(TokenGroups):
-    """Why a language model wrote an answer. Higher score = more support for the token in question.
+    """Why a language model generated an answer. Higher score = more support for the token of the row.
 
     Rows of the matrix are the answer's tokens; columns are all tokens, first those of the prompt, then those of the
-    answer. In a token's row, the token itself and everything after it have a score of 0.
+    answer. In a token's row, the token itself and all later tokens have a score of 0.
     """
 
-    prompt: str | Chat  # what the model read
-    answer: str  # what it wrote, or the answer that was given
+    prompt: str | Chat  # the input of the model
+    answer: str  # what it generated, or the answer that was given
     tokens: list[str]  # of the prompt, then of the answer
     special: Tensor  # [token] bool: added by the tokenizer or a chat's template
     segments: list[int | None]  # 0: the prompt, or the number of its message; the last: the answer
-    spans: list[Span]  # of each token: its characters in the prompt or in the answer
+    spans: list[Span]  # the characters of each token in the prompt or in the answer
     ids: tuple[int, ...]  # of the answer's tokens
     matrix: Tensor  # [token of the answer, token]
-    numbers: Tensor  # [token of the answer] what is explained: its logit, or that minus the mean of all
-    log_probabilities: Tensor  # [token of the answer] given everything before it
+    numbers: Tensor  # [token of the answer] the explained number: its logit, or its logit minus the mean logit
+    log_probabilities: Tensor  # [token of the answer] given all tokens before it
     alternatives: list[list[Alternative]]  # for each token of the answer, the most likely tokens in its place
     method: str  # its identifier
-    options: Mapping[str, Any]  # of the method, and which number was explained
+    options: Mapping[str, Any]  # of the method, and the explained quantity
     model: str  # its name or path
-    task: str  # as transformers' pipelines call it
+    task: str  # its name in transformers' pipelines
     signed: bool = True  # whether scores can be negative
     method_title: str = ""  # what papers call the method; "": no other name than its identifier is known
     method_caution: str = ""  # how readers may misunderstand its negative scores; "": nothing to warn of
     score_word: str = "score"  # what the explained numbers are called, such as "logit"
-    documents: tuple[Document, ...] = ()  # the parts of the prompt that were named as such
+    documents: tuple[Document, ...] = ()  # named parts of the prompt
     extras: Mapping[str, Tensor] = field(default_factory=dict)  # each [token of the answer]
-    notes: tuple[str, ...] = ()  # what a reader should know
+    notes: tuple[str, ...] = ()  # facts that are needed to interpret the scores
     versions: Mapping[str, str] = field(default_factory=dict)  # of tokenlight, torch, transformers and Python
     fused: bool | None = None  # whether attention ran as one operation; None: not known
-    # For evaluate() of its parts; not compared, not saved, and not taken along by copies and pickles.
+    # For evaluate() of its parts; not compared, not saved, not pickled and not copied.
     explainer: "Explainer | None" = field(default=None, repr=False, compare=False)
 
     @property
@@ -105,62 +106,62 @@ class ExplainedAnswer(TokenGroups):
         return (*parts(self.prompt), self.answer)
 
     def __len__(self) -> int:
-        """Tokens of the answer."""
+        """The number of tokens of the answer."""
         return len(self.ids)
 
     @property
     def prompt_length(self) -> int:
-        """Tokens of the prompt."""
+        """The number of tokens of the prompt."""
         return len(self.tokens) - len(self.ids)
 
     @property
     def log_probability(self) -> float:
-        """Of the whole answer, given the prompt."""
+        """The log-probability of the whole answer, given the prompt."""
         return float(self.log_probabilities.sum())
 
     # Parts of the answer
 
     def total(self) -> Explanation:
-        """Why the whole answer?"""
+        """The explanation of the whole answer, as a result for the prompt."""
         return self.of(tokens=slice(None))
 
     def of(
         self, text: str | None = None, *, tokens: TokenNumbers | None = None, sentence: int | None = None
     ) -> Explanation:
-        """Why this part of the answer? Named by its text, its tokens, or the number of a sentence, from 0.
+        """The explanation of a part of the answer: named by its text, its tokens, or the number of a sentence, from 0.
 
-        The result is an explanation of the prompt. What earlier tokens of the answer contributed is its
+        The result has a score for each token of the prompt. The scores of the answer's own tokens are added up in
         `extras["answer_share"]`.
         """
-        return self._explanation(self._chosen(text, tokens, sentence))
+        return self._explanation(self._selected(text, tokens, sentence))
 
-    def _chosen(self, text: str | None, tokens: TokenNumbers | None, sentence: int | None) -> list[int]:
-        """The answer's tokens of a part, counted from 0; the part is named in one of three ways."""
-        if sum(choice is not None for choice in (text, tokens, sentence)) != 1:
+    def _selected(self, text: str | None, tokens: TokenNumbers | None, sentence: int | None) -> list[int]:
+        """The numbers of the answer's tokens in a part, from 0; exactly one argument has to name the part."""
+        if sum(argument is not None for argument in (text, tokens, sentence)) != 1:
             raise RefusedValue("name a part of the answer in one way: its text, tokens=... or sentence=...")
         if text is not None:
-            chosen = self._tokens_of_phrase(text)
+            selected = self._tokens_of_phrase(text)
         elif sentence is not None:
-            chosen = pick_sentence(self.sentences(), sentence)
+            selected = select_sentence(self.sentences(), sentence)
         else:
-            chosen = choose(tokens, len(self))
-        if not chosen:
+            selected = select_tokens(tokens, len(self))
+        if not selected:
             raise RefusedValue("no token of the answer is named")
-        return chosen
+        return selected
 
     def _tokens_of_phrase(self, phrase: str) -> list[int]:
-        """The answer's tokens that have characters of a phrase, which stands in the answer exactly once."""
+        """The answer's tokens that have characters of a phrase, which has to occur in the answer exactly once."""
         if not isinstance(phrase, str):
             raise RefusedType(f"a part of the answer is named by its text; found {phrase!r}: name tokens with tokens=")
-        places = self.find(phrase, segment=self._answer_segment)
-        if len(places) != 1:
+        occurrences = self.find(phrase, segment=self._answer_segment)
+        if len(occurrences) != 1:
             raise RefusedValue(
-                f"{phrase!r} occurs {len(places)} times in the answer {self.answer!r}: name its tokens instead"
+                f"{phrase!r} occurs {len(occurrences)} times in the answer {self.answer!r}: name its tokens instead"
             )
-        return [token - self.prompt_length for token in self.tokens_touching(*places[0])]
+        return [token - self.prompt_length for token in self.tokens_touching(*occurrences[0])]
 
     def sentences(self) -> list[list[int]]:
-        """The answer's tokens, counted from 0, sentence by sentence; an answer without characters is one sentence."""
+        """The numbers of the answer's tokens, from 0, by sentence; an answer without characters is one sentence."""
         return [[token - self.prompt_length for token in sentence.tokens] for sentence in self._answer_sentences()]
 
     def _answer_sentences(self) -> list[Section]:
@@ -171,16 +172,17 @@ class ExplainedAnswer(TokenGroups):
         return len(self.texts) - 1
 
     def _explanation(self, chosen: list[int]) -> Explanation:
-        length, rows = self.prompt_length, self.matrix[chosen].sum(0)
+        """The explanation of the tokens `chosen` of the answer, added up."""
+        length, scores = self.prompt_length, self.matrix[chosen].sum(0)
         ids = tuple(self.ids[i] for i in chosen)
         first, last = self.spans[length + chosen[0]][0], self.spans[length + chosen[-1]][1]
-        together = chosen == list(range(chosen[0], chosen[-1] + 1))
-        words = self.answer[first:last] if together else " … ".join(self.tokens[length + i] for i in chosen)
+        contiguous = chosen == list(range(chosen[0], chosen[-1] + 1))
+        words = self.answer[first:last] if contiguous else " … ".join(self.tokens[length + i] for i in chosen)
         extras = {name: float(values[chosen].sum()) for name, values in self.extras.items()}
         return Explanation(
             text=self.prompt,
             tokens=self.tokens[:length],
-            scores=rows[:length].clone(),
+            scores=scores[:length].clone(),
             special=self.special[:length],
             segments=self.segments[:length],
             spans=self.spans[:length],
@@ -198,9 +200,9 @@ class ExplainedAnswer(TokenGroups):
             method_caution=self.method_caution,
             score_word=self.score_word,
             documents=self.documents,
-            indices=ids if together else (),  # tokens with others between them have no probability of their own
+            indices=ids if contiguous else (),  # tokens with others between them have no joint probability
             given=self.ids[: chosen[0]],
-            extras={**extras, "answer_share": float(rows[length:].sum())},
+            extras={**extras, "answer_share": float(scores[length:].sum())},
             notes=self.notes,
             versions=self.versions,
             fused=self.fused,
@@ -208,46 +210,49 @@ class ExplainedAnswer(TokenGroups):
         )
 
     def by_document(self, documents: Documents | None = None) -> DocumentTable:
-        """Which passage made the model say this sentence? A score for each sentence of the answer and each source.
+        """A score for each sentence of the answer and each document of the prompt.
 
-        Without `documents`, the sources are those that the answer was explained with, or else the prompt's sentences.
+        Without `documents`, these are the documents that the answer was explained with, or else the prompt's sentences.
         """
-        found = find_documents(self.prompt, documents) if documents is not None else self.documents
-        known = replace(self, documents=found or find_documents(self.prompt, "sentences"))
-        cut = zip((section.span for section in self._answer_sentences()), self.sentences(), strict=True)
-        rows = [(span, known.of(tokens=tokens).by_document()) for span, tokens in cut if tokens]
-        return DocumentTable.of(self.answer, [span for span, _ in rows], [row for _, row in rows])
+        own = find_documents(self.prompt, documents) if documents is not None else self.documents
+        answer = replace(self, documents=own or find_documents(self.prompt, "sentences"))
+        parts = zip((section.span for section in self._answer_sentences()), self.sentences(), strict=True)
+        rows = [(span, answer.of(tokens=tokens).by_document()) for span, tokens in parts if tokens]
+        return DocumentTable.of(self.answer, [span for span, _ in rows], [passages for _, passages in rows])
 
     def through(self, form: Form = "exact", *, hops: int | None = None) -> "ExplainedAnswer":
-        """The same answer with the scores of its own tokens passed on to the prompt.
+        """The same answer with the scores of its own tokens propagated to the prompt.
 
-        What a token of the answer received is distributed as in its own row, until everything has reached the prompt.
+        A score of an answer token is distributed like the token's own row, until only tokens of the prompt have scores.
         "exact" keeps the sum of every row, signs included. "cage" and "flashtrace" are published forms that use only
         positive parts, as shares of 1: CAGE (2025) works token by token; FlashTrace (2026) works on whole sentences and
-        goes back to earlier ones `hops` times (default: 1).
+        propagates to earlier ones `hops` times (default: 1).
         """
         sentences = [(tokens[0], tokens[-1] + 1) for tokens in self.sentences() if tokens]
-        found = hand_on(self.matrix, self.prompt_length, form, sentences, hops)
-        passed_on = f"what earlier tokens of the answer took was handed on to the prompt ({form})"
+        matrix = propagate(self.matrix, self.prompt_length, form, sentences, hops)
+        passed_on = f"scores of earlier tokens of the answer were passed on to the prompt ({form})"
         notes = [*self.notes, Note("passed_on", passed_on)]
-        if form == "exact" and (times := magnified(self.matrix, found, self.prompt_length)) > MAGNIFIED:
+        if (
+            form == "exact"
+            and (times := largest_amplification(self.matrix, matrix, self.prompt_length)) > AMPLIFICATION_NOTED
+        ):
             cancel = (
-                f"the scores of a token that was handed on nearly cancel, so that up to {times:.0f} times what it took "
-                "went to the prompt, with both signs: the form 'cage' is steadier"
+                f"the scores of a token that were passed on nearly cancel: up to {times:.0f} times their sum went to "
+                "the prompt, with both signs; the form 'cage' is more stable"
             )
             notes.append(Note("scores_cancel", cancel))
-        return replace(self, matrix=found, signed=self.signed and form == "exact", notes=tuple(notes))
+        return replace(self, matrix=matrix, signed=self.signed and form == "exact", notes=tuple(notes))
 
-    # Looking at it, and keeping it
+    # Views and files
 
     def show(self) -> None:
-        """Print the answer, and under each sentence what made the model write it; in a notebook, show it as HTML."""
+        """Print the answer with the strongest documents and words of each sentence; in a notebook, show it as HTML."""
         from tokenlight.views.terminal import show_answer
 
         show_answer(self)
 
     def to_html(self) -> str:
-        """A standalone HTML page: select a part of the answer, and what made the model write it lights up."""
+        """A standalone HTML page: selecting a part of the answer shades the tokens that it depends on."""
         from tokenlight.views.answer_page import answer_page
 
         return answer_page(self)
@@ -260,10 +265,10 @@ class ExplainedAnswer(TokenGroups):
     def to_latex(
         self, text: str | None = None, *, tokens: TokenNumbers | None = None, sentence: int | None = None
     ) -> str:
-        """Prompt and answer with shaded words, for the whole answer or for a part of it, named as in `of`."""
+        """Prompt and answer with shaded words as LaTeX, for the whole answer or a part of it, named as in `of`."""
         from tokenlight.views.latex import answer_latex
 
-        return answer_latex(self, self._chosen_or_all(text, tokens, sentence))
+        return answer_latex(self, self._selected_or_all(text, tokens, sentence))
 
     def save_figure(
         self,
@@ -273,18 +278,18 @@ class ExplainedAnswer(TokenGroups):
         tokens: TokenNumbers | None = None,
         sentence: int | None = None,
     ) -> None:
-        """The same as PNG, SVG or PDF, depending on the ending of the name."""
+        """Save prompt and answer with shaded words as PNG, SVG or PDF, depending on the ending of the name."""
         from tokenlight.views.answer_figure import answer_figure
         from tokenlight.views.drawing import save
 
-        save(answer_figure(self, self._chosen_or_all(text, tokens, sentence)), path)
+        save(answer_figure(self, self._selected_or_all(text, tokens, sentence)), path)
 
-    def _chosen_or_all(self, text: str | None, tokens: TokenNumbers | None, sentence: int | None) -> list[int]:
-        named = any(choice is not None for choice in (text, tokens, sentence))
-        return self._chosen(text, tokens, sentence) if named else list(range(len(self)))
+    def _selected_or_all(self, text: str | None, tokens: TokenNumbers | None, sentence: int | None) -> list[int]:
+        is_part = any(argument is not None for argument in (text, tokens, sentence))
+        return self._selected(text, tokens, sentence) if is_part else list(range(len(self)))
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain lists, strings and numbers."""
+        """The answer as plain dicts, lists, strings and numbers."""
         plain = {name: getattr(self, name) for name in saved_fields()}
         plain |= {name: value.tolist() for name, value in plain.items() if isinstance(value, Tensor)}
         plain |= {
@@ -293,8 +298,8 @@ class ExplainedAnswer(TokenGroups):
             "ids": list(self.ids),
             "prompt": plain_text(self.prompt),
             "documents": plain_documents(self.documents),
-            "alternatives": [[vars(one) for one in some] for some in self.alternatives],
-            "options": json.loads(json.dumps(dict(self.options))),  # tuples are lists there
+            "alternatives": [[vars(token) for token in tokens] for tokens in self.alternatives],
+            "options": json.loads(json.dumps(dict(self.options))),  # tuples become lists
             "extras": {name: values.tolist() for name, values in self.extras.items()},
             "notes": list(self.notes),
             "versions": dict(self.versions),
@@ -305,30 +310,30 @@ class ExplainedAnswer(TokenGroups):
     def from_dict(cls, plain: Mapping[str, Any]) -> "ExplainedAnswer":
         """The inverse of `to_dict`."""
         later = {"documents": [], "method_title": "", "method_caution": "", "score_word": "score"}  # not in older files
-        kept, dtype = read_saved(plain, "answer", FORMAT, VERSION, saved_fields(), later)
+        fields, dtype = read_saved(plain, "answer", FORMAT, VERSION, saved_fields(), later)
         with saved.converting("answer"):
-            return cls._from_fields(kept, dtype)
+            return cls._from_fields(fields, dtype)
 
     @classmethod
-    def _from_fields(cls, kept: dict[str, Any], dtype: torch.dtype) -> "ExplainedAnswer":
-        """What a file held; what is inconsistent in it is an error."""
-        check_saved(kept)
+    def _from_fields(cls, fields: dict[str, Any], dtype: torch.dtype) -> "ExplainedAnswer":
+        """The answer from the saved values of its fields; inconsistent values are refused."""
+        check_saved(fields)
         tensors = ("matrix", "numbers", "log_probabilities")
-        kept |= {name: saved.read_tensor(name, kept[name], dtype) for name in tensors}
-        kept |= {
-            "special": torch.tensor(kept["special"], dtype=torch.bool),
-            "spans": [tuple(span) for span in kept["spans"]],
-            "ids": tuple(kept["ids"]),
-            "prompt": read_text(kept["prompt"]),
-            "documents": documents_from_plain(kept["documents"]),
-            "alternatives": [[Alternative(**one) for one in some] for some in kept["alternatives"]],
-            "extras": {name: saved.read_tensor(name, values, dtype) for name, values in kept["extras"].items()},
-            "notes": tuple(kept["notes"]),
+        fields |= {name: saved.read_tensor(name, fields[name], dtype) for name in tensors}
+        fields |= {
+            "special": torch.tensor(fields["special"], dtype=torch.bool),
+            "spans": [tuple(span) for span in fields["spans"]],
+            "ids": tuple(fields["ids"]),
+            "prompt": read_text(fields["prompt"]),
+            "documents": documents_from_plain(fields["documents"]),
+            "alternatives": [[Alternative(**token) for token in tokens] for tokens in fields["alternatives"]],
+            "extras": {name: saved.read_tensor(name, values, dtype) for name, values in fields["extras"].items()},
+            "notes": tuple(fields["notes"]),
         }
-        return cls(**kept)
+        return cls(**fields)
 
     def save(self, path: str | Path) -> None:
-        """A file that `tokenlight.ExplainedAnswer.load` reads back: Parquet if its name ends in .parquet, else JSON."""
+        """Save to a file for `tokenlight.ExplainedAnswer.load`: Parquet if its name ends in .parquet, else JSON."""
         plain, file = self.to_dict(), Path(path)
         if file.suffix == answer_parquet.ENDING:
             answer_parquet.write_parquet(plain, file)
@@ -337,48 +342,49 @@ class ExplainedAnswer(TokenGroups):
 
     @classmethod
     def load(cls, path: str | Path) -> "ExplainedAnswer":
-        """Read what `save` wrote."""
+        """Read a file that `save` has written."""
         file = Path(path)
         if file.suffix == answer_parquet.ENDING:
             return cls.from_dict(answer_parquet.read_parquet(file))
         return cls.from_dict(saved.read_json(file, "answer"))
 
     def __getstate__(self) -> dict[str, Any]:
-        """Copies and pickles do not take the model along."""
+        """The state of copies and pickles, without the model."""
         return {**self.__dict__, "explainer": None}
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ExplainedAnswer) and self.to_dict() == other.to_dict()
 
     def __repr__(self) -> str:
-        begins = printable(self.answer if len(self.answer) <= 60 else self.answer[:57] + "...")
-        return f"<ExplainedAnswer {begins!r} by {self.method}: {len(self)} tokens, from {self.prompt_length}>"
+        beginning = printable(self.answer if len(self.answer) <= 60 else self.answer[:57] + "...")
+        return f"<ExplainedAnswer {beginning!r} by {self.method}: {len(self)} tokens, from {self.prompt_length}>"
 
 
 def saved_fields() -> list[str]:
-    return [one.name for one in fields(ExplainedAnswer) if one.name != "explainer"]
+    """The names of the fields that are saved."""
+    return [field.name for field in fields(ExplainedAnswer) if field.name != "explainer"]
 
 
-def check_saved(kept: Mapping[str, Any]) -> None:
-    """Types, lengths and numbers of what a file held."""
-    prompt = read_text(kept["prompt"])
-    saved.expect(isinstance(prompt, str | Chat), "prompt", "a text or messages", kept["prompt"])
-    saved.check_texts(kept, ("answer", "method", "model", "task", *PRESENTATION))
-    saved.check_mappings(kept, ("options", "extras", "versions"))
-    count = saved.check_tokens(kept, (*parts(prompt), kept["answer"]))
-    length = len(kept["ids"])
+def check_saved(fields: Mapping[str, Any]) -> None:
+    """Refuse saved values of a wrong type or length, and numbers that are not finite."""
+    prompt = read_text(fields["prompt"])
+    saved.expect(isinstance(prompt, str | Chat), "prompt", "a text or messages", fields["prompt"])
+    saved.check_texts(fields, ("answer", "method", "model", "task", *PRESENTATION))
+    saved.check_mappings(fields, ("options", "extras", "versions"))
+    count = saved.check_tokens(fields, (*parts(prompt), fields["answer"]))
+    length = len(fields["ids"])
     saved.expect(0 < length < count, "ids", f"1 to {count - 1} tokens of the answer", length)
-    saved.check_list(kept, "ids", length, saved.is_whole, "a whole number")
+    saved.check_list(fields, "ids", length, saved.is_whole, "a whole number")
     for name in ("numbers", "log_probabilities"):
-        saved.check_list(kept, name, length, saved.is_finite, "a finite number")
-    saved.check_list(kept, "matrix", length, lambda row: isinstance(row, list), "a list for each token of the answer")
-    for number, row in enumerate(kept["matrix"]):
+        saved.check_list(fields, name, length, saved.is_finite, "a finite number")
+    saved.check_list(fields, "matrix", length, lambda row: isinstance(row, list), "a list for each token of the answer")
+    for number, row in enumerate(fields["matrix"]):
         saved.check_list(
             {f"matrix, row {number}": row}, f"matrix, row {number}", count, saved.is_finite, "a finite number"
         )
-    saved.check_list(kept, "alternatives", length, lambda some: isinstance(some, list), "a list of tokens")
-    for name, values in kept["extras"].items():
-        saved.check_list({name: values}, name, length, lambda one: isinstance(one, int | float), "a number")
-    saved.expect(isinstance(kept["signed"], bool), "signed", "true or false", kept["signed"])
-    saved.check_optional(kept, ("fused",), lambda one: isinstance(one, bool), "true or false")
-    saved.check_list(kept, "notes", len(kept["notes"]), lambda one: isinstance(one, str), "a text")
+    saved.check_list(fields, "alternatives", length, lambda tokens: isinstance(tokens, list), "a list of tokens")
+    for name, values in fields["extras"].items():
+        saved.check_list({name: values}, name, length, lambda value: isinstance(value, int | float), "a number")
+    saved.expect(isinstance(fields["signed"], bool), "signed", "true or false", fields["signed"])
+    saved.check_optional(fields, ("fused",), lambda value: isinstance(value, bool), "true or false")
+    saved.check_list(fields, "notes", len(fields["notes"]), lambda note: isinstance(note, str), "a text")

@@ -1,4 +1,4 @@
-"""The result for a text: a score for every token, and what is needed to interpret it; lists and dicts of results."""
+"""The result for a text: a score for every token, and the fields that interpret it; lists and dicts of results."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 FORMAT, VERSION = "tokenlight.explanation", 1
-PRESENTATION = ("method_title", "method_caution", "score_word")  # fields that only views read
+PRESENTATION = ("method_title", "method_caution", "score_word")  # fields that are only read by views
 MAP_AXES: dict[str, tuple[str, ...]] = {
     "layers": ("layer", "token"),
     "heads": ("layer", "head"),
@@ -42,47 +42,49 @@ MAP_AXES: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, eq=False)
 class Explanation(TokenGroups):
-    """Which tokens made the model say that. Higher score = more support for the target."""
+    """Scores of how much each token of a text supports the target. Higher score = more support."""
 
-    text: Text  # what was explained: a text, a pair, or a chat
+    text: Text  # the explained input: a text, a pair, or a chat
     tokens: list[str]  # as the tokenizer writes them, special tokens included
-    scores: Tensor  # [token] how much each supports the target
+    scores: Tensor  # [token]
     special: Tensor  # [token] bool: added by the tokenizer or a chat's template
-    segments: list[int | None]  # of each token: the text of a pair, or the message of a chat; None: added
-    spans: list[Span]  # of each token: its characters there
+    segments: list[
+        int | None
+    ]  # the text of a pair or the message of a chat for each token; None: added by the tokenizer
+    spans: list[Span]  # the characters of each token in its segment
     score: float  # the explained number: a logit, or a difference of two
-    target: str  # what the scores are for, in words
-    foil: str | None  # what the target is compared with
-    prediction: str  # what the model says
-    probability: float | None  # of the prediction; None where the model gives none
+    target: str  # name of the explained output
+    foil: str | None  # name of the output that the target is compared with
+    prediction: str  # the model's prediction
+    probability: float | None  # of the prediction; None if the model computes none
     method: str  # its identifier
     options: Mapping[str, Any]  # of the method
-    task: str  # as transformers' pipelines call it
+    task: str  # its name in transformers' pipelines
     model: str  # its name or path
     signed: bool = True  # whether scores can be negative
     method_title: str = ""  # what papers call the method; "": no other name than its identifier is known
     method_caution: str = ""  # how readers may misunderstand its negative scores; "": nothing to warn of
     score_word: str = "score"  # what the explained number is called, such as "logit"
-    position: int | None = None  # the token that was explained, where there is one
-    indices: tuple[int, ...] = ()  # the target as the model counts: a label, a token id, or an answer's first and last
-    foil_indices: tuple[int, ...] = ()  # the same of the foil
-    documents: tuple[Document, ...] = ()  # the parts of the text that were named as such
-    given: tuple[int, ...] = ()  # token ids between the text and the target, where that is a later part of an answer
-    extras: Mapping[str, float] = field(default_factory=dict)  # numbers about the scores, such as a residual
-    maps: Mapping[str, Tensor] = field(default_factory=dict)  # what was asked for with detail=; axes in MAP_AXES
-    notes: tuple[str, ...] = ()  # what a reader should know: truncation, a target that had no effect
+    position: int | None = None  # the token whose output is explained, in models with an output for every token
+    indices: tuple[int, ...] = ()  # the target in indices: a label, token ids, or the first and last token of a span
+    foil_indices: tuple[int, ...] = ()  # the foil in indices
+    documents: tuple[Document, ...] = ()  # named parts of the text
+    given: tuple[int, ...] = ()  # token ids between the text and a target that is a later part of an answer
+    extras: Mapping[str, float] = field(default_factory=dict)  # further numbers, such as a residual
+    maps: Mapping[str, Tensor] = field(default_factory=dict)  # further tensors, selected by detail=; axes in MAP_AXES
+    notes: tuple[str, ...] = ()  # facts that are needed to interpret the scores, such as truncation
     versions: Mapping[str, str] = field(default_factory=dict)  # of tokenlight, torch, transformers and Python
     fused: bool | None = None  # whether attention ran as one operation, without its weights; None: not known
-    # For evaluate(); no part of the result: not compared, not saved, and not taken along by copies and pickles.
+    # For evaluate(); not compared, not saved, not pickled and not copied.
     explainer: "Explainer | None" = field(default=None, repr=False, compare=False)
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The text, the two of a pair, or a chat's messages."""
+        """The text, the two texts of a pair, or the messages of a chat."""
         return parts(self.text)
 
     def words(self) -> list[Word]:
-        """Tokens merged into words of the original text, special tokens included."""
+        """Words of the original text with the sums of their tokens' scores, special tokens included."""
         scores, errors = self.scores.tolist(), self.maps.get("standard_error")
         words = []
         for group in self.units("words", keep_special=True):
@@ -93,18 +95,19 @@ class Explanation(TokenGroups):
         return words
 
     def sentences(self) -> list[Passage]:
-        """Tokens merged into sentences of the original text, without special tokens."""
+        """Sentences of the original text with the sums of their tokens' scores, without special tokens."""
         return self._passages(sentences)
 
     def paragraphs(self) -> list[Passage]:
-        """Tokens merged into paragraphs, which blank lines separate, without special tokens."""
+        """Paragraphs (separated by blank lines) with the sums of their tokens' scores, without special tokens."""
         return self._passages(paragraphs)
 
     def strongest(self, k: int = 5) -> list[Passage]:
-        """The k sentences with the largest scores for or against the target."""
+        """The k sentences with the largest absolute scores."""
         return sorted(self.sentences(), key=lambda sentence: -abs(sentence.score))[:k]
 
-    def _passages(self, cut: Callable[[str], list[Span]]) -> list[Passage]:
+    def _passages(self, split: Callable[[str], list[Span]]) -> list[Passage]:
+        """The parts into which `split` divides the texts, with the sums of their tokens' scores."""
         texts, scores = self.texts, self.scores.tolist()
         return [
             Passage(
@@ -114,16 +117,16 @@ class Explanation(TokenGroups):
                 segment,
                 span,
             )
-            for segment, span, tokens in self.divide(cut)
+            for segment, span, tokens in self.divide(split)
             if tokens
         ]
 
     def turns(self) -> list[Passage]:
-        """The messages of a chat; for other inputs, the texts they consist of."""
+        """The messages of a chat, or the texts of other inputs, with the sums of their tokens' scores."""
         return passages_of(self, find_documents(self.text, "turns"))
 
     def by_document(self) -> list[Passage]:
-        """The sources, followed by everything else that has a score, so that nothing is left out."""
+        """The documents, then groups of all other tokens and the answer's share; their scores add up to the total."""
         return [*passages_of(self, self.documents), *remainder(self)]
 
     def top(self, k: int = 5) -> list[Word]:
@@ -131,7 +134,7 @@ class Explanation(TokenGroups):
         return sorted((word for word in self.words() if word.counts), key=lambda word: -word.score)[:k]
 
     def show(self) -> None:
-        """Print the text with its scores, in color where the terminal has it; in a notebook, show it as HTML."""
+        """Print the text with its scores, in color if the terminal has colors; in a notebook, show it as HTML."""
         from tokenlight.views.terminal import show
 
         show(self)
@@ -148,7 +151,7 @@ class Explanation(TokenGroups):
         return fragment([self])
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain lists, strings and numbers."""
+        """The explanation as plain dicts, lists, strings and numbers."""
         plain = {name: getattr(self, name) for name in saved_fields()}
         plain |= {
             "scores": self.scores.tolist(),
@@ -160,7 +163,7 @@ class Explanation(TokenGroups):
             "given": list(self.given),
             "text": plain_text(self.text),
             "documents": plain_documents(self.documents),
-            "options": json.loads(json.dumps(dict(self.options))),  # tuples are lists there
+            "options": json.loads(json.dumps(dict(self.options))),  # tuples become lists
             "extras": dict(self.extras),
             "maps": {name: values.tolist() for name, values in self.maps.items()},
             "notes": list(self.notes),
@@ -171,20 +174,20 @@ class Explanation(TokenGroups):
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> "Explanation":
         """The inverse of `to_dict`."""
-        later = {  # older files have none
+        defaults = {  # older files have none
             "given": [],
             "documents": [],
             "method_title": "",
             "method_caution": "",
             "score_word": "score",
         }
-        fields, dtype = read_saved(plain, "explanation", FORMAT, VERSION, saved_fields(), later)
+        fields, dtype = read_saved(plain, "explanation", FORMAT, VERSION, saved_fields(), defaults)
         with saved.converting("explanation"):
             return cls._from_fields(fields, dtype)
 
     @classmethod
     def _from_fields(cls, fields: dict[str, Any], dtype: torch.dtype) -> "Explanation":
-        """What a file held; what is inconsistent in it is an error."""
+        """The explanation from the saved values of its fields; inconsistent values are refused."""
         check_saved(fields)
         fields |= {
             "scores": saved.read_tensor("scores", fields["scores"], dtype),
@@ -203,12 +206,12 @@ class Explanation(TokenGroups):
         return cls(**fields)
 
     def save(self, path: str | Path) -> None:
-        """A small JSON file that `tokenlight.Explanation.load` reads back."""
+        """Save as a JSON file for `tokenlight.Explanation.load`."""
         write_atomically(path, json.dumps(self.to_dict(), ensure_ascii=False, indent=1) + "\n")
 
     @classmethod
     def load(cls, path: str | Path) -> "Explanation":
-        """Read what `save` wrote."""
+        """Read a file that `save` has written."""
         return cls.from_dict(saved.read_json(Path(path), "explanation"))
 
     def evaluate(
@@ -223,16 +226,16 @@ class Explanation(TokenGroups):
         target: "TargetSpec" = None,
         foil: "TargetSpec" = None,
     ) -> dict[str, float]:
-        """How faithful this result is: {metric: value}. See `tokenlight.evaluate`, which does the same for lists.
+        """The values of metrics for this result: {metric: value}. `tokenlight.evaluate` does the same for lists.
 
-        A result that was loaded from a file does not know its model: give the `explainer`.
+        A result that was loaded from a file has no model: give the `explainer`.
         """
         from tokenlight.metrics.evaluate import DEFAULT_METRICS, evaluate
 
         explainer = explainer or self.explainer
         if explainer is None:
             raise RefusedValue("this result does not know its model: call evaluate(explainer=tokenlight.load(...))")
-        (found,) = evaluate(
+        (values,) = evaluate(
             explainer,
             [self],
             metrics or DEFAULT_METRICS,
@@ -243,7 +246,7 @@ class Explanation(TokenGroups):
             target=target,
             foil=foil,
         )
-        return found
+        return values
 
     def to_pandas(self) -> "pandas.DataFrame":
         """A table with a row for each token."""
@@ -254,7 +257,7 @@ class Explanation(TokenGroups):
         return pandas.DataFrame({**columns, "segment": self.segments, "start": starts, "end": ends})
 
     def __getstate__(self) -> dict[str, Any]:
-        """Copies and pickles do not take the model along."""
+        """The state of copies and pickles, without the model."""
         return {**self.__dict__, "explainer": None}
 
     def __eq__(self, other: object) -> bool:
@@ -266,7 +269,8 @@ class Explanation(TokenGroups):
 
 
 def saved_fields() -> list[str]:
-    return [one.name for one in fields(Explanation) if one.name != "explainer"]
+    """The names of the fields that are saved."""
+    return [field.name for field in fields(Explanation) if field.name != "explainer"]
 
 
 def read_saved(
@@ -275,25 +279,25 @@ def read_saved(
     format: str,
     version: int,
     names: Sequence[str],
-    later: Mapping[str, Any] | None = None,
+    defaults: Mapping[str, Any] | None = None,
 ) -> tuple[dict[str, Any], torch.dtype]:
-    """The fields of a saved result and its precision, if it is one; `later` stands in for what older files lack."""
-    found = plain.get("format") if isinstance(plain, Mapping) else type(plain).__name__
-    if found != format:
-        raise RefusedValue(f"this is not a saved {kind}: expected format {format!r}, found {found!r}")
+    """The values of fields of a saved result, and its precision; `defaults` are for fields that older files lack."""
+    found_format = plain.get("format") if isinstance(plain, Mapping) else type(plain).__name__
+    if found_format != format:
+        raise RefusedValue(f"this is not a saved {kind}: expected format {format!r}, found {found_format!r}")
     saved.check_version(plain.get("version"), version)
-    fields = {**(later or {}), **plain}
-    if wrong := {"format", "version", "dtype", *names} ^ set(fields):
-        raise RefusedValue(saved.damaged(kind, f"missing or unknown {', '.join(sorted(map(str, wrong)))}"))
+    fields = {**(defaults or {}), **plain}
+    if differing := {"format", "version", "dtype", *names} ^ set(fields):
+        raise RefusedValue(saved.damaged(kind, f"missing or unknown {', '.join(sorted(map(str, differing)))}"))
     if fields["dtype"] not in saved.DTYPES:
         raise RefusedValue(saved.damaged(kind, f"dtype: expected one of {', '.join(saved.DTYPES)}"))
     return {name: fields[name] for name in names}, getattr(torch, fields["dtype"])
 
 
 def check_saved(fields: Mapping[str, Any]) -> None:
-    """Types, lengths and numbers of what a file held."""
+    """Refuse saved values of a wrong type or length, and numbers that are not finite."""
     text = read_text(fields["text"])
-    is_text = isinstance(text, Chat | str) or (len(text) == 2 and all(isinstance(one, str) for one in text))
+    is_text = isinstance(text, Chat | str) or (len(text) == 2 and all(isinstance(part, str) for part in text))
     saved.expect(is_text, "text", "a text, two texts or messages", fields["text"])
     saved.check_texts(fields, ("target", "prediction", "method", "task", "model", *PRESENTATION))
     saved.check_mappings(fields, ("options", "extras", "maps", "versions"))
@@ -301,47 +305,48 @@ def check_saved(fields: Mapping[str, Any]) -> None:
     saved.check_list(fields, "scores", count, saved.is_finite, "a finite number")
     saved.expect(saved.is_finite(fields["score"]), "score", "a finite number", fields["score"])
     saved.expect(isinstance(fields["signed"], bool), "signed", "true or false", fields["signed"])
-    saved.check_optional(fields, ("foil",), lambda one: isinstance(one, str), "a text")
+    saved.check_optional(fields, ("foil",), lambda value: isinstance(value, str), "a text")
     saved.check_optional(fields, ("probability",), saved.is_probability, "a number from 0 to 1")
     saved.check_optional(fields, ("position",), saved.is_whole, "a whole number")
-    saved.check_optional(fields, ("fused",), lambda one: isinstance(one, bool), "true or false")
+    saved.check_optional(fields, ("fused",), lambda value: isinstance(value, bool), "true or false")
     for name in ("indices", "foil_indices", "given"):
         saved.check_list(fields, name, len(fields[name]), saved.is_whole, "a whole number")
-    saved.check_list(fields, "notes", len(fields["notes"]), lambda one: isinstance(one, str), "a text")
+    saved.check_list(fields, "notes", len(fields["notes"]), lambda note: isinstance(note, str), "a text")
 
 
 def check_map(name: str, values: Tensor, length: int) -> None:
+    """Refuse a map of another name, with other axes or with numbers that are not finite."""
     saved.expect(name in MAP_AXES, "maps", f"some of {', '.join(MAP_AXES)}", name)
-    axes, found = MAP_AXES[name], tuple(values.shape)
-    wanted = [size for size, axis in zip(found, axes, strict=False) if axis in ("token", "query", "key")]
-    fits = len(found) == len(axes) and all(size == length for size in wanted)
-    saved.expect(fits, name, f"axes {', '.join(axes)} for {length} tokens", found)
+    axes, shape = MAP_AXES[name], tuple(values.shape)
+    token_axes = [size for size, axis in zip(shape, axes, strict=False) if axis in ("token", "query", "key")]
+    fits = len(shape) == len(axes) and all(size == length for size in token_axes)
+    saved.expect(fits, name, f"axes {', '.join(axes)} for {length} tokens", shape)
     saved.expect(bool(values.isfinite().all()), name, "finite numbers", "others")
 
 
 def printable(text: str) -> str:
-    """Control characters and line breaks would break a line of the terminal, or worse, the terminal."""
+    """The text with blanks in place of control characters and line breaks, for one line of a terminal."""
     return "".join(character if character.isprintable() else " " for character in text)
 
 
 def trim_map(name: str, values: Tensor, length: int) -> Tensor:
-    """A map without padding, in the precision scores are kept in."""
-    for axis, word in enumerate(MAP_AXES[name]):
-        if word in ("token", "query", "key"):
+    """A map without padding, on the CPU, in the precision of saved scores."""
+    for axis, axis_name in enumerate(MAP_AXES[name]):
+        if axis_name in ("token", "query", "key"):
             values = values.narrow(axis, 0, length)
     return keep_precision(values)
 
 
 def keep_precision(values: Tensor) -> Tensor:
-    """On the CPU; double stays double, everything else is float32."""
+    """A copy on the CPU: float64 stays float64, other types become float32."""
     return values.cpu().to(torch.float64 if values.dtype == torch.float64 else torch.float32, copy=True)
 
 
-Found = TypeVar("Found", Explanation, list[Explanation])
+ResultT = TypeVar("ResultT", Explanation, list[Explanation])
 
 
 class ExplanationList(list[Explanation]):
-    """Of several texts."""
+    """Explanations of several texts."""
 
     def _repr_html_(self) -> str:
         from tokenlight.views.html import overview
@@ -349,8 +354,8 @@ class ExplanationList(list[Explanation]):
         return overview(self)
 
 
-class ExplanationDict(dict[str, Found]):
-    """By method; of one text, or of several."""
+class ExplanationDict(dict[str, ResultT]):
+    """Explanations by method, of one text or of several."""
 
     def _repr_html_(self) -> str:
         from tokenlight.views.html import overview

@@ -1,4 +1,4 @@
-"""Reports on a model: how every method did on it, and what memory methods need."""
+"""Reports on a model: the outcome of every method, and the memory that methods need."""
 
 import json
 from collections.abc import Sequence
@@ -6,31 +6,31 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 Verdict = Literal["works", "refused", "crashed", "wrong"]
-WORST: tuple[Verdict, ...] = ("works", "refused", "crashed", "wrong")  # each is worse than those before it
+FROM_BEST: tuple[Verdict, ...] = ("works", "refused", "crashed", "wrong")  # from the best to the worst
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """One method on one model."""
+    """The outcome of one method on one model."""
 
     method: str
     verdict: Verdict
-    reason: str = ""  # why not
-    defined: bool = True  # False: the model has none of what the method reads
+    reason: str = ""  # why it does not work
+    defined: bool = True  # False: the model has none of the signals that the method reads
 
     def or_worse(self, other: "Outcome") -> "Outcome":
-        return max(self, other, key=lambda one: WORST.index(one.verdict))
+        return max(self, other, key=lambda outcome: FROM_BEST.index(outcome.verdict))
 
 
 @dataclass(frozen=True)
 class Check:
-    """Something that must hold, and by how much it does not: as a share of the numbers that were compared."""
+    """A check of an identity: the difference of two results, relative to their size, and the allowed difference."""
 
     name: str
     difference: float | None = None  # None: could not be checked
-    allowed: float = 0.0  # what rounding explains
+    allowed: float = 0.0  # by rounding
     remark: str = ""
-    methods: tuple[str, ...] = ()  # those that rely on it
+    methods: tuple[str, ...] = ()  # those whose results rely on it
 
     @property
     def passed(self) -> bool | None:
@@ -39,7 +39,7 @@ class Check:
 
 @dataclass(frozen=True)
 class ModelCheck:
-    """A model's row of the table."""
+    """All outcomes and checks of one model: a row of the table of families."""
 
     kind: str  # config.model_type
     task: str = ""
@@ -47,21 +47,21 @@ class ModelCheck:
     precision: str = ""
     outcomes: tuple[Outcome, ...] = ()
     checks: tuple[Check, ...] = ()
-    text: bool = True  # made for text, not for its part in pictures or sounds
-    problem: str = ""  # why there is no such model, or why it does not run on token ids
+    text: bool = True  # False: the text part of a model for images or sounds
+    problem: str = ""  # why no such model could be built, or why it does not run on token ids
 
     def count(self, verdict: Verdict) -> int:
         return sum(outcome.verdict == verdict for outcome in self.outcomes)
 
     @classmethod
     def from_dict(cls, plain: dict[str, Any]) -> "ModelCheck":
-        outcomes = tuple(Outcome(**one) for one in plain["outcomes"])
-        checks = tuple(Check(**{**one, "methods": tuple(one["methods"])}) for one in plain["checks"])
+        outcomes = tuple(Outcome(**outcome) for outcome in plain["outcomes"])
+        checks = tuple(Check(**{**check, "methods": tuple(check["methods"])}) for check in plain["checks"])
         return cls(**{**plain, "outcomes": outcomes, "checks": checks})
 
 
-def to_json(found: Sequence[ModelCheck]) -> str:
-    return json.dumps([asdict(one) for one in found], ensure_ascii=False, indent=1) + "\n"
+def to_json(model_checks: Sequence[ModelCheck]) -> str:
+    return json.dumps([asdict(model_check) for model_check in model_checks], ensure_ascii=False, indent=1) + "\n"
 
 
 def from_json(text: str) -> list[ModelCheck]:
@@ -70,30 +70,30 @@ def from_json(text: str) -> list[ModelCheck]:
 
 @dataclass(frozen=True)
 class Need:
-    """What one method will need: bytes for a batch, and how many texts fit at once."""
+    """The estimated need of one method: bytes for a batch, and how many texts fit at once."""
 
     method: str
     need: int
     need_low: int  # with low_memory=True
-    fitting: int | None  # None where nobody says what is free
+    fitting: int | None  # None if free memory is unknown
     fitting_low: int | None
 
 
 @dataclass(frozen=True)
 class Outlook:
-    """What every method will need on texts of some length, beside the weights."""
+    """The estimated needs of all methods on texts of one length, in addition to the weights."""
 
     tokens: int  # of a text
     texts: int  # of a batch
     weights: int  # bytes
     device: str
-    free: int | None  # bytes there
+    free: int | None  # bytes on the device; None if unknown
     needs: tuple[Need, ...]
 
 
 @dataclass(frozen=True)
 class Finding:
-    """How one method did."""
+    """The trial of one method."""
 
     method: str
     seconds: float
@@ -103,14 +103,14 @@ class Finding:
 
 @dataclass(frozen=True)
 class Examination:
-    """Every method tried on one short text."""
+    """The trial of all methods on one short text."""
 
     model: str  # the name of its class
     task: str
-    parameters: int  # how many numbers
+    parameters: int  # their number
     weights: int  # bytes
     dtype: str
     device: str
     tokens: int  # of the text
     findings: tuple[Finding, ...]
-    check: ModelCheck  # what the table of models says about such a model
+    check: ModelCheck  # the same checks as in the table of families

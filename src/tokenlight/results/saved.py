@@ -1,4 +1,4 @@
-"""Checks of saved results: a file becomes a consistent result, or an error that names the problem."""
+"""Checks of saved results: values are consistent, or refused with the name of the field and the problem."""
 
 import json
 import math
@@ -17,7 +17,7 @@ CONVERSION = (TypeError, ValueError, KeyError, IndexError, AttributeError, Runti
 
 
 def read_json(path: Path, kind: str) -> Any:
-    """The content of a JSON file; numbers that JSON does not have (NaN) are read, and refused where they matter."""
+    """The content of a JSON file. NaN and infinite numbers are read; fields with such numbers are refused later."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
@@ -26,7 +26,7 @@ def read_json(path: Path, kind: str) -> Any:
 
 @contextmanager
 def converting(kind: str) -> Iterator[None]:
-    """Inside, whatever fails is the fault of what was saved."""
+    """Errors of conversion in the body become errors about a damaged file."""
     try:
         yield
     except CONVERSION as error:
@@ -37,10 +37,12 @@ def converting(kind: str) -> Iterator[None]:
 
 
 def damaged(kind: str, reason: str) -> str:
+    """The message about a damaged file."""
     return f"this saved {kind} is damaged: {reason}"
 
 
 def check_version(found: Any, expected: int) -> None:
+    """Refuse files of other versions of the format."""
     if found == expected and not isinstance(found, bool):
         return
     newer = isinstance(found, int) and found > expected
@@ -49,29 +51,36 @@ def check_version(found: Any, expected: int) -> None:
 
 
 def check_texts(fields: Mapping[str, Any], names: Sequence[str]) -> None:
+    """Check that fields are texts."""
     for name in names:
         expect(isinstance(fields[name], str), name, "a text", fields[name])
 
 
 def check_optional(fields: Mapping[str, Any], names: Sequence[str], is_valid: Callable[[Any], bool], what: str) -> None:
+    """Check that fields are valid or null; `what` describes a valid value."""
     for name in names:
         expect(fields[name] is None or is_valid(fields[name]), name, f"{what} or null", fields[name])
 
 
 def check_mappings(fields: Mapping[str, Any], names: Sequence[str]) -> None:
+    """Check that fields are objects of JSON."""
     for name in names:
         expect(isinstance(fields[name], dict), name, "an object", fields[name])
 
 
 def check_tokens(fields: Mapping[str, Any], texts: Sequence[str]) -> int:
-    """Tokens with their flags, segments and spans: lists of one length, whose spans lie in the texts."""
+    """Check tokens with their flags, segments and spans, which have to lie in the texts. Returns their number."""
     tokens = fields["tokens"]
-    are_texts = isinstance(tokens, list) and all(isinstance(one, str) for one in tokens)
+    are_texts = isinstance(tokens, list) and all(isinstance(token, str) for token in tokens)
     expect(are_texts, "tokens", "a list of texts", tokens)
     count = len(tokens)
     for name, is_valid, what in (
-        ("special", lambda one: isinstance(one, bool), "true or false"),
-        ("segments", lambda one: one is None or (is_whole(one) and 0 <= one < len(texts)), "the number of a text"),
+        ("special", lambda value: isinstance(value, bool), "true or false"),
+        (
+            "segments",
+            lambda value: value is None or (is_whole(value) and 0 <= value < len(texts)),
+            "the number of a text",
+        ),
         ("spans", is_span, "two numbers, first and end"),
     ):
         check_list(fields, name, count, is_valid, what)
@@ -82,15 +91,16 @@ def check_tokens(fields: Mapping[str, Any], texts: Sequence[str]) -> int:
 
 
 def check_list(fields: Mapping[str, Any], name: str, count: int, is_valid: Callable[[Any], bool], what: str) -> None:
-    value = fields[name]
-    expect(isinstance(value, list), name, "a list", value)
-    expect(len(value) == count, name, f"{count} entries, one for each token", len(value))
-    for one in value:
-        expect(is_valid(one), name, what, one)
+    """Check that a field is a list of `count` valid entries; `what` describes a valid entry."""
+    values = fields[name]
+    expect(isinstance(values, list), name, "a list", values)
+    expect(len(values) == count, name, f"{count} entries, one for each token", len(values))
+    for value in values:
+        expect(is_valid(value), name, what, value)
 
 
 def read_tensor(name: str, values: Any, dtype: torch.dtype) -> Tensor:
-    """A tensor of the saved numbers; one that is too large for the type would become infinite."""
+    """A tensor of the saved numbers; numbers that the type cannot represent as finite ones are refused."""
     exact = torch.tensor(values, dtype=torch.float64)
     tensor = exact.to(dtype)
     too_large = exact[exact.isfinite() & ~tensor.isfinite()]
@@ -115,6 +125,7 @@ def is_span(value: Any) -> bool:
 
 
 def expect(is_valid: bool, name: str, what: str, found: Any) -> None:
+    """Refuse an invalid value of a field, with a description of valid ones."""
     if not is_valid:
         shown = repr(found)
         raise RefusedValue(f"{name}: expected {what}, found {shown if len(shown) <= 60 else shown[:60] + ' ...'}")

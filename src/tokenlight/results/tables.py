@@ -7,12 +7,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-FEWEST = 10  # texts: with fewer, no method is told from another
+FEWEST = 10  # texts; with fewer, methods are not compared
 
 
 @dataclass(frozen=True)
 class Column:
-    """A metric."""
+    """A metric, as a column of the table."""
 
     label: str
     title: str
@@ -21,63 +21,63 @@ class Column:
 
 @dataclass(frozen=True)
 class Cell:
-    """A mean with its 95 % interval; a limit is NaN where it is not known, and infinite where there is none."""
+    """A mean with its 95 % interval; a limit is NaN if it is not known, and infinite if the interval has none."""
 
     mean: float
     low: float
     high: float
-    best: bool = False  # of the methods; a control is never called the best
-    level: bool = False  # cannot be told from the best: the paired difference may be 0
+    best: bool = False  # the best of the methods; never for a control
+    level: bool = False  # not significantly different from the best
 
 
 @dataclass(frozen=True)
 class Line:
-    """A method."""
+    """A method or a control, as a row of the table."""
 
     label: str
     title: str
-    control: str | None  # what a control is; None for a method
+    control: str | None  # the description of a control; None for a method
     cells: tuple[Cell, ...]
-    spreads: tuple[float, ...] = ()  # of several runs, the standard deviation of their means; empty for one run
+    spreads: tuple[float, ...] = ()  # standard deviations of the means of several runs; empty for one run
 
 
 @dataclass(frozen=True)
 class Panel:
-    """The curves of all methods for one metric, whose value is about the mean of the points."""
+    """The curves of all methods for one metric that reads curves."""
 
     column: Column
     axis: str
     quantity: str
-    places: tuple[float, ...]
+    places: tuple[float, ...]  # x coordinates of the points
     curves: Mapping[str, tuple[Cell, ...]]  # label -> points
 
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What was run, and what became of its rows."""
+    """Settings and counts of a run."""
 
-    settings: Mapping[str, Any]  # as run.json has them
-    examples: int  # that were measured
-    right: int  # examples that the model gets right
-    judged: int  # examples whose right answer is known
-    set_aside: Counter[str]  # reason -> rows
-    bad: tuple[Mapping[str, Any], ...]  # records of rows that could not be used
-    cut: int  # texts that were too long
-    ended: bool  # whether the last control was measured as well
+    settings: Mapping[str, Any]  # as in run.json
+    examples: int  # measured examples
+    right: int  # examples with a right prediction
+    judged: int  # examples with a known label or answer
+    set_aside: Counter[str]  # reason -> number of skipped rows
+    bad: tuple[Mapping[str, Any], ...]  # records of bad rows
+    cut: int  # texts that were truncated
+    ended: bool  # whether the run is complete, the last control included
     lost: int = 0  # examples that the last control could not be measured on
     copies: int = 0  # measured examples that are the same to the model as an earlier one
 
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Everything that the views show, and the numbers behind it."""
+    """The table of a benchmark: means and intervals, curves, and the values of single examples."""
 
     columns: tuple[Column, ...]  # one for each metric
     lines: tuple[Line, ...]  # one for each method, then the controls
     panels: tuple[Panel, ...]  # curves, for metrics that have them
-    values: np.ndarray  # [example, line, column]; NaN where there is none
-    weights: np.ndarray  # [example, column]: how much an example counts in a mean
-    run: RunFacts  # what was run, and what became of its rows
+    values: np.ndarray  # [example, line, column]; NaN for missing values
+    weights: np.ndarray  # [example, column] weights of examples in means
+    run: RunFacts  # settings and counts
 
     @property
     def methods(self) -> list[Line]:
@@ -90,7 +90,7 @@ class Table:
         return [line for line in self.lines if line.control]
 
     def cell(self, method: str, metric: str) -> Cell:
-        """The mean and interval of a method by a metric, both named as in the table."""
+        """The mean and interval of a method by a metric, both given by their labels in the table."""
         line = next(line for line in self.lines if line.label == method)
         return line.cells[[column.label for column in self.columns].index(metric)]
 
@@ -133,13 +133,13 @@ class Table:
 
 @dataclass(frozen=True)
 class WordSupport:
-    """A word in texts that were explained for one label; upper and lower case are the same."""
+    """A word in the texts that were explained for one label, in lower case."""
 
     word: str
     uses: int
-    strongest: int  # how often no other word of the text supported the label more
-    strength: float  # mean over uses of score / largest |score| of a word in that text: 1 is the strongest support
-    distinctness: float  # standard errors by which that is above the mean of all words, for a word used as often
+    strongest: int  # uses in which no other word of the text has a higher score
+    strength: float  # mean over uses of score / largest |score| of a word in the text
+    distinctness: float  # strength minus the mean of all words, in standard errors for this number of uses
 
 
 @dataclass(frozen=True)
@@ -151,19 +151,21 @@ class LabelWords:
     words: tuple[WordSupport, ...]
 
     def find(self, word: str) -> WordSupport | None:
-        return next((one for one in self.words if one.word == word), None)
+        """The word with this spelling, or None."""
+        return next((support for support in self.words if support.word == word), None)
 
 
 @dataclass(frozen=True)
 class CorpusSummary:
-    """What one method says about one model on a corpus; the most frequent label first."""
+    """The words that support each label, by one method and model on a corpus; the most frequent label first."""
 
     model: str
     method: str
     labels: tuple[LabelWords, ...]
 
     def find(self, label: str) -> LabelWords | None:
-        return next((one for one in self.labels if one.label == label), None)
+        """The words of a label, or None."""
+        return next((label_words for label_words in self.labels if label_words.label == label), None)
 
 
-Similarities = Mapping[str, list[tuple[str, float]]]  # method -> (layer, similarity), from the head down
+Similarities = Mapping[str, list[tuple[str, float]]]  # method -> (layer, similarity), from the top layer down

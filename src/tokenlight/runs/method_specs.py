@@ -114,8 +114,8 @@ def runs_of(name: str, runs: int) -> list[MethodSpec]:
 
 def controls(costly: bool) -> list[str]:
     """What every table is read against; never called the best. The costly ones, if wanted, come last."""
-    found = [entry for entry in METHODS.values() if entry.control and (costly or not entry.asks_often)]
-    return [entry.name for entry in sorted(found, key=lambda entry: entry.asks_often)]
+    found = [entry for entry in METHODS.values() if entry.control and (costly or not entry.runs_often)]
+    return [entry.name for entry in sorted(found, key=lambda entry: entry.runs_often)]
 
 
 def is_ready(entry: Method, model: PreTrainedModel, heads: HeadsLike) -> bool:

@@ -152,9 +152,9 @@ def report_progress(method_config: MethodConfig, request: Request, say: Say) -> 
     """Speak about the progress of a slow method, not too often."""
     if method_config.method.slow:
         return on_step(Counter(method_config.method.name, None, say))
-    if not method_config.method.asks_often:
+    if not method_config.method.runs_often:
         return nullcontext()
-    total = 1 + method_config.method.asks.passes(
+    total = 1 + method_config.method.model_runs.passes(
         method_config.full_options, len(request.tokenized_text)
     )  # what the model says comes first
     return on_forward_pass(Counter(method_config.method.name, total, say))
@@ -216,7 +216,7 @@ def explain_answers(session: Session, asked: MethodsRequest, say: Say) -> Iterat
         try:
             chosen = options(session, asked, method, heads, False)
             MethodConfig.for_model(method, chosen, session.explainer.inner)
-            total = None if method.asks_model else len(ids)  # those come back to every token again and again
+            total = None if method.runs_model else len(ids)  # those come back to every token again and again
             with on_backward_pass(Counter(name, total, say)):
                 found = explain(session, asked, ids, name, chosen)
         except ERRORS as error:

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from tokenlight.common.formatting import describe_bytes
 from tokenlight.common.versions import library_versions
-from tokenlight.results.model_report import WORST, Examination, ModelCheck, Need, Outcome, Outlook
+from tokenlight.results.model_report import FROM_BEST, Examination, ModelCheck, Need, Outcome, Outlook
 
 MARKS = {
     "works": ("yes", "green"),
@@ -54,7 +54,7 @@ def check_lines(one: ModelCheck) -> list[str]:
 
 def in_short(one: ModelCheck) -> str:
     """One line, while the others are still being tried."""
-    counts = ", ".join(f"{one.count(verdict)} {verdict}" for verdict in WORST if one.count(verdict))
+    counts = ", ".join(f"{one.count(verdict)} {verdict}" for verdict in FROM_BEST if one.count(verdict))
     return f"{one.kind}, {one.task}: {one.problem or counts}"
 
 
