@@ -253,6 +253,8 @@ def assigned(base, index, value):
 @pytest.mark.parametrize("operation", OPERATIONS)
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: NAMES[id(table)])
 def test_what_goes_in_comes_out_or_is_noted(table, operation):
+    if table is ZPLUS and operation == "a norm written out":
+        pytest.skip("refused: tests/rules/test_joined_branches.py")
     check(table, OPERATIONS[operation], signal(BATCH, 4, 5))
 
 

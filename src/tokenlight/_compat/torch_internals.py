@@ -87,11 +87,14 @@ LINEAR_NODES = {
 }
 
 
-def linear_sources(tensor: Tensor) -> set[Any]:
+AVERAGING_NODES = {"Mean", "Sum"}  # linear, too, but no longer element by element
+
+
+def linear_sources(tensor: Tensor, averaged: bool = False) -> set[Any]:
     """The graph nodes of whose outputs a tensor is a linear function with constant coefficients.
 
-    Nodes that move, concatenate or add elements or multiply them with constants are followed back; any other node, such
-    as a linear layer, a norm or a product of two signals, is a source.
+    Nodes that move, concatenate or add elements or multiply them with constants are followed back, and with `averaged`
+    means and sums over axes. Any other node, such as a linear layer, a norm or a product of two signals, is a source.
     """
     sources: set[Any] = set()
     nodes: list[Any] = [torch.autograd.graph.get_gradient_edge(tensor).node]
@@ -104,11 +107,41 @@ def linear_sources(tensor: Tensor) -> set[Any]:
         name = type(node).__name__.partition("Backward")[0]
         inputs = [n for n, _ in node.next_functions if n is not None]
         product = name in ("Mul", "Div") and len(inputs) > 1
-        if name in LINEAR_NODES and not product:
+        if not product and (name in LINEAR_NODES or (averaged and name in AVERAGING_NODES)):
             nodes += inputs
         else:
             sources.add(node)
     return sources
+
+
+def is_one_computed_from_another(sources: set[Any]) -> bool:
+    """Whether one of these graph nodes was computed from another one of them."""
+
+    def number(node: Any) -> int:
+        return node._sequence_nr() if node.next_functions else -1  # leaves have no place in the order of calls
+
+    first = min(map(number, sources), default=0)
+    nodes, seen = [before for node in sources for before, _ in node.next_functions], set()
+    while nodes:
+        node = nodes.pop()
+        if node in sources:
+            return True
+        if node is None or node in seen or number(node) < first:  # computed before any of them
+            continue
+        seen.add(node)
+        nodes += [before for before, _ in node.next_functions]
+    return False
+
+
+def joined_axis(tensor: Tensor) -> int | None:
+    """The axis along which a tensor was stacked, or concatenated from tensors of size 1; None for other tensors."""
+    node: Any = tensor.grad_fn
+    name = type(node).__name__.partition("Backward")[0]
+    if name not in ("Stack", "Cat"):
+        return None
+    axis = node._saved_dim
+    axis = axis - 2**64 if axis >= 2**63 else axis  # torch shows negative numbers as unsigned ones
+    return axis % tensor.ndim if tensor.shape[axis] == len(node.next_functions) else None
 
 
 def own_function(tensor: Tensor) -> type | None:

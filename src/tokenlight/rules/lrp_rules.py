@@ -4,15 +4,20 @@ So value times gradient is the relevance. A rule is called as rule(function, *ar
 keeps for the backward pass.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
 
-from tokenlight._compat.torch_internals import linear_sources, without_torch_functions
-from tokenlight.common.errors import RefusedValue
+from tokenlight._compat.torch_internals import (
+    is_one_computed_from_another,
+    joined_axis,
+    linear_sources,
+    without_torch_functions,
+)
+from tokenlight.common.errors import RefusedValue, UnsupportedModelError
 from tokenlight.rules.autograd_functions import (
     ConservingSum,
     GradientSoftmax,
@@ -25,7 +30,7 @@ from tokenlight.rules.autograd_functions import (
 from tokenlight.rules.ledger import LEDGER, ledger_writer
 from tokenlight.rules.mode import Function, is_signal
 from tokenlight.rules.rule import keeps
-from tokenlight.rules.tags import is_gate, is_of_heads, mark_gate, tensors
+from tokenlight.rules.tags import is_gate, is_of_heads, mark_gate, name_of, running_module, tensors
 
 
 @keeps(own=1)
@@ -231,12 +236,72 @@ def conserving_sum(function: Function, a: Any, b: Any, *args: Any, **kwargs: Any
     if is_signal(a) and is_signal(b):
         if linear_sources(a) == linear_sources(b):
             return function(a, b)
+        refuse_centering(a, b)
         return ConservingSum.apply(*((a, b) if a.shape == b.shape else torch.broadcast_tensors(a, b)))
     ledger = LEDGER.get()
     if ledger is None or not ledger.inside_block or not (is_signal(a) or is_signal(b)):
         return absorbing_sum(function, a, b)
     value = constant(function, a, b)
     return like((a if is_signal(a) else b).expand_as(value), value)
+
+
+def refuse_centering(a: Tensor, b: Tensor) -> None:
+    """x - mean(x): a layer norm that is written out, through which relevance would have to pass unchanged."""
+    wide, narrow = (a, b) if a.shape[-1] > b.shape[-1] else (b, a)
+    if narrow.shape[-1] != 1 or wide.shape[-1] == 1:
+        return
+    if linear_sources(wide, averaged=True) == linear_sources(narrow, averaged=True):
+        raise UnsupportedModelError(
+            f"{running_module()} subtracts the mean of a state from it, as a layer norm does that is written out, "
+            "which the z+ rules cannot follow: call torch.nn.functional.layer_norm, or make the norm a module"
+        )
+
+
+def joins_branches(signals: Iterable[Tensor]) -> bool:
+    """Whether some of these are parts of one tensor, or of several, of which one was computed from another."""
+    sources = set().union(*map(linear_sources, signals))
+    return len(sources) > 1 and is_one_computed_from_another(sources)
+
+
+TOTALS = (Tensor.sum, torch.sum, Tensor.mean, torch.mean)
+
+
+@keeps(own=1)
+def conserving_total(function: Function, x: Tensor, *args: Any, **kwargs: Any) -> Any:
+    """A sum of elements by its gradient; of branches that are stacked, as `conserving_sum`."""
+    if not is_signal(x) or not joins_branches([x]):
+        return function(x, *args, **kwargs)
+    named = {**dict(zip(("dim", "keepdim"), args, strict=False)), **kwargs}
+    dim, stacked = named.get("dim"), joined_axis(x)
+    dim = dim[0] if isinstance(dim, (tuple, list)) and len(dim) == 1 else dim
+    if function not in TOTALS or stacked is None or not isinstance(dim, int) or {*named} - {"dim", "keepdim"}:
+        refuse_joining(function)
+    if dim % x.ndim != stacked:
+        return function(x, *args, **kwargs)
+    ledger = LEDGER.get()
+    if ledger is not None and ledger.owners is not None and ledger.owners.shape == x.shape:
+        ledger.owners = ledger.owners.select(stacked, 0)
+    total, *others = x.unbind(stacked)
+    for part in others:
+        total = ConservingSum.apply(total, part)
+    total = total / x.shape[stacked] if function in (Tensor.mean, torch.mean) else total
+    return total.unsqueeze(stacked) if named.get("keepdim") else total
+
+
+@keeps(own=1)
+def halved_product(function: Function, *args: Any, **kwargs: Any) -> Any:
+    """A matrix product as `halved`; one with a constant must not add branches."""
+    signals = [x for x in tensors((*args, *kwargs.values())) if is_signal(x)]
+    if len(signals) == 1 and joins_branches(signals):
+        refuse_joining(function)
+    return halved(function, *args, **kwargs)
+
+
+def refuse_joining(function: Function) -> NoReturn:
+    raise UnsupportedModelError(
+        f"{running_module()} adds a state to what was computed from it by {name_of(function)}, where the z+ rules "
+        "cannot tell the two apart: write it as a sum, x + y"
+    )
 
 
 @keeps(results=1)

@@ -68,6 +68,9 @@ class OpSpec(NamedTuple):
     moves_elements: bool = False  # does nothing else, so that tensors of example numbers can go the same way
     may_reorder: bool = False  # may put examples in another order
 
+    adds_up: bool = False  # adds elements of a tensor to each other
+    adds_at: bool = False  # adds elements of a tensor to some of another
+
     # Whether the tags of arguments are true of results.
     keeps_gate: bool = False  # a gate is still one: moved, scaled by a constant, clipped or with a constant added
     keeps_weight: bool = False  # a weight is still one: moved, scaled, masked or with a constant added
@@ -307,19 +310,19 @@ OPERATIONS = (
     op("join", custom_ops.copied, in_place=Tensor.copy_, order="first"),
     op("join", Tensor.masked_scatter, torch.masked_scatter, in_place=Tensor.masked_scatter_, order="first"),
     op("join", Tensor.scatter, torch.scatter, in_place=Tensor.scatter_, order="first"),
-    op("join", Tensor.scatter_add, torch.scatter_add, in_place=Tensor.scatter_add_, order="first"),
-    op("join", Tensor.index_add, torch.index_add, in_place=Tensor.index_add_, order="first"),
+    op("join", Tensor.scatter_add, torch.scatter_add, in_place=Tensor.scatter_add_, order="first", adds_at=True),
+    op("join", Tensor.index_add, torch.index_add, in_place=Tensor.index_add_, order="first", adds_at=True),
     op("join", Tensor.index_copy, torch.index_copy, in_place=Tensor.index_copy_, order="first"),
     op("other", F.embedding, new_source=True),
     # Sums with constant coefficients.
     op("convolution", F.conv1d, F.conv2d),
     op("transform", Tensor.neg, torch.neg, in_place=Tensor.neg_, keeps_weight=True),
-    op("transform", Tensor.sum, torch.sum, order="summed", new_source=True),
-    op("transform", Tensor.mean, torch.mean, order="summed", new_source=True),
-    op("transform", Tensor.cumsum, torch.cumsum, in_place=Tensor.cumsum_, new_source=True),
+    op("transform", Tensor.sum, torch.sum, order="summed", new_source=True, adds_up=True),
+    op("transform", Tensor.mean, torch.mean, order="summed", new_source=True, adds_up=True),
+    op("transform", Tensor.cumsum, torch.cumsum, in_place=Tensor.cumsum_, new_source=True, adds_up=True),
     op("transform", Tensor.tril, torch.tril, in_place=Tensor.tril_),
     op("transform", Tensor.triu, torch.triu, in_place=Tensor.triu_),
-    op("transform", F.avg_pool1d, F.avg_pool2d),
+    op("transform", F.avg_pool1d, F.avg_pool2d, adds_up=True),
     op("transform", torch.fft.fft, torch.fft.ifft, torch.fft.fft2, torch.fft.ifft2, torch.fft.fftn, torch.fft.ifftn),
     op("transform", torch.fft.rfft, torch.fft.irfft),
     op("transform", torch.view_as_complex, torch.view_as_real),

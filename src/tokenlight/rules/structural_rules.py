@@ -24,7 +24,7 @@ from tokenlight.rules.lrp_rules import constant, identity, plain
 from tokenlight.rules.mode import Function, Rule, RuleTable, is_signal
 from tokenlight.rules.ops import op_spec
 from tokenlight.rules.rule import keeps
-from tokenlight.rules.tags import is_gate, name_of
+from tokenlight.rules.tags import is_gate, name_of, tensors
 
 
 @keeps(own=1)
@@ -45,6 +45,15 @@ def joining(function: Function, *args: Any, **kwargs: Any) -> Any:
         constant = function(*without_signals(args), **dict(zip(kwargs, without_signals(kwargs.values()), strict=True)))
     constant = constant.nan_to_num(0.0, 0.0, 0.0)  # infinite: a mask, which has no gradient
     return absorb(result, constant, "bias") if constant.any() else result
+
+
+@keeps(own=1)
+def adding_at(function: Function, *args: Any, **kwargs: Any) -> Any:
+    """A sum into some places of a tensor as `joining`; it must not add a state to what was computed from it."""
+    signals = [x for x in tensors((*args, *kwargs.values())) if is_signal(x)]
+    if len(signals) > 1 and rules.joins_branches(signals):
+        rules.refuse_joining(function)
+    return joining(function, *args, **kwargs)
 
 
 def without_signals(parts: Iterable[Any]) -> list[Any]:

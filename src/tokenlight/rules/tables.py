@@ -72,7 +72,10 @@ STREAM: RuleTable = (
 ZPLUS: RuleTable = (
     SHARED
     | rule_for(rules.conserving_sum, "sum")
-    | rule_for(rules.halved, "product", "matrix_product")
+    | dict.fromkeys(functions_where("adds_up"), rules.conserving_total)
+    | dict.fromkeys(functions_where("adds_at"), structural_rules.adding_at)
+    | rule_for(rules.halved, "product")
+    | rule_for(rules.halved_product, "matrix_product")
     | rule_for(rules.identity, "softmax")
     | {F.linear: lrp_rules.zplus_linear, torch.addmm: lrp_rules.zplus_addmm, F.layer_norm: rules.identity_norm}
     | {weigh: lrp_rules.zplus_linear, query_key: rules.halved, mix_values: rules.halved}
