@@ -1,4 +1,4 @@
-"""ALTI, figure 3: how alike the directions of vectors are, layer by layer.
+"""ALTI, figure 3: cosine similarities of vectors, layer by layer.
 
 python -m papers.alti.figure3
 python -m papers.alti.figure3 --small

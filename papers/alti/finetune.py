@@ -139,7 +139,7 @@ def mean_loss(model: Any, tokenizer: Any, examples: Examples, together: int = 32
 def loss_of(model: Any, tokenizer: Any, examples: Examples) -> Tensor:
     texts, labels = zip(*examples, strict=True)
     batch = tokenizer(list(texts), padding=True, truncation=True, max_length=LONGEST, return_tensors="pt")
-    known = inspect.signature(model.forward).parameters  # DistilBERT knows no token types
+    known = inspect.signature(model.forward).parameters  # DistilBERT takes no token types
     inputs = {name: value.to(model.device) for name, value in batch.items() if name in known}
     logits = model(**inputs).logits
     if logits.ndim == 3:  # an answer for every token: the one at [MASK] counts

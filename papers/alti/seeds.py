@@ -1,4 +1,4 @@
-"""What figures 7 and 8 share: how alike the explanations of models are that differ in their seed alone."""
+"""What figures 7 and 8 share: the similarity of explanations of models that differ only in their seed."""
 
 from collections.abc import Sequence
 from dataclasses import replace

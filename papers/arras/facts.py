@@ -239,7 +239,7 @@ PAPER = Paper(
         Item(
             "equation",
             "18–22",
-            "The identity rule: an activation hands its relevance on unchanged.",
+            "The identity rule: an activation passes its relevance on unchanged.",
             "`rules.identity`, in all LRP tables but `STREAM` (that of `alti_logit`), which cuts MLPs off",
             "appendix_d",
         ),
@@ -266,7 +266,7 @@ PAPER = Paper(
             "equation",
             "35–42",
             "AttnLRP's softmax rule is gradient × input of the plain softmax.",
-            '`attn_lrp`: `rules.gradient_softmax`; what it does not hand on is `extras["softmax_deficit"]`',
+            '`attn_lrp`: `rules.gradient_softmax`; what it does not propagate is `extras["softmax_deficit"]`',
             "appendix_d",
         ),
         Item(

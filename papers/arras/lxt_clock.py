@@ -52,7 +52,7 @@ def explain(model: Any, ids: list[int], position: int, verb: int, other: int) ->
     inputs = torch.tensor([ids], device=model.device)
     embeddings = model.get_input_embeddings()(inputs).detach().requires_grad_()
     logits = model(inputs_embeds=embeddings).logits[0, position, [verb, other]]
-    # Under explicit rules the backward pass hands on relevance, not gradients, and a torch subtraction has no rule:
+    # Under explicit rules the backward pass propagates relevance, not gradients, and a torch subtraction has no rule:
     # each logit starts with its own share of the difference.
     logits.backward(logits.detach() * logits.new_tensor([1.0, -1.0]))
     return embeddings.grad.sum(-1)[0]

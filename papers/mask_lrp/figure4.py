@@ -39,7 +39,7 @@ def line_of(variant: str, share: float) -> str:
 
 
 def corrupted(masks: Masks, variant: str, runs: int, empty: str) -> list[MethodSpec]:
-    """Several masks for each share; 0 % and 100 % leave nothing to chance."""
+    """Several masks for each share; there is only one for 0 % and for 100 %."""
     mask, methods = masks.of[variant], []
     for share in SHARES:
         line = line_of(variant, share)

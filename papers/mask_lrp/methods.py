@@ -1,4 +1,4 @@
-"""The methods of the paper's tables under their names there, and the protocols that judge them."""
+"""The methods of the paper's tables under their names there, and the protocols that evaluate them."""
 
 import argparse
 from collections.abc import Mapping, Sequence

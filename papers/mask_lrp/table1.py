@@ -23,7 +23,7 @@ SCRIPT = "table1"
 
 
 def parse(arguments: Sequence[str] | None, description: str | None, names: Sequence[str]) -> argparse.Namespace:
-    """The options of the scripts that judge methods on classification."""
+    """The options of the scripts that evaluate methods on classification."""
     parser = add_method_options(add_mask_options(make_parser(description, PAPER, names)))
     parser.add_argument("--runs", type=int, default=5, help="random masks (in figure 4, of each share)")
     return parser.parse_args(arguments)

@@ -1,9 +1,9 @@
-"""A small sentiment classifier that reads from left to right, for checks on another shape. Read it top to bottom.
+"""A small sentiment classifier with causal attention, for checks on a decoder. Read it top to bottom.
 
     python recipes/models/decoder_classifier.py --data PATH/TO/SST-2 --output PATH/TO/decoder
 
-A Llama of three layers with a classification head. It borrows the tokenizer and the word embeddings of the sentiment
-model inside tokenlight; everything else is learned from SST-2 (a folder with `train.tsv` and `dev.tsv`, columns `label`
+A Llama of three layers with a classification head. Its tokenizer and word embeddings are those of the sentiment model
+inside tokenlight; everything else is learned from SST-2 (a folder with `train.tsv` and `dev.tsv`, columns `label`
 and `text_a`). The dev set is only ever measured.
 """
 
