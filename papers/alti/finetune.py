@@ -60,6 +60,7 @@ def fine_tuned(run: Run, released: bool = False) -> Path:
     """The folder of the run's model, which is trained if it is not there."""
     folder = run.folder.parent.parent / "models" / name_model(run, released)
     if not folder.is_dir():
+        torch.manual_seed(0)  # the head is initialized at random when the model is loaded
         model, tokenizer = train_agreement(run, released) if run.name.endswith("sva") else train_classifier(run)
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)

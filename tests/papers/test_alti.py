@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -245,6 +246,17 @@ def test_training_an_agreement_head(run_script: RunScript):
     run: Any = SimpleNamespace(device=None, name="bert-sva")
     model = finetune.train(explainer.model, explainer.tokenizer, texts, texts, finetune.Training(25, 8, 3e-3), run)
     assert finetune.mean_loss(model, explainer.tokenizer, texts) < 0.2  # it has learned them by heart
+
+
+def test_a_trained_model_does_not_depend_on_what_ran_before(run_script: RunScript):
+    weights = []
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        folder = run_script("alti.finetune", "--dataset", "bert-sva") / "models" / "bert-sva-small"
+        weights.append(tl.load(folder).model.state_dict())
+        shutil.rmtree(folder)
+    for name, weight in weights[0].items():
+        assert torch.equal(weight, weights[1][name]), name
 
 
 @pytest.mark.parametrize("decay", [True, False])
