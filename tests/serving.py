@@ -15,7 +15,7 @@ from tokenlight.heads.mask import HeadMask, own_heads
 from tokenlight.serve.app import make_app
 from tokenlight.serve.server import Server, listen, make_server
 from tokenlight.serve.session import Session
-from tokenlight.serve.worker import WaitingLine
+from tokenlight.serve.worker import JobQueue
 
 PORT = 8765
 ADDRESS = f"http://127.0.0.1:{PORT}"
@@ -37,16 +37,16 @@ def small_explainer(kind: str = "text-classification") -> tl.Explainer:
 
 @contextmanager
 def in_process(explainer: tl.Explainer, mask: HeadMask | None = None, **settings: Any) -> Iterator[Any]:
-    """A client that needs no socket; `client.line` and `client.session` are what answers it."""
+    """A client that needs no socket; `client.queue` and `client.session` serve its requests."""
     session = Session(explainer, mask or own_heads(explainer.inner))
-    line = WaitingLine(**settings)
-    client: Any = TestClient(make_app(session, line, PORT), base_url=ADDRESS)
-    client.line, client.session = line, session
+    queue = JobQueue(**settings)
+    client: Any = TestClient(make_app(session, queue, PORT), base_url=ADDRESS)
+    client.queue, client.session = queue, session
     try:
         with client:
             yield client
     finally:
-        line.close()
+        queue.close()
 
 
 @contextmanager
@@ -60,7 +60,7 @@ def listening(explainer: tl.Explainer) -> Iterator[tuple[Server, str]]:
     try:
         yield server, f"http://127.0.0.1:{sock.getsockname()[1]}"
     finally:
-        server.line.stop()
+        server.queue.stop()
         server.should_exit = True
         thread.join(GIVE_UP)
         sock.close()

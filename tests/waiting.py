@@ -62,19 +62,19 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
 
 @pytest.fixture
 def left(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
-    """Set when the server has noticed that nobody waits any more for what it is computing."""
-    from tokenlight.serve.worker import Ticket
+    """Set when the server has noticed that the client of the running job has disconnected."""
+    from tokenlight.serve.worker import Job
 
-    seen, real = threading.Event(), Ticket.abandon
+    disconnected, real = threading.Event(), Job.cancel
 
-    def abandon(ticket: Any) -> None:
-        in_the_middle = ticket._line._running is ticket  # it is called after every answer too
-        real(ticket)
-        if in_the_middle:
-            seen.set()
+    def cancel(job: Any) -> None:
+        is_running = job._queue._running is job  # it is called after every answer, too
+        real(job)
+        if is_running:
+            disconnected.set()
 
-    monkeypatch.setattr(Ticket, "abandon", abandon)
-    return seen
+    monkeypatch.setattr(Job, "cancel", cancel)
+    return disconnected
 
 
 class Clock:

@@ -19,7 +19,7 @@ from tokenlight.results.explained_answer import ExplainedAnswer
 from tokenlight.serve import explain
 from tokenlight.serve.predict import answer_write
 from tokenlight.serve.requests import WriteRequest
-from tokenlight.serve.worker import Stopped
+from tokenlight.serve.worker import Cancelled
 from tokenlight.views.answer_page import packed
 
 PROMPT = {"text": "The keys to the cabinet"}
@@ -29,7 +29,7 @@ PART = (2, 5)
 
 @pytest.fixture(autouse=True)
 def _speaks_only_when_asked(monkeypatch):
-    monkeypatch.setattr(explain, "SPEAK", math.inf)
+    monkeypatch.setattr(explain, "PROGRESS_INTERVAL", math.inf)
 
 
 @pytest.fixture(scope="module")
@@ -74,9 +74,9 @@ def test_writing_stops_with_the_token_after_which_nobody_waits(client):
 
     def stop_at_three() -> None:
         if len(said) == 3:
-            raise Stopped
+            raise Cancelled
 
-    with pytest.raises(Stopped), on_forward_pass(stop_at_three):
+    with pytest.raises(Cancelled), on_forward_pass(stop_at_three):
         answer_write(client.session, WriteRequest(PROMPT["text"], tokens=8), said.append)
     assert len(said) == 3
 

@@ -47,7 +47,7 @@ MASK = HeadMask(
 @pytest.fixture(autouse=True)
 def _speaks_only_when_asked(monkeypatch):
     """On a busy machine there would be progress to tell in any test."""
-    monkeypatch.setattr(explain, "SPEAK", math.inf)
+    monkeypatch.setattr(explain, "PROGRESS_INTERVAL", math.inf)
 
 
 @pytest.fixture(scope="module")
@@ -483,7 +483,7 @@ def test_slow_methods_come_last(client):
 
 @pytest.mark.parametrize(("method", "text"), [("erasure", "good movie " * 80), ("integrated_gradients", "a good key")])
 def test_progress_counts_the_passes(client, method, text, monkeypatch):
-    monkeypatch.setattr(explain, "SPEAK", 0.0)
+    monkeypatch.setattr(explain, "PROGRESS_INTERVAL", 0.0)
     *progress, result = lines(client, "explain", {"text": text, "methods": [method]})
     assert result["event"] == "result"
     (total,) = {event["total"] for event in progress}

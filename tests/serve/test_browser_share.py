@@ -151,7 +151,7 @@ def test_two_texts_side_by_side(page: Any) -> None:
 
 
 def test_cancel_frees_the_server(page: Any, served: Served, gate: Gate, left: Event, monkeypatch) -> None:
-    monkeypatch.setattr("tokenlight.serve.explain.SPEAK", 0.0)  # about every pass
+    monkeypatch.setattr("tokenlight.serve.explain.PROGRESS_INTERVAL", 0.0)  # about every pass
     gate.allow(4)
     choose(page, ("attn_lrp", "integrated_gradients", "erasure"))
     page.fill("#text", "a film that goes on and on and never quite ends " * 4)
@@ -167,7 +167,7 @@ def test_cancel_frees_the_server(page: Any, served: Served, gate: Gate, left: Ev
     expect(page.locator("#waiting")).to_contain_text("was not run")
     assert left.wait(GIVE_UP), "the server does not notice"
     gate.open()
-    until(lambda: served.server.line.idle, "the end of the work")
+    until(lambda: served.server.queue.idle, "the end of the work")
     assert gate.passes == 5  # it had more to do
     explain(page, methods=("attn_lrp",))
 

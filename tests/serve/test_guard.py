@@ -3,7 +3,7 @@
 import pytest
 
 from tests.serving import PORT, TEXT, in_process, small_explainer
-from tokenlight.serve.app import BODY, own_hosts, page_files
+from tokenlight.serve.app import MAX_BODY, own_hosts, page_files
 
 QUESTIONS = ("predict", "write", "answer", "explain", "curves", "attention", "remove", "download")
 
@@ -70,7 +70,7 @@ def test_nobody_is_allowed_across_origins(client):
 
 @pytest.mark.parametrize("declared", [True, False])
 def test_large_bodies_are_refused(client, declared):
-    body = b'{"text": "' + b"x" * BODY + b'"}'
+    body = b'{"text": "' + b"x" * MAX_BODY + b'"}'
     parts = body if declared else iter([body[:1000], body[1000:]])  # without a declared length: in chunks
     response = client.post("/api/predict", content=parts, headers={"Content-Type": "application/json"})
     assert response.status_code == 413

@@ -24,7 +24,7 @@ from tests.waiting import left as left
 from tokenlight.cli import app
 from tokenlight.serve import explain
 from tokenlight.serve import server as serving
-from tokenlight.serve.worker import ROOM
+from tokenlight.serve.worker import MAX_WAITING
 
 HEADERS = {"Content-Type": "application/json"}
 LONG = "good movie and the key to the book " * 8
@@ -76,14 +76,14 @@ def test_fifty_at_once_are_answered_or_told_to_wait(embedded):
         found = list(pool.map(one, range(50)))
     answered = [(i, body) for i, (status, _, body) in enumerate(found) if status == 200]
     assert {status for status, _, _ in found} <= {200, 503}
-    assert len(answered) >= ROOM
+    assert len(answered) >= MAX_WAITING
     assert len(answered) + len(refused) == 50
     assert all(int(seconds) > 0 for seconds in refused)
     for i, body in answered:
         *_, result, done = events(body)
         assert result["explanation"]["text"] == f"a charming film number {i}"
         assert done == {"event": "done"}
-    until(lambda: server.line.idle)
+    until(lambda: server.queue.idle)
     status, _, body = post(address, "explain", {"text": "and then another", "methods": ["lrp"]})
     assert (status, events(body)[-1]) == (200, {"event": "done"})
 
@@ -112,7 +112,7 @@ def test_memory_is_back_where_it_was(embedded):
             ]
             found = list(pool.map(lambda question: post(address, "explain", question), questions))
         assert [status for status, _, _ in found] == [200] * 8
-        until(lambda: server.line.idle)
+        until(lambda: server.queue.idle)
         server.session.cache.clear()
 
     round_of(0)
@@ -156,7 +156,7 @@ def test_a_client_that_disconnects_frees_its_work(small, route, begin, gate, lef
     connection.close()
     assert left.wait(GIVE_UP)
     gate.open()
-    until(lambda: server.line.idle)
+    until(lambda: server.queue.idle)
     assert gate.passes == 3  # the work has more than sixty
     status, _, body = post(address, "predict", {"text": TEXT})
     assert (status, json.loads(body)["tokens"][0]) == (200, "[CLS]")
@@ -167,20 +167,20 @@ def test_a_client_that_disconnects_while_waiting_leaves_the_line(small, begin, g
     first = begin(address, {"text": f"{LONG} first", "methods": ["erasure"]})
     gate.await_pass(1)
     waiting = [begin(address, {"text": f"{LONG} {i}", "methods": ["erasure"]}) for i in range(5)]
-    until(lambda: server.line.waiting == 5)
+    until(lambda: server.queue.waiting == 5)
     for connection in waiting:
         connection.close()
-    until(lambda: server.line.waiting == 0)
-    assert not server.line.idle
+    until(lambda: server.queue.waiting == 0)
+    assert not server.queue.idle
     first.close()
     gate.open()
-    until(lambda: server.line.idle)
+    until(lambda: server.queue.idle)
 
 
 @pytest.mark.usefixtures("many_passes")
 def test_lines_arrive_as_they_are_said(small, monkeypatch, begin, gate):
     _, address = small
-    monkeypatch.setattr("tokenlight.serve.explain.SPEAK", 0.0)  # about every pass
+    monkeypatch.setattr("tokenlight.serve.explain.PROGRESS_INTERVAL", 0.0)  # about every pass
     gate.allow(5)
     response = begin(address, {"text": f"{LONG} streams", "methods": ["erasure", "lrp"]}).getresponse()
     assert json.loads(response.readline())["method"] == "lrp"  # though the other one still stands at the gate
@@ -194,7 +194,7 @@ def test_lines_arrive_as_they_are_said(small, monkeypatch, begin, gate):
 
 def test_progress_is_told_now_and_then(monkeypatch):
     clock, told = Clock().watched_by(monkeypatch, explain.__name__), []
-    count = explain.Counter("erasure", 20, told.append, spoken=clock.now)
+    count = explain.Counter("erasure", 20, told.append, last_sent=clock.now)
     for _ in range(20):
         clock.now += 0.06
         count()
@@ -213,7 +213,7 @@ def test_those_who_wait_are_told_how_many_are_ahead(small, begin, gate, left):
     failed, done = [json.loads(line) for line in response.read().splitlines()]
     assert (failed["event"], failed["method"], done["event"]) == ("failed", "lrp", "done")
     assert "no label '?'" in failed["error"]
-    until(lambda: server.line.idle)
+    until(lambda: server.queue.idle)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""One thread that computes: in order, within limits, for nobody who has left."""
+"""The worker thread: it runs jobs in order, within limits, and stops the jobs of disconnected clients."""
 
 import asyncio
 import threading
@@ -13,118 +13,118 @@ from tokenlight.model.capture import Capture
 from tokenlight.model.instrumented import InstrumentedModel
 from tokenlight.serve import worker
 from tokenlight.serve.session import Cache, size_of
-from tokenlight.serve.worker import Busy, Ending, Progress, Waiting, WaitingLine
+from tokenlight.serve.worker import JobQueue, Outcome, Progress, QueueFull, Waiting
 from tokenlight.text.batch import Batch
 
 
 @pytest.fixture
-def line():
-    made = WaitingLine(room=3, seconds=60.0)
-    yield made
-    made.close()
+def queue():
+    queue = JobQueue(max_waiting=3, seconds=60.0)
+    yield queue
+    queue.close()
 
 
 class Slow:
-    """Work of any number of passes that can be watched and released."""
+    """A job of any number of passes, which a test can observe and release."""
 
     def __init__(self) -> None:
-        self.begun, self.released = threading.Event(), threading.Event()
+        self.started, self.released = threading.Event(), threading.Event()
 
-    def __call__(self, say: Any) -> str:
-        self.begun.set()
+    def __call__(self, send_event: Any) -> str:
+        self.started.set()
         while not self.released.wait(0.002):
             report_forward_pass()
         return "slow"
 
 
-def answer(line: WaitingLine, compute: Any) -> Ending[Any]:
-    async def run() -> Ending[Any]:
-        return await line.submit(compute).ending()
+def answer(queue: JobQueue, compute: Any) -> Outcome[Any]:
+    async def run() -> Outcome[Any]:
+        return await queue.submit(compute).outcome()
 
     return asyncio.run(run())
 
 
-def test_an_answer_comes_back(line):
-    assert answer(line, lambda say: 7) == Ending(answer=7)
-    assert line.idle
+def test_an_answer_is_returned(queue):
+    assert answer(queue, lambda send_event: 7) == Outcome(answer=7)
+    assert queue.idle
 
 
-def test_what_is_said_is_heard_in_order(line):
-    def compute(say):
+def test_events_are_received_in_order(queue):
+    def compute(send_event):
         for done in range(5):
-            say(Progress("m", done, 5))
+            send_event(Progress("m", done, 5))
 
     async def run():
-        return [said async for said in line.submit(compute).listen()]
+        return [event async for event in queue.submit(compute).events()]
 
-    assert asyncio.run(run()) == [*(Progress("m", done, 5) for done in range(5)), Ending()]
+    assert asyncio.run(run()) == [*(Progress("m", done, 5) for done in range(5)), Outcome()]
 
 
-def test_requests_are_served_in_order_and_know_their_place(line):
+def test_jobs_run_in_order_and_report_their_position(queue):
     slow, order = Slow(), []
 
     async def run():
-        first = line.submit(slow)
-        await asyncio.to_thread(slow.begun.wait)
-        others = [line.submit(lambda say, i=i: order.append(i)) for i in range(3)]
+        first = queue.submit(slow)
+        await asyncio.to_thread(slow.started.wait)
+        others = [queue.submit(lambda send_event, i=i: order.append(i)) for i in range(3)]
         slow.released.set()
-        heard = [[said async for said in ticket.listen()] for ticket in others]
-        await first.ending()
-        return heard
+        received = [[event async for event in job.events()] for job in others]
+        await first.outcome()
+        return received
 
-    heard = asyncio.run(run())
+    received = asyncio.run(run())
     assert order == [0, 1, 2]
-    assert [said.ahead for said in heard[2] if isinstance(said, Waiting)][-1] == 1
-    assert all(isinstance(said, Waiting) for said in heard[2][:-1])
-    places = [said.ahead for said in heard[2][:-1]]
-    assert places == sorted(places, reverse=True)
+    assert [event.ahead for event in received[2] if isinstance(event, Waiting)][-1] == 1
+    assert all(isinstance(event, Waiting) for event in received[2][:-1])
+    positions = [event.ahead for event in received[2][:-1]]
+    assert positions == sorted(positions, reverse=True)
 
 
-def test_a_full_line_is_told(line):
+def test_a_full_queue_refuses_jobs(queue):
     slow = Slow()
 
     async def run():
-        first = line.submit(slow)
-        await asyncio.to_thread(slow.begun.wait)
-        waiting = [line.submit(lambda say: 1) for _ in range(3)]
-        with pytest.raises(Busy, match="3 requests are waiting"):
-            line.submit(lambda say: 1)
+        first = queue.submit(slow)
+        await asyncio.to_thread(slow.started.wait)
+        waiting = [queue.submit(lambda send_event: 1) for _ in range(3)]
+        with pytest.raises(QueueFull, match="3 requests are waiting"):
+            queue.submit(lambda send_event: 1)
         slow.released.set()
-        assert [(await ticket.ending()).answer for ticket in [first, *waiting]] == ["slow", 1, 1, 1]
-        assert (await line.submit(lambda say: 2).ending()).answer == 2
+        assert [(await job.outcome()).answer for job in [first, *waiting]] == ["slow", 1, 1, 1]
+        assert (await queue.submit(lambda send_event: 2).outcome()).answer == 2
 
     asyncio.run(run())
 
 
-def test_who_leaves_while_waiting_is_never_served(line):
+def test_a_cancelled_waiting_job_never_runs(queue):
     slow, served = Slow(), []
 
     async def run():
-        first = line.submit(slow)
-        await asyncio.to_thread(slow.begun.wait)
-        leaving, staying = (line.submit(lambda say, i=i: served.append(i)) for i in range(2))
-        leaving.abandon()
+        first = queue.submit(slow)
+        await asyncio.to_thread(slow.started.wait)
+        cancelled, other = (queue.submit(lambda send_event, i=i: served.append(i)) for i in range(2))
+        cancelled.cancel()
         slow.released.set()
-        heard = [said async for said in staying.listen()]
-        assert Waiting(1) in heard[1:]  # the place of the one who left
-        await first.ending()
+        received = [event async for event in other.events()]
+        assert Waiting(1) in received[1:]  # the position of the cancelled job
+        await first.outcome()
 
     asyncio.run(run())
     assert served == [1]
 
 
-def test_who_leaves_stops_the_work_at_the_next_pass(line):
+def test_a_cancelled_running_job_stops_at_the_next_pass(queue):
     slow = Slow()
 
     async def run():
-        ticket = line.submit(slow)
-        await asyncio.to_thread(slow.begun.wait)
-        ticket.abandon()
+        job = queue.submit(slow)
+        await asyncio.to_thread(slow.started.wait)
+        job.cancel()
 
     asyncio.run(run())
-    until(lambda: line.idle)
-    assert not slow.released.is_set()  # it would have gone on for ever
-    assert answer(line, lambda say: 1).answer == 1
+    until(lambda: queue.idle)
+    assert not slow.released.is_set()  # otherwise it would never have ended
+    assert answer(queue, lambda send_event: 1).answer == 1
 
 
 @pytest.fixture
@@ -133,9 +133,9 @@ def clock(monkeypatch):
 
 
 def lasting(clock: Clock, seconds: float) -> Any:
-    """Work of two passes."""
+    """A job of two passes, between which so many seconds pass."""
 
-    def work(say: Any) -> str:
+    def work(send_event: Any) -> str:
         report_forward_pass()
         clock.now += seconds
         report_forward_pass()
@@ -144,112 +144,112 @@ def lasting(clock: Clock, seconds: float) -> Any:
     return work
 
 
-def test_work_that_takes_too_long_is_stopped_and_says_so(clock, line):
-    problem = answer(line, lasting(clock, 61.0)).problem
+def test_a_job_that_takes_too_long_is_stopped_with_a_message(clock, queue):
+    problem = answer(queue, lasting(clock, 61.0)).problem
     assert problem is not None
     assert problem.status == 504
     assert "longer than 60 s" in problem.message
-    assert answer(line, lambda say: 1).answer == 1
+    assert answer(queue, lambda send_event: 1).answer == 1
 
 
-def test_time_in_the_line_does_not_count(clock, line):
+def test_waiting_time_does_not_count(clock, queue):
     async def run():
-        tickets = [line.submit(lasting(clock, 59.0)) for _ in range(3)]
-        return [await ticket.ending() for ticket in tickets]
+        jobs = [queue.submit(lasting(clock, 59.0)) for _ in range(3)]
+        return [await job.outcome() for job in jobs]
 
-    assert asyncio.run(run()) == [Ending(answer="done")] * 3
+    assert asyncio.run(run()) == [Outcome(answer="done")] * 3
 
 
-def test_errors_are_sentences_and_the_worker_lives_on(line, capsys):
-    def wrong(say):
+def test_errors_become_messages_and_the_worker_continues(queue, capsys):
+    def wrong(send_event):
         raise ValueError("that cannot be")
 
-    def broken(say):
+    def broken(send_event):
         raise KeyError("secret")
 
-    problem = answer(line, wrong).problem
+    problem = answer(queue, wrong).problem
     assert problem is not None
     assert (problem.status, problem.message) == (422, "that cannot be")
-    problem = answer(line, broken).problem
+    problem = answer(queue, broken).problem
     assert problem is not None
     assert problem.status == 500
     assert "secret" not in problem.message
     assert "secret" in capsys.readouterr().err
-    assert answer(line, lambda say: 1).answer == 1
+    assert answer(queue, lambda send_event: 1).answer == 1
 
 
-def test_closing_stops_the_work_and_tells_those_who_wait():
-    line, slow = WaitingLine(), Slow()
+def test_closing_stops_the_running_job_and_ends_waiting_jobs():
+    queue, slow = JobQueue(), Slow()
 
     async def run():
-        tickets = [line.submit(slow), line.submit(lambda say: 1)]
-        await asyncio.to_thread(slow.begun.wait)
-        line.close(patience=GIVE_UP)
-        return [await ticket.ending() for ticket in tickets]
+        jobs = [queue.submit(slow), queue.submit(lambda send_event: 1)]
+        await asyncio.to_thread(slow.started.wait)
+        queue.close(patience=GIVE_UP)
+        return [await job.outcome() for job in jobs]
 
-    problems = [ending.problem for ending in asyncio.run(run())]
+    problems = [outcome.problem for outcome in asyncio.run(run())]
     assert [problem and problem.status for problem in problems] == [503, 503]
-    assert not line._thread.is_alive()
+    assert not queue._thread.is_alive()
 
     async def late():
-        with pytest.raises(Busy, match="stopping"):
-            line.submit(lambda say: 1)
+        with pytest.raises(QueueFull, match="stopping"):
+            queue.submit(lambda send_event: 1)
 
     asyncio.run(late())
 
 
-# --- the bell at every forward pass ---------------------------------------------------------------------------------
+# --- callbacks at every forward pass --------------------------------------------------------------------------------
 
 
-def run_twin() -> None:
+def run_model() -> None:
     ids = models.ids()
     InstrumentedModel(models.model("bert")).run(Batch(ids, ids.new_ones(ids.shape)), Capture())
 
 
-def test_every_forward_pass_rings_for_all_who_listen():
-    rung = []
-    with on_forward_pass(lambda: rung.append("outer")):
-        run_twin()
-        with on_forward_pass(lambda: rung.append("inner")):
-            run_twin()
-    run_twin()
-    assert rung == ["outer", "outer", "inner"]
+def test_every_forward_pass_calls_all_callbacks():
+    calls = []
+    with on_forward_pass(lambda: calls.append("outer")):
+        run_model()
+        with on_forward_pass(lambda: calls.append("inner")):
+            run_model()
+    run_model()
+    assert calls == ["outer", "outer", "inner"]
 
 
-def test_a_listener_can_stop_a_pass_and_is_gone_afterwards():
+def test_a_callback_can_stop_a_pass_and_is_removed_afterwards():
     def stop():
         raise InterruptedError
 
     with pytest.raises(InterruptedError), on_forward_pass(stop):
-        run_twin()
-    run_twin()
+        run_model()
+    run_model()
 
 
-def test_other_threads_do_not_ring():
-    rung = []
-    with on_forward_pass(lambda: rung.append(1)):
-        thread = threading.Thread(target=run_twin)
+def test_passes_of_other_threads_call_no_callbacks():
+    calls = []
+    with on_forward_pass(lambda: calls.append(1)):
+        thread = threading.Thread(target=run_model)
         thread.start()
         thread.join()
-    assert rung == []
+    assert calls == []
 
 
 # --- the cache ------------------------------------------------------------------------------------------------------
 
 
-def test_the_cache_keeps_the_latest_up_to_its_size():
+def test_the_cache_keeps_recent_values_up_to_its_size():
     each = size_of(("a", b"A" * 100))
     cache = Cache(limit=5 * each // 2)
     for key in "abc":
         cache.put(key, key.upper().encode() * 100)
     assert cache.get("a") is None
-    assert cache.get("b") == b"B" * 100  # asked for: c is older now
+    assert cache.get("b") == b"B" * 100  # read again: c is the oldest now
     cache.put("d", b"D" * 100)
     assert [cache.get(key) for key in "abcd"] == [None, b"B" * 100, None, b"D" * 100]
     assert (cache.size, len(cache)) == (2 * each, 2)
 
 
-def test_the_cache_counts_a_key_once_and_leaves_out_what_is_too_large():
+def test_the_cache_counts_a_key_once_and_rejects_values_that_are_too_large():
     cache = Cache(limit=1000)
     cache.put("a", bytes(60))
     cache.put("a", bytes(70))

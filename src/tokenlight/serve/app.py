@@ -15,8 +15,8 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tokenlight.serve.describe import describe
-from tokenlight.serve.download import File, answer_download
-from tokenlight.serve.explain import PATIENCE, answer_answer, answer_curves, answer_explain, curve_names
+from tokenlight.serve.download import File, make_download
+from tokenlight.serve.explain import ANSWER_TIME_FACTOR, curve_names, send_answers, send_curves, send_explanations
 from tokenlight.serve.predict import WRITE, answer_attention, answer_remove, answer_write, read_question
 from tokenlight.serve.requests import (
     AnyRequest,
@@ -31,15 +31,15 @@ from tokenlight.serve.requests import (
     WriteRequest,
     parse,
 )
-from tokenlight.serve.responses import Lines, WholeAnswer, as_json, told
+from tokenlight.serve.responses import AnswerResponse, EventStream, as_json, error_response
 from tokenlight.serve.session import Session
-from tokenlight.serve.worker import Busy, WaitingLine
+from tokenlight.serve.worker import JobQueue, QueueFull
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-STRICT = {
+SECURITY_HEADERS = {
     "Content-Security-Policy": POLICY,
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
@@ -51,14 +51,14 @@ STRICT = {
 
 
 def own_hosts(port: int) -> frozenset[str]:
-    """What a browser on this machine calls us."""
+    """The values of the Host header with which a browser on this machine reaches the server."""
     names = ("127.0.0.1", "localhost", "[::1]")
     return frozenset(f"{name}:{port}" for name in names) | (frozenset(names) if port == 80 else frozenset())
 
 
 @dataclass(frozen=True)
 class Guard:
-    """Another site's page can send requests here, and a name of its own can lead here: both are refused."""
+    """Refuses requests from pages of other sites (Origin), and under names of other sites (Host, DNS rebinding)."""
 
     app: ASGIApp
     hosts: Collection[str]
@@ -68,19 +68,19 @@ class Guard:
             await self.app(scope, receive, send)
             return
 
-        async def send_strictly(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
-                for name, value in STRICT.items():
+                for name, value in SECURITY_HEADERS.items():
                     headers[name] = value
             await send(message)
 
         refusal = self.refusal(scope["method"], Headers(scope=scope))
-        answer = self.app if refusal is None else told(*refusal)
-        await answer(scope, receive, send_strictly)
+        app = self.app if refusal is None else error_response(*refusal)
+        await app(scope, receive, send_with_headers)
 
     def refusal(self, method: str, headers: Headers) -> tuple[int, str] | None:
-        """Status and sentence, or None for a request that may go on."""
+        """Status and message, or None for an accepted request."""
         hosts, origins = headers.getlist("host"), headers.getlist("origin")
         if len(hosts) != 1 or hosts[0].lower() not in self.hosts:
             return 403, f"this server answers to {' and '.join(sorted(self.hosts))}, not to another Host"
@@ -93,8 +93,8 @@ class Guard:
         return None
 
 
-BODY = 256 * 1024  # bytes of a request
-KINDS = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+MAX_BODY = 256 * 1024  # bytes of a request
+MEDIA_TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 Endpoint = Callable[[Request], Any]
 
 
@@ -102,60 +102,73 @@ class TooLarge(Exception):
     """The body of a request is over the limit."""
 
 
-def make_app(session: Session, line: WaitingLine, port: int) -> ASGIApp:
+def make_app(session: Session, queue: JobQueue, port: int) -> ASGIApp:
     """The page of one model, for a server that listens on this port."""
-    described = as_json(describe(session))  # while nobody computes yet
+    description = as_json(describe(session))  # before the worker thread uses the model
 
     async def model(request: Request) -> Response:
-        return Response(described, media_type="application/json")
+        return Response(description, media_type="application/json")
 
     async def predict(request: Request) -> Any:
-        asked = await read(request, PageRequest)
-        return WholeAnswer(line.submit(lambda say: read_question(session, asked).to_dict()))
+        page_request = await read(request, PageRequest)
+        return AnswerResponse(queue.submit(lambda send_event: read_question(session, page_request).to_dict()))
 
     async def write(request: Request) -> Any:
-        asked = await read(request, WriteRequest)
-        return Lines(line.submit(lambda say: answer_write(session, asked, say), PATIENCE), [WRITE])
+        page_request = await read(request, WriteRequest)
+        return EventStream(
+            queue.submit(lambda send_event: answer_write(session, page_request, send_event), ANSWER_TIME_FACTOR),
+            [WRITE],
+        )
 
     async def answer(request: Request) -> Any:
-        asked = await read(request, MethodsRequest)
-        return Lines(line.submit(lambda say: answer_answer(session, asked, say), PATIENCE), asked.methods)
+        page_request = await read(request, MethodsRequest)
+        return EventStream(
+            queue.submit(lambda send_event: send_answers(session, page_request, send_event), ANSWER_TIME_FACTOR),
+            page_request.methods,
+        )
 
     async def explain(request: Request) -> Any:
-        asked = await read(request, ExplainRequest)
-        return Lines(line.submit(lambda say: answer_explain(session, asked, say)), asked.methods)
+        page_request = await read(request, ExplainRequest)
+        return EventStream(
+            queue.submit(lambda send_event: send_explanations(session, page_request, send_event)), page_request.methods
+        )
 
     async def curves(request: Request) -> Any:
-        asked = await read(request, CurvesRequest)
-        return Lines(line.submit(lambda say: answer_curves(session, asked, say)), curve_names(asked))
+        page_request = await read(request, CurvesRequest)
+        return EventStream(
+            queue.submit(lambda send_event: send_curves(session, page_request, send_event)), curve_names(page_request)
+        )
 
     async def attention(request: Request) -> Any:
-        asked = await read(request, AttentionRequest)
-        return WholeAnswer(line.submit(lambda say: answer_attention(session, asked)))
+        page_request = await read(request, AttentionRequest)
+        return AnswerResponse(queue.submit(lambda send_event: answer_attention(session, page_request)))
 
     async def remove(request: Request) -> Any:
-        asked = await read(request, RemoveRequest)
-        return WholeAnswer(line.submit(lambda say: answer_remove(session, asked)))
+        page_request = await read(request, RemoveRequest)
+        return AnswerResponse(queue.submit(lambda send_event: answer_remove(session, page_request)))
 
     async def download(request: Request) -> Any:
-        asked = await read(request, DownloadRequest)
-        return WholeAnswer(line.submit(lambda say: answer_download(session, asked, say), PATIENCE), attachment)
+        page_request = await read(request, DownloadRequest)
+        return AnswerResponse(
+            queue.submit(lambda send_event: make_download(session, page_request, send_event), ANSWER_TIME_FACTOR),
+            attachment,
+        )
 
-    questions = {"predict": predict, "write": write, "answer": answer, "explain": explain, "curves": curves}
-    questions |= {"attention": attention, "remove": remove, "download": download}
+    endpoints = {"predict": predict, "write": write, "answer": answer, "explain": explain, "curves": curves}
+    endpoints |= {"attention": attention, "remove": remove, "download": download}
     routes = [Route("/", index), Route("/static/{name}", static), Route("/api/model", model)]
-    routes += [Route(f"/api/{name}", endpoint, methods=["POST"]) for name, endpoint in questions.items()]
+    routes += [Route(f"/api/{name}", endpoint, methods=["POST"]) for name, endpoint in endpoints.items()]
     app = Starlette(routes=routes, exception_handlers=HANDLERS)
     app.router.redirect_slashes = False
     return Guard(app, own_hosts(port))
 
 
 async def read(request: Request, kind: type[AnyRequest]) -> AnyRequest:
-    """The body, never more of it than is allowed."""
+    """Read and parse the body; reading stops at the largest allowed size."""
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
-        if len(body) > BODY:
+        if len(body) > MAX_BODY:
             raise TooLarge
     return parse(bytes(body), kind)
 
@@ -170,50 +183,50 @@ async def index(request: Request) -> Response:
 
 
 async def static(request: Request) -> Response:
-    """A file of the page, by its plain name; there is no other way to name one."""
+    """A file of the page by its name; paths are not accepted."""
     name = request.path_params["name"]
-    kind = next((kind for ending, kind in KINDS.items() if name.endswith(ending)), None)
-    if kind is None or name not in page_files():
+    media_type = next((kind for ending, kind in MEDIA_TYPES.items() if name.endswith(ending)), None)
+    if media_type is None or name not in page_files():
         raise HTTPException(404)
-    return static_file(name, kind)
+    return static_file(name, media_type)
 
 
-def static_file(name: str, kind: str) -> Response:
-    return Response(page_files()[name].read_bytes(), media_type=f"{kind}; charset=utf-8")
+def static_file(name: str, media_type: str) -> Response:
+    return Response(page_files()[name].read_bytes(), media_type=f"{media_type}; charset=utf-8")
 
 
 def page_files() -> dict[str, Traversable]:
-    """The page's own files, and those that it shares with standalone reports."""
+    """The files of the page, including those that it shares with standalone reports."""
     folders = [files(package) / "static" for package in ("tokenlight.serve", "tokenlight.views")]
     return {file.name: file for folder in folders for file in folder.iterdir()}
 
 
 async def refused(request: Request, error: Exception) -> Response:
-    return told(422, str(error))
+    return error_response(422, str(error))
 
 
 async def too_large(request: Request, error: Exception) -> Response:
-    return told(413, f"the request is larger than {BODY // 1024} kB: shorten the text")
+    return error_response(413, f"the request is larger than {MAX_BODY // 1024} kB: shorten the text")
 
 
 async def busy(request: Request, error: Exception) -> Response:
-    return told(503, str(error))
+    return error_response(503, str(error))
 
 
-async def nothing_here(request: Request, error: Exception) -> Response:
+async def http_error(request: Request, error: Exception) -> Response:
     status = error.status_code if isinstance(error, HTTPException) else 404
-    sentences = {404: "there is nothing here", 405: "this address takes another method"}
-    response = told(status, sentences.get(status, "this request cannot be answered"))
+    messages = {404: "there is nothing here", 405: "this address takes another method"}
+    response = error_response(status, messages.get(status, "this request cannot be answered"))
     response.headers.update(getattr(error, "headers", None) or {})
     return response
 
 
-async def gone(request: Request, error: Exception) -> Response:
-    """Nobody is there to read it."""
+async def disconnected(request: Request, error: Exception) -> Response:
+    """A response that nobody receives, since the client has disconnected."""
     return Response(status_code=400)
 
 
 HANDLERS: dict[Any, Any] = {
-    **{Refused: refused, TooLarge: too_large, Busy: busy},
-    **{HTTPException: nothing_here, ClientDisconnect: gone},
+    **{Refused: refused, TooLarge: too_large, QueueFull: busy},
+    **{HTTPException: http_error, ClientDisconnect: disconnected},
 }

@@ -1,4 +1,4 @@
-"""What the page knows of the model before any request: its text fields, examples and methods."""
+"""The description of the model that the page loads first: its text fields, examples and methods."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -60,11 +60,11 @@ class Form:
 
 TEXT = Field("Text", "Type or paste a text")
 SECOND = Field("Second text (for models of pairs)", "Leave empty for a single text")
-FIRST_SHOWN = ("context_lrp", "calibrated_lrp", DEFAULT_METHOD, "mask_lrp", "attcat")
+DEFAULT_METHODS = ("context_lrp", "calibrated_lrp", DEFAULT_METHOD, "mask_lrp", "attcat")
 
 
 def describe(session: Session) -> dict[str, Any]:
-    """Everything that stays as it is while the server runs."""
+    """Everything about the model that does not change while the server runs."""
     methods = [describe_method(session, method) for method in METHODS.values()]
     usable = {method["name"] for method in methods if method["available"] and not method["needs_heads"]}
     layers, heads = session.shape
@@ -74,9 +74,9 @@ def describe(session: Session) -> dict[str, Any]:
         "name": model_name(session.explainer.inner),
         "task": task.name,
         "asks": {
-            "position": isinstance(task, Positioned),  # a target says which token it is about
-            "any_position": task.needs_position,  # ... and that may be any word of the text
-            "same_labels": task.compares_classes,  # a label that was chosen for one text can be kept for the next
+            "position": isinstance(task, Positioned),  # targets have a position
+            "any_position": task.needs_position,  # ... which may be any word of the text
+            "same_labels": task.compares_classes,  # a label that is selected for a text is kept for the next text
         },
         "layers": layers,
         "heads": heads,
@@ -85,7 +85,7 @@ def describe(session: Session) -> dict[str, Any]:
         "writes": task.reads_on,
         "chats": task.reads_on and bool(getattr(session.explainer.tokenizer, "chat_template", None)),
         "methods": methods,
-        "default_methods": [name for name in first_shown(task) if name in usable],
+        "default_methods": [name for name in default_methods(task) if name in usable],
         "masks": presets(session),
         "map": head_map(session),
         "limits": {"characters": CHARACTERS, "answer": ANSWER},
@@ -93,9 +93,9 @@ def describe(session: Session) -> dict[str, Any]:
     }
 
 
-def first_shown(task: Task) -> tuple[str, ...]:
-    """An answer takes a backward pass for each of its tokens, in every method."""
-    return (DEFAULT_METHOD,) if task.reads_on else FIRST_SHOWN
+def default_methods(task: Task) -> tuple[str, ...]:
+    """Only one method for language models, where each method takes a backward pass for each token of an answer."""
+    return (DEFAULT_METHOD,) if task.reads_on else DEFAULT_METHODS
 
 
 def describe_method(session: Session, method: Method) -> dict[str, Any]:
@@ -123,13 +123,13 @@ def describe_method(session: Session, method: Method) -> dict[str, Any]:
 
 
 def form_of(task: Task) -> Form:
-    """The form for what a task reads. It depends on attributes of the task alone, so every registered task has one."""
+    """The text fields of a task. They depend only on attributes of the task, so every registered task has a form."""
     sample, _ = task.sample
     if task.names_spans:
         example = ("Who wrote the book?", "The book was written by a young author in Paris, who later moved to London.")
-        question, context = Field("Question", "What do you want to know?"), Field("Context", "The text with the answer")
-        return Form(question, context, second_required=True, examples=(as_example(example),))
-    if isinstance(sample, tuple):  # the model reads nothing but pairs
+        question, passage = Field("Question", "What do you want to know?"), Field("Context", "The text with the answer")
+        return Form(question, passage, second_required=True, examples=(as_example(example),))
+    if isinstance(sample, tuple):  # the model reads only pairs
         first, second = Field("First text", TEXT.placeholder), Field("Second text", TEXT.placeholder)
         return Form(first, second, second_required=True, examples=(as_example(sample),))
     if task.gap == "inside":
@@ -141,10 +141,11 @@ def form_of(task: Task) -> Form:
         return Form(field, examples=(QUESTION_ABOUT_PASSAGES, as_example("The keys to the cabinet")))
     if task.needs_position:
         return Form(TEXT, examples=(as_example("Ada Lovelace was born in London."),))
-    takes_second = task.reads_pairs and task.model.config.name_or_path != EMBEDDED  # which reads single sentences
+    takes_second = task.reads_pairs and task.model.config.name_or_path != EMBEDDED  # which reads sentences
     examples = map(as_example, SENTENCES if task.compares_classes else [sample])
     return Form(TEXT, SECOND if takes_second else None, examples=tuple(examples))
 
 
 def as_example(text: Text) -> Example:
+    """The fields of the page for a text or pair."""
     return dict(zip(("text", "second"), parts(text), strict=False))

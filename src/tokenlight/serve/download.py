@@ -8,46 +8,48 @@ from typing import Any
 from tokenlight.serve.explain import explain_answers, explain_methods
 from tokenlight.serve.requests import DownloadRequest, Refused
 from tokenlight.serve.session import Session, place
-from tokenlight.serve.worker import Say
+from tokenlight.serve.worker import SendEvent
 from tokenlight.views import interactive, latex
 from tokenlight.views.answer_page import answer_page
 
 
 @dataclass(frozen=True)
 class File:
-    """What the browser saves."""
+    """A file that the browser saves."""
 
     name: str
     kind: str
     text: str
 
 
-def answer_download(session: Session, asked: DownloadRequest, say: Say) -> File:
-    """All methods or no file: one that lacks some would be taken for the whole."""
-    if asked.answer is not None and asked.target is None and asked.foil is None and asked.format != "latex":
-        return download_answers(session, asked, say)
-    found = {one.method: one for one in explain_methods(session, asked, place(session, asked), say)}
+def make_download(session: Session, page_request: DownloadRequest, send_event: SendEvent) -> File:
+    """A file with the results of all methods; if a method fails, there is no file, since it would be incomplete."""
+    has_target = page_request.target is not None or page_request.foil is not None
+    if page_request.answer is not None and not has_target and page_request.format != "latex":
+        return download_answers(session, page_request, send_event)
+    results = explain_methods(session, page_request, place(session, page_request), send_event)
+    result_by_method = {result.method: result for result in results}
     explanations = []
-    for name in asked.methods:
-        explanation = found[name].explanation
+    for name in page_request.methods:
+        explanation = result_by_method[name].explanation
         if explanation is None:
-            raise Refused(f"{name}: {found[name].error}")
+            raise Refused(f"{name}: {result_by_method[name].error}")
         explanations.append(explanation)
-    if asked.format == "html":
+    if page_request.format == "html":
         return html_file(interactive.report(explanations))
-    if asked.format == "latex":
+    if page_request.format == "latex":
         return File("tokenlight.tex", "application/x-tex; charset=utf-8", latex.heatmaps(explanations))
     return json_file(explanations)
 
 
-def download_answers(session: Session, asked: DownloadRequest, say: Say) -> File:
-    """The answer with the reasons of all its tokens: every part of it can be chosen in the file, too."""
+def download_answers(session: Session, page_request: DownloadRequest, send_event: SendEvent) -> File:
+    """A file with the explained answers, in which every part of an answer can be selected."""
     answers = []
-    for one in explain_answers(session, asked, say):
-        if one.answer is None:
-            raise Refused(f"{one.method}: {one.error}")
-        answers.append(one.answer)
-    return html_file(answer_page(answers[0])) if asked.format == "html" else json_file(answers)
+    for result in explain_answers(session, page_request, send_event):
+        if result.answer is None:
+            raise Refused(f"{result.method}: {result.error}")
+        answers.append(result.answer)
+    return html_file(answer_page(answers[0])) if page_request.format == "html" else json_file(answers)
 
 
 def html_file(text: str) -> File:
@@ -55,5 +57,5 @@ def html_file(text: str) -> File:
 
 
 def json_file(results: Sequence[Any]) -> File:
-    written = json.dumps([one.to_dict() for one in results], ensure_ascii=False, indent=1)
-    return File("tokenlight.json", "application/json", written + "\n")
+    text = json.dumps([result.to_dict() for result in results], ensure_ascii=False, indent=1)
+    return File("tokenlight.json", "application/json", text + "\n")

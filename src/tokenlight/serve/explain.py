@@ -32,18 +32,18 @@ from tokenlight.serve.session import (
     read_prompt,
     text_of,
 )
-from tokenlight.serve.worker import CurveDrawn, Failed, Progress, Result, Say
+from tokenlight.serve.worker import CurveDrawn, Failed, Progress, Result, SendEvent
 from tokenlight.tasks.request import Request
 from tokenlight.views.answer_page import drawable_answer
 from tokenlight.views.interactive import drawable
 
-SPEAK = 0.2  # seconds between two words about progress
-ERRORS = (ValueError, TypeError, RuntimeError)  # of one method on one text; the others go on
+PROGRESS_INTERVAL = 0.2  # seconds between two events of progress
+ERRORS = (ValueError, TypeError, RuntimeError)  # errors of one method, which do not affect others
 
 
 @dataclass(frozen=True)
-class Explained:
-    """What came of one method."""
+class ExplanationResult:
+    """The explanation or the error of one method."""
 
     method: str
     explanation: Explanation | None
@@ -52,86 +52,89 @@ class Explained:
     reused: bool = False
 
 
-def answer_explain(session: Session, asked: ExplainRequest, say: Say) -> None:
-    for one in explain_methods(session, asked, place(session, asked), say, asked.layers):
-        if one.explanation is None:
-            say(Failed(one.method, one.error))
+def send_explanations(session: Session, page_request: ExplainRequest, send_event: SendEvent) -> None:
+    request = place(session, page_request)
+    for result in explain_methods(session, page_request, request, send_event, page_request.layers):
+        if result.explanation is None:
+            send_event(Failed(result.method, result.error))
         else:
-            say(Result(one.method, drawable(one.explanation), one.seconds, one.reused))
+            send_event(Result(result.method, drawable(result.explanation), result.seconds, result.reused))
 
 
 def explain_methods(
-    session: Session, asked: MethodsRequest, request: Request, say: Say, layers: bool = False
-) -> Iterator[Explained]:
-    """Each method's result: what is known at once, what shares passes together, then what asks the model again."""
-    heads = None if asked.heads is None else lit_heads(session, asked.heads)
-    documents = documents_of(session, asked)
+    session: Session, page_request: MethodsRequest, request: Request, send_event: SendEvent, layers: bool = False
+) -> Iterator[ExplanationResult]:
+    """The result of each method: first cached ones, then of methods that share passes, then of slow methods."""
+    heads = None if page_request.heads is None else lit_heads(session, page_request.heads)
+    documents = documents_of(session, page_request)
     fresh: list[Method] = []
-    for name in asked.methods:
-        known = session.cache.get(result_key(asked, METHODS[name], layers))
-        if known is None:
+    for name in page_request.methods:
+        cached = session.cache.get(result_key(page_request, METHODS[name], layers))
+        if cached is None:
             fresh.append(METHODS[name])
         else:
-            yield Explained(name, known, reused=True)
-    chosen = {method.name: options(session, asked, method, heads, layers) for method in fresh}
-    together = [name for name in chosen if not METHODS[name].takes_long]
-    for group in (together, *([name] for name in chosen if METHODS[name].takes_long)):
-        for one in explain_group(session, request, {name: chosen[name] for name in group}, say):
-            if one.explanation is not None:
-                explanation = replace(one.explanation, documents=documents)
-                session.cache.put(result_key(asked, METHODS[one.method], layers), explanation)
-                one = replace(one, explanation=explanation)
-            yield one
+            yield ExplanationResult(name, cached, reused=True)
+    options_by_method = {method.name: options_for(session, page_request, method, heads, layers) for method in fresh}
+    fast = [name for name in options_by_method if not METHODS[name].takes_long]
+    slow = [name for name in options_by_method if METHODS[name].takes_long]
+    for group in (fast, *([name] for name in slow)):
+        for result in explain_group(session, request, {name: options_by_method[name] for name in group}, send_event):
+            if result.explanation is not None:
+                explanation = replace(result.explanation, documents=documents)
+                session.cache.put(result_key(page_request, METHODS[result.method], layers), explanation)
+                result = replace(result, explanation=explanation)
+            yield result
 
 
 def explain_group(
-    session: Session, request: Request, group: Mapping[str, Mapping[str, Any]], say: Say
-) -> Iterator[Explained]:
-    """Methods with their options together; where that fails one by one, so that only those fail that have to."""
+    session: Session, request: Request, group: Mapping[str, Mapping[str, Any]], send_event: SendEvent
+) -> Iterator[ExplanationResult]:
+    """Results of methods that run together; after an error, each method runs alone, to isolate the error."""
     method_configs: dict[str, MethodConfig] = {}
-    for name, chosen in group.items():
+    for name, method_options in group.items():
         try:
-            method_configs[name] = MethodConfig.for_model(METHODS[name], chosen, session.explainer.inner)
+            method_configs[name] = MethodConfig.for_model(METHODS[name], method_options, session.explainer.inner)
         except ERRORS as error:
-            yield Explained(name, None, str(error))
+            yield ExplanationResult(name, None, str(error))
     if not method_configs:
         return
-    began = time.perf_counter()
+    start = time.perf_counter()
     try:
-        with report_progress(next(iter(method_configs.values())), request, say):
-            found = explain_request(session, request, method_configs)
+        with report_progress(next(iter(method_configs.values())), request, send_event):
+            explanations = explain_request(session, request, method_configs)
     except ERRORS as error:
         if len(method_configs) == 1:
-            yield Explained(next(iter(method_configs)), None, str(error))
+            yield ExplanationResult(next(iter(method_configs)), None, str(error))
             return
     else:
-        seconds = time.perf_counter() - began
-        yield from (Explained(name, explanation, seconds=seconds) for name, explanation in found.items())
+        seconds = time.perf_counter() - start
+        yield from (ExplanationResult(name, explanation, seconds=seconds) for name, explanation in explanations.items())
         return
     for name in method_configs:
-        yield from explain_group(session, request, {name: group[name]}, say)
+        yield from explain_group(session, request, {name: group[name]}, send_event)
 
 
 def explain_request(
     session: Session, request: Request, method_configs: Mapping[str, MethodConfig]
 ) -> dict[str, Explanation]:
-    running = RunOptions(progress=False, memory=session.memory)
-    found = explain_requests(session.explainer, [request], method_configs, running)
-    return {name: explanation for name, (explanation,) in found.items()}
+    run_options = RunOptions(progress=False, memory=session.memory)
+    by_label = explain_requests(session.explainer, [request], method_configs, run_options)
+    return {name: explanation for name, (explanation,) in by_label.items()}
 
 
-def options(
-    session: Session, asked: MethodsRequest, method: Method, heads: HeadMask | None, layers: bool
+def options_for(
+    session: Session, page_request: MethodsRequest, method: Method, heads: HeadMask | None, layers: bool
 ) -> dict[str, Any]:
-    mask = heads if is_masked(asked, method) else default_mask(session, method)
-    chosen: dict[str, Any] = {} if mask is None else {"heads": mask}
-    return chosen | ({"detail": "layers"} if layers and has_layers(method) else {})
+    """The options of a method: its head mask, and the scores of layers if they are requested."""
+    mask = heads if is_masked(page_request, method) else default_mask(session, method)
+    mask_option: dict[str, Any] = {} if mask is None else {"heads": mask}
+    return mask_option | ({"detail": "layers"} if layers and has_layers(method) else {})
 
 
-def is_masked(asked: MethodsRequest, method: Method) -> bool:
-    """Whether the lit heads of the page are for this method."""
-    meant = asked.masked is None or method.name in asked.masked
-    return asked.heads is not None and takes_heads(method) and meant
+def is_masked(page_request: MethodsRequest, method: Method) -> bool:
+    """Whether the head strengths of the page apply to this method."""
+    applies = page_request.masked is None or method.name in page_request.masked
+    return page_request.heads is not None and takes_heads(method) and applies
 
 
 def takes_heads(method: Method) -> bool:
@@ -142,48 +145,50 @@ def has_layers(method: Method) -> bool:
     return "detail" in method.options
 
 
-def result_key(asked: MethodsRequest, method: Method, layers: bool) -> Hashable:
-    """Equal keys, equal results: only what the method depends on."""
-    heads = asked.heads if is_masked(asked, method) else None
-    return (asked.question, method.name, heads, layers and has_layers(method))
+def result_key(page_request: MethodsRequest, method: Method, layers: bool) -> Hashable:
+    """The cache key of a result: everything that the method depends on."""
+    heads = page_request.heads if is_masked(page_request, method) else None
+    return (page_request.question, method.name, heads, layers and has_layers(method))
 
 
-def report_progress(method_config: MethodConfig, request: Request, say: Say) -> AbstractContextManager[None]:
-    """Speak about the progress of a slow method, not too often."""
+def report_progress(
+    method_config: MethodConfig, request: Request, send_event: SendEvent
+) -> AbstractContextManager[None]:
+    """Send events about the progress of a slow method."""
     if method_config.method.slow:
-        return on_step(Counter(method_config.method.name, None, say))
+        return on_step(Counter(method_config.method.name, None, send_event))
     if not method_config.method.runs_often:
         return nullcontext()
     total = 1 + method_config.method.model_runs.passes(
         method_config.full_options, len(request.tokenized_text)
-    )  # what the model says comes first
-    return on_forward_pass(Counter(method_config.method.name, total, say))
+    )  # plus the pass for the prediction
+    return on_forward_pass(Counter(method_config.method.name, total, send_event))
 
 
 @dataclass
 class Counter:
-    """Called before every pass or step."""
+    """Counts passes or steps; sends an event at most every `PROGRESS_INTERVAL` seconds. Called before each pass."""
 
     method: str
     total: int | None
-    say: Say
+    send_event: SendEvent
     done: int = 0
-    spoken: float = field(default_factory=time.monotonic)
+    last_sent: float = field(default_factory=time.monotonic)
 
     def __call__(self) -> None:
         now = time.monotonic()
-        if self.done and now - self.spoken >= SPEAK:
-            self.say(Progress(self.method, self.done, self.total))
-            self.spoken = now
+        if self.done and now - self.last_sent >= PROGRESS_INTERVAL:
+            self.send_event(Progress(self.method, self.done, self.total))
+            self.last_sent = now
         self.done += 1
 
 
-PATIENCE = 5  # times as long as other requests: every token of an answer takes a backward pass
+ANSWER_TIME_FACTOR = 5  # of the time limit, since every token of an answer takes a backward pass
 
 
 @dataclass(frozen=True)
-class Found:
-    """What came of one method."""
+class AnswerResult:
+    """The explained answer or the error of one method."""
 
     method: str
     answer: ExplainedAnswer | None
@@ -192,106 +197,108 @@ class Found:
     reused: bool = False
 
 
-def answer_answer(session: Session, asked: MethodsRequest, say: Say) -> None:
-    for one in explain_answers(session, asked, say):
-        if one.answer is None:
-            say(Failed(one.method, one.error))
+def send_answers(session: Session, page_request: MethodsRequest, send_event: SendEvent) -> None:
+    for result in explain_answers(session, page_request, send_event):
+        if result.answer is None:
+            send_event(Failed(result.method, result.error))
         else:
-            say(Result(one.method, drawable_answer(one.answer), one.seconds, one.reused))
+            send_event(Result(result.method, drawable_answer(result.answer), result.seconds, result.reused))
 
 
-def explain_answers(session: Session, asked: MethodsRequest, say: Say) -> Iterator[Found]:
-    """Each method's result; one that fails leaves the others alone."""
-    if asked.answer is None:
+def explain_answers(session: Session, page_request: MethodsRequest, send_event: SendEvent) -> Iterator[AnswerResult]:
+    """The result of each method; errors of one method do not affect others."""
+    if page_request.answer is None:
         raise Refused("missing answer: expected a text, or token ids")
-    ids = read_answer(session, read_prompt(session, asked), asked.answer)
-    heads = None if asked.heads is None else lit_heads(session, asked.heads)
-    for name in asked.methods:
+    ids = read_answer(session, read_prompt(session, page_request), page_request.answer)
+    heads = None if page_request.heads is None else lit_heads(session, page_request.heads)
+    for name in page_request.methods:
         method = METHODS[name]
-        key = answer_key(asked, ids, method)
-        if (known := session.cache.get(key)) is not None:
-            yield Found(name, known, reused=True)
+        key = answer_key(page_request, ids, method)
+        if (cached := session.cache.get(key)) is not None:
+            yield AnswerResult(name, cached, reused=True)
             continue
-        began = time.perf_counter()
+        start = time.perf_counter()
         try:
-            chosen = options(session, asked, method, heads, False)
-            MethodConfig.for_model(method, chosen, session.explainer.inner)
-            total = None if method.runs_model else len(ids)  # those come back to every token again and again
-            with on_backward_pass(Counter(name, total, say)):
-                found = explain(session, asked, ids, name, chosen)
+            method_options = options_for(session, page_request, method, heads, False)
+            MethodConfig.for_model(method, method_options, session.explainer.inner)
+            total = None if method.runs_model else len(ids)  # such methods run more passes for each token
+            with on_backward_pass(Counter(name, total, send_event)):
+                explained_answer = explain_answer(session, page_request, ids, name, method_options)
         except ERRORS as error:
-            yield Found(name, None, str(error))
+            yield AnswerResult(name, None, str(error))
             continue
-        session.cache.put(key, found)
-        yield Found(name, found, seconds=time.perf_counter() - began)
+        session.cache.put(key, explained_answer)
+        yield AnswerResult(name, explained_answer, seconds=time.perf_counter() - start)
 
 
-def explain(
-    session: Session, asked: MethodsRequest, ids: tuple[int, ...], method: str, chosen: dict[str, Any]
+def explain_answer(
+    session: Session, page_request: MethodsRequest, ids: tuple[int, ...], method: str, options: dict[str, Any]
 ) -> ExplainedAnswer:
-    prompt: Any = text_of(session, asked)
-    found = session.explainer.explain_answer(prompt, ids, method, progress=False, **chosen)
-    return replace(found, documents=documents_of(session, asked))
+    prompt: Any = text_of(session, page_request)
+    explained_answer = session.explainer.explain_answer(prompt, ids, method, progress=False, **options)
+    return replace(explained_answer, documents=documents_of(session, page_request))
 
 
-def answer_key(asked: MethodsRequest, ids: tuple[int, ...], method: Method) -> Hashable:
-    """Equal keys, equal results."""
-    heads = asked.heads if is_masked(asked, method) else None
-    return ("answer", asked.text, asked.messages, asked.documents, ids, method.name, heads)
+def answer_key(page_request: MethodsRequest, ids: tuple[int, ...], method: Method) -> Hashable:
+    """The cache key of an explained answer."""
+    heads = page_request.heads if is_masked(page_request, method) else None
+    return ("answer", page_request.text, page_request.messages, page_request.documents, ids, method.name, heads)
 
 
-CHANCE, BEST = "random", "erasure"  # always drawn beside the others
-DRAWS = 5  # random orders, whose mean is the curve of chance
+CHANCE, BEST = "random", "erasure"  # curves for comparison, always drawn
+DRAWS = 5  # random orders, whose mean curve is drawn
 
 
-def curve_names(asked: CurvesRequest) -> tuple[str, ...]:
-    """What is drawn: the methods, and what they are compared with."""
-    return tuple(dict.fromkeys([*asked.methods, CHANCE, BEST]))
+def curve_names(page_request: CurvesRequest) -> tuple[str, ...]:
+    """The curves to draw: of the methods, and for comparison."""
+    return tuple(dict.fromkeys([*page_request.methods, CHANCE, BEST]))
 
 
-def answer_curves(session: Session, asked: CurvesRequest, say: Say) -> None:
-    """The curves that need no slow method first."""
-    perturbation = perturbation_of(session, asked.perturbation)
+def send_curves(session: Session, page_request: CurvesRequest, send_event: SendEvent) -> None:
+    """Send the curves of fast methods, then those of slow methods."""
+    perturbation = perturbation_of(session, page_request.perturbation)
     try:
         check_probabilities(session.explainer)
     except ValueError as error:
         raise Refused(str(error)) from error
-    request = place(session, asked)
-    names = [name for name in curve_names(asked) if name != CHANCE]
-    quick = tuple(name for name in names if not METHODS[name].takes_long)
-    draw(session, replace(asked, methods=quick), request, perturbation, say, chance_draws(session, request))
+    request = place(session, page_request)
+    names = [name for name in curve_names(page_request) if name != CHANCE]
+    fast = tuple(name for name in names if not METHODS[name].takes_long)
+    send_curves_of_group(
+        session, replace(page_request, methods=fast), request, perturbation, send_event, random_orders(session, request)
+    )
     for name in names:
-        if name not in quick:
-            draw(session, replace(asked, methods=(name,)), request, perturbation, say)
+        if name not in fast:
+            send_curves_of_group(session, replace(page_request, methods=(name,)), request, perturbation, send_event)
 
 
-def draw(
+def send_curves_of_group(
     session: Session,
-    asked: CurvesRequest,
+    page_request: CurvesRequest,
     request: Request,
     perturbation: Perturbation,
-    say: Say,
+    send_event: SendEvent,
     draws: Sequence[Explanation] = (),
 ) -> None:
-    """Explain, take away, and tell: the curves of a group share the model's answers."""
+    """Send the curves of a group of methods, and the mean curve of `draws`. Equal inputs of a group run once."""
     explanations: list[Explanation] = list(draws)
-    for one in explain_methods(session, asked, request, say):
-        if one.explanation is None:
-            say(Failed(one.method, one.error))
+    for result in explain_methods(session, page_request, request, send_event):
+        if result.explanation is None:
+            send_event(Failed(result.method, result.error))
         else:
-            explanations.append(one.explanation)
+            explanations.append(result.explanation)
     if not explanations:
         return
-    with on_forward_pass(Counter(asked.methods[0] if asked.methods else CHANCE, None, say)):
+    with on_forward_pass(Counter(page_request.methods[0] if page_request.methods else CHANCE, None, send_event)):
         options = EvaluationOptions(tokenized_texts=[request.tokenized_text] * len(explanations))
-        found = draw_curves(session.explainer, explanations, perturbation, options=options)
-    for explanation, curve in zip(explanations[len(draws) :], found[len(draws) :], strict=True):
-        say(told(explanation.method, [curve]))
+        curves = draw_curves(session.explainer, explanations, perturbation, options=options)
+    for explanation, curve in zip(explanations[len(draws) :], curves[len(draws) :], strict=True):
+        send_event(mean_curve(explanation.method, [curve]))
     if draws:
-        say(told(CHANCE, found[: len(draws)]))
+        send_event(mean_curve(CHANCE, curves[: len(draws)]))
 
 
-def told(method: str, curves: Sequence[Curve]) -> CurveDrawn:
+def mean_curve(method: str, curves: Sequence[Curve]) -> CurveDrawn:
     """The mean of curves over the same points."""
     probabilities = torch.stack([curve.probabilities for curve in curves])
     return CurveDrawn(
@@ -303,6 +310,7 @@ def told(method: str, curves: Sequence[Curve]) -> CurveDrawn:
     )
 
 
-def chance_draws(session: Session, request: Request) -> list[Explanation]:
+def random_orders(session: Session, request: Request) -> list[Explanation]:
+    """Explanations with random scores."""
     method_configs = {str(seed): MethodConfig(METHODS[CHANCE], {"seed": seed}) for seed in range(DRAWS)}
     return list(explain_request(session, request, method_configs).values())

@@ -16,7 +16,7 @@ from tokenlight.model.capture import Capture, CaptureSpec
 from tokenlight.model.instrumentation_cache import borrowed_model
 from tokenlight.serve.requests import AttentionRequest, PageRequest, Perturbed, Refused, RemoveRequest, WriteRequest
 from tokenlight.serve.session import Session, place, read_prompt
-from tokenlight.serve.worker import Say, Writing, Wrote
+from tokenlight.serve.worker import SendEvent, Writing, Wrote
 from tokenlight.tasks.request import Request
 from tokenlight.tasks.targets import Candidate, MeasuredTarget, Target, chosen_indices
 from tokenlight.text.tokenize import UNFINISHED, follow
@@ -233,7 +233,7 @@ class Telling:
     """What transformers' `generate` hands its tokens to: first those of the prompt, then each new one."""
 
     tokenizer: Any
-    say: Say
+    say: SendEvent
     prompt_seen: bool = False
     ids: list[int] = field(default_factory=list)
 
@@ -250,7 +250,7 @@ class Telling:
         """All is told."""
 
 
-def answer_write(session: Session, asked: WriteRequest, say: Say) -> None:
+def answer_write(session: Session, asked: WriteRequest, say: SendEvent) -> None:
     explainer = session.explainer
     if not explainer.task.reads_on:
         raise Refused(f"only language models write; this is a {explainer.task.name} model")

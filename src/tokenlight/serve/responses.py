@@ -9,13 +9,13 @@ from typing import Any
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from tokenlight.serve.worker import CurveDrawn, Done, Ending, Event, Failed, Problem, Result, Ticket, Wrote, plain
+from tokenlight.serve.worker import CurveDrawn, Done, Event, Failed, Job, Outcome, Problem, Result, Wrote, event_dict
 
-Finish = Callable[[Any], Response]
+MakeResponse = Callable[[Any], Response]
 
 
 def as_json(value: Any) -> bytes:
-    """In ASCII: whatever a text holds, it goes over the wire and through the browser unharmed."""
+    """JSON in ASCII, so that no character of a text depends on the encoding of the response."""
     return json.dumps(value, allow_nan=False, separators=(",", ":")).encode("ascii")
 
 
@@ -23,62 +23,61 @@ def json_response(value: Any, status: int = 200) -> Response:
     return Response(as_json(value), status, media_type="application/json")
 
 
-def told(status: int, sentence: str) -> Response:
-    """An error."""
-    response = json_response({"error": sentence}, status)
+def error_response(status: int, message: str) -> Response:
+    response = json_response({"error": message}, status)
     if status == 503:
         response.headers["Retry-After"] = "2"
     return response
 
 
 @dataclass(frozen=True)
-class WholeAnswer:
-    """Waits for the work and sends its answer in one piece."""
+class AnswerResponse:
+    """Waits for the outcome of a job and sends its answer at once."""
 
-    ticket: Ticket[Any]
-    finish: Finish = json_response
+    job: Job[Any]
+    make_response: MakeResponse = json_response
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await while_connected(self.ticket, receive, self.answer(scope, receive, send))
+        await while_connected(self.job, receive, self.respond(scope, receive, send))
 
-    async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        ending = await self.ticket.ending()
-        await respond(ending, self.finish)(scope, receive, send)
+    async def respond(self, scope: Scope, receive: Receive, send: Send) -> None:
+        outcome = await self.job.outcome()
+        await response_to(outcome, self.make_response)(scope, receive, send)
 
 
-def respond(ending: Ending[Any], finish: Finish) -> Response:
-    problem = ending.problem
+def response_to(outcome: Outcome[Any], make_response: MakeResponse) -> Response:
+    problem = outcome.problem
     if problem is None:
         try:
-            return finish(ending.answer)
-        except ValueError:  # only numbers that are not finite: JSON has none
+            return make_response(outcome.answer)
+        except ValueError:  # numbers that are not finite, which JSON does not have
             problem = Problem(422, "the answer holds numbers that are not finite")
-    return told(problem.status, problem.message)
+    return error_response(problem.status, problem.message)
 
 
 @dataclass(frozen=True)
-class Lines:
-    """Sends what the work says line by line, as it is said. Every method has a line of its own in the end."""
+class EventStream:
+    """Sends the events of a job as lines of JSON as they occur. In the end, there is a line for every method."""
 
-    ticket: Ticket[None]
+    job: Job[None]
     methods: Sequence[str]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await while_connected(self.ticket, receive, self.answer(scope, receive, send))
+        await while_connected(self.job, receive, self.respond(scope, receive, send))
 
-    async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """A question that is refused at once has a status of its own; once lines were sent, a line tells it."""
+    async def respond(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Before the first line, a problem is sent as an HTTP status; after it, as a line."""
         open_methods = list(self.methods)
-        begun = False
-        async for said in self.ticket.listen():
-            problem = said.problem if isinstance(said, Ending) else None
-            if problem is not None and not begun:
-                await told(problem.status, problem.message)(scope, receive, send)
+        started = False
+        async for received in self.job.events():
+            problem = received.problem if isinstance(received, Outcome) else None
+            if problem is not None and not started:
+                await error_response(problem.status, problem.message)(scope, receive, send)
                 return
-            if not begun:
+            if not started:
                 await send(START)
-                begun = True
-            for event in events_of(said, open_methods):
+                started = True
+            for event in events_to_send(received, open_methods):
                 if isinstance(event, Result | CurveDrawn | Wrote | Failed) and event.method in open_methods:
                     open_methods.remove(event.method)
                 await send({"type": "http.response.body", "body": line_of(event), "more_body": True})
@@ -92,29 +91,29 @@ START: Message = {
 }
 
 
-def events_of(said: Event | Ending[None], open_methods: Sequence[str]) -> list[Event]:
-    """What is sent for what was said: at the end, methods without an answer fail by the same reason."""
-    if not isinstance(said, Ending):
-        return [said]
-    problem = said.problem
+def events_to_send(received: Event | Outcome[None], open_methods: Sequence[str]) -> list[Event]:
+    """The events to send: for an outcome with a problem, a failure of every method that has no result yet."""
+    if not isinstance(received, Outcome):
+        return [received]
+    problem = received.problem
     return [*([] if problem is None else [Failed(name, problem.message) for name in open_methods]), Done()]
 
 
 def line_of(event: Event) -> bytes:
     try:
-        return as_json(plain(event)) + b"\n"
+        return as_json(event_dict(event)) + b"\n"
     except ValueError:
         failed = Failed(getattr(event, "method", ""), "the result holds numbers that are not finite")
-        return as_json(plain(failed)) + b"\n"
+        return as_json(event_dict(failed)) + b"\n"
 
 
-async def while_connected(ticket: Ticket[Any], receive: Receive, answering: Awaitable[None]) -> None:
-    """Answer, unless the client goes away first."""
-    tasks = [asyncio.ensure_future(answering), asyncio.ensure_future(disconnected(receive))]
+async def while_connected(job: Job[Any], receive: Receive, responding: Awaitable[None]) -> None:
+    """Send the response; if the client disconnects first, cancel the job."""
+    tasks = [asyncio.ensure_future(responding), asyncio.ensure_future(disconnected(receive))]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        ticket.abandon()
+        job.cancel()
         for task in tasks:
             task.cancel()
         results = await asyncio.gather(*tasks, return_exceptions=True)

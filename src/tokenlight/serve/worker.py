@@ -15,7 +15,7 @@ from tokenlight.common.progress import on_backward_pass, on_forward_pass, on_ste
 @dataclass(frozen=True)
 class Waiting:
     name: ClassVar[str] = "waiting"
-    ahead: int  # requests that are served first
+    ahead: int  # jobs that run before this one
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Result:
     name: ClassVar[str] = "result"
     method: str
     explanation: dict[str, Any]
-    seconds: float  # of the passes it shared with the others, where it did
+    seconds: float  # of all passes, including those that methods share
     reused: bool
 
 
@@ -48,7 +48,7 @@ class CurveDrawn:
 @dataclass(frozen=True)
 class Writing:
     name: ClassVar[str] = "writing"
-    text: str  # all that is written so far
+    text: str  # generated so far
     tokens: int
 
 
@@ -58,7 +58,7 @@ class Wrote:
     method: str  # "write"
     text: str
     ids: list[int]
-    ended: bool  # by the model itself, not by the limit
+    ended: bool  # whether the model ended the text, not the limit
 
 
 @dataclass(frozen=True)
@@ -76,27 +76,28 @@ class Done:
 Event = Waiting | Progress | Result | CurveDrawn | Writing | Wrote | Failed | Done
 
 
-def plain(event: Event) -> dict[str, Any]:
+def event_dict(event: Event) -> dict[str, Any]:
+    """An event as JSON values."""
     return {"event": event.name, **vars(event)}
 
 
 Answer = TypeVar("Answer")
-Say = Callable[[Event], None]
-Compute = Callable[[Say], Answer]
-ROOM = 32  # requests that may wait
-SECONDS = 120.0  # for one request, from when it is its turn
+SendEvent = Callable[[Event], None]
+Compute = Callable[[SendEvent], Answer]
+MAX_WAITING = 32  # jobs in the queue
+TIME_LIMIT = 120.0  # seconds for one job, from its start
 
 
-class Busy(Exception):
-    """The line is full."""
+class QueueFull(Exception):
+    """The queue takes no more jobs."""
 
 
-class Stopped(Exception):
-    """Nobody waits for this work any more."""
+class Cancelled(Exception):
+    """The client has disconnected, or the server is stopping."""
 
 
-class TimeUp(Exception):
-    """The work took longer than it may."""
+class TimedOut(Exception):
+    """The job took longer than its time limit."""
 
 
 @dataclass(frozen=True)
@@ -108,63 +109,63 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class Ending(Generic[Answer]):
-    """The last thing a ticket hears."""
+class Outcome(Generic[Answer]):
+    """The end of a job: an answer or a problem."""
 
     answer: Answer | None = None
     problem: Problem | None = None
 
 
-class Ticket(Generic[Answer]):
-    """A request's place in the line; belongs to the event loop that asked. What the worker says arrives here."""
+class Job(Generic[Answer]):
+    """A request in the queue. Events and the outcome are received in the event loop that submitted the job."""
 
     compute: Compute[Answer]
-    seconds: float  # that it may take, from when it is its turn
-    abandoned: bool
+    seconds: float  # its time limit, from its start
+    cancelled: bool
 
-    def __init__(self, line: "WaitingLine", compute: Compute[Answer], seconds: float):
+    def __init__(self, queue: "JobQueue", compute: Compute[Answer], seconds: float):
         self.compute = compute
         self.seconds = seconds
-        self.abandoned = False
-        self._line = line
+        self.cancelled = False
+        self._queue = queue
         self._loop = asyncio.get_running_loop()
-        self._heard: asyncio.Queue[Event | Ending[Answer]] = asyncio.Queue()
+        self._received: asyncio.Queue[Event | Outcome[Answer]] = asyncio.Queue()
 
-    def tell(self, said: Event | Ending[Answer]) -> None:
-        """From any thread."""
-        if self.abandoned or self._loop.is_closed():
+    def send(self, event: Event | Outcome[Answer]) -> None:
+        """Send an event or the outcome to the event loop. May be called from any thread."""
+        if self.cancelled or self._loop.is_closed():
             return
-        self._loop.call_soon_threadsafe(self._heard.put_nowait, said)
+        self._loop.call_soon_threadsafe(self._received.put_nowait, event)
 
-    async def listen(self) -> AsyncIterator[Event | Ending[Answer]]:
-        """Everything that is said, the ending last."""
-        said = None
-        while not isinstance(said, Ending):
-            said = await self._heard.get()
-            yield said
+    async def events(self) -> AsyncIterator[Event | Outcome[Answer]]:
+        """All events, and then the outcome."""
+        event = None
+        while not isinstance(event, Outcome):
+            event = await self._received.get()
+            yield event
 
-    async def ending(self) -> Ending[Answer]:
-        """The answer alone."""
-        while not isinstance(said := await self._heard.get(), Ending):
+    async def outcome(self) -> Outcome[Answer]:
+        """The outcome; events before it are discarded."""
+        while not isinstance(event := await self._received.get(), Outcome):
             pass
-        return said
+        return event
 
-    def abandon(self) -> None:
-        """Work that has not begun never will; work that has stops before its next forward pass."""
-        self.abandoned = True
-        self._line.leave(self)
+    def cancel(self) -> None:
+        """Remove the job from the queue, or stop it before its next pass."""
+        self.cancelled = True
+        self._queue.remove(self)
 
 
-class WaitingLine:
-    """Computes one request after another, in the order they came."""
+class JobQueue:
+    """Runs jobs one after another in a single worker thread, in the order of submission."""
 
     seconds: float
 
-    def __init__(self, room: int = ROOM, seconds: float = SECONDS):
+    def __init__(self, max_waiting: int = MAX_WAITING, seconds: float = TIME_LIMIT):
         self.seconds = seconds
-        self._room = room
-        self._tickets: deque[Ticket[Any]] = deque()
-        self._running: Ticket[Any] | None = None
+        self._max_waiting = max_waiting
+        self._jobs: deque[Job[Any]] = deque()
+        self._running: Job[Any] | None = None
         self._closing = False
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._work, name="tokenlight", daemon=True)
@@ -172,101 +173,104 @@ class WaitingLine:
 
     @property
     def waiting(self) -> int:
-        """How many wait, without the one that is computed."""
-        return len(self._tickets)
+        """The number of jobs in the queue, without the running one."""
+        return len(self._jobs)
 
     @property
     def idle(self) -> bool:
         with self._changed:
-            return self._running is None and not self._tickets
+            return self._running is None and not self._jobs
 
-    def submit(self, compute: Compute[Answer], times: int = 1) -> Ticket[Answer]:
-        """A place in the line; `compute` gets something to speak through and returns the answer.
+    def submit(self, compute: Compute[Answer], times: int = 1) -> Job[Answer]:
+        """Add a job. `compute` gets a function that sends events, and returns the answer.
 
-        Work that tells its progress all the while may take so many `times` as long as other work.
+        Jobs that report their progress may take `times` as long as others.
         """
-        ticket = Ticket(self, compute, times * self.seconds)
+        job = Job(self, compute, times * self.seconds)
         with self._changed:
             if self._closing:
-                raise Busy("the server is stopping")
-            if len(self._tickets) >= self._room:
-                raise Busy(f"{self._room} requests are waiting already: try again in a moment")
-            ahead = len(self._tickets) + (self._running is not None)
+                raise QueueFull("the server is stopping")
+            if len(self._jobs) >= self._max_waiting:
+                raise QueueFull(f"{self._max_waiting} requests are waiting already: try again in a moment")
+            ahead = len(self._jobs) + (self._running is not None)
             if ahead:
-                ticket.tell(Waiting(ahead))
-            self._tickets.append(ticket)
+                job.send(Waiting(ahead))
+            self._jobs.append(job)
             self._changed.notify_all()
-        return ticket
+        return job
 
-    def leave(self, ticket: Ticket[Any]) -> None:
+    def remove(self, job: Job[Any]) -> None:
+        """Remove a job that has not started."""
         with self._changed:
-            if ticket in self._tickets:
-                self._tickets.remove(ticket)
-                self._tell_places()
+            if job in self._jobs:
+                self._jobs.remove(job)
+                self._send_positions()
 
     def stop(self) -> None:
-        """No more passes begin. Takes no lock, so that a signal handler may call it."""
+        """Stop before the next pass. Takes no lock, so that a signal handler may call it."""
         self._closing = True
 
     def close(self, patience: float = 2.0) -> bool:
-        """Stop, tell everyone at once, and wait for the pass that is running; says whether it has ended."""
+        """Stop, end all jobs, and wait up to `patience` seconds for the running pass; returns whether it has ended."""
         self.stop()
         with self._changed:
-            told = [*self._tickets, *([] if self._running is None else [self._running])]
-            self._tickets.clear()
+            ended = [*self._jobs, *([] if self._running is None else [self._running])]
+            self._jobs.clear()
             self._changed.notify_all()
-        for ticket in told:
-            ticket.tell(Ending(problem=Problem(503, "the server is stopping")))
-            ticket.abandoned = True  # that was the last it hears
+        for job in ended:
+            job.send(Outcome(problem=Problem(503, "the server is stopping")))
+            job.cancelled = True  # nothing is sent after the outcome
         self._thread.join(patience)
         return not self._thread.is_alive()
 
     def _work(self) -> None:
-        while ticket := self._next():
-            ending = self._compute(ticket)
+        while job := self._next():
+            outcome = self._compute(job)
             with self._changed:
                 self._running = None
-            ticket.tell(ending)  # after that: who has an answer finds the worker free
-            del ticket, ending  # may be large, and the next request may be long in coming
+            job.send(outcome)  # only now: a client that has the answer finds the worker idle
+            del job, outcome  # they may be large, and the next job may come much later
 
-    def _next(self) -> Ticket[Any] | None:
+    def _next(self) -> Job[Any] | None:
+        """Wait for a job; None when the queue is closing."""
         with self._changed:
-            while not self._tickets and not self._closing:
+            while not self._jobs and not self._closing:
                 self._changed.wait()
             if self._closing:
                 return None
-            self._running = self._tickets.popleft()
-            self._tell_places()
+            self._running = self._jobs.popleft()
+            self._send_positions()
             return self._running
 
-    def _tell_places(self) -> None:
-        for place, ticket in enumerate(self._tickets):
-            ticket.tell(Waiting(place + (self._running is not None)))
+    def _send_positions(self) -> None:
+        """Send to each waiting job how many jobs run before it."""
+        for position, job in enumerate(self._jobs):
+            job.send(Waiting(position + (self._running is not None)))
 
-    def _compute(self, ticket: Ticket[Any]) -> Ending[Any]:
-        """Errors end here, as sentences: an exception would keep alive whatever the work held."""
-        deadline = time.monotonic() + ticket.seconds
+    def _compute(self, job: Job[Any]) -> Outcome[Any]:
+        """Run a job. Errors become messages here, since exceptions would keep the tensors of their frames alive."""
+        deadline = time.monotonic() + job.seconds
 
-        def may_go_on() -> None:
-            if ticket.abandoned or self._closing:
-                raise Stopped
+        def check_limits() -> None:
+            if job.cancelled or self._closing:
+                raise Cancelled
             if time.monotonic() > deadline:
-                raise TimeUp
+                raise TimedOut
 
         try:
-            with on_forward_pass(may_go_on), on_backward_pass(may_go_on), on_step(may_go_on):
-                may_go_on()
-                return Ending(answer=ticket.compute(ticket.tell))
-        except Stopped:
-            return Ending(problem=Problem(503, "the server is stopping"))
-        except TimeUp:
-            return Ending(problem=Problem(504, too_long(ticket.seconds)))
-        except ValueError as error:  # the library says in a sentence what cannot be done
-            return Ending(problem=Problem(422, str(error)))
-        except Exception as error:  # whatever it is, the next request must find a worker
+            with on_forward_pass(check_limits), on_backward_pass(check_limits), on_step(check_limits):
+                check_limits()
+                return Outcome(answer=job.compute(job.send))
+        except Cancelled:
+            return Outcome(problem=Problem(503, "the server is stopping"))
+        except TimedOut:
+            return Outcome(problem=Problem(504, too_long(job.seconds)))
+        except ValueError as error:  # refusals of the library, whose messages are for users
+            return Outcome(problem=Problem(422, str(error)))
+        except Exception as error:  # any error: the worker thread must survive
             traceback.print_exc()
             name = type(error).__name__
-            return Ending(
+            return Outcome(
                 problem=Problem(500, f"the computation failed ({name}); the terminal of the server says where")
             )
 
