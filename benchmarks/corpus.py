@@ -105,7 +105,7 @@ class Measured:
     def part(self, writer: ShardWriter, part: Chunk) -> None:
         began, busy = time.perf_counter(), time.process_time()
         with timing() as (passes, methods):
-            writer.do(part, lambda rows: None)
+            writer.process(part, lambda rows: None)
         self.texts += len(part.rows)
         self.seconds += time.perf_counter() - began
         self.processor += time.process_time() - busy

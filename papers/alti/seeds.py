@@ -13,7 +13,7 @@ from papers.figures import save_figure
 from papers.options import choose_runs
 from papers.tables import Comparison, finish
 from tokenlight.bench.presets import ALTI_ROBUSTNESS, ALTI_ROBUSTNESS_WRITTEN
-from tokenlight.bench.robustness import Likeness, robustness
+from tokenlight.bench.robustness import Similarity, robustness
 from tokenlight.data.read import read_examples
 from tokenlight.views.drawing import new_figure
 
@@ -43,8 +43,8 @@ def compare_seeds(script: str, metric: int, description: str | None, arguments: 
     save_figure(draw(title, means), PAPER, script, together, options.record)
 
 
-def describe_pairs(likenesses: Sequence[Likeness], texts: int) -> list[str]:
-    shared = {likeness.pair: likeness.texts for likeness in likenesses}
+def describe_pairs(similarities: Sequence[Similarity], texts: int) -> list[str]:
+    shared = {similarity.pair: similarity.texts for similarity in similarities}
     models = len({number for pair in shared for number in pair})
     return [
         f"{models} models, {len(shared)} ordered pairs, {texts} texts, of which two models agree on "

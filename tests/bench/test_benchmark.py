@@ -31,7 +31,7 @@ from tokenlight.model.behavior_probes import behavior_of
 from tokenlight.model.instrumented import InstrumentedModel
 from tokenlight.runs.method_specs import MethodSpec, choose_methods, parse_measure, read_value
 from tokenlight.runs.model_hash import hash_model
-from tokenlight.runs.run_folder import Journal, check_settings, claim
+from tokenlight.runs.run_folder import Journal, check_settings, lock_folder
 
 TEXTS = [
     "it is a good movie and they are not bad at all",
@@ -267,7 +267,7 @@ def test_the_perturbation_can_be_chosen(data, tmp_path):
     explanation = explainer.explain(TEXTS[0], "attcat")
     expected = explanation.evaluate(["aopc"], perturbation=Perturbation(removal="delete"))
     assert records(tmp_path / "out")[0]["methods"]["attcat"]["values"] == pytest.approx(expected, abs=1e-5)
-    with pytest.raises(ValueError, match="leave metrics and perturb out"):
+    with pytest.raises(ValueError, match="leave metrics and removal out"):
         bench(explainer, data, protocol="attcat", removal="delete")
     with pytest.raises(ValueError, match="removed by 'delete', 'pad' or 'mask'"):
         bench(explainer, data, removal="hide")  # type: ignore[arg-type]
@@ -527,7 +527,7 @@ def test_versions_are_part_of_the_settings(tmp_path):
 
 
 def test_a_folder_has_one_writer(tmp_path):
-    with claim(tmp_path), pytest.raises(ValueError, match="another process is writing"), claim(tmp_path):
+    with lock_folder(tmp_path), pytest.raises(ValueError, match="another process is writing"), lock_folder(tmp_path):
         pass
 
 

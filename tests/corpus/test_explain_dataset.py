@@ -23,13 +23,13 @@ from tokenlight.corpus import chunks as explaining
 from tokenlight.corpus import explain_dataset as run
 from tokenlight.corpus import plan as planning
 from tokenlight.corpus import shards as shards
-from tokenlight.corpus.plan import Failure, attempt, in_batches
+from tokenlight.corpus.plan import Failure, run_batch, run_in_batches
 from tokenlight.corpus.settings import CorpusSettings
 from tokenlight.corpus.summary import summarize
 from tokenlight.data.data_source import DataSource
 from tokenlight.data.examples import Chunk
 from tokenlight.data.read import read_texts
-from tokenlight.runs.run_folder import claim
+from tokenlight.runs.run_folder import lock_folder
 from tokenlight.runs.workers import THIS_PROCESS, Workers
 
 TEXT = "it is a good movie and they are not bad at all the key is here on the table"
@@ -114,12 +114,12 @@ def test_half_precision_and_no_texts(tmp_path):
 
 
 def test_a_score_that_half_precision_cannot_hold_is_set_aside(tmp_path, monkeypatch):
-    monkeypatch.setitem(planning.LARGEST, "float16", 1e-3)
+    monkeypatch.setitem(planning.MAXIMA, "float16", 1e-3)
     with pytest.raises(ValueError, match="none of the first 5 rows"):
         explain(phrases(5), tmp_path, dtype="float16")
     explain([*phrases(2), "the"], tmp_path / "b")
     largest = sorted(table(tmp_path / "b")["scores"].map(lambda s: abs(s).max()))
-    monkeypatch.setitem(planning.LARGEST, "float16", float(largest[-1]) * 0.999)
+    monkeypatch.setitem(planning.MAXIMA, "float16", float(largest[-1]) * 0.999)
     done = explain([*phrases(2), "the"], tmp_path / "c", dtype="float16")
     assert (done.explained, done.bad) == (2, 1)
     assert "float16 cannot hold" in bad_rows(tmp_path / "c")[0]["reason"]
@@ -149,7 +149,7 @@ def test_readers_and_language_models(tmp_path):
     source = DataSource(rows[:1], target="right", foil="wrong")
     tl.explain_dataset(explainer_for("gpt2", "text-generation"), source, tmp_path / "lm", ["lrp"], progress=False)
     assert table(tmp_path / "lm")[["target", "foil"]].to_numpy().tolist() == [[" are", " is"]]
-    with pytest.raises(ValueError, match="answers for every token"):
+    with pytest.raises(ValueError, match="predicts a label for every token"):
         tl.explain_dataset(explainer_for("bert", "token-classification"), ["a"], tmp_path / "tokens")
 
 
@@ -312,7 +312,7 @@ def test_maps_are_not_kept(tmp_path):
     plan = planning.ExplainingPlan(explainer, method_configs, CorpusSettings())
     rows = tuple(enumerate(read_texts(DataSource(phrases(2)))))
     for text in explaining.explain_chunk(plan, Chunk(0, rows)).texts:
-        (found,) = text.found.values()
+        (found,) = text.explanations.values()
         assert found.maps == {}
     assert explainer.explain(phrases(1)[0], "alti", layers=True).maps
 
@@ -377,7 +377,7 @@ def test_a_folder_with_other_parquet_files_or_in_use_is_refused(tmp_path):
     (tmp_path / "a" / "parts" / "part-000000.parquet").write_bytes(b"x")
     with pytest.raises(ValueError, match=r"no run\.json"):
         explain(phrases(3), tmp_path / "a")
-    with claim(tmp_path / "b"), pytest.raises(ValueError, match="another process"):
+    with lock_folder(tmp_path / "b"), pytest.raises(ValueError, match="another process"):
         explain(phrases(3), tmp_path / "b")
 
 
@@ -538,7 +538,7 @@ def test_what_a_text_says_of_memory_is_not_taken_for_a_lack_of_it():
     def refuse(places):
         raise RefusedValue("'out of memory' is not finite")
 
-    assert in_batches(tokenized_texts, 100, False, as_ours(refuse)) == [Failure("'out of memory' is not finite")]
+    assert run_in_batches(tokenized_texts, 100, False, as_ours(refuse)) == [Failure("'out of memory' is not finite")]
 
 
 def test_halves_are_tried_when_the_memory_of_the_whole_is_free_again():
@@ -560,7 +560,7 @@ def test_halves_are_tried_when_the_memory_of_the_whole_is_free_again():
         return places
 
     tokenized_texts = explainer_for("bert").encode(phrases(4))
-    assert in_batches(tokenized_texts, 10_000, False, hold) == [0, 1, 2, 3]
+    assert run_in_batches(tokenized_texts, 10_000, False, hold) == [0, 1, 2, 3]
 
 
 def test_batches_keep_to_the_budget_and_results_to_their_order():
@@ -571,9 +571,9 @@ def test_batches_keep_to_the_budget_and_results_to_their_order():
         seen.append(len(places) * max(len(tokenized_texts[i]) for i in places))
         return [tokenized_texts[i].text for i in places]
 
-    assert in_batches(tokenized_texts, 64, False, look) == phrases(40)
+    assert run_in_batches(tokenized_texts, 64, False, look) == phrases(40)
     assert max(seen) <= 64
-    assert in_batches([], 64, False, look) == []
+    assert run_in_batches([], 64, False, look) == []
 
 
 def test_a_row_that_is_refused_alone_is_a_failure():
@@ -581,7 +581,7 @@ def test_a_row_that_is_refused_alone_is_a_failure():
         raise RefusedValue("no")
 
     tokenized_texts = explainer_for("bert").encode(phrases(2))
-    assert attempt([0, 1], tokenized_texts, as_ours(refuse)) == [Failure("no"), Failure("no")]
+    assert run_batch([0, 1], tokenized_texts, as_ours(refuse)) == [Failure("no"), Failure("no")]
 
 
 def resident() -> int:
@@ -591,13 +591,13 @@ def resident() -> int:
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory is read from /proc, which is not here")
 def test_memory_stays_flat(tmp_path, monkeypatch):
-    sizes, real = [], run.ShardWriter.do
+    sizes, real = [], run.ShardWriter.process
 
-    def do(self, part, tell):
+    def process(self, chunk, advance):
         sizes.append(resident())
-        return real(self, part, tell)
+        return real(self, chunk, advance)
 
-    monkeypatch.setattr(run.ShardWriter, "do", do)
+    monkeypatch.setattr(run.ShardWriter, "process", process)
     source = tmp_path / "texts.txt"
     source.write_text("".join(f"{text}\n" for text in phrases(3000)))
     explain(source, tmp_path / "out", chunk_rows=100, tokens=2048)

@@ -11,7 +11,7 @@ import tokenlight as tl
 from tests.rounding import tolerance
 from tests.tokenizers_ import explainer_for
 from tokenlight.corpus.settings import CorpusSettings
-from tokenlight.corpus.windows import cut, merge, window
+from tokenlight.corpus.windows import make_window, merge_explanations, split_into_windows
 from tokenlight.text.tokenized_text import Text, TokenizedText
 
 TEXT = "the book was written by a young author in Paris and the key is here on the table"
@@ -27,48 +27,48 @@ def whole(text: Text = TEXT, family: str = "bert") -> TokenizedText:
 @pytest.mark.parametrize(("size", "overlap"), [(8, 0), (8, 2), (9, 5), (12, 3)])
 def test_windows_cover_the_text_in_order(family, size, overlap):
     tokenized_text = whole(family=family)
-    windows = cut(tokenized_text, size, overlap)
-    own = [[i for i in one.places if tokenized_text.segments[i] == 0] for one in windows]
+    windows = split_into_windows(tokenized_text, size, overlap)
+    own = [[i for i in one.positions if tokenized_text.segments[i] == 0] for one in windows]
     added = [i for i, segment in enumerate(tokenized_text.segments) if segment is None]
     assert sorted({i for places in own for i in places}) == [i for i, s in enumerate(tokenized_text.segments) if s == 0]
     assert all(len(one.tokenized_text) == size for one in windows)
-    assert all(set(added) <= set(one.places) for one in windows)
+    assert all(set(added) <= set(one.positions) for one in windows)
     shared = [len(set(a) & set(b)) for a, b in pairwise(own)]
     assert shared[:-1] == [overlap] * (len(shared) - 1)
     assert shared[-1] >= overlap
     for one in windows:
-        assert one.tokenized_text.input_ids == [tokenized_text.input_ids[i] for i in one.places]
-        assert one.tokenized_text.spans == [tokenized_text.spans[i] for i in one.places]
+        assert one.tokenized_text.input_ids == [tokenized_text.input_ids[i] for i in one.positions]
+        assert one.tokenized_text.spans == [tokenized_text.spans[i] for i in one.positions]
         assert one.tokenized_text.text == tokenized_text.text
 
 
 def test_of_a_pair_the_second_text_is_cut():
     tokenized_text = whole(PAIR)
-    for one in cut(tokenized_text, 18, 4):
+    for one in split_into_windows(tokenized_text, 18, 4):
         assert one.tokenized_text.segments.count(0) == tokenized_text.segments.count(0)
         assert len(one.tokenized_text) == 18
     with pytest.raises(ValueError, match="first text of the pair"):
-        cut(tokenized_text, 9, 2)
+        split_into_windows(tokenized_text, 9, 2)
     with pytest.raises(ValueError, match="more than the overlap"):
-        cut(whole(), 6, 4)
+        split_into_windows(whole(), 6, 4)
 
 
 def test_tokens_count_less_where_their_window_is_cut():
     tokenized_text = whole()  # [CLS] 18 words [SEP]
     moving = list(range(1, len(tokenized_text) - 1))
-    assert window(tokenized_text, moving, 0, 5).weights == [1, 5, 4, 3, 2, 1, 1]
-    assert window(tokenized_text, moving, 3, 5).weights == [1, 1, 2, 3, 2, 1, 1]
-    assert window(tokenized_text, moving, len(moving) - 5, 5).weights == [1, 1, 2, 3, 4, 5, 1]
+    assert make_window(tokenized_text, moving, 0, 5).weights == [1, 5, 4, 3, 2, 1, 1]
+    assert make_window(tokenized_text, moving, 3, 5).weights == [1, 1, 2, 3, 2, 1, 1]
+    assert make_window(tokenized_text, moving, len(moving) - 5, 5).weights == [1, 1, 2, 3, 4, 5, 1]
 
 
 def test_scores_are_averaged_by_weight():
     explainer, tokenized_text = explainer_for("bert"), whole("it is a good movie and they are")
-    windows = cut(tokenized_text, 7, 2)
-    assert [one.places for one in windows] == [[0, 1, 2, 3, 4, 5, 9], [0, 4, 5, 6, 7, 8, 9]]
+    windows = split_into_windows(tokenized_text, 7, 2)
+    assert [one.positions for one in windows] == [[0, 1, 2, 3, 4, 5, 9], [0, 4, 5, 6, 7, 8, 9]]
     template = explainer.explain("it is a good movie and they are", "gradient_x_input")
     scores = [torch.tensor([1.0, 2, 3, 4, 5, 6, 7]), torch.tensor([10.0, 20, 30, 40, 50, 60, 70])]
     found = [dataclasses.replace(template, scores=s, score=float(i)) for i, s in enumerate(scores)]
-    merged = merge(tokenized_text, windows, found)
+    merged = merge_explanations(tokenized_text, windows, found)
     four, five = (5 * 2 + 20 * 1) / 3, (6 * 1 + 30 * 2) / 3  # the left window is cut behind them, the right one before
     expected = torch.tensor([5.5, 2, 3, 4, four, five, 40, 50, 60, 38.5])
     torch.testing.assert_close(merged.scores, expected)
@@ -100,7 +100,7 @@ def test_windows_explain_one_label_and_say_what_the_model_says_on_average(tmp_pa
     explainer = explainer_for("electra")
     assert [row["windows"] for row in found] == [4, 1, 8]
     tokenized_text, one = explainer.encode([DIVIDED])[0], found[0]
-    windows = [w.tokenized_text for w in cut(tokenized_text, 10, 4)]
+    windows = [w.tokenized_text for w in split_into_windows(tokenized_text, 10, 4)]
     with torch.no_grad():
         logits = torch.stack([explainer.model(torch.tensor([w.input_ids])).logits[0] for w in windows])
     mean = logits.double().mean(0)
@@ -139,7 +139,7 @@ def test_without_windows_what_does_not_fit_is_noted(tmp_path):
     [
         ({"window": 500}, "reads 300 tokens at most"),
         ({"window": 10, "overlap": 10}, "overlap by 0 to 9"),
-        ({"overlap": 3}, "say how many tokens"),
+        ({"overlap": 3}, "set window, the number of tokens"),
         ({"window": 0}, "positive"),
     ],
 )

@@ -11,7 +11,7 @@ from tests.house.plan import PACKAGE
 from tests.regex_steps import count_steps
 from tokenlight.cli.app import COLORS
 from tokenlight.corpus.shards import SHARD
-from tokenlight.runs.run_folder import WHERE
+from tokenlight.runs.run_folder import LOCATIONS
 from tokenlight.text import segmentation
 from tokenlight.text.tokenize import MARK
 from tokenlight.views.answer_page import IMPORT
@@ -36,7 +36,7 @@ PATTERNS = {
     "views/answer_page.py": [(IMPORT, ())],  # reads files of the package alone
     "heads/parse_placement.py": [(re.compile(r"a\s++b"), ("a", " ", "b"))],  # made from a word with blanks in it
     "corpus/shards.py": [(SHARD, ("part-", "1", ".", "parquet"))],
-    "runs/run_folder.py": [(WHERE, ("model", ".name", "seed_models", ".", "1", "data"))],
+    "runs/run_folder.py": [(LOCATIONS, ("model", ".name", "seed_models", ".", "1", "data"))],
 }
 LISTED = [(pattern, parts) for listed in PATTERNS.values() for pattern, parts in listed]
 SHORT = 48  # characters

@@ -26,11 +26,11 @@ class DiesOnce:
 
 @dataclass(frozen=True)
 class Refuses:
-    """Work that needs no model and meets an error in the second part."""
+    """Work that needs no model and fails in the second chunk."""
 
     explainers: tuple[Any, ...] = ()
 
-    def do(self, part: Any, tell: Any) -> int:
-        if part.number == 1:
+    def process(self, chunk: Any, advance: Any) -> int:
+        if chunk.number == 1:
             raise OSError("the disk is full")
-        return part.number
+        return chunk.number

@@ -15,6 +15,6 @@ def test_garbage_is_collected_only_where_memory_ran_out(error, collected, monkey
             raise error
         return items
 
-    found = halving.by_halves(range(8), explain, lambda item, error, reason: -item)
+    found = halving.isolate_failures(range(8), explain, lambda item, error, reason: -item)
     assert found == [0, 1, 2, 3, 4, -5, 6, 7]
     assert len(calls) == collected

@@ -268,7 +268,7 @@ def test_a_bug_on_every_row_ends_the_run(error, tmp_path, monkeypatch):
 
 def test_a_bug_that_begins_behind_the_first_rows_ends_a_run_without_results(tmp_path, monkeypatch):
     """As after a restart with a version that has it."""
-    monkeypatch.setattr(explain_dataset, "try_out", lambda plan, source: None)
+    monkeypatch.setattr(explain_dataset, "explain_trial_rows", lambda plan, source: None)
     monkeypatch.setattr(tl.Explainer, "explain_rows", failing(rows_of_explainer, RuntimeError("a bug"), "movie"))
     with pytest.raises(RuntimeError, match=r"none of 12 rows could be explained: .*a bug"):
         tl.explain_dataset(explainer_for("text-classification"), TEXTS, tmp_path, progress=False)

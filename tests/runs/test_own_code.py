@@ -193,7 +193,7 @@ def test_a_run_that_begins_with_results_and_has_none_of_its_own(write, tmp_path,
     from tokenlight.corpus import explain_dataset
 
     path = write(SCORES, "raise ValueError('no')")
-    monkeypatch.setattr(explain_dataset, "try_out", lambda plan, source: None)
+    monkeypatch.setattr(explain_dataset, "explain_trial_rows", lambda plan, source: None)
     with pytest.raises(RuntimeError, match=rf"none of 4 rows could be explained: {OWN_CODE}{path}:{LINE[SCORES]}"):
         tl.explain_dataset(explainer_for("bert"), TEXTS, tmp_path / "out", ["own_scores"], progress=False)
 

@@ -60,14 +60,14 @@ def test_two_workers_one_of_which_is_killed_write_what_one_process_writes(source
         hook.remove()
 
 
-def run_here(self, procedure, parts, tell, ordered=True):
-    """As RayWorkers.run does, but that the worker lives in this process, which has imported everything already."""
-    worker = ray_engine.Worker([ray.put(procedure)], self.device, self.threads)
-    for part in parts():
-        done = worker({"part": [pickle.dumps(part)]})
+def run_here(self, task, read_chunks, advance, ordered=True):
+    """As RayEngine.run does, but that the worker lives in this process, which has imported everything already."""
+    worker = ray_engine.Worker([ray.put(task)], self.device, self.threads)
+    for chunk in read_chunks():
+        done = worker({"chunk": [pickle.dumps(chunk)]})
         good, result = pickle.loads(done["result"][0])
         assert good, result
-        tell(done["rows"][0])
+        advance(done["rows"][0])
         yield result
 
 
@@ -75,7 +75,7 @@ def run_here(self, procedure, parts, tell, ordered=True):
 def test_the_benchmark_gives_the_same_from_a_worker_of_ray(tmp_path, monkeypatch):
     """What a worker gets and gives went through Ray's store; how Ray hands it out is tested above."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(ray_engine.RayWorkers, "run", run_here)
+    monkeypatch.setattr(ray_engine.RayEngine, "run", run_here)
     monkeypatch.setattr(bench_run, "CHUNK_ROWS", 4)
     texts = Path("few.tsv")
     texts.write_text("text\n" + "".join(f"{text}\n" for text in [*phrases(9), "", *phrases(4)]))
@@ -90,7 +90,7 @@ def test_the_benchmark_gives_the_same_from_a_worker_of_ray(tmp_path, monkeypatch
 @pytest.mark.usefixtures("cluster")
 def test_what_goes_wrong_is_said_as_without_ray():
     parts = [Chunk(number, ()) for number in range(3)]
-    results = ray_engine.find_workers(Workers("ray", 1)).run(Refuses(), partial(iter, parts), lambda rows: None)
+    results = ray_engine.choose_ray_engine(Workers("ray", 1)).run(Refuses(), partial(iter, parts), lambda rows: None)
     assert next(results) == 0
     with pytest.raises(OSError, match="the disk is full"):
         next(results)
@@ -98,7 +98,7 @@ def test_what_goes_wrong_is_said_as_without_ray():
 
 @pytest.mark.parametrize("ordered", [True, False])
 def test_results_come_in_order_where_it_is_asked_for(ordered):
-    with ray_engine.settings_of_ray_data(ordered):
+    with ray_engine.ray_data_settings(ordered):
         assert ray.data.DataContext.get_current().execution_options.preserve_order is ordered
 
 

@@ -18,7 +18,7 @@ from tokenlight.methods.config import MethodConfig
 from tokenlight.metrics.perturbation import removable_units
 from tokenlight.model.capture import Capture
 from tokenlight.model.instrumented import InstrumentedModel
-from tokenlight.runs.halving import by_halves
+from tokenlight.runs.halving import isolate_failures
 from tokenlight.runs.run_folder import Record
 from tokenlight.tasks.selectors import OutputSelector
 from tokenlight.tasks.targets import ResolvedTarget, Target, chosen_indices
@@ -118,7 +118,7 @@ def sort_out(
     def set_aside(row: NumberedRow, error: Exception, reason: str) -> tuple[list[Case], list[Record]]:
         return [], [bad_row(row, reason)]
 
-    found = by_halves(rows, do, set_aside) if rows else []
+    found = isolate_failures(rows, do, set_aside) if rows else []
     return [case for cases, _ in found for case in cases], [record for _, records in found for record in records]
 
 

@@ -1,4 +1,4 @@
-"""All methods and all metrics on one chunk of the data, and examples kept for the report."""
+"""Measures all methods with all metrics on one chunk of the data, and keeps examples for the report."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tokenlight.bench.cases import Case, bad_row, in_order, sort_out_together
 from tokenlight.bench.protocol import Protocol, other_class
-from tokenlight.bench.robustness import likeness_of
+from tokenlight.bench.robustness import similarities_of_seeds
 from tokenlight.common.error_location import is_unforeseen, own_code, refuse_own_code
 from tokenlight.common.errors import RefusedValue
 from tokenlight.common.files import write_atomically
@@ -25,58 +25,60 @@ from tokenlight.metrics.probability import EvaluationOptions
 from tokenlight.model.instrumented import InstrumentedModel
 from tokenlight.results.explanation import Explanation
 from tokenlight.results.saved import CONVERSION, expect
-from tokenlight.runs.engines import Tell
-from tokenlight.runs.halving import by_halves
+from tokenlight.runs.engines import Advance
+from tokenlight.runs.halving import isolate_failures
 from tokenlight.runs.run_folder import Record
 from tokenlight.text.tokenized_text import TokenizedText
 
-FILE = "examples.json"
-MOST = 4  # examples
-LONGEST = 80  # tokens that can be read at a glance
+EXAMPLES_FILE = "examples.json"
+MAX_EXAMPLES = 4
+MAX_TOKENS = 80  # of an example for the report
 
 
-def keep_shown(folder: Path, cases: Sequence[Case], explained: Mapping[str, Sequence[Explanation]]) -> None:
-    """The first short examples of the run, by their row, so that a chunk which is done again changes nothing."""
-    path = folder / FILE
+def keep_examples(folder: Path, cases: Sequence[Case], explained: Mapping[str, Sequence[Explanation]]) -> None:
+    """Store the first short examples of the run, by row number, so that measuring a chunk again changes nothing."""
+    path = folder / EXAMPLES_FILE
     stored = read_stored(path) if path.exists() else {}
     before = len(stored)
     for i, case in enumerate(cases):
         number = str(case.draft.number)
-        if len(stored) < MOST and number not in stored and len(case.draft.tokenized_text) <= LONGEST:
-            stored[number] = [plain(results[i], label) for label, results in explained.items()]
-    if not stored and cases:  # all are long: the shortest is better than none
+        if len(stored) < MAX_EXAMPLES and number not in stored and len(case.draft.tokenized_text) <= MAX_TOKENS:
+            stored[number] = [example_dict(results[i], label) for label, results in explained.items()]
+    if not stored and cases:  # all examples are long: keep the shortest
         i = min(range(len(cases)), key=lambda i: len(cases[i].draft.tokenized_text))
-        stored[str(cases[i].draft.number)] = [plain(results[i], label) for label, results in explained.items()]
+        stored[str(cases[i].draft.number)] = [example_dict(results[i], label) for label, results in explained.items()]
     if len(stored) > before:
         write_atomically(path, json.dumps(stored, ensure_ascii=False) + "\n")
 
 
-def plain(explanation: Explanation, label: str) -> dict[str, Any]:
-    """Under the method's label, without the note that the method ignores the target: the benchmark sets the targets."""
+def example_dict(explanation: Explanation, label: str) -> dict[str, Any]:
+    """An explanation as a dict, with the method's label and without the note that the method ignores the target."""
     notes = tuple(note for note in explanation.notes if note_code(note) != "target_ignored")
     title = explanation.method_title if label == explanation.method else ""
     return replace(explanation, method=label, method_title=title, notes=notes).to_dict()
 
 
-def read_shown(folder: Path) -> list[list[Explanation]]:
-    """For each example the explanations of all methods."""
-    path = folder / FILE
+def read_kept_examples(folder: Path) -> list[list[Explanation]]:
+    """For each kept example, the explanations of all methods."""
+    path = folder / EXAMPLES_FILE
     if not path.exists():
         return []
     stored = read_stored(path)
     try:
-        return [[Explanation.from_dict(plain) for plain in group] for group in stored.values()]
+        return [
+            [Explanation.from_dict(explanation) for explanation in explanations] for explanations in stored.values()
+        ]
     except CONVERSION as error:
         raise damaged_examples(path, error) from error
 
 
 def read_stored(path: Path) -> dict[str, list[Any]]:
-    """By the number of their row, as `to_dict` gives them."""
+    """The content of the file of examples: dicts of explanations by row number."""
     try:
         stored = json.loads(path.read_text(encoding="utf-8"))
         expect(isinstance(stored, dict), "examples", "an object", stored)
-        for group in stored.values():
-            expect(isinstance(group, list), "examples", "a list for each row", group)
+        for explanations in stored.values():
+            expect(isinstance(explanations, list), "examples", "a list for each row", explanations)
     except (ValueError, RecursionError) as error:
         raise damaged_examples(path, error) from error
     return stored
@@ -89,14 +91,14 @@ def damaged_examples(path: Path, error: Exception) -> ValueError:
     )
 
 
-EXPLAINED_AT_ONCE = 4096  # tokens, padding included
-SEVERAL = 10  # rows with unforeseen errors, and none without, that no row can be blamed for
-Explained = dict[str, list[Explanation]]  # label -> for each case
+BATCH_TOKENS = 4096  # padding included
+MAX_UNFORESEEN = 10  # if so many rows fail with unforeseen errors, and none succeeds, the first error is raised
+Explained = dict[str, list[Explanation]]  # by label, for each case
 
 
 @dataclass(frozen=True)
 class MeasuredChunk:
-    """A record for every row in order, and the explanations behind them."""
+    """The records of all rows in order, with the cases and their explanations."""
 
     records: list[Record]
     cases: list[Case]
@@ -104,48 +106,48 @@ class MeasuredChunk:
 
     @property
     def reasons(self) -> list[str]:
-        """Why rows could not be measured."""
+        """The reasons of bad rows."""
         return [record["bad"] for record in self.records if "bad" in record]
 
 
 @dataclass(frozen=True)
 class MeasuringPlan:
-    """What is done to every part."""
+    """How each chunk is measured."""
 
-    explainer: Explainer  # as the protocol reads texts
+    explainer: Explainer  # fitted to the protocol
     protocol: Protocol
     method_configs: Mapping[str, MethodConfig]  # by label
-    seeds: tuple[tuple[Explainer, Mapping[str, MethodConfig]], ...] = ()  # models to compare with
-    inverse: bool = False  # the methods' scores turned round: the control that should be worst
-    fused: bool | None = None  # attention as one operation; None: wherever no method needs its weights
-    run_of: Mapping[str, str] = field(default_factory=dict)  # label of a run -> label of its line in the table
+    seeds: tuple[tuple[Explainer, Mapping[str, MethodConfig]], ...] = ()  # models that differ in their seed
+    inverse: bool = False  # whether scores are inverted: a control that should be worst
+    fused: bool | None = None  # attention as one operation; None: unless a method needs attention maps
+    run_of: Mapping[str, str] = field(default_factory=dict)  # label of the line in the table, by label of a run
 
     @property
     def explainers(self) -> list[Explainer]:
         return [self.explainer, *(explainer for explainer, _ in self.seeds)]
 
-    def do(self, part: Chunk, tell: Tell) -> MeasuredChunk:
-        found = measure_chunk(self, part)
-        tell(len(part.rows))
-        return found
+    def process(self, chunk: Chunk, advance: Advance) -> MeasuredChunk:
+        measured = measure_chunk(self, chunk)
+        advance(len(chunk.rows))
+        return measured
 
     def by_line(self, explained: Explained) -> Explained:
-        """Explanations by the lines of a table: of several runs, the first."""
-        found: Explained = {}
+        """Explanations by line of the table; for a method with several runs, those of the first run."""
+        by_line: Explained = {}
         for label, results in explained.items():
-            found.setdefault(self.run_of.get(label, label), results)
-        return found
+            by_line.setdefault(self.run_of.get(label, label), results)
+        return by_line
 
     def measures(self, needs: str) -> list[Measure]:
-        """Those that read curves or marks, or compare classes or models."""
+        """The measures of one kind: those that read "curves" or "marks", or that compare "classes" or "models"."""
         if needs == "curves":
-            return [m for m in self.protocol.measures if m.entry.kind == "perturbation"]
-        return [m for m in self.protocol.measures if needs in (m.entry.needs, m.entry.compares)]
+            return [measure for measure in self.protocol.measures if measure.entry.kind == "perturbation"]
+        return [measure for measure in self.protocol.measures if needs in (measure.entry.needs, measure.entry.compares)]
 
 
 @dataclass(frozen=True)
 class ReadyModel:
-    """A model for the time of one part: its instrumented model, and the cases' texts in its tokens."""
+    """A model during one chunk: its instrumented model, and the texts of the cases in its tokens."""
 
     explainer: Explainer
     method_configs: Mapping[str, MethodConfig]
@@ -153,41 +155,42 @@ class ReadyModel:
     tokenized_texts: list[TokenizedText]
 
 
-def measure_chunk(plan: MeasuringPlan, part: Chunk) -> MeasuredChunk:
-    """The rows of a part; one on which anything fails is set aside with the reason, and spoils no other.
+def measure_chunk(plan: MeasuringPlan, chunk: Chunk) -> MeasuredChunk:
+    """Measure the rows of a chunk. A row on which anything fails is set aside with the reason and affects no other.
 
-    If the first part shows nothing but unforeseen errors, on several rows, the first of them is raised: then no row is
-    at fault. The same holds for an error in the caller's own code, on any number of rows.
+    If no row of the first chunk can be measured, the first error is raised if it is in the caller's own code, or if at
+    least `MAX_UNFORESEEN` rows have unforeseen errors: then the rows are not the cause.
     """
     unforeseen: list[Exception] = []
-    found = measure_rows(plan, part.rows, unforeseen)
-    if part.number == 0 and not found.cases:
+    measured = measure_rows(plan, chunk.rows, unforeseen)
+    if chunk.number == 0 and not measured.cases:
         if (own := next((error for error in unforeseen if own_code(error)), None)) is not None:
-            raise refuse_own_code(found.reasons) from own
-        if len(unforeseen) >= SEVERAL:
+            raise refuse_own_code(measured.reasons) from own
+        if len(unforeseen) >= MAX_UNFORESEEN:
             raise unforeseen[0]
-    return found
+    return measured
 
 
 def measure_rows(plan: MeasuringPlan, rows: Sequence[NumberedRow], unforeseen: list[Exception]) -> MeasuredChunk:
-    """`unforeseen` gets the first errors that may be bugs, ours or the caller's."""
+    """Measure rows. The first errors that may be bugs, of tokenlight or of the caller, are appended to `unforeseen`."""
 
     def set_aside(row: NumberedRow, error: Exception, reason: str) -> MeasuredChunk:
         may_be_bug = is_unforeseen(error) or own_code(error) is not None
-        if may_be_bug and len(unforeseen) < SEVERAL:  # they hold what was in memory when they were raised
+        if may_be_bug and len(unforeseen) < MAX_UNFORESEEN:  # few, since errors keep tensors of their frames alive
             unforeseen.append(error)
         return MeasuredChunk([bad_row(row, reason)], [], {})
 
-    found = by_halves(rows, lambda some: [measure_together(plan, some)], set_aside)
+    groups = isolate_failures(rows, lambda group: [measure_together(plan, group)], set_aside)
     explained: Explained = {}
-    for part in found:
-        for label, results in part.explained.items():
+    for group in groups:
+        for label, results in group.explained.items():
             explained.setdefault(label, []).extend(results)
-    records = [record for part in found for record in part.records]
-    return MeasuredChunk(records, [case for part in found for case in part.cases], explained)
+    records = [record for group in groups for record in group.records]
+    return MeasuredChunk(records, [case for group in groups for case in group.cases], explained)
 
 
 def measure_together(plan: MeasuringPlan, rows: Sequence[NumberedRow]) -> MeasuredChunk:
+    """Measure rows in common passes; an error on any of them is raised."""
     instrumented = InstrumentedModel(plan.explainer.model)
     cases, records = sort_out_together(plan.explainer, plan.protocol, rows, instrumented)
     explained: Explained = {}
@@ -202,7 +205,7 @@ def measure_together(plan: MeasuringPlan, rows: Sequence[NumberedRow]) -> Measur
 
 
 def refuse_unstorable(records: Sequence[Record]) -> None:
-    """Here, where it is the fault of a row, and not of the journal that would break off."""
+    """Refuse records that the journal cannot store, so that their rows are set aside."""
     try:
         json.dumps(records, allow_nan=False)
     except ValueError as error:
@@ -210,68 +213,68 @@ def refuse_unstorable(records: Sequence[Record]) -> None:
 
 
 def explain_cases(plan: MeasuringPlan, model: ReadyModel, cases: Sequence[Case], targets: list[Any]) -> Explained:
-    """Every method on every case; one pass per rule table."""
+    """The explanations of all methods for all cases."""
     return explain(plan, model, targets, [case.foil for case in cases])
 
 
 def explain(plan: MeasuringPlan, model: ReadyModel, targets: Any, foils: Any) -> Explained:
     longest = max(len(tokenized_text) for tokenized_text in model.tokenized_texts)
-    found = model.explainer.explain_rows(
+    by_label = model.explainer.explain_rows(
         model.tokenized_texts,
         model.method_configs,
         target=targets,
         foil=foils,
         run_options=RunOptions(
-            batch_size=max(1, min(32, EXPLAINED_AT_ONCE // longest)),
+            batch_size=max(1, min(32, BATCH_TOKENS // longest)),
             progress=False,
             fused=plan.fused,
             prepare=plan.protocol.prepare(model.explainer.tokenizer),
             instrumented=model.instrumented,
         ),
     )
-    adjusted = {label: [plan.protocol.adjust(e) for e in results] for label, results in found.items()}
+    adjusted = {label: [plan.protocol.adjust(e) for e in results] for label, results in by_label.items()}
     if not plan.inverse:
         return adjusted
     absolute = any(measure.resolved_perturbation.absolute for measure in plan.measures("curves"))
-    return {label: [turn_round(e, absolute) for e in results] for label, results in adjusted.items()}
+    return {label: [invert(e, absolute) for e in results] for label, results in adjusted.items()}
 
 
-def turn_round(explanation: Explanation, absolute: bool) -> Explanation:
-    """The opposite order; where the order goes by |score|, the opposite of that."""
+def invert(explanation: Explanation, absolute: bool) -> Explanation:
+    """The explanation with the inverse order of scores; with `absolute`, of absolute scores."""
     scores = explanation.scores
-    turned = scores.abs().max() - scores.abs() if absolute else -scores
-    return replace(explanation, scores=turned)
+    inverted = scores.abs().max() - scores.abs() if absolute else -scores
+    return replace(explanation, scores=inverted)
 
 
 def measure_cases(plan: MeasuringPlan, model: ReadyModel, cases: Sequence[Case], explained: Explained) -> list[Record]:
-    """The cases' records with every method's values and curves."""
-    curves = draw(plan, model, cases, explained)
+    """The records of the cases, with values and curves of all methods."""
+    curves = measure_all_curves(plan, model, cases, explained)
     others = other_explanations(plan, model, cases)
-    alike = []
+    similarities = []
     if plan.seeds:
         models = [explained_by_prediction(plan, model, explained), *explained_by_seeds(plan, cases)]
-        alike = [likeness_of(models, i, plan.measures("models")) for i in range(len(cases))]
+        similarities = [similarities_of_seeds(models, i, plan.measures("models")) for i in range(len(cases))]
     records = []
     for i, case in enumerate(cases):
         methods = {}
-        for m, (label, results) in enumerate(explained.items()):
-            own = {perturbation: lines[m * len(cases) + i] for perturbation, lines in curves.items()}
-            values = curve_values(plan, own)
-            values |= values_beside(plan.measures("marks"), results[i], case.draft.marks)
-            if others:  # not for the inverse: turned round twice, it agrees as before
-                values |= values_beside(plan.measures("classes"), results[i], others[label][i])
-            values |= alike[i][1].get(label, {}) if alike else {}
-            methods[label] = {"values": values, "curves": curve_points(plan, own)}
-        pairs = {"pairs": alike[i][0]} if alike else {}
+        for index, (label, results) in enumerate(explained.items()):
+            case_curves = {perturbation: lines[index * len(cases) + i] for perturbation, lines in curves.items()}
+            values = curve_values(plan, case_curves)
+            values |= score_values(plan.measures("marks"), results[i], case.draft.marks)
+            if others:  # not for the inverse: inverting both changes nothing
+                values |= score_values(plan.measures("classes"), results[i], others[label][i])
+            values |= similarities[i][1].get(label, {}) if similarities else {}
+            methods[label] = {"values": values, "curves": curve_points(plan, case_curves)}
+        pairs = {"pairs": similarities[i][0]} if similarities else {}
         weights = weights_of(plan, next(iter(explained.values()))[i], case.draft.marks)
         records.append(case.record | pairs | weights | {"methods": methods})
     return records
 
 
-def draw(
+def measure_all_curves(
     plan: MeasuringPlan, model: ReadyModel, cases: Sequence[Case], explained: Explained
 ) -> dict[Perturbation, list[Curve]]:
-    """Of all methods together, method after method."""
+    """The curves of all methods in one call: all cases of the first method, then of the next."""
     times = len(explained)
     return measure_curves(
         model.explainer,
@@ -284,37 +287,48 @@ def draw(
 
 
 def curve_values(plan: MeasuringPlan, curves: Mapping[Perturbation, Curve]) -> dict[str, float]:
-    return {m.label: evaluate_curve(m, curves[m.resolved_perturbation]) for m in plan.measures("curves")}
+    return {
+        measure.label: evaluate_curve(measure, curves[measure.resolved_perturbation])
+        for measure in plan.measures("curves")
+    }
 
 
 def curve_points(plan: MeasuringPlan, curves: Mapping[Perturbation, Curve]) -> dict[str, list[float]]:
-    """Each distinct curve under the first measure that reads it."""
+    """The points of each distinct curve, by the first measure that reads it."""
     names: dict[Perturbation, str] = {}
     for measure in plan.measures("curves"):
         if measure.entry.points is not None:
             names.setdefault(measure.resolved_perturbation, measure.label)
-    return {name: [float(f"{p:.6g}") for p in curves[one].probabilities.tolist()] for one, name in names.items()}
+    return {
+        name: [float(f"{point:.6g}") for point in curves[perturbation].probabilities.tolist()]
+        for perturbation, name in names.items()
+    }
 
 
 def weights_of(plan: MeasuringPlan, explanation: Explanation, marks: Tensor | None) -> dict[str, dict[str, int]]:
-    """The marked units of a text, for micro-averages over units other than tokens, of which the record has the number.
+    """Numbers of marked units, the weights of micro-averages over units other than tokens; all methods share the units.
 
-    All methods have the same units.
+    The number of marked tokens is in the record already.
     """
-    measures = [m for m in plan.measures("marks") if m.entry.weighted and m.units not in (None, "tokens")]
+    measures = [
+        measure
+        for measure in plan.measures("marks")
+        if measure.entry.weighted and measure.units not in (None, "tokens")
+    ]
     if marks is None or not measures:
         return {}
     return {"weights": {measure.label: count_marked(measure, explanation, marks) for measure in measures}}
 
 
-def values_beside(
-    measures: Sequence[Measure], one: Explanation, second: Tensor | Explanation | None
+def score_values(
+    measures: Sequence[Measure], explanation: Explanation, compared_with: Tensor | Explanation | None
 ) -> dict[str, float]:
-    return {measure.label: evaluate_scores(measure, one, second) for measure in measures}
+    """Values of measures that compare scores with marks or with another explanation."""
+    return {measure.label: evaluate_scores(measure, explanation, compared_with) for measure in measures}
 
 
 def other_explanations(plan: MeasuringPlan, model: ReadyModel, cases: Sequence[Case]) -> Explained | None:
-    """The same for another class, where a measure compares classes."""
+    """Explanations of another class, if a measure compares classes."""
     if plan.inverse or not plan.measures("classes"):
         return None
     return explain_cases(plan, model, cases, [other_class(case.target) for case in cases])
@@ -325,7 +339,7 @@ def explained_by_prediction(plan: MeasuringPlan, model: ReadyModel, explained: E
 
 
 def explained_by_seeds(plan: MeasuringPlan, cases: Sequence[Case]) -> list[Explained]:
-    """The other models' own predictions, explained."""
+    """Explanations of the seed models for their own predictions."""
     texts = [case.draft.example.text for case in cases]
     return [
         explain(

@@ -1,7 +1,7 @@
-"""The protocols of four papers, as data. Line by line in docs/presets.md.
+"""The protocols of four papers, as data; docs/presets.md explains them line by line.
 
-A name that ends in `_written` is the protocol as the paper writes it, and what it leaves open is as in the clean
-protocol. The others are what the released code does. Arras et al. have no release.
+A name that ends in `_written` is the protocol that the paper describes; what the paper leaves open is as in the clean
+protocol. The others are what the released code does. Arras et al. have released no code.
 """
 
 from dataclasses import replace
@@ -14,7 +14,7 @@ from tokenlight.tasks.masked_token import MaskedToken
 from tokenlight.tasks.next_token import NextToken
 from tokenlight.tasks.question_answering import ExtractiveAnswers
 
-# AttCAT and Mask-LRP take tokens away alike.
+# AttCAT and Mask-LRP remove tokens in the same way.
 DELETE = Perturbation(
     removal="delete",
     grid=NINTHS,
@@ -27,7 +27,7 @@ DELETE = Perturbation(
 PAD = replace(DELETE, removal="replace", token="pad")
 EVERY_DELETE, EVERY_PAD = replace(DELETE, eligible="all"), replace(PAD, eligible="all")
 
-# Their code sets [CLS] to 0 in these, and not in CAT and AttCAT.
+# Methods for which their code sets the score of [CLS] to 0; it does not for CAT and AttCAT.
 FIRST_IS_ZERO = frozenset(
     {
         "raw_attention",
@@ -135,7 +135,7 @@ ALTI_WRITTEN = Protocol(
     ),
     tasks=(Classification.name, MaskedToken.name),
 )
-# Section 5.2: between models that differ in their seed, over the texts on which they agree.
+# Section 5.2: between models that differ in their seed, on texts for which they predict the same class.
 ALTI_ROBUSTNESS_WRITTEN = (
     Measure("jaccard_top", options={"share": 0.25}, eligible="all"),
     Measure("spearman", eligible="all"),
@@ -165,4 +165,4 @@ PAPERS = (
     *(MASK_LRP_WRITTEN, MASK_LRP_QQP_WRITTEN, MASK_LRP_SQUAD_WRITTEN),
     ALTI_WRITTEN,
 )
-PROTOCOLS.update({one.name: one for one in PAPERS})
+PROTOCOLS.update({protocol.name: protocol for protocol in PAPERS})

@@ -1,4 +1,4 @@
-"""Protocols: which metrics, on which texts, and what the explained pass sees."""
+"""Protocols: which metrics on which texts, and what the explained pass sees."""
 
 import copy
 from collections.abc import Callable, Sequence
@@ -25,37 +25,37 @@ BATCH = 32  # texts that run together
 
 @dataclass(frozen=True)
 class HidingBatch(Batch):
-    """A batch with tokens that are there, and look at others, but that no token may look at."""
+    """A batch with hidden tokens: they attend to other tokens, but no token attends to them."""
 
     hidden: Tensor | None = None  # [batch, token] bool
 
     def inputs(self) -> dict[str, Tensor]:
-        found = super().inputs()
+        inputs = super().inputs()
         if self.hidden is not None:
-            found["attention_mask"] = found["attention_mask"] * ~self.hidden
-        return found
+            inputs["attention_mask"] = inputs["attention_mask"] * ~self.hidden
+        return inputs
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """How methods are judged: which measures, on which texts, and what the explained pass sees."""
+    """How methods are evaluated: which measures on which texts, and what the explained pass sees."""
 
     name: str
     measures: tuple[Measure, ...]
     tasks: tuple[str, ...] = ()  # empty: any
-    target: Literal["predicted", "gold", "argmax"] = "predicted"  # "argmax": start and end of an answer, each alone
+    target: Literal["predicted", "gold", "argmax"] = "predicted"  # "argmax": start and end of an answer, independently
     hide: tuple[Literal["cls", "sep"], ...] = ()  # tokens that no token may attend to in the explained pass
     zero_types: bool = False  # segment ids are 0 in the explained and in the measured pass
     zero_first: frozenset[str] = frozenset()  # methods whose score of the first token is set to 0
-    absolute: frozenset[str] = frozenset()  # methods of whose scores the sign is dropped
-    window: int | None = None  # tokens that are read of a text; the rest is cut off
+    absolute: frozenset[str] = frozenset()  # methods whose scores are replaced by their absolute values
+    window: int | None = None  # tokens of a text; longer texts are truncated
     shortest: int = 0  # tokens, special ones included; shorter texts are set aside
     longest: int | None = None
-    only_right: bool = False  # only examples that the model gets right
+    only_right: bool = False  # only examples with a correct prediction
     only_label: int | None = None  # only examples with this gold class
     least_probability: float = 0.0  # of the gold class
-    lost_answer: Literal["set aside", "first token"] = "set aside"  # where the gold answer was cut off
-    random_runs: int = 1  # of the control with random scores, whose means are averaged
+    lost_answer: Literal["set aside", "first token"] = "set aside"  # if the gold answer was truncated
+    random_runs: int = 1  # runs of the control with random scores, over which values are averaged
 
     def __post_init__(self) -> None:
         check_labels(self.measures)
@@ -65,10 +65,10 @@ class Protocol:
         return any(measure.entry.needs == "marks" for measure in self.measures)
 
     def fit(self, explainer: Explainer) -> Explainer:
-        """The explainer that reads texts as the protocol does. Use it for everything else."""
+        """The explainer with the tokenizer and task that the protocol requires, for all further steps."""
         task = explainer.task.name
         if self.tasks and task not in self.tasks:
-            others = ", ".join(one.name for one in PROTOCOLS.values() if task in one.tasks) or "none"
+            others = ", ".join(protocol.name for protocol in PROTOCOLS.values() if task in protocol.tasks) or "none"
             raise RefusedValue(
                 f"protocol '{self.name}' is for {' and '.join(self.tasks)}, but this model does {task}; "
                 f"protocols for that: {others}"
@@ -81,25 +81,28 @@ class Protocol:
         return Explainer(explainer.model, tokenizer, LooseAnswers if self.target == "argmax" else None)
 
     def measured(self, batch: Batch) -> Batch:
-        """What the model sees when its answer is measured, and when the filters ask it."""
+        """The batch that the model sees in the measured pass, which also decides which examples are kept."""
         types = batch.token_type_ids
         return replace(batch, token_type_ids=types * 0) if self.zero_types and types is not None else batch
 
     def prepare(self, tokenizer: Any) -> Callable[[Batch], Batch] | None:
-        """What the explained pass sees, for `explain_rows`; None where that is the batch as it is."""
+        """A function that makes the batch of the explained pass; None if that is the unchanged batch."""
         if not self.hide and not self.zero_types:
             return None
         ids = [{"cls": tokenizer.cls_token_id, "sep": tokenizer.sep_token_id}[role] for role in self.hide]
-        known = [token for token in ids if token is not None]
+        hidden_ids = [token_id for token_id in ids if token_id is not None]
 
-        def change(batch: Batch) -> Batch:
-            seen = self.measured(batch)
-            if not known:
-                return seen
-            hidden = torch.isin(seen.input_ids, seen.input_ids.new_tensor(known)) & seen.attention_mask.bool()
-            return HidingBatch(**{**vars(seen), "hidden": hidden})
+        def prepare_batch(batch: Batch) -> Batch:
+            measured = self.measured(batch)
+            if not hidden_ids:
+                return measured
+            hidden = (
+                torch.isin(measured.input_ids, measured.input_ids.new_tensor(hidden_ids))
+                & measured.attention_mask.bool()
+            )
+            return HidingBatch(**{**vars(measured), "hidden": hidden})
 
-        return change
+        return prepare_batch
 
     def keep(
         self,
@@ -109,10 +112,10 @@ class Protocol:
         probability: float | None = None,
         right: bool | None = None,
     ) -> str | None:
-        """Why an example is set aside; None where it is not.
+        """Why an example is set aside; None if it is kept.
 
         `label` is the gold class, `probability` its probability in the measured pass, `right` whether the model
-        prefers it (or the right word to the wrong one). What the protocol does not ask for may be None.
+        predicts it (or prefers the right word to the wrong one). Facts that the protocol does not use may be None.
         """
         total = len(tokenized_text) + tokenized_text.truncated
         if len(tokenized_text) < self.shortest:
@@ -134,9 +137,9 @@ class Protocol:
         labels: Sequence[int | None] = (),
         instrumented: InstrumentedModel | None = None,
     ) -> list[Any]:
-        """target= of `explain_rows` and `evaluate` for each row; None stands for what the model predicts.
+        """The target of each text; None stands for the prediction.
 
-        `instrumented`, if there is one, is of this model.
+        `instrumented` is the instrumented model of `explainer`, if there is one already.
         """
         if self.target == "gold":
             return list(labels)
@@ -147,20 +150,20 @@ class Protocol:
     def _peaks(
         self, explainer: Explainer, tokenized_texts: Sequence[TokenizedText], instrumented: InstrumentedModel
     ) -> list[tuple[int, int]]:
-        """The tokens with the highest start and end logit of the explained pass, among all tokens of the row."""
-        change = self.prepare(explainer.tokenizer)
-        found: dict[int, tuple[int, int]] = {}
-        for places in explainer.batches(list(tokenized_texts), BATCH, [False] * len(tokenized_texts)):
-            batch = explainer.collate([tokenized_texts[i] for i in places], instrumented.device)
+        """The tokens with the highest start and end logit in the explained pass, among all tokens of the text."""
+        prepare_batch = self.prepare(explainer.tokenizer)
+        peaks: dict[int, tuple[int, int]] = {}
+        for indices in explainer.batches(list(tokenized_texts), BATCH, [False] * len(tokenized_texts)):
+            batch = explainer.collate([tokenized_texts[i] for i in indices], instrumented.device)
             with torch.inference_mode(), torch.autocast(instrumented.device.type, enabled=False):
-                output = instrumented.run(change(batch) if change else batch, Capture())
-            for place, i in enumerate(places):
-                start, end = (output[side][place, : len(tokenized_texts[i])] for side in ("start_logits", "end_logits"))
-                found[i] = int(start.argmax()), int(end.argmax())
-        return [found[i] for i in range(len(tokenized_texts))]
+                output = instrumented.run(prepare_batch(batch) if prepare_batch else batch, Capture())
+            for j, i in enumerate(indices):
+                start, end = (output[side][j, : len(tokenized_texts[i])] for side in ("start_logits", "end_logits"))
+                peaks[i] = int(start.argmax()), int(end.argmax())
+        return [peaks[i] for i in range(len(tokenized_texts))]
 
     def adjust(self, explanation: Explanation) -> Explanation:
-        """The explanation with the scores that the paper's code goes on with."""
+        """The explanation with the scores that the paper's code uses."""
         scores = explanation.scores
         if explanation.method in self.absolute:
             scores = scores.abs()
@@ -169,13 +172,13 @@ class Protocol:
         return explanation if scores is explanation.scores else replace(explanation, scores=scores)
 
     def answer_marks(self, tokenized_text: TokenizedText, answer: Span) -> Tensor | None:
-        """[token] bool: the gold answer, given in characters of the context; None where it was cut off."""
+        """[token] bool: the gold answer, given in characters of the passage; None if it was truncated."""
         marks = torch.zeros(len(tokenized_text), dtype=torch.bool)
-        context = tokenized_text.segment_index(1)
-        whole = bool(context.tokens) and answer[1] <= context.ends[-1]
-        found = context.find(answer) if whole else None
-        if found is not None:
-            marks[slice(*found)] = True
+        passage = tokenized_text.segment_index(1)
+        is_complete = bool(passage.tokens) and answer[1] <= passage.ends[-1]
+        tokens = passage.find(answer) if is_complete else None
+        if tokens is not None:
+            marks[slice(*tokens)] = True
         elif self.lost_answer == "first token":
             marks[0] = True
         else:
@@ -184,14 +187,15 @@ class Protocol:
 
 
 def other_class(label: int) -> int:
-    """The class that `kendall_confidence` compares with (AttCAT): the one before, and 1 for 0; of two the other."""
+    """The class that `kendall_confidence` compares with (AttCAT): the previous one, or 1 for class 0."""
     return 1 if label == 0 else label - 1
 
 
 def clean(metrics: Sequence[str | Measure], perturbation: Perturbation | None = None) -> Protocol:
-    """The plain protocol: predicted class, every text, the model as it is."""
+    """The plain protocol: the predicted class, all texts, the unchanged model."""
     return Protocol(
-        "clean", tuple(one if isinstance(one, Measure) else measure_by_name(one, perturbation) for one in metrics)
+        "clean",
+        tuple(metric if isinstance(metric, Measure) else measure_by_name(metric, perturbation) for metric in metrics),
     )
 
 
@@ -199,7 +203,7 @@ PROTOCOLS: dict[str, Protocol] = {}
 
 
 def protocol(name: str) -> Protocol:
-    """A paper's protocol by its name; a wrong name lists the right ones."""
+    """The protocol of a paper by name."""
     if name not in PROTOCOLS:
         raise RefusedValue(f"there is no protocol '{name}'. Protocols: {', '.join(PROTOCOLS)}")
     return PROTOCOLS[name]

@@ -27,10 +27,10 @@ Explained = Mapping[str, Sequence[Explanation]]  # of one model: method -> text
 
 
 @dataclass(frozen=True)
-class Likeness:
-    """The mean over the texts on which two models predict the same class."""
+class Similarity:
+    """The mean similarity of two models' explanations, over the texts for which they predict the same class."""
 
-    pair: tuple[int, int]  # numbers of the models
+    pair: tuple[int, int]  # indices of the models
     method: str
     metric: str
     mean: float
@@ -44,12 +44,14 @@ def robustness(
     metrics: Sequence[str | Measure] | None = None,
     *,
     progress: bool = True,
-) -> list[Likeness]:
-    """For every ordered pair of models, each method and metric; by default the metrics that compare models."""
+) -> list[Similarity]:
+    """Similarities for every ordered pair of models, method and metric; by default for metrics between models."""
     if len(explainers) < 2:
         raise RefusedValue(f"robustness compares two models or more, found {len(explainers)}")
-    (listed, _), specs = texts_of(texts), [MethodSpec.parse(one) for one in methods]
-    measures = [one if isinstance(one, Measure) else Measure(one) for one in metrics or metrics_between("models")]
+    (listed, _), specs = texts_of(texts), [MethodSpec.parse(method) for method in methods]
+    measures = [
+        metric if isinstance(metric, Measure) else Measure(metric) for metric in metrics or metrics_between("models")
+    ]
     explained = [
         e.explain_configs(
             listed,
@@ -58,39 +60,43 @@ def robustness(
         )
         for i, e in enumerate(explainers)
     ]
-    found = []
-    for one, two in permutations(range(len(explainers)), 2):
-        shared = [i for i in range(len(listed)) if agree(explained[one], explained[two], i)]
+    similarities = []
+    for first, second in permutations(range(len(explainers)), 2):
+        shared = [i for i in range(len(listed)) if agree(explained[first], explained[second], i)]
         if not shared:
-            raise RefusedValue(f"models {one} and {two} predict the same class for none of the {len(listed)} texts")
+            raise RefusedValue(
+                f"models {first} and {second} predict the same class for none of the {len(listed)} texts"
+            )
         for spec in specs:
             for measure in measures:
-                pairs = [(explained[one][spec.label][i], explained[two][spec.label][i]) for i in shared]
-                mean = fmean(evaluate_scores(measure, first, second) for first, second in pairs)
-                found.append(Likeness((one, two), spec.label, measure.label, mean, len(shared)))
-    return found
+                pairs = [(explained[first][spec.label][i], explained[second][spec.label][i]) for i in shared]
+                mean = fmean(evaluate_scores(measure, *pair) for pair in pairs)
+                similarities.append(Similarity((first, second), spec.label, measure.label, mean, len(shared)))
+    return similarities
 
 
-def agree(one: Explained, two: Explained, text: int) -> bool:
+def agree(first: Explained, second: Explained, text: int) -> bool:
     """Whether two models predict the same for a text."""
-    first, second = (next(iter(explained.values()))[text] for explained in (one, two))
-    return first.prediction == second.prediction
+    first_explanation, second_explanation = (next(iter(explained.values()))[text] for explained in (first, second))
+    return first_explanation.prediction == second_explanation.prediction
 
 
-def likeness_of(
+def similarities_of_seeds(
     explained: Sequence[Explained], text: int, measures: Sequence[Measure]
 ) -> tuple[int, dict[str, dict[str, float]]]:
-    """How many pairs of models agree on a text; {method: {metric: mean over these pairs}}.
+    """The number of pairs of models that agree on a text, and {method: {metric: mean over these pairs}}.
 
-    The metrics are the same both ways round, so each pair counts once.
+    The metrics are symmetric, so each pair counts once.
     """
-    pairs = [(one, two) for one, two in combinations(explained, 2) if agree(one, two, text)]
+    pairs = [(first, second) for first, second in combinations(explained, 2) if agree(first, second, text)]
     if not pairs or not measures:
         return len(pairs), {}
     return len(pairs), {
         method: {
-            m.label: fmean(evaluate_scores(m, one[method][text], two[method][text]) for one, two in pairs)
-            for m in measures
+            measure.label: fmean(
+                evaluate_scores(measure, first[method][text], second[method][text]) for first, second in pairs
+            )
+            for measure in measures
         }
         for method in explained[0]
     }
@@ -99,18 +105,18 @@ def likeness_of(
 def check_methods(
     explainer: Explainer, texts: Sequence[Text], specs: Sequence[MethodSpec], heads: HeadsLike = None, **settings: Any
 ) -> Similarities:
-    """Each method's similarity to its own scores as more and more layers are shuffled."""
-    found = {}
+    """For each method, the similarity to its own scores while more and more layers are shuffled."""
+    similarities = {}
     for spec in specs:
         options = dict(spec.options)
         if heads is not None and "heads" in spec.entry.options:
             options.setdefault("heads", heads)
-        found[spec.label] = sanity(explainer, texts, spec.name, progress=True, **settings, **options)
-    return found
+        similarities[spec.label] = sanity(explainer, texts, spec.name, progress=True, **settings, **options)
+    return similarities
 
 
 def source_texts(source: DataSource, explainer: Explainer) -> list[Text]:
-    """The texts alone; bad rows are refused, since there is no table to count them in."""
+    """The texts of a source; bad rows are refused."""
     texts = []
     for row in read_examples(source, explainer.task.gap):
         if not isinstance(row, Example):

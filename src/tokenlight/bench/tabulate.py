@@ -1,4 +1,4 @@
-"""From stored records to the table: means with 95 % intervals, and tests against the best method."""
+"""The table from stored records: means with 95 % intervals, and tests against the best method."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -18,12 +18,12 @@ from tokenlight.metrics.evaluate import Measure
 from tokenlight.metrics.perturbation import Perturbation
 from tokenlight.results.tables import FEWEST, Cell, Column, Line, Panel, Table
 
-INVERSE = "inverse of "  # begins the label of the control that turns a method round
-STAGES = ("results-00000.jsonl", "results-00001.jsonl")  # the methods; the inverse of the best of them
+INVERSE = "inverse of "  # prefix of the label of the control with inverted scores
+STAGES = ("results-00000.jsonl", "results-00001.jsonl")  # the methods; the inverse of the best method
 
 
 def read_table(folder: str | Path, seed: int = 0) -> Table:
-    """The table of a run's folder, without model or data."""
+    """The table of a run, from its folder alone."""
     results, spreads = merge_runs(read_results(Path(folder), STAGES))
     columns = make_columns(results.measures)
     lines, panels = make_lines(results, spreads, seed), make_panels(results, columns, seed)
@@ -31,7 +31,7 @@ def read_table(folder: str | Path, seed: int = 0) -> Table:
 
 
 def best_method(folder: Path) -> str:
-    """The method with the best mean of the first metric; where it has several runs, the first of them."""
+    """The label of the method with the best mean of the first metric; of its first run if it has several."""
     runs = read_results(folder, STAGES[:1])
     results, _ = merge_runs(runs)
     candidates = [m for m, label in enumerate(results.labels) if not is_control(results, label)]
@@ -42,9 +42,9 @@ def best_method(folder: Path) -> str:
 
 
 def merge_runs(results: Results) -> tuple[Results, dict[str, tuple[float, ...]]]:
-    """One column for all runs of a method, their mean on each example; and by its label the standard deviations.
+    """Average the runs of each method on every example; also return standard deviations by label of the method.
 
-    These are over runs, each run with its mean over examples, by measure.
+    A standard deviation, one for each measure, is over runs, of their means over examples.
     """
     groups: dict[str, list[int]] = {}  # label of a line -> columns of its runs
     for m, label in enumerate(results.labels):
@@ -58,7 +58,7 @@ def merge_runs(results: Results) -> tuple[Results, dict[str, tuple[float, ...]]]
                 weighted_means(results.values[:, columns, k], results.weights[:, [k] * len(columns)])
                 for k in range(len(results.measures))
             ]
-            spreads[line] = tuple(float(np.std(one, ddof=1)) for one in means)
+            spreads[line] = tuple(float(np.std(run_means, ddof=1)) for run_means in means)
 
     def mean_over_runs(array: Array) -> Array:
         return np.stack([array[:, columns].mean(1) for columns in groups.values()], 1)
@@ -78,27 +78,27 @@ def run_of(results: Results, label: str) -> str | None:
 
 
 def settings_of(results: Results, label: str) -> Mapping[str, Any]:
-    """What is stored about the method of a line; runs of one line are of one method."""
+    """The stored settings of the method of a line; all runs of a line are of one method."""
     methods = results.run.settings["methods"]
-    return methods[label] if label in methods else next(one for one in methods.values() if one.get("run_of") == label)
+    return methods[label] if label in methods else next(m for m in methods.values() if m.get("run_of") == label)
 
 
 def make_lines(results: Results, spreads: Mapping[str, tuple[float, ...]], seed: int) -> tuple[Line, ...]:
     methods = len(results.labels)
-    ours = [m for m, label in enumerate(results.labels) if not is_control(results, label)]
+    ranked = [m for m, label in enumerate(results.labels) if not is_control(results, label)]
     cells: list[list[Cell]] = [[] for _ in range(methods)]
     for k, measure in enumerate(results.measures):
         values, weights = results.values[:, :, k], np.tile(results.weights[:, k : k + 1], methods)
         means = weighted_means(values, weights)
         bounds = measure.entry.bounds_for(measure.options, results.most_marked)
         low, high = intervals(values, weights, measure.entry, bounds, seed)
-        known = [m for m in ours if not np.isnan(means[m])]
-        best = max(known, key=lambda m: sign_of(measure) * means[m]) if known else None
+        measured = [m for m in ranked if not np.isnan(means[m])]
+        best = max(measured, key=lambda m: sign_of(measure) * means[m]) if measured else None
         better = sign_of(measure) * values  # higher is better
-        level = np.full(methods, False) if best is None else level_with(best, better, weights, known, seed)
+        level = np.full(methods, False) if best is None else level_with(best, better, weights, measured, seed)
         for m in range(methods):
-            beside = m != best and bool(level[m] and not np.isnan(means[m]))
-            cells[m].append(Cell(float(means[m]), float(low[m]), float(high[m]), m == best, beside))
+            is_level = m != best and bool(level[m] and not np.isnan(means[m]))
+            cells[m].append(Cell(float(means[m]), float(low[m]), float(high[m]), m == best, is_level))
     return tuple(
         Line(label, title_of(results, label), control_of(results, label), tuple(cells[m]), spreads.get(label, ()))
         for m, label in enumerate(results.labels)
@@ -106,7 +106,7 @@ def make_lines(results: Results, spreads: Mapping[str, tuple[float, ...]], seed:
 
 
 def intervals(values: Array, weights: Array, metric: Metric, bounds: tuple[float, float], seed: int) -> Array:
-    """[2, column] 95 % limits of the means of a metric's values [example, column]; NaN where they are not known."""
+    """[2, column] 95 % limits of the means of a metric's values [example, column]; NaN if they are not known."""
     if not metric.binary:
         return bounded_intervals(values, weights, bounds, seed)
     bottom, top = bounds
@@ -123,25 +123,25 @@ def intervals(values: Array, weights: Array, metric: Metric, bounds: tuple[float
     return limits
 
 
-def level_with(best: int, values: Array, weights: Array, ours: Sequence[int], seed: int) -> Array:
+def level_with(best: int, values: Array, weights: Array, ranked: Sequence[int], seed: int) -> Array:
     """[method] bool: whether the paired difference to the best may be chance; values [example, method], better high.
 
-    The best was chosen by looking, so the family of tests holds all pairs of our methods (and those of the best with
+    The best method was chosen after measuring, so the tests are of all pairs of methods (and of the best with
     each control): the probability that any two methods of equal quality are told apart is at most 5 %, and so is the
     probability that the truly best method is called worse (multiple comparisons with the best, Hsu 1984; all pairs,
     Tukey 1953). A pair with fewer than `FEWEST` texts in common is not told apart.
     """
-    controls = [m for m in range(values.shape[1]) if m not in ours]
-    pairs = np.array([*combinations(ours, 2), *((best, m) for m in controls)], int).reshape(-1, 2)
+    controls = [m for m in range(values.shape[1]) if m not in ranked]
+    pairs = np.array([*combinations(ranked, 2), *((best, m) for m in controls)], int).reshape(-1, 2)
     differences = weights[:, pairs[:, 0]] * (values[:, pairs[:, 0]] - values[:, pairs[:, 1]])  # [example, pair]
-    enough = (~np.isnan(differences)).sum(0) >= FEWEST
-    apart = paired_chances(differences[:, enough], seed) <= ERROR
+    has_enough = (~np.isnan(differences)).sum(0) >= FEWEST
+    differs = paired_chances(differences[:, has_enough], seed) <= ERROR
     level = np.full(values.shape[1], True)
-    ahead = np.nansum(differences, 0) > 0  # [pair] the first is better on the texts that both have
-    for (first, second), first_ahead in zip(pairs[enough][apart], ahead[enough][apart], strict=True):
-        if first == best and (first_ahead or second in controls):
+    first_is_ahead = np.nansum(differences, 0) > 0  # [pair] the first is better on the texts that both were measured on
+    for (first, second), is_ahead in zip(pairs[has_enough][differs], first_is_ahead[has_enough][differs], strict=True):
+        if first == best and (is_ahead or second in controls):
             level[second] = False
-        elif second == best and not first_ahead:
+        elif second == best and not is_ahead:
             level[first] = False
     return level
 
@@ -160,43 +160,43 @@ def make_panels(results: Results, columns: tuple[Column, ...], seed: int) -> tup
 def make_panel(results: Results, curves: Array, measure: Measure, column: Column, seed: int) -> Panel:
     quantity, averaged = measure.entry.at_points(torch.from_numpy(curves), measure.options)
     points = averaged.numpy()  # [example, method, point]
-    there = ~np.isnan(points).any(1)  # [example, point]
-    points = points[:, :, there.mean(0) >= 0.5]  # curves end where fewer than half of the texts go on
+    has_point = ~np.isnan(points).any(1)  # [example, point]
+    points = points[:, :, has_point.mean(0) >= 0.5]  # curves end where fewer than half of the texts have further points
     examples, methods, length = points.shape
     flat = points.reshape(examples, methods * length)
     means = weighted_means(flat, np.ones_like(flat)).reshape(methods, length)
     limits = bounded_intervals(flat, np.ones_like(flat), measure.entry.bounds, seed)
     low, high = limits.reshape(2, methods, length)
     low, high = (np.where(exact_points(points), means, limit) for limit in (low, high))
-    axis, places = places_of(measure, length)
+    axis, positions = positions_of(measure, length)
     lines = {
         label: tuple(Cell(means[m, i], low[m, i], high[m, i]) for i in range(length))
         for m, label in enumerate(results.labels)
     }
-    return Panel(column, axis, quantity, places, lines)
+    return Panel(column, axis, quantity, positions, lines)
 
 
 def exact_points(points: Array) -> Array:
-    """[point] bool: all methods have one value on all texts, as on the whole input, where nothing was changed yet."""
+    """[point] bool: whether all methods have the same value on all texts, as at point 0, the unchanged input."""
     flat = points.reshape(-1, points.shape[-1])
     return ~np.isnan(flat).all(0) & (np.nanmax(flat, 0, initial=-np.inf) == np.nanmin(flat, 0, initial=np.inf))
 
 
-def places_of(measure: Measure, points: int) -> tuple[str, tuple[float, ...]]:
+def positions_of(measure: Measure, points: int) -> tuple[str, tuple[float, ...]]:
     """The share (in %) or number of units at each point."""
-    change = measure.resolved_perturbation
-    kept = measure.entry.needs == "kept"
-    what = "alone" if kept else ("replaced" if change.removal != "delete" else "removed")
-    first = [0.0] if not kept or change.empty else []
-    grid = [k for k in change.grid or () if not (change.distinct and k == 0)]
+    perturbation = measure.resolved_perturbation
+    keeps_units = measure.entry.needs == "kept"
+    action = "alone" if keeps_units else ("replaced" if perturbation.removal != "delete" else "removed")
+    first = [0.0] if not keeps_units or perturbation.empty else []
+    grid = [k for k in perturbation.grid or () if not (perturbation.distinct and k == 0)]
     if not grid or isinstance(grid[0], int):
         numbers = [float(k) for k in grid] or [float(k) for k in range(1, points + 1)]
-        return f"top {change.units} {what}", tuple((first + numbers)[:points])
-    return f"top {change.units} {what} (%)", tuple((first + [100 * k for k in grid])[:points])
+        return f"top {perturbation.units} {action}", tuple((first + numbers)[:points])
+    return f"top {perturbation.units} {action} (%)", tuple((first + [100 * k for k in grid])[:points])
 
 
 def make_columns(measures: Sequence[Measure]) -> tuple[Column, ...]:
-    """With the papers' titles; two of the same metric also have what they differ in."""
+    """Columns with the titles of the papers; several columns of one metric have their labels instead."""
     titles = [measure.entry.title_with(measure.options) for measure in measures]
     return tuple(
         Column(measure.label, title if titles.count(title) == 1 else measure.label, measure.entry.direction)
@@ -213,7 +213,7 @@ def is_control(results: Results, label: str) -> bool:
 
 
 def control_of(results: Results, label: str) -> str | None:
-    """What a control is; a label says nothing about that, since callers choose them."""
+    """The kind of a control; None for other methods. Labels do not show it, since callers choose them."""
     if label.startswith(INVERSE):
         return "the best method reversed"
     return METHODS[settings_of(results, label)["name"]].control if is_control(results, label) else None

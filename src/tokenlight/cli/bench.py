@@ -94,7 +94,7 @@ def bench(
     workers: WorkersOption = None,
 ) -> None:
     """Compare methods by metrics on a model and data. The same command continues a run that was stopped."""
-    from tokenlight.bench.measure import read_shown
+    from tokenlight.bench.measure import read_kept_examples
     from tokenlight.bench.tabulate import read_table
     from tokenlight.data.data_source import DataSource
     from tokenlight.views.benchmark_report import write_views
@@ -110,7 +110,7 @@ def bench(
             if has_option or bad_rows != "skip" or not erasure:
                 raise RefusedValue(f"{model} holds results, which are shown as they are: name the data for a new run")
             table, folder = read_table(model), Path(model)
-            write_views(table, folder, read_shown(folder))
+            write_views(table, folder, read_kept_examples(folder))
         elif output is None:
             raise RefusedValue("name the folder for the results with -o DIR")
         else:

@@ -33,7 +33,7 @@ from tokenlight.common.files import write_atomically
 from tokenlight.common.formatting import describe_count
 from tokenlight.common.option_values import DEFAULT_QUANTITY
 from tokenlight.corpus.settings import CorpusSettings, Each, ScoreType
-from tokenlight.runs.workers import Engine, Workers
+from tokenlight.runs.workers import EngineName, Workers
 
 if TYPE_CHECKING:
     from tokenlight.results.tables import CorpusSummary
@@ -168,7 +168,7 @@ def explain_file(
             show_words(summarize(output), 10, output / "summary.csv")
 
 
-def default_device(engine: Engine) -> str | None:
+def default_device(engine: EngineName) -> str | None:
     """The GPU if there is one; None under Ray, whose workers move their own copies of the model."""
     import torch
 

@@ -12,7 +12,7 @@ import typer
 from tokenlight.cli.catalog import complete_method, complete_task
 from tokenlight.common.errors import RefusedValue
 from tokenlight.common.option_values import Quantity, RemovalName
-from tokenlight.runs.workers import Engine
+from tokenlight.runs.workers import EngineName
 
 if TYPE_CHECKING:
     from tokenlight.text.documents import Prompt
@@ -70,7 +70,9 @@ MethodSpecsOption = Annotated[
         autocompletion=complete_method,
     ),
 ]
-EngineOption = Annotated[Engine, typer.Option(help="Run in this process (local), or in several processes under Ray.")]
+EngineOption = Annotated[
+    EngineName, typer.Option(help="Run in this process (local), or in several processes under Ray.")
+]
 WorkersOption = Annotated[int | None, typer.Option(min=1, help="How many Ray processes hold the model.")]
 FusedOption = Annotated[
     bool | None,

@@ -1,4 +1,4 @@
-"""Explains answers of a corpus, whole, by sentence or by token."""
+"""Explains the answers of a corpus: as a whole, by sentence or by token."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,8 +15,8 @@ from tokenlight.corpus.plan import (
     ExplainingPlan,
     Failure,
     ReadAnswer,
-    in_batches,
     or_failure,
+    run_in_batches,
 )
 from tokenlight.corpus.settings import Each
 from tokenlight.data.examples import Example
@@ -30,7 +30,7 @@ from tokenlight.model.instrumented import InstrumentedModel
 from tokenlight.record.recorder import Answer
 from tokenlight.results.explanation import Explanation, keep_precision
 from tokenlight.results.units import Passage
-from tokenlight.runs.engines import Tell
+from tokenlight.runs.engines import Advance
 from tokenlight.tasks.request import Request
 from tokenlight.text.documents import Document
 from tokenlight.text.segmentation import Span, sentences
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class AnswerDraft:
-    """A prompt with its answer, as the model reads them."""
+    """A prompt with its answer, tokenized."""
 
     number: int
     example: Example
@@ -57,71 +57,83 @@ def draft_answer(plan: ExplainingPlan, number: int, example: Example, prompt: To
     assert example.reply is not None, "only prompts with answers come here"
     prompt = replace(prompt, documents=example.documents)
     request = answer_request(plan.explainer.task, prompt, example.reply, settings.quantity == "log_probability")
-    parts, cuts = cut_answer(request.read, len(prompt), settings.each)
-    start, text = len(prompt), request.read.texts[-1]
-    read = ReadAnswer(text, request.read.tokens[start:], request.read.spans[start:], cuts)
-    return AnswerDraft(number, example, replace(request, resolved=replace(request.resolved, parts=parts)), read)
+    parts, part_spans = split_answer(request.read, len(prompt), settings.each)
+    start, answer_text = len(prompt), request.read.texts[-1]
+    answer = ReadAnswer(answer_text, request.read.tokens[start:], request.read.spans[start:], part_spans)
+    return AnswerDraft(number, example, replace(request, resolved=replace(request.resolved, parts=parts)), answer)
 
 
-def cut_answer(read: TokenizedText, start: int, each: Each) -> tuple[tuple[int, ...], list[Span]]:
-    """For every token from `start` on, those of the answer, the number of its part; and the parts' characters."""
+def split_answer(read: TokenizedText, start: int, each: Each) -> tuple[tuple[int, ...], list[Span]]:
+    """The number of the part for each token of the answer, which begins at `start`; and the characters of each part."""
     if each == "token":
         spans = read.spans[start:]
         return tuple(range(len(spans))), spans
-    answer = len(read.texts) - 1
-    cut = sentences if each == "sentence" else whole
-    kept = [section for section in read.divide(cut, segments=[answer], keep_special=True) if section.tokens]
-    numbers = {token: number for number, section in enumerate(kept) for token in section.tokens}
-    return tuple(numbers[token] for token in range(start, len(read))), [section.span for section in kept]
+    answer_segment = len(read.texts) - 1
+    segment = sentences if each == "sentence" else whole_text
+    divided = read.divide(segment, segments=[answer_segment], keep_special=True)
+    sections = [section for section in divided if section.tokens]
+    numbers = {token: number for number, section in enumerate(sections) for token in section.tokens}
+    return tuple(numbers[token] for token in range(start, len(read))), [section.span for section in sections]
 
 
-def whole(text: str) -> list[Span]:
+def whole_text(text: str) -> list[Span]:
     return [(0, len(text))]
 
 
 def explain_answers(
-    plan: ExplainingPlan, instrumented: InstrumentedModel, drafts: Sequence[AnswerDraft], tell: Tell, strict: bool
+    plan: ExplainingPlan, instrumented: InstrumentedModel, drafts: Sequence[AnswerDraft], advance: Advance, strict: bool
 ) -> list[ExplainedText | Failure]:
-    def run(places: list[int]) -> list[dict[str, tuple[Explanation, AnswerScores]]]:
-        chosen = plan.settings
-        running = RunOptions(
-            len(places), chosen.low_memory, progress=False, fused=chosen.fused, instrumented=instrumented
+    def run(indices: list[int]) -> list[dict[str, tuple[Explanation, AnswerScores]]]:
+        settings = plan.settings
+        run_options = RunOptions(
+            len(indices), settings.low_memory, progress=False, fused=settings.fused, instrumented=instrumented
         )
-        asked = [drafts[i].request for i in places]
-        found = explain_in_batches(plan.explainer, asked, plan.method_configs, running, assemble_parts)
-        return [{label: results[i] for label, results in found.items()} for i in range(len(places))]
+        requests = [drafts[i].request for i in indices]
+        by_label = explain_in_batches(plan.explainer, requests, plan.method_configs, run_options, assemble_parts)
+        return [{label: results[i] for label, results in by_label.items()} for i in range(len(indices))]
+
+    def on_batch_done(indices: list[int]) -> None:
+        advance(len(indices))
 
     tokenized_texts = [draft.request.read for draft in drafts]
-    found = in_batches(tokenized_texts, plan.tokens, plan.equal_lengths, run, lambda places: tell(len(places)), strict)
-    return [or_failure(partial(finish, plan, draft, one), strict) for draft, one in zip(drafts, found, strict=True)]
+    results = run_in_batches(tokenized_texts, plan.tokens, plan.equal_lengths, run, on_batch_done, strict)
+    return [
+        or_failure(partial(make_explained_text, plan, draft, result), strict)
+        for draft, result in zip(drafts, results, strict=True)
+    ]
 
 
-def finish(
-    plan: ExplainingPlan, draft: AnswerDraft, found: dict[str, tuple[Explanation, AnswerScores]] | Failure
+def make_explained_text(
+    plan: ExplainingPlan, draft: AnswerDraft, results: dict[str, tuple[Explanation, AnswerScores]] | Failure
 ) -> ExplainedText | Failure:
-    if isinstance(found, Failure):
-        return found
-    for label, (_, scores) in found.items():
+    if isinstance(results, Failure):
+        return results
+    for label, (_, scores) in results.items():
         if reason := plan.refusal(label, scores.matrix):
             return Failure(reason)
     return ExplainedText(
         draft.number,
         draft.example,
-        {label: whole for label, (whole, _) in found.items()},
+        {label: explanation for label, (explanation, _) in results.items()},
         answer=draft.answer,
         by_part={
-            label: replace(scores, by_document=by_document(whole, scores.matrix, draft.example.documents))
-            for label, (whole, scores) in found.items()
+            label: replace(scores, by_document=by_document(explanation, scores.matrix, draft.example.documents))
+            for label, (explanation, scores) in results.items()
         },
     )
 
 
-def by_document(whole: Explanation, matrix: Tensor, documents: tuple[Document, ...]) -> list[list[Passage]]:
-    """For each part of the answer the scores of the documents, and of everything else; none without documents."""
-    length = len(whole.tokens)
+def by_document(explanation: Explanation, matrix: Tensor, documents: tuple[Document, ...]) -> list[list[Passage]]:
+    """For each part of the answer, the scores of the documents and of the rest; empty without documents."""
+    length = len(explanation.tokens)
     parts = [
-        replace(whole, scores=row[:length], documents=documents, extras={"answer_share": float(row[length:].sum())})
-        for row in matrix
+        replace(
+            explanation,
+            scores=scores[:length],
+            documents=documents,
+            extras={"answer_share": float(scores[length:].sum())},
+        )
+        for scores in matrix
     ]
     return [part.by_document() for part in parts] if documents else []
 
@@ -132,22 +144,22 @@ def assemble_parts(
     method_config: MethodConfig,
     answer: Answer,
     attribution: Attribution,
-    place: int,
+    index: int,
 ) -> tuple[Explanation, AnswerScores]:
-    """The prompt's explanation, added up over the answer's parts, and what there is to say of the parts."""
+    """The explanation of the prompt, summed over the parts of the answer, and the scores of the parts."""
     tokenized_text, ids, parts = request.read, request.resolved.answer, torch.tensor(request.resolved.parts)
-    numbers, logits = facts_of_answer(answer, place, len(ids))
-    matrix = keep_precision(attribution.scores[place, : int(parts.max()) + 1, : len(tokenized_text)])
-    whole = assemble(explainer, request, method_config, answer, added_up(attribution), place)
+    explained, logits = facts_of_answer(answer, index, len(ids))
+    matrix = keep_precision(attribution.scores[index, : int(parts.max()) + 1, : len(tokenized_text)])
+    explanation = assemble(explainer, request, method_config, answer, sum_over_parts(attribution), index)
     scores = AnswerScores(
         log_probabilities=log_probabilities(logits, ids).cpu(),
-        numbers=torch.zeros(len(matrix), dtype=torch.float64).index_add_(0, parts, numbers.cpu().double()),
+        explained=torch.zeros(len(matrix), dtype=torch.float64).index_add_(0, parts, explained.cpu().double()),
         matrix=matrix,
     )
-    return whole, scores
+    return explanation, scores
 
 
-def added_up(attribution: Attribution) -> Attribution:
-    """Over the parts of the target [batch, part, ...]; maps are not written."""
+def sum_over_parts(attribution: Attribution) -> Attribution:
+    """Sum scores and extras [batch, part, ...] over the parts of the target, and drop the maps."""
     extras = {name: values.sum(1) for name, values in attribution.extras.items()}
     return replace(attribution, scores=attribution.scores.sum(1), extras=extras, maps={})

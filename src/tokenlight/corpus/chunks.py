@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import torch
@@ -16,16 +17,16 @@ from tokenlight.corpus.plan import (
     ExplainingPlan,
     Failure,
     NumberedBadRow,
-    in_batches,
     or_failure,
+    run_in_batches,
 )
-from tokenlight.corpus.windows import Window, cut, mean_logits, merge
+from tokenlight.corpus.windows import Window, mean_logits, merge_explanations, split_into_windows
 from tokenlight.data.examples import BadRow, Chunk, Example
 from tokenlight.explain.running import RunOptions
 from tokenlight.model.capture import Capture
 from tokenlight.model.instrumented import InstrumentedModel
 from tokenlight.results.explanation import Explanation
-from tokenlight.runs.engines import Tell
+from tokenlight.runs.engines import Advance
 from tokenlight.tasks.targets import ResolvedTarget
 from tokenlight.text.tokenize import encode, encode_each
 from tokenlight.text.tokenized_text import Text, TokenizedText
@@ -33,7 +34,7 @@ from tokenlight.text.tokenized_text import Text, TokenizedText
 
 @dataclass(frozen=True)
 class TextDraft:
-    """A text that the model can read, whole or in windows."""
+    """A tokenized text, whole or in windows, with its target."""
 
     number: int
     example: Example
@@ -44,50 +45,51 @@ class TextDraft:
 
 
 def explain_chunk(
-    plan: ExplainingPlan, part: Chunk, tell: Tell = lambda rows: None, strict: bool = False
+    plan: ExplainingPlan, chunk: Chunk, advance: Advance = lambda rows: None, strict: bool = False
 ) -> ExplainedChunk:
-    """Texts of similar length run together; all methods share their passes. `tell` hears how many rows are done.
+    """Explain a chunk: texts of similar length run together, and all methods share their passes.
 
-    A row on which anything fails is set aside with the reason; with `strict`, unforeseen errors are raised.
+    `advance` is called with the number of rows that are done. A row on which anything fails is set aside with the
+    reason; with `strict`, unforeseen errors are raised.
     """
-    drafts, bad = make_drafts(plan, part, strict)
-    tell(len(bad))
+    drafts, bad = make_drafts(plan, chunk, strict)
+    advance(len(bad))
     instrumented = InstrumentedModel(plan.explainer.model)
-    plain = [draft for draft in drafts if isinstance(draft, TextDraft)]
-    answered = [draft for draft in drafts if isinstance(draft, AnswerDraft)]
-    found = [
-        *explain_texts(plan, instrumented, plain, tell, strict),
-        *explain_answers(plan, instrumented, answered, tell, strict),
+    text_drafts = [draft for draft in drafts if isinstance(draft, TextDraft)]
+    answer_drafts = [draft for draft in drafts if isinstance(draft, AnswerDraft)]
+    results = [
+        *explain_texts(plan, instrumented, text_drafts, advance, strict),
+        *explain_answers(plan, instrumented, answer_drafts, advance, strict),
     ]
     texts: list[ExplainedText] = []
-    for draft, text in zip([*plain, *answered], found, strict=True):
-        if isinstance(text, Failure):
-            bad.append(set_aside(draft.number, draft.example, text.reason))
+    for draft, result in zip([*text_drafts, *answer_drafts], results, strict=True):
+        if isinstance(result, Failure):
+            bad.append(set_aside(draft.number, draft.example, result.reason))
         else:
-            texts.append(text)
-    return ExplainedChunk(part.number, sorted(texts, key=lambda one: one.number), sorted(bad, key=lambda one: one[0]))
+            texts.append(result)
+    return ExplainedChunk(chunk.number, sorted(texts, key=lambda text: text.number), sorted(bad, key=itemgetter(0)))
 
 
 def explain_texts(
-    plan: ExplainingPlan, instrumented: InstrumentedModel, drafts: Sequence[TextDraft], tell: Tell, strict: bool
+    plan: ExplainingPlan, instrumented: InstrumentedModel, drafts: Sequence[TextDraft], advance: Advance, strict: bool
 ) -> list[ExplainedText | Failure]:
-    answers = ask_about_windows(plan, instrumented, drafts, strict)
-    results = explain_windows(plan, instrumented, drafts, answers, tell, strict)
+    logits_of_drafts = run_windows(plan, instrumented, drafts, strict)
+    results_of_drafts = explain_windows(plan, instrumented, drafts, logits_of_drafts, advance, strict)
     return [
-        or_failure(partial(put_together, plan, draft, answer, result), strict)
-        for draft, answer, result in zip(drafts, answers, results, strict=True)
+        or_failure(partial(make_explained_text, plan, draft, logits, results), strict)
+        for draft, logits, results in zip(drafts, logits_of_drafts, results_of_drafts, strict=True)
     ]
 
 
 def make_drafts(
-    plan: ExplainingPlan, part: Chunk, strict: bool
+    plan: ExplainingPlan, chunk: Chunk, strict: bool
 ) -> tuple[list[TextDraft | AnswerDraft], list[NumberedBadRow]]:
-    """The texts in tokens, and what cannot be read."""
-    bad = [(number, row) for number, row in part.rows if isinstance(row, BadRow)]
-    good = [(number, row) for number, row in part.rows if isinstance(row, Example)]
+    """The tokenized texts of a chunk, and the bad rows."""
+    bad = [(number, row) for number, row in chunk.rows if isinstance(row, BadRow)]
+    examples = [(number, row) for number, row in chunk.rows if isinstance(row, Example)]
     drafts: list[TextDraft | AnswerDraft] = []
-    encoded = encode_each(partial(encode_texts, plan), [example.text for _, example in good])
-    for (number, example), tokenized_text in zip(good, encoded, strict=True):
+    encoded = encode_each(partial(encode_texts, plan), [example.text for _, example in examples])
+    for (number, example), tokenized_text in zip(examples, encoded, strict=True):
         try:
             drafts.append(make_draft(plan, number, example, tokenized_text))
         except Exception as error:
@@ -96,7 +98,7 @@ def make_drafts(
 
 
 def encode_texts(plan: ExplainingPlan, texts: Sequence[Text]) -> list[TokenizedText]:
-    """Cut off where they are too long, unless they are read in windows."""
+    """Tokenize texts; too long ones are truncated, unless they are read in windows."""
     if plan.settings.window is None:
         return plan.explainer.encode(texts)
     return encode(plan.explainer.tokenizer, texts, None)
@@ -114,7 +116,7 @@ def make_draft(
     target = settings.target if example.target is None else task.read_target(example.target)
     foil = settings.foil if example.foil is None else task.read_target(example.foil)
     task.resolve_target(tokenized_text, target, foil)
-    windows = cut(tokenized_text, settings.window or len(tokenized_text), settings.shared_tokens)
+    windows = split_into_windows(tokenized_text, settings.window or len(tokenized_text), settings.shared_tokens)
     return TextDraft(number, example, tokenized_text, windows, target, foil)
 
 
@@ -122,99 +124,109 @@ def set_aside(number: int, example: Example, reason: str) -> NumberedBadRow:
     return number, BadRow(example.where, reason)
 
 
-def ask_about_windows(
+def run_windows(
     plan: ExplainingPlan, instrumented: InstrumentedModel, drafts: Sequence[TextDraft], strict: bool
 ) -> list[Tensor | Failure | None]:
-    """[label] logits of the whole text where it is read in windows, so that all of them explain the same label."""
-    owners = [d for d, draft in enumerate(drafts) if len(draft.windows) > 1 for _ in draft.windows]
-    tokenized_texts = [one.tokenized_text for draft in drafts if len(draft.windows) > 1 for one in draft.windows]
+    """For each draft its logits [label], averaged over its windows; None for texts that are not split."""
+    windows = [
+        (d, window.tokenized_text)
+        for d, draft in enumerate(drafts)
+        if len(draft.windows) > 1
+        for window in draft.windows
+    ]
+    tokenized_texts = [tokenized_text for _, tokenized_text in windows]
 
-    def run(places: list[int]) -> list[Tensor]:
-        batch = plan.explainer.collate([tokenized_texts[i] for i in places], instrumented.device)
+    def run(indices: list[int]) -> list[Tensor]:
+        batch = plan.explainer.collate([tokenized_texts[i] for i in indices], instrumented.device)
         with torch.inference_mode(), torch.autocast(instrumented.device.type, enabled=False):
             return list(instrumented.run(batch, Capture())["logits"].cpu())
 
-    asked = in_batches(tokenized_texts, plan.tokens, plan.equal_lengths, run, strict=strict)
+    results = run_in_batches(tokenized_texts, plan.tokens, plan.equal_lengths, run, strict=strict)
     by_draft: dict[int, list[Tensor | Failure]] = {}
-    for owner, logits in zip(owners, asked, strict=True):
-        by_draft.setdefault(owner, []).append(logits)
+    for (d, _), result in zip(windows, results, strict=True):
+        by_draft.setdefault(d, []).append(result)
     return [average(by_draft[d]) if d in by_draft else None for d in range(len(drafts))]
 
 
 def average(logits: Sequence[Tensor | Failure]) -> Tensor | Failure:
-    failure = next((one for one in logits if isinstance(one, Failure)), None)
-    return failure or mean_logits([one for one in logits if isinstance(one, Tensor)])
+    """The mean of the windows' logits, or the first failure."""
+    failure = next((result for result in logits if isinstance(result, Failure)), None)
+    return failure or mean_logits([result for result in logits if isinstance(result, Tensor)])
 
 
 def explain_windows(
     plan: ExplainingPlan,
     instrumented: InstrumentedModel,
     drafts: Sequence[TextDraft],
-    answers: Sequence[Tensor | Failure | None],
-    tell: Tell,
+    logits_of_drafts: Sequence[Tensor | Failure | None],
+    advance: Advance,
     strict: bool,
 ) -> list[list[dict[str, Explanation] | Failure]]:
-    """For every draft its windows' explanations."""
-    units = [
-        (d, one.tokenized_text, resolve_draft_target(draft, answer), draft.foil)
-        for d, (draft, answer) in enumerate(zip(drafts, answers, strict=True))
-        for one in draft.windows
+    """For each draft, the explanations of its windows."""
+    windows = [
+        (d, window.tokenized_text, resolve_draft_target(draft, logits), draft.foil)
+        for d, (draft, logits) in enumerate(zip(drafts, logits_of_drafts, strict=True))
+        for window in draft.windows
     ]
 
-    def run(places: list[int]) -> list[dict[str, Explanation]]:
-        _, rows, targets, foils = zip(*(units[i] for i in places), strict=True)
-        chosen = plan.settings
-        running = RunOptions(
-            len(places), chosen.low_memory, progress=False, fused=chosen.fused, instrumented=instrumented
+    def run(indices: list[int]) -> list[dict[str, Explanation]]:
+        _, tokenized_texts, targets, foils = zip(*(windows[i] for i in indices), strict=True)
+        settings = plan.settings
+        run_options = RunOptions(
+            len(indices), settings.low_memory, progress=False, fused=settings.fused, instrumented=instrumented
         )
-        found = plan.explainer.explain_rows(
-            rows, plan.method_configs, target=list(targets), foil=list(foils), run_options=running
+        by_label = plan.explainer.explain_rows(
+            tokenized_texts, plan.method_configs, target=list(targets), foil=list(foils), run_options=run_options
         )
-        # Maps, which some options ask for, are not written; those of a whole part would not fit in memory.
-        return [{label: replace(results[i], maps={}) for label, results in found.items()} for i in range(len(places))]
+        # Maps, which some options return, are not stored; those of a whole chunk would not fit in memory.
+        return [
+            {label: replace(explanations[i], maps={}) for label, explanations in by_label.items()}
+            for i in range(len(indices))
+        ]
 
-    def finished(places: list[int]) -> None:
-        tell(sum(1 / len(drafts[units[i][0]].windows) for i in places))
+    def on_batch_done(indices: list[int]) -> None:
+        advance(sum(1 / len(drafts[windows[i][0]].windows) for i in indices))
 
-    tokenized_texts = [tokenized_text for _, tokenized_text, _, _ in units]
-    sorted_out: list[list[dict[str, Explanation] | Failure]] = [[] for _ in drafts]
-    found = in_batches(tokenized_texts, plan.tokens, plan.equal_lengths, run, finished, strict)
-    for (d, *_), result in zip(units, found, strict=True):
-        sorted_out[d].append(result)
-    return sorted_out
-
-
-def resolve_draft_target(draft: TextDraft, answer: Tensor | Failure | None) -> Any:
-    """Several windows explain what the model says about all of them."""
-    return int(answer.argmax()) if draft.target is None and isinstance(answer, Tensor) else draft.target
+    tokenized_texts = [tokenized_text for _, tokenized_text, _, _ in windows]
+    results = run_in_batches(tokenized_texts, plan.tokens, plan.equal_lengths, run, on_batch_done, strict)
+    by_draft: list[list[dict[str, Explanation] | Failure]] = [[] for _ in drafts]
+    for (d, *_), result in zip(windows, results, strict=True):
+        by_draft[d].append(result)
+    return by_draft
 
 
-def put_together(
+def resolve_draft_target(draft: TextDraft, logits: Tensor | Failure | None) -> Any:
+    """The target of a draft. Without one, several windows explain the prediction for the whole text."""
+    return int(logits.argmax()) if draft.target is None and isinstance(logits, Tensor) else draft.target
+
+
+def make_explained_text(
     plan: ExplainingPlan,
     draft: TextDraft,
-    answer: Tensor | Failure | None,
+    logits: Tensor | Failure | None,
     results: Sequence[dict[str, Explanation] | Failure],
 ) -> ExplainedText | Failure:
-    """The text's explanations from those of its windows; one that failed speaks for all."""
-    failure = next((one for one in (answer, *results) if isinstance(one, Failure)), None)
+    """The text with the merged explanations of its windows; a failure if any of them failed."""
+    failure = next((result for result in (logits, *results) if isinstance(result, Failure)), None)
     if failure is not None:
         return failure
-    found = [one for one in results if not isinstance(one, Failure)]
-    whole = found[0] if not isinstance(answer, Tensor) else merge_windows(plan, draft, answer, found)
-    for label, explanation in whole.items():
+    by_window = [result for result in results if not isinstance(result, Failure)]
+    explanations = merge_windows(plan, draft, logits, by_window) if isinstance(logits, Tensor) else by_window[0]
+    for label, explanation in explanations.items():
         if reason := plan.refusal(label, explanation.scores):
             return Failure(reason)
-    truncated = draft.whole.truncated if len(found) == 1 else 0
-    return ExplainedText(draft.number, draft.example, whole, truncated, len(found))
+    truncated = draft.whole.truncated if len(by_window) == 1 else 0
+    return ExplainedText(draft.number, draft.example, explanations, truncated, len(by_window))
 
 
 def merge_windows(
-    plan: ExplainingPlan, draft: TextDraft, logits: Tensor, found: Sequence[dict[str, Explanation]]
+    plan: ExplainingPlan, draft: TextDraft, logits: Tensor, by_window: Sequence[dict[str, Explanation]]
 ) -> dict[str, Explanation]:
-    """By label, with what the model says about the whole text."""
+    """Explanations of the whole text by label, with the prediction for the whole text."""
     output = {"logits": logits[None]}
     prediction, probability = plan.explainer.task.prediction(draft.whole, output, ResolvedTarget(), 0)
-    said = {"prediction": prediction, "probability": probability}
-    return {
-        label: replace(merge(draft.whole, draft.windows, [one[label] for one in found]), **said) for label in found[0]
+    merged = {
+        label: merge_explanations(draft.whole, draft.windows, [explanations[label] for explanations in by_window])
+        for label in by_window[0]
     }
+    return {label: replace(e, prediction=prediction, probability=probability) for label, e in merged.items()}

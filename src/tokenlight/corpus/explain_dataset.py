@@ -1,4 +1,4 @@
-"""Explains a whole corpus into a folder of Parquet files. It can be stopped anywhere and continues there."""
+"""Explains a whole corpus into a folder of Parquet files. A run can be stopped at any time and continued."""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -21,46 +21,46 @@ from tokenlight.explain.execute import refuse_to_write_out
 from tokenlight.explain.explainer import DEFAULT_METHOD, Explainer
 from tokenlight.heads.mask import HeadsLike
 from tokenlight.methods.config import MethodConfig
-from tokenlight.runs.engines import Place, Tell, open_place
+from tokenlight.runs.engines import Advance, Engine, open_engine
 from tokenlight.runs.method_specs import MethodSpec, describe_config
 from tokenlight.runs.run_folder import (
     RUN_FILE,
     check_settings,
-    claim,
     describe_run,
+    lock_folder,
     read_run,
     refuse_folder_of_data,
     warn_of_changed_data,
 )
 from tokenlight.runs.workers import THIS_PROCESS, Workers
 
-READ, TRIED = 1000, 10  # rows, and those among them on which the model runs
+TRIAL_ROWS, TRIAL_RUNS = 1000, 10  # rows that are read before a run, and those of them that are explained
 
 
-def try_out(plan: ExplainingPlan, source: DataSource) -> None:
-    """Raise what is wrong with the first texts, unless one of them can be explained."""
+def explain_trial_rows(plan: ExplainingPlan, source: DataSource) -> None:
+    """Explain the first text that can be explained; if none can, raise the reason before anything is written."""
     bad: list[BadRow] = []
     own: list[str] = []
     unforeseen: Exception | None = None
     tried = 0
-    for row in islice(read_texts(source), READ):
-        part = Chunk(0, ((0, row),))
-        counts = True  # unless nothing but the row is wrong, which is found without the model
+    for row in islice(read_texts(source), TRIAL_ROWS):
+        chunk = Chunk(0, ((0, row),))
+        used_model = True  # false for rows that are refused before the model runs
         try:
-            drafts, reasons = make_drafts(plan, part, strict=True)
-            counts = bool(drafts)
+            drafts, bad_rows = make_drafts(plan, chunk, strict=True)
+            used_model = bool(drafts)
             if drafts:
-                explained = explain_chunk(plan, part, strict=True)
+                explained = explain_chunk(plan, chunk, strict=True)
                 if explained.texts:
                     return
-                reasons = explained.bad
-            bad += [reason for _, reason in reasons]
+                bad_rows = explained.bad
+            bad += [bad_row for _, bad_row in bad_rows]
         except Exception as error:
-            reason = reason_to_skip(error)  # raises what is no row's fault
+            reason = reason_to_skip(error)  # raises errors that are not caused by a row
             own += in_own_code([reason])
             unforeseen = unforeseen or error
-        tried += counts
-        if tried == TRIED:
+        tried += used_model
+        if tried == TRIAL_RUNS:
             break
     if own:
         raise refuse_own_code(own) from unforeseen
@@ -72,42 +72,42 @@ def try_out(plan: ExplainingPlan, source: DataSource) -> None:
 
 
 FORMAT, VERSION = "tokenlight.corpus", 1
-WRITTEN = ("bad_rows.jsonl", "_SUCCESS", "summary.csv")  # beside the parts; `shards` needs pyarrow to be imported
+WRITTEN = ("bad_rows.jsonl", "_SUCCESS", "summary.csv")  # besides shards; names of `shards`, whose import needs pyarrow
 
 
 @dataclass(frozen=True)
 class ExplainedCorpus:
-    """Where the results are, and how many."""
+    """The folder of the results, and counts of rows."""
 
-    folder: Path  # that holds the results
+    folder: Path  # of the results
     parts: int  # number of files
     rows: int  # rows that were read
     explained: int  # rows that were explained
     bad: int  # rows that could not be explained: bad_rows.jsonl says why
-    unexpected: int = 0  # those among them that a bug was the reason for
-    too_small: int = 0  # scores that are not 0 and too small for the type that they are stored in
-    repaired: int = 0  # parts of an earlier run whose files were damaged: they were computed again
-    in_own_code: int = 0  # those among the bad rows on which code of the caller's own failed, such as a method
+    unexpected: int = 0  # bad rows because of a bug in tokenlight
+    too_small: int = 0  # scores other than 0 that are below the smallest normal number of the stored type
+    repaired: int = 0  # damaged shards of an earlier run that were computed again
+    in_own_code: int = 0  # bad rows because of an error in the caller's own code, such as a method
 
 
 @dataclass(frozen=True)
 class ShardWriter:
-    """A part goes in, its shard is in the folder: the same wherever it runs."""
+    """The task for each chunk: explain it and write its shard into the folder."""
 
     plan: ExplainingPlan
     folder: Path
-    about: Mapping[str, Any]  # what every shard says about itself
+    about: Mapping[str, Any]  # the settings of the run, stored in every shard
 
     @property
     def explainers(self) -> tuple[Explainer, ...]:
         return (self.plan.explainer,)
 
-    def do(self, part: Chunk, tell: Tell) -> None:
-        """`tell` hears of the rows on the way."""
+    def process(self, chunk: Chunk, advance: Advance) -> None:
+        """Write the shard of a chunk; `advance` is called with numbers of finished rows."""
         from tokenlight.corpus.shards import shard_path, write_chunk
 
-        if not shard_path(self.folder, part.number).exists():  # else a worker wrote it that died before it could say so
-            write_chunk(self.folder, explain_chunk(self.plan, part, tell), self.plan.settings, self.about)
+        if not shard_path(self.folder, chunk.number).exists():  # it exists if a worker died after writing it
+            write_chunk(self.folder, explain_chunk(self.plan, chunk, advance), self.plan.settings, self.about)
 
 
 def explain_dataset(
@@ -124,9 +124,9 @@ def explain_dataset(
     """Explain every text of a corpus with one or more methods into Parquet files in the folder `output`.
 
     `source` is a file (Parquet, JSON lines, CSV, TSV, text), a folder of such files, "hf:NAME" or a sequence of texts,
-    pairs or rows; a `DataSource` says which columns are read. By default the prediction is explained; `settings` name a
-    target, windows for long texts, and how results are written. If a run is killed, the same call continues it.
-    `Workers("ray")` spread the parts over processes or machines. docs/scale.md says more.
+    pairs or rows; a `DataSource` also names the columns. By default the prediction is explained; `settings` has a
+    target, windows for long texts, and how results are stored. If a run is killed, the same call continues it.
+    `Workers("ray")` distributes the chunks over processes or machines. See docs/scale.md.
     """
     corpus, folder = as_source(source), Path(output)
     check_corpus(corpus)
@@ -136,40 +136,40 @@ def explain_dataset(
     if settings.fused:
         refuse_to_write_out(method_configs.values())
     workers = replace(workers, threads=workers.threads or stored_threads(folder))
-    with open_place(workers, explainer) as place:
-        plan = ExplainingPlan(explainer, method_configs, settings, place.device)
+    with open_engine(workers, explainer) as engine:
+        plan = ExplainingPlan(explainer, method_configs, settings, engine.device)
         if not has_results(folder):
-            try_out(plan, corpus)
-        with claim(folder):
+            explain_trial_rows(plan, corpus)
+        with lock_folder(folder):
             check_folder(folder)
-            check_settings(folder, describe(plan, corpus, place))
-            # What is stored, so that all shards say the same, also of a run that goes on under another path.
+            check_settings(folder, describe(plan, corpus, engine))
+            # The stored settings, so that all shards have the same ones even if paths differ in a continued run.
             writer = ShardWriter(plan, folder.resolve(), read_run(folder))
-            return replace(write_shards(writer, corpus, place, progress), folder=folder)
+            return replace(write_shards(writer, corpus, engine, progress), folder=folder)
 
 
-def write_shards(writer: ShardWriter, source: DataSource, place: Place, progress: bool) -> ExplainedCorpus:
-    """Of the parts whose shard is not there yet."""
+def write_shards(writer: ShardWriter, source: DataSource, engine: Engine, progress: bool) -> ExplainedCorpus:
+    """Write the missing shards of a run, then the list of bad rows and the mark that the run is finished."""
     from tokenlight.corpus import shards as shards
 
     folder, size = writer.folder, writer.plan.settings.chunk_rows
-    shards.sweep(folder)
+    shards.remove_temporary_files(folder)
     damaged = shards.remove_damaged(folder)
     done = frozenset(shards.shards(folder))
     if not shards.is_finished(folder):
         (folder / shards.DONE).unlink(missing_ok=True)
         total, before = source.count() if progress else None, len(done) * size
-        parts = partial(split_into_chunks, partial(read_texts, source), size, done, source.row_numbers)
+        read_chunks = partial(split_into_chunks, partial(read_texts, source), size, done, source.row_numbers)
         with track_pace(total, before if total is None else min(before, total), progress) as advance:
-            for _ in place.run(writer, parts, advance, ordered=False):
-                pass  # what was made of the part is on the disk
-        shards.sweep(folder)  # of a worker that died
+            for _ in engine.run(writer, read_chunks, advance, ordered=False):
+                pass  # results are on the disk
+        shards.remove_temporary_files(folder)  # of workers that died
         shards.finish(folder)
         warn_of_changed_data(folder, source)
     else:
         shards.write_bad_rows(folder)
-    found = shards.shards(folder).values()
-    counts = sum(map(shards.read_counts, found), shards.ChunkCounts())
+    paths = shards.shards(folder).values()
+    counts = sum(map(shards.read_counts, paths), shards.ChunkCounts())
     unexpected, own = shards.reasons_of_bugs(folder)
     if (unexpected or own) and not counts.explained:
         raise RuntimeError(f"none of {counts.rows} rows could be explained: {(unexpected or own)[0]}")
@@ -189,7 +189,7 @@ def write_shards(writer: ShardWriter, source: DataSource, place: Place, progress
         )
     return ExplainedCorpus(
         folder,
-        len(found),
+        len(paths),
         counts.rows,
         counts.explained,
         counts.bad,
@@ -203,10 +203,10 @@ def write_shards(writer: ShardWriter, source: DataSource, place: Place, progress
 def make_configs(
     explainer: Explainer, methods: Sequence[str | MethodSpec], heads: HeadsLike
 ) -> dict[str, MethodConfig]:
-    """By label; an option with a wrong value is refused before anything is written."""
+    """The methods by label; options with wrong values are refused before anything is written."""
     if isinstance(methods, str):
         raise RefusedType(f"methods is a list of names, found {methods!r}")
-    specs = [MethodSpec.parse(one) for one in methods]
+    specs = [MethodSpec.parse(method) for method in methods]
     labels = [spec.label for spec in specs]
     if not labels or len(set(labels)) < len(labels):
         raise RefusedValue(f"name at least one method, and each once; found {', '.join(labels) or 'none'}")
@@ -220,7 +220,9 @@ def check_model(settings: CorpusSettings, explainer: Explainer) -> None:
     """Refuse settings that do not suit the model."""
     task = explainer.task
     if task.needs_position:
-        raise RefusedValue("this model answers for every token, and a corpus cannot name one: explain texts one by one")
+        raise RefusedValue(
+            "this model predicts a label for every token, and a corpus does not name a token: explain texts one by one"
+        )
     for name in (settings.target, settings.foil):
         if name is not None:
             task.check_shared(name)
@@ -235,7 +237,7 @@ def check_model(settings: CorpusSettings, explainer: Explainer) -> None:
 
 
 def stored_threads(folder: Path) -> int | None:
-    """A run continues as it began."""
+    """The number of threads of the run in the folder, which a continued run keeps, since it changes rounding."""
     if not (folder / RUN_FILE).is_file():
         return None
     settings = read_run(folder).get("settings")
@@ -243,15 +245,13 @@ def stored_threads(folder: Path) -> int | None:
 
 
 def check_folder(folder: Path) -> None:
-    """A run without any results has nothing to go on from, so another may take its folder."""
-    known = (folder / RUN_FILE).exists()
-    if not known and has_results(folder):
+    """Refuse a folder with files of another origin; remove a stored run without results."""
+    has_run = (folder / RUN_FILE).exists()
+    if not has_run and has_results(folder):
         raise RefusedValue(f"{folder} holds Parquet files but no {RUN_FILE}: use another folder")
-    if not known and (strangers := [name for name in WRITTEN if (folder / name).exists()]):
-        raise RefusedValue(
-            f"{folder} holds {strangers[0]} but no {RUN_FILE}, and a run would overwrite it: use another"
-        )
-    if known and not has_results(folder) and read_run(folder).get("format") == FORMAT:
+    if not has_run and (unknown := [name for name in WRITTEN if (folder / name).exists()]):
+        raise RefusedValue(f"{folder} holds {unknown[0]} but no {RUN_FILE}, and a run would overwrite it: use another")
+    if has_run and not has_results(folder) and read_run(folder).get("format") == FORMAT:
         (folder / RUN_FILE).unlink()
 
 
@@ -259,21 +259,21 @@ def has_results(folder: Path) -> bool:
     return any(folder.glob("parts/*.parquet"))
 
 
-def describe(plan: ExplainingPlan, source: DataSource, place: Place) -> dict[str, Any]:
+def describe(plan: ExplainingPlan, source: DataSource, engine: Engine) -> dict[str, Any]:
     """Everything that the results depend on."""
     settings = plan.settings
-    settled = {
+    resolved = {
         "tokens": plan.tokens,
         "overlap": None if settings.window is None else settings.shared_tokens,
-        "device": place.device,
-        "threads": place.threads,  # they change how sums are rounded
+        "device": engine.device,
+        "threads": engine.threads,  # they change how sums are rounded
     }
-    with from_extra("scale", "Parquet"):  # before anything is written: the version of pyarrow is asked for
+    with from_extra("scale", "Parquet"):  # the version of pyarrow is stored: refuse now if it is missing
         return describe_run(
             (FORMAT, VERSION),
             plan.explainer,
             {**source.describe(COLUMNS), "bytes": sum(path.stat().st_size for path in source.files)},
             {label: describe_config(method_config) for label, method_config in plan.method_configs.items()},
-            {"settings": {**asdict(settings), **settled}},
+            {"settings": {**asdict(settings), **resolved}},
             libraries=["pyarrow"],
         )

@@ -1,4 +1,4 @@
-"""What is done to every chunk of a corpus, and batches of a token budget that fit in memory."""
+"""The plan for every chunk of a corpus, its results, and batches with a budget of tokens."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,17 +16,17 @@ from tokenlight.methods.config import MethodConfig
 from tokenlight.model.behavior_probes import behavior_of
 from tokenlight.results.explanation import Explanation
 from tokenlight.results.units import Passage
-from tokenlight.runs.halving import by_halves
+from tokenlight.runs.halving import isolate_failures
 from tokenlight.text.batch import length_batches
 from tokenlight.text.tokenized_text import TokenizedText
 
-LARGEST = {"float32": torch.finfo(torch.float32).max, "float16": torch.finfo(torch.float16).max}
+MAXIMA = {"float32": torch.finfo(torch.float32).max, "float16": torch.finfo(torch.float16).max}
 NumberedBadRow = tuple[int, BadRow]
 
 
 @dataclass(frozen=True)
 class ExplainingPlan:
-    """What is done to every part."""
+    """How each chunk is explained."""
 
     explainer: Explainer
     method_configs: Mapping[str, MethodConfig]  # by label
@@ -35,7 +35,7 @@ class ExplainingPlan:
 
     @property
     def tokens(self) -> int:
-        """That run together, padding included."""
+        """Tokens in a batch, padding included."""
         return self.settings.tokens_on(self.device)
 
     @property
@@ -43,40 +43,40 @@ class ExplainingPlan:
         return behavior_of(self.explainer.inner).equal_lengths
 
     def refusal(self, label: str, scores: Tensor) -> str | None:
-        """Why scores cannot be written."""
+        """Why scores cannot be stored; None if they can."""
         largest, dtype = float(scores.abs().max()), self.settings.dtype
-        if largest <= LARGEST[dtype]:
+        if largest <= MAXIMA[dtype]:
             return None
         return f"a score of {label} is {largest:.3g}, which {dtype} cannot hold: choose another dtype"
 
 
 @dataclass(frozen=True)
 class ReadAnswer:
-    """An answer as the model reads it behind its prompt."""
+    """An answer as the model reads it after its prompt."""
 
     text: str
     tokens: list[str]
     spans: list[tuple[int, int]]  # characters
-    parts: list[tuple[int, int]]  # characters of what is explained on its own: all of it, its sentences or its tokens
+    parts: list[tuple[int, int]]  # characters of what is explained separately: the answer, its sentences or its tokens
 
 
 @dataclass(frozen=True)
 class AnswerScores:
-    """What a method says about an answer beside the scores of its prompt."""
+    """A method's scores of an answer, in addition to those of its prompt."""
 
     log_probabilities: Tensor  # [token of the answer]
-    numbers: Tensor  # [part] what is explained
+    explained: Tensor  # [part] the explained numbers
     matrix: Tensor  # [part, token]: first the prompt's tokens, then the answer's
-    by_document: Sequence[Sequence[Passage]] = ()  # for each part the documents and the rest, where there are any
+    by_document: Sequence[Sequence[Passage]] = ()  # for each part, the documents and the rest; empty without documents
 
 
 @dataclass(frozen=True)
 class ExplainedText:
-    """A text with what each method says about it, and about its answer where it has one."""
+    """A text with the explanations of all methods, and the scores of its answer if it has one."""
 
     number: int
     example: Example
-    found: Mapping[str, Explanation]  # by label
+    explanations: Mapping[str, Explanation]  # by label
     truncated: int = 0  # tokens
     windows: int = 1
     answer: ReadAnswer | None = None
@@ -85,14 +85,14 @@ class ExplainedText:
 
 @dataclass(frozen=True)
 class ExplainedChunk:
-    """Every row of a part is in one of the two, in order."""
+    """The results of a chunk: each row is in one of the two lists, in order."""
 
     number: int
     texts: list[ExplainedText]
     bad: list[NumberedBadRow]
 
 
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -102,41 +102,44 @@ class Failure:
     reason: str
 
 
-def in_batches(
+def run_in_batches(
     tokenized_texts: Sequence[TokenizedText],
     tokens: int,
-    exact: bool,
-    run: Callable[[list[int]], Sequence[Found]],
-    tell: Callable[[list[int]], None] = lambda done: None,
+    equal_lengths: bool,
+    run: Callable[[list[int]], Sequence[Result]],
+    on_batch_done: Callable[[list[int]], None] = lambda batch: None,
     strict: bool = False,
-) -> list[Found | Failure]:
-    """`run` on numbers of rows, similar lengths together, at most `tokens` at once with padding; in the rows' order.
+) -> list[Result | Failure]:
+    """The results of `run`, which gets the indices of a batch of texts; in the order of the texts.
 
-    `tell` hears of every batch that is done. With `strict`, unforeseen errors are raised.
+    A batch has texts of similar (with `equal_lengths`, equal) length and at most `tokens` tokens, padding included.
+    `on_batch_done` is called with the indices after each batch. With `strict`, unforeseen errors are raised.
     """
-    found: dict[int, Found | Failure] = {}
-    for batch in length_batches([len(tokenized_text) for tokenized_text in tokenized_texts], tokens, exact):
-        found |= zip(batch, attempt(batch, tokenized_texts, run, strict), strict=True)
-        tell(batch)
-    return [found[i] for i in range(len(tokenized_texts))]
+    results: dict[int, Result | Failure] = {}
+    for batch in length_batches([len(tokenized_text) for tokenized_text in tokenized_texts], tokens, equal_lengths):
+        results |= zip(batch, run_batch(batch, tokenized_texts, run, strict), strict=True)
+        on_batch_done(batch)
+    return [results[i] for i in range(len(tokenized_texts))]
 
 
-def attempt(
+def run_batch(
     batch: list[int],
     tokenized_texts: Sequence[TokenizedText],
-    run: Callable[[list[int]], Sequence[Found]],
+    run: Callable[[list[int]], Sequence[Result]],
     strict: bool = False,
-) -> list[Found | Failure]:
-    def failure(place: int, error: Exception, reason: str) -> Found | Failure:
+) -> list[Result | Failure]:
+    """The results of `run` for a batch; texts that fail, also for lack of memory, are replaced by the failure."""
+
+    def failure(index: int, error: Exception, reason: str) -> Result | Failure:
         if is_out_of_memory(error):
-            reason = f"its {len(tokenized_texts[place])} tokens do not fit in memory"
+            reason = f"its {len(tokenized_texts[index])} tokens do not fit in memory"
         return Failure(reason)
 
-    return by_halves(batch, lambda places: run(list(places)), failure, strict)
+    return isolate_failures(batch, lambda indices: run(list(indices)), failure, strict)
 
 
-def or_failure(make: Callable[[], Found | Failure], strict: bool) -> Found | Failure:
-    """What is made of one row, or why it cannot be."""
+def or_failure(make: Callable[[], Result | Failure], strict: bool) -> Result | Failure:
+    """The result of `make`, or the failure if it raises an error that concerns one row."""
     try:
         return make()
     except Exception as error:

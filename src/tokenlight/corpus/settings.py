@@ -1,4 +1,4 @@
-"""Settings of explaining a corpus; saved with the results."""
+"""Settings for explaining a corpus, stored with the results."""
 
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -8,23 +8,23 @@ from tokenlight.common.option_values import DEFAULT_QUANTITY, Quantity, check_qu
 
 ScoreType = Literal["float32", "float16"]
 Each = Literal["answer", "sentence", "token"]
-TOKENS = {"cpu": 512, "cuda": 8192}  # more do not make a processor faster, but take more memory
+TOKENS = {"cpu": 512, "cuda": 8192}  # on CPUs, larger batches need more memory without being faster
 
 
 @dataclass(frozen=True)
 class CorpusSettings:
     """How the texts of a corpus are read, explained and written."""
 
-    chunk_rows: int = 1000  # rows in a part; an unfinished part is done again when a run is resumed
-    tokens: int | None = None  # that run together, padding included; None: what suits the device
-    window: int | None = None  # tokens; longer texts are read in windows. None: they are cut off
+    chunk_rows: int = 1000  # rows per chunk; a run that is resumed repeats unfinished chunks
+    tokens: int | None = None  # tokens in a batch, padding included; None: the default of the device
+    window: int | None = None  # tokens; longer texts are split into windows. None: they are truncated
     overlap: int | None = None  # tokens that windows share; None: a quarter of them
     dtype: ScoreType = "float32"  # of the scores that are written
     keep_text: bool = True
-    target: str | int | None = None  # the same for every text; None: what the model predicts
+    target: str | int | None = None  # for all texts; None: the prediction
     foil: str | int | None = None
     low_memory: bool = False
-    each: Each = "sentence"  # for answers: what is explained separately, each at the cost of a backward pass
+    each: Each = "sentence"  # the part of an answer that is explained separately; each part takes a backward pass
     quantity: Quantity = DEFAULT_QUANTITY  # what is explained of each token of an answer
     fused: bool | None = None  # attention as one operation; None: wherever no method needs its weights
 
@@ -39,7 +39,7 @@ class CorpusSettings:
             raise RefusedValue(f"each is 'answer', 'sentence' or 'token', found {self.each!r}")
         check_quantity(self.quantity)
         if self.window is None and self.overlap is not None:
-            raise RefusedValue("an overlap is one of windows: say how many tokens a window has")
+            raise RefusedValue("overlap applies to windows: set window, the number of tokens in one")
         if self.window is not None and not 0 <= self.shared_tokens < self.window:
             raise RefusedValue(
                 f"windows of {self.window} tokens overlap by 0 to {self.window - 1}, found {self.overlap}"
@@ -47,11 +47,11 @@ class CorpusSettings:
 
     @property
     def shared_tokens(self) -> int:
-        """Of neighboring windows."""
+        """The tokens that neighboring windows share."""
         return (self.window or 0) // 4 if self.overlap is None else self.overlap
 
     def tokens_on(self, device: str) -> int:
-        """That run together."""
+        """The tokens in a batch on this device, padding included."""
         return TOKENS.get(device, TOKENS["cpu"]) if self.tokens is None else self.tokens
 
 

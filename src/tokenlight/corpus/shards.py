@@ -1,7 +1,8 @@
-"""The folder of an explained corpus: a Parquet file for each chunk, and the records that were skipped.
+"""The folder of an explained corpus: a Parquet file (shard) for each chunk, and the bad rows.
 
-One row is one text explained by one method: tables have the same columns whatever the methods, several runs can be
-read as one, and a method is chosen with WHERE. What the methods share (the tokens) is next to itself and compresses.
+A row of a table is one text explained by one method. So tables have the same columns whatever the methods, several runs
+can be read as one table, and queries select a method with WHERE. Columns that methods share (the tokens) have equal
+values in consecutive rows, which compress well.
 """
 
 import hashlib
@@ -9,6 +10,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, replace
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +30,8 @@ with from_extra("scale", "Parquet"):
     import pyarrow.parquet
 
 SHARD = re.compile(r"part-(\d{6,})\.parquet")
-ADDED = -1  # the segment of tokens that the tokenizer adds: they are in no text
-PARTS, BAD_PARTS, HASHES = "parts", "bad", "hashes"  # folders: readers of Parquet take all that is in one for theirs
+ADDED = -1  # the stored segment of tokens that the tokenizer adds, which are in no text
+PARTS, BAD_PARTS, HASHES = "parts", "bad", "hashes"  # separate folders: Parquet readers read every file of a folder
 BAD_ROWS, DONE = "bad_rows.jsonl", "_SUCCESS"
 ABOUT, PART = b"tokenlight", b"tokenlight.part"  # keys of a shard's metadata
 DTYPES = {"float32": pyarrow.float32(), "float16": pyarrow.float16()}
@@ -37,20 +39,21 @@ DTYPES = {"float32": pyarrow.float32(), "float16": pyarrow.float16()}
 
 @dataclass(frozen=True)
 class ChunkCounts:
-    """What became of the rows of a part, or of several."""
+    """Counts of the rows of one or several chunks."""
 
     rows: int = 0
     explained: int = 0
     bad: int = 0
-    too_small: int = 0  # scores that are not 0 but below what their type stores in full precision, or stored as 0
+    too_small: int = 0  # scores other than 0 below the smallest normal number of the stored type
 
     def __add__(self, other: "ChunkCounts") -> "ChunkCounts":
-        mine, theirs = astuple(self), astuple(other)
-        return ChunkCounts(*(one + two for one, two in zip(mine, theirs, strict=True)))
+        pairs = zip(astuple(self), astuple(other), strict=True)
+        return ChunkCounts(*(first + second for first, second in pairs))
 
 
 def columns(dtype: str) -> list[tuple[str, pyarrow.DataType]]:
-    text, whole, number = pyarrow.string(), pyarrow.int32(), pyarrow.float64()
+    """Names and types of all columns; `dtype` is the type of scores."""
+    text, integer, number = pyarrow.string(), pyarrow.int32(), pyarrow.float64()
     return [
         ("row", pyarrow.int64()),
         ("id", text),
@@ -64,32 +67,32 @@ def columns(dtype: str) -> list[tuple[str, pyarrow.DataType]]:
         ("prediction", text),
         ("probability", number),
         ("tokens", pyarrow.list_(text)),
-        ("starts", pyarrow.list_(whole)),
-        ("ends", pyarrow.list_(whole)),
+        ("starts", pyarrow.list_(integer)),
+        ("ends", pyarrow.list_(integer)),
         ("segments", pyarrow.list_(pyarrow.int16())),
         ("special", pyarrow.list_(pyarrow.bool_())),
         ("scores", pyarrow.list_(DTYPES[dtype])),
         ("signed", pyarrow.bool_()),
-        ("position", whole),
-        ("truncated", whole),
-        ("windows", whole),
+        ("position", integer),
+        ("truncated", integer),
+        ("windows", integer),
         ("notes", pyarrow.list_(text)),
         *answer_columns(dtype),
     ]
 
 
 def answer_columns(dtype: str) -> list[tuple[str, pyarrow.DataType]]:
-    """Of prompts with answers; empty for other texts."""
-    text, places, scores = pyarrow.string(), pyarrow.list_(pyarrow.int32()), pyarrow.list_(DTYPES[dtype])
+    """The columns of prompts with answers; null for other texts."""
+    text, integers, scores = pyarrow.string(), pyarrow.list_(pyarrow.int32()), pyarrow.list_(DTYPES[dtype])
     return [
         ("answer", text),
         ("answer_tokens", pyarrow.list_(text)),
-        ("answer_starts", places),
-        ("answer_ends", places),
+        ("answer_starts", integers),
+        ("answer_ends", integers),
         ("answer_scores", scores),
         ("log_probabilities", pyarrow.list_(pyarrow.float32())),
-        ("part_starts", places),
-        ("part_ends", places),
+        ("part_starts", integers),
+        ("part_ends", integers),
         ("part_numbers", pyarrow.list_(pyarrow.float64())),
         ("part_scores", pyarrow.list_(scores)),
         ("document_names", pyarrow.list_(text)),
@@ -97,27 +100,27 @@ def answer_columns(dtype: str) -> list[tuple[str, pyarrow.DataType]]:
     ]
 
 
-def write_chunk(folder: Path, part: ExplainedChunk, settings: CorpusSettings, about: Mapping[str, Any]) -> ChunkCounts:
-    """The skipped rows first, the shard last: a shard that is there says that its part is done."""
-    part, table = writable(part, settings)
-    too_small = sum(count_too_small(text, settings) for text in part.texts)
-    counts = ChunkCounts(len(part.texts) + len(part.bad), len(part.texts), len(part.bad), too_small)
-    aside = bad_path(folder, part.number)
-    if part.bad:
+def write_chunk(folder: Path, chunk: ExplainedChunk, settings: CorpusSettings, about: Mapping[str, Any]) -> ChunkCounts:
+    """Write the bad rows, then the shard, whose existence means that the chunk is done."""
+    chunk, table = build_table(chunk, settings)
+    too_small = sum(count_too_small(text, settings) for text in chunk.texts)
+    counts = ChunkCounts(len(chunk.texts) + len(chunk.bad), len(chunk.texts), len(chunk.bad), too_small)
+    bad_file = bad_path(folder, chunk.number)
+    if chunk.bad:
         lines = "".join(
-            json.dumps({"row": number, "where": row.where, "reason": row.reason}) + "\n" for number, row in part.bad
+            json.dumps({"row": number, "where": row.where, "reason": row.reason}) + "\n" for number, row in chunk.bad
         )
-        write_new(aside, lambda path: path.write_text(lines))
+        write_new(bad_file, lambda path: path.write_text(lines))
     else:
-        aside.unlink(missing_ok=True)  # of an attempt that was killed: with more memory, rows may be good
-    metadata = {ABOUT: json.dumps(about), PART: json.dumps({"part": part.number, **asdict(counts)})}
+        bad_file.unlink(missing_ok=True)  # of an interrupted attempt: rows that did not fit in memory may be good now
+    metadata = {ABOUT: json.dumps(about), PART: json.dumps({"part": chunk.number, **asdict(counts)})}
     table = table.replace_schema_metadata(metadata)
 
     def write(path: Path) -> None:
         pyarrow.parquet.write_table(table, path, compression="zstd")
-        store_hashes(folder, part.number, path)
+        store_hashes(folder, chunk.number, path)
 
-    write_new(shard_path(folder, part.number), write)
+    write_new(shard_path(folder, chunk.number), write)
     return counts
 
 
@@ -127,63 +130,64 @@ def table_of(texts: Sequence[ExplainedText], settings: CorpusSettings) -> pyarro
     return pyarrow.table(values, schema=pyarrow.schema(names))
 
 
-def writable(part: ExplainedChunk, settings: CorpusSettings) -> tuple[ExplainedChunk, pyarrow.Table]:
-    """The part and its table. A text that Parquet cannot hold, such as one whose id has half a character, is bad."""
+def build_table(chunk: ExplainedChunk, settings: CorpusSettings) -> tuple[ExplainedChunk, pyarrow.Table]:
+    """The chunk and its table. A text that Parquet cannot store, such as one with a lone surrogate, is a bad row."""
     try:
-        return part, table_of(part.texts, settings)
+        return chunk, table_of(chunk.texts, settings)
     except Exception as error:
-        reason_to_skip(error)  # raises what is no row's fault
-    texts, bad = list[ExplainedText](), list(part.bad)
-    for text in part.texts:
+        reason_to_skip(error)  # raises errors that are not caused by a row
+    texts, bad = list[ExplainedText](), list(chunk.bad)
+    for text in chunk.texts:
         try:
             table_of([text], settings)
             texts.append(text)
         except Exception as error:
             bad.append((text.number, BadRow(text.example.where, f"it cannot be written: {reason_to_skip(error)}")))
-    part = replace(part, texts=texts, bad=sorted(bad, key=lambda one: one[0]))
-    return part, table_of(texts, settings)
+    chunk = replace(chunk, texts=texts, bad=sorted(bad, key=itemgetter(0)))
+    return chunk, table_of(texts, settings)
 
 
 def count_too_small(text: ExplainedText, settings: CorpusSettings) -> int:
-    """Scores of one text that are not 0 and lose digits, or all of them, because they are below the normal numbers."""
+    """The number of scores other than 0 that lose precision because they are below the smallest normal number."""
     smallest = float(numpy.finfo(settings.dtype).smallest_normal)
-    values = [found.scores.numpy() for found in text.found.values()]
+    values = [explanation.scores.numpy() for explanation in text.explanations.values()]
     for label in text.by_part if text.answer is not None else ():
         values += [value for value in answer_scores(text, label, settings).values() if value is not None]
     return sum(int(((value != 0) & (abs(value) < smallest)).sum()) for value in values)
 
 
 def records_of(texts: Sequence[ExplainedText], settings: CorpusSettings) -> Iterator[dict[str, Any]]:
+    """A row for each text and method."""
     for text in texts:
-        for label, found in text.found.items():
-            starts, ends = zip(*found.spans, strict=True)
+        for label, explanation in text.explanations.items():
+            starts, ends = zip(*explanation.spans, strict=True)
             yield {
                 "row": text.number,
                 "id": text.example.id,
                 **text_record(text.example.text, settings),
                 "method": label,
-                "target": found.target,
-                "foil": found.foil,
-                "score": found.score,
-                "prediction": found.prediction,
-                "probability": found.probability,
-                "tokens": found.tokens,
+                "target": explanation.target,
+                "foil": explanation.foil,
+                "score": explanation.score,
+                "prediction": explanation.prediction,
+                "probability": explanation.probability,
+                "tokens": explanation.tokens,
                 "starts": starts,
                 "ends": ends,
-                "segments": [ADDED if segment is None else segment for segment in found.segments],
-                "special": found.special.tolist(),
-                "scores": found.scores.numpy().astype(settings.dtype),
-                "signed": found.signed,
-                "position": found.position,
+                "segments": [ADDED if segment is None else segment for segment in explanation.segments],
+                "special": explanation.special.tolist(),
+                "scores": explanation.scores.numpy().astype(settings.dtype),
+                "signed": explanation.signed,
+                "position": explanation.position,
                 "truncated": text.truncated,
                 "windows": text.windows,
-                "notes": found.notes,
+                "notes": explanation.notes,
                 **answer_record(text, label, settings),
             }
 
 
 def text_record(text: Text, settings: CorpusSettings) -> dict[str, Any]:
-    """The columns that hold the text as it was read: one, two for a pair, or messages."""
+    """The columns of the original text: one, two for a pair, or messages."""
     columns: dict[str, Any] = {"text": None, "text_pair": None, "messages": None}
     if not settings.keep_text:
         return columns
@@ -200,7 +204,7 @@ def answer_record(text: ExplainedText, label: str, settings: CorpusSettings) -> 
     answer, scores = text.answer, text.by_part[label]
     starts, ends = zip(*answer.spans, strict=True)
     part_starts, part_ends = zip(*answer.parts, strict=True)
-    found = {
+    rounded = {
         name: None if values is None else values.astype(settings.dtype)
         for name, values in answer_scores(text, label, settings).items()
     }
@@ -209,26 +213,27 @@ def answer_record(text: ExplainedText, label: str, settings: CorpusSettings) -> 
         "answer_tokens": answer.tokens,
         "answer_starts": starts,
         "answer_ends": ends,
-        "answer_scores": found["answer_scores"],
+        "answer_scores": rounded["answer_scores"],
         "log_probabilities": scores.log_probabilities.numpy(),
         "part_starts": part_starts,
         "part_ends": part_ends,
-        "part_numbers": scores.numbers.numpy(),
-        "part_scores": as_list(found["part_scores"]),
-        "document_names": [one.name for one in scores.by_document[0]] if scores.by_document else None,
-        "document_scores": as_list(found["document_scores"]),
+        "part_numbers": scores.explained.numpy(),
+        "part_scores": as_list(rounded["part_scores"]),
+        "document_names": [document.name for document in scores.by_document[0]] if scores.by_document else None,
+        "document_scores": as_list(rounded["document_scores"]),
     }
 
 
 def answer_scores(text: ExplainedText, label: str, settings: CorpusSettings) -> dict[str, numpy.ndarray | None]:
-    """The columns of an answer that hold scores, before they are rounded to the type that they are stored in."""
+    """The columns of an answer with scores, before they are rounded to the stored type."""
     assert text.answer is not None
     scores = text.by_part[label]
-    by_document = numpy.array([[one.score for one in some] for some in scores.by_document])  # [part, source]
+    document_scores = [[document.score for document in documents] for documents in scores.by_document]
     return {
         "answer_scores": scores.matrix.sum(0)[-len(text.answer.tokens) :].numpy(),
-        "part_scores": None if settings.each == "answer" else scores.matrix.numpy(),  # then it is in the others
-        "document_scores": by_document if scores.by_document else None,
+        # If the whole answer is one part, `scores` and `answer_scores` have its scores.
+        "part_scores": None if settings.each == "answer" else scores.matrix.numpy(),
+        "document_scores": numpy.array(document_scores) if scores.by_document else None,  # [part, document]
     }
 
 
@@ -237,80 +242,79 @@ def as_list(matrix: numpy.ndarray | None) -> list[numpy.ndarray] | None:
 
 
 def write_new(path: Path, write: Callable[[Path], object]) -> None:
-    """Under a name of its own first, so that the file is whole whenever it has its name; half of it never stays."""
+    """Write a file atomically, under a temporary name first; its folder is created if needed."""
     path.parent.mkdir(exist_ok=True)
-    with atomic_write(path) as part:
-        write(part)
+    with atomic_write(path) as temporary:
+        write(temporary)
 
 
-def sweep(folder: Path) -> None:
-    """Remove what a process that was killed had begun to write."""
-    for place in (folder, folder / PARTS, folder / BAD_PARTS, folder / HASHES):
-        for path in place.glob(".*.part"):
+def remove_temporary_files(folder: Path) -> None:
+    """Remove unfinished files of processes that were killed."""
+    for subfolder in (folder, folder / PARTS, folder / BAD_PARTS, folder / HASHES):
+        for path in subfolder.glob(".*.part"):
             path.unlink(missing_ok=True)
 
 
-def shard_path(folder: Path, part: int) -> Path:
-    return folder / PARTS / f"part-{part:06d}.parquet"
+def shard_path(folder: Path, number: int) -> Path:
+    return folder / PARTS / f"part-{number:06d}.parquet"
 
 
-def bad_path(folder: Path, part: int) -> Path:
-    return folder / BAD_PARTS / f"part-{part:06d}.jsonl"
+def bad_path(folder: Path, number: int) -> Path:
+    return folder / BAD_PARTS / f"part-{number:06d}.jsonl"
 
 
-def hash_path(folder: Path, part: int) -> Path:
-    return folder / HASHES / f"part-{part:06d}.json"
+def hash_path(folder: Path, number: int) -> Path:
+    return folder / HASHES / f"part-{number:06d}.json"
 
 
-def is_whole(folder: Path, part: int) -> bool:
-    """Whether the files of a part are byte for byte what was written."""
+def is_unchanged(folder: Path, number: int) -> bool:
+    """Whether the files of a chunk have the hashes that were stored when they were written."""
     try:
-        hashes = json.loads(hash_path(folder, part).read_text())
-        aside = bad_path(folder, part)
-        found = {"shard": hash_file(shard_path(folder, part)), "bad": hash_file(aside) if aside.exists() else None}
+        hashes = json.loads(hash_path(folder, number).read_text())
+        bad_file = bad_path(folder, number)
+        shard_hash, bad_hash = hash_file(shard_path(folder, number)), hash_file(bad_file) if bad_file.exists() else None
     except (OSError, ValueError):
         return False
-    return hashes == found
+    return hashes == {"shard": shard_hash, "bad": bad_hash}
 
 
 def remove_damaged(folder: Path) -> list[int]:
-    """Parts whose files are not what was written: they are removed, to be done again.
+    """Remove shards whose files have changed since they were written; return the numbers of their chunks.
 
-    Shards that were written before there were hashes, or copied without them, count as whole if they can be read; they
-    get a hash now.
+    Shards without hashes, of early versions or copied without them, are accepted if they can be read, and hashed now.
     """
     damaged = []
     for number, path in shards(folder).items():
         if not hash_path(folder, number).exists() and is_readable(folder, number):
             store_hashes(folder, number, path)
-        elif not is_whole(folder, number):
+        elif not is_unchanged(folder, number):
             damaged.append(number)
             path.unlink()
     return damaged
 
 
-def is_readable(folder: Path, part: int) -> bool:
-    """Whether a shard can be read to its end, has as many rows as it says, and its list of bad rows as many lines."""
-    path, aside = shard_path(folder, part), bad_path(folder, part)
+def is_readable(folder: Path, number: int) -> bool:
+    """Whether a shard can be read, and has the numbers of rows and bad rows that its metadata states."""
+    path, bad_file = shard_path(folder, number), bad_path(folder, number)
     try:
         counts, table = read_counts(path), pyarrow.parquet.read_table(path)
-        bad = len(aside.read_text().splitlines()) if aside.exists() else 0
+        bad = len(bad_file.read_text().splitlines()) if bad_file.exists() else 0
     except (OSError, ValueError, pyarrow.ArrowException):
         return False
     return (len(table), bad) == (counts.explained, counts.bad)
 
 
-def store_hashes(folder: Path, part: int, shard: Path) -> None:
-    """Of the files of a part, where its shard is at `shard`."""
-    aside = bad_path(folder, part)
-    hashes = {"shard": hash_file(shard), "bad": hash_file(aside) if aside.exists() else None}
-    write_new(hash_path(folder, part), lambda where: where.write_text(json.dumps(hashes) + "\n"))
+def store_hashes(folder: Path, number: int, shard: Path) -> None:
+    """Store the hashes of the files of a chunk; `shard` is the path of the shard, perhaps a temporary one."""
+    bad_file = bad_path(folder, number)
+    hashes = {"shard": hash_file(shard), "bad": hash_file(bad_file) if bad_file.exists() else None}
+    write_new(hash_path(folder, number), lambda temporary: temporary.write_text(json.dumps(hashes) + "\n"))
 
 
 def shards(folder: Path) -> dict[int, Path]:
-    """Those that are there, by the number of their part."""
-    found = ((SHARD.fullmatch(path.name), path) for path in (folder / PARTS).glob("*"))
-    numbered = dict(sorted((int(match[1]), path) for match, path in found if match))
+    """The paths of existing shards by the number of the chunk."""
+    matches = ((SHARD.fullmatch(path.name), path) for path in (folder / PARTS).glob("*"))
+    numbered = dict(sorted((int(match[1]), path) for match, path in matches if match))
     for path in numbered.values():
         if path.is_dir():
             raise RefusedValue(f"{path} is a folder, expected a file that was written here: move it somewhere else")
@@ -318,60 +322,60 @@ def shards(folder: Path) -> dict[int, Path]:
 
 
 def read_counts(path: Path) -> ChunkCounts:
-    """From the file's footer alone."""
+    """The counts in the metadata of a shard."""
     try:
         metadata = pyarrow.parquet.read_metadata(path).metadata or {}
         counts = json.loads(metadata[PART])
     except (pyarrow.ArrowInvalid, KeyError, ValueError) as error:
         raise RefusedValue(
-            f"{path} is damaged or not ours ({error}): delete it, then the same call writes it"
+            f"{path} is damaged or was not written by tokenlight ({error}): delete it, then the same call writes it"
         ) from error
     return ChunkCounts(counts["rows"], counts["explained"], counts["bad"], counts.get("too_small", 0))
 
 
 def finish(folder: Path) -> ChunkCounts:
-    """All skipped rows in one file, and the mark that nothing is missing, with counts."""
-    found = shards(folder)
-    counts = sum(map(read_counts, found.values()), ChunkCounts())
-    if missing := set(range(len(found))) - set(found):
+    """Write all bad rows into one file, and the counts into the file that marks the run as finished."""
+    paths = shards(folder)
+    counts = sum(map(read_counts, paths.values()), ChunkCounts())
+    if missing := set(range(len(paths))) - set(paths):
         raise RefusedValue(f"{folder / PARTS} holds parts beyond the end of the data, or lacks part {min(missing)}")
 
     write_bad_rows(folder)
-    report = json.dumps({"parts": len(found), **asdict(counts)}) + "\n"
+    report = json.dumps({"parts": len(paths), **asdict(counts)}) + "\n"
     write_new(folder / DONE, lambda path: path.write_text(report))
     return counts
 
 
 def write_bad_rows(folder: Path) -> None:
-    """All skipped rows in one file, unless it is there and holds just these."""
+    """Write the bad rows of all chunks into one file, unless it has them already."""
     path, expected = folder / BAD_ROWS, hashlib.sha256()
     for lines in bad_rows_of_chunks(folder):
         expected.update(lines)
     if path.exists() and hash_file(path) == expected.hexdigest():
         return
 
-    def gather(part: Path) -> None:
-        with part.open("wb") as file:
+    def write(temporary: Path) -> None:
+        with temporary.open("wb") as file:
             file.writelines(bad_rows_of_chunks(folder))
 
-    write_new(path, gather)
+    write_new(path, write)
 
 
 def bad_rows_of_chunks(folder: Path) -> Iterator[bytes]:
-    """The skipped rows of each part, in order; their files are hashed, as the shards are."""
+    """The bad rows of each chunk as lines of JSON, in order."""
     for number in shards(folder):
         if (path := bad_path(folder, number)).exists():
             yield path.read_bytes()
 
 
 def reasons_of_bugs(folder: Path) -> tuple[list[str], list[str]]:
-    """Of the rows that were set aside because of a bug: of ours, and in the caller's own code."""
+    """Reasons of rows that were set aside because of a bug: in tokenlight, and in the caller's own code."""
     reasons = [json.loads(line)["reason"] for lines in bad_rows_of_chunks(folder) for line in lines.splitlines()]
     return [reason for reason in reasons if UNEXPECTED in reason], in_own_code(reasons)
 
 
 def is_finished(folder: Path) -> bool:
-    """The mark is there, and so are all shards that it speaks of. A mark that cannot be read is none."""
+    """Whether the run is marked as finished, and as many shards exist as the mark states."""
     try:
         return json.loads((folder / DONE).read_text())["parts"] == len(shards(folder))
     except (OSError, ValueError, KeyError, TypeError):

@@ -32,7 +32,7 @@ BATCH = 256  # rows in memory
 
 @dataclass
 class Tally:
-    """What is counted for one method and label; grows with the vocabulary, not with the corpus."""
+    """Counts of words for one method and label. Memory grows with the vocabulary, not with the corpus."""
 
     texts: int = 0
     uses: dict[str, int] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class Tally:
             self.strongest[word] = self.strongest.get(word, 0) + 1
 
     def words(self, min_uses: int) -> tuple[WordSupport, ...]:
-        """Sums would put words such as "the" first: a little support in each text, and they are in all of them."""
+        """Words by distinctness: the standardized mean strength, since sums rank frequent words like "the" first."""
         uses = sum(self.uses.values())
         mean = sum(self.strength.values()) / max(uses, 1)
         spread = max(self.squares / max(uses, 1) - mean**2, 0.0) ** 0.5
@@ -63,12 +63,12 @@ class Tally:
             distinctness = (strength - mean) * uses**0.5 / spread if spread else 0.0
             return WordSupport(word, uses, self.strongest.get(word, 0), strength, distinctness)
 
-        found = [support(word, uses) for word, uses in self.uses.items() if uses >= min_uses]
-        return tuple(sorted(found, key=lambda one: (-one.distinctness, -one.strength, one.word)))
+        supports = [support(word, uses) for word, uses in self.uses.items() if uses >= min_uses]
+        return tuple(sorted(supports, key=lambda s: (-s.distinctness, -s.strength, s.word)))
 
 
 def summarize(folder: str | Path, method: str | None = None, min_uses: int = 1) -> list[CorpusSummary]:
-    """A summary for each method of an explained corpus, or for one; of an unfinished one what is there."""
+    """A summary for each method of an explained corpus, or for one method. Unfinished runs are summarized so far."""
     about = read_run(Path(folder))
     if about.get("format") != FORMAT:
         raise RefusedValue(f"{folder} holds no explained corpus; make one with `tokenlight explain-file`")
@@ -89,33 +89,33 @@ def summarize(folder: str | Path, method: str | None = None, min_uses: int = 1) 
         tallies[row["method"]].setdefault(label_of(row), Tally()).add(words_of(row))
     if not any(tallies.values()):
         raise RefusedValue(f"{folder} holds no explained texts yet")
-    return [CorpusSummary(name, label, sort_labels(found, min_uses)) for label, found in tallies.items()]
+    return [CorpusSummary(name, label, sort_labels(by_label, min_uses)) for label, by_label in tallies.items()]
 
 
 def label_of(row: Mapping[str, Any]) -> str:
-    """What was explained. Answers are all different, so they are counted together."""
+    """The label that a row counts for: the target, with the foil if there is one. All answers count as one label."""
     if row["answer_starts"] is not None:
         return "answers"
     return row["target"] if row["foil"] is None else f"{row['target']} minus {row['foil']}"
 
 
-def sort_labels(found: Mapping[str, Tally], min_uses: int) -> tuple[LabelWords, ...]:
-    labels = sorted(found, key=lambda label: (-found[label].texts, label))
-    return tuple(LabelWords(label, found[label].texts, found[label].words(min_uses)) for label in labels)
+def sort_labels(tallies: Mapping[str, Tally], min_uses: int) -> tuple[LabelWords, ...]:
+    labels = sorted(tallies, key=lambda label: (-tallies[label].texts, label))
+    return tuple(LabelWords(label, tallies[label].texts, tallies[label].words(min_uses)) for label in labels)
 
 
 def read_rows(folder: Path, method: str | None) -> Iterator[dict[str, Any]]:
-    """The rows of all shards that are there, by columns."""
+    """The rows of all existing shards, as dicts by column."""
     with from_extra("scale", "Parquet"):
         from pyarrow.parquet import ParquetFile
 
-    from tokenlight.corpus.shards import hash_path, is_whole, shards
+    from tokenlight.corpus.shards import hash_path, is_unchanged, shards
 
     for number, path in shards(folder).items():
-        if hash_path(folder, number).exists() and not is_whole(folder, number):  # copies may come without hashes
+        if hash_path(folder, number).exists() and not is_unchanged(folder, number):  # copied shards may lack hashes
             raise RefusedValue(
                 f"{path} is damaged: it is not what was written. Explain the corpus with the same call again, which "
-                "computes damaged parts anew"
+                "computes damaged shards again"
             )
         with ParquetFile(path) as file:
             for batch in file.iter_batches(BATCH, columns=list(READ)):
@@ -138,7 +138,7 @@ class StoredTokens(TokenGroups):
 
 
 def words_of(row: Mapping[str, Any]) -> list[tuple[str, float]]:
-    """The words of the text in lower case, with their scores; special tokens are none."""
+    """The words of the text in lower case, with their scores; without special tokens."""
     stored = StoredTokens(row)
     words = [(word_of(stored, group), group) for group in stored.units("words")]
     return [(word, sum(float(row["scores"][i]) for i in group)) for word, group in words if word]

@@ -1,4 +1,4 @@
-"""Runs chunks one after another in this process, or several at once by Ray."""
+"""Engines process the chunks of a data set: one after another in this process, or several at once under Ray."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,21 +13,21 @@ from tokenlight.runs.workers import Workers
 
 Result = TypeVar("Result")
 Result_co = TypeVar("Result_co", covariant=True)
-Parts = Callable[[], Iterator[Chunk]]  # a function, since they may be read in another process
-Tell = Callable[[float], None]  # hears how many rows are done
+ReadChunks = Callable[[], Iterator[Chunk]]  # a function, since another process may read the chunks
+Advance = Callable[[float], None]  # is called with a number of rows when they are done
 
 
-class Procedure(Protocol[Result_co]):
-    """What is done to every part, the same wherever it runs; Ray's workers get a copy each."""
+class ChunkTask(Protocol[Result_co]):
+    """The work on each chunk, the same in every engine; each worker of Ray gets a copy."""
 
     @property
     def explainers(self) -> Sequence[Explainer]: ...
 
-    def do(self, part: Chunk, tell: Tell, /) -> Result_co: ...
+    def process(self, chunk: Chunk, advance: Advance, /) -> Result_co: ...
 
 
-class Place(Protocol):
-    """Where parts are done."""
+class Engine(Protocol):
+    """Processes chunks on a device with a number of torch threads."""
 
     @property
     def device(self) -> str: ...
@@ -35,39 +35,44 @@ class Place(Protocol):
     @property
     def threads(self) -> int: ...
 
-    def run(self, procedure: Procedure[Result], parts: Parts, tell: Tell, ordered: bool = True) -> Iterator[Result]:
-        """What is made of every part, in the parts' order or as it gets done."""
+    def run(
+        self, task: ChunkTask[Result], read_chunks: ReadChunks, advance: Advance, ordered: bool = True
+    ) -> Iterator[Result]:
+        """The result for each chunk, in the order of the chunks, or of completion if not `ordered`."""
         ...
 
 
 @dataclass(frozen=True)
-class ThisProcess:
-    """One part after another."""
+class LocalEngine:
+    """Processes one chunk after another in this process."""
 
     device: str
     threads: int
 
-    def run(self, procedure: Procedure[Result], parts: Parts, tell: Tell, ordered: bool = True) -> Iterator[Result]:
-        for part in parts():
+    def run(
+        self, task: ChunkTask[Result], read_chunks: ReadChunks, advance: Advance, ordered: bool = True
+    ) -> Iterator[Result]:
+        for chunk in read_chunks():
             with torch_threads(self.threads):
-                found = procedure.do(part, tell)
-            yield found
+                result = task.process(chunk, advance)
+            yield result
 
 
 @contextmanager
-def open_place(workers: Workers, explainer: Explainer) -> Iterator[Place]:
-    """Where the workers are; Ray that is started for it ends with it."""
+def open_engine(workers: Workers, explainer: Explainer) -> Iterator[Engine]:
+    """The engine that `workers` names. If Ray is started for it, Ray is shut down at the end."""
     if workers.engine == "ray":
-        from tokenlight.runs.ray_workers import find_workers, running_ray
+        from tokenlight.runs.ray_workers import choose_ray_engine, running_ray
 
         with running_ray():
-            yield find_workers(workers)
+            yield choose_ray_engine(workers)
         return
-    yield ThisProcess(explainer.model.device.type, workers.threads or torch.get_num_threads())
+    yield LocalEngine(explainer.model.device.type, workers.threads or torch.get_num_threads())
 
 
 @contextmanager
 def torch_threads(count: int) -> Iterator[None]:
+    """Set the number of torch threads inside the context, and restore it afterwards."""
     before = torch.get_num_threads()
     if count == before:
         yield

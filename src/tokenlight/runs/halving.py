@@ -1,4 +1,4 @@
-"""Runs several records at once; after an error, halves, to isolate the record at fault."""
+"""Processes items together; after an error, splits them in halves until the items that fail are isolated."""
 
 import gc
 from collections.abc import Callable, Sequence
@@ -10,31 +10,35 @@ from tokenlight._compat.torch_internals import is_out_of_memory
 from tokenlight.common.error_location import reason_to_skip
 
 Item = TypeVar("Item")
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 
 
-def by_halves(
+def isolate_failures(
     items: Sequence[Item],
-    do: Callable[[Sequence[Item]], Sequence[Found]],
-    set_aside: Callable[[Item, Exception, str], Found],
+    process: Callable[[Sequence[Item]], Sequence[Result]],
+    set_aside: Callable[[Item, Exception, str], Result],
     strict: bool = False,
-) -> list[Found]:
-    """What `do` makes of all items; where it fails, of each half, down to a single item, which is set aside.
+) -> list[Result]:
+    """The results of `process` for all items; if it fails, of each half, down to single items, which are set aside.
 
-    `set_aside` gets the item, the error and the reason in words. An error that no row is to blame for is raised; with
-    `strict`, an unforeseen one as well.
+    `set_aside` gets the item, the error and the reason as text. Errors that are not caused by an item are raised; with
+    `strict`, unforeseen errors are raised as well.
     """
     try:
-        return list(do(items))
+        return list(process(items))
     except Exception as error:
         reason = reason_to_skip(error, strict)
         if len(items) == 1:
             return [set_aside(items[0], error, reason)]
-        full = is_out_of_memory(error)
-    if full:  # only here, behind the error, which held what the failed attempt had allocated
+        ran_out_of_memory = is_out_of_memory(error)
+    if ran_out_of_memory:  # only after the except block: the error keeps the tensors of the failed attempt alive
         free_memory()
     middle = len(items) // 2
-    return [found for half in (items[:middle], items[middle:]) for found in by_halves(half, do, set_aside, strict)]
+    return [
+        result
+        for half in (items[:middle], items[middle:])
+        for result in isolate_failures(half, process, set_aside, strict)
+    ]
 
 
 def free_memory() -> None:

@@ -13,31 +13,31 @@ from tokenlight.model.private_copy import unpacked
 
 BLOCK = 1 << 22
 ADAPTER_SETTINGS = ("active_adapters", "disable_adapters", "merged_adapters", "scaling")  # of PEFT's layers
-# Where it lay, who wrote the file, and what saving notes in the config: the weights' own types are hashed with them.
-NOT_THE_MODEL = (CONFIG_PATH_KEY, "transformers_version", "architectures", "dtype")
+# Entries of the config that depend on how the model was saved or loaded. Dtypes are hashed with the weights.
+IGNORED_CONFIG = (CONFIG_PATH_KEY, "transformers_version", "architectures", "dtype")
 
 
 def hash_model(explainer: Explainer) -> str:
-    """From memory, so the embedded model, a folder and a model made by hand are all the same to it."""
+    """The hash of the model in memory, which does not depend on where the model was loaded from."""
     model = explainer.inner
     digest = hashlib.sha256()
-    config = {name: value for name, value in model.config.to_dict().items() if name not in NOT_THE_MODEL}
+    config = {name: value for name, value in model.config.to_dict().items() if name not in IGNORED_CONFIG}
     digest.update(json.dumps(config, sort_keys=True, default=str).encode())
     tokenizer = json.loads(tokenizer_json(explainer.tokenizer))
-    tokenizer |= {"truncation": None, "padding": None}  # whatever the last call left switched on
+    tokenizer |= {"truncation": None, "padding": None}  # calls of the tokenizer change these
     digest.update(json.dumps(tokenizer, sort_keys=True).encode())
-    digest.update(json.dumps(reading_of(explainer), sort_keys=True, default=str).encode())
+    digest.update(json.dumps(reading_settings(explainer), sort_keys=True, default=str).encode())
     state = {uncompiled_name(name): tensor for name, tensor in model.state_dict().items()}
     for name, tensor in sorted(state.items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         flat = unpacked(tensor).detach().contiguous().cpu().reshape(-1)
-        for part in flat.split(BLOCK):
-            digest.update(part.view(torch.uint8).numpy().tobytes())
+        for block in flat.split(BLOCK):
+            digest.update(block.view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
 
 
-def reading_of(explainer: Explainer) -> dict[str, Any]:
-    """What decides how texts are read and answered, and is neither in the weights nor in tokenizer.json."""
+def reading_settings(explainer: Explainer) -> dict[str, Any]:
+    """Everything that changes results and is neither in the weights nor in the config or tokenizer.json."""
     tokenizer = explainer.tokenizer
     hooks = [
         (name, getattr(hook, "__qualname__", type(hook).__qualname__))
@@ -59,5 +59,5 @@ def reading_of(explainer: Explainer) -> dict[str, Any]:
 
 
 def describe_model(explainer: Explainer) -> dict[str, str | None]:
-    """What it is called, and what it is."""
+    """The name and the hash of a model."""
     return {"name": explainer.inner.config.name_or_path, "sha256": hash_model(explainer)}

@@ -1,6 +1,6 @@
-"""A run spread by Ray: Ray Data reads the chunks, a pool of actors holds the model.
+"""The engine for Ray: a Ray Data task reads the chunks, a pool of actors with copies of the model processes them.
 
-Ray restarts actors that die and gives their part to another. Each part is done by the same code as in one process.
+Ray restarts actors that die and gives their chunk to another. Chunks are processed by the same code as in one process.
 """
 
 import copy
@@ -16,8 +16,8 @@ from tokenlight.common.errors import RefusedValue, from_extra
 from tokenlight.data.examples import Chunk
 from tokenlight.runs.workers import Workers
 
-if TYPE_CHECKING:  # Ray's processes import this file: what they do not need of torch, they do not wait for
-    from tokenlight.runs.engines import Parts, Procedure, Result, Tell
+if TYPE_CHECKING:  # Ray's processes import this file; without these imports the reading task need not load torch
+    from tokenlight.runs.engines import Advance, ChunkTask, ReadChunks, Result
 
 with from_extra("scale", 'engine="ray"'):
     import pyarrow
@@ -28,12 +28,12 @@ with from_extra("scale", 'engine="ray"'):
 
 
 @dataclass(frozen=True)
-class RayWorkers:
-    """How many, and what each has."""
+class RayEngine:
+    """Processes chunks by `count` actors of Ray, with the resources of each."""
 
     count: int
     threads: int
-    cpus: float  # what Ray sets aside
+    cpus: float  # that Ray reserves for an actor
     gpus: float
 
     @property
@@ -41,47 +41,47 @@ class RayWorkers:
         return "cuda" if self.gpus else "cpu"
 
     def run(
-        self, procedure: "Procedure[Result]", parts: "Parts", tell: "Tell", ordered: bool = True
+        self, task: "ChunkTask[Result]", read_chunks: "ReadChunks", advance: "Advance", ordered: bool = True
     ) -> "Iterator[Result]":
-        if any(one.model.device.type != "cpu" for one in procedure.explainers):
+        if any(explainer.model.device.type != "cpu" for explainer in task.explainers):
             raise RefusedValue("every worker moves a copy of the model to its own device: load the model on the CPU")
-        held = ray.put(procedure)  # must live as long as actors may be restarted
-        with settings_of_ray_data(ordered):
-            # Reading asks for no processor of its own: with all of them taken by workers, it would wait for ever.
-            dataset = ray.data.read_datasource(ChunkSource(parts), override_num_blocks=1, num_cpus=0)
+        task_reference = ray.put(task)  # kept as long as actors may be restarted
+        with ray_data_settings(ordered):
+            # Reading reserves no CPU: if the workers have reserved all of them, it would never start.
+            dataset = ray.data.read_datasource(ChunkSource(read_chunks), override_num_blocks=1, num_cpus=0)
             results = dataset.map_batches(
                 Worker,
-                fn_constructor_args=([held], self.device, self.threads),
+                fn_constructor_args=([task_reference], self.device, self.threads),
                 batch_size=1,
                 compute=ray.data.ActorPoolStrategy(size=self.count),
                 num_cpus=self.cpus,
                 num_gpus=self.gpus,
             )
             for row in results.iter_rows():
-                good, result = pickle.loads(row["result"])
-                if not good:
+                succeeded, result = pickle.loads(row["result"])
+                if not succeeded:
                     raise result
-                tell(row["rows"])
+                advance(row["rows"])
                 yield result
 
 
-def find_workers(wanted: Workers) -> RayWorkers:
-    """As many as there are GPUs; without any, one for each processor, or for each so many threads."""
+def choose_ray_engine(workers: Workers) -> RayEngine:
+    """By default one actor for each GPU; without GPUs, one for each CPU, or for each `threads` CPUs."""
     resources = ray.cluster_resources()
     cpus, gpus = int(resources.get("CPU", 1)), int(resources.get("GPU", 0))
-    count = wanted.count or gpus or max(1, cpus // (wanted.threads or 1))
-    threads = wanted.threads or max(1, cpus // count)
+    count = workers.count or gpus or max(1, cpus // (workers.threads or 1))
+    threads = workers.threads or max(1, cpus // count)
     share = int(100 * min(threads, cpus / count)) / 100
-    return RayWorkers(count, threads, share, min(1.0, gpus / count))
+    return RayEngine(count, threads, share, min(1.0, gpus / count))
 
 
 @contextmanager
 def running_ray() -> Iterator[None]:
-    """The cluster that RAY_ADDRESS names or that runs here already; otherwise one of this machine's own, until then."""
+    """Use Ray if it is initialized; otherwise connect to RAY_ADDRESS or start Ray here, and shut it down at the end."""
     if ray.is_initialized():
         yield
         return
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent anywhere
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray sends no usage statistics
     ray.init(include_dashboard=False, logging_level=logging.WARNING)
     try:
         yield
@@ -90,13 +90,13 @@ def running_ray() -> Iterator[None]:
 
 
 class ChunkSource(ray.data.Datasource):
-    """Parts that one task reads, one after another, and hands on as they come."""
+    """Chunks that a single task reads and passes on one by one."""
 
-    parts: "Parts"
+    read_chunks: "ReadChunks"
     folder: str
 
-    def __init__(self, parts: "Parts"):
-        self.parts, self.folder = parts, os.getcwd()
+    def __init__(self, read_chunks: "ReadChunks"):
+        self.read_chunks, self.folder = read_chunks, os.getcwd()
 
     def estimate_inmemory_data_size(self) -> int | None:
         return None
@@ -106,39 +106,39 @@ class ChunkSource(ray.data.Datasource):
 
     def read(self) -> Iterator[pyarrow.Table]:
         if os.path.isdir(self.folder):
-            os.chdir(self.folder)  # where the names of files that the parts are read from are true
-        for part in self.parts():
-            yield pyarrow.table({"part": [pickle.dumps(part)]})
+            os.chdir(self.folder)  # relative names of data files refer to the caller's working directory
+        for chunk in self.read_chunks():
+            yield pyarrow.table({"chunk": [pickle.dumps(chunk)]})
 
 
 class Worker:
-    """Holds the model; lives in a process of its own."""
+    """An actor: a process with a copy of the model."""
 
-    def __init__(self, held: list[Any], device: str, threads: int):
-        self.procedure: Procedure[Any] = ray.get(held[0])
-        if self.procedure.explainers:
-            import torch  # by now it is there
+    def __init__(self, task_reference: list[Any], device: str, threads: int):
+        self.task: ChunkTask[Any] = ray.get(task_reference[0])
+        if self.task.explainers:
+            import torch  # the task has loaded it
 
             torch.set_num_threads(threads)
-        for explainer in self.procedure.explainers:
+        for explainer in self.task.explainers:
             model: Any = explainer.model
             model.to(device)
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, list[Any]]:
-        """One part; what is wrong with the data or the disk goes to the caller as it is, not as a failure of Ray's."""
-        part: Chunk = pickle.loads(batch["part"][0])
+        """Process one chunk. Errors of the data or the disk are returned for the caller to raise."""
+        chunk: Chunk = pickle.loads(batch["chunk"][0])
         try:
-            outcome = True, self.procedure.do(part, lambda rows: None)
+            outcome = True, self.task.process(chunk, lambda rows: None)
         except (ValueError, TypeError, OSError) as error:
             outcome = False, error
-        return {"rows": [len(part.rows)], "result": [pickle.dumps(outcome)]}
+        return {"rows": [len(chunk.rows)], "result": [pickle.dumps(outcome)]}
 
 
 @contextmanager
-def settings_of_ray_data(ordered: bool) -> Iterator[None]:
-    """Inside, every part is handed out on its own, and progress is told by us alone, in texts."""
+def ray_data_settings(ordered: bool) -> Iterator[None]:
+    """Settings of Ray Data inside the context: chunks are distributed one by one; Ray prints no progress or logs."""
     context, log = copy.deepcopy(ray.data.DataContext.get_current()), logging.getLogger("ray.data")
-    context.target_max_block_size = context.target_min_block_size = 1  # byte: parts are not gathered
+    context.target_max_block_size = context.target_min_block_size = 1  # byte: chunks are not merged
     context.enable_progress_bars = False
     context.execution_options.preserve_order = ordered
     level = log.level

@@ -1,11 +1,11 @@
-"""The folder of a run: one writer at a time, append-only records that survive a kill.
+"""The folder of a run: one writer at a time, and append-only records that survive a kill.
 
-A group is the records of one part of the data and a line that closes it, with a checksum of the group's bytes. What
-stands behind the last closed group was being written when the process ended; it is cut off and done again. A group
-whose bytes are not those that were written is damaged: readers refuse it, and a run that continues does it again.
+A group consists of the records of one chunk and a closing line with a checksum of the group's bytes. Lines after the
+last closed group were being written when the process ended; they are cut off, and the chunk is processed again. A group
+whose bytes have changed is damaged: readers refuse it, and a continued run processes its chunk again.
 
-Files from before there were checksums have closing lines without one; such a group is accepted if its number of records
-is right. Behind a group with a checksum, one without is damaged.
+Files of early versions have closing lines without a checksum; such a group is accepted if it has the stated number of
+records. After a group with a checksum, one without is damaged.
 """
 
 import hashlib
@@ -34,7 +34,7 @@ CLOSED, CHECKSUM = "closed", "sha256"  # keys of the line that closes a group: i
 
 @dataclass(frozen=True)
 class Group:
-    """Where a whole group is: bytes [start, end) of the file."""
+    """The position of a complete group: bytes [start, end) of the file."""
 
     start: int
     end: int
@@ -42,26 +42,26 @@ class Group:
 
 @dataclass(frozen=True)
 class Scan:
-    """What a file holds."""
+    """The content of a journal file."""
 
-    groups: dict[int, Group]  # those that are whole, by their number
-    damage: tuple[str, ...]  # what else there is, in words, but for a group that was being written
-    end: int  # of the last whole group
+    groups: dict[int, Group]  # the undamaged groups, by number
+    damage: tuple[str, ...]  # descriptions of all other bytes, except of an unfinished group at the end
+    end: int  # of the last undamaged group
 
 
 @dataclass(frozen=True)
 class Journal:
-    """One file of records."""
+    """A file of records, in groups."""
 
     path: Path
 
     def recover(self) -> tuple[frozenset[int], tuple[str, ...]]:
-        """Remove what is not whole; the numbers of the groups that stay, and which damage was found."""
+        """Remove damaged and unfinished groups; return the numbers of the others, and descriptions of the damage."""
         if not self.path.exists():
             return frozenset(), ()
         scan = self._scan()
         if scan.end != sum(group.end - group.start for group in scan.groups.values()):
-            self._keep(list(scan.groups.values()))
+            self._keep_only(list(scan.groups.values()))
         elif scan.end < self.path.stat().st_size:
             with self.path.open("rb+") as file:
                 file.truncate(scan.end)
@@ -69,23 +69,23 @@ class Journal:
         return frozenset(scan.groups), scan.damage
 
     def append(self, group: int, records: Sequence[Record]) -> None:
-        """A whole group, on the disk when this returns; where there is no space for it, the file is as before."""
+        """Append a group and wait until it is on the disk; if the disk is full, the file is unchanged."""
         lines = b"".join(map(write_line, records))
         checksum = checksum_of(lines, group, len(records))
         before = self.path.stat().st_size if self.path.exists() else 0
         try:
             with self.path.open("ab") as file:
-                file.write(lines + write_line({**closing(group, len(records)), CHECKSUM: checksum}))
+                file.write(lines + write_line({**closing_record(group, len(records)), CHECKSUM: checksum}))
                 sync_file(file)
         except OSError as error:
             if not is_full_disk(error):
                 raise
-            with suppress(OSError):  # half a group would only take space
+            with suppress(OSError):  # remove the incomplete group
                 os.truncate(self.path, before)
             raise full_disk(self.path, "what was measured before is stored") from error
 
     def __iter__(self) -> Iterator[Record]:
-        """The records of whole groups in the order of the groups, one at a time; a damaged file is refused."""
+        """The records in the order of the groups' numbers; a damaged file is refused."""
         if not self.path.exists():
             return
         scan = self._scan()
@@ -99,7 +99,7 @@ class Journal:
         yield from self._read(scan)
 
     def records(self) -> Iterator[Record]:
-        """Those of whole groups, whatever else the file holds."""
+        """The records of undamaged groups, whatever else is in the file."""
         if self.path.exists():
             yield from self._read(self._scan())
 
@@ -115,36 +115,36 @@ class Journal:
     def _scan(self) -> Scan:
         groups: dict[int, Group] = {}
         damage: list[str] = []
-        checked = False  # whether a checksum was seen
+        has_checksums = False  # whether a checksum was read so far
         lines: list[bytes] = []
-        start = place = end = number = 0
+        start = position = end = number = 0
         with self.path.open("rb") as file:
             for number, line in enumerate(file, 1):
-                place += len(line)
+                position += len(line)
                 record = parse_line(line)
                 if record is None or CLOSED not in record:
                     lines.append(line)
                     continue
-                checked = checked or CHECKSUM in record
-                if reason := problem(record, lines, checked, groups):
+                has_checksums = has_checksums or CHECKSUM in record
+                if reason := group_damage(record, lines, has_checksums, groups):
                     damage.append(f"the group that line {number} ends {reason}")
                 else:
-                    groups[record[CLOSED]] = Group(start, place)
-                    end = place
-                start, lines = place, []
+                    groups[record[CLOSED]] = Group(start, position)
+                    end = position
+                start, lines = position, []
         if any(map(is_damaged, lines)):
-            damage.append(f"behind line {number - len(lines)} there are lines that were not written like that")
+            damage.append(f"after line {number - len(lines)} there are lines that were not written by a run")
         return Scan(groups, tuple(damage), end)
 
-    def _keep(self, groups: Sequence[Group]) -> None:
-        """Only these, in the order in which they are there."""
-        with atomic_write(self.path) as part, self.path.open("rb") as file, part.open("wb") as new:
+    def _keep_only(self, groups: Sequence[Group]) -> None:
+        """Remove everything but these groups, keeping their order."""
+        with atomic_write(self.path) as temporary, self.path.open("rb") as file, temporary.open("wb") as new:
             for group in groups:
                 copy_bytes(file, new, group)
 
 
-def problem(record: Record, lines: Sequence[bytes], checked: bool, groups: dict[int, Group]) -> str | None:
-    """Why the lines before a closing line are not the group that it closes."""
+def group_damage(record: Record, lines: Sequence[bytes], has_checksums: bool, groups: dict[int, Group]) -> str | None:
+    """Why the lines before a closing line are not the group that it describes; None if they are."""
     number, count = record[CLOSED], len(lines)
     if type(number) is not int or number < 0:
         return f"has the number {number!r}"
@@ -154,40 +154,40 @@ def problem(record: Record, lines: Sequence[bytes], checked: bool, groups: dict[
         return f"has {count} records instead of {record.get('records')!r}"
     if any(parse_line(line) is None for line in lines):
         return "has a line that is not a record"
-    if not checked:
-        return None if record == closing(number, count) else f"is closed by {record}"
+    if not has_checksums:
+        return None if record == closing_record(number, count) else f"is closed by {record}"
     expected = checksum_of(b"".join(lines), number, count)
     return None if record.get(CHECKSUM) == expected else "is not what was written: its checksum is another one"
 
 
 def checksum_of(lines: bytes, group: int, records: int) -> str:
-    return hashlib.sha256(lines + write_line(closing(group, records))).hexdigest()
+    return hashlib.sha256(lines + write_line(closing_record(group, records))).hexdigest()
 
 
-def closing(group: int, records: int) -> Record:
+def closing_record(group: int, records: int) -> Record:
     return {CLOSED: group, "records": records}
 
 
 def write_line(record: Record) -> bytes:
     text = json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n"
-    return text.encode(errors="backslashreplace")  # half a character as JSON escapes it
+    return text.encode(errors="backslashreplace")  # lone surrogates are escaped as in JSON
 
 
 def parse_line(line: bytes) -> Record | None:
-    """None where the line was not written to its end."""
+    """The record of a line; None if the line is incomplete or not a JSON object."""
     if not line.endswith(b"\n"):
         return None
     try:
         record = json.loads(line)
-    except (ValueError, RecursionError):  # also half a character
+    except (ValueError, RecursionError):  # ValueError includes invalid UTF-8
         return None
     return record if isinstance(record, dict) else None
 
 
 def is_damaged(line: bytes) -> bool:
-    """Of a line behind the last group: whether more than its end is missing, as in a process that was killed.
+    """Whether a line after the last group is not one that a killed process leaves.
 
-    Such a process leaves records, and at most a part of a line behind them. A checksum is in closing lines alone.
+    A killed process leaves complete records and at most one incomplete line; only closing lines have a checksum.
     """
     record = parse_line(line)
     return line.endswith(b"\n") and (record is None or CHECKSUM in record)
@@ -200,25 +200,25 @@ def copy_bytes(file: IO[bytes], new: IO[bytes], group: Group) -> None:
 
 try:
     import fcntl
-except ModuleNotFoundError:  # not on Windows, where nobody can delete or replace a file that is being written anyway
+except ModuleNotFoundError:  # on Windows, where open files cannot be deleted or replaced
     fcntl = None
 
 RUN_FILE = "run.json"
-WHERE = re.compile(r"(model|seed_models\.\d+)\.name|data\.source")  # these are compared by what they hold, by hash
+LOCATIONS = re.compile(r"(model|seed_models\.\d+)\.name|data\.source")  # ignored: models and data are compared by hash
 
 
 def describe_run(
-    form: tuple[str, int],
+    format_version: tuple[str, int],
     explainer: Explainer,
     data: Mapping[str, Any],
     methods: Mapping[str, Any],
     more: Mapping[str, Any],
     libraries: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Everything that results depend on; `form` is the name and the version of the folder's format."""
+    """Everything that results depend on; `format_version` is the name and the version of the format."""
     return {
-        "format": form[0],
-        "version": form[1],
+        "format": format_version[0],
+        "version": format_version[1],
         "model": {**describe_model(explainer), "task": explainer.task.name},
         "data": dict(data),
         "methods": dict(methods),
@@ -228,8 +228,8 @@ def describe_run(
 
 
 @contextmanager
-def claim(folder: Path) -> Iterator[None]:
-    """The folder for this process alone; the system lets go of it when the process ends, however it ends."""
+def lock_folder(folder: Path) -> Iterator[None]:
+    """Create the folder and lock it for this process; the system removes the lock when the process ends."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError) as error:
@@ -248,34 +248,35 @@ def claim(folder: Path) -> Iterator[None]:
 
 
 def refuse_folder_of_data(folder: Path, source: DataSource) -> None:
-    """All files of a folder of data are read as data: results among them would be, too."""
+    """Refuse to write results into the folder of the data, where they would be read as data."""
     if isinstance(source.data, str | Path) and not source.on_hub and folder.resolve() == Path(source.data).resolve():
         raise RefusedValue(f"{folder} holds the data: name another folder for the results, such as {folder}-results")
 
 
 def check_settings(folder: Path, settings: Mapping[str, Any], written: Sequence[str] = ()) -> None:
-    """Store what is run, or make sure that it is what the folder already holds.
+    """Store the settings of a new run, or refuse settings that differ from those of the run in the folder.
 
-    `written` are the names of files that the run will write: without a stored run, files of that name are not ours.
+    `written` has the names of files that the run will write. Without a stored run, existing files of these names are
+    not of a run, so the folder is refused.
     """
     path = folder / RUN_FILE
     if not path.exists():
-        strangers = [p.name for pattern in ("results-*.jsonl", *written) for p in sorted(folder.glob(pattern))]
-        if strangers:
+        unknown = [file.name for pattern in ("results-*.jsonl", *written) for file in sorted(folder.glob(pattern))]
+        if unknown:
             raise RefusedValue(
-                f"{folder} holds {strangers[0]} but no {RUN_FILE}: it is not of a run, which would overwrite it. Use "
+                f"{folder} holds {unknown[0]} but no {RUN_FILE}: it is not of a run, which would overwrite it. Use "
                 "another folder"
             )
         write_atomically(path, json.dumps(settings, ensure_ascii=False, indent=1) + "\n")
         return
-    found = list(differences(read_run(folder), json.loads(json.dumps(settings))))
-    if found:
-        more = f" (and {len(found) - 5} more)" if len(found) > 5 else ""
-        raise RefusedValue(f"{folder} holds another run: {'; '.join(found[:5])}{more}. Use another folder")
+    changes = list(differences(read_run(folder), json.loads(json.dumps(settings))))
+    if changes:
+        rest = f" (and {len(changes) - 5} more)" if len(changes) > 5 else ""
+        raise RefusedValue(f"{folder} holds another run: {'; '.join(changes[:5])}{rest}. Use another folder")
 
 
 def warn_of_changed_data(folder: Path, source: DataSource) -> None:
-    """After the data was read: say so if it is no longer what it was when its hash was stored."""
+    """Warn if the data has changed since its hash was stored; called after the data was read."""
     if source.hash() != read_run(folder)["data"]["sha256"]:
         warnings.warn(
             f"{source.name} was changed while it was read: {folder} holds results of rows from before and after that, "
@@ -286,6 +287,7 @@ def warn_of_changed_data(folder: Path, source: DataSource) -> None:
 
 
 def read_run(folder: Path) -> dict[str, Any]:
+    """The stored settings of a run."""
     path = folder / RUN_FILE
     if not path.is_file():
         raise FileNotFoundError(f"{folder} holds no results: there is no {RUN_FILE}")
@@ -294,21 +296,21 @@ def read_run(folder: Path) -> dict[str, Any]:
         expect(isinstance(settings, dict), "settings", "an object", settings)
     except (ValueError, RecursionError) as error:
         raise RefusedValue(
-            f"{path} is damaged ({error}). Without it nobody knows what the results here are of: restore it from a "
+            f"{path} is damaged ({error}). Without it, the results in this folder cannot be used: restore it from a "
             "copy, or run again in another folder"
         ) from error
     return settings
 
 
 def differences(there: Any, here: Any, key: str = "") -> Iterator[str]:
-    """In words; what a run has and another has not is named once, whatever is in it."""
+    """Describe the differences of settings; an entry that only one of them has is named once, whatever it contains."""
     if isinstance(there, dict | list) and isinstance(here, dict | list):
-        stored, given = (one if isinstance(one, dict) else dict(enumerate(one)) for one in (there, here))
+        stored, given = (value if isinstance(value, dict) else dict(enumerate(value)) for value in (there, here))
         for name in {**stored, **given}:
             inner = f"{key}.{name}" if key else str(name)
             if name in stored and name in given:
                 yield from differences(stored[name], given[name], inner)
-            elif not WHERE.fullmatch(inner):
+            elif not LOCATIONS.fullmatch(inner):
                 yield f"{inner} is only {'there' if name in stored else 'here'}"
-    elif there != here and not WHERE.fullmatch(key):
+    elif there != here and not LOCATIONS.fullmatch(key):
         yield f"{key} is {there!r} there and {here!r} here"
