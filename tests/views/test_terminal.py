@@ -9,6 +9,7 @@ from IPython.display import HTML
 from rich.console import Console
 
 from tests.tokenizers_ import explainer_for
+from tokenlight.common.console import SafeConsole
 from tokenlight.results.explained_answer import ExplainedAnswer
 from tokenlight.views import terminal as views_answer
 from tokenlight.views.answer_figure import answer_figure, answer_words
@@ -114,3 +115,12 @@ def test_latex_has_prompt_and_answer(answer):
     assert written.count("{") == written.count("}")
     assert r"\textit{prompt}\quad" in written
     assert "hookleftarrow" in written
+
+
+@pytest.mark.parametrize("columns", ["0", "1"])
+def test_without_columns_results_are_printed_all_the_same(columns, monkeypatch):
+    """Some containers and editors set COLUMNS=0, for which rich prints nothing."""
+    monkeypatch.setenv("COLUMNS", columns)
+    file = io.StringIO()
+    SafeConsole(file=file).print("film")
+    assert "".join(file.getvalue().split()) == "film"

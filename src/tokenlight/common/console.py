@@ -8,6 +8,8 @@ from rich.segment import Segment
 
 from tokenlight.common.escaping import escape_in_document
 
+UNKNOWN_WIDTH = 80  # columns
+
 
 class SafeConsole(Console):
     """rich's console; colors and cursor movements are rich's own, those in a text are escaped.
@@ -17,6 +19,8 @@ class SafeConsole(Console):
 
     def __init__(self, **settings: Any):
         super().__init__(markup=False, emoji=False, **settings)
+        if self.width < 1:  # COLUMNS=0, as some containers and editors set it: rich would print nothing
+            self.width = UNKNOWN_WIDTH
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):
