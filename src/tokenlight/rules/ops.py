@@ -138,10 +138,12 @@ class Operation(NamedTuple):
 
 
 def op(kind: Kind, *functions: Function, in_place: Function | None = None, **facts: Any) -> Operation:
-    spec = OpSpec(kind, **{**FACTS.get(kind, {}), **facts})
-    moves_elements = spec.order in MOVING
-    may_reorder = moves_elements or spec.order == "einsum"
-    return Operation(functions, spec._replace(moves_elements=moves_elements, may_reorder=may_reorder), in_place)
+    """One line of the table; `facts` are fields of `OpSpec` that differ from those of the kind."""
+    facts = {**FACTS.get(kind, {}), **facts}
+    moves_elements = facts.get("order") in MOVING
+    may_reorder = moves_elements or facts.get("order") == "einsum"
+    spec = OpSpec(kind, moves_elements=moves_elements, may_reorder=may_reorder, **facts)
+    return Operation(functions, spec, in_place)
 
 
 def getter(name: str) -> Function:
