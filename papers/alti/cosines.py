@@ -12,7 +12,7 @@ import tokenlight as tl
 from tokenlight.methods import Attribution, find_method
 from tokenlight.methods.config import MethodConfig
 from tokenlight.methods.contributions import Layer
-from tokenlight.methods.decomposition import mix
+from tokenlight.methods.decomposition import multiply_layers
 from tokenlight.record.trace import Fold, Trace
 
 
@@ -33,7 +33,7 @@ def between_vectors(layer: Layer) -> Tensor:
 
 def cosines(trace: Trace, *, of: str = "outputs", position: int = 0) -> Fold[Attribution]:
     """The matrices of each layer as the map "contributions"."""
-    return (yield from mix(trace, between_outputs if of == "outputs" else between_vectors, True, position))
+    return (yield from multiply_layers(trace, between_outputs if of == "outputs" else between_vectors, True, position))
 
 
 def mean_of_pairs(matrices: Tensor) -> Tensor:
