@@ -48,6 +48,18 @@ def test_autocast_of_the_caller_changes_nothing(name):
         assert torch.equal(run(name), expected)
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("name", NAMES)
+def test_the_default_dtype_of_the_caller_changes_nothing(name, dtype):
+    expected = run(name)
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        assert torch.equal(run(name), expected)
+    finally:
+        torch.set_default_dtype(before)
+
+
 @pytest.mark.parametrize("removal", ["hide", "delete", "pad+mask"])
 def test_contexts_in_the_caller_s_inference_mode_change_nothing(removal):
     explainer = explainer_for("bert")

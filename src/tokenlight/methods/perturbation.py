@@ -170,7 +170,7 @@ def replacement(batch: Batch, removal: str) -> int | None:
 )
 def random(probe: Probe, *, seed: int = 0) -> Tensor:
     """Uniform random scores in [-1, 1), which depend on the text and the seed, not on the batch."""
-    scores = torch.zeros(probe.batch.input_ids.shape)
+    scores = torch.zeros(probe.batch.input_ids.shape, dtype=torch.float32)
     for i, (ids, real) in enumerate(zip(probe.batch.input_ids, probe.batch.attention_mask.bool(), strict=True)):
         drawn = torch.rand(int(real.sum()), generator=text_removal.of_text(ids[real], seed), dtype=torch.float32)
         scores[i, real.cpu()] = drawn * 2 - 1
