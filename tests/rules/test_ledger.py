@@ -1,6 +1,6 @@
 import torch
 
-from tokenlight.rules.ledger import LARGEST, Scratch
+from tokenlight.rules.ledger import MAX_ELEMENTS, Scratch
 
 
 def test_the_same_memory_is_used_again_for_as_much_or_less():
@@ -13,16 +13,16 @@ def test_the_same_memory_is_used_again_for_as_much_or_less():
     assert scratch.like(torch.zeros(9, 6), torch.float64).data_ptr() != large.data_ptr()
 
 
-def test_shape_and_order_are_those_of_the_matrix():
+def test_a_buffer_has_the_shape_and_strides_of_the_matrix():
     scratch = Scratch()
     for matrix in (torch.randn(4, 3), torch.randn(3, 4).T, torch.randn(3, 8)[:, ::2], torch.randn(1, 4).expand(3, 4)):
-        room = scratch.like(matrix, torch.float64).copy_(matrix)
-        assert room.shape == matrix.shape
-        assert torch.equal(room.float(), matrix)
+        buffer = scratch.like(matrix, torch.float64).copy_(matrix)
+        assert buffer.shape == matrix.shape
+        assert torch.equal(buffer.float(), matrix)
     assert scratch.like(torch.empty(3, 4).T, torch.float32).stride() == (1, 4)
 
 
-def test_nothing_very_large_is_held():
+def test_very_large_buffers_are_not_kept():
     scratch = Scratch()
-    scratch.like(torch.empty(1, device="meta").expand(2, LARGEST), torch.float32)
-    assert not scratch.pieces
+    scratch.like(torch.empty(1, device="meta").expand(2, MAX_ELEMENTS), torch.float32)
+    assert not scratch.buffers

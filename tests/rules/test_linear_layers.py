@@ -110,10 +110,10 @@ def test_an_output_without_contributions_passes_as_a_constant():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: rules.epsilon_rules(-1), "epsilon is a number of at least 0, found -1"),
-        (lambda: rules.gamma_rules(float("nan")), "gamma is a number of at least 0, found nan"),
+        (lambda: rules.epsilon_rules(-1), "epsilon must be a finite number of at least 0, found -1"),
+        (lambda: rules.gamma_rules(float("nan")), "gamma must be a finite number of at least 0, found nan"),
         (lambda: rules.alpha_beta_rules(2, 0), "alpha - beta must be 1.*found 2 and 0"),
-        (lambda: rules.alpha_beta_rules(True, 0), "alpha is a number of at least 0, found True"),
+        (lambda: rules.alpha_beta_rules(True, 0), "alpha must be a finite number of at least 0, found True"),
     ],
 )
 def test_parameters_that_make_no_rule_are_refused(make, message):
@@ -157,8 +157,8 @@ def test_options_choose_the_table_and_relevance_is_accounted_for(family, method,
     ("method", "options", "message"),
     [
         ("lrp", {"epsilon": 0.1, "gamma": 0.1}, "epsilon and gamma are rules for the same layers"),
-        ("attn_lrp", {"epsilon": -1}, "epsilon is a number of at least 0"),
-        ("attn_lrp", {"gamma": [1]}, r"gamma is a number of at least 0, found \[1\]"),
+        ("attn_lrp", {"epsilon": -1}, "epsilon must be a finite number of at least 0"),
+        ("attn_lrp", {"gamma": [1]}, r"gamma must be a finite number of at least 0, found \[1\]"),
         ("alpha_beta_lrp", {"alpha": 2}, "alpha - beta must be 1"),
         ("lrp", {"epsilon": 0.1, "rules": rules.LRP}, "rules= replaces the rule table that epsilon=0.1 chose"),
         ("alpha_beta_lrp", {"alpha": 2, "beta": 1, "rules": rules.LRP}, "alpha=2, beta=1 chose"),

@@ -163,7 +163,7 @@ def test_inside_a_block_a_constant_summand_takes_nothing_under_zplus():
 
 def test_what_is_recorded_may_not_be_written_into():
     """Its gradient would be that of what it was before."""
-    with RuleMode(LRP, Ledger(BATCH)), pytest.raises(UnsupportedModelError, match="by writing into it"):
+    with RuleMode(LRP, Ledger(BATCH)), pytest.raises(UnsupportedModelError, match="writes into a recorded tensor"):
         signal(BATCH, 4, 3).add_(1.0)
 
 

@@ -187,7 +187,7 @@ def opened_layers(method_config: MethodConfig) -> int:
     gates = (
         method_config.method.passes[0].gates_with(method_config.full_options) if method_config.method.passes else None
     )
-    return int(gates.dark_layers.sum()) if gates is not None and gates.empty == "all" else 0
+    return int(gates.layers_without_heads.sum()) if gates is not None and gates.empty == "all" else 0
 
 
 def explained_whole(method_config: MethodConfig, score: float) -> float:

@@ -17,7 +17,7 @@ from tokenlight._compat.transformers_internals import additive_mask, attends_eve
 from tokenlight.common.errors import UnsupportedModelError
 from tokenlight.model.capture import Capture
 from tokenlight.rules.custom_ops import add_sinks, attend, mask_scores, mix_values, query_key
-from tokenlight.rules.tags import mark_heads
+from tokenlight.rules.tags import tag_head_outputs
 
 WRITTEN_OUT, FUSED, FUSED_HIDING = "tokenlight", "tokenlight_fused", "tokenlight_fused_hiding"
 MASKED = -4000.0  # below every score, and above what models add to a score to mask a token
@@ -181,7 +181,7 @@ def capture_weights(capture: Capture, weights: Tensor) -> Tensor:
 
 def capture_head_outputs(capture: Capture, head_outputs: Tensor) -> Tensor:
     """Capture the heads' outputs [batch, head, query, dim], and apply the head gates."""
-    head_outputs = mark_heads(capture.add("context", head_outputs))
+    head_outputs = tag_head_outputs(capture.add("context", head_outputs))
     if capture.spec.gates is not None:
         head_outputs = capture.spec.gates(head_outputs, layer=capture.block)
     if capture.spec.head_outputs is not None:

@@ -10,7 +10,7 @@ from transformers.utils.generic import ModelOutput
 
 from tokenlight._compat.torch_internals import begin_signal, changes_of, is_view, without_torch_functions
 from tokenlight.common.errors import UnsupportedModelError
-from tokenlight.rules.head_gates import Gatekeeper
+from tokenlight.rules.head_gates import GateApplier
 from tokenlight.text.batch import Batch
 
 SIGNALS = ("embeddings", "hidden", "attention", "values", "context", "gated", "projected", "second_norm")
@@ -66,7 +66,7 @@ class CaptureSpec:
     differentiable: bool = False  # the pass has a graph, and captured signals are part of it
     double: bool = False  # values from the embeddings on in double precision; rules cast weights as they need them
     embeddings: Tensor | None = None  # replaces the embedding layer's output
-    gates: Gatekeeper | None = None  # head gates of the backward pass
+    gates: GateApplier | None = None  # head gates of the backward pass
     head_outputs: Callable[[Tensor, int], Tensor] | None = None  # replaces head outputs, given them and their block
     fused: bool = True  # attention may be one operation, without weights
     last_block: bool = False  # capture signals of the last block alone; the graph begins at its input

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from tokenlight.rules.custom_ops import INSIDE
+from tokenlight.rules.custom_ops import IMPLEMENTATIONS
 from tokenlight.rules.ops import op_spec
 
 NARROW = {torch.float32, torch.float16, torch.bfloat16}
@@ -42,9 +42,9 @@ class KeepDouble(TorchFunctionMode):
             dtypes = {arg for arg in (*args[1:], *kwargs.values()) if isinstance(arg, torch.dtype)}
             if func is Tensor.float or dtypes & NARROW:
                 return args[0]
-        if func in INSIDE:  # a custom op: the mode is off in this method, but must be on inside the op
+        if func in IMPLEMENTATIONS:  # a custom op: the mode is off in this method, but must be on inside the op
             with self:
-                return INSIDE[func](*args, **kwargs)
+                return IMPLEMENTATIONS[func](*args, **kwargs)
         if args and is_double(args[0]) and kwargs.get("dtype") in NARROW:  # of a softmax or a sum
             kwargs = {**kwargs, "dtype": torch.float64}
         if spec.infers_dtype and kwargs.get("dtype") is None and any(map(is_too_large, args)):  # such as a mask

@@ -37,7 +37,7 @@ class PassSpec:
     @property
     def graph_key(self) -> Key:
         """Same key, same graph: which heads are lit counts only in its backward pass."""
-        return (id(self.rules), self.gates and self.gates.handed_over, self.double, self.split, self.all_needs)
+        return (id(self.rules), self.gates and self.gates.moved_to_residual, self.double, self.split, self.all_needs)
 
     @property
     def all_needs(self) -> Set[str]:

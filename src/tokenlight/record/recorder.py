@@ -18,9 +18,9 @@ from tokenlight.record.blockwise import Blockwise
 from tokenlight.record.pass_spec import PassSpec
 from tokenlight.record.query_positions import QueryWeights
 from tokenlight.record.trace import Block, SignalGroups, Trace, flat, with_gradients
-from tokenlight.rules.custom_ops import weigh
-from tokenlight.rules.head_gates import Gatekeeper
-from tokenlight.rules.ledger import Ledger, Waiting
+from tokenlight.rules.custom_ops import weight_product
+from tokenlight.rules.head_gates import GateApplier
+from tokenlight.rules.ledger import Ledger, PendingShares
 from tokenlight.rules.mode import RuleMode
 from tokenlight.tasks.selectors import OutputSelector, SelectableTarget
 from tokenlight.text.batch import Batch
@@ -159,7 +159,7 @@ class OpenPass:
             differentiable=bool(one.graded) or shows_rows,
             head_only=shows_rows and not one.graded,
             double=one.double,
-            gates=one.gates and Gatekeeper(one.gates),
+            gates=one.gates and GateApplier(one.gates),
             fused=record_options.fuses(one) and not graph,  # it has no second derivative
             by_block=cut,
             last_block=one.last_block and not cut and instrumented.layout.container is None,
@@ -167,14 +167,14 @@ class OpenPass:
         self._capture = Capture(spec)
         self._ledger = Ledger(len(batch.input_ids), exact=one.split and one.double)
         # Down to the embeddings, the backward pass comes by every constant, and can say in the end what it met there.
-        waiting: Waiting | None = [] if "embeddings" in one.graded and not cut else None
+        pending_shares: PendingShares | None = [] if "embeddings" in one.graded and not cut else None
         self._mode = None
         rules = one.rules
         if rules is not None:
             # Only rules for matrix products ask which buffers are weights.
-            kept = saved_buffers(instrumented.model) if weigh in rules else ()
+            kept = saved_buffers(instrumented.model) if weight_product in rules else ()
             buffers = {storage_of(x) for x in kept if x.ndim > 1 and x.dtype != torch.bool}
-            self._mode = RuleMode(rules, self._ledger, waiting, only_our_leaves=True, buffers=buffers)
+            self._mode = RuleMode(rules, self._ledger, pending_shares, only_our_leaves=True, buffers=buffers)
         if "projected" in one.signals:
             capture_gated_projections(instrumented)
         read_at = record_options.places(target.reads_at(batch))
@@ -204,7 +204,7 @@ class OpenPass:
     def parts(self) -> Iterator[Part]:
         """Each must be closed before the next."""
         one, capture, parts = self._plan, self._capture, self._parts
-        waiting = None if self._mode is None else self._mode.waiting
+        pending_shares = None if self._mode is None else self._mode.pending_shares
         for i, part in enumerate(parts):
             report_backward_pass()
             with torch.set_grad_enabled(bool(one.graded)):
@@ -224,7 +224,7 @@ class OpenPass:
                 yield CutPart(trace, blockwise, score, start, last)
             else:
                 with refusing_instrumentation_errors(self._twin.model):
-                    signals = differentiate(score, start, capture, one.graded, last, self._graph, waiting)
+                    signals = differentiate(score, start, capture, one.graded, last, self._graph, pending_shares)
                 yield WholePart(trace.with_signals(signals, self._ledger.copy()))
 
 
@@ -256,7 +256,7 @@ def differentiate(
     graded: frozenset[str],
     last: bool,
     graph: bool,
-    waiting: Waiting | None = None,
+    pending_shares: PendingShares | None = None,
 ) -> SignalGroups:
     """The signals, with the gradient of the summed scores (texts do not touch each other) where it is wanted.
 
@@ -265,11 +265,11 @@ def differentiate(
     tensors = flat(capture.signals, graded)
     if not tensors:
         return with_gradients(capture.signals, graded, ())
-    waiting = (waiting or [])[::-1]
-    places = [*tensors, *(edge for edge, _ in waiting)]
+    pending_shares = (pending_shares or [])[::-1]
+    places = [*tensors, *(edge for edge, _ in pending_shares)]
     keep = {"retain_graph": graph or not last, "create_graph": graph}
     found = torch.autograd.grad(score, places, start, **keep, allow_unused=True)
-    for (_, share), grad in zip(waiting, found[len(tensors) :], strict=True):
+    for (_, share), grad in zip(pending_shares, found[len(tensors) :], strict=True):
         if grad is not None:
             share.take(grad)
     gradients = [torch.zeros_like(x) if grad is None else grad for x, grad in zip(tensors, found, strict=False)]

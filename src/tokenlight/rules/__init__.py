@@ -1,6 +1,6 @@
 """Relevance propagation as data: tables {torch function: rule}, under which value × gradient is relevance.
 
-What a table of one's own is made of can be had from here: `from tokenlight import rules`.
+`from tokenlight import rules` has everything that a custom table needs.
 """
 
 from tokenlight.rules.autograd_functions import ScaleGradient, like

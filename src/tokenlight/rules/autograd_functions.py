@@ -1,6 +1,6 @@
 """Autograd functions with the ordinary forward value and a modified backward.
 
-Each notes in the ledger what it keeps from the input, so that the sums can be checked.
+Each adds the relevance that it absorbs to the ledger, so that sums can be checked.
 """
 
 from typing import Any
@@ -11,20 +11,29 @@ from torch.autograd.graph import GradientEdge
 from torch.nn import functional as F
 
 from tokenlight._compat.torch_internals import softmax_gradient
-from tokenlight.rules.ledger import LEDGER, WAITING, Ledger, LedgerWriter, Scratch, Share, constant_times, ledger_writer
+from tokenlight.rules.ledger import (
+    LEDGER,
+    PENDING_SHARES,
+    ConstantShare,
+    Ledger,
+    LedgerWriter,
+    Scratch,
+    constant_times,
+    ledger_writer,
+)
 
 
 class Like(torch.autograd.Function):
-    """The value goes forward; backward goes to the surrogate, so that surrogate times gradient keeps the relevance."""
+    """Returns the value; the gradient goes to the surrogate, rescaled so that surrogate times gradient is conserved."""
 
     @staticmethod
     def forward(ctx: Any, surrogate: Tensor, values: list[Tensor]) -> Tensor:
-        # In a list, so that torch does not take what comes out for a view of it, which nobody could write into.
+        # In a list, so that torch does not treat the result as a view of it, which could not be written into.
         value = values[0]
         ratio, lost = value / surrogate, None
         if not ratio.sum().isfinite():  # the surrogate is 0 somewhere: there the value passes as a constant
-            nothing = ~ratio.isfinite()  # also where the value is infinite: a mask, which has no gradient
-            ratio, lost = ratio.masked_fill_(nothing, 0.0), torch.where(nothing & value.isfinite(), value, 0.0)
+            undefined = ~ratio.isfinite()  # also where the value is infinite: a mask, which has no gradient
+            ratio, lost = ratio.masked_fill_(undefined, 0.0), torch.where(undefined & value.isfinite(), value, 0.0)
         ctx.save_for_backward(ratio, lost)
         ctx.ledger_writer = ledger_writer()
         return value
@@ -43,7 +52,7 @@ def like(surrogate: Tensor, value: Tensor) -> Tensor:
 
 
 class ScaleGradient(torch.autograd.Function):
-    """The value as it is, the gradient times a factor."""
+    """Returns its input; multiplies the gradient with a factor."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, factor: float) -> Tensor:
@@ -56,35 +65,35 @@ class ScaleGradient(torch.autograd.Function):
 
 
 def scale_gradient(result: Tensor, factor: float) -> Tensor:
-    """The same; the gradient that goes on from here is multiplied with a factor."""
+    """Return the tensor; multiply the gradient that reaches its operation with a factor."""
     if result.grad_fn is not None:
         result.grad_fn.register_prehook(lambda grads: tuple(grad * factor for grad in grads))
     return result
 
 
 def absorb(total: Tensor, constant: Tensor | float, account: str) -> Tensor:
-    """The same; constant times gradient, which a constant part of a sum takes, goes into the ledger.
+    """Return the sum; enter constant times gradient, the share of its constant summand, into the ledger.
 
-    Whoever asks for the gradient of `total` itself gets it before the constant has taken its share.
+    The gradient of `total` itself still includes that share.
     """
-    books = ledger_writer()
-    if books is None or total.grad_fn is None:
+    writer = ledger_writer()
+    if writer is None or total.grad_fn is None:
         return total
     if isinstance(constant, Tensor) and (constant.requires_grad or constant.dtype != total.dtype):
         constant = constant.detach().to(total.dtype)
-    share = Share(account, constant, books)
-    if (waiting := WAITING.get()) is not None:  # cheaper by far than a call from the backward pass
-        waiting.append((GradientEdge(total.grad_fn, total.output_nr), share))
+    share = ConstantShare(account, constant, writer)
+    if (pending := PENDING_SHARES.get()) is not None:  # much cheaper than a hook in the backward pass
+        pending.append((GradientEdge(total.grad_fn, total.output_nr), share))
     else:
         total.grad_fn.register_prehook(lambda grads: share.take(grads[0]))
     return total
 
 
 class ShareAttention(torch.autograd.Function):
-    """Queries, keys and values as they are; the first two take a quarter of their gradients, the last a half.
+    """Returns queries, keys and values; scales the gradients of the first two with 1/4, of the last with 1/2.
 
-    What the softmax loses is half of the sum of weights times gradient minus the sum of scores times gradient. Neither
-    is written out: the first is the sum of values times gradient, the second the sum of queries times gradient.
+    The softmax loses half of (the sum of weights times gradient, minus the sum of scores times gradient). Neither needs
+    the map: the first equals the sum of values times gradient, the second the sum of queries times gradient.
     """
 
     @staticmethod
@@ -103,7 +112,7 @@ class ShareAttention(torch.autograd.Function):
 
 
 class ConservingSum(torch.autograd.Function):
-    """a + b, each example's relevance shared by the absolute sums of the two sides (Chefer et al. 2021b, eq. 13)."""
+    """a + b; each example's relevance is split by the absolute sums of the two sides (Chefer et al. 2021b, eq. 13)."""
 
     @staticmethod
     def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
@@ -114,7 +123,7 @@ class ConservingSum(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         grad, (a, b) = grads[0], ctx.saved_tensors
-        # The sum of the relevance is taken from the output: the shares of a and b may nearly cancel.
+        # The total is computed from the output, because the shares of a and b may nearly cancel.
         share_a, share_b, total = (ctx.ledger_writer.sums(x * grad) for x in (a, b, a + b))
         size = share_a.abs() + share_b.abs()
         scale = torch.where(size > 0, total / torch.where(size > 0, size, 1.0), 0.0)  # [batch]
@@ -122,10 +131,10 @@ class ConservingSum(torch.autograd.Function):
 
 
 class PositiveLinear(torch.autograd.Function):
-    """xW + b, where relevance goes only along positive contributions: x⁺W⁺ + x⁻W⁻ = (xW + |x||W|) / 2.
+    """xW + b; relevance follows positive contributions only: x⁺W⁺ + x⁻W⁻ = (xW + |x||W|) / 2.
 
-    That identity needs one product beside xW instead of two. The positive part is well conditioned, so |x||W| and
-    the backward products are done in the weights' precision even where the values are in double.
+    This identity needs one further product instead of two. The positive part is well conditioned, so |x||W| and the
+    backward products are computed in the weights' precision even if the values are in double.
     """
 
     @staticmethod
@@ -140,37 +149,35 @@ class PositiveLinear(torch.autograd.Function):
         product = value.to(work, copy=True)
         if bias is not None:
             value += bias
-        rough, weight = x.to(work), weight.to(work)
-        size = rough.abs() @ torch.abs(weight, out=ctx.scratch.like(weight, work))
-        above = torch.add(product, size, alpha=1 - 64 * torch.finfo(work).eps)  # of what rounding alone would leave
+        inputs, weight = x.to(work), weight.to(work)
+        size = inputs.abs() @ torch.abs(weight, out=ctx.scratch.like(weight, work))
+        above = torch.add(product, size, alpha=1 - 64 * torch.finfo(work).eps)  # rounding errors
         doubled = size.add_(product)  # twice the positive part; so is the gradient, and the twos cancel
-        taken = bias.clamp_min(0).to(work).mul_(2) if with_bias and bias is not None else None
-        if taken is not None:
-            doubled += taken
-            above += taken
+        positive_bias = bias.clamp_min(0).to(work).mul_(2) if with_bias and bias is not None else None
+        if positive_bias is not None:
+            doubled += positive_bias
+            above += positive_bias
         ratio, lost = torch.div(value.to(work), doubled, out=product), None
-        if (
-            above.numel() and above.min() <= 0
-        ):  # no positive contribution somewhere: there the value passes as a constant
-            nothing = above <= 0
-            ratio, lost = ratio.masked_fill_(nothing, 0.0), torch.where(nothing, value, 0.0)
-        ctx.save_for_backward(rough.sign_() if rough is not x else x.sign(), weight, ratio, taken, lost)
+        if above.numel() and above.min() <= 0:  # outputs without a positive contribution count as constants
+            none_positive = above <= 0
+            ratio, lost = ratio.masked_fill_(none_positive, 0.0), torch.where(none_positive, value, 0.0)
+        ctx.save_for_backward(inputs.sign_() if inputs is not x else x.sign(), weight, ratio, positive_bias, lost)
         ctx.ledger_writer, ctx.dtype = ledger_writer(), x.dtype
         return value
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        sign, weight, ratio, taken, lost = ctx.saved_tensors
+        sign, weight, ratio, positive_bias, lost = ctx.saved_tensors
         share = grads[0].to(ratio.dtype) * ratio
-        if ctx.ledger_writer is not None and taken is not None:
-            ctx.ledger_writer.enter("bias", share * taken)
+        if ctx.ledger_writer is not None and positive_bias is not None:
+            ctx.ledger_writer.enter("bias", share * positive_bias)
         if ctx.ledger_writer is not None and lost is not None:
             ctx.ledger_writer.enter("bias", grads[0] * lost)
-        # Behind the last mixing of tokens, relevance is at the one token that is read: no products for the others.
+        # After the last attention layer, only the token that is read has relevance: no products for the others.
         reached = share.any(-1)  # [..., token]
-        # With a graph of the gradients, they keep |W|.
-        room = None if torch.is_grad_enabled() else ctx.scratch.like(weight, weight.dtype)
-        size = torch.abs(weight, out=room)
+        # If gradients are differentiated again, their graph keeps |W|, which then must not be scratch memory.
+        out = None if torch.is_grad_enabled() else ctx.scratch.like(weight, weight.dtype)
+        size = torch.abs(weight, out=out)
         if reached.all():
             return along_positive(share, sign, weight, size).to(ctx.dtype), None, None, None
         grad = torch.zeros(sign.shape, dtype=ctx.dtype, device=sign.device)
@@ -179,12 +186,12 @@ class PositiveLinear(torch.autograd.Function):
 
 
 def along_positive(share: Tensor, sign: Tensor, weight: Tensor, size: Tensor) -> Tensor:
-    """What arrives at the inputs [..., in] of x⁺W⁺ + x⁻W⁻ from shares [..., out], times two; `size` is |W|."""
+    """Twice the gradient [..., in] of x⁺W⁺ + x⁻W⁻ from the gradient `share` [..., out]; `size` is |W|."""
     return (share @ size.T).mul_(sign).add_(share @ weight.T)
 
 
 class LinearNorm(torch.autograd.Function):
-    """LayerNorm whose standard deviation is a constant; the mean stays a function of the input."""
+    """LayerNorm with its standard deviation as a constant; the mean remains a function of the input."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, shape: Any, weight: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
@@ -203,7 +210,7 @@ class LinearNorm(torch.autograd.Function):
 
 
 class GradientSoftmax(torch.autograd.Function):
-    """Softmax with its own gradient, which does not conserve relevance: what is missing goes into the ledger."""
+    """Softmax with its ordinary gradient, which does not conserve relevance; the deficit is entered into the ledger."""
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, dim: int, dtype: torch.dtype | None) -> Tensor:
@@ -216,14 +223,22 @@ class GradientSoftmax(torch.autograd.Function):
     def backward(ctx: Any, *grads: Any) -> Any:
         scores, weights = ctx.saved_tensors
         grad = softmax_gradient(grads[0], weights, ctx.dim).to(scores.dtype)
-        if ctx.ledger_writer is not None:  # a masked score holds nothing, even -inf: its gradient is exactly 0
+        if ctx.ledger_writer is not None:  # a masked score, even -inf, has no relevance: its gradient is exactly 0
             total, kept = (torch.linalg.vecdot(x, g, dim=ctx.dim) for x, g in ((weights, grads[0]), (scores, grad)))
             lost = total - kept
-            if ctx.ledger_writer.owners is not None or lost.isnan().any():
+            if ctx.ledger_writer.example_ids is not None or lost.isnan().any():
                 lost = weights * grads[0] - scores.masked_fill(weights == 0, 0.0) * grad
             ctx.ledger_writer.enter("softmax", lost)
         return grad, None, None
 
 
-# Autograd functions that rules may leave in a graph.
-OURS: set[type] = {Like, ScaleGradient, ShareAttention, ConservingSum, PositiveLinear, LinearNorm, GradientSoftmax}
+# Autograd functions of this package. The strict mode refuses the outputs of all others.
+KNOWN_AUTOGRAD_FUNCTIONS: set[type] = {
+    Like,
+    ScaleGradient,
+    ShareAttention,
+    ConservingSum,
+    PositiveLinear,
+    LinearNorm,
+    GradientSoftmax,
+}

@@ -11,32 +11,32 @@ from torch.overrides import handle_torch_function, has_torch_function
 
 P = ParamSpec("P")
 R = TypeVar("R")
-INSIDE: dict[Callable[..., Any], Callable[..., Any]] = {}  # of each point, what it is made of
+IMPLEMENTATIONS: dict[Callable[..., Any], Callable[..., Any]] = {}  # custom op: the undecorated function
 
 
 def custom_op(function: Callable[P, R]) -> Callable[P, R]:
-    """Make a function of our own something that a table can replace, like any torch function."""
+    """A decorator: the function becomes an operation that a rule table can replace, like any torch function."""
 
     @wraps(function)
-    def point(*args: P.args, **kwargs: P.kwargs) -> R:
+    def op(*args: P.args, **kwargs: P.kwargs) -> R:
         tensors = tuple(arg for arg in args if isinstance(arg, Tensor))
         if has_torch_function(tensors):
-            return handle_torch_function(point, tensors, *args, **kwargs)
+            return handle_torch_function(op, tensors, *args, **kwargs)
         return function(*args, **kwargs)
 
-    INSIDE[point] = function
-    return point
+    IMPLEMENTATIONS[op] = function
+    return op
 
 
 @custom_op
 def activation(x: Tensor, formula: Callable[[Tensor], Tensor]) -> Tensor:
-    """An activation module as one operation: some write their formula out in several, which no rule could follow."""
+    """An activation module as one operation. Rules cannot follow formulas in several operations."""
     return formula(x)
 
 
 @custom_op
-def weigh(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """What a linear layer computes, where a model writes it as a matrix product."""
+def weight_product(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """A linear layer that the model writes as a matrix product."""
     return F.linear(input, weight, bias)
 
 
@@ -53,7 +53,7 @@ def mask_scores(scores: Tensor, mask: Tensor) -> Tensor:
 
 @custom_op
 def add_sinks(scores: Tensor, sinks: Tensor) -> Tensor:
-    """[batch, head, query, key + 1]: a learned number for each head, which takes a share of attention nowhere."""
+    """[batch, head, query, key + 1]: a learned number for each head, whose attention goes to no token."""
     return torch.cat([scores, sinks.to(scores).view(1, -1, 1, 1).expand(*scores.shape[:-1], 1)], -1)
 
 
@@ -65,7 +65,7 @@ def mix_values(weights: Tensor, value: Tensor) -> Tensor:
 
 @custom_op
 def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scaling: float, causal: bool) -> Tensor:
-    """[batch, head, query, dim]: all of attention in one operation, which writes no weights out."""
+    """[batch, head, query, dim]: attention as one operation, which does not store the weights."""
     return F.scaled_dot_product_attention(query, key, value, mask, is_causal=causal, scale=scaling)
 
 
@@ -73,24 +73,24 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scali
 def scan(values: Tensor, others: dict[str, Any], formula: Callable[[Tensor, dict[str, Any]], Any]) -> Any:
     """A recurrence over the tokens (a state space, linear attention), linear in the values that go into its state.
 
-    `others` are the arguments that say how the state decays, how it is written and how it is read.
+    `others` are the arguments that define how the state decays, is written and is read.
     """
     return formula(values, others)
 
 
 @custom_op
 def recurrence(values: Tensor, others: dict[str, Any], formula: Callable[[Tensor, dict[str, Any]], Any]) -> Any:
-    """The same, where the formula makes some of its gates from the values themselves."""
+    """A recurrence like `scan` whose formula computes some of its gates from the values."""
     return formula(values, others)
 
 
 def copied(x: Tensor, source: Tensor, *_: Any) -> Tensor:
-    """What x.copy_(source) makes of x."""
+    """x after x.copy_(source)."""
     return source.to(x).expand_as(x)
 
 
 def replaced(x: Tensor, index: Any, value: Any) -> Tensor:
-    """What x[index] = value makes of x."""
+    """x after x[index] = value."""
     result = x.clone()
     result[index] = value
     return result

@@ -1,6 +1,6 @@
-"""Operations rewritten as simpler ones, which have rules of their own.
+"""Decompositions of operations into simpler ones that have rules.
 
-Every function takes `call`, which calls a function under the rule table, and then the arguments of the operation.
+Each function takes `call`, which calls a function under the rule table, and then the arguments of the operation.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,7 +22,7 @@ def difference(call: Call, a: Any, b: Any, *, alpha: float = 1) -> Any:
 
 
 def reversed_difference(call: Call, b: Any, a: Any) -> Any:
-    """a - b, where Python calls the method of b, as for `1 - x`."""
+    """a - b as a method of b: Python calls it for `1 - x`."""
     return difference(call, a, b)
 
 
@@ -31,14 +31,14 @@ def baddbmm(call: Call, input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: 
 
 
 def addmm(call: Call, input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1) -> Any:
-    """Anything but a linear layer of one signal: `input` may be the residual stream."""
+    """input + mat1 @ mat2, unless it is a linear layer of a signal; `input` may be the residual stream."""
     if beta == 1 and alpha == 1 and not input.requires_grad and not mat2.requires_grad:
         return call(torch.addmm, input, mat1, mat2)
     return scaled_sum(call, input, call(torch.mm, mat1, mat2), beta, alpha)
 
 
 def scaled_sum(call: Call, summand: Tensor, product: Tensor, beta: float, alpha: float) -> Any:
-    """beta * summand + alpha * product; where beta is 0, the summand is not read, since it may be NaN."""
+    """beta * summand + alpha * product; if beta is 0, the summand is not read, since it may be NaN."""
     product = product if alpha == 1 else call(torch.mul, product, alpha)
     if beta == 0:
         return product
@@ -46,13 +46,13 @@ def scaled_sum(call: Call, summand: Tensor, product: Tensor, beta: float, alpha:
 
 
 def linear(call: Call, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
-    """A linear layer whose weight or bias is a signal, too."""
+    """A linear layer whose weight or bias is also a signal."""
     product = call(torch.matmul, input, call(torch.transpose, weight, -1, -2))
     return product if bias is None else call(torch.add, product, bias)
 
 
 def rms_norm(call: Call, x: Tensor, shape: Any, weight: Tensor | None = None, eps: float | None = None) -> Any:
-    """RMSNorm as a product with its scale, which is a constant."""
+    """RMSNorm as a product of the input and a constant scale."""
     axes = tuple(range(-len(shape), 0))
     eps = torch.finfo(x.dtype).eps if eps is None else eps
     result = call(torch.mul, x, torch.rsqrt(x.detach().square().mean(axes, keepdim=True) + eps))
@@ -60,12 +60,12 @@ def rms_norm(call: Call, x: Tensor, shape: Any, weight: Tensor | None = None, ep
 
 
 def normalize(call: Call, x: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: None = None) -> Any:
-    """A quotient by the norm, which is a constant."""
+    """A quotient with the norm as a constant."""
     return call(torch.div, x, x.detach().norm(p, dim, keepdim=True).clamp_min(eps))
 
 
 def dropout(call: Call, x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
-    """The input itself, unless the model trains."""
+    """The input, unless the model is in training mode."""
     return call(torch.dropout, x, p, training) if training else x
 
 

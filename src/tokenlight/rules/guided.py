@@ -10,16 +10,23 @@ from tokenlight.rules.custom_ops import activation
 from tokenlight.rules.lrp_rules import plain
 from tokenlight.rules.mode import Function, is_signal
 from tokenlight.rules.ops import op_spec
-from tokenlight.rules.rectifiers import Formula, is_identity, is_one_number, is_rectifier, rectified, single
+from tokenlight.rules.rectifiers import (
+    Formula,
+    acts_as_rectifier,
+    first_element,
+    is_constant_number,
+    is_identity,
+    is_rectifier,
+)
 from tokenlight.rules.rule import keeps
-from tokenlight.rules.tags import mark_gate, name_of
+from tokenlight.rules.tags import name_of, tag_gate
 
 KNOWN = ("activation", "clip", "extreme")  # kinds
 
 
 @keeps(own=1)
 def positive_gradient(function: Function, *args: Any, **kwargs: Any) -> Any:
-    """A ReLU: gradients that arrive are passed on where they are positive, and the input was."""
+    """A ReLU: gradients pass where both they and the input are positive."""
     result = function(*args, **kwargs)
     if isinstance(result, Tensor) and result.grad_fn is not None:
         result.grad_fn.register_prehook(lambda grads: tuple(grad.clamp_min(0) for grad in grads))
@@ -28,13 +35,17 @@ def positive_gradient(function: Function, *args: Any, **kwargs: Any) -> Any:
 
 @keeps(own=1)
 def guided_activation(function: Function, x: Tensor, *args: Any, **kwargs: Any) -> Any:
-    """A ReLU, also one that is squared or bounded above, is guided; any other activation is refused."""
+    """Guide a ReLU, also a squared or bounded one; refuse any other activation."""
     if not is_signal(x):
         return function(x, *args, **kwargs)
     formula = formula_of(function, args, kwargs)
     if formula is not None and is_rectifier(formula, x):
         return positive_gradient(function, x, *args, **kwargs)
-    if formula is None and not is_known(function) and rectified(x, (result := function(x, *args, **kwargs)).detach()):
+    if (
+        formula is None
+        and not is_known(function)
+        and acts_as_rectifier(x, (result := function(x, *args, **kwargs)).detach())
+    ):
         return positive_gradient(lambda: result)
     if formula is not None and is_identity(formula, x):
         return function(x, *args, **kwargs)
@@ -43,7 +54,7 @@ def guided_activation(function: Function, x: Tensor, *args: Any, **kwargs: Any) 
 
 @keeps(own=1)
 def guided_clipping(function: Function, x: Any, *args: Any, **kwargs: Any) -> Any:
-    """A lower bound of 0 makes a ReLU; any other bound only stops the gradient of what lies beyond it."""
+    """Guide a lower bound of 0, which is a ReLU; other bounds have their plain gradient."""
     formula = formula_of(function, args, kwargs)
     guided = is_signal(x) and formula is not None and is_rectifier(formula, x)
     return (positive_gradient if guided else plain)(function, x, *args, **kwargs)
@@ -51,20 +62,20 @@ def guided_clipping(function: Function, x: Any, *args: Any, **kwargs: Any) -> An
 
 @keeps(own=1)
 def guided_extreme(function: Function, x: Tensor, *args: Any, **kwargs: Any) -> Any:
-    """The largest of several elements, or of each element and a bound."""
-    between_two = any(isinstance(part, Tensor) for part in (*args, *kwargs.values()))
+    """The largest of several elements has the plain gradient; for an element and a bound, see `guided_clipping`."""
+    between_two = any(isinstance(argument, Tensor) for argument in (*args, *kwargs.values()))
     return (guided_clipping if between_two else plain)(function, x, *args, **kwargs)
 
 
 @keeps(own=1)
 def plain_gate(function: Function, *args: Any, **kwargs: Any) -> Any:
-    """The gradient as it is. What comes out is marked, so that x * sigmoid(x) is noticed to be an activation."""
+    """The plain gradient. The result is tagged as a gate, so that x * sigmoid(x) is recognized as an activation."""
     result = function(*args, **kwargs)
-    return mark_gate(result) if is_signal(result) else result
+    return tag_gate(result) if is_signal(result) else result
 
 
-def refused_recurrence(function: Function, values: Tensor, *args: Any, **kwargs: Any) -> Any:
-    """A recurrence is one operation: what it does with its input inside is not seen."""
+def refuse_recurrence(function: Function, values: Tensor, *args: Any, **kwargs: Any) -> Any:
+    """Refuse a recurrence: it is one operation, so ReLUs inside are not seen."""
     if not is_signal(values):
         return function(values, *args, **kwargs)
     raise UnsupportedModelError(
@@ -82,13 +93,13 @@ INSTEAD = (
 def refuse_activation(name: str) -> None:
     raise UnsupportedModelError(
         f"the model applies {name}, which is not a ReLU. Guided backpropagation is defined by what it does at ReLUs, "
-        "where negative gradients stop. We know of no published rule for other activations, and to leave them as they "
-        f"are would give the plain gradient under another name: {INSTEAD}"
+        "where negative gradients stop. We know of no published rule for other activations; without one, the result "
+        f"would be the plain gradient: {INSTEAD}"
     )
 
 
 def is_known(function: Function) -> bool:
-    """Whether a function is applied to each number, or chooses among numbers, by a formula that can be tried out."""
+    """Whether a function works on each number, or chooses among numbers, so that it can be tested on numbers."""
     return op_spec(function).kind in KNOWN
 
 
@@ -100,12 +111,14 @@ def name_of_activation(function: Function, formula: Formula | None) -> str:
 
 
 def formula_of(function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Formula | None:
-    """What is done to each number; None where that differs from number to number, or is not known."""
+    """The function of single numbers that is applied to every element; None if it differs or is unknown."""
     if function is activation:
         return args[0] if args else kwargs["formula"]
     others = [*args, *kwargs.values()]
-    if not is_known(function) or any(isinstance(part, Tensor) and not is_one_number(part) for part in others):
+    if not is_known(function) or any(
+        isinstance(argument, Tensor) and not is_constant_number(argument) for argument in others
+    ):
         return None
-    bounds = [single(part) for part in args]
-    named = {name: single(part) for name, part in kwargs.items()}
-    return lambda numbers: function(numbers, *bounds, **named)
+    positional = [first_element(argument) for argument in args]
+    keywords = {name: first_element(argument) for name, argument in kwargs.items()}
+    return lambda numbers: function(numbers, *positional, **keywords)

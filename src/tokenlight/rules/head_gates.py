@@ -1,4 +1,4 @@
-"""Head gates: where a head mask acts on the backward pass."""
+"""Head gates: factors from a head mask on the gradients of head outputs."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,20 +9,20 @@ from torch import Tensor
 
 from tokenlight._compat.torch_internals import without_torch_functions
 from tokenlight.common.errors import RefusedValue
-from tokenlight.rules.autograd_functions import OURS
+from tokenlight.rules.autograd_functions import KNOWN_AUTOGRAD_FUNCTIONS
 from tokenlight.rules.ledger import LEDGER
 
-# Where no head of a block is lit: relevance flows through all its heads, is dropped, or goes to the residual branch.
+# If all heads of a block have strength 0, relevance passes all of them, is dropped, or goes to the residual branch.
 EMPTY = ("all", "drop", "residual")
 
 
 @dataclass(frozen=True, eq=False)
 class Gates:
-    """How strongly each head lets relevance pass, for one backward pass."""
+    """Strengths of all heads for one backward pass."""
 
     groups: Tensor  # [group, layer, head] in [0, 1]
-    conserve: bool = False  # each group is scaled so that a block loses nothing; otherwise what a gate stops is lost
-    empty: str = "drop"  # what becomes of a block's attention relevance where no head is lit: one of EMPTY
+    conserve: bool = False  # scale groups so that a block loses no relevance; otherwise gates lose what they stop
+    empty: str = "drop"  # where attention relevance goes in a block whose strengths are all 0: one of EMPTY
 
     def __post_init__(self) -> None:
         if self.empty not in EMPTY:
@@ -30,66 +30,68 @@ class Gates:
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """Equal keys, equal gradients."""
+        """Hashable; gates with equal keys give equal gradients."""
         return (self.groups.shape, tuple(self.groups.flatten().tolist()), self.conserve, self.empty)
 
     @property
-    def dark_layers(self) -> Tensor:
-        """[layer] whether no head is lit."""
+    def layers_without_heads(self) -> Tensor:
+        """[layer] whether all strengths are 0."""
         return ~self.groups.any(0).any(-1)
 
     @cached_property
     def strengths(self) -> Tensor:
-        """[group, layer, head] the groups; where empty="all", the first of them has all heads of the dark layers."""
+        """[group, layer, head] the groups; with empty="all", the first has all heads of layers without heads."""
         if self.empty != "all":
             return self.groups
         filled = torch.zeros_like(self.groups)
         filled[0] = 1.0
-        return torch.where(self.dark_layers[:, None], filled, self.groups)
+        return torch.where(self.layers_without_heads[:, None], filled, self.groups)
 
     @property
-    def handed_over(self) -> tuple[bool, ...]:
-        """Per layer: whether the residual branch takes what arrives at its attention."""
-        return tuple((self.dark_layers & (self.empty == "residual")).tolist())
+    def moved_to_residual(self) -> tuple[bool, ...]:
+        """Per layer: whether the residual branch receives the relevance of its attention."""
+        return tuple((self.layers_without_heads & (self.empty == "residual")).tolist())
 
 
 @dataclass(eq=False)
-class Gatekeeper:
-    """The gates of a pass. Another backward pass through the same graph may find others, if the same layers hand over
-    what arrives at them."""
+class GateApplier:
+    """Applies the gates of a pass to head outputs.
+
+    `gates` may be replaced for another backward pass through the same graph, if `moved_to_residual` is equal.
+    """
 
     gates: Gates
 
-    def __call__(self, context: Tensor, layer: int) -> Tensor:
-        """The heads' outputs [batch, head, query, dim] of one block."""
-        with without_torch_functions():  # no operation of the model: nothing for a rule table
-            handed_over = self.gates.handed_over[layer]
-        if handed_over:
-            return context.detach()  # a constant: the residual sum hands its relevance to the other side
+    def __call__(self, head_outputs: Tensor, layer: int) -> Tensor:
+        """Return the gated head outputs [batch, head, query, dim] of a block."""
+        with without_torch_functions():  # not an operation of the model: no rule applies
+            to_residual = self.gates.moved_to_residual[layer]
+        if to_residual:
+            return head_outputs.detach()  # a constant: the residual sum gives its relevance to the other summand
         with without_torch_functions():
-            return GateHeads.apply(context, self, layer)  # type: ignore[return-value]
+            return GateHeads.apply(head_outputs, self, layer)  # type: ignore[return-value]
 
 
 class GateHeads(torch.autograd.Function):
-    """Mask-LRP's gate on the context [batch, head, query, dim]: the equations after eq. 9 of Song et al. 2024.
+    """Mask-LRP's gate on head outputs [batch, head, query, dim]: the equations after eq. 9 of Song et al. 2024.
 
-    With `conserve`, the relevance of every group g is scaled to |Σ_g| / Σ_g' |Σ_g'| of the block's whole, as the paper
-    does for its syntactic and its positional heads. (It prints |Σ_g + Σ_g'| below the line, which is the same where
-    both sums have one sign, and does not conserve relevance where they have not.)
+    With `conserve`, the relevance of each group g is scaled to |Σ_g| / Σ_g' |Σ_g'| of the block's total,
+    as the paper does for its syntactic and its positional heads. (It prints the denominator |Σ_g + Σ_g'|, which is
+    equal if both sums have the same sign, and does not conserve relevance otherwise.)
     """
 
     @staticmethod
-    def forward(ctx: Any, context: Tensor, keeper: Gatekeeper, layer: int) -> Tensor:
-        ctx.save_for_backward(context)
-        ctx.keeper, ctx.layer, ctx.ledger = keeper, layer, LEDGER.get()
-        return context.view_as(context)
+    def forward(ctx: Any, head_outputs: Tensor, applier: GateApplier, layer: int) -> Tensor:
+        ctx.save_for_backward(head_outputs)
+        ctx.applier, ctx.layer, ctx.ledger = applier, layer, LEDGER.get()
+        return head_outputs.view_as(head_outputs)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        (context,) = ctx.saved_tensors
-        gates = ctx.keeper.gates.strengths[:, ctx.layer].to(context)  # [group, head]
-        arriving = torch.linalg.vecdot(context.flatten(2), grads[0].flatten(2))  # [batch, head]
-        if ctx.keeper.gates.conserve:
+        (head_outputs,) = ctx.saved_tensors
+        gates = ctx.applier.gates.strengths[:, ctx.layer].to(head_outputs)  # [group, head]
+        arriving = torch.linalg.vecdot(head_outputs.flatten(2), grads[0].flatten(2))  # [batch, head]
+        if ctx.applier.gates.conserve:
             total = arriving.sum(1, keepdim=True)  # [batch, 1]
             sums = arriving @ gates.T  # [batch, group]
             size = sums.abs().sum(1, keepdim=True)
@@ -102,4 +104,4 @@ class GateHeads(torch.autograd.Function):
         return grads[0] * passing[:, :, None, None], None, None
 
 
-OURS.add(GateHeads)
+KNOWN_AUTOGRAD_FUNCTIONS.add(GateHeads)

@@ -1,7 +1,7 @@
 """Rules with parameters for linear layers: LRP-ε, LRP-γ and LRP-αβ. Combine with a table: `LRP | epsilon_rules(0.1)`.
 
-Input i contributes c_ij = x_i w_ij to the output z_j = Σ_i c_ij + b_j of a linear layer. A rule says which share of the
-output's relevance the input takes. c⁺ and c⁻ are the positive and the negative part of c.
+Input i contributes c_ij = x_i w_ij to the output z_j = Σ_i c_ij + b_j of a linear layer. A rule defines which share of
+the output's relevance the input receives. c⁺ and c⁻ are the positive and the negative part of c.
 """
 
 from collections.abc import Callable
@@ -14,15 +14,15 @@ from torch.nn import functional as F
 
 from tokenlight._compat.torch_internals import without_torch_functions
 from tokenlight.common.errors import RefusedValue
-from tokenlight.rules.autograd_functions import OURS
-from tokenlight.rules.custom_ops import weigh
+from tokenlight.rules.autograd_functions import KNOWN_AUTOGRAD_FUNCTIONS
+from tokenlight.rules.custom_ops import weight_product
 from tokenlight.rules.ledger import ledger_writer
 from tokenlight.rules.mode import Function, RuleTable, is_signal
 from tokenlight.rules.rule import keeps
 
 
 class Factors(NamedTuple):
-    """Input i takes the relevance Σ_j g_j (plain_j c_ij + positive_j c⁺_ij + negative_j c⁻_ij), g the gradient at z.
+    """Input i receives the relevance Σ_j g_j (plain_j c_ij + positive_j c⁺_ij + negative_j c⁻_ij), g the gradient at z.
 
     Each is [..., out], or None for 0.
     """
@@ -32,7 +32,7 @@ class Factors(NamedTuple):
     negative: Tensor | None = None
 
 
-# From z, Σ_i c⁺_ij + b_j⁺ and Σ_i c⁻_ij + b_j⁻, each [..., out].
+# A function of z, Σ_i c⁺_ij + b_j⁺ and Σ_i c⁻_ij + b_j⁻, each [..., out].
 FactorsOf = Callable[[Tensor, Tensor, Tensor], Factors]
 
 
@@ -45,8 +45,8 @@ def epsilon_rules(epsilon: float) -> RuleTable:
 def gamma_rules(gamma: float) -> RuleTable:
     """LRP-γ (Montavon et al. 2019): R_i = Σ_j (c_ij + γ c⁺_ij) / (z_j + γ (Σ_k c⁺_kj + b_j⁺)) R_j where z_j > 0.
 
-    That is the published rule wherever inputs and outputs are positive. Where z_j < 0, negative parts take the place of
-    positive ones, so that the contributions with the sign of the output are the ones that count more.
+    This is the published rule where inputs and outputs are positive. Where z_j < 0, negative parts replace positive
+    ones, so that contributions with the sign of the output are favored.
     """
     check_parameter("gamma", gamma)
 
@@ -61,7 +61,7 @@ def gamma_rules(gamma: float) -> RuleTable:
 def alpha_beta_rules(alpha: float, beta: float) -> RuleTable:
     """LRP-αβ (Bach et al. 2015), α - β = 1: R_i = Σ_j (α c⁺_ij / z⁺_j - β c⁻_ij / z⁻_j) R_j.
 
-    z⁺_j = Σ_k c⁺_kj + b_j⁺ and z⁻_j = Σ_k c⁻_kj + b_j⁻; where one is 0, its term is.
+    z⁺_j = Σ_k c⁺_kj + b_j⁺ and z⁻_j = Σ_k c⁻_kj + b_j⁻; if either is 0, so is its term.
     """
     check_parameter("alpha", alpha)
     check_parameter("beta", beta)
@@ -76,18 +76,18 @@ def alpha_beta_rules(alpha: float, beta: float) -> RuleTable:
 
 def check_parameter(name: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value) or value < 0:
-        raise RefusedValue(f"{name} is a number of at least 0, found {value!r}")
+        raise RefusedValue(f"{name} must be a finite number of at least 0, found {value!r}")
     return value
 
 
 def divide(numerator: Tensor, denominator: Tensor) -> Tensor:
-    """0 where the denominator is 0."""
-    nothing = denominator == 0
-    return torch.where(nothing, 0.0, numerator / torch.where(nothing, 1.0, denominator))
+    """The quotient; 0 where the denominator is 0."""
+    is_zero = denominator == 0
+    return torch.where(is_zero, 0.0, numerator / torch.where(is_zero, 1.0, denominator))
 
 
 def linear_rules(factors: FactorsOf, **facts: Any) -> RuleTable:
-    """The rule for both spellings of a linear layer; `facts` says what it keeps."""
+    """The rule for all functions that compute a linear layer; `facts` are the fields of `Keeps`."""
 
     @keeps(**facts, single=True)
     def linear(function: Function, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
@@ -97,33 +97,33 @@ def linear_rules(factors: FactorsOf, **facts: Any) -> RuleTable:
     def addmm(function: Function, bias: Tensor, x: Tensor, weight: Tensor) -> Any:
         return by_contributions(function(bias, x, weight), x, weight, bias, factors)
 
-    return {F.linear: linear, weigh: linear, torch.addmm: addmm}
+    return {F.linear: linear, weight_product: linear, torch.addmm: addmm}
 
 
 def by_contributions(value: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None, factors: FactorsOf) -> Tensor:
     if not is_signal(x):
         return value
-    with without_torch_functions():  # casts between the precisions of values and weights are meant
+    with without_torch_functions():  # no rules for casts between the precisions of values and weights
         return ContributionLinear.apply(x, weight, bias, [value.detach()], factors)  # type: ignore[return-value]
 
 
 class ContributionLinear(torch.autograd.Function):
-    """xW + b, where the backward pass hands relevance down by the `Factors` of a rule.
+    """xW + b; the backward pass distributes relevance by the `Factors` of a rule.
 
-    Σ_i c⁺_ij = (xW + |x||W|) / 2 and Σ_i c⁻_ij = (xW - |x||W|) / 2, so no tensor [..., in, out] is made.
+    Σ_i c⁺_ij = (xW + |x||W|) / 2 and Σ_i c⁻_ij = (xW - |x||W|) / 2, so no tensor [..., in, out] is needed.
     """
 
     @staticmethod
     def forward(
         ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, values: list[Tensor], factors: FactorsOf
     ) -> Tensor:
-        # weight [in, out]; the value is in a list, so that torch does not take the result for a view of it
+        # weight [in, out]; the value is in a list, so that torch does not treat the result as a view of it
         value = values[0]
         work = torch.promote_types(torch.promote_types(x.dtype, weight.dtype), torch.float32)
-        rough, weight, z = x.to(work), weight.to(work), value.to(work)
-        product, size = rough @ weight, rough.abs() @ weight.abs()
+        inputs, weight, z = x.to(work), weight.to(work), value.to(work)
+        product, size = inputs @ weight, inputs.abs() @ weight.abs()
         positive, negative = (product + size) / 2, (product - size) / 2
-        noise = 32 * torch.finfo(work).eps * size  # what rounding alone may leave of no contribution
+        noise = 32 * torch.finfo(work).eps * size  # rounding error where there is no contribution
         above, below = torch.where(positive > noise, positive, 0.0), torch.where(-negative > noise, negative, 0.0)
         if bias is not None:
             above, below = above + bias.to(work).clamp_min(0), below + bias.to(work).clamp_max(0)
@@ -131,7 +131,7 @@ class ContributionLinear(torch.autograd.Function):
         passed = torch.zeros_like(z)
         for factor, total in ((plain, product), (of_positive, positive), (of_negative, negative)):
             passed = passed if factor is None else passed + factor * total
-        sign = None if of_positive is None and of_negative is None else rough.sign()
+        sign = None if of_positive is None and of_negative is None else inputs.sign()
         ctx.save_for_backward(weight, sign, plain, of_positive, of_negative, z - passed)
         ctx.ledger_writer, ctx.dtype = ledger_writer(), x.dtype
         return value
@@ -142,15 +142,15 @@ class ContributionLinear(torch.autograd.Function):
         grad = grads[0].to(weight.dtype)
         if ctx.ledger_writer is not None:  # biases, the stabilizer, and outputs to which nothing contributes
             ctx.ledger_writer.enter("bias", grad * kept)
-        none = torch.zeros_like(grad)
+        zero = torch.zeros_like(grad)
         plain, positive, negative = (
-            none if factor is None else grad * factor for factor in (plain, positive, negative)
+            zero if factor is None else grad * factor for factor in (plain, positive, negative)
         )
         # The derivative of c⁺ is (w + sign(x) |w|) / 2, that of c⁻ is (w - sign(x) |w|) / 2.
-        found = (plain + (positive + negative) / 2) @ weight.T
+        input_grad = (plain + (positive + negative) / 2) @ weight.T
         if sign is not None:
-            found = found + sign * (((positive - negative) / 2) @ weight.abs().T)
-        return found.to(ctx.dtype), None, None, None, None
+            input_grad = input_grad + sign * (((positive - negative) / 2) @ weight.abs().T)
+        return input_grad.to(ctx.dtype), None, None, None, None
 
 
-OURS.add(ContributionLinear)
+KNOWN_AUTOGRAD_FUNCTIONS.add(ContributionLinear)

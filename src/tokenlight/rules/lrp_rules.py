@@ -1,7 +1,7 @@
 """Rules for single operations: softmax, products, norms, activations, and linear layers under z+.
 
-So value times gradient is the relevance. A rule is called as rule(function, *args, **kwargs); `@keeps` says what it
-keeps for the backward pass.
+With these rules, value times gradient is the relevance. A rule is called as rule(function, *args, **kwargs); `@keeps`
+declares what it keeps for the backward pass.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,12 +30,12 @@ from tokenlight.rules.autograd_functions import (
 from tokenlight.rules.ledger import LEDGER, ledger_writer
 from tokenlight.rules.mode import Function, is_signal
 from tokenlight.rules.rule import keeps
-from tokenlight.rules.tags import is_gate, is_of_heads, mark_gate, name_of, running_module, tensors
+from tokenlight.rules.tags import is_gate, is_of_heads, name_of, running_module, tag_gate, tensors
 
 
 @keeps(own=1)
 def plain(function: Function, *args: Any, **kwargs: Any) -> Any:
-    """The gradient as it is."""
+    """The plain gradient."""
     return function(*args, **kwargs)
 
 
@@ -48,52 +48,52 @@ def constant(function: Function, *args: Any, **kwargs: Any) -> Any:
 
 @keeps(results=1)  # the ratio
 def identity(function: Function, x: Tensor, *args: Any, **kwargs: Any) -> Any:
-    """Relevance passes unchanged, element by element. What comes out is marked: it may be a gate."""
+    """Relevance passes unchanged, element by element. The result is tagged as a possible gate."""
     with torch.no_grad():
         value = function(x, *args, **kwargs)
     if not is_signal(x):
         return value
-    return mark_gate(like(x, value))
+    return tag_gate(like(x, value))
 
 
 @keeps(own=1)
 def halved(function: Function, *args: Any, **kwargs: Any) -> Any:
-    """A product of two signals: each takes half (the uniform rule); of three, a third."""
+    """A product of two signals: each receives half of the relevance (the uniform rule); of three, a third."""
     result = function(*args, **kwargs)
-    number = signals_among(args, kwargs)
-    return scale_gradient(result, 1 / number) if number > 1 else result
+    n_signals = count_signals(args, kwargs)
+    return scale_gradient(result, 1 / n_signals) if n_signals > 1 else result
 
 
 @keeps(own=1)
 def through_values(function: Function, *args: Any, **kwargs: Any) -> Any:
-    """A matrix product of two signals is weights times values, and the values take all.
+    """A matrix product of two signals is weights times values; the values receive all relevance.
 
-    The weights are what is a gate, or else what stands on the left, so that Q(KᵀV) is read as (QKᵀ)V: in linear
-    attention queries and keys are constants, as in attention with a softmax, where nothing that scores carry goes on.
+    The weights are the factor that is a gate, or else the left one, so that Q(KᵀV) is treated as (QKᵀ)V: queries and
+    keys of linear attention are constants, as they are in attention with a softmax.
     """
     signals = [x for x in tensors((*args, *kwargs.values())) if is_signal(x)]
     if len(signals) < 2:
         return function(*args, **kwargs)
-    others = [place for place, x in enumerate(signals) if not is_gate(x)]
-    taker = others[0] if len(others) == 1 or function is Tensor.__rmatmul__ else len(signals) - 1
-    places = count()
+    not_gates = [position for position, x in enumerate(signals) if not is_gate(x)]
+    values = not_gates[0] if len(not_gates) == 1 or function is Tensor.__rmatmul__ else len(signals) - 1
+    positions = count()
 
-    def with_one_signal(part: Any) -> Any:
-        if isinstance(part, (tuple, list)):
-            return type(part)(map(with_one_signal, part))
-        return part.detach() if is_signal(part) and next(places) != taker else part
+    def with_values_only(argument: Any) -> Any:
+        if isinstance(argument, (tuple, list)):
+            return type(argument)(map(with_values_only, argument))
+        return argument.detach() if is_signal(argument) and next(positions) != values else argument
 
-    args = tuple(map(with_one_signal, args))
-    return function(*args, **{name: with_one_signal(part) for name, part in kwargs.items()})
+    args = tuple(map(with_values_only, args))
+    return function(*args, **{name: with_values_only(argument) for name, argument in kwargs.items()})
 
 
-def signals_among(args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
+def count_signals(args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
     return sum(is_signal(x) for x in tensors((*args, *kwargs.values())))
 
 
 @keeps(own=0.5)  # the gate alone
 def through_signal(function: Function, a: Any, b: Any, *args: Any, **kwargs: Any) -> Any:
-    """A product of a gate (an activation's output) and a signal: the signal takes all. Without a gate: as halved."""
+    """A product of a gate (an activation's output) and a signal, which receives all; without a gate, as `halved`."""
     if is_signal(a) and is_signal(b):
         gates = [is_gate(x) for x in (a, b)]
         if sum(gates) != 1:
@@ -104,7 +104,7 @@ def through_signal(function: Function, a: Any, b: Any, *args: Any, **kwargs: Any
 
 @keeps(passes=False)
 def cut(function: Function, x: Tensor, *args: Any, **kwargs: Any) -> Any:
-    """Inside a block an activation ends the MLP's branch: what comes out is a constant. In the head: identity."""
+    """An activation that cuts off the MLP branch: a constant inside a block, `identity` in the model's head."""
     ledger = LEDGER.get()
     if ledger is None or not ledger.inside_block:
         return identity(function, x, *args, **kwargs)
@@ -113,7 +113,7 @@ def cut(function: Function, x: Tensor, *args: Any, **kwargs: Any) -> Any:
 
 @keeps(passes=False)
 def cut_gated(function: Function, a: Any, b: Any, *args: Any, **kwargs: Any) -> Any:
-    """The product of a gated MLP is a constant like its gate; a gate on heads' outputs is a constant factor of them."""
+    """The product of a gated MLP is a constant, as its gate is; a gate on head outputs is a constant factor."""
     ledger = LEDGER.get()
     inside = ledger is not None and ledger.inside_block
     gated = inside and (is_gate(a) or is_gate(b)) and not (is_of_heads(a) or is_of_heads(b))
@@ -122,13 +122,13 @@ def cut_gated(function: Function, a: Any, b: Any, *args: Any, **kwargs: Any) -> 
 
 @keeps(passes=False)
 def cut_mixed(function: Function, *args: Any, **kwargs: Any) -> Any:
-    """Weights, which a softmax made, times values: all that attention adds is a constant; so is linear attention.
+    """Attention weights times values are a constant, also in linear attention.
 
-    An activation's output is no such weight where it is a signal, as in the head.
+    A gate that is a signal, such as an activation's output in the model's head, is not an attention weight.
     """
     ledger = LEDGER.get()
     inside = ledger is not None and ledger.inside_block
-    if inside and signals_among(args, kwargs) > 1:
+    if inside and count_signals(args, kwargs) > 1:
         return constant_gate(function, *args, **kwargs)
     gated = any(is_gate(x) and not is_signal(x) for x in tensors((*args, *kwargs.values())))
     return (constant if gated else through_values)(function, *args, **kwargs)
@@ -136,13 +136,13 @@ def cut_mixed(function: Function, *args: Any, **kwargs: Any) -> Any:
 
 @keeps(passes=False)
 def constant_gate(function: Function, *args: Any, **kwargs: Any) -> Any:
-    """No relevance passes, and what it is multiplied with is gated."""
-    return mark_gate(constant(function, *args, **kwargs))
+    """No relevance passes; the result is tagged as a gate."""
+    return tag_gate(constant(function, *args, **kwargs))
 
 
 @keeps(own=1)
 def absorbing_sum(function: Function, a: Any, b: Any, *args: Any, **kwargs: Any) -> Any:
-    """A sum shares by its gradient; what a constant summand takes is noted."""
+    """A sum with its plain gradient; the share of a constant summand goes into the ledger."""
     refuse_scaled_sum(args, kwargs)
     result = function(a, b, *args, **kwargs)
     other = b if is_signal(a) else a
@@ -155,32 +155,32 @@ def absorbing_sum(function: Function, a: Any, b: Any, *args: Any, **kwargs: Any)
 
 
 def is_branch(a: Any, b: Any) -> bool:
-    """Whether a signal meets a constant of the same shape inside a block: a whole branch that carries no relevance."""
+    """Whether a signal and a constant of the same shape are added inside a block: the constant is a branch cut off."""
     ledger = LEDGER.get()
     inside = ledger is not None and ledger.inside_block
     tensors = isinstance(a, Tensor) and isinstance(b, Tensor)
-    # Four axes: scores [batch, head, query, key] and a mask or the bias of a distance, which is no branch.
+    # Four axes: scores [batch, head, query, key] and a mask or the bias of a distance, which is not a branch.
     if not (inside and tensors and a.shape == b.shape and a.ndim < 4 and is_signal(a) != is_signal(b)):
         return False
     constant = b if is_signal(a) else a
-    return any(constant.stride()[:-1])  # one vector that is shown at every token is a bias
+    return any(constant.stride()[:-1])  # one vector expanded to all tokens is a bias
 
 
 def refuse_scaled_sum(args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     if args or kwargs:
-        raise RefusedValue("a sum with alpha= has no rule: scale the summand first")
+        raise RefusedValue("found a sum with alpha=, which has no rule: multiply the summand first")
 
 
 @keeps(own=1)
 def absorbing_linear(function: Function, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
-    """LRP-0 at a linear layer: the plain gradient; the bias takes its share. Arguments have torch's names."""
+    """LRP-0 at a linear layer: the plain gradient; the bias absorbs its share. Arguments are named as in torch."""
     result = function(input, weight, bias)
     return result if bias is None or not is_signal(result) else absorb(result, bias, "bias")
 
 
 @keeps(own=1)
 def absorbing_addmm(function: Function, bias: Tensor, x: Tensor, weight: Tensor) -> Any:
-    """The same for GPT-2's Conv1D."""
+    """`absorbing_linear` for GPT-2's Conv1D."""
     result = function(bias, x, weight)
     return absorb(result, bias, "bias") if is_signal(result) else result
 
@@ -194,13 +194,13 @@ def linear_norm(
     bias: Tensor | None = None,
     eps: float = 1e-5,
 ) -> Any:
-    """LayerNorm with a constant scale; its bias takes its share."""
+    """LayerNorm with a constant scale; its bias absorbs its share."""
     if not is_signal(x):
         return function(x, shape, weight, bias, eps)
     return LinearNorm.apply(x, shape, weight, bias, eps)
 
 
-@keeps(results=1)  # the scores; the weights are kept by what follows
+@keeps(results=1)  # the scores; the operation that reads the weights keeps them
 def gradient_softmax(function: Function, x: Tensor, dim: int = -1, *settings: Any, dtype: Any = None, **_: Any) -> Any:
     """Softmax by its gradient (Achtibat et al. 2024, eq. 13)."""
     dtype = next((s for s in settings if isinstance(s, torch.dtype)), dtype)  # F.softmax has an argument before it
@@ -209,28 +209,29 @@ def gradient_softmax(function: Function, x: Tensor, dim: int = -1, *settings: An
 
 @keeps(own=1, inputs=1)
 def by_gradient(function: Function, x: Tensor, *args: Any, **kwargs: Any) -> Any:
-    """A part of a softmax that is written out, by its gradient as the softmax is; what that loses is noted."""
+    """An operation of a softmax that is written out: the plain gradient; its deficit goes into the ledger."""
     result = function(x, *args, **kwargs)
-    books = ledger_writer()
-    if books is None or not is_signal(x) or result.grad_fn is None:
+    writer = ledger_writer()
+    if writer is None or not is_signal(x) or result.grad_fn is None:
         return result
     before, after = x.detach(), result.detach()
 
-    def note(arriving: tuple[Tensor, ...], given: tuple[Tensor, ...]) -> None:
-        books.enter("softmax", after * given[0])
-        books.enter("softmax", torch.where(arriving[0] == 0, 0.0, -before * arriving[0]))  # a masked score is infinite
+    def enter_deficit(input_grads: tuple[Tensor, ...], output_grads: tuple[Tensor, ...]) -> None:
+        minus_kept = torch.where(input_grads[0] == 0, 0.0, -before * input_grads[0])  # a masked score is infinite
+        writer.enter("softmax", after * output_grads[0])
+        writer.enter("softmax", minus_kept)
 
-    result.grad_fn.register_hook(note)
+    result.grad_fn.register_hook(enter_deficit)
     return result
 
 
 @keeps(results=2)  # both sides
 def conserving_sum(function: Function, a: Any, b: Any, *args: Any, **kwargs: Any) -> Any:
-    """Chefer's residual rule where both sides are signals; inside a block, beside a constant, the signal takes all.
+    """Chefer's residual rule for two signals; inside a block, the signal of a sum with a constant receives all.
 
-    So a bias takes nothing, be it a linear layer's or written beside it, nor does a distance that is added to scores,
-    where softmax does not notice from which token distances are counted. A sum of parts of one signal, each times a
-    constant, joins no branches: it is linear in that signal, as rotary positions are, and shares by its gradient.
+    So biases absorb nothing, whether of a linear layer or added separately, and neither do position biases added to
+    attention scores. A sum of slices of the same signal, each times a constant (rotary positions), is not a residual
+    sum: it is linear in that signal and has the plain gradient.
     """
     refuse_scaled_sum(args, kwargs)
     if is_signal(a) and is_signal(b):
@@ -246,7 +247,7 @@ def conserving_sum(function: Function, a: Any, b: Any, *args: Any, **kwargs: Any
 
 
 def refuse_centering(a: Tensor, b: Tensor) -> None:
-    """x - mean(x): a layer norm that is written out, through which relevance would have to pass unchanged."""
+    """Refuse x - mean(x), a layer norm that is written out: relevance would have to pass it unchanged."""
     wide, narrow = (a, b) if a.shape[-1] > b.shape[-1] else (b, a)
     if narrow.shape[-1] != 1 or wide.shape[-1] == 1:
         return
@@ -258,7 +259,7 @@ def refuse_centering(a: Tensor, b: Tensor) -> None:
 
 
 def joins_branches(signals: Iterable[Tensor]) -> bool:
-    """Whether some of these are parts of one tensor, or of several, of which one was computed from another."""
+    """Whether signals come from several tensors, of which one was computed from another."""
     sources = set().union(*map(linear_sources, signals))
     return len(sources) > 1 and is_one_computed_from_another(sources)
 
@@ -268,29 +269,29 @@ TOTALS = (Tensor.sum, torch.sum, Tensor.mean, torch.mean)
 
 @keeps(own=1)
 def conserving_total(function: Function, x: Tensor, *args: Any, **kwargs: Any) -> Any:
-    """A sum of elements by its gradient; of branches that are stacked, as `conserving_sum`."""
+    """A sum of elements with its plain gradient; stacked branches are added by `conserving_sum`."""
     if not is_signal(x) or not joins_branches([x]):
         return function(x, *args, **kwargs)
-    named = {**dict(zip(("dim", "keepdim"), args, strict=False)), **kwargs}
-    dim, stacked = named.get("dim"), joined_axis(x)
+    arguments = {**dict(zip(("dim", "keepdim"), args, strict=False)), **kwargs}
+    dim, stacked = arguments.get("dim"), joined_axis(x)
     dim = dim[0] if isinstance(dim, (tuple, list)) and len(dim) == 1 else dim
-    if function not in TOTALS or stacked is None or not isinstance(dim, int) or {*named} - {"dim", "keepdim"}:
+    if function not in TOTALS or stacked is None or not isinstance(dim, int) or {*arguments} - {"dim", "keepdim"}:
         refuse_joining(function)
     if dim % x.ndim != stacked:
         return function(x, *args, **kwargs)
     ledger = LEDGER.get()
-    if ledger is not None and ledger.owners is not None and ledger.owners.shape == x.shape:
-        ledger.owners = ledger.owners.select(stacked, 0)
-    total, *others = x.unbind(stacked)
-    for part in others:
-        total = ConservingSum.apply(total, part)
+    if ledger is not None and ledger.example_ids is not None and ledger.example_ids.shape == x.shape:
+        ledger.example_ids = ledger.example_ids.select(stacked, 0)
+    total, *rest = x.unbind(stacked)
+    for summand in rest:
+        total = ConservingSum.apply(total, summand)
     total = total / x.shape[stacked] if function in (Tensor.mean, torch.mean) else total
-    return total.unsqueeze(stacked) if named.get("keepdim") else total
+    return total.unsqueeze(stacked) if arguments.get("keepdim") else total
 
 
 @keeps(own=1)
 def halved_product(function: Function, *args: Any, **kwargs: Any) -> Any:
-    """A matrix product as `halved`; one with a constant must not add branches."""
+    """`halved` for matrix products; a product with a constant that adds branches is refused."""
     signals = [x for x in tensors((*args, *kwargs.values())) if is_signal(x)]
     if len(signals) == 1 and joins_branches(signals):
         refuse_joining(function)
@@ -314,12 +315,13 @@ def identity_norm(
     eps: float = 1e-5,
 ) -> Any:
     """Relevance passes LayerNorm unchanged; the weights may be in a lower precision than the values."""
-    scale, shift = (None if part is None else part.to(x.dtype) for part in (weight, bias))
+    scale, shift = (None if parameter is None else parameter.to(x.dtype) for parameter in (weight, bias))
     return identity(function, x, shape, scale, shift, eps)
 
 
 def positive_linear(x: Tensor, weight: Tensor, bias: Tensor | None, with_bias: bool) -> Any:
-    with without_torch_functions():  # casts between the precisions of values and weights are meant
+    """PositiveLinear for signals, otherwise an ordinary linear layer; weight [in, out]."""
+    with without_torch_functions():  # no rules for casts between the precisions of values and weights
         if is_signal(x):
             return PositiveLinear.apply(x, weight, bias, with_bias)
         product = x @ weight.to(x.dtype)
@@ -334,7 +336,7 @@ def zplus_linear(function: Function, input: Tensor, weight: Tensor, bias: Tensor
 
 @keeps(inputs=1, results=1, single=True)
 def zplus_addmm(function: Function, bias: Tensor, x: Tensor, weight: Tensor) -> Any:
-    """The same for GPT-2's Conv1D."""
+    """`zplus_linear` for GPT-2's Conv1D."""
     return positive_linear(x, weight, bias, False)
 
 
@@ -346,5 +348,5 @@ def alpha_beta_linear(function: Function, input: Tensor, weight: Tensor, bias: T
 
 @keeps(inputs=1, results=1, single=True)
 def alpha_beta_addmm(function: Function, bias: Tensor, x: Tensor, weight: Tensor) -> Any:
-    """The same for GPT-2's Conv1D."""
+    """`alpha_beta_linear` for GPT-2's Conv1D."""
     return positive_linear(x, weight, bias, True)

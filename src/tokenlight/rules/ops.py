@@ -1,4 +1,4 @@
-"""What is known about each torch function: one line per operation, for the strict mode, the rule tables and the model.
+"""Facts about torch functions, one line per operation, for the strict mode, the rule tables and the model.
 
 Adding an operation means adding a line to `OPERATIONS`. Python's operators reach a mode as the functions listed here:
 `2 * x` as Tensor.mul, `x @ y` as Tensor.matmul, `x > 0` as Tensor.gt.
@@ -18,7 +18,7 @@ Function = Callable[..., Any]
 
 # Operations of one kind have the same rule in a rule table.
 Kind = Literal[
-    "activation",  # also functions that formulas of activations are written with
+    "activation",  # also functions that occur in formulas of activations
     "linear_layer",
     "sum",
     "difference",
@@ -28,10 +28,10 @@ Kind = Literal[
     "softmax",
     "logsumexp",
     "norm",
-    "scale",  # what norms compute their divisor with
-    "move",  # takes, moves or copies elements
+    "scale",  # functions with which norms compute their divisor
+    "move",  # selects, moves or copies elements
     "cast",  # the same elements in another dtype or on another device
-    "extreme",  # chooses the largest or smallest elements
+    "extreme",  # selects the largest or smallest elements
     "clip",
     "join",  # puts elements of several tensors, or of a tensor and numbers, side by side
     "convolution",
@@ -40,7 +40,7 @@ Kind = Literal[
     "metadata",  # reads the shape, dtype or device of a tensor, and no elements
     "other",
 ]
-# How a function that moves or adds elements affects the order in which the examples of a batch lie in memory.
+# How a function that moves or adds elements affects the order of a batch's examples in memory.
 ExampleOrder = Literal[
     "within",  # moves elements within examples
     "transposed",  # moves axes: another order unless the first axis keeps its size and stride
@@ -49,55 +49,55 @@ ExampleOrder = Literal[
     "indexed",  # depends on the index: Tensor.__getitem__
     "selected",  # another order
     "einsum",  # depends on the equation
-    "summed",  # adds elements, perhaps of several examples
+    "summed",  # adds elements, possibly of several examples
     "first",  # the order of the first argument, into which elements of others are written
 ]
 MOVING = ("within", "transposed", "resized", "stacked", "indexed", "selected")
 
 
 class OpSpec(NamedTuple):
-    """What is known about a torch function."""
+    """Facts about a torch function."""
 
     kind: Kind = "other"
     plain_form: Function | None = None  # of an in-place function: the function whose result it writes
     decompose: Callable[..., Any] | None = None  # rewrites a call without a rule as calls of simpler operations
     linear: bool = False  # in its only signal: the plain gradient is right
 
-    # How examples lie in memory.
-    order: ExampleOrder | None = None  # None: works element by element, or is no function of elements
-    moves_elements: bool = False  # does nothing else, so that tensors of example numbers can go the same way
-    may_reorder: bool = False  # may put examples in another order
+    # The order of examples in memory.
+    order: ExampleOrder | None = None  # None: works element by element, or reads no elements
+    moves_elements: bool = False  # only moves elements, so that it can be applied to a tensor of example ids, too
+    may_reorder: bool = False  # may change the order of examples
 
     adds_up: bool = False  # adds elements of a tensor to each other
-    adds_at: bool = False  # adds elements of a tensor to some of another
+    adds_at: bool = False  # adds elements of a tensor to selected elements of another
 
-    # Whether the tags of arguments are true of results.
-    keeps_gate: bool = False  # a gate is still one: moved, scaled by a constant, clipped or with a constant added
-    keeps_weight: bool = False  # a weight is still one: moved, scaled, masked or with a constant added
-    keeps_map: bool = False  # an attention map is still one, if its last two axes are
-    compares: bool = False  # elements with numbers or with each other
-    keeps_comparison: bool = False  # what a comparison says is still said of the same elements
-    first_decides: bool = False  # the first argument alone decides whether the result is a gate
-    new_source: bool = False  # mixes elements of several positions, or reads none: the result is a source of its own
-    source_of_first: bool = False  # has the source of the first argument
-    slices: bool = False  # the result is a part of the argument, and so is its source
+    # Whether results have the tags of the arguments.
+    keeps_gate: bool = False  # a gate stays one if moved, scaled by a constant, clipped or with a constant added
+    keeps_weight: bool = False  # a weight stays one if moved, scaled, masked or with a constant added
+    keeps_map: bool = False  # an attention map stays one, if its last two axes are kept
+    compares: bool = False  # compares elements with numbers or with each other
+    keeps_comparison: bool = False  # the result of a comparison still refers to the same elements
+    first_decides: bool = False  # only the first argument determines whether the result is a gate
+    new_source: bool = False  # mixes elements of several positions, or reads none: the result has a new origin
+    source_of_first: bool = False  # the result has the origin of the first argument
+    slices: bool = False  # the result is a slice of the argument, and so is its origin
 
-    # Activations that are written out in several operations.
+    # Activations written out in several operations.
     ends_activation: bool = False  # may multiply a signal with a gate computed from it
     ends_with_gate: bool = False  # may do so if exactly one argument is a gate
-    chooses: bool = False  # may choose elements by the signal's own sign
+    chooses: bool = False  # may select elements by the signal's sign
     bounds: bool = False  # may bound a signal at 0
-    saturates: bool = False  # an activation that levels off on both sides, or a part of formulas: never a ReLU
+    saturates: bool = False  # an activation bounded on both sides, or a function in formulas: never a ReLU
     exponential: bool = False
     power: bool = False
 
     # Precision.
-    strict_dtype: bool = False  # takes arguments of one dtype only; other functions promote them
-    casts_double: bool = False  # may cast a double to a narrower float, which modeling code does to gain precision
-    infers_dtype: bool = False  # makes a tensor whose dtype does not depend on the size of a number
+    strict_dtype: bool = False  # requires arguments of one dtype; other functions promote them
+    casts_double: bool = False  # may cast a double to float32, because modeling code casts to gain precision
+    infers_dtype: bool = False  # creates a tensor whose dtype does not depend on the size of a number
 
 
-# What is true of all operations of a kind, unless a line says otherwise.
+# Facts about all operations of a kind; a line of the table may override them.
 FACTS: dict[Kind, dict[str, Any]] = {
     "linear_layer": {"linear": True, "new_source": True, "strict_dtype": True},
     "sum": {"linear": True, "keeps_gate": True, "keeps_weight": True, "ends_with_gate": True},
@@ -130,11 +130,11 @@ FACTS: dict[Kind, dict[str, Any]] = {
 
 
 class Operation(NamedTuple):
-    """One line of the table: the spellings of an operation, and what is known about it."""
+    """One line of the table: the functions that compute an operation, and facts about it."""
 
     functions: tuple[Function, ...]
     spec: OpSpec
-    in_place: Function | None  # writes the result of the first spelling into its argument
+    in_place: Function | None  # writes the result of the first function into its argument
 
 
 def op(kind: Kind, *functions: Function, in_place: Function | None = None, **facts: Any) -> Operation:
@@ -147,7 +147,7 @@ def op(kind: Kind, *functions: Function, in_place: Function | None = None, **fac
 
 
 def getter(name: str) -> Function:
-    """The function that a mode sees when an attribute of a tensor is read."""
+    """The function that a TorchFunctionMode receives when an attribute of a tensor is read."""
     return getattr(Tensor, name).__get__
 
 
@@ -188,7 +188,7 @@ OPERATIONS = (
     op("linear_layer", F.linear, decompose=decompositions.linear),
     op("linear_layer", torch.addmm, decompose=decompositions.addmm),  # as in GPT-2's Conv1D
     op("other", Tensor.addmm, decompose=decompositions.addmm, new_source=True, strict_dtype=True),
-    op("other", custom_ops.weigh, linear=True, new_source=True),
+    op("other", custom_ops.weight_product, linear=True, new_source=True),
     op(
         "other",
         Tensor.baddbmm,
@@ -224,7 +224,7 @@ OPERATIONS = (
     op("other", F.scaled_dot_product_attention, strict_dtype=True),
     op("other", custom_ops.query_key, custom_ops.mix_values, custom_ops.attend, new_source=True),
     op("other", custom_ops.scan, custom_ops.recurrence, new_source=True),
-    # Norms, and what they are written with.
+    # Norms, and operations in their formulas.
     op("norm", F.layer_norm, strict_dtype=True),
     op("norm", F.group_norm, strict_dtype=True),
     op("norm", F.rms_norm, decompose=decompositions.rms_norm, strict_dtype=True),
@@ -237,7 +237,7 @@ OPERATIONS = (
     op("scale", Tensor.var, torch.var, new_source=True),
     op("scale", Tensor.std, torch.std, new_source=True),
     op("scale", Tensor.norm, torch.norm, torch.linalg.norm, torch.linalg.vector_norm, new_source=True),
-    # Elements are taken, moved or copied.
+    # Elements are selected, moved or copied.
     op("move", Tensor.__getitem__, order="indexed", slices=True),
     op("move", Tensor.clone, torch.clone, keeps_map=True),
     op("move", Tensor.contiguous, keeps_map=True),
@@ -329,7 +329,7 @@ OPERATIONS = (
     op("transform", torch.fft.rfft, torch.fft.irfft),
     op("transform", torch.view_as_complex, torch.view_as_real),
     op("transform", torch.real, torch.imag, getter("real"), getter("imag")),
-    # Comparisons, and what their results go through before they choose elements.
+    # Comparisons, and operations on their results.
     op("comparison", Tensor.gt, torch.gt, Tensor.greater, torch.greater),
     op("comparison", Tensor.ge, torch.ge, Tensor.greater_equal, torch.greater_equal),
     op("comparison", Tensor.lt, torch.lt, Tensor.less, torch.less),
@@ -352,7 +352,7 @@ UNKNOWN = OpSpec()
 
 
 def op_spec(function: Function) -> OpSpec:
-    """What is known about a function; for one that is not in the table, that nothing is."""
+    """The facts about a function; the default ones if it is not in the table."""
     return OPS.get(function, UNKNOWN)
 
 
@@ -362,5 +362,5 @@ def functions_of(*kinds: Kind) -> tuple[Function, ...]:
 
 
 def functions_where(fact: str) -> tuple[Function, ...]:
-    """All functions of which a fact is true: the name of a field of `OpSpec`."""
+    """All functions for which a field of `OpSpec` is true."""
     return tuple(function for function, spec in OPS.items() if getattr(spec, fact))

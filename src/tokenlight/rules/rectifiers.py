@@ -1,4 +1,4 @@
-"""Recognizes ReLUs, and activations that are written out as a choice by sign."""
+"""Recognition of ReLUs, including those written as a comparison and a selection."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -10,11 +10,11 @@ from tokenlight.rules.ops import OpSpec, op_spec
 from tokenlight.rules.tags import origins, tensors
 
 Function = Callable[..., Any]
-Formula = Callable[[Tensor], Tensor]  # of single numbers
+Formula = Callable[[Tensor], Tensor]  # of first_element numbers
 
 
-def note_comparison(spec: OpSpec, involved: Sequence[Tensor], result: Any) -> None:
-    """Write on what comes out of a comparison which signal was compared; the caller asks about no other functions."""
+def tag_comparison(spec: OpSpec, involved: Sequence[Tensor], result: Any) -> None:
+    """Tag the result of a comparison with the compared signal."""
     if not isinstance(result, Tensor) or not involved or result.shape != involved[0].shape:
         return
     compared = involved[0] if spec.compares else getattr(involved[0], "tokenlight_compared", None)
@@ -23,7 +23,7 @@ def note_comparison(spec: OpSpec, involved: Sequence[Tensor], result: Any) -> No
 
 
 def chosen_signal(involved: Sequence[Tensor], signals: Sequence[Tensor]) -> Tensor | None:
-    """The signal by whose own values its elements are chosen, as in where(x > 0, x, 0) and x * (x > 0); or None."""
+    """The signal whose elements are selected by its own values, as in where(x > 0, x, 0) and x * (x > 0); or None."""
     attached = (getattr(x, "tokenlight_compared", None) for x in involved)
     compared: Tensor | None = next((signal for signal in attached if signal is not None), None)
     if compared is None or any(origins(x) != origins(compared) for x in signals):
@@ -34,62 +34,62 @@ def chosen_signal(involved: Sequence[Tensor], signals: Sequence[Tensor]) -> Tens
     return next(same, None)
 
 
-def with_signal(function: Function, args: Sequence[Any], kwargs: Mapping[str, Any], signal: Tensor) -> Formula:
-    """The same call as a function of one of its arguments alone."""
+def as_function_of(function: Function, args: Sequence[Any], kwargs: Mapping[str, Any], signal: Tensor) -> Formula:
+    """A call as a function of one of its arguments, with all others fixed."""
 
     def call(x: Any) -> Any:
-        def put(part: Any) -> Any:
-            return x if part is signal else part
+        def substitute(argument: Any) -> Any:
+            return x if argument is signal else argument
 
-        return function(*map(put, args), **{name: put(part) for name, part in kwargs.items()})
+        return function(*map(substitute, args), **{name: substitute(argument) for name, argument in kwargs.items()})
 
     return call
 
 
 def is_lower_bound(function: Function, args: Sequence[Any], kwargs: Mapping[str, Any], signal: Tensor) -> bool:
-    """Whether a bound on one signal makes it a ReLU, whichever of the arguments the signal is."""
-    others = [part for part in tensors((*args, *kwargs.values())) if part is not signal]
+    """Whether a bound is a ReLU of the signal, which may be any of the arguments."""
+    others = [argument for argument in tensors((*args, *kwargs.values())) if argument is not signal]
     if op_spec(function).kind == "extreme" and not others:
         return False
-    if not all(map(is_one_number, others)) or torch.broadcast_shapes(signal.shape, *(x.shape for x in others)) != (
+    if not all(map(is_constant_number, others)) or torch.broadcast_shapes(signal.shape, *(x.shape for x in others)) != (
         signal.shape
     ):
         return False
-    bounds = [part if part is signal else single(part) for part in args]
-    named = {name: part if part is signal else single(part) for name, part in kwargs.items()}
-    return is_rectifier(with_signal(function, bounds, named, signal), signal)
+    bounds = [argument if argument is signal else first_element(argument) for argument in args]
+    named = {name: argument if argument is signal else first_element(argument) for name, argument in kwargs.items()}
+    return is_rectifier(as_function_of(function, bounds, named, signal), signal)
 
 
 def is_rectifier(formula: Formula, like: Tensor) -> bool:
-    """Whether a function of single numbers is 0 where its input is not positive, and positive where it is."""
-    numbers = steps_like(like)
+    """Whether a function is 0 for inputs that are not positive, and positive for those that are."""
+    numbers = test_numbers(like)
     with torch.no_grad():
         values = formula(numbers)
     return bool(torch.equal(values > 0, numbers > 0) and (values >= 0).all())
 
 
-def rectified(x: Tensor, value: Any) -> bool:
-    """The same by what became of a tensor in which some numbers are negative."""
+def acts_as_rectifier(x: Tensor, value: Any) -> bool:
+    """Whether a result looks like that of a ReLU; x must have negative elements."""
     if not isinstance(value, Tensor) or value.shape != x.shape:
         return False
     return bool(torch.equal(value > 0, x > 0) and (value >= 0).all() and (x < 0).any())
 
 
 def is_identity(formula: Formula, like: Tensor) -> bool:
-    numbers = steps_like(like)
+    numbers = test_numbers(like)
     with torch.no_grad():
         return torch.equal(formula(numbers), numbers)
 
 
-def steps_like(like: Tensor) -> Tensor:
-    """Numbers from -8 to 8, with 0 among them."""
+def test_numbers(like: Tensor) -> Tensor:
+    """Numbers from -8 to 8, including 0."""
     return torch.arange(-32, 33, device=like.device).to(like.dtype) / 4
 
 
-def is_one_number(part: Tensor) -> bool:
-    """Whether all elements are the same number, and a constant."""
-    return not part.requires_grad and part.numel() > 0 and bool((part == part.flatten()[0]).all())
+def is_constant_number(x: Tensor) -> bool:
+    """Whether a tensor is a constant with equal elements."""
+    return not x.requires_grad and x.numel() > 0 and bool((x == x.flatten()[0]).all())
 
 
-def single(part: Any) -> Any:
-    return part.flatten()[0] if isinstance(part, Tensor) else part
+def first_element(value: Any) -> Any:
+    return value.flatten()[0] if isinstance(value, Tensor) else value

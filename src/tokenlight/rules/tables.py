@@ -5,7 +5,16 @@ from torch.nn import functional as F
 
 from tokenlight.rules import guided, lrp_rules, structural_rules
 from tokenlight.rules import lrp_rules as rules
-from tokenlight.rules.custom_ops import add_sinks, attend, mask_scores, mix_values, query_key, recurrence, scan, weigh
+from tokenlight.rules.custom_ops import (
+    add_sinks,
+    attend,
+    mask_scores,
+    mix_values,
+    query_key,
+    recurrence,
+    scan,
+    weight_product,
+)
 from tokenlight.rules.mode import Rule, RuleTable
 from tokenlight.rules.ops import Kind, functions_of, functions_where
 from tokenlight.rules.structural_rules import through_gated_state, through_state
@@ -39,7 +48,7 @@ LRP: RuleTable = (
     | {query_key: rules.constant, mix_values: rules.plain, attend: structural_rules.through_values}
 )
 
-# The same with gates that share evenly.
+# LRP in which both factors of a gated product receive half.
 LRP_UNIFORM: RuleTable = LRP | rule_for(rules.halved, "product")
 
 # Achtibat et al. 2024: products share evenly, the softmax passes relevance by its gradient.
@@ -55,17 +64,17 @@ ATTN_LRP: RuleTable = (
 ALPHA_BETA: RuleTable = (
     LRP
     | {F.linear: lrp_rules.alpha_beta_linear, torch.addmm: lrp_rules.alpha_beta_addmm}
-    | {weigh: lrp_rules.alpha_beta_linear}
+    | {weight_product: lrp_rules.alpha_beta_linear}
 )
 
-# What reaches the output along the residual stream alone: attention and MLP outputs are cut off where they join it.
+# Relevance along the residual stream alone: attention and MLP outputs are constants.
 STREAM: RuleTable = (
     LRP
     | rule_for(rules.cut, "activation")
     | rule_for(rules.cut_gated, "product")
     | rule_for(rules.cut_mixed, "matrix_product")
     | rule_for(rules.constant_gate, "softmax")
-    | {mix_values: rules.constant, attend: structural_rules.nothing_passes}
+    | {mix_values: rules.constant, attend: structural_rules.constant_attention}
 )
 
 # Chefer et al. 2021b: z+ without bias, identity through norms and softmax, the conserving residual sum.
@@ -78,19 +87,19 @@ ZPLUS: RuleTable = (
     | rule_for(rules.halved_product, "matrix_product")
     | rule_for(rules.identity, "softmax")
     | {F.linear: lrp_rules.zplus_linear, torch.addmm: lrp_rules.zplus_addmm, F.layer_norm: rules.identity_norm}
-    | {weigh: lrp_rules.zplus_linear, query_key: rules.halved, mix_values: rules.halved}
+    | {weight_product: lrp_rules.zplus_linear, query_key: rules.halved, mix_values: rules.halved}
 )
 
 TABLES = (LRP, LRP_UNIFORM, ATTN_LRP, ALPHA_BETA, STREAM, ZPLUS)
 
-# Springenberg et al. 2015: no relevance, but the gradient itself, of which ReLUs let only the positive part through.
+# Springenberg et al. 2015: the gradient, of which ReLUs pass only the positive part.
 GUIDED: RuleTable = (
     rule_for(guided.guided_activation, "activation")
     | dict.fromkeys(functions_where("saturates"), guided.plain_gate)
     | rule_for(guided.guided_clipping, "clip")
     | {F.hardtanh: guided.guided_clipping}
     | rule_for(guided.guided_extreme, "extreme")
-    | dict.fromkeys((scan, recurrence), guided.refused_recurrence)
+    | dict.fromkeys((scan, recurrence), guided.refuse_recurrence)
     | rule_for(rules.plain, "linear_layer", "sum", "product", "quotient", "matrix_product")
     | rule_for(rules.plain, "softmax", "logsumexp", "scale", "norm")
     | rule_for(rules.plain, "join", "convolution")
