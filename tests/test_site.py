@@ -90,7 +90,7 @@ def test_every_public_name_is_in_the_reference_once(site, name):
 def test_fields_are_described_in_the_reference(site):
     """Their comments are, which the package has in place of docstrings."""
     page = (site / "reference" / "results" / "index.html").read_text(encoding="utf-8")
-    assert "how much each supports the target" in page  # Explanation.scores
+    assert "how important each token is for the target" in page  # Explanation.scores
     assert "<p>-</p>" not in page  # a field without a comment
 
 

@@ -315,7 +315,7 @@ def test_generate_says_why_a_model_wrote_that(folders, tmp_path):
     assert succeed("generate", folders["writer"], "it is", "--tokens", "3", "--through", "-o", str(file)) == ""
     answer = tl.ExplainedAnswer.load(file)
     assert len(answer) == 3
-    assert "handed on" in answer.notes[-1]
+    assert "were passed on to the prompt (exact)" in answer.notes[-1]
 
 
 def test_answers_from_files_to_files(folders, tmp_path, monkeypatch):

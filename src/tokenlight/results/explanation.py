@@ -46,7 +46,7 @@ class Explanation(TokenGroups):
 
     text: Text  # the explained input: a text, a pair, or a chat
     tokens: list[str]  # as the tokenizer writes them, special tokens included
-    scores: Tensor  # [token]
+    scores: Tensor  # [token]: how important each token is for the target; if `signed`, negative scores speak against it
     special: Tensor  # [token] bool: added by the tokenizer or a chat's template
     segments: list[
         int | None
