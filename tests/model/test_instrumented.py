@@ -81,7 +81,7 @@ def write_into_embeddings(model, args, kwargs):
 def test_a_head_that_detaches_the_last_states_is_refused(method, low_memory):
     model = copy.deepcopy(models.model("llama", "text-generation"))
     model.model.norm.register_forward_hook(lambda module, args, state: state.detach())
-    with pytest.raises(UnsupportedModelError, match="the explained number has no gradient"):
+    with pytest.raises(UnsupportedModelError, match="the explained score has no gradient"):
         tl.attribute(model, models.ids(), method=method, target=7, low_memory=low_memory)
 
 

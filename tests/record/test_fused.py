@@ -68,7 +68,7 @@ def assert_same(found: Attribution, expected: Attribution) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in METHODS if models.runs_here(name)])
-def test_which_methods_never_look_at_weights(name):
+def test_which_methods_do_not_read_attention_weights(name):
     found = explained(models.model("bert"), "text-classification", name, padded("right"), RecordOptions())
     assert found.fused is (name in (*FUSABLE, "random"))
 
@@ -130,7 +130,7 @@ def test_head_gates_and_details(name, by_block):
 
 
 @pytest.mark.parametrize("part", [rules.query_key, F.softmax, rules.mix_values, rules.mask_scores])
-def test_a_table_that_changes_a_part_of_attention_writes_it_out(part):
+def test_a_table_with_another_rule_for_a_step_of_attention_disables_fusion(part):
     assert can_fuse(rules.ATTN_LRP)
     assert not can_fuse(rules.ATTN_LRP | {part: lambda function, *args, **kwargs: function(*args, **kwargs)})
     assert not can_fuse({name: rule for name, rule in rules.ATTN_LRP.items() if name is not rules.attend})
@@ -141,7 +141,7 @@ def test_published_tables():
     assert {name for name in tables if can_fuse(getattr(rules, name))} == tables - {"ZPLUS"}
 
 
-def test_a_rule_of_ones_own_for_the_whole_of_attention():
+def test_a_custom_rule_for_fused_attention():
     table = rules.LRP | {rules.attend: rules.constant}
     ids = models.ids()
     found = tl.attribute(models.model("llama", "text-generation"), ids, method="lrp", target=7, rules=table)
@@ -224,7 +224,7 @@ def test_results_say_how_attention_was_computed(tmp_path):
     assert tl.Explanation.load(tmp_path / "e.json").fused is False
 
 
-def test_what_needs_weights_cannot_be_forced():
+def test_fused_is_refused_for_methods_that_read_weights():
     ids = models.ids()
     with pytest.raises(ValueError, match="rollout need the attention weights written out"):
         tl.attribute(models.model("bert"), ids, method="rollout", target=1, fused=True)

@@ -146,7 +146,7 @@ def recorded(model: Any, needs: set[str], by_block: bool) -> dict[str, list[torc
 
 @pytest.mark.parametrize("stored_before", [False, True])
 @pytest.mark.parametrize("kind", [LastLayersForSequenceClassification, SkipsForSequenceClassification])
-def test_gradients_along_every_path_are_gathered(kind, stored_before):
+def test_gradients_along_every_path_are_accumulated(kind, stored_before):
     model = tiny(kind)
     if stored_before:  # hooks of transformers that store states come before ours in the copy, or after them
         model.bert(models.ids(2, 6), output_hidden_states=True)
@@ -195,7 +195,7 @@ def test_a_block_that_gives_another_result_the_second_time_is_refused():
         recorded(model, {"embeddings.grad"}, by_block=True)
 
 
-def test_a_pass_that_begins_at_the_last_block_sees_who_else_reads_its_input():
+def test_a_pass_that_begins_at_the_last_block_includes_other_readers_of_its_input():
     model, ids = tiny(LastLayersForSequenceClassification), models.ids(2, 6)
     target = Target(models.task("text-classification"), (ResolvedTarget(index=1),) * 2)
     batch = Batch(ids, torch.ones_like(ids))

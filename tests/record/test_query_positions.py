@@ -22,7 +22,7 @@ from tokenlight.methods.config import MethodConfig
 from tokenlight.model.instrumented import InstrumentedModel
 from tokenlight.record.pass_cache import PassMemory
 from tokenlight.record.pass_spec import PassSpec
-from tokenlight.record.query_positions import NoQueryPosition, mix_of
+from tokenlight.record.query_positions import NoQueryPosition, normalize_weights
 from tokenlight.record.recorder import DEFAULT_RECORD_OPTIONS, RecordOptions, record
 from tokenlight.record.trace import Trace
 from tokenlight.rules.tables import LRP
@@ -126,10 +126,10 @@ def test_methods_that_read_rows_name_those_that_do_not(name):
     assert not set(others) & set(READERS)
 
 
-def test_padding_has_no_row():
+def test_query_weights_at_padding_are_refused():
     ids, mask = padded()
     with pytest.raises(NoQueryPosition, match="token 6 of a text, which is padding"):
-        mix_of(torch.ones(ids.shape), Batch(ids, mask))
+        normalize_weights(torch.ones(ids.shape), Batch(ids, mask))
 
 
 INSIDE = torch.float32  # rotary positions and the softmax of the models' own code, whatever the weights' precision
@@ -186,7 +186,7 @@ def test_classifiers_are_read_where_their_gradient_is(reads):
 
 @pytest.mark.parametrize("reads", CLASSIFIERS)
 @pytest.mark.parametrize("record_options", [DEFAULT_RECORD_OPTIONS, RecordOptions(by_block=True)])
-def test_all_passes_agree_on_the_rows(reads, record_options):
+def test_all_passes_have_the_same_query_weights(reads, record_options):
     model, (ids, mask) = classifier(reads), padded()
     weights = weights_by_hand(model, ids, mask)
     target = Target(models.task("text-classification"), (ResolvedTarget(1),) * 3)
@@ -201,7 +201,7 @@ def test_all_passes_agree_on_the_rows(reads, record_options):
 
 
 @pytest.mark.parametrize("low_memory", [False, True])
-def test_plain_passes_show_the_rows_to_those_under_rules(monkeypatch, low_memory):
+def test_passes_under_rules_use_the_query_weights_of_plain_passes(monkeypatch, low_memory):
     model, runs, run = models.model("bert"), [], InstrumentedModel.run
     monkeypatch.setattr(InstrumentedModel, "run", lambda *args, **kwargs: runs.append(1) or run(*args, **kwargs))
     for name, passes in {"raw_attention": 1, "generic_attention": 1, "transformer_attribution": 2}.items():
@@ -271,7 +271,7 @@ def test_a_saturated_head_is_read_where_it_would_be():
     assert torch.equal(tl.attribute(model, ids, mask, method="rollout", target=1), at_first)
 
 
-def test_explain_finds_the_row_for_all_methods_at_once():
+def test_explain_computes_query_weights_once_for_all_methods():
     explainer = explainer_for("bert", "token-classification")
     text, heads = "the key is not here", models.SOME_HEADS
     by_function = explainer.explain_all(text, target=reading(2, 1), heads=heads)
@@ -280,7 +280,7 @@ def test_explain_finds_the_row_for_all_methods_at_once():
         assert torch.equal(one.scores, named[name].scores), name
 
 
-def test_remembered_passes_know_their_row():
+def test_cached_passes_keep_their_query_positions():
     explainer, memory = explainer_for("bert", "token-classification"), PassMemory()
     target, text = reading(2, 1), "the key is not here"
     for name in ("grad_sam", "generic_attention", "grad_sam"):
@@ -291,13 +291,13 @@ def test_remembered_passes_know_their_row():
         assert torch.equal(found.scores, explainer.explain(text, name, target=(2, 1)).scores)
 
 
-def test_a_method_that_forgets_to_say_so_is_told():
+def test_reading_query_positions_without_the_need_is_refused():
     @method(title="Forgetful", paper="none", signed=False, passes=(Pass(("attention",)),))
     def forgetful(trace: Trace) -> Tensor:
         return trace.read_row(trace.attention[-1].value.mean(1))
 
     try:
-        with pytest.raises(ValueError, match='names "row" among its needs'):
+        with pytest.raises(ValueError, match='add "row" to the needs of the method'):
             tl.attribute(models.model("bert"), models.ids(), method="forgetful", target=1)
     finally:
         METHODS.pop("forgetful")

@@ -87,7 +87,7 @@ def test_logits_are_bit_equal_to_eager_attention(family, task, needs):
 
 
 @pytest.mark.parametrize(("family", "task"), models.COMBINATIONS)
-def test_score_is_the_wanted_number_of_the_output(family, task):
+def test_the_score_is_the_requested_output(family, task):
     batch = uneven_batch()
     recording = record(models.model(family, task), batch, measured_target(task))
     output = recording.output
@@ -103,7 +103,7 @@ def test_score_is_the_wanted_number_of_the_output(family, task):
 
 @pytest.mark.parametrize("signal", ["embeddings", "hidden", "attention", "values"])
 @pytest.mark.parametrize("graded", [False, True])
-def test_only_what_is_asked_for_is_kept(signal, graded):
+def test_only_requested_signals_are_kept(signal, graded):
     need = f"{signal}.grad" if graded else signal
     (trace,) = record(
         models.model("bert"), uneven_batch(), measured_target("text-classification"), PassSpec({need})
@@ -283,7 +283,7 @@ def test_last_hidden_is_the_raw_output_of_the_last_block(family):
 
 
 @pytest.mark.parametrize("family", DECODERS)
-def test_decoders_do_not_look_ahead(family):
+def test_decoder_signals_do_not_depend_on_later_tokens(family):
     batch = uneven_batch()
     (trace,) = record(
         models.model(family, "text-generation"), batch, measured_target("text-generation"), PassSpec({"attention"})
@@ -395,7 +395,7 @@ def bert() -> Any:
     return copy.deepcopy(models.model("bert"))
 
 
-def test_gradient_checkpointing_is_off_in_the_twin():
+def test_gradient_checkpointing_is_off_in_the_instrumented_model():
     model = bert().train()
     model.gradient_checkpointing_enable()
     assert torch.equal(explain(model), explain(models.model("bert")))
@@ -515,12 +515,12 @@ def test_unsupported_models_are_refused_by_name_with_the_reason(name):
         explain(model)
 
 
-def test_something_else_than_a_model_is_refused():
+def test_an_object_that_is_no_model_is_refused():
     with pytest.raises(TypeError, match="expected a transformers model, found Linear"):
         explain(nn.Linear(2, 2))
 
 
-def test_a_term_we_do_not_know_in_attention_is_left_to_the_models_own_code():
+def test_models_with_unknown_attention_terms_run_their_own_attention():
     model: Any = copy.deepcopy(models.model("bert", dtype=torch.float64))
     own = model.bert.encoder.layer[0].attention.self
 
@@ -540,7 +540,7 @@ def test_attention_is_refused_where_a_block_has_none():
     assert tl.attribute(model, models.ids(), method="gradient_x_input", target=1).any()
 
 
-def test_a_run_that_differs_from_the_rehearsal_is_refused():
+def test_a_run_that_differs_from_the_discovered_layout_is_refused():
     model = bert()
     block = model.bert.encoder.layer[1]
 
@@ -638,7 +638,7 @@ def test_double_stays_double_in_families_that_cast_inside(family):
     torch.testing.assert_close(slope, (up - down) / (2 * step), **OF_A_STEP)  # in float32: 1e-2
 
 
-def test_probe_asks_for_some_rows_in_any_order():
+def test_a_probe_selects_texts_of_a_batch_in_any_order():
     model, batch = models.model("bert"), uneven_batch()
     recording = record(
         model, batch, Target(models.task("text-classification"), tuple(ResolvedTarget(index=i) for i in range(3)))

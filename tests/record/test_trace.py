@@ -34,7 +34,7 @@ def only_the_last():
     return block.number
 
 
-def insatiable():
+def never_returns():
     while True:
         yield
 
@@ -55,18 +55,18 @@ def test_a_method_may_be_done_before_the_first_block():
     assert folding.finish() == 2
 
 
-def test_a_method_that_never_ends_is_told_so():
-    folding = Folding(insatiable())
-    with pytest.raises(RuntimeError, match="asks for another block"):
+def test_a_method_that_never_ends_is_refused():
+    folding = Folding(never_returns())
+    with pytest.raises(RuntimeError, match="reads on after it received None"):
         folding.finish()
 
 
-def test_what_was_not_asked_for_or_is_over_is_named():
+def test_signals_that_were_not_recorded_or_are_released_are_refused():
     (block,) = blocks(1)
-    with pytest.raises(ValueError, match='no "attention" here: a method that reads it names it among its needs'):
+    with pytest.raises(ValueError, match='the signal "attention" was not recorded: add it to the needs of the method'):
         _ = block.attention
     block.forget()
-    with pytest.raises(ValueError, match="before it asks for the next block"):
+    with pytest.raises(ValueError, match="read it before the next"):
         _ = block.hidden
 
 
@@ -100,20 +100,20 @@ def run(entries, record_options, instrumented=None):
 
 
 @pytest.mark.parametrize("record_options", [DEFAULT_RECORD_OPTIONS, LOW])
-def test_nobody_can_keep_a_block(entry, record_options):
-    """Neither a method that holds on to it, nor one that shares the pass with it."""
+def test_a_released_block_has_no_signals(entry, record_options):
+    """Not even if a method keeps a reference to it, or shares the pass with one that reads at once."""
 
-    def hoarder(trace):
+    def keeps_block(trace):
         first = yield
         yield
         return first.hidden.value.sum(-1)
 
-    with pytest.raises(ValueError, match="before it asks for the next block"):
-        run([entry(hoarder, needs=("hidden",)), METHODS["cat"]], record_options)
+    with pytest.raises(ValueError, match="read it before the next"):
+        run([entry(keeps_block, needs=("hidden",)), METHODS["cat"]], record_options)
 
 
 @pytest.mark.parametrize("record_options", [DEFAULT_RECORD_OPTIONS, LOW])
-def test_one_pass_serves_those_who_read_it_whole_and_those_who_do_not(entry, record_options):
+def test_methods_that_read_by_block_and_at_once_share_a_pass(entry, record_options):
     def whole(trace):
         return torch.stack([signal.relevance.sum(-1) for signal in trace.hidden[:-1]]).sum(0)
 
@@ -152,7 +152,7 @@ class Counting(InstrumentedModel):
         return super().run_block(*args, **settings)
 
 
-def test_blocks_that_nobody_reads_do_not_run_again():
+def test_blocks_that_no_method_reads_do_not_run_again():
     for names, expected in ((["partial_lrp"], 1), (["partial_lrp", "zplus_lrp"], 2), (["rollout"], 2)):
         instrumented = Counting(models.model("bert"))
         run([METHODS[name] for name in names], LOW, instrumented)

@@ -3,7 +3,7 @@ import torch
 from tokenlight.rules.ledger import MAX_ELEMENTS, Scratch
 
 
-def test_the_same_memory_is_used_again_for_as_much_or_less():
+def test_a_buffer_is_reused_for_matrices_that_are_not_larger():
     scratch = Scratch()
     large = scratch.like(torch.zeros(8, 6), torch.float64)
     small = scratch.like(torch.zeros(3, 5), torch.float64)

@@ -78,7 +78,7 @@ def test_conv1d_is_treated_as_linear(name, make, numbers):
     assert_near(other, one, growth=SHARES)
 
 
-def test_the_rules_meet_the_plain_ones_at_their_ends():
+def test_rules_with_parameters_equal_the_plain_rules_in_the_limit():
     x, weight, bias = signal(BATCH, 2, 5), constant(6, 5), constant(6, seed=3)
 
     def back(table):
@@ -116,12 +116,12 @@ def test_an_output_without_contributions_passes_as_a_constant():
         (lambda: rules.alpha_beta_rules(True, 0), "alpha must be a finite number of at least 0, found True"),
     ],
 )
-def test_parameters_that_make_no_rule_are_refused(make, message):
+def test_invalid_parameters_are_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
 
 
-def test_what_the_rules_keep_is_said():
+def test_the_rules_declare_what_they_keep():
     for table, facts in (
         (rules.epsilon_rules(1), Keeps(results=2, single=True)),
         (rules.gamma_rules(1), Keeps(inputs=1, results=4, single=True)),

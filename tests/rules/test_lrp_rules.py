@@ -90,7 +90,7 @@ def test_linear_gives_the_bias_its_share():
     torch.testing.assert_close(ledger.total("bias"), (bias * out / value).sum((1, 2)))
 
 
-def test_no_positive_contribution_passes_as_a_constant():
+def test_an_output_without_positive_contributions_is_a_constant():
     x, weight = torch.full((BATCH, 1, 5), -1.0, dtype=torch.float64), torch.ones(2, 5, dtype=torch.float64)
     x.requires_grad_()
     value, out, (back,), ledger = relevance(ZPLUS, F.linear, x, weight)
@@ -161,7 +161,7 @@ def test_inside_a_block_a_constant_summand_takes_nothing_under_zplus():
     assert (torch.as_tensor(ledger.total("bias")) == 0).all()
 
 
-def test_what_is_recorded_may_not_be_written_into():
+def test_writing_into_a_recorded_tensor_is_refused():
     """Its gradient would be that of what it was before."""
     with RuleMode(LRP, Ledger(BATCH)), pytest.raises(UnsupportedModelError, match="writes into a recorded tensor"):
         signal(BATCH, 4, 3).add_(1.0)

@@ -252,13 +252,13 @@ def assigned(base, index, value):
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: NAMES[id(table)])
-def test_what_goes_in_comes_out_or_is_noted(table, operation):
+def test_relevance_reaches_the_input_or_the_ledger(table, operation):
     if table is ZPLUS and operation == "a norm written out":
         pytest.skip("refused: tests/rules/test_joined_branches.py")
     check(table, OPERATIONS[operation], signal(BATCH, 4, 5))
 
 
-def test_a_gate_goes_its_way_to_a_product():
+def test_the_gate_tag_is_kept_up_to_the_product():
     """Of a router: chosen, divided by their sum, scaled; then the signal takes all."""
 
     def routed(logits, states):
@@ -320,12 +320,12 @@ EYES = torch.stack([EYE, EYE])
 
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: NAMES[id(table)])
-def test_what_is_kept_belongs_to_the_text_of_the_row(table, order):
+def test_absorbed_relevance_is_entered_for_the_right_text(table, order):
     found, expected, _ = balance(table, ORDERS[order], signal(BATCH, 5))
     torch.testing.assert_close(found, expected)
 
 
-def test_a_vector_shown_at_every_token_is_a_bias_and_no_branch():
+def test_a_vector_expanded_to_all_tokens_is_a_bias_not_a_branch():
     x, bias = signal(BATCH, 4, 5), constant(5)
     for summand, account in ((bias.expand_as(x), "bias"), (constant(BATCH, 4, 5), "branch")):
         ledger = Ledger(BATCH)
@@ -395,7 +395,7 @@ def test_a_scripted_function_may_be_an_attribute():
     assert torch.isfinite(tl.attribute(model, models.ids(), method="attn_lrp", target=1)).all()
 
 
-def test_sums_of_one_signal_are_followed_once_each():
+def test_sums_of_the_same_signal_are_followed_once_each():
     """The walk takes as many steps as the graph has operations, not as many as it has paths."""
     x = torch.randn(1, 2, 4, requires_grad=True)
     with RuleMode(ZPLUS, Ledger(1)):

@@ -62,7 +62,7 @@ def test_an_unknown_function_has_no_facts():
     assert op_spec(torch.sinh) == OpSpec()
 
 
-def test_facts_can_be_asked_for():
+def test_functions_where_lists_the_functions_with_a_fact():
     assert set(functions_where("exponential")) == {torch.exp, Tensor.exp}
 
 

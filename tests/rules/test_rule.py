@@ -92,11 +92,11 @@ def test_constants(rule):
     assert facts(rule) == Keeps(passes=False)
 
 
-def test_every_published_rule_says_what_it_keeps():
+def test_every_published_rule_declares_what_it_keeps():
     assert all(kept_by(rule) is not None for table in TABLES for rule in table.values())
 
 
-def test_the_note_goes_through_wrappers():
+def test_the_declaration_is_found_through_wrappers():
     @wraps(lrp_rules.zplus_linear)
     def noted(*args: Any) -> Any:
         return lrp_rules.zplus_linear(*args)

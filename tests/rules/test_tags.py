@@ -122,7 +122,7 @@ OTHERS = [QuotientSilu, TwoTermGelu, ChosenElu, BoundedRelu, MaskedRelu]
 
 
 @pytest.mark.parametrize("kind", [QuickGelu, WrittenOutGelu, ErfGelu, Reshaped, *OTHERS[1:]])
-def test_an_activation_that_is_written_out_is_one(kind):
+def test_an_activation_that_is_written_out_is_one_operation(kind):
     compare(kind, as_one(kind), METHODS, rtol=1e-9, atol=1e-11)
 
 
@@ -140,7 +140,7 @@ def test_a_signal_that_multiplies_itself_is_refused(name, low_memory):
         )
 
 
-def test_methods_without_rules_do_not_mind():
+def test_methods_without_rules_accept_a_signal_times_itself():
     names = ("gradient_x_input", "generic_attention", "rollout")
     compare(WrittenOutGelu, NewGELUActivation, names, rtol=1e-9, atol=1e-11)
 

@@ -1,4 +1,4 @@
-"""Passes over one text, kept for further questions under other head masks."""
+"""A cache of the passes over one text, for requests that differ only in method or head mask."""
 
 from collections.abc import Set
 from dataclasses import dataclass, field, replace
@@ -16,45 +16,45 @@ from tokenlight.text.batch import Batch
 
 @dataclass
 class PassMemory:
-    """The passes of the last question, for one thread. Another question or model clears it.
+    """The passes of the last request, for one thread. A different request or model clears it.
 
-    So does a change of weights that torch counts; weights that were written through `.data` are not seen.
+    So does a change of weights that increments torch's version counter; writing through `.data` is not noticed.
     """
 
-    limit: int = 64 * 2**20  # bytes that one pass may take
-    graph_limit: int = 512 * 2**20  # ... and its graph, of which only the latest is kept
-    _question: object = None
+    limit: int = 64 * 2**20  # bytes that a pass may use
+    graph_limit: int = 512 * 2**20  # ... and its graph; only the latest graph is kept
+    _request: object = None
     _graph: tuple[Key, OpenPass] | None = None
     _passes: dict[Key, tuple[Set[str], Recording]] = field(default_factory=dict)
 
     def open(self, model: nn.Module, batch: Batch, target: SelectableTarget) -> None:
-        """Say what is asked from now on."""
+        """Start a request; if it differs from the last one, the cache is cleared."""
         weights = [(parameter.data_ptr(), changes_of(parameter)) for parameter in model.parameters()]
-        rows = {name: tensor.tolist() for name, tensor in batch.inputs().items()}
-        question = (weights, rows, target)
-        if question != self._question:
+        inputs = {name: tensor.tolist() for name, tensor in batch.inputs().items()}
+        request = (weights, inputs, target)
+        if request != self._request:
             self._passes.clear()
-            self._graph, self._question = None, question
+            self._graph, self._request = None, request
 
-    def recall(self, one: PassSpec, model: PreTrainedModel) -> Recording | None:
-        """The same pass, if it was kept with all that is needed of it; with a model whose weights can be read."""
-        held, recording = self._passes.get(one.key, (frozenset(), None))
-        if recording is None or not one.all_needs <= held:
+    def recall(self, spec: PassSpec, model: PreTrainedModel) -> Recording | None:
+        """The recording of a pass, if it was kept with all needed signals; its traces refer to `model`."""
+        kept_needs, recording = self._passes.get(spec.key, (frozenset(), None))
+        if recording is None or not spec.all_needs <= kept_needs:
             return None
         return replace(recording, traces=tuple(replace(trace, model=model) for trace in recording.traces))
 
-    def keep(self, one: PassSpec, recording: Recording) -> None:
-        answer = sum(tensor.nbytes for tensor in recording.output.values())
-        if sum(map(trace_bytes, recording.traces)) + answer <= self.limit:
-            self._passes[one.key] = (one.all_needs, recording)
+    def keep(self, spec: PassSpec, recording: Recording) -> None:
+        output_bytes = sum(tensor.nbytes for tensor in recording.output.values())
+        if sum(map(trace_bytes, recording.traces)) + output_bytes <= self.limit:
+            self._passes[spec.key] = (spec.all_needs, recording)
 
-    def recall_graph(self, one: PassSpec) -> OpenPass | None:
-        """A pass that differs in its head mask alone, with its graph."""
-        key, opened = self._graph or ((), None)
-        return opened if key == one.graph_key else None
+    def recall_graph(self, spec: PassSpec) -> OpenPass | None:
+        """The open pass that differs from this one at most in its head gates, with its graph; or None."""
+        key, open_pass = self._graph or ((), None)
+        return open_pass if key == spec.graph_key else None
 
-    def keep_graph(self, one: PassSpec, opened: OpenPass) -> None:
-        self._graph = (one.graph_key, opened)
+    def keep_graph(self, spec: PassSpec, open_pass: OpenPass) -> None:
+        self._graph = (spec.graph_key, open_pass)
 
 
 def trace_bytes(trace: Trace) -> int:

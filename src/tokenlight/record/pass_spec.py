@@ -7,36 +7,35 @@ from tokenlight.rules.head_gates import Gates
 from tokenlight.rules.mode import RuleTable
 from tokenlight.rules.structural_rules import can_fuse
 
-Key = tuple[object, ...]  # same key, same pass
+Key = tuple[object, ...]  # equal keys mean equal passes
 
 
 @dataclass(frozen=True)
 class PassSpec:
-    """A pass to record, and all that is needed of it.
+    """A pass to record, and everything that methods need of it.
 
-    A need is the name of a signal ("attention"), of a signal with its gradient ("attention.grad"), or "row": the token
-    whose output is explained, at which [query, key] maps are read. Without any gradient among them there is no
-    backward pass.
+    A need is the name of a signal ("attention"), of a signal with its gradient ("attention.grad"), or "row": the query
+    position at which [query, key] maps are read. Without a need for a gradient, there is no backward pass.
     """
 
     needs: Set[str] = frozenset()
-    in_passing: Set[str] = frozenset()  # needs of those who read block by block: nothing of them has to be kept
+    in_passing: Set[str] = frozenset()  # needs of methods that read block by block; these signals are not kept
     rules: RuleTable | None = None  # under a table, value times gradient is relevance
-    gates: Gates | None = None  # through which heads relevance flows; None: all
-    split: bool = False  # target and foil get traces of their own
-    unit: bool = False  # relevance starts from 1, not from the score
-    double: bool = False  # in double precision, whatever the weights' own; for tables whose rules allow it
-    last_block: bool = False  # nobody reads more than the last block
+    gates: Gates | None = None  # strengths of heads for relevance; None: all heads
+    split: bool = False  # target and foil have separate traces
+    unit: bool = False  # relevance starts from 1 instead of the score
+    double: bool = False  # in double precision, regardless of the weights' dtype; for tables whose rules allow it
+    last_block: bool = False  # no method reads any block but the last
 
     @property
     def key(self) -> Key:
-        # Under rules, relevance that is lost below the blocks counts only for those who read below them.
+        # Under rules, relevance lost below the blocks matters only if the embeddings are read.
         below = self.rules is not None and "embeddings.grad" in self.all_needs
         return (id(self.rules), self.gates and self.gates.key, self.split, self.unit, self.double, below)
 
     @property
     def graph_key(self) -> Key:
-        """Same key, same graph: which heads are lit counts only in its backward pass."""
+        """Equal keys mean equal graphs: head gates only affect the backward pass, except for `moved_to_residual`."""
         return (id(self.rules), self.gates and self.gates.moved_to_residual, self.double, self.split, self.all_needs)
 
     @property
@@ -45,22 +44,22 @@ class PassSpec:
 
     @property
     def signals(self) -> frozenset[str]:
-        """The names of what is read."""
+        """The names of all signals that are read."""
         return signals_in(self.all_needs)
 
     @property
     def kept(self) -> frozenset[str]:
-        """Of these, what is read of the whole pass."""
+        """Of these, the signals that are kept for all blocks."""
         return signals_in(self.needs)
 
     @property
     def graded(self) -> frozenset[str]:
-        """Of these, what is read with its gradient."""
+        """Of these, the signals that are read with their gradients."""
         return frozenset(need.removesuffix(".grad") for need in self.all_needs if need.endswith(".grad"))
 
     @property
     def follows_embeddings(self) -> bool:
-        """Whether relevance or gradients are read that should hold all that the answer depends on."""
+        """Whether relevance or gradients are read that must cover everything the output depends on."""
         return self.rules is not None or bool(self.graded & {"embeddings", "hidden"})
 
     @property
@@ -69,11 +68,11 @@ class PassSpec:
 
     @property
     def can_fuse(self) -> bool:
-        """Whether attention may be one operation: nobody reads its weights, and the rules have one for all of it."""
+        """Whether attention may be one operation: its weights are not read, and the rules have a rule for it."""
         return "attention" not in self.signals and can_fuse(self.rules)
 
     def together(self, other: "PassSpec") -> "PassSpec":
-        """The same pass for the readers of both."""
+        """The same pass with the needs of both."""
         return replace(
             self,
             needs=self.needs | other.needs,
@@ -82,7 +81,7 @@ class PassSpec:
         )
 
     def keeping_all(self) -> "PassSpec":
-        """The same pass for readers who come again."""
+        """The same pass with all signals kept, for later requests."""
         return replace(self, needs=self.all_needs, in_passing=frozenset(), last_block=False)
 
 

@@ -1,4 +1,4 @@
-"""Records a forward pass and a backward pass for each part of the target. All of autograd is here and in blockwise."""
+"""Records a forward pass, and a backward pass for each part of the target. Uses autograd, as does blockwise."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -31,27 +31,27 @@ class RecordOptions:
     """How passes save memory."""
 
     by_block: bool = False  # keep the graph of one block at a time; each block runs again in the backward pass
-    last_logits: bool = False  # a causal language model's logits where the next token is read, and nowhere else
-    fused: bool | None = None  # attention as one operation, which writes no weights out; None: in passes that allow it
+    last_logits: bool = False  # compute a causal language model's logits only where the next token is read
+    fused: bool | None = None  # attention as one operation, without weights; None: in passes that allow it
 
     @property
     def may_fuse(self) -> bool:
         return self.fused is not False
 
-    def cuts(self, one: PassSpec) -> bool:
-        """Whether blocks of the pass run again: for gradients, or for those who read block by block."""
-        return self.by_block and bool(one.graded or one.in_passing)
+    def cuts(self, spec: PassSpec) -> bool:
+        """Whether the blocks of a pass run again, for gradients or for methods that read block by block."""
+        return self.by_block and bool(spec.graded or spec.in_passing)
 
-    def fuses(self, one: PassSpec) -> bool:
-        """Whether attention is one operation, in a model that knows it."""
-        return self.may_fuse and one.can_fuse
+    def fuses(self, spec: PassSpec) -> bool:
+        """Whether attention is one operation, if the model supports it."""
+        return self.may_fuse and spec.can_fuse
 
-    def places(self, read: Tensor | None) -> Tensor | None:
-        """Of the tokens that are read, [batch] or [batch, step], those whose logits alone are computed.
+    def places(self, read_at: Tensor | None) -> Tensor | None:
+        """The positions, [batch] or [batch, step], whose logits alone are computed; None: those of all tokens.
 
-        Steps are read one after the other, so their logits always stand apart.
+        The logits of the steps of an answer are always computed separately.
         """
-        return read if self.last_logits or (read is not None and read.ndim == 2) else None
+        return read_at if self.last_logits or (read_at is not None and read_at.ndim == 2) else None
 
 
 DEFAULT_RECORD_OPTIONS = RecordOptions()
@@ -60,16 +60,16 @@ PLAIN = PassSpec()
 
 @dataclass(frozen=True)
 class Answer:
-    """What the model said, and what is explained of it."""
+    """The model's output, and what is explained of it."""
 
     selectors: tuple[OutputSelector, ...]
     output: dict[str, Tensor]
-    score: Tensor  # [batch] what is explained
+    score: Tensor  # [batch] the explained score
 
 
 @dataclass(frozen=True)
 class Recording:
-    """A trace for each part of the target, and the model's answer."""
+    """A trace for each part of the target, and the model's output."""
 
     traces: tuple[Trace, ...]
     selectors: tuple[OutputSelector, ...]
@@ -82,23 +82,23 @@ class Recording:
         return Answer(self.selectors, self.output, score)
 
     def parts(self) -> "Iterator[Part]":
-        """As of a pass that is still open."""
-        return (WholePart(trace) for trace in self.traces)
+        """The same parts as those of an open pass."""
+        return (RecordedPart(trace) for trace in self.traces)
 
 
 class Part(Protocol):
-    """One of the numbers that make up a target, on its way from the output down to the input."""
+    """The backward pass of one part of a target, from the last block to the first."""
 
-    trace: Trace  # of a part that is read block by block: what is known before the first block
+    trace: Trace  # if read block by block: what is known before the last block
     blocks: Iterator[Block]  # from the last to the first
 
     def close(self) -> Trace:
-        """What is kept, when the blocks have been read."""
+        """The trace with all kept signals, after the blocks have been read."""
         ...
 
 
-class WholePart:
-    """A part whose signals are all there."""
+class RecordedPart:
+    """A part whose signals are all in memory."""
 
     trace: Trace
     blocks: Iterator[Block]
@@ -110,8 +110,8 @@ class WholePart:
         return self.trace
 
 
-class CutPart:
-    """A part that is differentiated as its blocks are read; of each, only what somebody needs later is kept."""
+class BlockwisePart:
+    """A part that is differentiated while its blocks are read; only signals that are needed later are kept."""
 
     trace: Trace
     blocks: Iterator[Block]
@@ -124,12 +124,14 @@ class CutPart:
         if self._blockwise.kept:
             for _ in self.blocks:
                 pass
-        return self.trace.with_signals(self._blockwise.found, self.trace.ledger.copy())
+        return self.trace.with_signals(self._blockwise.kept_signals, self.trace.ledger.copy())
 
 
 class OpenPass:
-    """A forward pass; from each part of its target, a backward pass can follow. One that is `repeatable` keeps its
-    graph for further backward passes."""
+    """A forward pass, from which the parts of the target are differentiated.
+
+    If `repeatable`, it keeps its graph for further backward passes.
+    """
 
     selectors: tuple[OutputSelector, ...]
     output: dict[str, Tensor]
@@ -140,59 +142,61 @@ class OpenPass:
         instrumented: InstrumentedModel,
         batch: Batch,
         target: SelectableTarget,
-        one: PassSpec = PLAIN,
+        spec: PassSpec = PLAIN,
         *,
         graph: bool = False,
         record_options: RecordOptions = DEFAULT_RECORD_OPTIONS,
         repeatable: bool = False,
-        rows: QueryWeights | None = None,  # of other passes over the batch, which agree on them
+        rows: QueryWeights | None = None,  # shared by all passes over the batch
     ):
-        if unknown := one.signals - set(SIGNALS):
+        if unknown := spec.signals - set(SIGNALS):
             raise RefusedValue(f"unknown signals {sorted(unknown)}; there are {', '.join(SIGNALS)}")
-        self._twin, self._batch, self._plan, self._graph, self._repeatable = instrumented, batch, one, graph, repeatable
-        cut = record_options.cuts(one)
-        if cut and graph:
+        self._instrumented, self._batch, self._plan = instrumented, batch, spec
+        self._graph, self._repeatable = graph, repeatable
+        by_block = record_options.cuts(spec)
+        if by_block and graph:
             raise RefusedValue("gradients that can be differentiated need the whole graph: leave low_memory off")
-        shows_rows = one.reads_query_position and one.rules is None  # rules bend the gradient that tells them
-        spec = CaptureSpec(
-            keep=one.signals & {"embeddings"} if cut else one.signals,
-            differentiable=bool(one.graded) or shows_rows,
-            head_only=shows_rows and not one.graded,
-            double=one.double,
-            gates=one.gates and GateApplier(one.gates),
-            fused=record_options.fuses(one) and not graph,  # it has no second derivative
-            by_block=cut,
-            last_block=one.last_block and not cut and instrumented.layout.container is None,
+        # Rules modify the gradient that determines query positions.
+        finds_query_positions = spec.reads_query_position and spec.rules is None
+        capture_spec = CaptureSpec(
+            keep=spec.signals & {"embeddings"} if by_block else spec.signals,
+            differentiable=bool(spec.graded) or finds_query_positions,
+            head_only=finds_query_positions and not spec.graded,
+            double=spec.double,
+            gates=spec.gates and GateApplier(spec.gates),
+            fused=record_options.fuses(spec) and not graph,  # fused attention has no second derivative
+            by_block=by_block,
+            last_block=spec.last_block and not by_block and instrumented.layout.container is None,
         )
-        self._capture = Capture(spec)
-        self._ledger = Ledger(len(batch.input_ids), exact=one.split and one.double)
-        # Down to the embeddings, the backward pass comes by every constant, and can say in the end what it met there.
-        pending_shares: PendingShares | None = [] if "embeddings" in one.graded and not cut else None
+        self._capture = Capture(capture_spec)
+        self._ledger = Ledger(len(batch.input_ids), exact=spec.split and spec.double)
+        # A backward pass down to the embeddings gives the gradients at all constants, so their shares can be computed
+        # afterwards.
+        pending_shares: PendingShares | None = [] if "embeddings" in spec.graded and not by_block else None
         self._mode = None
-        rules = one.rules
+        rules = spec.rules
         if rules is not None:
-            # Only rules for matrix products ask which buffers are weights.
-            kept = saved_buffers(instrumented.model) if weight_product in rules else ()
-            buffers = {storage_of(x) for x in kept if x.ndim > 1 and x.dtype != torch.bool}
+            # Only rules for matrix products need to know which buffers are weights.
+            weight_buffers = saved_buffers(instrumented.model) if weight_product in rules else ()
+            buffers = {storage_of(x) for x in weight_buffers if x.ndim > 1 and x.dtype != torch.bool}
             self._mode = RuleMode(rules, self._ledger, pending_shares, only_our_leaves=True, buffers=buffers)
-        if "projected" in one.signals:
+        if "projected" in spec.signals:
             capture_gated_projections(instrumented)
         read_at = record_options.places(target.reads_at(batch))
-        self._answer = instrumented.run(batch, self._capture, self._mode, read_at=read_at)
+        self._output = instrumented.run(batch, self._capture, self._mode, read_at=read_at)
         self.fused = check_fused(instrumented, self._capture, record_options)
-        self.output = {name: part.detach() for name, part in self._answer.items() if isinstance(part, Tensor)}
-        self.selectors = target.select(self._answer, batch, instrumented.model)
-        self._rows = QueryWeights() if rows is None else rows
-        if one.reads_query_position:
-            shown = (self._answer, self._capture.last_output) if shows_rows else ()
-            self._rows.find(instrumented, batch, self._parts, one.split, *shown)
+        self.output = {name: value.detach() for name, value in self._output.items() if isinstance(value, Tensor)}
+        self.selectors = target.select(self._output, batch, instrumented.model)
+        self._query_weights = QueryWeights() if rows is None else rows
+        if spec.reads_query_position:
+            head_results = (self._output, self._capture.last_output) if finds_query_positions else ()
+            self._query_weights.find(instrumented, batch, self._parts, spec.split, *head_results)
 
-    def again(self, instrumented: InstrumentedModel, one: PassSpec) -> "OpenPass":
-        """The same for another pass with this graph, through other heads perhaps; `instrumented` has weights to be
-        read."""
-        self._twin, self._plan = instrumented, one
-        if one.gates is not None and self._capture.spec.gates is not None:
-            self._capture.spec.gates.gates = one.gates
+    def again(self, instrumented: InstrumentedModel, spec: PassSpec) -> "OpenPass":
+        """Reuse the graph for a pass with other head gates; traces refer to the weights of `instrumented`."""
+        self._instrumented, self._plan = instrumented, spec
+        if spec.gates is not None and self._capture.spec.gates is not None:
+            self._capture.spec.gates.gates = spec.gates
         return self
 
     @property
@@ -202,51 +206,54 @@ class OpenPass:
         return tuple(part for selector in self.selectors for part in selector.split())
 
     def parts(self) -> Iterator[Part]:
-        """Each must be closed before the next."""
-        one, capture, parts = self._plan, self._capture, self._parts
+        """Yield the parts; each must be closed before the next."""
+        spec, capture, parts = self._plan, self._capture, self._parts
         pending_shares = None if self._mode is None else self._mode.pending_shares
         for i, part in enumerate(parts):
             report_backward_pass()
-            with torch.set_grad_enabled(bool(one.graded)):
-                score = part.score(self._answer)
+            with torch.set_grad_enabled(bool(spec.graded)):
+                score = part.score(self._output)
             check_finite(score)
-            if one.graded:
+            if spec.graded:
                 check_differentiable(score)
             self._ledger.clear()
-            # Relevance that starts from 1 is gradient x input divided by the score; an exact 0 has none to give.
-            start = torch.where(score == 0, 0.0, 1 / score).detach() if one.unit else torch.ones_like(score)
+            # Relevance that starts from 1 is gradient x input divided by the score; for a score of 0, it is 0.
+            start = torch.where(score == 0, 0.0, 1 / score).detach() if spec.unit else torch.ones_like(score)
             last = i + 1 == len(parts) and not self._repeatable
-            row = self._rows.of(i, one.split) if one.reads_query_position else None
-            first = len(capture.blocks) - 1 if capture.spec.last_block else 0
-            trace = Trace(part.seen(self._batch), score.detach(), row, part.sign, self._twin.model, self._ledger, first)
+            query_weights = self._query_weights.of(i, spec.split) if spec.reads_query_position else None
+            first_block = len(capture.blocks) - 1 if capture.spec.last_block else 0
+            model = self._instrumented.model
+            trace = Trace(
+                part.seen(self._batch), score.detach(), query_weights, part.sign, model, self._ledger, first_block
+            )
             if capture.spec.by_block:
-                blockwise = Blockwise(self._twin, capture, one.signals, one.graded, one.kept, self._mode)
-                yield CutPart(trace, blockwise, score, start, last)
+                blockwise = Blockwise(self._instrumented, capture, spec.signals, spec.graded, spec.kept, self._mode)
+                yield BlockwisePart(trace, blockwise, score, start, last)
             else:
-                with refusing_instrumentation_errors(self._twin.model):
-                    signals = differentiate(score, start, capture, one.graded, last, self._graph, pending_shares)
-                yield WholePart(trace.with_signals(signals, self._ledger.copy()))
+                with refusing_instrumentation_errors(self._instrumented.model):
+                    signals = differentiate(score, start, capture, spec.graded, last, self._graph, pending_shares)
+                yield RecordedPart(trace.with_signals(signals, self._ledger.copy()))
 
 
 def record(
     model: PreTrainedModel | InstrumentedModel,
     batch: Batch,
     target: SelectableTarget,
-    one: PassSpec = PLAIN,
+    spec: PassSpec = PLAIN,
     *,
     graph: bool = False,
     record_options: RecordOptions = DEFAULT_RECORD_OPTIONS,
     rows: QueryWeights | None = None,
 ) -> Recording:
-    """Run the model on a batch as the pass says, and keep the signals that it needs.
+    """Run the model on a batch, and keep the signals that the pass needs.
 
-    With `graph`, gradients can themselves be differentiated for the gates. `record_options` says how memory is saved;
-    the
-    results are the same.
+    With `graph`, gradients can be differentiated again with respect to head gates. `record_options` save memory; they
+    do not change the results.
     """
     instrumented = model if isinstance(model, InstrumentedModel) else InstrumentedModel(model)
-    opened = OpenPass(instrumented, batch, target, one, graph=graph, record_options=record_options, rows=rows)
-    return Recording(tuple(part.close() for part in opened.parts()), opened.selectors, opened.output, opened.fused)
+    open_pass = OpenPass(instrumented, batch, target, spec, graph=graph, record_options=record_options, rows=rows)
+    traces = tuple(part.close() for part in open_pass.parts())
+    return Recording(traces, open_pass.selectors, open_pass.output, open_pass.fused)
 
 
 def differentiate(
@@ -258,26 +265,26 @@ def differentiate(
     graph: bool,
     pending_shares: PendingShares | None = None,
 ) -> SignalGroups:
-    """The signals, with the gradient of the summed scores (texts do not touch each other) where it is wanted.
+    """The signals, those in `graded` with the gradient of the summed scores (texts are independent of each other).
 
-    Constants that wait take their shares of it, in the order of the backward pass.
+    Pending shares of constants are entered into the ledger, in the order of the backward pass.
     """
     tensors = flat(capture.signals, graded)
     if not tensors:
         return with_gradients(capture.signals, graded, ())
     pending_shares = (pending_shares or [])[::-1]
-    places = [*tensors, *(edge for edge, _ in pending_shares)]
+    outputs = [*tensors, *(edge for edge, _ in pending_shares)]
     keep = {"retain_graph": graph or not last, "create_graph": graph}
-    found = torch.autograd.grad(score, places, start, **keep, allow_unused=True)
-    for (_, share), grad in zip(pending_shares, found[len(tensors) :], strict=True):
+    grads = torch.autograd.grad(score, outputs, start, **keep, allow_unused=True)
+    for (_, share), grad in zip(pending_shares, grads[len(tensors) :], strict=True):
         if grad is not None:
             share.take(grad)
-    gradients = [torch.zeros_like(x) if grad is None else grad for x, grad in zip(tensors, found, strict=False)]
+    gradients = [torch.zeros_like(x) if grad is None else grad for x, grad in zip(tensors, grads, strict=False)]
     return with_gradients(capture.signals, graded, gradients)
 
 
 def check_fused(instrumented: InstrumentedModel, capture: Capture, record_options: RecordOptions) -> bool:
-    """Whether attention was one operation in a run with this capture; an error where that was asked for and was not."""
+    """Whether attention was one operation in a run with this capture; an error if fused=True and it was not."""
     fused = instrumented.fuses(capture)
     if record_options.fused and not fused:
         raise UnsupportedModelError(f"{type(instrumented.model).__name__} has no fused attention: leave fused=True out")
@@ -287,8 +294,8 @@ def check_fused(instrumented: InstrumentedModel, capture: Capture, record_option
 def check_differentiable(score: Tensor) -> None:
     if not score.requires_grad:
         raise UnsupportedModelError(
-            "the explained number has no gradient: the model's last layers or the target function call detach() or "
-            "torch.no_grad(), or the rule table passes nothing on there. Choose a method that needs no gradient, such "
+            "the explained score has no gradient: the model's last layers or the target function call detach() or "
+            "torch.no_grad(), or the rule table passes no relevance there. Choose a method without gradients, such "
             "as erasure or rollout"
         )
 
@@ -296,5 +303,5 @@ def check_differentiable(score: Tensor) -> None:
 def check_finite(score: Tensor) -> None:
     if not torch.isfinite(score).all():
         raise RefusedValue(
-            f"the model's output is not finite ({score.tolist()}): its weights or its precision are at fault"
+            f"the model's output is not finite ({score.tolist()}): check its weights, or use a higher precision"
         )

@@ -27,10 +27,10 @@ Measure = Callable[[tuple[OutputSelector, ...], Any], Tensor]  # a part of a tar
 
 @dataclass(frozen=True)
 class Probe:
-    """What methods that ask the model again may ask: the same target, on changed inputs.
+    """Computes the same target on changed inputs, for methods that run the model again.
 
-    With `each`, the numbers of a target's parts are not added up. All of them are read from the same passes, so a
-    method that asks for `scores` and `gradients` explains many parts for little more than one.
+    With `each`, the scores of a target's parts are not added. All are read from the same passes, so a method that uses
+    `scores` and `gradients` explains many parts for little more than the cost of one.
     """
 
     instrumented: InstrumentedModel
@@ -38,11 +38,11 @@ class Probe:
     selectors: tuple[OutputSelector, ...]
     record_options: RecordOptions = DEFAULT_RECORD_OPTIONS
     at_once: int | None = None  # texts that may run together; None: all
-    known: Tensor | None = None  # [part, batch] the explained numbers, where the model has said them already
-    known_at_baseline: Tensor | None = None  # [part, batch] the same for the baseline of the one method that asks
-    output: Any = None  # of the model on the batch as it is, where it is known
+    known: Tensor | None = None  # [part, batch] the explained scores, if already computed
+    known_at_baseline: Tensor | None = None  # [part, batch] the scores at the method's baseline, if already computed
+    output: Any = None  # of the model on the unchanged batch, if already computed
     each: bool = False
-    measure: Measure | None = None  # what is asked for in place of the explained number
+    measure: Measure | None = None  # computed instead of the explained score
 
     @property
     def fused(self) -> bool:
@@ -51,66 +51,69 @@ class Probe:
 
     @property
     def parts(self) -> tuple[tuple[OutputSelector, ...], ...]:
-        """The choices whose numbers are added up."""
+        """Groups of output selectors whose scores are added."""
         return tuple((selector,) for selector in self.selectors) if self.each else (self.selectors,)
 
     def of_each(self) -> "list[Probe]":
-        """For each part a probe of its own."""
-        known = [None] * len(self.parts) if self.known is None else self.known.split(1)
-        alone = replace(self, known_at_baseline=None, each=False)
-        return [replace(alone, selectors=part, known=one) for part, one in zip(self.parts, known, strict=True)]
+        """A probe for each part."""
+        known_by_part = [None] * len(self.parts) if self.known is None else self.known.split(1)
+        single_part = replace(self, known_at_baseline=None, each=False)
+        return [
+            replace(single_part, selectors=part, known=part_known)
+            for part, part_known in zip(self.parts, known_by_part, strict=True)
+        ]
 
     def measuring(self, measure: Measure) -> "Probe":
-        """The same question, where `scores` are this function of the output, such as a probability.
+        """A probe whose `scores` are this function of the output, such as a probability.
 
-        A target without a probability (a regression, the caller's own function) keeps its explained number.
+        A target without a probability (a regression, the caller's own function) keeps its explained score.
         """
         if not all(selector.has_probability for selector in self.selectors):
             return self
         changed = replace(self, measure=measure, known=None, known_at_baseline=None)
         return changed if self.output is None else replace(changed, known=changed.scores_in(self.output))
 
-    def rows(self, rows: Tensor) -> "Probe":
-        """The same question for some rows of the batch, in any order, repeated at will."""
-        known = None if self.known is None else self.known[:, rows.to(self.known.device)]
-        selectors = repeat_selectors(self.selectors, rows)
-        batch = self.batch.map(lambda t: t[rows])
+    def rows(self, indices: Tensor) -> "Probe":
+        """A probe for the texts of the batch with these indices, in any order and with repetitions."""
+        known = None if self.known is None else self.known[:, indices.to(self.known.device)]
+        selectors = repeat_selectors(self.selectors, indices)
+        batch = self.batch.map(lambda t: t[indices])
         return replace(self, batch=batch, selectors=selectors, known=known, known_at_baseline=None, output=None)
 
-    # The number of a target as a whole
+    # The score of the whole target
 
     def score_as_it_is(self) -> Tensor:
-        """[batch] the explained number."""
+        """[batch] the explained score on the unchanged batch."""
         return self.scores_as_they_are()[0]
 
     def score(self, batch: Batch) -> Tensor:
-        """[batch] the explained number on another batch of the same shape."""
+        """[batch] the explained score on another batch of the same shape."""
         return self.scores(batch)[0]
 
     def score_at(self, embeddings: Tensor) -> Tensor:
-        """[batch] the explained number where the embeddings are these."""
+        """[batch] the explained score with these embeddings."""
         return self.scores_at(embeddings)[0]
 
     def gradient(self, embeddings: Tensor) -> tuple[Tensor, Tensor]:
-        """Score [batch] and its gradient [batch, token, dim] where the embeddings are these."""
+        """Score [batch] and its gradient [batch, token, dim] with these embeddings."""
         return next(self.gradients(embeddings))
 
-    # The numbers of all parts
+    # The scores of all parts
 
     def scores_as_they_are(self) -> Tensor:
-        """[part, batch]"""
+        """[part, batch] on the unchanged batch."""
         return self.scores(self.batch) if self.known is None else self.known
 
     def scores(self, batch: Batch) -> Tensor:
-        """[part, batch] on another batch of the same shape"""
-        return torch.cat([some._scores() for some, _ in replace(self, batch=batch)._together()], 1)
+        """[part, batch] on another batch of the same shape."""
+        return torch.cat([probe._scores() for probe, _ in replace(self, batch=batch)._sub_batches()], 1)
 
     def scores_at(self, embeddings: Tensor) -> Tensor:
-        """[part, batch] where the embeddings are these"""
-        return torch.cat([some._scores(embeddings[rows]) for some, rows in self._together()], 1)
+        """[part, batch] with these embeddings."""
+        return torch.cat([probe._scores(embeddings[indices]) for probe, indices in self._sub_batches()], 1)
 
     def scores_at_baseline(self, embeddings: Tensor) -> Tensor:
-        """[part, batch] where the embeddings are those of the method's baseline"""
+        """[part, batch] with these embeddings, which are those of the method's baseline."""
         return self.scores_at(embeddings) if self.known_at_baseline is None else self.known_at_baseline
 
     def first_read_by_function(self, selector: OutputSelector) -> Tensor | None:
@@ -123,38 +126,38 @@ class Probe:
         with torch.enable_grad():
             score = check_score(selector.function(output), len(logits))
             (gradient,) = torch.autograd.grad(score.sum(), logits, materialize_grads=True)
-        read = (gradient != 0).any(-1)  # [batch, token]
-        return torch.where(read.any(1), read.int().argmax(1), self.batch.first)
+        is_read = (gradient != 0).any(-1)  # [batch, token]
+        return torch.where(is_read.any(1), is_read.int().argmax(1), self.batch.first)
 
     def log_probabilities(self) -> Tensor:
-        """[batch, choice] of words of the vocabulary, on the batch as it is, whatever number is explained."""
+        """[batch, selector] log-probabilities of vocabulary tokens on the unchanged batch, whatever is explained."""
         if self.output is not None:
             return log_probabilities(self.selectors, self.output)
-        return torch.cat([log_probabilities(some.selectors, some._output()) for some, _ in self._together()])
+        return torch.cat([log_probabilities(probe.selectors, probe._output()) for probe, _ in self._sub_batches()])
 
     def gradients(self, embeddings: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """For each part its score [batch] and its gradient [batch, token, dim] where the embeddings are these."""
+        """Yield, for each part, its score [batch] and gradient [batch, token, dim] with these embeddings."""
         if self.at_once is None or len(self.batch.input_ids) <= self.at_once:
             yield from self._gradients(embeddings)
             return
-        for one in self.of_each():  # in turn, so that no graph waits while another is made
-            found = [next(some._gradients(embeddings[rows])) for some, rows in one._together()]
-            yield torch.cat([score for score, _ in found]), torch.cat([gradient for _, gradient in found])
+        for part_probe in self.of_each():  # one part at a time, so that only one graph is in memory
+            results = [next(probe._gradients(embeddings[indices])) for probe, indices in part_probe._sub_batches()]
+            yield torch.cat([score for score, _ in results]), torch.cat([gradient for _, gradient in results])
 
-    def _together(self) -> "Iterator[tuple[Probe, slice | Tensor]]":
-        """The question for as many texts as may run together, and the rows of these."""
+    def _sub_batches(self) -> "Iterator[tuple[Probe, slice | Tensor]]":
+        """Yield probes of at most `at_once` texts, with the indices of these texts."""
         count = len(self.batch.input_ids)
         if self.at_once is None or count <= self.at_once:
             yield self, slice(None)
             return
-        for rows in torch.arange(count, device=self.batch.input_ids.device).split(self.at_once):
-            yield self.rows(rows), rows
+        for indices in torch.arange(count, device=self.batch.input_ids.device).split(self.at_once):
+            yield self.rows(indices), indices
 
     def _scores(self, embeddings: Tensor | None = None) -> Tensor:
         return self.scores_in(self._output(embeddings))
 
     def scores_in(self, output: Any) -> Tensor:
-        """[part, batch] of what the model has said"""
+        """[part, batch] computed from an output of the model."""
         measure = self.measure or total
         return torch.stack([measure(part, output) for part in self.parts]).detach()
 
@@ -163,8 +166,10 @@ class Probe:
         return self.instrumented.run(self.batch, capture, read_at=self._read_at)
 
     def _gradients(self, embeddings: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        cut, only = self.record_options.by_block, frozenset({"embeddings"})
-        capture = Capture(CaptureSpec(only, True, embeddings=embeddings, by_block=cut, fused=self.fused))
+        by_block, embeddings_only = self.record_options.by_block, frozenset({"embeddings"})
+        capture = Capture(
+            CaptureSpec(embeddings_only, True, embeddings=embeddings, by_block=by_block, fused=self.fused)
+        )
         output = self.instrumented.run(self.batch, capture, read_at=self._read_at)
         for number, part in enumerate(self.parts):
             report_backward_pass()
@@ -173,13 +178,15 @@ class Probe:
                 score = total(part, output)
                 check_differentiable(score)
                 start = torch.ones_like(score)
-                if cut:
-                    signals = Blockwise(self.instrumented, capture, only, only, only).all_signals(score, start, last)
+                if by_block:
+                    signals = Blockwise(
+                        self.instrumented, capture, embeddings_only, embeddings_only, embeddings_only
+                    ).all_signals(score, start, last)
                 else:
                     with refusing_instrumentation_errors(self.instrumented.model):
-                        signals = differentiate(score, start, capture, only, last, graph=False)
-            (found,) = signals["embeddings"]
-            yield score.detach(), found.gradient
+                        signals = differentiate(score, start, capture, embeddings_only, last, graph=False)
+            (embeddings_signal,) = signals["embeddings"]
+            yield score.detach(), embeddings_signal.gradient
 
     @property
     def _read_at(self) -> Tensor | None:
@@ -187,7 +194,7 @@ class Probe:
 
 
 def total(selectors: tuple[OutputSelector, ...], output: Any) -> Tensor:
-    """[batch]"""
-    found = torch.stack([selector.outcome(output) for selector in selectors]).sum(0)
-    check_finite(found)
-    return found
+    """[batch] the sum of the selectors' scores."""
+    scores = torch.stack([selector.outcome(output) for selector in selectors]).sum(0)
+    check_finite(scores)
+    return scores

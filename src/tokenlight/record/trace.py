@@ -1,14 +1,14 @@
-"""What a recorded pass gives to a method, whole or block by block. Axes: layer batch head query key token dim.
+"""What a recorded pass gives to a method, at once or block by block. Axes: layer batch head query key token dim.
 
-Such a method is a generator. Each `yield` hands it the next block, one for each pass that it reads, and after the first
-block of the model nothing:
+A method that reads block by block is a generator. Each `yield` returns the next block (a tuple if the method reads
+several passes), from the last block of the model to the first, and then None:
 
     row = trace.first_row()
     while block := (yield):
         row = row + row @ block.attention.value.mean(1)
     return row[:, 0]
 
-Where memory is short, blocks come one at a time and are forgotten; a method that returns early spares the rest.
+With low memory, each block is computed when it is read and then released; a method that returns early saves the rest.
 """
 
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
@@ -33,17 +33,17 @@ class Signal:
 
     @property
     def gradient(self) -> Tensor:
-        """For those who asked for it."""
+        """The gradient, which must have been recorded."""
         assert self.grad is not None, "recorded without a backward pass"
         return self.grad
 
     @property
     def relevance(self) -> Tensor:
-        """Value times gradient: under a rule table this *is* the relevance."""
+        """Value times gradient: under a rule table, this is the relevance."""
         return self.value * self.gradient
 
     def to(self, device: torch.device) -> "Signal":
-        """Itself, where it is there already."""
+        """The signal on another device."""
         return Signal(self.value.to(device), None if self.grad is None else self.grad.to(device))
 
 
@@ -52,24 +52,24 @@ SignalGroups = dict[str, tuple[Signal, ...]]  # by the names of Trace's fields
 
 
 def flat(signals: Mapping[str, list[Tensor]], names: Collection[str]) -> list[Tensor]:
-    """All tensors of the groups that `names` holds, one after the other."""
+    """All tensors of the groups with these names, as one list."""
     return [tensor for name, group in signals.items() if name in names for tensor in group]
 
 
 def with_gradients(
     signals: Mapping[str, list[Tensor]], graded: Collection[str], gradients: Iterable[Tensor]
 ) -> SignalGroups:
-    """The values, and for the groups that `graded` holds their gradients, which come in the order of `flat`."""
-    rest = iter(gradients)
+    """The values, with gradients for the groups in `graded`; `gradients` are in the order of `flat`."""
+    remaining = iter(gradients)
     return {
-        name: tuple(Signal(value.detach(), next(rest) if name in graded else None) for value in group)
+        name: tuple(Signal(value.detach(), next(remaining) if name in graded else None) for value in group)
         for name, group in signals.items()
     }
 
 
 @dataclass(frozen=True)
 class Block:
-    """The signals of one block; only those that were asked for."""
+    """The requested signals of one block."""
 
     number: int
     signals: dict[str, Signal]
@@ -101,12 +101,12 @@ class Block:
 
     @property
     def gated(self) -> Signal:
-        """The same behind the head gates, where relevance arrives before a gate stops it."""
+        """[batch, head, query, dim], the same after the head gates: its relevance is what arrives at the gates."""
         return self._find("gated")
 
     @property
     def projected(self) -> Signal:
-        """[batch, token, head * dim], what the attention's output projection reads, where a gate lies before it"""
+        """[batch, token, head * dim], the input of the attention's output projection, if a gate precedes it"""
         return self._find("projected")
 
     @property
@@ -117,50 +117,48 @@ class Block:
     def _find(self, name: str) -> Signal:
         if name not in self.signals:
             raise RefusedValue(
-                f'there is no "{name}" here: a method that reads it names it among its needs, and reads it before it '
-                "asks for the next block"
+                f'the signal "{name}" was not recorded: add it to the needs of the method, and read it before the next '
+                "`yield`"
             )
         return self.signals[name]
 
     def forget(self) -> None:
-        """Its methods are done with it; whoever still holds it holds no memory."""
+        """Release all signals, after the methods have read them."""
         self.signals.clear()
 
 
 @dataclass(frozen=True)
 class Trace:
-    """One forward pass and one backward pass from `score`; only the signals that were asked for."""
+    """A forward pass and a backward pass from `score`, with the requested signals."""
 
     batch: Batch
-    score: Tensor  # [batch] what is explained
-    query_weights: (
-        Tensor | None
-    )  # [batch, token] which query rows [query, key] maps are read at; None: nobody asked for it
+    score: Tensor  # [batch] the explained score
+    query_weights: Tensor | None  # [batch, token] of the query positions of [query, key] maps; None: not requested
     sign: int  # -1 for the trace of a foil
-    model: PreTrainedModel  # the instrumented model's: weights to read, never to change
-    ledger: Ledger  # where relevance went that did not reach the input, under a rule table
-    first_block: int = 0  # whose signals are here: 0, or the number of the last block if nobody reads another
+    model: PreTrainedModel  # the instrumented model, whose weights may be read but not changed
+    ledger: Ledger  # relevance that did not reach the input, under a rule table
+    first_block: int = 0  # the first block with signals: 0, or the last block if only that is read
     embeddings: Signal | None = None  # [batch, token, dim] output of get_input_embeddings()
     hidden: tuple[Signal, ...] = ()  # the input of every block, then the last block's output; [batch, token, dim]
-    attention: tuple[Signal, ...] = ()  # one a layer: [batch, head, query, key], after the softmax
-    values: tuple[Signal, ...] = ()  # one a layer: [batch, head, key, dim], key/value heads already repeated
-    context: tuple[Signal, ...] = ()  # one a layer: [batch, head, query, dim], the heads' outputs before projection
-    gated: tuple[Signal, ...] = ()  # the same behind the head gates, where relevance arrives before a gate stops it
-    projected: tuple[
+    attention: tuple[Signal, ...] = ()  # for each layer: [batch, head, query, key], after the softmax
+    values: tuple[Signal, ...] = ()  # for each layer: [batch, head, key, dim], key/value heads already repeated
+    context: tuple[Signal, ...] = ()  # for each layer: [batch, head, query, dim], the heads' outputs before projection
+    gated: tuple[Signal, ...] = ()  # the same after the head gates: its relevance is what arrives at the gates
+    projected: tuple[Signal, ...] = ()  # for each layer with gated head outputs: the input of the output projection
+    second_norm: tuple[
         Signal, ...
-    ] = ()  # one a layer, where a gate lies on the heads' outputs: what they are projected as
-    second_norm: tuple[Signal, ...] = ()  # one a layer: [batch, token, dim], the input of a post-norm block's last norm
+    ] = ()  # for each layer: [batch, token, dim], the input of a post-norm block's last norm
 
     def with_signals(self, signals: SignalGroups, ledger: Ledger) -> "Trace":
-        """The same pass, with what was kept of it."""
-        device = self.mask.device  # blocks may run on devices of their own (device_map): methods find all on one
+        """The same pass with its kept signals and the ledger."""
+        device = self.mask.device  # blocks may run on several devices (device_map): move all signals to one
         groups = {name: tuple(signal.to(device) for signal in group) for name, group in signals.items()}
         embeddings = next(iter(groups.pop("embeddings", ())), None)
         return replace(self, ledger=ledger, embeddings=embeddings, **groups)
 
     @property
     def bias_share(self) -> Tensor | float:
-        """[batch] relevance that biases took"""
+        """[batch] relevance that biases absorbed"""
         return self._total("bias")
 
     @property
@@ -170,7 +168,7 @@ class Trace:
 
     @property
     def sink_share(self) -> Tensor | float:
-        """[batch] relevance that attention sinks took"""
+        """[batch] relevance that attention sinks absorbed"""
         return self._total("sink")
 
     @property
@@ -181,15 +179,15 @@ class Trace:
     @property
     def branches(self) -> Tensor | None:
         """[batch, layer] relevance of branches that a rule table cut off"""
-        found = [entry.to(self.mask.device) for entry in reversed(self.ledger.sums("branch"))]
-        return torch.stack(found, 1) if found else None
+        shares = [entry.to(self.mask.device) for entry in reversed(self.ledger.sums("branch"))]
+        return torch.stack(shares, 1) if shares else None
 
     def _total(self, account: str) -> Tensor | float:
         total = self.ledger.total(account)
         return total.to(self.mask.device) if isinstance(total, Tensor) else total
 
     def blocks_downwards(self) -> Iterator[Block]:
-        """From the last block to the first."""
+        """All blocks, from the last to the first."""
         groups = {name: getattr(self, name) for name in BY_BLOCK}
         groups |= {"hidden": self.hidden[:-1], "after": self.hidden[1:]}
         for number in reversed(range(max(map(len, groups.values())))):
@@ -202,49 +200,54 @@ class Trace:
 
     @property
     def rows(self) -> Tensor:
-        """[batch, token] whose outputs the explained number is read from, as weights that sum to 1: the mix of query
-        rows that [query, key] maps are read at. Mostly a single token has it all; where several numbers are added up,
-        each has 1."""
+        """[batch, token] weights of the query positions whose outputs the explained score is read from.
+
+        They sum to 1, usually at a single token; if the scores of several tokens are added, each of them has 1.
+        """
         if self.query_weights is None:
-            raise RefusedValue('the row was not asked for: a method that reads one names "row" among its needs')
+            raise RefusedValue('query positions were not recorded: add "row" to the needs of the method')
         return self.query_weights
 
     def first_row(self) -> Tensor:
-        """[batch, 1, token]: the weights. What comes out of them through all layers' maps, the last one first, is the
-        row of their product."""
+        """[batch, 1, token] the weights of query positions.
+
+        Multiplied with the maps of all layers, from the last to the first, they become the row of the maps' product.
+        """
         return self.rows[:, None].to(self.mask.device, self.score.dtype)
 
     def read_row(self, maps: Tensor) -> Tensor:
-        """[batch, query, key] -> [batch, key]: the row of what is explained, or its mix of rows."""
+        """[batch, query, key] -> [batch, key]: the row at the query position, or the weighted sum of rows."""
         return (self.rows[:, None].to(maps) @ maps)[:, 0]
 
 
 Result = TypeVar("Result")
-Fold = Generator[None, Block, Result]  # of a method with one pass; the last thing that it gets is None
-PairFold = Generator[None, tuple[Block, Block], Result]  # with two
+Fold = Generator[None, Block, Result]  # a method that reads one pass; it finally receives None
+PairFold = Generator[None, tuple[Block, Block], Result]  # a method that reads two passes
 
 
 class Folding(Generic[Result]):
-    """A method under way."""
+    """A running method that reads block by block."""
 
     result: Result
     done: bool = False
 
     def __init__(self, method: Generator[None, Any, Result]):
         self._method = method
-        self._send(None)  # up to the first block
+        self._send(None)  # run it to its first `yield`
 
     def feed(self, blocks: Sequence[Block]) -> None:
-        """The same block of every pass that the method reads."""
+        """Send the next block: the same one of every pass that the method reads."""
         if not self.done:
             self._send(blocks[0] if len(blocks) == 1 else tuple(blocks))
 
     def finish(self) -> Result:
-        """When there are no more blocks."""
+        """Send None after the last block; return the result."""
         if not self.done:
             self._send(None)
         if not self.done:
-            raise RuntimeError("the method asks for another block after the first of the model, where it got nothing")
+            raise RuntimeError(
+                "the method reads on after it received None: it must return after the model's first block"
+            )
         return self.result
 
     def _send(self, blocks: Any) -> None:
