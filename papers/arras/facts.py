@@ -369,6 +369,13 @@ PAPER = Paper(
             "two beside other programs: we could not measure the speedup, for which the paper used GPUs.",
         ),
         Item(
+            "protocol",
+            "Limitations",
+            "The parser that finds the subjects makes mistakes, and sentences hold misspellings and wrong grammar; the "
+            "authors expect no noticeable effect on the comparison of methods.",
+            "the exported data set (`papers.arras.dataset`) can be corrected by hand and given back with `--data`",
+        ),
+        Item(
             "appendix",
             "A",
             "Versions: Python 3.11.9, spaCy 3.7.3, pandas 2.2.1, PyTorch 2.3.0, NumPy 1.26.4, transformers 4.48.1. "
@@ -385,8 +392,9 @@ PAPER = Paper(
             "VBZ or VBP. For each tokenizer, both forms of the verb must be one token, the subject shorter than the "
             "input, and the input longer than one token without special ones. Causal models read the text before the "
             "verb, so the subject must stand there.",
-            "`data.subject_verb` and `data.fitting`. The script writes the annotated sentences (`agreement.jsonl`, "
-            "which `tokenlight bench` reads) and the sentences in tokens for each model, and counts what was left out",
+            "`data.subject_verb`, and `reason_unsuitable` of `data.examples`. The script writes the annotated "
+            "sentences (`agreement.jsonl`, which `tokenlight bench` reads) and the sentences in tokens for each "
+            "model, and counts what was left out",
             "dataset",
             "The paper says that its data and code are public, but its link was to follow on acceptance (footnote 1), "
             "so the data are built anew. A word counts as the verb's subject if it is the only child of the verb with "
