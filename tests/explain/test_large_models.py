@@ -24,6 +24,7 @@ from tests.tokenizers_ import explainer_for
 from tokenlight._compat.accelerate_internals import hooks_of
 from tokenlight.common.errors import UnsupportedModelError
 from tokenlight.diagnostics import doctor
+from tokenlight.diagnostics.tiny_models import tiny_model
 from tokenlight.explain import memory
 from tokenlight.explain import memory as free
 from tokenlight.explain.plan import plan_passes
@@ -185,6 +186,26 @@ def test_blocks_that_hand_on_more_than_a_tensor_are_refused(monkeypatch):
     model.bert.encoder.layer[0].register_forward_hook(lambda module, args, output: (output, output))
     with pytest.raises(UnsupportedModelError, match="low_memory: BertLayer returns more than one tensor"):
         tl.attribute(model, models.ids(), method="attn_lrp", target=1, low_memory=True)
+
+
+@pytest.mark.parametrize("kind", ["fuyu", "gemma3"])
+def test_a_language_model_inside_a_larger_one_keeps_no_keys_for_its_second_run(kind):
+    """Its own configuration asks for a cache: a block that runs again found its keys there, without a gradient."""
+    model, ids = tiny_model(kind, "text-generation").double(), torch.arange(5, 15)[None]
+    for method in ("gradient_x_input", "attn_lrp"):
+        ordinary = tl.attribute(model, ids, method=method, target=7)
+        assert_near(tl.attribute(model, ids, method=method, target=7, low_memory=True), ordinary, growth=SHARES)
+    assert model.config.get_text_config().use_cache
+
+
+def test_blocks_that_store_keys_in_a_cache_are_refused():
+    model: Any = copy.deepcopy(models.model("llama", "text-generation"))
+    model.model.register_forward_pre_hook(
+        lambda module, args, kwargs: (args, {**kwargs, "use_cache": True}), with_kwargs=True
+    )
+    tl.attribute(model, models.ids(), method="gradient_x_input", target=7)
+    with pytest.raises(UnsupportedModelError, match="low_memory: LlamaDecoderLayer stores keys and values in a cache"):
+        tl.attribute(model, models.ids(), method="gradient_x_input", target=7, low_memory=True)
 
 
 def test_blocks_that_read_more_of_the_input_are_refused():

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.hooks import RemovableHandle
-from transformers import PreTrainedModel
+from transformers import Cache, PreTrainedModel
 
 from tokenlight._compat.torch_internals import begin_signal, is_callers_own, leaves_below, without_torch_functions
 from tokenlight.common.errors import UnsupportedModelError
@@ -100,6 +100,11 @@ class BlockHooks:
         if any(tensor is not call.state and tensor.requires_grad for tensor in tensors_in([*args, *kwargs.values()])):
             raise UnsupportedModelError(
                 f"low_memory: {type(module).__name__} reads more of the input than the state before it; leave it off"
+            )
+        if any(isinstance(value, Cache) for value in (*args, *kwargs.values())):
+            # When the block runs again, it would find its own keys there, without a gradient.
+            raise UnsupportedModelError(
+                f"low_memory: {type(module).__name__} stores keys and values in a cache whenever it runs; leave it off"
             )
         capture, state = self._capture, self._layout.to_batch_first(call.state)
         self._refuse_cut_graph(module, state)

@@ -268,8 +268,10 @@ def private_copy(model: PreTrainedModel, *, own_experts: bool = False) -> PreTra
             module.gradient_checkpointing = False  # type: ignore[assignment]
         if isinstance(config := getattr(module, "config", None), PreTrainedConfig) and not own_experts:
             set_experts(config)
-    for name, setting in {"output_attentions": False, "output_hidden_states": False, "use_cache": False}.items():
-        setattr(instrumented.config, name, setting)
+    for config in configs_of(instrumented):  # the language model inside a larger one reads its own configuration
+        for name in ("output_attentions", "output_hidden_states", "use_cache"):
+            if config is instrumented.config or hasattr(config, name):
+                setattr(config, name, False)
     settings = instrumented.config.get_text_config()
     if model_config.classifies(instrumented) and padding_id(instrumented) is None:
         settings.pad_token_id = model_config.NO_PADDING  # without one, transformers accepts one text at a time only
