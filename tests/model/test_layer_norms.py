@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 import tokenlight as tl
 from tests import models
+from tests.model.test_module_ops import model as recurrent_model
 from tests.rounding import assert_near
 from tokenlight.diagnostics.tiny_models import sharpen, tiny_model
 from tokenlight.model.layer_norms import find_parameters, may_be_layer_norm
@@ -72,6 +73,25 @@ def test_scores_equal_those_with_torchs_layer_norm(family, method):
     assert_near(found, expected, growth=100)
 
 
+class JoinedTorchNorm(nn.Module):
+    def __init__(self, module: Any):
+        super().__init__()
+        self.weight, self.eps = module.weight, module.eps
+
+    def forward(self, x):
+        return F.layer_norm(x, x.shape[-1:], eps=self.eps).flatten(-2) * self.weight
+
+
+@pytest.mark.parametrize("method", ["zplus_lrp", "alpha_beta_lrp", "lrp", "attn_lrp"])
+def test_a_norm_that_joins_heads_scores_as_torchs(method):
+    model = recurrent_model("xlstm")
+    other = copy.deepcopy(model)
+    for block in other.backbone.blocks:
+        block.mlstm_layer.multihead_norm = JoinedTorchNorm(block.mlstm_layer.multihead_norm)
+    found, expected = (tl.attribute(one, models.ids(2), method=method, target=1) for one in (model, other))
+    assert_near(found, expected, growth=100)
+
+
 def test_offloaded_weights_are_read_where_they_are_loaded():
     model: Any = tiny_model("deberta", "text-classification")
     offloaded: Any = accelerate.cpu_offload(copy.deepcopy(model), execution_device=torch.device("cpu"))
@@ -112,6 +132,12 @@ def by_variance(x, weight, bias, eps=1e-6):
     return centered(x) / torch.sqrt(x.var(-1, keepdim=True, unbiased=False) + eps) * weight + bias
 
 
+def joined_heads(x, weight, bias):
+    """As xLSTM does it: each head has a mean and a variance of its own."""
+    batch, tokens, _, _ = x.shape
+    return by_variance(x, 1.0, 0.0).reshape(batch, tokens, -1) * weight + bias
+
+
 NORMS = {
     "variance": Written(by_variance),
     "mean of squares": Written(
@@ -126,12 +152,18 @@ NORMS = {
     "without a weight": Written(by_variance, weight=False),
     "without either": Written(by_variance, weight=False, bias=False),
     "for each head": Written(by_variance, (3, 8)),
+    "heads joined": Written(joined_heads, (24,)),
+    "heads joined, without a bias": Written(joined_heads, (24,), bias=False),
+    "heads joined, without a weight": Written(joined_heads, (24,), weight=False),
+    "heads joined, without either": Written(joined_heads, (24,), weight=False, bias=False),
 }
 OTHERS = {
     "RMSNorm": Written(lambda x, w, b: x * (x.pow(2).mean(-1, True) + 1e-6).rsqrt() * w + b),
     "eps beside the root": Written(lambda x, w, b: centered(x) / (x.std(-1, keepdim=True) + 1e-2) * w + b),
     "another eps": Written(lambda x, w, b: by_variance(x, w, b, 1e-4)),
     "a scale beside it": Written(lambda x, w, b: 1.2 * by_variance(x, w, b)),
+    "over the joined heads": Written(lambda x, w, b: by_variance(x.flatten(-2), w, b), (24,)),
+    "RMSNorm, heads joined": Written(lambda x, w, b: F.rms_norm(x, (8,), None, 1e-6).flatten(-2) * w + b, (24,)),
     "over two axes": Written(lambda x, w, b: F.layer_norm(x, (3, 8), w, b, 1e-6), (3, 8)),
     "shares": Written(lambda x, w, b: x.softmax(-1) * w + b),
     "a bend": Written(lambda x, w, b: by_variance(x, w, b).tanh()),

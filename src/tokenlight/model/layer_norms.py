@@ -1,10 +1,11 @@
-"""Layer norms that a family writes out in several operations (DeBERTa, Cohere), as one operation for rules.
+"""Layer norms that a family writes out in several operations (DeBERTa, Cohere, xLSTM), as one operation for rules.
 
 Rule tables know `F.layer_norm`. z+ passes relevance through it unchanged, which operations followed one by one do not.
 An RMSNorm needs nothing: its scale is a constant, however it is written.
 """
 
 import inspect
+import math
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,20 +25,27 @@ USUAL_EPS = (1e-5, 1e-6, 1e-8, 1e-12)  # where a module does not keep it as an a
 
 @dataclass(frozen=True)
 class NormParameters:
-    """The names of a layer norm's parameters, and what is added to them."""
+    """The names of a layer norm's parameters, what is added to them, and whether the norm joins heads."""
 
     weight: str | None
     offset: int  # some families store the weight minus 1
     bias: str | None
     eps: float
+    joins_heads: bool = False  # [..., head, feature] -> [..., head * feature], before weight and bias
 
     def layer_norm(self, module: nn.Module, x: Tensor) -> Tensor:
-        """The norm of `module` by torch's function; a weight of several axes is multiplied afterwards."""
+        """The norm of `module` by torch's function, over the last axis of `x`.
+
+        Weight and bias are applied afterwards if they have several axes or the norm joins heads.
+        """
         weight = None if self.weight is None else getattr(module, self.weight) + self.offset
         bias = None if self.bias is None else getattr(module, self.bias)
-        if weight is None or weight.ndim == 1:
+        parameter = bias if weight is None else weight
+        if not self.joins_heads and (parameter is None or parameter.ndim == 1):
             return F.layer_norm(x, x.shape[-1:], weight, bias, self.eps)
-        result = F.layer_norm(x, x.shape[-1:], None, None, self.eps) * weight
+        result = F.layer_norm(x, x.shape[-1:], None, None, self.eps)
+        result = result.flatten(-2) if self.joins_heads else result
+        result = result if weight is None else result * weight
         return result if bias is None else result + bias
 
 
@@ -85,14 +93,19 @@ def find_parameters(module: nn.Module, formula: Callable[[Tensor], Any], x: Any)
     weights = dict(module.named_parameters(recurse=False))
     like = next(iter(weights.values()), x)
     shape = like.shape if weights else x.shape[-1:]
-    if x.shape[-len(shape) :] != shape or not like.is_floating_point():
+    of_joined_heads = shape == (x.shape[-2:].numel(),)
+    if not (of_joined_heads or x.shape[-len(shape) :] == shape) or not like.is_floating_point():
         return None
-    noise = torch.linspace(-1, 40, 2 * shape.numel(), device=like.device, dtype=torch.float32).sin()
-    noise = noise.view(2, *shape) + 0.5
+    # A module may check the number of axes, and that of heads: four axes are [batch, token, head, feature].
+    kept_axes = max(2, len(shape)) if of_joined_heads or x.ndim > 3 else len(shape)
+    noise = make_noise((*(1,) * (x.ndim - kept_axes - 1), 2, *x.shape[-kept_axes:]), like.device)
+    joins_heads = False
     with suppress(Exception):  # what a module of unknown kind may raise
-        if not close(formula((noise + 1).to(like)), formula(noise.to(like))):  # most others depend on the mean
+        result = formula(noise.to(like))
+        if not close(formula((noise + 1).to(like)), result):  # most others depend on the mean
             return None
-    for parameters in candidates(module, list(weights)):
+        joins_heads = result.shape == noise.flatten(-2).shape
+    for parameters in candidates(module, list(weights), joins_heads):
         with suppress(Exception):
             # Where the variance is about eps, another eps would be noticed.
             if all(agree(module, formula, parameters, (noise * size).to(like)) for size in (1, parameters.eps**0.5)):
@@ -100,11 +113,15 @@ def find_parameters(module: nn.Module, formula: Callable[[Tensor], Any], x: Any)
     return None
 
 
-def candidates(module: nn.Module, names: list[str]) -> Iterator[NormParameters]:
+def make_noise(shape: tuple[int, ...], device: torch.device) -> Tensor:
+    return torch.linspace(-1, 40, math.prod(shape), device=device, dtype=torch.float32).sin().view(shape) + 0.5
+
+
+def candidates(module: nn.Module, names: list[str], joins_heads: bool) -> Iterator[NormParameters]:
     kept = [value for value in vars(module).values() if isinstance(value, float) and 0 < value < 0.1]
     for weight, bias in permutations((*names, *(None,) * (2 - len(names))), 2):
         for eps, offset in product(dict.fromkeys((*kept, *USUAL_EPS)), (0, 1) if weight else (0,)):
-            yield NormParameters(weight, offset, bias, eps)
+            yield NormParameters(weight, offset, bias, eps, joins_heads)
 
 
 def agree(module: nn.Module, formula: Callable[[Tensor], Any], parameters: NormParameters, x: Tensor) -> bool:
